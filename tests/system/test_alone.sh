@@ -83,12 +83,12 @@ PY
 grep -q 'not saved at step .*move it away' busy.err || fail "not told: $(cat busy.err)"
 cmp whole.safetensors busy.safetensors || fail "a save that failed changed the training"
 
-# -- a manifest that differs begins anew from the parameters, and says so
+# -- a manifest that differs starts anew from the parameters, and says so
 sed 's/^train.lr = .*/train.lr = 0.001/' alone.manifest >gentle.manifest
 tw train --run gentle.manifest --from whole.safetensors --data text.txt --steps 2 --json \
     --out tuned.safetensors 2>tuned.err | grep -q '"event": "done", "steps": 2' || fail "fine-tuning"
-grep -q 'begins anew from the parameters of whole.safetensors: train.lr is 0.001 here and 0.01 there' \
-    tuned.err || fail "begins anew without a word: $(cat tuned.err)"
+grep -q 'starts anew from the parameters of whole.safetensors: train.lr is 0.001 here and 0.01 there' \
+    tuned.err || fail "starts anew without a word: $(cat tuned.err)"
 ! tw train --run gentle.manifest --from whole.safetensors --data text.txt --out whole.safetensors \
     2>tuned.err || fail "a training was overwritten"
 grep -q 'whole.safetensors was trained with another train.lr' tuned.err || fail "$(cat tuned.err)"

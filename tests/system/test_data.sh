@@ -38,7 +38,7 @@ expect 2 'tokenizer none.json: No such file' tw data prepare code.c --out none \
 
 # -- what it holds, in words and for machines
 expect 0 '^  code +30.0 % +2 ' tw data info d --verify
-grep -q '^Every byte is what it should be' out.txt
+grep -q '^Every byte matches its checksum' out.txt
 grep -q 'the king of verse 0 saw the water' out.txt
 tw data info d --json >info.json
 python3 - <<'PY'
@@ -61,7 +61,7 @@ tw data info m --json | python3 -c 'import json, sys; assert len(json.load(sys.s
 tw data info m.idx | awk 'length > 80 { print "wide: " $0; exit 1 }'
 expect 0 'one shard of a dataset' tw data info d/code-train-00000.shard
 expect 0 'a text, its bytes are the tokens' tw data info prose.txt
-expect 0 'nothing says what they should be' tw data info prose.txt --verify
+expect 0 'these data have no checksums' tw data info prose.txt --verify
 expect 0 '"verified": false' tw data info prose.txt --verify --json
 ! grep -q documents out.txt
 expect 4 'none: No such file' tw data info none
@@ -78,9 +78,9 @@ expect 2 'did you mean prose' tw data weigh d prosa=1 code=1
 expect 2 'write NAME=SHARE' tw data weigh d prose=0 code=1
 expect 2 'usage: thinwire data weigh' tw data weigh d
 tw run new old --data d --set train.tokens=40k --set train.warmup_tokens=1k >/dev/null
-expect 0 'The dataset is another one now' tw data weigh d size
+expect 0 'The dataset has a new SHA-256' tw data weigh d size
 expect 0 'prose +by size' tw data weigh d size
-expect 0 'd was weighed so before: nothing has changed' tw data weigh d size
+expect 0 'd has these weights already: nothing has changed' tw data weigh d size
 expect 0 '"changed": false, "weights": \{"prose": null, "code": null\}' tw data weigh d size --json
 
 # -- a run that names it, and one that names the old one
@@ -103,7 +103,7 @@ head -c 5000 prose.txt >page.txt
 expect 3 'too few for one window of 1025' tw run new x --data page.txt --set model.context=1024
 [[ ! -e x.manifest ]]
 expect 4 'is not the dataset of this run' tw train --run old.manifest --data d --plan
-expect 4 'is no dataset, and the manifest names one' tw train --run both.manifest \
+expect 4 'is not a dataset, but the manifest names one' tw train --run both.manifest \
     --data prose.txt --plan
 expect 4 'a folder without a dataset' tw run new x --data "$home"
 
@@ -137,7 +137,7 @@ cmp whole.safetensors parts.safetensors
 # -- the words of a tokenizer: a dataset without it is not whole, a model without it says so
 tw export whole.safetensors --out hf >/dev/null
 tw data prepare short.txt --out words --tokenizer hf/tokenizer.json --text lines >/dev/null 2>&1
-expect 0 '^Every byte is what it should be' tw data info words --verify
+expect 0 '^Every byte matches its checksum' tw data info words --verify
 tw run new words --data words --set model.layers=1 --set model.width=16 --set model.heads=2 \
     --set model.context=32 --set train.batch=4 --set train.tokens=4k --set train.warmup_tokens=1k \
     >/dev/null
@@ -153,7 +153,7 @@ expect 0 'shows the samples as text' tw data info words
 # -- growing: what is there is trained on; nothing there is a sentence; so is damage
 mv d/prose-train-00000.shard hidden
 expect 0 '3 of 4 files are here' tw train --run both.manifest --data d --plan
-expect 4 '1 of 4 shards are not there' tw data info d --verify
+expect 4 '1 of 4 shards are missing' tw data info d --verify
 mv d/code-train-00000.shard hidden.too
 expect 4 'no whole shard for training yet' tw train --run both.manifest --data d --plan
 mv hidden d/prose-train-00000.shard

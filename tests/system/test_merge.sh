@@ -75,7 +75,7 @@ tw merge mean good2 --out again | grep -q 'with its manifest' || fail "a merge i
 tw merge good1 good2 poor --data text.txt --ablate --json >ablate.json
 tw merge good1 poor good2 --data text.txt --weights loss --json >loss.json
 tw merge poor good1 good2 --data text.txt --weights greedy --out soup --json >greedy.json
-tw merge poor good1 good2 --data text.txt --weights greedy | grep -q 'chosen by this very text' ||
+tw merge poor good1 good2 --data text.txt --weights greedy | grep -q 'chosen on this text' ||
     fail "greedy says nothing of what it chose by"
 tw eval soup --data text.txt --json >soup.json # it carries its manifest
 python3 - <<'PY' || fail "$(cat ablate.json loss.json greedy.json soup.json)"

@@ -1,4 +1,4 @@
-/* thinwire-engine import, export: models of others in, ours out. */
+/* thinwire-engine import and export: converts models from and to other formats. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -120,7 +120,7 @@ static struct tw_model_feed feed_of(const struct tw_run *run, const struct tw_la
 
 /* ---- import ---------------------------------------------------------------------------------- */
 
-/* The last part of a path that names something: "models/SmolLM/" gives "SmolLM". */
+/* The last component of a path: "models/SmolLM/" gives "SmolLM". */
 static void default_name(const char *path, char name[64]) {
     size_t end = strlen(path);
     while (end > 0 && path[end - 1] == '/') end--;
@@ -185,7 +185,7 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
     if (convert->run == NULL) {
         (void)printf("\nNo manifest was written: --run FILE makes one that fits.\n");
     } else {
-        (void)printf("\nThe training keys of the manifest are for going on with a trained model "
+        (void)printf("\nThe training keys of the manifest are for continuing a trained model "
                      "(train.lr = %g);\nedit them before the first step.\n",
                      run->train.lr_millionths / 1e6);
     }
@@ -222,7 +222,7 @@ static enum tw_status do_import(const struct convert *convert, struct tw_model_s
     TW_TRY(written);
     if (convert->run != NULL) {
         const enum tw_status status = write_manifest(convert->run, &run, err);
-        if (status != TW_OK) (void)unlink(convert->out); /* both or nothing */
+        if (status != TW_OK) (void)unlink(convert->out); /* both files or none */
         TW_TRY(status);
     }
     tell_import(convert, &run, layout.params, bytes, known);
@@ -247,13 +247,14 @@ static void tell_export(const struct convert *convert, const char *format,
                  tw_units_bytes(size, (double)folder->bytes), files, files == 1 ? "" : "s");
 }
 
-/* The checkpoint to export, where a node's state folder is named. */
+/* If --from is a node's state folder, selects the checkpoint to export. */
 static enum tw_status take_state(struct convert *convert, struct tw_error *err) {
     static struct tw_state_found found;
     return engine_take_state(&convert->from, &convert->run, convert->part, &found, err);
 }
 
-/* A manifest that is named counts; a training file brings its own, a folder its config.json. */
+/* The manifest is the one named by --run, else that of a training file, else one made from the
+ * folder's config.json. */
 static enum tw_status open_trained(const struct convert *convert, struct tw_model_source *source,
                                    struct tw_run *run, struct tw_layout *layout,
                                    struct tw_error *err) {
@@ -278,12 +279,12 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     }
     default_name(convert->from, name);
     TW_TRY(tw_engine_manifest_make(source, name, 0, run, &known, err));
-    run->model.context = known; /* nothing is trained here */
+    run->model.context = known; /* not a training: the model's full context */
     TW_TRY(tw_layout_init(layout, run, err));
     return tw_model_source_bind(source, layout, convert->part, err);
 }
 
-/* A tokenizer.json that is named, or that lies in the folder the model comes from. NULL: none. */
+/* Reads the tokenizer.json named by an option, else one in the model's folder. NULL: none. */
 static enum tw_status read_tokenizer(const struct convert *convert, bool is_folder, char **text,
                                      size_t *size, struct tw_error *err) {
     enum { BYTES_MAX = 64 * 1024 * 1024 };
@@ -296,16 +297,17 @@ static enum tw_status read_tokenizer(const struct convert *convert, bool is_fold
     return tw_text_file_read(path, BYTES_MAX, text, size, err);
 }
 
-/* *has_words: a vocabulary goes along. */
+/* *has_words: the export includes a vocabulary. */
 static enum tw_status export_folder(const struct convert *convert, const struct tw_model_feed *feed,
                                     struct tw_hf_folder *folder, bool *has_words,
                                     struct tw_error *err) {
     char *text = NULL;
     TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &folder->tokenizer_bytes, err));
-    /* What is in it is for transformers to say; that it is JSON at all is easily checked. */
+    /* A cheap check that it may be JSON; transformers validates the rest. */
     if (text != NULL && text[strspn(text, " \t\r\n")] != '{') {
         free(text);
-        return tw_fail(err, TW_CONFIG, "%s is not a tokenizer.json: name another with --tokenizer",
+        return tw_fail(err, TW_CONFIG,
+                       "%s is not a tokenizer.json: name another one with --tokenizer",
                        convert->tokenizer != NULL ? convert->tokenizer : convert->from);
     }
     folder->tokenizer = text;
@@ -330,9 +332,9 @@ static enum tw_status export_gguf(const struct convert *convert, const struct tw
         if (status != TW_OK && convert->tokenizer != NULL) {
             return tw_fail(err, status, "tokenizer %.80s: %.160s", convert->tokenizer, why.message);
         }
-        if (status != TW_OK) { /* found, not asked for: the model is worth having without */
+        if (status != TW_OK) { /* found, but not asked for: export without it */
             tokenizer = NULL;
-            (void)fprintf(stderr, "thinwire: no vocabulary goes along: tokenizer.json: %s\n",
+            (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
                           why.message);
         }
     }
@@ -389,7 +391,8 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     return TW_OK;
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- entry point -------------------------------------------------------------------------------
+ */
 
 enum tw_exit engine_convert(int argc, char **argv) {
     const char *const verb = argv[1];

@@ -1,4 +1,4 @@
-/* thinwire-engine data prepare | info | weigh: what is trained on, before any model. */
+/* thinwire-engine data prepare | info | weigh: work on training data, without a model. */
 #include <stdio.h>
 #include <string.h>
 

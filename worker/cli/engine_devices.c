@@ -1,4 +1,4 @@
-/* thinwire-engine info: what a model can be computed on here, and what the choice comes to. */
+/* thinwire-engine info: lists the devices of this machine and the one that the settings choose. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,7 +42,8 @@ static void describe_cpu(char *text, size_t size) {
                    tw_matmul_library_name(library));
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- text output -------------------------------------------------------------------------------
+ */
 
 static void print_gpu(const struct tw_cuda_info *gpu) {
     char all[TW_UNITS_BYTES], left[TW_UNITS_BYTES];
@@ -67,7 +68,8 @@ static void print_all(const struct tw_devices *devices, const char *cpu) {
     if (devices->why_no_gpu[0] != '\0') (void)printf("\nNo GPU: %s\n", devices->why_no_gpu);
 }
 
-/* ---- for programs ---------------------------------------------------------------------------- */
+/* ---- JSON output -------------------------------------------------------------------------------
+ */
 
 static void print_gpu_json(const struct tw_cuda_info *gpu) {
     struct gpu_look look;
@@ -124,6 +126,7 @@ enum tw_exit engine_devices(struct engine_bench *bench) {
     print_all(&devices, cpu);
     if (status != TW_OK) return engine_fail(&err);
     char wanted[TW_DEVICE_TEXT_BYTES];
-    (void)printf("\ndevice = %s takes %s\n", tw_device_print(&bench->compute.device, wanted), name);
+    (void)printf("\ndevice = %s chooses %s\n", tw_device_print(&bench->compute.device, wanted),
+                 name);
     return TW_EXIT_OK;
 }

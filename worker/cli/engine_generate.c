@@ -1,4 +1,4 @@
-/* thinwire-engine generate: text from a model, streamed as it is made. */
+/* thinwire-engine generate: samples text from a model and prints it as it is made. */
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,18 +18,19 @@ enum { PROMPT_BYTES_MAX = 1024 * 1024 };
 
 struct text {
     struct tw_generator generator;
-    struct tw_tokenizer *tokenizer; /* NULL: prompt and text are token numbers */
+    struct tw_tokenizer *tokenizer; /* NULL: prompt and output are token numbers */
     struct tw_decoder decoder;
     bool is_terminal, json, is_interrupted;
     struct tw_tokens tokens; /* (prompt_count + options->tokens) */
     size_t prompt_count, count;
-    double took_s; /* making tokens, prompts included */
+    double took_s; /* time for making tokens, including prompts */
     uint64_t made;
 };
 
 /* ---- the prompt ------------------------------------------------------------------------------ */
 
-/* The tokenizer that is named, or the model's own: bytes, or a tokenizer.json beside it. */
+/* Opens the tokenizer named by an option, or the model's own: bytes, or a tokenizer.json beside it.
+ */
 static enum tw_status open_tokenizer(struct text *text, const struct engine_bench *bench,
                                      struct tw_error *err) {
     const struct engine_options *const options = bench->options;
@@ -57,7 +58,7 @@ static enum tw_status add_token(struct tw_tokens *tokens, uint32_t token, struct
     return TW_OK;
 }
 
-/* "12 7 4096": token numbers, where no tokenizer is at hand. */
+/* Parses token numbers such as "12 7 4096"; used without a tokenizer. */
 static enum tw_status read_ids(struct tw_tokens *tokens, const char *prompt, uint32_t vocab,
                                struct tw_error *err) {
     while (*prompt != 0) {
@@ -65,7 +66,7 @@ static enum tw_status read_ids(struct tw_tokens *tokens, const char *prompt, uin
         const unsigned long id = strtoul(prompt, &end, 10);
         if (end == prompt || *prompt == '-' || id >= vocab) {
             return tw_fail(err, TW_CONFIG,
-                           "--prompt: `%.20s` is no token number below %u; name the model's "
+                           "--prompt: `%.20s` is not a token number below %u; name the model's "
                            "tokenizer.json with --tokenizer, or prompt with numbers: \"12 7 40\"",
                            prompt, vocab);
         }
@@ -75,7 +76,7 @@ static enum tw_status read_ids(struct tw_tokens *tokens, const char *prompt, uin
     return tokens->count > 0 ? TW_OK : add_token(tokens, 0, err);
 }
 
-/* Where nothing is said: what begins a text, or ends the one before, or a new line. */
+/* An empty prompt becomes the begin token, else the end token, else a new line. */
 static enum tw_status encode(struct text *text, const char *prompt, struct tw_error *err) {
     const uint32_t bos = tw_tokenizer_bos(text->tokenizer), eos = tw_tokenizer_eos(text->tokenizer);
     if (prompt[0] == 0 && (bos != TW_TOKEN_NONE || eos != TW_TOKEN_NONE)) {
@@ -118,7 +119,7 @@ static enum tw_status read_prompt(struct text *text, const struct engine_bench *
 
 /* ---- printing -------------------------------------------------------------------------------- */
 
-/* A model may say anything; a terminal shall not obey it. */
+/* Replaces control characters on a terminal: a model may output any byte. */
 static void print_character(const struct text *text, const uint8_t *bytes, size_t size) {
     const bool is_control = (bytes[0] < 32 && bytes[0] != '\n' && bytes[0] != '\t') ||
                             bytes[0] == 127 || (bytes[0] == 0xC2 && size == 2 && bytes[1] < 0xA0);
@@ -129,7 +130,7 @@ static void print_character(const struct text *text, const uint8_t *bytes, size_
     }
 }
 
-/* On a terminal and into a pipe alike whole characters, at once. */
+/* Prints complete characters and flushes, on a terminal and into a pipe alike. */
 static void print_settled(const struct text *text, const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size;) {
         const size_t one = (size_t)tw_utf8_size(bytes + i, size - i);
@@ -184,7 +185,7 @@ static void print_json(const struct text *text, const struct engine_bench *bench
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* Until there are enough tokens, or the model says that the text ends. */
+/* Samples until there are enough tokens or the end token comes. */
 static enum tw_status make_text(struct text *text, const struct engine_options *options,
                                 struct tw_error *err) {
     const uint32_t eos =
@@ -245,7 +246,7 @@ static enum tw_status generate(struct text *text, struct engine_bench *bench,
     }
     if (text->json) return TW_OK;
     char engine[128], speed[TW_UNITS_BYTES], made[TW_UNITS_BYTES];
-    (void)fflush(stdout); /* in one file or pipe with standard error: the text ends first */
+    (void)fflush(stdout); /* keeps the order if standard output and error are the same file */
     tw_engine_describe(bench->engine, engine, sizeof(engine));
     (void)fprintf(stderr, "%s%s token%s, %s tokens/s on %s\n",
                   text->is_interrupted ? "interrupted after " : "",

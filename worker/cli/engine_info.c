@@ -1,4 +1,4 @@
-/* thinwire-engine data info: what training data hold, with a sample of them in words. */
+/* thinwire-engine data info: shows the contents of training data, with samples. */
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct info {
     struct tw_corpus corpus;
     struct tw_token_reader reader;
     struct tw_tokenizer *tokenizer; /* NULL: samples are token numbers */
-    char remark[300];               /* about the tokenizer; empty: none */
+    char remark[300];               /* note about the tokenizer; empty: none */
     uint32_t here, missing;
 };
 
@@ -65,7 +65,8 @@ static bool is_same_tokenizer(const char *path, const struct tw_id *wanted) {
     return is_same;
 }
 
-/* The tokenizer that is named, else bytes, else the one that lies in the dataset's folder. */
+/* Opens the tokenizer named by an option, else bytes, else the tokenizer in the dataset's folder.
+ */
 static enum tw_status open_tokenizer(struct info *info, struct tw_error *err) {
     const struct tw_corpus *const corpus = &info->corpus;
     char path[PATH_MAX];
@@ -80,10 +81,11 @@ static enum tw_status open_tokenizer(struct info *info, struct tw_error *err) {
         if (n < (int)sizeof(path) && access(path, R_OK) == 0) {
             info->tokenizer_path = path;
         } else if (info->is_verify && corpus->kind == TW_CORPUS_DATASET) {
-            return tw_fail(err, TW_DATA,
-                           "%.120s: its %s is missing, without which it cannot be handed on: copy "
-                           "it there from where it was prepared",
-                           info->path, TW_DATASET_TOKENIZER_FILE);
+            return tw_fail(
+                err, TW_DATA,
+                "%.120s: its %s is missing, and the dataset is useless to others without it: "
+                "copy it from the folder that was prepared",
+                info->path, TW_DATASET_TOKENIZER_FILE);
         } else {
             (void)snprintf(info->remark, sizeof(info->remark),
                            "--tokenizer FILE shows the samples as text");
@@ -92,7 +94,7 @@ static enum tw_status open_tokenizer(struct info *info, struct tw_error *err) {
     }
     if (corpus->about.vocab != 0 && !is_same_tokenizer(path, wanted)) {
         (void)snprintf(info->remark, sizeof(info->remark),
-                       "%.150s is not the tokenizer that these tokens are of", path);
+                       "%.150s is not the tokenizer of these tokens", path);
         info->tokenizer_path = NULL;
         return info->is_verify ? tw_fail(err, TW_DATA, "%s", info->remark) : TW_OK;
     }
@@ -113,7 +115,8 @@ static enum tw_status open_all(struct info *info, struct tw_error *err) {
     return open_tokenizer(info, err);
 }
 
-/* ---- verifying ------------------------------------------------------------------------------- */
+/* ---- verify -----------------------------------------------------------------------------------
+ */
 
 static void show_progress(const struct info *info, uint32_t file, uint64_t bytes, double begin_s) {
     char done[TW_UNITS_BYTES], all[TW_UNITS_BYTES], speed[TW_UNITS_BYTES];
@@ -125,7 +128,7 @@ static void show_progress(const struct info *info, uint32_t file, uint64_t bytes
                   tw_units_bytes(speed, (double)bytes / (took_s > 0.001 ? took_s : 0.001)));
 }
 
-/* Reads every token, which checks pieces and vocabulary, and every document's place. */
+/* Reads every token, which verifies pieces and vocabulary, and checks the ranges of documents. */
 static enum tw_status verify_file(struct info *info, struct tw_token_file *file,
                                   struct tw_error *err) {
     enum { BLOCK = 1 << 14 };
@@ -162,7 +165,7 @@ static enum tw_status verify(struct info *info, struct tw_error *err) {
     }
     if (!info->json && isatty(STDERR_FILENO) == 1) (void)fputs("\r\033[K", stderr);
     if (info->missing == 0) return TW_OK;
-    return tw_fail(err, TW_DATA, "%.150s: %" PRIu32 " of %" PRIu32 " shards are not there",
+    return tw_fail(err, TW_DATA, "%.150s: %" PRIu32 " of %" PRIu32 " shards are missing",
                    info->path, info->missing, info->corpus.files_count);
 }
 
@@ -173,12 +176,12 @@ static bool has_documents(const struct tw_corpus *corpus) {
            corpus->kind == TW_CORPUS_DATASET;
 }
 
-/* Checksums are in shards alone. */
+/* Only shards have checksums. */
 static bool is_pinned(const struct tw_corpus *corpus) {
     return corpus->kind == TW_CORPUS_SHARD || corpus->kind == TW_CORPUS_DATASET;
 }
 
-/* How many documents there are; 0 where nobody says it. */
+/* Number of documents; 0 if unknown. */
 static uint64_t documents_of(const struct tw_corpus *corpus, uint32_t source, bool is_heldout) {
     uint64_t documents = 0;
     if (corpus->kind == TW_CORPUS_MEGATRON) return corpus->megatron.documents_count;
@@ -191,7 +194,7 @@ static uint64_t documents_of(const struct tw_corpus *corpus, uint32_t source, bo
     return documents;
 }
 
-/* Sample i of SAMPLES: where it begins and at most how long it is; false: there is none. */
+/* Finds sample i of SAMPLES: its start and maximum length. *count 0: none. */
 static enum tw_status find_sample(struct info *info, unsigned i, uint32_t *file, uint64_t *first,
                                   uint64_t *count, struct tw_error *err) {
     struct tw_corpus *const corpus = &info->corpus;
@@ -217,7 +220,7 @@ static enum tw_status find_sample(struct info *info, unsigned i, uint32_t *file,
     return TW_OK;
 }
 
-/* Text of tokens, or their numbers, into text[room]; returns its bytes. */
+/* Writes the text of tokens, or their numbers, to text[room]. Returns its size. */
 static size_t decode(const struct info *info, const uint32_t *tokens, size_t count, char *text,
                      size_t room) {
     size_t used = 0;
@@ -279,7 +282,8 @@ static enum tw_status print_samples(struct info *info, struct tw_error *err) {
     return TW_OK;
 }
 
-/* ---- numbers --------------------------------------------------------------------------------- */
+/* ---- summary ----------------------------------------------------------------------------------
+ */
 
 struct sums {
     uint64_t tokens[2], documents[2], bytes;
@@ -407,8 +411,8 @@ enum tw_exit engine_info(int argc, char **argv) {
     }
     if (status == TW_OK && info.is_verify && !info.json) {
         (void)printf("%s", is_pinned(&info.corpus)
-                               ? "\nEvery byte is what it should be.\n"
-                               : "\nEvery byte can be read; nothing says what they should be.\n");
+                               ? "\nEvery byte matches its checksum.\n"
+                               : "\nEvery byte can be read; these data have no checksums.\n");
     }
     tw_token_reader_deinit(&info.reader);
     tw_corpus_close(&info.corpus);

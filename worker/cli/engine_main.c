@@ -1,4 +1,4 @@
-/* thinwire-engine - the verbs of `thinwire` that need a model but no daemon. */
+/* thinwire-engine: the verbs of `thinwire` that need a model but no daemon. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,10 +9,11 @@
 #include "worker/files/tensor_file.h"
 #include "worker/files/train_file.h"
 
-/* ---- what a verb works with ------------------------------------------------------------------ */
+/* ---- inputs of a verb ---------------------------------------------------------------------------
+ */
 
-/* A manifest that is named must be readable; without one the model's file or folder says what it
- * is. */
+/* Reads the manifest named by --run, which must be valid. Without --run, the model's file or folder
+ * provides it. */
 static enum tw_exit open_run(struct engine_bench *bench) {
     const struct engine_options *const options = bench->options;
     const char *const model = options->file != NULL ? options->file : options->from;

@@ -1,8 +1,9 @@
-/* thinwire-engine merge: one model of several of the same shape, by averaging their parameters.
+/* thinwire-engine merge: averages the parameters of several models of the same shape.
  *
- * For runs that merge nothing while training (Branch-Train-Merge, arXiv 2208.03306), and to learn
- * what each part of the data was worth: the mean of models trained on parts behaves like a model
- * trained on all of them (arXiv 2410.15661), so the mean without one tells what that one brings. */
+ * For runs that do not merge while training (Branch-Train-Merge, arXiv 2208.03306), and to measure
+ * the worth of each part of the data. The mean of models trained on parts behaves like a model
+ * trained on all of them (arXiv 2410.15661), so the mean without one model shows that model's
+ * contribution. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,9 +26,9 @@ struct merge {
     const char *const *files;
     double weights[ENGINE_FILES_MAX]; /* sum 1; 0: left out */
     double losses[ENGINE_FILES_MAX];  /* nats per held-out token; NaN: not measured */
-    double without[ENGINE_FILES_MAX]; /* of the mean of the others */
+    double without[ENGINE_FILES_MAX]; /* loss of the mean without this model */
     double merged;
-    bool is_one_run; /* what is written carries its manifest */
+    bool is_one_run; /* the output file gets the run's manifest */
     float *sum;      /* (layout.elements) */
 };
 
@@ -37,13 +38,13 @@ static enum tw_status load(struct merge *merge, uint32_t i, struct tw_error *err
     struct tw_error inner;
     const enum tw_status status = engine_load(merge->bench, merge->files[i], &inner);
     if (status == TW_OK) return TW_OK;
-    /* What is wrong with a file names it already, unless it is of another model. */
+    /* Most messages already name the file; if not, prepend it. */
     if (strstr(inner.message, merge->files[i]) != NULL)
         return tw_fail(err, status, "%s", inner.message);
     return tw_fail(err, status, "%.80s: %.160s", merge->files[i], inner.message);
 }
 
-/* merge->sum = sum of weights[i] times model i, in the order given. */
+/* merge->sum = sum of weights[i] times model i, in the given order. */
 static enum tw_status blend(struct merge *merge, const double *weights, struct tw_error *err) {
     const size_t elements = (size_t)merge->bench->layout.elements;
     memset(merge->sum, 0, elements * sizeof(float));
@@ -104,7 +105,7 @@ static enum tw_status weigh_list(struct merge *merge, const char *text, struct t
                    text, merge->count);
 }
 
-/* exp(-loss / T): a model better by T nats counts e times as much. */
+/* Weights proportional to exp(-loss / T): a model better by T nats counts e times as much. */
 static void weigh_by_loss(struct merge *merge, double temperature) {
     double best = INFINITY;
     for (uint32_t i = 0; i < merge->count; i++) best = fmin(best, merge->losses[i]);
@@ -114,7 +115,8 @@ static void weigh_by_loss(struct merge *merge, double temperature) {
     normalise(merge->weights, merge->count);
 }
 
-/* Greedy soup (arXiv 2203.05482): from the best on, each is taken in if the mean gets no worse. */
+/* Greedy soup (arXiv 2203.05482): tries models from the best on, and keeps each one that does not
+ * increase the loss of the mean. */
 static enum tw_status weigh_greedily(struct merge *merge, struct tw_error *err) {
     bool tried[ENGINE_FILES_MAX] = {false}, is_in[ENGINE_FILES_MAX] = {false};
     double best = INFINITY;
@@ -156,20 +158,21 @@ static enum tw_status ablate(struct merge *merge, struct tw_error *err) {
         memcpy(weights, merge->weights, sizeof(weights));
         weights[i] = 0;
         normalise(weights, merge->count);
-        if (!isfinite(weights[0])) continue; /* nothing else counts */
+        if (!isfinite(weights[0])) continue; /* all weight was on model i */
         TW_TRY(blend(merge, weights, err));
         TW_TRY(measure(merge, merge->sum, "the mean without one", &merge->without[i], err));
     }
     return TW_OK;
 }
 
-/* ---- what is told ---------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------------
+ */
 
 static void print_number(const char *name, double value) {
     if (isfinite(value)) (void)printf(", \"%s\": %.6f", name, value);
 }
 
-/* The weights go by the held-out text whose loss is told. */
+/* Whether the weights were chosen on the held-out text that the loss is reported for. */
 static bool is_chosen(const struct merge *merge) {
     const char *const how = merge->bench->options->weights;
     return strcmp(how, "loss") == 0 || strcmp(how, "greedy") == 0;
@@ -217,14 +220,13 @@ static void print(const struct merge *merge) {
             merge->merged, fabs(merge->merged - best), merge->merged <= best ? "better" : "worse");
     }
     if (is_chosen(merge)) {
-        (void)printf(
-            "Its weights were chosen by this very text: on text that neither saw it may be "
-            "a little worse. `thinwire eval` with another --data tells.\n");
+        (void)printf("Its weights were chosen on this text, so it may be a little worse on other "
+                     "text: measure that with `thinwire eval` and another --data.\n");
     }
     if (has_loss && merge->merged > best) {
         (void)printf(
-            "Models that trained far apart average badly: `--weights greedy` takes in only "
-            "what helps.\n");
+            "Models that trained far apart average badly: `--weights greedy` includes only "
+            "models that help.\n");
     }
     if (options->out != NULL) {
         (void)printf("%sWritten to %s%s.\n", has_loss ? "" : "\n", options->out,
@@ -233,9 +235,10 @@ static void print(const struct merge *merge) {
     }
 }
 
-/* ---- the verb -------------------------------------------------------------------------------- */
+/* ---- entry point -------------------------------------------------------------------------------
+ */
 
-static enum tw_status check(const struct merge *merge, struct tw_error *err) {
+static enum tw_status check_options(const struct merge *merge, struct tw_error *err) {
     const struct engine_options *const options = merge->bench->options;
     const bool wants_loss = is_chosen(merge) || options->is_ablation;
     if (merge->count < 2) {
@@ -247,8 +250,8 @@ static enum tw_status check(const struct merge *merge, struct tw_error *err) {
     }
     if (options->out == NULL && options->data == NULL) {
         return tw_fail(err, TW_CONFIG,
-                       "say where the merged model goes, with --out FILE, or what "
-                       "to measure it on, with --data TEXT");
+                       "give --out FILE to write the merged model, or --data TEXT to "
+                       "measure it");
     }
     if (!(options->merge_temperature > 0)) {
         return tw_fail(err, TW_CONFIG, "--temperature must be above 0");
@@ -256,7 +259,7 @@ static enum tw_status check(const struct merge *merge, struct tw_error *err) {
     return options->out == NULL ? TW_OK : tw_out_is_free(options->out, err);
 }
 
-/* Whether all are of the run that the first is of, as far as they say: --run says it of all. */
+/* Whether all files belong to the first one's run, as far as known. --run applies to all. */
 static enum tw_status compare_runs(struct merge *merge, struct tw_error *err) {
     static struct tw_run run;
     static struct tw_layout layout;
@@ -274,7 +277,7 @@ static enum tw_status compare_runs(struct merge *merge, struct tw_error *err) {
 static enum tw_status work(struct merge *merge, struct tw_error *err) {
     struct engine_bench *const bench = merge->bench;
     const struct engine_options *const options = bench->options;
-    TW_TRY(check(merge, err));
+    TW_TRY(check_options(merge, err));
     TW_TRY(engine_open(bench, ENGINE_MERGE, err));
     merge->sum = calloc((size_t)bench->layout.elements, sizeof(float));
     if (merge->sum == NULL) {

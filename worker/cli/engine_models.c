@@ -1,4 +1,4 @@
-/* thinwire-engine models: the named shapes, their size, and what training one takes here. */
+/* thinwire-engine models: lists the named shapes, their size, and the memory to train them here. */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 struct row {
     const char *name;
     uint64_t params;
-    struct tw_engine_plan training; /* one sequence at a time, as little as it can be */
+    struct tw_engine_plan training; /* plan for one sequence at a time, the minimum */
     bool does_fit;
 };
 

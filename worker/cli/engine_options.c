@@ -23,10 +23,10 @@ enum {
 
 static const struct option {
     const char *name;
-    unsigned verbs; /* that have it */
+    unsigned verbs; /* verbs that accept the option */
     enum type type;
     size_t offset;
-    double max; /* of a number */
+    double max; /* largest accepted number */
     const char *const *choices;
 } OPTIONS[] = {
 #define AT(member) offsetof(struct engine_options, member)

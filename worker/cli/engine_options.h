@@ -1,4 +1,4 @@
-/* engine_options.h - the command line of the verbs that need a model but no daemon. */
+/* engine_options.h - command-line options of the verbs that need a model but no daemon. */
 #ifndef TW_WORKER_CLI_ENGINE_OPTIONS_H
 #define TW_WORKER_CLI_ENGINE_OPTIONS_H
 
@@ -18,26 +18,28 @@ enum engine_verb {
     ENGINE_SPEED = 64,
 };
 
-enum { ENGINE_FILES_MAX = 64 }; /* that merge takes */
+enum { ENGINE_FILES_MAX = 64 }; /* most files merge accepts */
 
-/* Strings are borrowed from the command line; NULL where not given. */
+/* Strings are borrowed from the command line; NULL if not given. */
 struct engine_options {
     const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer;
-    const char *files[ENGINE_FILES_MAX]; /* of merge; the first is `file` too */
-    const char *runs[ENGINE_FILES_MAX];  /* and the manifest of each; NULL: it may carry one */
+    const char *files[ENGINE_FILES_MAX]; /* merge only; the first equals `file` */
+    const char *runs[ENGINE_FILES_MAX];  /* merge only: manifest of each file; NULL: the file may
+                                            carry one */
     uint32_t files_count;
-    const char *weights; /* of merge: equal, loss, greedy or a list */
+    const char *weights; /* merge only: equal, loss, greedy or a list */
     struct tw_compute_config compute;
     uint64_t tokens, steps, seed, windows, eval_steps, save_steps;
     uint32_t top_k, samples;
     double temperature, top_p, repeat_penalty;
-    double merge_temperature; /* nats */
+    double merge_temperature; /* temperature of merge --weights loss, in nats */
     bool has_seed, json, is_ablation;
-    bool is_plan; /* is_plan: say what it would take, and stop */
+    bool is_plan; /* print the plan and stop */
 };
 
-/* Options of one verb from argv[2..argc), over what *options holds. TW_CONFIG with a sentence:
- * unknown ones with the nearest of this verb, wrong values with what would be accepted. */
+/* Parses a verb's options from argv[2..argc) into *options, which holds the defaults. TW_CONFIG
+ * with a message: for an unknown option it suggests the nearest one of this verb, for a bad value
+ * it names the accepted values. */
 enum tw_status tw_engine_options_parse(struct engine_options *options, enum engine_verb verb,
                                        int argc, char **argv, struct tw_error *err);
 

@@ -12,20 +12,20 @@
 #include "worker/data/prepare/prepare.h"
 #include "worker/support/signals.h"
 
-enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* of data.heldout of a run */ };
+enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* smallest data.heldout of a run */ };
 
 struct command {
     struct tw_prepare_options options;
-    const char *text, *heldout, *shard_tokens, *threads, *tokenizer; /* as they were typed */
+    const char *text, *heldout, *shard_tokens, *threads, *tokenizer; /* as typed */
     char names[TW_DATASET_SOURCES_MAX][TW_DATASET_NAME_BYTES];
-    uint64_t weights[TW_DATASET_SOURCES_MAX]; /* millionths, as typed; 0: none */
-    const char **inputs;                      /* of all sources, one after the other */
+    uint64_t weights[TW_DATASET_SOURCES_MAX]; /* in millionths, as typed; 0: none */
+    const char **inputs;                      /* inputs of all sources, concatenated */
     uint32_t inputs_count;
 };
 
 /* ---- sources --------------------------------------------------------------------------------- */
 
-/* The name before the "=", and the weight behind it. */
+/* Parses NAME or NAME=WEIGHT. */
 static enum tw_status begin_source(struct command *command, const char *text,
                                    struct tw_error *err) {
     static const struct tw_unit SHARE[] = {{"", MILLION}, {"%", MILLION / 100}, {NULL, 0}};
@@ -121,8 +121,8 @@ static enum tw_status set_text(struct command *command, struct tw_error *err) {
     return tw_fail(err, TW_CONFIG, "--text %.60s: it is passages, lines or whole", command->text);
 }
 
-/* What was typed, to what it means. */
-static enum tw_status finish(struct command *command, struct tw_error *err) {
+/* Converts the typed values. */
+static enum tw_status finish_options(struct command *command, struct tw_error *err) {
     static const struct tw_unit PLAIN[] = {{"", 1}, {NULL, 0}};
     static const struct tw_unit COUNT[] = {{"", 1}, {"k", 1000}, {"m", MILLION}, {NULL, 0}};
     struct tw_prepare_options *const options = &command->options;
@@ -201,11 +201,11 @@ static enum tw_status parse(struct command *command, int argc, char **argv, stru
         if (OPTIONS[k].text != NULL) *OPTIONS[k].text = value;
         if (OPTIONS[k].text == NULL) TW_TRY(begin_source(command, value, err));
     }
-    return finish(command, err);
+    return finish_options(command, err);
 }
 
 enum tw_exit engine_prepare(int argc, char **argv) {
-    static struct command command; /* too large for a stack */
+    static struct command command; /* too large for the stack */
     struct tw_prepare_summary summary;
     struct tw_error err;
     command.options.field = "text";
@@ -223,5 +223,5 @@ enum tw_exit engine_prepare(int argc, char **argv) {
     if (status == TW_OK) status = tw_prepare(&command.options, &summary, &err);
     free(command.inputs);
     const enum tw_exit rc = status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
-    return status == TW_AGAIN ? TW_EXIT_FAILURE : rc; /* stopped: nothing is wrong with the data */
+    return status == TW_AGAIN ? TW_EXIT_FAILURE : rc; /* interrupted: the data are fine */
 }

@@ -1,4 +1,4 @@
-/* thinwire-engine speed: how long an inner step of a run takes on this machine. */
+/* thinwire-engine speed: measures the duration of a run's inner step on this machine. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,17 +6,17 @@
 #include "worker/cli/engine_verb.h"
 
 enum { STEPS_MAX = 5 };
-static const double WHOLE_S = 2;    /* a step that should take longer is measured in part */
-static const double LONGEST_S = 10; /* of one sequence, which is the least that can be measured */
+static const double WHOLE_S = 2;    /* longer steps are measured on part of the batch */
+static const double LONGEST_S = 10; /* limit for one sequence, the least that can be measured */
 static const double ENOUGH_S = 3;
 
 struct speed {
-    double step_s; /* of the run's whole batch */
+    double step_s; /* duration of a step on the run's whole batch */
     uint32_t steps, sequences;
     char engine[128];
 };
 
-/* As many sequences as take WHOLE_S by what products alone would take. */
+/* Chooses the number of sequences that take WHOLE_S at the rate of matrix products alone. */
 static enum tw_status plan_batch(struct engine_bench *bench, uint32_t *sequences,
                                  struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch, context = bench->run.model.context;
@@ -35,8 +35,8 @@ static enum tw_status plan_batch(struct engine_bench *bench, uint32_t *sequences
     return TW_OK;
 }
 
-/* The quickest of a few steps, after one that warms up: others may have the processor too. What a
- * step does once, the update, is counted once a part. */
+/* Times a few steps after a warm-up and takes the fastest, since other processes may use the
+ * processor. The optimizer update, done once per step, is counted once per part of the batch. */
 static enum tw_status time_steps(struct engine_bench *bench, const uint32_t *tokens,
                                  struct speed *speed, struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch;

@@ -1,4 +1,4 @@
-/* thinwire-engine train: ordinary training of one model, no daemon. */
+/* thinwire-engine train: trains one model without a daemon. */
 #include <errno.h>
 #include <inttypes.h>
 #include <libgen.h>
@@ -20,52 +20,56 @@
 #include "worker/support/signals.h"
 
 enum { EVAL_WINDOWS = 64, SKIPS_MAX = 16 };
-static const double SAVE_PAUSE_S = 600; /* when --save-every says nothing */
-static const double AGAIN_PAUSE_S = 60; /* after a save that failed, at the latest */
+static const double SAVE_PAUSE_S = 600; /* interval of saves without --save-every */
+static const double AGAIN_PAUSE_S = 60; /* longest wait after a failed save */
 
 struct training {
     struct engine_bench *bench;
-    struct tw_train_file file; /* state->theta, m, v are the engine's */
+    struct tw_train_file file; /* state's theta, m and v are the engine's arrays */
     struct tw_train_report report;
     char out[PATH_MAX];
-    struct tw_out_file held;            /* out, from the start to the end */
-    bool is_resumed;                    /* goes on with the training in --from */
-    struct tw_train_pass recorded;      /* in --from, when it is resumed */
-    const struct tw_run_key *differing; /* of a training in --from that is not: why */
+    struct tw_out_file held;       /* the file `out`, held for the whole training */
+    bool is_resumed;               /* continues the training in --from */
+    struct tw_train_pass recorded; /* pass recorded in --from, if resumed */
+    const struct tw_run_key
+        *differing; /* first key that differs from the training in --from, if it is not resumed */
     uint64_t steps, measured_step, saved_step;
-    double saved_s, again_s; /* the last save, and when one that failed is tried again */
+    double saved_s, again_s; /* time of the last save, and time to retry a failed one */
     uint32_t *tokens;        /* (batch, context + 1) */
 };
 
-/* ---- where it begins and what it writes ------------------------------------------------------ */
+/* ---- input and output files ---------------------------------------------------------------------
+ */
 
 static bool is_same_file(const char *a, const char *b) {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* What exists may be replaced by the training that goes on with it. */
+/* An existing file may be replaced only by the training that continues it. */
 static enum tw_status refuse_out(const struct training *training, struct tw_error *err) {
     struct tw_run other;
     bool can_go_on = false;
     if (training->differing != NULL &&
         is_same_file(training->out, training->bench->options->from)) {
         return tw_fail(err, TW_CONFIG,
-                       "%s was trained with another %s, so that this begins anew, and it is not "
-                       "overwritten; go on with it without --run, or choose another --out",
+                       "%s was trained with another %s, so this training starts anew and must not "
+                       "overwrite it; leave out --run to continue it, or choose another --out",
                        training->out, training->differing->name);
     }
     (void)tw_train_file_peek(training->out, &can_go_on, &other, NULL, NULL);
     return tw_fail(err, TW_CONFIG, "%s exists and is not overwritten; %schoose another --out",
-                   training->out, can_go_on ? "go on with it by --from, or " : "");
+                   training->out, can_go_on ? "continue it with --from, or " : "");
 }
 
-/* Parameters and two moments, beside what they replace until they are whole. */
+/* The old file stays until the rename, so the disk must hold both: parameters and two moments each.
+ */
 static enum tw_status check_room(const struct training *training, struct tw_error *err) {
     const uint64_t wanted = training->bench->layout.params * 3 * sizeof(float);
     char wanted_text[TW_UNITS_BYTES], free_text[TW_UNITS_BYTES];
     struct statvfs disk;
-    if (fstatvfs(training->held.fd, &disk) != 0) return TW_OK; /* saving will tell */
+    if (fstatvfs(training->held.fd, &disk) != 0)
+        return TW_OK; /* unknown: saving will report a full disk */
     const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (free_bytes >= wanted) return TW_OK;
     return tw_fail(err, TW_IO,
@@ -74,7 +78,7 @@ static enum tw_status check_room(const struct training *training, struct tw_erro
                    tw_units_bytes(free_text, (double)free_bytes));
 }
 
-/* Better now than after the last step. */
+/* Checks the output path before training instead of after the last step. */
 static enum tw_status check_out(struct training *training, struct tw_error *err) {
     const char *const from = training->bench->options->from;
     char copy[PATH_MAX];
@@ -92,7 +96,7 @@ static enum tw_status check_out(struct training *training, struct tw_error *err)
     return check_room(training, err);
 }
 
-/* Whether --from is gone on with: it is, when every key is the same. */
+/* Decides whether --from is resumed: only if every key of its run is the same. */
 static enum tw_status plan_start(struct training *training, struct tw_error *err) {
     const char *const from = training->bench->options->from;
     const struct tw_run *const run = &training->bench->run;
@@ -104,7 +108,7 @@ static enum tw_status plan_start(struct training *training, struct tw_error *err
     training->differing = is_training ? tw_run_key_differing(&found, run) : NULL;
     training->is_resumed = is_training && training->differing == NULL;
     if (training->is_resumed) return TW_OK;
-    (void)fprintf(stderr, "thinwire: begins anew from the parameters of %s", from);
+    (void)fprintf(stderr, "thinwire: starts anew from the parameters of %s", from);
     if (training->differing != NULL) {
         tw_run_key_format(training->differing, run, here);
         tw_run_key_format(training->differing, &found, there);
@@ -131,7 +135,8 @@ static enum tw_status plan_files(struct training *training, struct tw_error *err
     return options->is_plan ? TW_OK : check_out(training, err);
 }
 
-/* ---- how it goes on -------------------------------------------------------------------------- */
+/* ---- resuming ----------------------------------------------------------------------------------
+ */
 
 static struct tw_train_pass pass_of(const struct tw_engine_plan *plan) {
     return (struct tw_train_pass){.micro_batch = plan->micro_batch,
@@ -139,11 +144,11 @@ static struct tw_train_pass pass_of(const struct tw_engine_plan *plan) {
                                       plan->type == TW_BF16 ? TW_COMPUTE_BF16 : TW_COMPUTE_FP32};
 }
 
-/* A curve that may part from the one it goes on with says so. */
-static void remark(const struct tw_train_pass *was, const struct tw_engine_plan *plan) {
+/* Warns if the curve may differ from an uninterrupted training. */
+static void warn_difference(const struct tw_train_pass *was, const struct tw_engine_plan *plan) {
     const struct tw_train_pass now = pass_of(plan);
     if (was->micro_batch == 0) {
-        (void)fprintf(stderr, "thinwire: the file does not say what size and type its passes had: "
+        (void)fprintf(stderr, "thinwire: the file does not record the size and type of its passes: "
                               "the curve may differ in rounding\n");
     } else if (now.micro_batch != was->micro_batch || now.compute != was->compute) {
         (void)fprintf(stderr,
@@ -155,8 +160,7 @@ static void remark(const struct tw_train_pass *was, const struct tw_engine_plan 
     }
 }
 
-/* As the file in --from was computed, but what the command line says goes first; what this machine
- * cannot do is chosen anew. */
+/* Uses the pass recorded in --from, unless the command line overrides it or this machine cannot. */
 static enum tw_status plan_passes(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     const struct tw_train_pass *const was = &training->recorded;
@@ -176,12 +180,13 @@ static enum tw_status plan_passes(struct training *training, struct tw_error *er
         config.compute.micro_batch = compute->micro_batch = 0;
         status = tw_engine_plan_make(&plan, &config, err);
     }
-    if (status == TW_OK) remark(was, &plan);
-    return status == TW_NOMEM ? TW_OK : status; /* the plan is shown first, and then refused */
+    if (status == TW_OK) warn_difference(was, &plan);
+    return status == TW_NOMEM ? TW_OK
+                              : status; /* shows the plan first; creating the engine then fails */
 }
 
-/* Parameters, moments and counters of step 0, or of the step the file in --from was saved at. */
-static enum tw_status begin(struct training *training, struct tw_error *err) {
+/* Sets parameters, moments and counters for step 0, or for the step that --from was saved at. */
+static enum tw_status init_state(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     const struct engine_options *const options = bench->options;
     struct tw_train_file *const file = &training->file;
@@ -198,10 +203,10 @@ static enum tw_status begin(struct training *training, struct tw_error *err) {
     TW_TRY(tw_train_file_load(options->from, &bench->layout, file, err));
     TW_TRY(tw_engine_push(bench->engine, TW_ENGINE_STATE, 0, bench->layout.elements, err));
     if (options->has_seed && options->seed != file->data_seed) {
-        return tw_fail(err, TW_CONFIG,
-                       "--seed %llu, but %s was trained with %llu: leave it out to go on exactly",
-                       (unsigned long long)options->seed, options->from,
-                       (unsigned long long)file->data_seed);
+        return tw_fail(
+            err, TW_CONFIG,
+            "--seed %llu, but %s was trained with %llu: leave it out to continue exactly",
+            (unsigned long long)options->seed, options->from, (unsigned long long)file->data_seed);
     }
     bench->engine->updates = file->state.updates;
     bench->engine->skipped = file->skipped;
@@ -228,7 +233,7 @@ static enum tw_status measure(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     struct tw_eval eval;
     tw_data_refresh(&bench->data);
-    if (tw_data_heldout_count(&bench->data) == 0) return TW_OK; /* not here yet */
+    if (tw_data_heldout_count(&bench->data) == 0) return TW_OK; /* none has arrived yet */
     TW_TRY(tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta, EVAL_WINDOWS, &eval,
                            err));
     training->measured_step = training->file.state.step;
@@ -262,7 +267,7 @@ static bool is_time_to_save(const struct training *training) {
     return engine_now_s() - training->saved_s > SAVE_PAUSE_S;
 }
 
-/* A full disk, or a file in the way, can be dealt with while it trains. */
+/* Reports a full disk or a file in the way, and retries later: a person may fix it meanwhile. */
 static enum tw_status try_save(struct training *training, struct tw_error *err) {
     struct tw_error why;
     const enum tw_status status = save(training, &why);
@@ -296,7 +301,8 @@ static enum tw_status run_steps(struct training *training, struct tw_error *err)
     return TW_OK;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* ---- entry point -------------------------------------------------------------------------------
+ */
 
 static enum tw_status show_plan(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
@@ -346,7 +352,7 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
         calloc((size_t)run->train.batch * (run->model.context + 1), sizeof(*training->tokens));
     if (training->tokens == NULL) return tw_fail(err, TW_NOMEM, "no memory for a batch of tokens");
     TW_TRY(engine_open(bench, ENGINE_TRAIN, err));
-    TW_TRY(begin(training, err));
+    TW_TRY(init_state(training, err));
     const uint64_t step = training->file.state.step;
     training->report.step = training->report.first_step = step;
     training->report.tokens = training->file.state.tokens;
@@ -361,13 +367,13 @@ static enum tw_status prepare(struct training *training, struct tw_error *err) {
                        bench->options->from, (unsigned long long)step);
     }
     if (training->is_resumed && !training->report.json) {
-        (void)fprintf(stderr, "  Goes on     at step %llu of %s\n", (unsigned long long)step,
+        (void)fprintf(stderr, "  Continues   at step %llu of %s\n", (unsigned long long)step,
                       bench->options->from);
     }
     return TW_OK;
 }
 
-/* The state is kept whatever happened: a step that failed has changed nothing. */
+/* Saves the state in any case: a failed step changed nothing. */
 static enum tw_status finish(struct training *training, enum tw_status status,
                              struct tw_error *err) {
     const uint64_t step = training->file.state.step;
@@ -389,7 +395,7 @@ static enum tw_status finish(struct training *training, enum tw_status status,
 }
 
 enum tw_exit engine_train(struct engine_bench *bench) {
-    static struct training training; /* paths: too large for a stack */
+    static struct training training; /* paths: too large for the stack */
     struct tw_error err;
     training.bench = bench;
     training.held.fd = training.held.seen_fd = -1;

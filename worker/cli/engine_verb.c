@@ -1,4 +1,4 @@
-/* engine_verb.c - what several verbs of thinwire-engine share: a model's parameters, a clock. */
+/* engine_verb.c - helpers shared by the verbs of thinwire-engine. */
 #include "worker/cli/engine_verb.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ enum tw_status engine_take_state(const char **model, const char **run, const cha
     TW_TRY(tw_state_folder_find(*model, part, &is_one, found, err));
     if (!is_one) return TW_OK;
     (void)fprintf(stderr, "thinwire: %s%s%s, step %llu\n", found->refused,
-                  found->refused[0] != 0 ? "; it is " : "", found->checkpoint,
+                  found->refused[0] != 0 ? "; using " : "", found->checkpoint,
                   (unsigned long long)found->step);
     *model = found->checkpoint;
     if (*run == NULL && found->manifest[0] != 0) *run = found->manifest;

@@ -1,4 +1,4 @@
-/* engine_verb.h - what thinwire-engine can do without a daemon: train, eval, generate. */
+/* engine_verb.h - the verbs of thinwire-engine, and the helpers they share. */
 #ifndef TW_WORKER_CLI_ENGINE_VERB_H
 #define TW_WORKER_CLI_ENGINE_VERB_H
 
@@ -15,15 +15,14 @@
 #include "worker/files/state_folder.h"
 #include "worker/learn/eval.h"
 
-/* What a verb works with: manifest and layout, the text where there is one, and the engine once the
- * verb made it. */
+/* What a verb works on: manifest and layout, the data if any, and the engine once created. */
 struct engine_bench {
     const struct engine_options *options;
-    struct tw_compute_config compute; /* the options', and what a training file adds to them */
+    struct tw_compute_config compute; /* from the options, completed by a training file */
     struct tw_run run;
     struct tw_layout layout;
     struct tw_engine *engine;
-    struct tw_data data; /* data.inner NULL: none */
+    struct tw_data data; /* data.inner is NULL without data */
 };
 
 enum tw_exit engine_generate(struct engine_bench *bench);
@@ -34,36 +33,36 @@ enum tw_exit engine_models(struct engine_bench *bench);
 enum tw_exit engine_merge(struct engine_bench *bench);
 enum tw_exit engine_speed(struct engine_bench *bench);
 
-/* Makes bench->engine as the verb needs and the options want it. */
+/* Creates bench->engine as the verb and the options require. */
 enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, struct tw_error *err);
 
-/* Where *model (NULL: none) is the state folder of a node, makes it the newest whole checkpoint in
- * it, and *run its manifest, if *run is NULL; says on standard error which file that is. *found has
- * the names and outlives them. */
+/* If *model (NULL: none) is a node's state folder, replaces it by the folder's newest whole
+ * checkpoint, and a NULL *run by the manifest. Prints the chosen file to standard error. *found
+ * owns the names and must outlive them. */
 enum tw_status engine_take_state(const char **model, const char **run, const char *part,
                                  struct tw_state_found *found, struct tw_error *err);
 
-/* Parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
+/* Loads the parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
 enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err);
 
-/* tw_eval_heldout over the windows the options want, with a line of progress on a terminal from the
- * second second on; `what` is what it calls the model. */
+/* Runs tw_eval_heldout over the windows that the options ask for, with a progress line on a
+ * terminal after the first second. `what` names the model in it. */
 enum tw_status engine_measure(struct engine_bench *bench, const float *params, const char *what,
                               struct tw_eval *eval, struct tw_error *err);
 
-/* The verb argv[1], import or export, with options of its own. */
+/* The verb in argv[1], import or export; parses its own options. */
 enum tw_exit engine_convert(int argc, char **argv);
 
-/* The verb argv[1], data, and what argv[2] can be: each reads its own options from argv[3]. */
+/* The verb `data` and its subverbs in argv[2]; each parses its own options from argv[3]. */
 enum tw_exit engine_data(int argc, char **argv);
 enum tw_exit engine_prepare(int argc, char **argv);
 enum tw_exit engine_info(int argc, char **argv);
 enum tw_exit engine_weigh(int argc, char **argv);
 
-/* "thinwire: ..." on standard error, and the exit status that belongs to it. */
+/* Prints "thinwire: ..." to standard error and returns the matching exit status. */
 enum tw_exit engine_fail(const struct tw_error *err);
 
-/* Monotonic seconds. */
+/* Monotonic clock, in seconds. */
 double engine_now_s(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* thinwire-engine data weigh: other shares for the sources of a dataset. */
+/* thinwire-engine data weigh: changes the weights of a dataset's sources. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { MILLION = 1000000 };
 
-/* "70%", "0.7" or "2": shares are of their sum. In millionths of one, or 0. */
+/* Parses "70%", "0.7" or "2" into millionths; 0: invalid. Shares are relative to their sum. */
 static uint64_t read_share(const char *text) {
     char *end;
     const double value = strtod(text, &end);
@@ -99,22 +99,23 @@ static enum tw_status weigh(struct tw_dataset *dataset, int argc, char **argv,
     return share(dataset, shares, err);
 }
 
-static void say(const struct tw_dataset *dataset, const char *folder, const char *hex,
-                bool has_changed) {
+static void print_text(const struct tw_dataset *dataset, const char *folder, const char *hex,
+                       bool has_changed) {
     for (uint32_t i = 0; i < dataset->sources_count; i++) {
         const uint32_t weight = dataset->sources[i].weight_millionths;
         (void)printf("  %-12s %s", dataset->sources[i].name, weight == 0 ? "by size" : "");
         (void)(weight == 0 ? printf("\n") : printf("%.6g\n", weight / 1e6));
     }
     (void)printf("  %-12s %s\n", "SHA-256", hex);
-    (void)printf(has_changed ? "The dataset is another one now: a run that names the old one does "
-                               "not take it.\n`thinwire run new NAME --data %s` makes one that "
-                               "does.\n"
-                             : "%s was weighed so before: nothing has changed.\n",
+    (void)printf(has_changed
+                     ? "The dataset has a new SHA-256: a run that names the old one refuses "
+                       "it.\n`thinwire run new NAME --data %s` makes one that "
+                       "does.\n"
+                     : "%s has these weights already: nothing has changed.\n",
                  folder);
 }
 
-static void say_json(const struct tw_dataset *dataset, const char *hex, bool has_changed) {
+static void print_json(const struct tw_dataset *dataset, const char *hex, bool has_changed) {
     (void)printf("{\"sha256\": \"%s\", \"changed\": %s, \"weights\": {", hex,
                  has_changed ? "true" : "false");
     for (uint32_t i = 0; i < dataset->sources_count; i++) {
@@ -126,7 +127,7 @@ static void say_json(const struct tw_dataset *dataset, const char *hex, bool has
     (void)printf("}}\n");
 }
 
-/* Takes --json out of the arguments. */
+/* Removes --json from the arguments. */
 static bool take_json(int *argc, char **argv) {
     int kept = 0;
     for (int i = 0; i < *argc; i++) {
@@ -156,9 +157,9 @@ enum tw_exit engine_weigh(int argc, char **argv) {
         const bool has_changed = !tw_id_equal(&before, &after);
         tw_id_hex(&after, hex);
         if (is_json)
-            say_json(&dataset, hex, has_changed);
+            print_json(&dataset, hex, has_changed);
         else
-            say(&dataset, argv[3], hex, has_changed);
+            print_text(&dataset, argv[3], hex, has_changed);
     }
     free(dataset.shards);
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);

@@ -22,7 +22,8 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* ---- before the start ------------------------------------------------------------------------ */
+/* ---- before the start ---------------------------------------------------------------------------
+ */
 
 static const char *family_name(enum tw_family family) {
     return family == TW_FAMILY_GPT2 ? "gpt2" : "llama";
@@ -88,7 +89,7 @@ void tw_train_report_plan(const struct tw_engine_plan *plan, const char *engine,
                   tw_units_bytes(limit, (double)plan->limit));
     (void)snprintf(remark, sizeof(remark), "passes of %" PRIu32 " sequence%s%s", plan->micro_batch,
                    plan->micro_batch == 1 ? "" : "s",
-                   plan->is_recomputed ? ", layers computed again in the backward pass" : "");
+                   plan->is_recomputed ? ", layers recomputed in the backward pass" : "");
     print_bytes("parameters", plan->parameters, "");
     print_bytes("gradients", plan->gradients, "");
     print_bytes("optimizer", plan->optimizer, "");
@@ -115,14 +116,15 @@ void tw_train_report_plan_json(const struct tw_run *run, const struct tw_layout 
     (void)fflush(stdout);
 }
 
-/* ---- while it runs --------------------------------------------------------------------------- */
+/* ---- progress -----------------------------------------------------------------------------------
+ */
 
 struct line {
     char text[LINE_BYTES];
     size_t used;
 };
 
-static void TW_PRINTF(2, 3) put(struct line *line, const char *fmt, ...) {
+static void TW_PRINTF(2, 3) append_text(struct line *line, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     const int n = vsnprintf(line->text + line->used, LINE_BYTES - line->used, fmt, args);
@@ -137,7 +139,7 @@ static double tokens_per_s(const struct tw_train_report *report) {
 
 double tw_train_report_mfu(const struct tw_train_report *report) {
     if (!(report->peak_flops_s > 0 && report->step_s > 0)) return (double)NAN;
-    /* A mean of steps is not faster than the fastest, but for the last bit of a rounding. */
+    /* The mean of steps is at most the fastest step; min() only removes rounding. */
     return fmin(tokens_per_s(report) * (double)report->flops_token / report->peak_flops_s, 1);
 }
 
@@ -147,29 +149,30 @@ static double left_s(const struct tw_train_report *report) {
     return (now_s() - report->start_s) / (double)done * (double)(report->steps - report->step);
 }
 
-/* A line that wraps cannot be taken back: it is cut to the terminal's width. */
+/* Lines are cut to the terminal's width, since a wrapped line cannot be erased. */
 static size_t width_of_terminal(void) {
     struct winsize size = {0};
     const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 20;
     return is_known ? size.ws_col - 1u : WIDTH_PIPE;
 }
 
-/* What is looked at most comes first: a narrow terminal shows as much as it has room for. */
+/* Most important first: a narrow terminal shows only the beginning. */
 static void show(struct tw_train_report *report, bool is_last) {
     char step[TW_UNITS_BYTES], steps[TW_UNITS_BYTES], speed[TW_UNITS_BYTES], time[TW_UNITS_BYTES];
     struct line line = {.used = 0};
-    put(&line, "step %s/%s", tw_units_count(step, (double)report->step),
-        tw_units_count(steps, (double)report->steps));
+    append_text(&line, "step %s/%s", tw_units_count(step, (double)report->step),
+                tw_units_count(steps, (double)report->steps));
     if (!is_last && report->step > report->first_step && report->step < report->steps) {
-        put(&line, "  %s left", tw_units_duration(time, left_s(report)));
+        append_text(&line, "  %s left", tw_units_duration(time, left_s(report)));
     }
-    put(&line, "  loss %.3f", report->loss);
-    if (isfinite(report->validation)) put(&line, " (held out %.3f)", report->validation);
-    put(&line, "  %s tokens/s", tw_units_short(speed, tokens_per_s(report)));
+    append_text(&line, "  loss %.3f", report->loss);
+    if (isfinite(report->validation)) append_text(&line, " (held out %.3f)", report->validation);
+    append_text(&line, "  %s tokens/s", tw_units_short(speed, tokens_per_s(report)));
     if (isfinite(tw_train_report_mfu(report)))
-        put(&line, "  MFU %.0f %%", 100 * tw_train_report_mfu(report));
-    if (report->skipped > 0) put(&line, "  %" PRIu64 " skipped: not finite", report->skipped);
-    put(&line, "  norm %.2f  rate %.1e", report->grad_norm, report->lr);
+        append_text(&line, "  MFU %.0f %%", 100 * tw_train_report_mfu(report));
+    if (report->skipped > 0)
+        append_text(&line, "  %" PRIu64 " skipped: not finite", report->skipped);
+    append_text(&line, "  norm %.2f  rate %.1e", report->grad_norm, report->lr);
     if (report->is_terminal && line.used > width_of_terminal()) {
         line.text[width_of_terminal()] = 0;
     }
@@ -178,7 +181,7 @@ static void show(struct tw_train_report *report, bool is_last) {
     report->shown_s = now_s();
 }
 
-/* What every event has in common; a number that is not there is left out. */
+/* Members common to all events. Values that are not finite are omitted. */
 static void open_json(const struct tw_train_report *report, const char *event) {
     (void)printf("{\"event\": \"%s\", \"steps\": %" PRIu64 ", \"tokens\": %" PRIu64, event,
                  report->step, report->tokens);
@@ -236,7 +239,7 @@ void tw_train_report_validation(struct tw_train_report *report, double nats) {
         put_json("validation_nats", nats);
         close_json();
     } else if (!report->is_terminal && report->step > report->first_step &&
-               report->step < report->steps) { /* of the last step the end says it */
+               report->step < report->steps) { /* the final line covers the last step */
         show(report, false);
     }
 }
@@ -287,5 +290,5 @@ void tw_train_report_end(struct tw_train_report *report, const char *event, cons
     (void)fprintf(stderr, "%s holds parameters and optimizer, %s\n", path,
                   tw_units_bytes(size, (double)bytes));
     if (!is_stopped) return;
-    (void)fprintf(stderr, "go on with `thinwire train --from %s --data %s`\n", path, data_path);
+    (void)fprintf(stderr, "continue with `thinwire train --from %s --data %s`\n", path, data_path);
 }

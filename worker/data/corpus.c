@@ -34,9 +34,10 @@ enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
     return TW_OK;
 }
 
-/* ---- files that do not say what they are ----------------------------------------------------- */
+/* ---- files without a header -------------------------------------------------------------------
+ */
 
-/* Two letters are a number below 31355, so text would be taken for tokens without a word. */
+/* Two letters of text form a number below 31355, so text would silently be taken for tokens. */
 static bool looks_like_text(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
         const uint8_t byte = bytes[i];
@@ -67,7 +68,7 @@ static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, con
     if (corpus->bytes % file->token_bytes != 0) {
         return tw_fail(err, TW_DATA,
                        "training text %.120s has %" PRIu64
-                       " bytes, no whole number of %u-byte token numbers: data.tokenizer is ids",
+                       " bytes, not a whole number of %u-byte token numbers: data.tokenizer is ids",
                        path, corpus->bytes, file->token_bytes);
     }
     return TW_OK;
@@ -91,7 +92,8 @@ static enum tw_status open_file(struct tw_corpus *corpus, const char *path,
     return open_plain(corpus, path, bytes, (size_t)size, hint, err);
 }
 
-/* ---- what the path is ------------------------------------------------------------------------ */
+/* ---- detection of the kind --------------------------------------------------------------------
+ */
 
 static enum tw_status open_folder(struct tw_corpus *corpus, const char *path,
                                   struct tw_error *err) {

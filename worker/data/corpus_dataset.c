@@ -1,5 +1,5 @@
-/* corpus_dataset.c - our own shards: one alone, or all that an index names, which may be on their
- * way here. */
+/* corpus_dataset.c - shards of a dataset: a single one, or all that an index names, some of which
+ * may not have arrived. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -52,14 +52,14 @@ enum tw_status tw_corpus_open_shard(struct tw_corpus *corpus, const char *path,
     if (tw_token_file_is_there(file)) return TW_OK;
     return tw_fail(
         err, TW_DATA,
-        "%.120s is a shard of %llu bytes by its head, and the file has others: it is cut "
+        "%.120s is a shard of %llu bytes by its head, but the file has another size: it is cut "
         "off or damaged",
         path, (unsigned long long)file->file_bytes);
 }
 
 /* ---- dataset --------------------------------------------------------------------------------- */
 
-/* The whole file into *text, the caller's to free. */
+/* Reads the whole file into *text, which the caller frees. */
 static enum tw_status read_index(const char *path, char **text, size_t *size,
                                  struct tw_error *err) {
     struct stat info;
@@ -69,7 +69,7 @@ static enum tw_status read_index(const char *path, char **text, size_t *size,
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size <= 0 ||
         info.st_size > TW_DATASET_BYTES_MAX) {
         status = tw_fail(err, TW_DATA,
-                         "%.120s is no index of a dataset: a plain file of at most "
+                         "%.120s is not the index of a dataset, a plain file of at most "
                          "%d MiB",
                          path, TW_DATASET_BYTES_MAX >> 20);
     } else if ((*text = malloc((size_t)info.st_size)) == NULL) {
@@ -120,7 +120,7 @@ static enum tw_status set_file(struct tw_corpus_file *file, const struct tw_data
     if (named->tokens_count == 0 || named->documents_count == 0 ||
         tw_shard_plan(&shard, NULL) != TW_OK || shard.head_bytes != named->head_bytes ||
         shard.head_bytes + shard.body_bytes != named->file_bytes) {
-        return tw_fail(err, TW_DATA, "%.120s: the index says of it what cannot be",
+        return tw_fail(err, TW_DATA, "%.120s: the index gives it an impossible size",
                        file->tokens.path);
     }
     tw_token_file_set_shard(&file->tokens, &shard);

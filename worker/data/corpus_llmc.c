@@ -1,5 +1,5 @@
-/* corpus_llmc.c - token shards of llm.c: 256 words of head, the first three magic, version and
- * number of tokens; then the tokens. Magic 20240520: 16-bit, 20240801: 32-bit. */
+/* corpus_llmc.c - token shards of llm.c: a header of 256 words (magic, version, number of tokens,
+ * then unused), followed by the tokens. Magic 20240520: 16-bit tokens, 20240801: 32-bit. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +19,7 @@ bool tw_corpus_is_llmc(const uint8_t *bytes) {
     return magic == MAGIC_16 || magic == MAGIC_32;
 }
 
-/* Takes file->path; fills in the rest. */
+/* Fills in the members of *file; file->path must be set. */
 static enum tw_status set_file(struct tw_token_file *file, struct tw_error *err) {
     uint8_t head[12];
     struct stat info;
@@ -28,14 +28,14 @@ static enum tw_status set_file(struct tw_token_file *file, struct tw_error *err)
         const int why = errno;
         if (fd < 0) return tw_fail(err, TW_DATA, "%.120s: %s", file->path, strerror(why));
         (void)close(fd);
-        return tw_fail(err, TW_DATA, "%.120s is no plain file", file->path);
+        return tw_fail(err, TW_DATA, "%.120s is not a plain file", file->path);
     }
     const enum tw_status status = tw_token_file_bytes(fd, file->path, 0, head, sizeof(head), err);
     (void)close(fd);
     if (status != TW_OK) return status;
     file->file_bytes = (uint64_t)info.st_size;
     if (!tw_corpus_is_llmc(head) || file->file_bytes < HEAD_BYTES) {
-        return tw_fail(err, TW_DATA, "%.120s is no token shard of llm.c, but named as one",
+        return tw_fail(err, TW_DATA, "%.120s is not a token shard of llm.c, but named like one",
                        file->path);
     }
     if (tw_get_u32(head + 4) != 1) {
@@ -78,9 +78,10 @@ static void free_names(char **names, uint32_t count) {
     free(names);
 }
 
-/* Names of the shards in the folder, sorted; the caller's, also when it fails. */
-static enum tw_status list(const char *folder, char ***names, uint32_t *count,
-                           struct tw_error *err) {
+/* Lists the shards in the folder, sorted by name. The caller frees the names, also after a failure.
+ */
+static enum tw_status list_shards(const char *folder, char ***names, uint32_t *count,
+                                  struct tw_error *err) {
     uint32_t room = 0;
     DIR *const dir = opendir(folder);
     if (dir == NULL) return tw_fail(err, TW_DATA, "%.120s: %s", folder, strerror(errno));
@@ -128,7 +129,7 @@ enum tw_status tw_corpus_open_llmc_folder(struct tw_corpus *corpus, const char *
                                           struct tw_error *err) {
     char **names = NULL;
     uint32_t count = 0;
-    enum tw_status status = list(folder, &names, &count, err);
+    enum tw_status status = list_shards(folder, &names, &count, err);
     if (status == TW_OK) {
         status = count == 0 ? TW_AGAIN : set_files(corpus, folder, names, count, err);
     }

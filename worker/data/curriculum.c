@@ -8,11 +8,12 @@
 enum { FRACTION_BITS = 16, BLOCK_TOKENS = 1 << 14 };
 
 struct rated {
-    uint64_t surprisal; /* sum over its tokens; all windows have as many */
+    uint64_t surprisal; /* sum over its tokens, whose number is the same in all windows */
     uint32_t window;
 };
 
-/* log2(x) in 1/65536, rounded down, x >= 1: the fraction bit by bit, by squaring. */
+/* log2(x) in units of 1/65536, rounded down, x >= 1. Fraction bits come one by one from squaring.
+ */
 static uint32_t log2_fixed(uint64_t x) {
     uint32_t whole = 63;
     while (x >> whole == 0) whole--;
@@ -33,7 +34,7 @@ struct work {
     uint64_t first, count; /* tokens of all windows */
     uint32_t context;
     uint32_t tokens[BLOCK_TOKENS];
-    uint32_t *bits; /* (vocab) how often each token is there, then its surprisal */
+    uint32_t *bits; /* (vocab): counts of the tokens, later their surprisal */
     struct rated *rated;
 };
 

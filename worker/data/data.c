@@ -1,4 +1,4 @@
-/* data.c - what a run trains on and measures itself by, of all that a corpus holds. */
+/* data.c - splits a corpus into training and held-out windows for a run. */
 #include "worker/data/data.h"
 
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 #include "worker/data/curriculum.h"
 #include "worker/data/stream.h"
 
-/* Held-out tokens of one file, and how many windows of those that are there come before. */
+/* Held-out tokens of one file. before: held-out windows in earlier files that are present. */
 struct heldout {
     uint32_t file;
     uint64_t first, windows, before;
@@ -23,11 +23,12 @@ struct tw_data_inner {
     struct tw_stream stream;
     struct heldout *heldout; /* (heldout_files) */
     uint32_t heldout_files;
-    uint64_t heldout_windows; /* of those that are there */
-    uint64_t easy_tokens;     /* of this node, while the curriculum lasts */
+    uint64_t heldout_windows; /* in files that are present */
+    uint64_t easy_tokens;     /* tokens of this node for which the curriculum lasts */
 };
 
-/* ---- whether these are the data of the run --------------------------------------------------- */
+/* ---- does it match the run ----------------------------------------------------------------------
+ */
 
 static enum tw_status digest_file(struct tw_data_inner *inner, struct tw_id *digest,
                                   struct tw_error *err) {
@@ -57,7 +58,7 @@ static enum tw_status check_digest(struct tw_data_inner *inner, const char *path
     if (run->data.form == TW_FORM_DATASET && !is_dataset) {
         return tw_fail(
             err, TW_DATA,
-            "%.120s is no dataset, and the manifest names one: name its folder, or leave "
+            "%.120s is not a dataset, but the manifest names one: name its folder, or leave "
             "the data out and a node fetches them from the others",
             path);
     }
@@ -81,9 +82,9 @@ static enum tw_status check_digest(struct tw_data_inner *inner, const char *path
                    is_dataset ? "folder" : "file");
 }
 
-/* Files that no hash pins are opened once, so that nobody changes them under a name, and looked
- * into: a wrong vocabulary mostly shows at once. */
-static enum tw_status look_into(struct tw_data_inner *inner, struct tw_error *err) {
+/* For files not pinned by a hash: opens them now, so that replacing one by name has no effect, and
+ * reads some tokens, since a wrong vocabulary usually shows at once. */
+static enum tw_status open_unpinned(struct tw_data_inner *inner, struct tw_error *err) {
     struct tw_corpus *const corpus = &inner->corpus;
     if (corpus->about.vocab != 0) return TW_OK;
     for (uint32_t i = 0; i < corpus->files_count && i < TW_TOKEN_FILES_OPEN; i++) {
@@ -122,7 +123,7 @@ static uint64_t share_of(uint64_t tokens, uint64_t millionths) {
     return tokens / 1000000 * millionths + tokens % 1000000 * millionths / 1000000;
 }
 
-/* How many of all tokens are for training where the files do not say it. */
+/* *end: the number of training tokens, if the files do not declare what is held out. */
 static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
                                const struct tw_run *run, uint64_t *end, struct tw_error *err) {
     *end = tokens - share_of(tokens, run->data.heldout_millionths);
@@ -130,7 +131,8 @@ static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
     const struct tw_megatron *const pair = &corpus->megatron;
     TW_TRY(tw_megatron_boundary(pair, *end, end, err));
     if (*end < tokens) return TW_OK;
-    return tw_megatron_document(pair, pair->documents_count - 1, end, err); /* the last one */
+    return tw_megatron_document(pair, pair->documents_count - 1, end,
+                                err); /* start of the last document */
 }
 
 static void add_heldout(struct tw_data_inner *inner, uint32_t file, uint64_t first,
@@ -140,12 +142,13 @@ static void add_heldout(struct tw_data_inner *inner, uint32_t file, uint64_t fir
         (struct heldout){.file = file, .first = first, .windows = windows};
 }
 
-/* Deals the tokens of all files to training and to the held-out windows. */
-static enum tw_status split(struct tw_data *data, const struct tw_run *run, struct tw_error *err) {
+/* Splits the tokens of all files into training stretches and held-out windows. */
+static enum tw_status split_files(struct tw_data *data, const struct tw_run *run,
+                                  struct tw_error *err) {
     struct tw_data_inner *const inner = data->inner;
     const struct tw_corpus *const corpus = &inner->corpus;
     const bool is_weighted = corpus->about.sources[0].weight_millionths > 0;
-    uint64_t left = 0; /* for training, where the end is held out */
+    uint64_t left = 0; /* training tokens left, if the end is held out */
     inner->heldout = calloc(corpus->files_count, sizeof(*inner->heldout));
     if (inner->heldout == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of files");
     if (!corpus->has_heldout) TW_TRY(find_end(corpus, data->tokens_count, run, &left, err));
@@ -183,7 +186,7 @@ static enum tw_status check_windows(const struct tw_data *data, const char *path
         is_enough = is_enough && inner->stream.sources[i].windows > 0;
     }
     if (is_enough) return TW_OK;
-    if (corpus->kind == TW_CORPUS_DATASET) { /* as `config check` says it (cli/data_path.c) */
+    if (corpus->kind == TW_CORPUS_DATASET) { /* same wording as `config check` (cli/data_path.c) */
         return tw_fail(
             err, TW_DATA,
             "%.80s: for training or held out no shard%s has the %" PRIu32 " tokens of one window: "
@@ -197,9 +200,9 @@ static enum tw_status check_windows(const struct tw_data *data, const char *path
                    sources > 1 ? " in several sources" : "", data->context + 1);
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- files present -------------------------------------------------------------------------- */
 
-static void take_in(struct tw_data *data) {
+static void update_files(struct tw_data *data) {
     struct tw_data_inner *const inner = data->inner;
     const struct tw_corpus *const corpus = &inner->corpus;
     data->files_count = corpus->files_count;
@@ -223,7 +226,7 @@ static void take_in(struct tw_data *data) {
 
 void tw_data_refresh(struct tw_data *data) {
     if (data->files_here == data->files_count) return;
-    if (tw_corpus_refresh(&data->inner->corpus)) take_in(data);
+    if (tw_corpus_refresh(&data->inner->corpus)) update_files(data);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -236,16 +239,16 @@ static enum tw_status open_inner(struct tw_data *data, const char *path, const s
     TW_TRY(tw_token_reader_init(&inner->reader, run->model.vocab, err));
     TW_TRY(tw_corpus_open(&inner->corpus, path, &hint, err));
     TW_TRY(check_run(inner, path, run, err));
-    TW_TRY(look_into(inner, err));
+    TW_TRY(open_unpinned(inner, err));
     data->bytes = inner->corpus.bytes;
     data->tokens_count =
         tw_corpus_tokens(&inner->corpus, false) + tw_corpus_tokens(&inner->corpus, true);
     inner->stream.context = run->model.context;
-    TW_TRY(split(data, run, err));
+    TW_TRY(split_files(data, run, err));
     TW_TRY(check_windows(data, path, err));
     const uint64_t planned = run->train.tokens / run->sync.nodes;
     inner->easy_tokens = share_of(planned, run->data.curriculum_millionths);
-    take_in(data);
+    update_files(data);
     if (inner->stream.here_count > 0) return TW_OK;
     return tw_fail(err, TW_AGAIN,
                    "%.120s has no whole shard for training yet: fetch or copy those that its index "
@@ -283,7 +286,7 @@ static enum tw_status read_window(struct tw_data_inner *inner, uint32_t file, ui
                          inner->stream.context + 1, tokens, err);
 }
 
-/* While the curriculum lasts: windows of a stretch are sorted when the first of it is drawn. */
+/* Draws during the curriculum. The windows of a stretch are sorted at the first draw from it. */
 static enum tw_status draw_easy(struct tw_data_inner *inner, uint64_t seed, uint64_t cursor,
                                 uint32_t *tokens, struct tw_error *err) {
     const uint32_t context = inner->stream.context;
@@ -336,9 +339,10 @@ enum tw_status tw_data_heldout(struct tw_data *data, uint64_t i, uint64_t count,
                                struct tw_error *err) {
     struct tw_data_inner *const inner = data->inner;
     TW_ASSERT(i < count && count <= inner->heldout_windows);
-    /* floor(i windows / count): below 2^64 for texts of less than 2^38 windows taken. */
+    /* floor(i windows / count), without overflow for less than 2^38 windows taken of a text. */
     const uint64_t window = i * inner->heldout_windows / count;
-    uint32_t at = inner->heldout_files - 1; /* the last that is there and begins at or below it */
+    uint32_t at = inner->heldout_files -
+                  1; /* finds the last present range that begins at or below `window` */
     while (inner->heldout[at].before > window || inner->heldout[at].windows == 0 ||
            !inner->corpus.files[inner->heldout[at].file].is_here) {
         TW_ASSERT(at > 0);

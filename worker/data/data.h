@@ -1,15 +1,14 @@
-/* data.h - training data as a learner sees it: windows to train on, whose order depends on (seed,
- * cursor) alone, and held-out windows that are never trained on.
+/* data.h - training data for a learner: training windows, whose order depends only on (seed,
+ * cursor), and held-out windows, which are never trained on.
  *
- * What a path may be: worker/data/corpus.h. With the tokenizer `bytes` a byte of a text is a token;
- * with `ids` a file holds token numbers: 16-bit little-endian when the vocabulary has at most
- * 65536, else 32-bit. Where the data do not say what is held out, their last share is; of
- * Megatron's, from the beginning of a document on.
+ * worker/data/corpus.h lists the kinds of data. With the tokenizer `bytes`, each byte of a text is
+ * a token. With `ids`, a file holds token numbers: 16-bit little-endian if the vocabulary has at
+ * most 65536, else 32-bit. If the data do not declare a held-out part, their last share is held
+ * out; for Megatron-LM files it starts at a document.
  *
- * Every epoch visits every window once, in an order of its own (worker/data/stream.h), sources
- * mixed by their weights, the beginning from easy to hard if the manifest says so. A dataset may
- * lack shards that its index names: windows of those are replaced by others until they are there.
- */
+ * Every epoch visits every window once, in its own order (worker/data/stream.h). Sources are mixed
+ * by weight. The manifest may ask for a curriculum, which orders the beginning from easy to hard. A
+ * dataset may lack shards that its index names: until they arrive, other windows replace theirs. */
 #ifndef TW_WORKER_DATA_DATA_H
 #define TW_WORKER_DATA_DATA_H
 
@@ -20,38 +19,39 @@
 #include "proto/run/run.h"
 
 struct tw_data {
-    uint64_t bytes; /* of all files */
+    uint64_t bytes; /* size of all files */
     uint64_t tokens_count, train_count, heldout_count;
-    uint32_t files_count, files_here; /* files there should be, and are */
+    uint32_t files_count, files_here; /* files that belong to the data, and those present */
     uint32_t context;
     struct tw_data_inner *inner; /* NULL: not open */
 };
 
-/* Opens what lies at path and splits it. If the manifest names data by SHA-256 they must be those:
- * a text is hashed whole, a dataset by its index, and its shards as they are used. TW_DATA names
- * the path and the way out: missing, damaged, another one, too short for one window on either side
- * of the split, or of another tokenizer. TW_AGAIN: a dataset of which no shard for training is
- * there yet. One thread at a time may use it. */
+/* Opens and splits the data at path. If the manifest names data by SHA-256, they must match: a text
+ * is hashed whole, a dataset by its index, its shards on first use. For one thread at a time.
+ * Errors:
+ * - TW_DATA, with the path and a remedy: missing, damaged, other data, another tokenizer, or too
+ *   short for one window on each side of the split;
+ * - TW_AGAIN: no training shard of a dataset has arrived yet. */
 enum tw_status tw_data_open(struct tw_data *data, const char *path, const struct tw_run *run,
                             struct tw_error *err);
 void tw_data_close(struct tw_data *data);
 
 /* Draws `sequences_count` training windows into tokens (sequences_count, context + 1) and advances
- * *cursor by sequences_count * context tokens. The cursor is all there is to save: the same (seed,
- * cursor) draws the same windows, as long as all shards are there. TW_DATA, and the cursor stays:
- * a file is cut off, damaged, or holds a token outside the vocabulary. */
+ * *cursor by sequences_count * context tokens. Only the cursor needs saving: the same (seed,
+ * cursor) draws the same windows if all shards are present. TW_DATA, with *cursor unchanged: a file
+ * is cut off, damaged, or has a token outside the vocabulary. */
 enum tw_status tw_data_draw(struct tw_data *data, uint64_t seed, uint64_t *cursor,
                             uint32_t sequences_count, uint32_t *tokens, struct tw_error *err);
 
-/* Held-out windows that do not overlap in their targets; window i of `count` evenly spaced ones
- * into tokens (context + 1). i < count <= tw_data_heldout_count(), which is 0 while no held-out
- * shard of a dataset is there. TW_DATA. */
+/* Held-out windows, which do not overlap in their targets. heldout reads window i of `count` evenly
+ * spaced ones into tokens (context + 1), i < count <= tw_data_heldout_count(). The count is 0 while
+ * no held-out shard of a dataset is present. TW_DATA. */
 uint64_t tw_data_heldout_count(const struct tw_data *data);
 enum tw_status tw_data_heldout(struct tw_data *data, uint64_t i, uint64_t count, uint32_t *tokens,
                                struct tw_error *err);
 
-/* Takes in shards that have arrived since; cheap where none is missing. To be called between steps,
- * about once a second. */
+/* Adds shards that have arrived; cheap if none is missing. Call between steps, about once a second.
+ */
 void tw_data_refresh(struct tw_data *data);
 
 #endif

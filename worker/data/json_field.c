@@ -7,18 +7,19 @@
 #include "base/assert.h"
 
 struct span {
-    size_t begin, end; /* of a string: within its quotes */
+    size_t begin, end; /* of a string: without its quotes */
 };
 
 struct scan {
     uint8_t *line;
     size_t size, at;
-    bool is_object[TW_JSON_DEPTH_MAX + 1]; /* else an array; [depth] is the innermost */
+    bool is_object[TW_JSON_DEPTH_MAX +
+                   1]; /* whether a level is an object, else an array; [depth] is the innermost */
     unsigned depth;
 };
 
-static enum tw_status bad(const struct scan *scan, struct tw_error *err, const char *what) {
-    return tw_fail(err, TW_DATA, "no JSON: %s at byte %zu", what, scan->at + 1);
+static enum tw_status fail_json(const struct scan *scan, struct tw_error *err, const char *what) {
+    return tw_fail(err, TW_DATA, "invalid JSON: %s at byte %zu", what, scan->at + 1);
 }
 
 static int peek(const struct scan *scan) {
@@ -46,26 +47,26 @@ static int hex_digit(int c) {
 }
 
 static enum tw_status scan_string(struct scan *scan, struct span *span, struct tw_error *err) {
-    if (!take(scan, '"')) return bad(scan, err, "no string");
+    if (!take(scan, '"')) return fail_json(scan, err, "no string");
     span->begin = scan->at;
     for (;;) {
-        /* What has a meaning here is rare. */
+        /* Fast path: special characters are rare. */
         while (scan->at < scan->size && scan->line[scan->at] >= ' ' &&
                scan->line[scan->at] != '"' && scan->line[scan->at] != '\\') {
             scan->at++;
         }
         const int c = peek(scan);
-        if (c < 0) return bad(scan, err, "a string without end");
-        if (c < ' ') return bad(scan, err, "a control character in a string");
+        if (c < 0) return fail_json(scan, err, "a string without end");
+        if (c < ' ') return fail_json(scan, err, "a control character in a string");
         span->end = scan->at++;
         if (c == '"') return TW_OK;
         const int escaped = peek(scan);
         if (escaped <= 0 || strchr("\"\\/bfnrtu", escaped) == NULL) {
-            return bad(scan, err, "an unknown escape");
+            return fail_json(scan, err, "an unknown escape");
         }
         scan->at++;
         for (int i = 0; escaped == 'u' && i < 4; i++, scan->at++) {
-            if (hex_digit(peek(scan)) < 0) return bad(scan, err, "an unknown escape");
+            if (hex_digit(peek(scan)) < 0) return fail_json(scan, err, "an unknown escape");
         }
     }
 }
@@ -76,7 +77,7 @@ static uint32_t hex4(const uint8_t *digits) {
     return value;
 }
 
-/* The character of the escape \u.... at `from`, of which *taken bytes are it. */
+/* Decodes the escape \uXXXX at `from`. *taken: its bytes, 12 for a surrogate pair. */
 static uint32_t unescape_u(const uint8_t *from, size_t left, size_t *taken) {
     const uint32_t first = hex4(from + 2);
     *taken = 6;
@@ -101,7 +102,7 @@ static size_t put_utf8(uint8_t *to, uint32_t code) {
     return more + 1;
 }
 
-/* Of a scanned string, into `to`, which may be where it lies: no escape grows. */
+/* Unescapes a scanned string into `to`, which may be `from`: no escape grows. */
 static size_t unescape(const uint8_t *from, size_t size, uint8_t *to) {
     static const char NAMES[] = "\"\\/bfnrt", MEANT[] = "\"\\/\b\f\n\r\t";
     size_t used = 0;
@@ -160,29 +161,30 @@ static bool take_word(struct scan *scan, const char *word) {
     return true;
 }
 
-/* A value that is no array or object. */
+/* A value that is neither array nor object. */
 static enum tw_status scan_leaf(struct scan *scan, struct tw_error *err) {
     struct span span;
     if (peek(scan) == '"') return scan_string(scan, &span, err);
     const bool is_value = take_word(scan, "true") || take_word(scan, "false") ||
                           take_word(scan, "null") || take_number(scan);
-    return is_value ? TW_OK : bad(scan, err, "no value");
+    return is_value ? TW_OK : fail_json(scan, err, "no value");
 }
 
 static enum tw_status scan_key(struct scan *scan, struct span *key, struct tw_error *err) {
     skip_space(scan);
     TW_TRY(scan_string(scan, key, err));
     skip_space(scan);
-    if (!take(scan, ':')) return bad(scan, err, "no :");
+    if (!take(scan, ':')) return fail_json(scan, err, "no :");
     skip_space(scan);
     return TW_OK;
 }
 
-/* Goes into the array or object that begins here, up to its first value; *is_open is false when it
- * had none and is done. */
-static enum tw_status enter(struct scan *scan, bool *is_open, struct tw_error *err) {
+/* Enters the array or object that begins here, up to its first value. *is_open is false if it is
+ * empty and thus already closed. */
+static enum tw_status enter_level(struct scan *scan, bool *is_open, struct tw_error *err) {
     struct span key;
-    if (scan->depth == TW_JSON_DEPTH_MAX) return bad(scan, err, "more than 256 brackets open");
+    if (scan->depth == TW_JSON_DEPTH_MAX)
+        return fail_json(scan, err, "more than 256 brackets open");
     const bool is_object = scan->line[scan->at++] == '{';
     skip_space(scan);
     *is_open = false;
@@ -192,7 +194,7 @@ static enum tw_status enter(struct scan *scan, bool *is_open, struct tw_error *e
     return is_object ? scan_key(scan, &key, err) : TW_OK;
 }
 
-/* Any value, up to behind its end. */
+/* Skips any value. */
 static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
     const unsigned outside = scan->depth;
     struct span key;
@@ -200,12 +202,12 @@ static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
         bool is_open = false;
         skip_space(scan);
         if (peek(scan) == '{' || peek(scan) == '[') {
-            TW_TRY(enter(scan, &is_open, err));
+            TW_TRY(enter_level(scan, &is_open, err));
         } else {
             TW_TRY(scan_leaf(scan, err));
         }
         if (is_open) continue;
-        for (;;) { /* a value is done: close what it ends */
+        for (;;) { /* after a value, close the levels it ends */
             if (scan->depth == outside) return TW_OK;
             skip_space(scan);
             const bool is_object = scan->is_object[scan->depth];
@@ -213,21 +215,21 @@ static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
                 if (is_object) TW_TRY(scan_key(scan, &key, err));
                 break;
             }
-            if (!take(scan, is_object ? '}' : ']')) return bad(scan, err, "no comma or end");
+            if (!take(scan, is_object ? '}' : ']')) return fail_json(scan, err, "no comma or end");
             scan->depth--;
         }
     }
 }
 
-/* ---- the field ------------------------------------------------------------------------------- */
+/* ---- field ---------------------------------------------------------------------------------- */
 
-/* Names of fields as a person may see them: cut short, ASCII. */
+/* Field names for a message: truncated, ASCII. */
 struct seen {
     char names[96];
     size_t used;
 };
 
-static void see(struct seen *seen, const struct scan *scan, struct span key) {
+static void note_field(struct seen *seen, const struct scan *scan, struct span key) {
     const size_t size = key.end - key.begin;
     if (seen->used + size + 3 > sizeof(seen->names) - 4) {
         if (seen->used == 0 || seen->names[seen->used - 1] != '.') {
@@ -252,12 +254,12 @@ static enum tw_status scan_member(struct scan *scan, const char *field, struct s
     struct span key;
     TW_TRY(scan_key(scan, &key, err));
     if (!is_named(scan, key, field)) {
-        see(seen, scan, key);
+        note_field(seen, scan, key);
         return scan_value(scan, err);
     }
     if (*is_found) return tw_fail(err, TW_DATA, "the field \"%s\" is there twice", field);
     if (peek(scan) != '"') {
-        return tw_fail(err, TW_DATA, "the field \"%s\" is no string", field);
+        return tw_fail(err, TW_DATA, "the field \"%s\" is not a string", field);
     }
     *is_found = true;
     return scan_string(scan, value, err);
@@ -270,17 +272,17 @@ enum tw_status tw_json_field(uint8_t *line, size_t size, const char *field, size
     struct seen seen = {.names = "none"};
     bool is_found = false;
     skip_space(&scan);
-    if (!take(&scan, '{')) return bad(&scan, err, "no { of an object");
+    if (!take(&scan, '{')) return fail_json(&scan, err, "no { of an object");
     skip_space(&scan);
     if (!take(&scan, '}')) {
         do {
             TW_TRY(scan_member(&scan, field, &value, &is_found, &seen, err));
             skip_space(&scan);
         } while (take(&scan, ','));
-        if (!take(&scan, '}')) return bad(&scan, err, "no comma or }");
+        if (!take(&scan, '}')) return fail_json(&scan, err, "no comma or }");
     }
     skip_space(&scan);
-    if (scan.at < size) return bad(&scan, err, "something behind the object");
+    if (scan.at < size) return fail_json(&scan, err, "text after the object");
     if (!is_found) {
         return tw_fail(err, TW_DATA, "no field \"%s\"; there are: %s; name one with --field", field,
                        seen.names);

@@ -14,8 +14,9 @@
 #include "base/bytes.h"
 #include "worker/data/token_file.h"
 
-/* MMIDIDX\0\0, u64 version, u8 type, u64 sequences, u64 documents + 1; then per sequence its length
- * (i32), per sequence the byte where it begins (i64), per document its first sequence (i64). */
+/* Header: MMIDIDX\0\0, u64 version, u8 type, u64 sequences, u64 documents + 1. Then the length of
+ * each sequence (i32), the byte offset of each sequence (i64), the first sequence of each document
+ * (i64). */
 enum { MAGIC_BYTES = 9, AT_VERSION = 9, AT_TYPE = 17, AT_SEQUENCES = 18, AT_DOCUMENTS = 26 };
 enum { HEAD_BYTES = 34 };
 static const char magic[MAGIC_BYTES] = {'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
@@ -25,7 +26,7 @@ static bool ends_with(const char *path, const char *end) {
     return size > end_size && strcmp(path + size - end_size, end) == 0;
 }
 
-/* X of X.idx, X.bin or X, with another end; PATH_MAX of room. */
+/* Replaces the extension of X.idx, X.bin or X; to[PATH_MAX]. */
 static bool sibling(const char *path, const char *end, char to[PATH_MAX]) {
     const bool has_end = ends_with(path, ".idx") || ends_with(path, ".bin");
     const size_t size = strlen(path) - (has_end ? 4 : 0);
@@ -68,7 +69,7 @@ static enum tw_status open_files(struct tw_megatron *pair, const char *path, uin
         return tw_fail(err, TW_NOMEM, "%.120s: no memory for its name", path);
     }
     if (stat(pair->tokens_path, &info) != 0 || !S_ISREG(info.st_mode)) {
-        return tw_fail(err, TW_DATA, "%.120s: no plain file, and %.100s is nothing without it",
+        return tw_fail(err, TW_DATA, "%.120s is not a plain file, but %.100s needs it",
                        pair->tokens_path, pair->index_path);
     }
     pair->tokens_file_bytes = (uint64_t)info.st_size;
@@ -77,7 +78,7 @@ static enum tw_status open_files(struct tw_megatron *pair, const char *path, uin
         return tw_fail(err, TW_DATA, "%.120s: %s", pair->index_path, strerror(errno));
     }
     if (!S_ISREG(info.st_mode)) {
-        return tw_fail(err, TW_DATA, "%.120s is no plain file", pair->index_path);
+        return tw_fail(err, TW_DATA, "%.120s is not a plain file", pair->index_path);
     }
     *index_bytes = (uint64_t)info.st_size;
     return TW_OK;
@@ -102,7 +103,7 @@ static enum tw_status set_type(struct tw_megatron *pair, uint8_t type, struct tw
 
 static enum tw_status damaged(const struct tw_megatron *pair, const char *what, uint64_t at,
                               struct tw_error *err) {
-    return tw_fail(err, TW_DATA, "%.120s: %s %" PRIu64 " cannot be: the file is damaged",
+    return tw_fail(err, TW_DATA, "%.120s: %s %" PRIu64 " is impossible: the file is damaged",
                    pair->index_path, what, at);
 }
 
@@ -110,13 +111,13 @@ static enum tw_status read_head(struct tw_megatron *pair, uint64_t index_bytes,
                                 struct tw_error *err) {
     uint8_t head[HEAD_BYTES];
     if (index_bytes < HEAD_BYTES) {
-        return tw_fail(err, TW_DATA, "%.120s is no index of Megatron's: it is too short",
+        return tw_fail(err, TW_DATA, "%.120s is not an index of Megatron-LM: it is too short",
                        pair->index_path);
     }
     TW_TRY(tw_token_file_bytes(pair->fd, pair->index_path, 0, head, sizeof(head), err));
     if (memcmp(head, magic, sizeof(magic)) != 0) {
         return tw_fail(err, TW_DATA,
-                       "%.120s is no index of Megatron's: it does not begin with MMIDIDX",
+                       "%.120s is not an index of Megatron-LM: it does not begin with MMIDIDX",
                        pair->index_path);
     }
     if (tw_get_u64(head + AT_VERSION) != 1) {
@@ -127,7 +128,7 @@ static enum tw_status read_head(struct tw_megatron *pair, uint64_t index_bytes,
     const uint64_t sequences = tw_get_u64(head + AT_SEQUENCES);
     const uint64_t documents = tw_get_u64(head + AT_DOCUMENTS);
     const uint64_t room = index_bytes - HEAD_BYTES;
-    /* Behind the tables there may be a byte of mode per sequence. */
+    /* Behind the tables there may be a mode byte per sequence. */
     if (sequences == 0 || documents < 2 || sequences > room / 12 || documents > room / 8 ||
         (room - 12 * sequences < 8 * documents)) {
         return tw_fail(err, TW_DATA,
@@ -147,10 +148,11 @@ enum tw_status tw_megatron_open(struct tw_megatron *pair, const char *path, stru
     if (status == TW_OK) {
         pair->tokens_count = pair->tokens_file_bytes / pair->token_bytes;
         if (pair->tokens_count == 0 || pair->tokens_file_bytes % pair->token_bytes != 0) {
-            status = tw_fail(err, TW_DATA,
-                             "%.120s has %" PRIu64 " bytes, no whole number of %u-byte tokens: it "
-                             "is cut off",
-                             pair->tokens_path, pair->tokens_file_bytes, pair->token_bytes);
+            status =
+                tw_fail(err, TW_DATA,
+                        "%.120s has %" PRIu64 " bytes, not a whole number of %u-byte tokens: it "
+                        "is cut off",
+                        pair->tokens_path, pair->tokens_file_bytes, pair->token_bytes);
         }
     }
     if (status == TW_OK) status = tw_megatron_document(pair, 0, &first, err);
@@ -170,7 +172,7 @@ void tw_megatron_close(struct tw_megatron *pair) {
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* A sequence, and that it lies within the tokens. */
+/* First token and end of sequence i. Checks that it is within the tokens. */
 static enum tw_status sequence_at(const struct tw_megatron *pair, uint64_t i, uint64_t *first,
                                   uint64_t *end, struct tw_error *err) {
     uint8_t length[4], pointer[8];
@@ -186,7 +188,7 @@ static enum tw_status sequence_at(const struct tw_megatron *pair, uint64_t i, ui
         count <= pair->tokens_count - *first) {
         return TW_OK;
     }
-    return damaged(pair, "what it says of sequence", i, err);
+    return damaged(pair, "the place of sequence", i, err);
 }
 
 enum tw_status tw_megatron_document(const struct tw_megatron *pair, uint64_t i, uint64_t *first,

@@ -1,5 +1,6 @@
-/* megatron.h - token files of Megatron-LM: X.bin holds the tokens, X.idx where each sequence lies
- * and which begin a document. Any size: the index is read where it is asked, not into memory. */
+/* megatron.h - token files of Megatron-LM. X.bin holds the tokens; X.idx the offsets of sequences
+ * and the first sequence of each document. Any size: the index is read on demand, not into memory.
+ */
 #ifndef TW_WORKER_DATA_MEGATRON_H
 #define TW_WORKER_DATA_MEGATRON_H
 
@@ -17,18 +18,18 @@ struct tw_megatron {
     uint64_t sequences_count, documents_count;
 };
 
-/* Whether `path` is X.idx or X.bin of a pair, or X of one. */
+/* Whether `path` is X.idx or X.bin of a pair, or its common prefix X. */
 bool tw_megatron_is_pair(const char *path);
 
-/* TW_DATA: not of this format, numbers that are no integers, or files that do not fit together. */
+/* TW_DATA: another format, tokens that are not integers, or files that do not match. */
 enum tw_status tw_megatron_open(struct tw_megatron *pair, const char *path, struct tw_error *err);
-void tw_megatron_close(struct tw_megatron *pair); /* zero-initialised is closed */
+void tw_megatron_close(struct tw_megatron *pair); /* a zeroed pair is allowed */
 
-/* First token of document i <= documents_count; that of the last is the number of tokens. */
+/* First token of document i <= documents_count. For i = documents_count, the number of tokens. */
 enum tw_status tw_megatron_document(const struct tw_megatron *pair, uint64_t i, uint64_t *first,
                                     struct tw_error *err);
 
-/* First token of the first document that begins at or after `token`, else the number of tokens. */
+/* First token of the first document that begins at or after `token`, or the number of tokens. */
 enum tw_status tw_megatron_boundary(const struct tw_megatron *pair, uint64_t token, uint64_t *first,
                                     struct tw_error *err);
 

@@ -65,7 +65,7 @@ void tw_order_mix(struct tw_order_mixture *mixture, const uint32_t *weights,
         counts[i]++;
         rest[i] = 0;
     }
-    /* Those of less than one place were given one: the largest pay for it. */
+    /* Sources below one place were rounded up to 1; the largest sources give up those places. */
     for (; given > TW_ORDER_BLOCK; given--) counts[largest(counts, sources_count)]--;
     *mixture = (struct tw_order_mixture){.sources_count = sources_count};
     uint64_t end = 0;

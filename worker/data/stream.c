@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 
-/* What a number is drawn for, so that no two uses of a seed meet. */
+/* Domain separators for numbers derived from a seed. */
 enum { FOR_EPOCH = 1, FOR_OFFSET, FOR_MISSING, FOR_EASY };
 
 static uint64_t windows_of(uint64_t tokens, uint32_t context) {
@@ -91,10 +91,10 @@ void tw_stream_deinit(struct tw_stream *stream) {
 /* ---- which window ---------------------------------------------------------------------------- */
 
 /* Stretch and index of window i of a source. */
-static struct tw_window find(const struct tw_stream *stream, const struct tw_stream_source *source,
-                             uint64_t i) {
+static struct tw_window find_window(const struct tw_stream *stream,
+                                    const struct tw_stream_source *source, uint64_t i) {
     uint32_t low = source->begin,
-             high = source->end - 1; /* the last one that begins at or below i */
+             high = source->end - 1; /* binary search for the last stretch with before <= i */
     while (low < high) {
         const uint32_t middle = high - (high - low) / 2;
         if (stream->stretches[middle].before <= i) {
@@ -106,9 +106,9 @@ static struct tw_window find(const struct tw_stream *stream, const struct tw_str
     return (struct tw_window){.stretch = low, .index = i - stream->stretches[low].before};
 }
 
-/* Any window that is there, of this source where it has one. */
-static struct tw_window replace(const struct tw_stream *stream,
-                                const struct tw_stream_source *source, uint64_t key) {
+/* A present window, chosen by key: of this source if it has one, else of any source. */
+static struct tw_window replace_missing(const struct tw_stream *stream,
+                                        const struct tw_stream_source *source, uint64_t key) {
     const bool has_own = source->here_end > source->here_begin;
     uint32_t low = has_own ? source->here_begin : 0;
     uint32_t high = has_own ? source->here_end : stream->here_count;
@@ -128,8 +128,9 @@ static struct tw_window replace(const struct tw_stream *stream,
 
 static struct tw_window find_here(const struct tw_stream *stream,
                                   const struct tw_stream_source *source, uint64_t i, uint64_t key) {
-    const struct tw_window window = find(stream, source, i);
-    return stream->stretches[window.stretch].is_here ? window : replace(stream, source, key);
+    const struct tw_window window = find_window(stream, source, i);
+    return stream->stretches[window.stretch].is_here ? window
+                                                     : replace_missing(stream, source, key);
 }
 
 static struct tw_order_place place_of(const struct tw_stream *stream, uint64_t seed, uint64_t n) {
@@ -155,7 +156,7 @@ struct tw_window tw_stream_easy_window(const struct tw_stream *stream, uint64_t 
     const struct tw_stream_source *const source = &stream->sources[place.source];
     const uint64_t i = tw_order_key(seed, FOR_EASY, n) % source->windows;
     struct tw_window window = find_here(stream, source, i, tw_order_key(seed, FOR_MISSING, n));
-    /* A stretch has at most 2^24 windows: the products stay below 2^48. */
+    /* A stretch has at most 2^24 windows, so the products stay below 2^48. */
     const uint64_t windows = stream->stretches[window.stretch].windows;
     const uint64_t easy = windows * share_millionths / 1000000;
     window.index = window.index * (easy > 0 ? easy : 1) / windows;

@@ -13,31 +13,33 @@ static enum tw_cut found(struct tw_text_cut *cut, size_t taken) {
 
 enum blank { NOT_BLANK, BLANK, UNKNOWN };
 
-/* Is the line that begins at `at` blank? *end is then behind its end. */
-static enum blank look(const uint8_t *text, size_t size, size_t at, bool is_end, size_t *end) {
+/* Whether the line at `at` is blank. *end: start of the next line if it is. */
+static enum blank look_at_line(const uint8_t *text, size_t size, size_t at, bool is_end,
+                               size_t *end) {
     while (at < size && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r')) at++;
     if (at == size) return is_end ? NOT_BLANK : UNKNOWN;
     *end = at + 1;
     return text[at] == '\n' ? BLANK : NOT_BLANK;
 }
 
-/* The last character's end at or before TW_PASSAGE_BYTES_MAX; there are as many bytes. */
+/* End of the last character at or before TW_PASSAGE_BYTES_MAX. The text is at least that long. */
 static size_t character_end(const uint8_t *text) {
     for (size_t back = 1; back < TW_UTF8_BYTES_MAX; back++) {
         const size_t begin = TW_PASSAGE_BYTES_MAX - back;
-        if ((text[begin] & 0xC0) == 0x80) continue; /* in the middle of one */
+        if ((text[begin] & 0xC0) == 0x80) continue; /* in the middle of a character */
         return tw_utf8_size(text + begin, back) < 0 ? begin : TW_PASSAGE_BYTES_MAX;
     }
     return TW_PASSAGE_BYTES_MAX;
 }
 
-/* Lines that begin up to TW_PASSAGE_LINE_BYTES are looked at whether they are blank; the end of a
- * line behind that is an end too. No end lies behind TW_PASSAGE_BYTES_MAX. */
+/* A line end up to TW_PASSAGE_LINE_BYTES ends the passage only if blank lines follow; a later line
+ * end always does. No passage is longer than TW_PASSAGE_BYTES_MAX. */
 static enum tw_cut cut_passage(const uint8_t *text, size_t size, bool is_end,
                                struct tw_text_cut *cut) {
     const size_t most = size < TW_PASSAGE_BYTES_MAX ? size : TW_PASSAGE_BYTES_MAX;
     const bool is_last = is_end && size <= TW_PASSAGE_BYTES_MAX;
-    const bool is_all = is_end || size > TW_PASSAGE_BYTES_MAX; /* of what may be looked at */
+    const bool is_all =
+        is_end || size > TW_PASSAGE_BYTES_MAX; /* nothing beyond `most` may be looked at */
     size_t at = TW_PASSAGE_BYTES - 1;
     while (at < most) {
         const uint8_t *const newline = memchr(text + at, '\n', most - at);
@@ -45,10 +47,10 @@ static enum tw_cut cut_passage(const uint8_t *text, size_t size, bool is_end,
         at = (size_t)(newline - text) + 1;
         if (at > TW_PASSAGE_LINE_BYTES) return found(cut, at);
         size_t end = at, next = at;
-        enum blank blank = look(text, most, at, is_all, &next);
+        enum blank blank = look_at_line(text, most, at, is_all, &next);
         while (blank == BLANK && next <= TW_PASSAGE_LINE_BYTES) {
             end = next;
-            blank = look(text, most, end, is_all, &next);
+            blank = look_at_line(text, most, end, is_all, &next);
         }
         if (blank == UNKNOWN) return TW_CUT_MORE;
         if (end > at) return found(cut, end);
@@ -71,7 +73,7 @@ static enum tw_cut cut_line(const uint8_t *text, size_t size, bool is_end, size_
     if (begin == size) return TW_CUT_DOCUMENT;
     const uint8_t *const newline = memchr(text + begin, '\n', size - begin);
     const size_t end = newline != NULL ? (size_t)(newline - text) : size;
-    /* One more for the \r that is none of it. */
+    /* One extra byte for the \r that is not part of the line. */
     if (newline == NULL && !is_end) {
         return end - begin > bytes_max + 1 ? TW_CUT_TOO_LONG : TW_CUT_MORE;
     }
@@ -81,7 +83,7 @@ static enum tw_cut cut_line(const uint8_t *text, size_t size, bool is_end, size_
     return cut->bytes > bytes_max ? TW_CUT_TOO_LONG : TW_CUT_DOCUMENT;
 }
 
-/* ---- any ------------------------------------------------------------------------------------- */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
 static enum tw_cut cut_whole(size_t size, bool is_end, struct tw_text_cut *cut) {
     *cut = (struct tw_text_cut){.taken = size, .bytes = size};

@@ -1,7 +1,7 @@
-/* text_cut.h - where one document of a text ends and the next begins.
+/* text_cut.h - cuts a text into documents.
  *
- * What is cut depends on the bytes from the document's first one on, never on what came before or
- * on how many were there to look at: so cutting can begin again at any document. */
+ * A cut depends only on the bytes from the document's first byte on, not on earlier text or the
+ * size of the buffer. Cutting can therefore restart at any document. */
 #ifndef TW_WORKER_DATA_TEXT_CUT_H
 #define TW_WORKER_DATA_TEXT_CUT_H
 
@@ -12,34 +12,34 @@
 enum {
     /* A passage ends with the first blank lines after this many bytes, */
     TW_PASSAGE_BYTES = 16 << 10,
-    /* else with the first line after this many, */
+    /* else with the first line end after this many, */
     TW_PASSAGE_LINE_BYTES = 20 << 10,
-    /* else at the last character that ends within this many. */
+    /* else with the last character that ends within this many. */
     TW_PASSAGE_BYTES_MAX = 256 << 10,
 
-    TW_DOCUMENT_BYTES_MAX = 8 << 20,     /* of text, of any other kind */
-    TW_RECORD_TEXT_BYTES_MAX = 16 << 20, /* a line of JSON */
+    TW_DOCUMENT_BYTES_MAX = 8 << 20,     /* size of other documents */
+    TW_RECORD_TEXT_BYTES_MAX = 16 << 20, /* size of a JSON line */
 };
 
 enum tw_text_unit {
-    TW_TEXT_PASSAGES, /* every byte belongs to one; together they are the text */
-    TW_TEXT_LINES,    /* every line that is not empty, without its end */
-    TW_TEXT_WHOLE,    /* the text */
-    TW_TEXT_RECORDS,  /* as lines, of up to TW_RECORD_TEXT_BYTES_MAX */
+    TW_TEXT_PASSAGES, /* split without loss: all passages together are the text */
+    TW_TEXT_LINES,    /* every line that is not empty, without its line end */
+    TW_TEXT_WHOLE,    /* the whole text as one document */
+    TW_TEXT_RECORDS,  /* like lines, of up to TW_RECORD_TEXT_BYTES_MAX */
 };
 
 enum tw_cut {
-    TW_CUT_MORE,     /* more bytes are needed to tell */
-    TW_CUT_DOCUMENT, /* of text[taken] the document is text[begin .. begin + bytes) */
-    TW_CUT_TOO_LONG, /* the one that begins at `begin`: for lines and records up to the next \n */
+    TW_CUT_MORE,     /* more bytes are needed to decide */
+    TW_CUT_DOCUMENT, /* consumed text[taken]; the document is text[begin .. begin + bytes) */
+    TW_CUT_TOO_LONG, /* the document at `begin` is too long; lines and records end at the next \n */
 };
 
 struct tw_text_cut {
     size_t taken, begin, bytes;
 };
 
-/* The document that text[size] begins with, size > 0; is_end: nothing comes after it. `bytes` may
- * be 0: empty lines at the end of what is there. */
+/* Cuts the document at the start of text[size], size > 0. is_end: the text ends here. `bytes` may
+ * be 0 if only empty lines are left. */
 enum tw_cut tw_text_cut(enum tw_text_unit unit, const uint8_t *text, size_t size, bool is_end,
                         struct tw_text_cut *cut);
 

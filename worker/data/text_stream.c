@@ -15,7 +15,7 @@
 enum {
     PACKED_BYTES = 128 << 10,
     SKIP_BYTES = 64 << 10,
-    WINDOW_LOG_MAX = 27, /* what zstd itself takes unless told otherwise */
+    WINDOW_LOG_MAX = 27, /* zstd's own default limit */
 };
 
 struct tw_text_stream {
@@ -23,11 +23,11 @@ struct tw_text_stream {
     int fd;
     enum tw_packing packing;
     uint64_t taken;
-    bool is_end; /* of the file */
+    bool is_end; /* end of the file reached */
     /* Packed only: */
-    uint8_t *packed; /* (packed_bytes), of which packed_at are used up */
+    uint8_t *packed; /* (packed_bytes), of which packed_at are consumed */
     size_t packed_bytes, packed_at;
-    bool is_between; /* members or frames: the file may end here */
+    bool is_between; /* between members or frames: the file may end here */
     z_stream gzip;
     bool has_gzip;
     ZSTD_DStream *zstd;
@@ -71,7 +71,7 @@ static enum tw_status read_file(struct tw_text_stream *stream, uint8_t *to, size
     return TW_OK;
 }
 
-/* Some packed bytes that are not used up, or none at the end of the file. */
+/* Ensures that packed bytes are left, unless the file has ended. */
 static enum tw_status refill(struct tw_text_stream *stream, struct tw_error *err) {
     if (stream->packed_at < stream->packed_bytes) return TW_OK;
     stream->packed_at = 0;
@@ -118,7 +118,7 @@ enum tw_status tw_text_stream_open(struct tw_text_stream **stream_out, const cha
     } else if (stream->fd < 0 || fstat(stream->fd, &info) != 0) {
         status = tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
-        status = tw_fail(err, TW_DATA, "%s is no plain file", path);
+        status = tw_fail(err, TW_DATA, "%s is not a plain file", path);
     } else if (packing != TW_PACKING_NONE) {
         status = unpack_init(stream, err);
     }
@@ -149,7 +149,7 @@ static enum tw_status damaged(const struct tw_text_stream *stream, struct tw_err
                    stream->path, (unsigned long long)stream->taken, why);
 }
 
-/* One step: uses up some of `packed`, adds to *got. */
+/* One step: consumes some of `packed`, adds to *got. */
 static enum tw_status unpack_gzip(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                   size_t *got, struct tw_error *err) {
     z_stream *const gzip = &stream->gzip;
@@ -185,8 +185,7 @@ static enum tw_status unpack_zstd(struct tw_text_stream *stream, uint8_t *to, si
     return TW_OK;
 }
 
-/* What lies ahead is used up before the end of the file is believed: an unpacker may hold text that
- * had no room. */
+/* At the end of the file the decompressor is still drained: it may hold text that had no room. */
 static enum tw_status unpack(struct tw_text_stream *stream, uint8_t *to, size_t room, size_t *got,
                              struct tw_error *err) {
     while (*got < room) {

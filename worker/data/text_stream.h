@@ -1,4 +1,4 @@
-/* text_stream.h - the bytes of a file, unpacked if it is called .gz or .zst. */
+/* text_stream.h - reads a file's bytes, decompressed if its name ends in .gz or .zst. */
 #ifndef TW_WORKER_DATA_TEXT_STREAM_H
 #define TW_WORKER_DATA_TEXT_STREAM_H
 
@@ -10,34 +10,34 @@
 
 enum tw_packing { TW_PACKING_NONE, TW_PACKING_GZIP, TW_PACKING_ZSTD };
 
-/* By the end of a file's name. */
+/* Detects the packing by the end of a file's name. */
 enum tw_packing tw_packing_of_name(const char *path);
 
-/* By how a file begins. */
+/* Detects the packing by a file's first bytes. */
 enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
 
 struct tw_text_stream;
 
-/* Errors name the file, and say what to do. Several members or frames one after the other are one
- * text. Memory: 128 KiB, and the window the file was packed with, 128 MiB at most. TW_IO; TW_NOMEM;
- * TW_DATA: not what its name says, or no plain file. */
+/* Opens a file. Errors name it and a remedy. Concatenated members or frames are one text. Memory:
+ * 128 KiB plus the compression window, at most 128 MiB. TW_IO; TW_NOMEM; TW_DATA: other content
+ * than the name says, or not a plain file. */
 enum tw_status tw_text_stream_open(struct tw_text_stream **stream, const char *path,
                                    enum tw_packing packing, struct tw_error *err);
-void tw_text_stream_close(struct tw_text_stream *stream); /* NULL is fine */
+void tw_text_stream_close(struct tw_text_stream *stream); /* NULL is allowed */
 
-/* The next bytes into to[room]; *got < room only at the end. TW_IO; TW_DATA: damaged, or cut short
- * (to[*got] is what came before). */
+/* Reads the next bytes into to[room]; *got < room only at the end. TW_IO; TW_DATA: damaged or cut
+ * short (to[*got] is the text before that). */
 enum tw_status tw_text_stream_read(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                    size_t *got, struct tw_error *err);
 
-/* Goes on `bytes` further than it stands. TW_DATA: it ends before. */
+/* Skips `bytes`. TW_DATA: the text ends before. */
 enum tw_status tw_text_stream_skip(struct tw_text_stream *stream, uint64_t bytes,
                                    struct tw_error *err);
 
-/* Bytes of the file, as it lies on the disk, that were read so far. */
+/* Bytes read of the file as stored on disk. */
 uint64_t tw_text_stream_taken(const struct tw_text_stream *stream);
 
-/* Whether the file still has the size and time of change that it was listed with. */
+/* Whether the file still has the size and change time that it was listed with. */
 bool tw_text_stream_is_as_listed(const struct tw_text_stream *stream, uint64_t bytes,
                                  int64_t changed_ns);
 

@@ -61,8 +61,8 @@ enum tw_status tw_token_file_bytes(int fd, const char *path, uint64_t offset, vo
         if (n < 0) return tw_fail(err, TW_DATA, "%.120s: %s", path, strerror(errno));
         if (n == 0) {
             return tw_fail(err, TW_DATA,
-                           "%.120s ends at byte %" PRIu64 " and must have byte %" PRIu64
-                           ": it was cut off; put it there whole",
+                           "%.120s ends at byte %" PRIu64 " but must have byte %" PRIu64
+                           ": it was cut off; copy it again",
                            path, offset + done, offset + size - 1);
         }
         done += (size_t)n;
@@ -76,7 +76,7 @@ bool tw_token_file_is_there(const struct tw_token_file *file) {
            (uint64_t)info.st_size == file->file_bytes;
 }
 
-/* The longest open gives way. */
+/* If the cache is full, the file that was opened first is closed. */
 enum tw_status tw_token_open(struct tw_token_reader *reader, struct tw_token_file *file,
                              struct tw_error *err) {
     if (file->fd >= 0) return TW_OK;
@@ -126,7 +126,7 @@ static enum tw_status check_piece(struct tw_token_reader *reader, struct tw_toke
     return TW_OK;
 }
 
-/* Bytes [begin, end) of the body may be used when every piece they touch was checked once. */
+/* Verifies every piece that bytes [begin, end) of the body touch, unless done before. */
 static enum tw_status check_pieces(struct tw_token_reader *reader, struct tw_token_file *file,
                                    uint64_t begin, uint64_t end, struct tw_error *err) {
     if (file->checked == NULL) {
@@ -142,9 +142,9 @@ static enum tw_status check_pieces(struct tw_token_reader *reader, struct tw_tok
     return TW_OK;
 }
 
-/* Bytes behind begin_bytes into reader->bytes. */
-static enum tw_status fetch(struct tw_token_reader *reader, struct tw_token_file *file,
-                            uint64_t begin, size_t size, struct tw_error *err) {
+/* Reads bytes from begin_bytes + begin on into reader->bytes. */
+static enum tw_status fetch_bytes(struct tw_token_reader *reader, struct tw_token_file *file,
+                                  uint64_t begin, size_t size, struct tw_error *err) {
     TW_ASSERT(size > 0 && size <= ROOM_BYTES);
     TW_TRY(tw_token_open(reader, file, err));
     if (file->is_shard) TW_TRY(check_pieces(reader, file, begin, begin + size, err));
@@ -154,7 +154,7 @@ static enum tw_status fetch(struct tw_token_reader *reader, struct tw_token_file
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* As an unsigned number: what is negative becomes larger than any vocabulary. */
+/* As an unsigned number: a negative token becomes larger than any vocabulary. */
 static uint64_t token_at(const struct tw_token_file *file, const uint8_t *bytes, uint32_t i) {
     switch (file->token_bytes) {
     case 1: return bytes[i];
@@ -170,8 +170,9 @@ static uint64_t token_at(const struct tw_token_file *file, const uint8_t *bytes,
     }
 }
 
-static enum tw_status take(const struct tw_token_reader *reader, const struct tw_token_file *file,
-                           uint64_t first, uint32_t count, uint32_t *tokens, struct tw_error *err) {
+static enum tw_status take_tokens(const struct tw_token_reader *reader,
+                                  const struct tw_token_file *file, uint64_t first, uint32_t count,
+                                  uint32_t *tokens, struct tw_error *err) {
     for (uint32_t i = 0; i < count; i++) {
         const uint64_t token = token_at(file, reader->bytes, i);
         if (token >= reader->vocab || token > UINT32_MAX) {
@@ -193,8 +194,9 @@ enum tw_status tw_token_read(struct tw_token_reader *reader, struct tw_token_fil
     TW_ASSERT(count <= file->tokens_count - first);
     while (count > 0) {
         const uint32_t n = count < TW_TOKEN_READ_MAX ? count : TW_TOKEN_READ_MAX;
-        TW_TRY(fetch(reader, file, first * file->token_bytes, (size_t)n * file->token_bytes, err));
-        TW_TRY(take(reader, file, first, n, tokens, err));
+        TW_TRY(fetch_bytes(reader, file, first * file->token_bytes, (size_t)n * file->token_bytes,
+                           err));
+        TW_TRY(take_tokens(reader, file, first, n, tokens, err));
         first += n;
         tokens += n;
         count -= n;
@@ -208,13 +210,13 @@ enum tw_status tw_token_document(struct tw_token_reader *reader, struct tw_token
     TW_ASSERT(file->is_shard);
     TW_ASSERT(i < file->documents_count);
     const bool is_last = i + 1 == file->documents_count;
-    TW_TRY(fetch(reader, file, file->documents_begin + 4 * i, is_last ? 4 : 8, err));
+    TW_TRY(fetch_bytes(reader, file, file->documents_begin + 4 * i, is_last ? 4 : 8, err));
     const uint64_t begin = tw_get_u32(reader->bytes);
     const uint64_t end = is_last ? file->tokens_count : tw_get_u32(reader->bytes + 4);
     if (begin >= end || end > file->tokens_count) {
         return tw_fail(err, TW_DATA,
-                       "%.120s: document %" PRIu64 " cannot be from token %" PRIu64 " to %" PRIu64
-                       ": whatever made this shard made it wrong",
+                       "%.120s: document %" PRIu64 " cannot run from token %" PRIu64 " to %" PRIu64
+                       ": the program that made this shard is faulty",
                        file->path, i, begin, end);
     }
     *first = begin;

@@ -1,7 +1,7 @@
-/* token_file.h - token numbers in a file, read where they are wanted. Nothing is mapped: a file
- * that shrinks, or was damaged, is a sentence. Shards of ours are checked piece by piece, each
- * before its first use, so that wrong bytes are never trained on and nobody waits for a whole
- * shard. */
+/* token_file.h - reads tokens from files on demand. Files are not mapped, so one that shrinks or is
+ * damaged causes an error message, not a signal. Shards of a dataset are verified piece by piece
+ * before first use: damaged bytes are never trained on, and nobody waits for a whole shard to be
+ * hashed. */
 #ifndef TW_WORKER_DATA_TOKEN_FILE_H
 #define TW_WORKER_DATA_TOKEN_FILE_H
 
@@ -13,63 +13,64 @@
 #include "proto/shard.h"
 
 enum {
-    TW_TOKEN_FILES_OPEN = 64, /* at a time, by one reader */
+    TW_TOKEN_FILES_OPEN = 64, /* files one reader keeps open */
     TW_TOKEN_READ_MAX = 1 << 15,
 };
 
 struct tw_token_file {
-    char *path;           /* owned; what messages name */
+    char *path;           /* owned; used in messages */
     int fd;               /* -1: not open */
     uint32_t token_bytes; /* 1, 2, 4 or 8, little-endian */
     bool is_signed;
-    uint64_t begin_bytes; /* where the first token lies */
+    uint64_t begin_bytes; /* offset of the first token */
     uint64_t tokens_count;
     uint64_t file_bytes;
 
-    /* Of a shard: */
+    /* Shards only: */
     bool is_shard;
     struct tw_id name;
     uint64_t documents_begin, documents_count;
-    uint8_t *checked; /* a bit per piece; NULL until one was */
+    uint8_t *checked; /* one bit per verified piece; NULL before the first */
 };
 
-/* Frees what the file holds; not the file's own memory. */
+/* Frees the file's members, but not *file. */
 void tw_token_file_deinit(struct tw_token_file *file);
 
-/* What follows from the numbers of a planned or decoded shard; path and name are the caller's. */
+/* Fills the members that follow from a planned or decoded shard. The caller sets path and name. */
 void tw_token_file_set_shard(struct tw_token_file *file, const struct tw_shard *shard);
 
-/* A few open files and room for a piece: one thread's. */
+/* A cache of open files and a buffer for one piece; for one thread. */
 struct tw_token_reader {
     struct tw_token_file *open[TW_TOKEN_FILES_OPEN];
     uint32_t open_next;
     uint8_t *bytes;
-    uint64_t vocab; /* every token must be smaller */
+    uint64_t vocab; /* every token must be below this */
 };
 
 enum tw_status tw_token_reader_init(struct tw_token_reader *reader, uint64_t vocab,
                                     struct tw_error *err);
-void tw_token_reader_deinit(struct tw_token_reader *reader); /* before its files */
+void tw_token_reader_deinit(
+    struct tw_token_reader *reader); /* call before deinitialising its files */
 
-/* Opens the file, if it is not; what is read opens it too. TW_DATA. */
+/* Opens the file if needed; reading does that too. TW_DATA. */
 enum tw_status tw_token_open(struct tw_token_reader *reader, struct tw_token_file *file,
                              struct tw_error *err);
 
-/* Tokens [first, first + count) of the file into tokens (count); they are within its tokens_count.
+/* Reads tokens [first, first + count), which must be within tokens_count, into tokens (count).
  * TW_DATA names file and place: cut off, damaged, or a token outside the vocabulary. */
 enum tw_status tw_token_read(struct tw_token_reader *reader, struct tw_token_file *file,
                              uint64_t first, uint32_t count, uint32_t *tokens,
                              struct tw_error *err);
 
-/* First token of document i < documents_count of a shard, and how many it has. TW_DATA. */
+/* First token and length of document i < documents_count of a shard. TW_DATA. */
 enum tw_status tw_token_document(struct tw_token_reader *reader, struct tw_token_file *file,
                                  uint64_t i, uint64_t *first, uint64_t *count,
                                  struct tw_error *err);
 
-/* Whether the file lies there with the bytes it must have; nothing of it is read. */
+/* Whether the file exists with the expected size. Reads nothing of it. */
 bool tw_token_file_is_there(const struct tw_token_file *file);
 
-/* Bytes [offset, offset + size) of a file that must have them. TW_DATA. */
+/* Reads bytes [offset, offset + size), which must exist. TW_DATA. */
 enum tw_status tw_token_file_bytes(int fd, const char *path, uint64_t offset, void *bytes,
                                    size_t size, struct tw_error *err);
 

@@ -34,10 +34,11 @@ enum tw_status tw_whole_file_read(const char *path, size_t bytes_max, char **byt
     }
     enum tw_status status = TW_OK;
     if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = tw_fail(err, TW_IO, "%s is no plain file", path);
+        status = tw_fail(err, TW_IO, "%s is not a plain file", path);
     } else if ((uint64_t)info.st_size > bytes_max) {
-        status = tw_fail(err, TW_LIMIT, "%s: %lld bytes, more than the %zu such a file has", path,
-                         (long long)info.st_size, bytes_max);
+        status =
+            tw_fail(err, TW_LIMIT, "%s: %lld bytes, more than the %zu that such a file may have",
+                    path, (long long)info.st_size, bytes_max);
     } else {
         *bytes = malloc((size_t)info.st_size + 1);
         if (*bytes == NULL) status = tw_fail(err, TW_NOMEM, "%s: no memory to read it", path);

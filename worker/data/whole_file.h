@@ -1,4 +1,4 @@
-/* whole_file.h - small files read and written at once. */
+/* whole_file.h - reads and writes small files as a whole. */
 #ifndef TW_WORKER_DATA_WHOLE_FILE_H
 #define TW_WORKER_DATA_WHOLE_FILE_H
 
@@ -8,14 +8,14 @@
 #include "base/hash.h"
 #include "base/status.h"
 
-/* FOLDER/NAME becomes the parts, one after the other, or stays as it was (out_file.h). TW_IO,
- * TW_CONFIG. */
+/* Writes the parts, concatenated, to FOLDER/NAME. On failure the file is unchanged (out_file.h).
+ * TW_IO, TW_CONFIG. */
 enum tw_status tw_whole_file_write(const char *folder, const char *name,
                                    const struct tw_range *parts, size_t count,
                                    struct tw_error *err);
 
-/* All of a file of at most bytes_max, and a NUL that is not counted; *bytes is the caller's to
- * free. TW_IO; TW_LIMIT; TW_NOMEM. A missing one: TW_AGAIN. */
+/* Reads a file of at most bytes_max into *bytes, with an extra NUL; the caller frees it. TW_AGAIN:
+ * missing; TW_IO; TW_LIMIT; TW_NOMEM. */
 enum tw_status tw_whole_file_read(const char *path, size_t bytes_max, char **bytes, size_t *size,
                                   struct tw_error *err);
 

@@ -61,7 +61,7 @@ static enum tw_status number_of(const struct tw_tensor_file *file, const char *k
         *value = *value * 10 + (uint64_t)(text->bytes[i] - '0');
     }
     if (is_good) return TW_OK;
-    return tw_fail(err, TW_CORRUPT, "%s: its metadata '%s' is no number", file->name, key);
+    return tw_fail(err, TW_CORRUPT, "%s: its metadata '%s' is not a number", file->name, key);
 }
 
 /* The digest covers the whole header with zeros in the digest's place. Zeroes it in file->json. */

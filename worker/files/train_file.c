@@ -228,7 +228,7 @@ enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layou
     arrays_of(&file->state, arrays);
     for (unsigned part = 0; part < PARTS; part++) {
         if (tw_is_finite(arrays[part], layout->elements)) continue;
-        return tw_fail(err, TW_CORRUPT, "the training state is not finite and is not saved");
+        return tw_fail(err, TW_CORRUPT, "the training state is not finite and was not saved");
     }
     tw_run_encode(&file->run, metadata.manifest.text, &metadata.manifest.size);
     TW_TRY(sum_of(layout, file, &metadata.manifest, &sum, err));

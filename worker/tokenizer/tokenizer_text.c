@@ -76,7 +76,7 @@ static enum tw_status read_file(const char *path, char **json_out, size_t *size_
     char *json = NULL;
     size_t size = 0;
     if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = tw_fail(err, TW_IO, "it is no plain file");
+        status = tw_fail(err, TW_IO, "it is not a plain file");
     } else if (info.st_size > TW_TOKENIZER_JSON_BYTES_MAX) {
         status = tw_fail(err, TW_CORRUPT, "it has %lld bytes; at most %d are read",
                          (long long)info.st_size, TW_TOKENIZER_JSON_BYTES_MAX);

@@ -276,7 +276,7 @@ static void damaged_indexes_are_refused(void **state) {
     assert_int_equal(unlink(path_of(f, "dataset")), 0);
     expect(f, f->folder, TW_DATA, "a folder without a dataset");
     write_at(path_of(f, "plain.txt"), "\1\0\2\0", 4, 0);
-    expect(f, path_of(f, "plain.txt"), TW_DATA, "is no dataset, and the manifest names one");
+    expect(f, path_of(f, "plain.txt"), TW_DATA, "is not a dataset, but the manifest names one");
 }
 
 static void one_shard_is_read_alone(void **state) {
@@ -392,12 +392,12 @@ static void broken_shards_of_llmc_are_refused(void **state) {
     write_at(path_of(f, "a_train_0.bin"), word, 4, 8);
     expect(f, f->folder, TW_DATA, "of 901 tokens and holds 900");
     write_at(path_of(f, "a_train_0.bin"), "abcd", 4, 0);
-    expect(f, f->folder, TW_DATA, "is no token shard of llm.c");
+    expect(f, f->folder, TW_DATA, "is not a token shard of llm.c");
     assert_int_equal(truncate(path_of(f, "a_train_0.bin"), 5), 0);
     expect(f, f->folder, TW_DATA, "it was cut off");
     assert_int_equal(unlink(path_of(f, "a_train_0.bin")), 0);
     assert_int_equal(mkfifo(path_of(f, "a_train_0.bin"), 0600), 0); /* nobody is waited for */
-    expect(f, f->folder, TW_DATA, "is no plain file");
+    expect(f, f->folder, TW_DATA, "is not a plain file");
 }
 
 /* ---- Megatron -------------------------------------------------------------------------------- */
@@ -463,7 +463,7 @@ static void broken_pairs_are_refused(void **state) {
     assert_int_equal(truncate(path_of(f, "x.bin"), 2002), 0);
     expect(f, path_of(f, "x.idx"), TW_DATA, "they do not belong together");
     assert_int_equal(truncate(path_of(f, "x.bin"), 1999), 0);
-    expect(f, path_of(f, "x.idx"), TW_DATA, "no whole number of 2-byte tokens");
+    expect(f, path_of(f, "x.idx"), TW_DATA, "not a whole number of 2-byte tokens");
     write_megatron(f, 8);
     tw_put_u64(word, 41); /* a document begins behind the last sequence */
     write_at(path_of(f, "x.idx"), word, 8, 34 + 12 * 40 + 8 * 20);
@@ -484,7 +484,7 @@ static void broken_pairs_are_refused(void **state) {
     assert_int_equal(unlink(path_of(f, "x.idx")), 0);
     write_megatron(f, 8);
     assert_int_equal(unlink(path_of(f, "x.bin")), 0);
-    expect(f, path_of(f, "x.idx"), TW_DATA, "is nothing without it");
+    expect(f, path_of(f, "x.idx"), TW_DATA, "x.bin is not a plain file");
 }
 
 int main(void) {

@@ -238,7 +238,7 @@ static void token_numbers_that_cannot_be_are_refused(void **state) {
     f->run.model.vocab = 1200;
     assert_int_equal(truncate(f->path, 399), 0);
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
-    assert_non_null(strstr(err.message, "no whole number of 2-byte"));
+    assert_non_null(strstr(err.message, "not a whole number of 2-byte"));
     const int fd = open(f->path, O_WRONLY | O_TRUNC);
     for (unsigned i = 0; i < 50; i++) assert_int_equal(write(fd, "In the beginning", 16), 16);
     (void)close(fd);

@@ -70,10 +70,10 @@ static void wrong_lines_are_told_what_is_wrong(void **state) {
     refuse("{\"a\":[1 2],\"text\":\"b\"}", "no comma or end");
     refuse("{\"a\":[1},\"text\":\"b\"}", "no comma or end");
     refuse("{\"text\":\"b\",}", "no string");
-    refuse("{\"text\":\"b\"} x", "something behind the object");
+    refuse("{\"text\":\"b\"} x", "text after the object");
     refuse("{\"text\":\"b\",\"text\":\"c\"}", "the field \"text\" is there twice");
-    refuse("{\"text\":[\"b\"]}", "the field \"text\" is no string");
-    refuse("{\"text\":null}", "the field \"text\" is no string");
+    refuse("{\"text\":[\"b\"]}", "the field \"text\" is not a string");
+    refuse("{\"text\":null}", "the field \"text\" is not a string");
 }
 
 static void missing_field_is_told_with_those_there_are(void **state) {

@@ -281,7 +281,7 @@ static void token_files_of_others_are_taken_as_they_are(void **state) {
     const uint32_t lengths[] = {3, 1, 1};
     at->options.heldout_millionths = 0;
     write_llmc(at, "a_train_0.bin", llmc, 10);
-    refuse(at, TW_DATA, "holds token numbers: name the tokenizer they are of with --tokenizer");
+    refuse(at, TW_DATA, "holds token numbers: name their tokenizer with --tokenizer");
     write_megatron(at, megatron, lengths, 3);
     at->options.tokenizer = path;
     succeed(at);
@@ -345,12 +345,12 @@ static void pair_of_files_is_taken_once(void **state) {
     assert_true(at->summary.was_done);
     const struct timespec times[] = {{.tv_sec = 1}, {.tv_sec = 4102444800}};
     assert_int_equal(utimensat(AT_FDCWD, index, times, 0), 0);
-    refuse(at, TW_CONFIG, "in/m.bin; begin anew with --restart");
+    refuse(at, TW_CONFIG, "in/m.bin; start over with --restart");
     at->options.is_restart = true;
     assert_int_equal(unlink(index), 0);
     assert_int_equal(mkfifo(index, 0600), 0); /* nobody is waited for */
     at->options.sources[0].inputs_count = 1;
-    refuse(at, TW_DATA, "m.bin is no text");
+    refuse(at, TW_DATA, "m.bin is not text");
     free(bin);
     free(index);
 }
@@ -448,7 +448,7 @@ static void shard_that_is_gone_is_named(void **state) {
     assert_int_equal(truncate(path, 5000), 0);
     refuse(at, TW_CONFIG, "out/text-train-00000.shard is gone, or is not what was written");
     assert_int_equal(unlink(path), 0);
-    refuse(at, TW_CONFIG, "begin anew with --restart");
+    refuse(at, TW_CONFIG, "start over with --restart");
     free(path);
     at->options.is_restart = true;
     succeed(at);
@@ -509,9 +509,9 @@ static void pending_file_that_is_damaged_is_told(void **state) {
     assert_int_equal(fseek(file, 5, SEEK_SET), 0);
     assert_int_equal(fputc(byte ^ 1, file), byte ^ 1);
     assert_int_equal(fclose(file), 0);
-    refuse(at, TW_CORRUPT, "00000.shard.pending is not as it was written; begin anew");
+    refuse(at, TW_CORRUPT, "00000.shard.pending is damaged; start over");
     assert_int_equal(unlink(path), 0);
-    refuse(at, TW_CORRUPT, "00000.shard.pending is not as it was written; begin anew");
+    refuse(at, TW_CORRUPT, "00000.shard.pending is damaged; start over");
     free(path);
 }
 
@@ -524,7 +524,7 @@ static void other_options_or_inputs_are_refused(void **state) {
     refuse(at, TW_CONFIG, "was begun with other options or another tokenizer");
     at->options.shard_tokens = 8000000;
     prepare_fixture_write(at, "text-1", "changed\n", 8);
-    refuse(at, TW_CONFIG, "in/text-1; begin anew with --restart");
+    refuse(at, TW_CONFIG, "in/text-1; start over with --restart");
     at->options.is_restart = true;
     succeed(at);
     assert_false(at->summary.was_done);
@@ -537,7 +537,7 @@ static void folder_of_others_is_refused(void **state) {
     succeed(at);
     char *const path = prepare_fixture_path(at, "out/prepare.state");
     assert_int_equal(truncate(path, 300), 0);
-    refuse(at, TW_CORRUPT, "no state as it was written; begin anew with --restart");
+    refuse(at, TW_CORRUPT, "it is damaged; start over with --restart");
     assert_int_equal(unlink(path), 0);
     refuse(at, TW_CONFIG, "holds a dataset already");
     free(path);
@@ -609,7 +609,7 @@ static void files_that_are_no_text_are_named(void **state) {
     refuse_file(at, "in/a",
                 "\x7F"
                 "ELF\0\0",
-                6, "in/a is no text: byte 5 of it is NUL");
+                6, "in/a is not text: byte 5 of it is NUL");
     refuse_file(at, "in/a",
                 "\xFF\xFE"
                 "a\0",
@@ -617,14 +617,14 @@ static void files_that_are_no_text_are_named(void **state) {
     refuse_file(at, "in/a", "\xFE\xFF\0a", 4, "in/a is UTF-16");
     refuse_file(at, "in/a", latin, sizeof(latin),
                 "in/a:1: 800 of the 4000 bytes from here on are no");
-    refuse_file(at, "in/a", "\x1F\x8B\x08\0\0\0", 6, "in/a is packed; call it ....gz");
+    refuse_file(at, "in/a", "\x1F\x8B\x08\0\0\0", 6, "in/a is compressed; name it ....gz");
     refuse_file(at, "in/a.gz", "text", 4, "in/a.gz does not begin as a gzip file does");
     refuse_file(at, "in/a.gz", "\x1F\x8B\x08\0\0\0", 6, "in/a.gz ends in the middle");
     refuse_file(at, "in/a", " \n\n\t\n", 5, "the source text has no text");
     at->options.sources[0].inputs = (const char *const[]){"/nowhere/at/all"};
     refuse(at, TW_DATA, "/nowhere/at/all: No such file or directory");
     at->options.sources[0].inputs = (const char *const[]){"/dev/null"};
-    refuse(at, TW_DATA, "/dev/null is no plain file");
+    refuse(at, TW_DATA, "/dev/null is not a plain file");
 }
 
 static void file_that_changes_is_told(void **state) {
@@ -651,7 +651,8 @@ static void bad_lines_are_named_by_number(void **state) {
     static const char NUL[] = "{\"text\":\"a\"}\n{\"text\":\"\\u0000\"}";
     refuse_file(at, "in/a.jsonl", OTHER, sizeof(OTHER) - 1,
                 "in/a.jsonl:3: no field \"text\"; there are: body; name one with --field");
-    refuse_file(at, "in/a.jsonl", CUT, sizeof(CUT) - 1, "in/a.jsonl:2: no JSON: a string without");
+    refuse_file(at, "in/a.jsonl", CUT, sizeof(CUT) - 1,
+                "in/a.jsonl:2: invalid JSON: a string without");
     refuse_file(at, "in/a.ndjson", NUL, sizeof(NUL) - 1, "in/a.ndjson:2: a NUL character");
     at->options.field = "body";
     refuse_file(at, "in/a.jsonl", OTHER, sizeof(OTHER) - 1, "in/a.jsonl:1: no field \"body\"");
@@ -704,7 +705,7 @@ static void bad_documents_are_skipped_and_counted(void **state) {
     assert_int_equal(at->summary.counts.binary_files, 1);
     assert_int_equal(at->summary.counts.empty_files, 1);
     assert_int_equal(at->summary.hidden_files, 1);
-    assert_non_null(strstr(at->summary.first_bad, "in/a.jsonl:2: no JSON: no { of an object"));
+    assert_non_null(strstr(at->summary.first_bad, "in/a.jsonl:2: invalid JSON: no { of an object"));
     free(seen);
 }
 

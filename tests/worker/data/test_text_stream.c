@@ -181,7 +181,7 @@ static void what_cannot_be_read_is_told(void **state) {
     assert_int_equal(unlink(path), 0);
     assert_int_equal(tw_text_stream_open(&stream, path, TW_PACKING_GZIP, &err), TW_IO);
     assert_int_equal(tw_text_stream_open(&stream, folder, TW_PACKING_NONE, &err), TW_DATA);
-    assert_non_null(strstr(err.message, "is no plain file"));
+    assert_non_null(strstr(err.message, "is not a plain file"));
 }
 
 static void packing_is_known_by_its_first_bytes(void **state) {

@@ -25,7 +25,7 @@
 enum {
     WAIT_MS = 200,
     INPUTS_TEXT_BYTES_MAX = 1 << 30,
-    /* Of text on its way; its tokens take up to four times as much. */
+    /* Bytes of text in the queue; the tokens take up to four times as much. */
     WAY_BYTES = 8 << 20,
     WAY_BYTES_THREAD = 2 << 20,
 };
@@ -42,7 +42,7 @@ struct prepare {
     struct tw_prepare_writer writer;
     struct tw_prepare_report report;
     int folder;                      /* locked */
-    bool has_made_folder, has_state; /* this time; of an earlier one */
+    bool has_made_folder, has_state; /* created by this call; exists from an earlier call */
 };
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
@@ -67,7 +67,7 @@ static enum tw_status load_tokenizer(struct prepare *prepare, char **json, size_
     return TW_OK;
 }
 
-static enum tw_status describe(struct prepare *prepare, struct tw_error *err) {
+static enum tw_status describe_dataset(struct prepare *prepare, struct tw_error *err) {
     const struct tw_prepare_options *const options = prepare->options;
     struct tw_dataset *const dataset = &prepare->dataset;
     TW_TRY(tw_prepare_coder_init(&prepare->coder, prepare->tokenizer, options->tokenizer == NULL,
@@ -87,7 +87,7 @@ static enum tw_status describe(struct prepare *prepare, struct tw_error *err) {
     return TW_OK;
 }
 
-/* What would make other shards of the same inputs. */
+/* SHA-256 of all options that affect the shards. */
 static struct tw_id options_id(const struct prepare *prepare) {
     const struct tw_prepare_options *const options = prepare->options;
     const struct tw_dataset *const dataset = &prepare->dataset;
@@ -118,7 +118,7 @@ static enum tw_status open_folder(struct prepare *prepare, struct tw_error *err)
     return tw_fail(err, TW_CONFIG, "%s is being written by another process; let it end first", out);
 }
 
-/* prose-train-00000.shard, and what becomes one. */
+/* Names like prose-train-00000.shard, also with endings of temporary files. */
 static bool is_ours(const char *name) {
     static const char *const NAMES[] = {TW_PREPARE_STATE_FILE, TW_PREPARE_INPUTS_FILE,
                                         TW_DATASET_TOKENIZER_FILE};
@@ -133,7 +133,7 @@ static bool is_ours(const char *name) {
     return *end == 0 || strcmp(end, ".part") == 0 || strcmp(end, ".pending") == 0;
 }
 
-/* The index goes first: what has one is whole. */
+/* Removes our files. The index goes first, because a folder with an index counts as complete. */
 static enum tw_status clear_folder(struct prepare *prepare, struct tw_error *err) {
     const char *const out = prepare->options->out;
     if (unlinkat(prepare->folder, TW_DATASET_INDEX_FILE, 0) != 0 && errno != ENOENT) {
@@ -158,9 +158,10 @@ static enum tw_status read_ours(const struct prepare *prepare, const char *name,
     return tw_whole_file_read(path, bytes_max, bytes, size, err);
 }
 
-/* ---- going on -------------------------------------------------------------------------------- */
+/* ---- continue -----------------------------------------------------------------------------------
+ */
 
-/* Names the first input that is not as it was. */
+/* Names the first input that changed. */
 static enum tw_status inputs_changed(const struct prepare *prepare, struct tw_error *err) {
     char *before = NULL, *line = NULL;
     size_t size = 0, at = 0, begin = 0;
@@ -179,13 +180,13 @@ static enum tw_status inputs_changed(const struct prepare *prepare, struct tw_er
     }
     (void)tw_fail(err, TW_CONFIG,
                   "the inputs are not those that %.60s was begun with; the first that differs: "
-                  "%.80s; begin anew with --restart, or choose another --out",
+                  "%.80s; start over with --restart, or choose another --out",
                   prepare->options->out, line != NULL ? line : "?");
     free(before);
     return TW_CONFIG;
 }
 
-/* Somebody else's tokenizer.json in a folder that was there before is not written over. */
+/* A different tokenizer.json of an earlier time is not overwritten. */
 static enum tw_status check_tokenizer(const struct prepare *prepare, const char *json,
                                       size_t json_bytes, struct tw_error *err) {
     char *there;
@@ -202,7 +203,7 @@ static enum tw_status check_tokenizer(const struct prepare *prepare, const char 
                    prepare->options->out);
 }
 
-/* *is_found: there is a state, and it fits. */
+/* *is_found: a matching state exists. */
 static enum tw_status load_state(struct prepare *prepare, bool *is_found, struct tw_error *err) {
     struct tw_prepare_state *const state = &prepare->writer.state;
     const struct tw_id options = options_id(prepare);
@@ -230,7 +231,7 @@ static enum tw_status load_state(struct prepare *prepare, bool *is_found, struct
         free(text);
     }
     if (status != TW_OK) {
-        return tw_fail(err, status, "%.80s/%s: %.90s; begin anew with --restart", out,
+        return tw_fail(err, status, "%.80s/%s: %.90s; start over with --restart", out,
                        TW_PREPARE_STATE_FILE, why.message);
     }
     const bool is_same = tw_id_equal(&state->options, &options);
@@ -250,7 +251,7 @@ static enum tw_status load_state(struct prepare *prepare, bool *is_found, struct
                    out);
 }
 
-/* Somebody may have deleted what the state counts as written. */
+/* Checks that the shards listed in the state still exist. */
 static enum tw_status check_shards(const struct prepare *prepare, const struct tw_dataset *before,
                                    struct tw_error *err) {
     for (uint32_t i = 0; i < before->shards_count; i++) {
@@ -262,14 +263,14 @@ static enum tw_status check_shards(const struct prepare *prepare, const struct t
             continue;
         }
         return tw_fail(err, TW_CONFIG,
-                       "%.90s/%s is gone, or is not what was written; begin anew with --restart",
+                       "%.90s/%s is gone, or is not what was written; start over with --restart",
                        prepare->options->out, name);
     }
     return TW_OK;
 }
 
-static enum tw_status begin(struct prepare *prepare, const char *json, size_t json_bytes,
-                            struct tw_error *err) {
+static enum tw_status begin_or_continue(struct prepare *prepare, const char *json,
+                                        size_t json_bytes, struct tw_error *err) {
     struct tw_prepare_writer *const writer = &prepare->writer;
     const struct tw_prepare_options *const options = prepare->options;
     bool is_found = false;
@@ -330,9 +331,9 @@ static void *read_all(void *context) {
     return NULL;
 }
 
-/* With signals blocked, so that they reach the thread that looks at them. */
-static enum tw_status start(pthread_t *thread, void *(*work)(void *), void *context,
-                            struct tw_error *err) {
+/* Starts a thread with signals blocked, so that the main thread handles them. */
+static enum tw_status start_thread(pthread_t *thread, void *(*work)(void *), void *context,
+                                   struct tw_error *err) {
     sigset_t all, before;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -341,7 +342,7 @@ static enum tw_status start(pthread_t *thread, void *(*work)(void *), void *cont
     return failed == 0 ? TW_OK : tw_fail(err, TW_LIMIT, "no more threads: %s", strerror(failed));
 }
 
-/* The caller's thread writes. */
+/* The writer loop, in the caller's thread. */
 static enum tw_status write_all(struct prepare *prepare, struct tw_blocks *blocks,
                                 struct tw_error *err) {
     struct tw_prepare_writer *const writer = &prepare->writer;
@@ -354,7 +355,7 @@ static enum tw_status write_all(struct prepare *prepare, struct tw_blocks *block
         }
         tw_prepare_report_tick(&prepare->report, &writer->state.counts, writer->taken_bytes);
         if (status == TW_OK && tw_signals_wanted()) {
-            status = tw_fail(err, TW_AGAIN, "stopped; the same command goes on");
+            status = tw_fail(err, TW_AGAIN, "stopped; run the same command to continue");
         }
     }
     return status;
@@ -377,12 +378,12 @@ static enum tw_status run_threads(struct prepare *prepare, struct tw_blocks *blo
         struct tokenizing *const one = &tokenizing[i];
         *one = (struct tokenizing){.coder = &prepare->coder, .blocks = blocks};
         status = tw_encoder_create(&one->encoder, prepare->tokenizer, err);
-        if (status == TW_OK) status = start(&one->thread, tokenize, one, err);
+        if (status == TW_OK) status = start_thread(&one->thread, tokenize, one, err);
         one->is_started = status == TW_OK;
     }
     if (status == TW_OK) status = tw_blocks_create(blocks, &reader.first, err);
     if (status == TW_OK) {
-        status = start(&reading, read_all, &reader, err);
+        status = start_thread(&reading, read_all, &reader, err);
         if (status == TW_OK) {
             status = write_all(prepare, blocks, err);
             tw_blocks_stop(blocks);
@@ -399,7 +400,7 @@ static enum tw_status run_threads(struct prepare *prepare, struct tw_blocks *blo
     return status;
 }
 
-static enum tw_status run(struct prepare *prepare, struct tw_error *err) {
+static enum tw_status run_pipeline(struct prepare *prepare, struct tw_error *err) {
     const uint32_t threads = prepare->options->threads;
     struct tw_blocks blocks;
     struct tokenizing *const tokenizing = calloc(threads, sizeof(*tokenizing));
@@ -414,9 +415,10 @@ static enum tw_status run(struct prepare *prepare, struct tw_error *err) {
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- entry point -------------------------------------------------------------------------------
+ */
 
-/* The index comes last: a folder that has one is a whole dataset. */
+/* Writes the index last, because a folder with an index counts as complete. */
 static enum tw_status write_index(struct prepare *prepare, struct tw_id *id, struct tw_error *err) {
     struct tw_prepare_writer *const writer = &prepare->writer;
     char *const text = malloc(TW_DATASET_BYTES_MAX);
@@ -456,23 +458,23 @@ static enum tw_status prepare_all(struct prepare *prepare, struct tw_prepare_sum
     char *json = NULL;
     size_t json_bytes = 0;
     enum tw_status status = load_tokenizer(prepare, &json, &json_bytes, err);
-    if (status == TW_OK) status = describe(prepare, err);
+    if (status == TW_OK) status = describe_dataset(prepare, err);
     if (status == TW_OK) status = tw_prepare_inputs_find(&prepare->inputs, prepare->options, err);
     if (status == TW_OK) {
         status = tw_prepare_inputs_text(&prepare->inputs, &prepare->inputs_text,
                                         &prepare->inputs_text_bytes, err);
     }
-    if (status == TW_OK) status = begin(prepare, json, json_bytes, err);
+    if (status == TW_OK) status = begin_or_continue(prepare, json, json_bytes, err);
     free(json);
     if (status != TW_OK) return status;
-    (void)malloc_trim(0); /* reading a tokenizer takes ten times its bytes */
+    (void)malloc_trim(0); /* parsing a tokenizer takes ten times its size */
     tw_prepare_report_start(&prepare->report, prepare->options, prepare->inputs.bytes);
     summary->was_done = writer->state.is_done;
     if (summary->was_done) {
         status = read_index(prepare, &summary->dataset, err);
     } else {
         tw_prepare_report_from(&prepare->report, &writer->state.counts, writer->taken_bytes);
-        status = run(prepare, err);
+        status = run_pipeline(prepare, err);
         if (status == TW_OK) status = write_index(prepare, &summary->dataset, err);
         if (status != TW_OK) tw_prepare_report_break(&prepare->report);
     }
@@ -491,7 +493,7 @@ static void summarize(const struct prepare *prepare, struct tw_prepare_summary *
     }
 }
 
-/* After a failure before the first shard: a folder of ours with nothing in it to go on from. */
+/* After a failure before the first shard: removes the folder if this call made it. */
 static void leave_nothing(struct prepare *prepare) {
     if (!prepare->has_made_folder || prepare->folder < 0) return;
     if (prepare->writer.shards.dataset.shards_count > 0) return;

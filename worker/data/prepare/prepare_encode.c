@@ -15,7 +15,7 @@ static int64_t token_or_none(uint32_t token) {
     return token == TW_TOKEN_NONE ? TW_SHARD_NO_SEPARATOR : (int64_t)token;
 }
 
-/* Whether the template puts what begins a text before an empty one. */
+/* Whether the template puts the begin-of-text token before an empty text. */
 static enum tw_status has_bos(const struct tw_tokenizer *tokenizer, bool *has,
                               struct tw_error *err) {
     struct tw_tokens tokens = {.tokens = NULL};
@@ -51,7 +51,8 @@ void tw_prepare_coder_deinit(struct tw_prepare_coder *coder) {
     (void)pthread_mutex_destroy(&coder->large);
 }
 
-/* ---- what a document is ---------------------------------------------------------------------- */
+/* ---- checks -----------------------------------------------------------------------------------
+ */
 
 static uint32_t count_lines(const uint8_t *text, size_t size) {
     uint32_t lines = 0;
@@ -93,13 +94,13 @@ static enum tw_status check_text(struct tw_block_document *document, const uint8
         return tw_fail(err, TW_DATA, "a text of more than %d MiB", TW_DOCUMENT_BYTES_MAX >> 20);
     }
     if (memchr(text, 0, document->bytes) != NULL) {
-        return tw_fail(err, TW_DATA, "a NUL character, which no text has");
+        return tw_fail(err, TW_DATA, "a NUL character: it is not text");
     }
     const size_t invalid = count_invalid(text, document->bytes);
     document->invalid_bytes = (uint32_t)invalid;
     if (invalid >= TW_ENCODE_INVALID_MIN && invalid > document->bytes / 10) {
         return tw_fail(err, TW_DATA,
-                       "%zu of the %zu bytes from here on are no UTF-8; make it UTF-8 with iconv",
+                       "%zu of the %zu bytes from here on are not UTF-8; convert it with iconv",
                        invalid, document->bytes);
     }
     return TW_OK;
@@ -118,11 +119,12 @@ static enum tw_status put_token(struct tw_tokens *tokens, int64_t token, struct 
     return TW_OK;
 }
 
-/* ---- documents that are tokens already ------------------------------------------------------- */
+/* ---- documents given as tokens ----------------------------------------------------------------
+ */
 
-/* Without what separates and closes, which its own writer may have put there or not. */
-static void strip(const struct tw_prepare_coder *coder, const uint8_t *text,
-                  struct tw_block_document *document) {
+/* Strips separators and closers, which the file's writer may have added. */
+static void strip_separators(const struct tw_prepare_coder *coder, const uint8_t *text,
+                             struct tw_block_document *document) {
     while (document->bytes >= 4 &&
            (int64_t)tw_get_u32(text + document->begin) == coder->separator) {
         document->begin += 4;
@@ -151,23 +153,24 @@ static bool is_heldout(const struct tw_prepare_coder *coder, const uint8_t *text
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static enum tw_status append(struct tw_encoder *encoder, struct tw_block *block,
-                             struct tw_block_document *document, struct tw_error *err) {
+static enum tw_status append_tokens(struct tw_encoder *encoder, struct tw_block *block,
+                                    struct tw_block_document *document, struct tw_error *err) {
     const uint64_t lost = tw_encoder_lost_bytes(encoder);
-    /* Text of strangers: special tokens written in it are text. */
+    /* Untrusted text: special tokens written in it are text. */
     TW_TRY(tw_encoder_append(encoder, block->text + document->begin, document->bytes,
                              TW_ENCODE_PLAIN, &block->tokens, err));
     document->lost_bytes = (uint32_t)(tw_encoder_lost_bytes(encoder) - lost);
     return TW_OK;
 }
 
-static enum tw_status append_large(struct tw_prepare_coder *coder, struct tw_block *block,
-                                   struct tw_block_document *document, struct tw_error *err) {
+static enum tw_status append_large_document(struct tw_prepare_coder *coder, struct tw_block *block,
+                                            struct tw_block_document *document,
+                                            struct tw_error *err) {
     struct tw_encoder *encoder;
     (void)pthread_mutex_lock(&coder->large);
     enum tw_status status = tw_encoder_create(&encoder, coder->tokenizer, err);
     if (status == TW_OK) {
-        status = append(encoder, block, document, err);
+        status = append_tokens(encoder, block, document, err);
         tw_encoder_destroy(encoder);
     }
     (void)pthread_mutex_unlock(&coder->large);
@@ -184,8 +187,8 @@ static enum tw_status tokenise(struct tw_prepare_coder *coder, struct tw_encoder
         status = copy_tokens(block, document, err);
     } else if (status == TW_OK) {
         status = document->bytes > TW_ENCODE_SHARED_BYTES
-                     ? append_large(coder, block, document, err)
-                     : append(encoder, block, document, err);
+                     ? append_large_document(coder, block, document, err)
+                     : append_tokens(encoder, block, document, err);
     }
     if (status == TW_OK) status = put_token(tokens, coder->closer, err);
     if (status != TW_OK) tokens->count = document->tokens_begin;
@@ -195,10 +198,10 @@ static enum tw_status tokenise(struct tw_prepare_coder *coder, struct tw_encoder
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* Its side and its tokens. */
-static enum tw_status settle(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
-                             struct tw_block *block, struct tw_block_document *document,
-                             struct tw_error *err) {
+/* Decides whether the document is held out, and tokenises it. */
+static enum tw_status encode_text(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                                  struct tw_block *block, struct tw_block_document *document,
+                                  struct tw_error *err) {
     const bool is_out = is_heldout(coder, block->text + document->begin, document->bytes);
     TW_TRY(tokenise(coder, encoder, block, document, err));
     if (document->tokens_count > 0) {
@@ -212,8 +215,8 @@ static enum tw_status encode_document(struct tw_prepare_coder *coder, struct tw_
                                       struct tw_error *err) {
     uint8_t *const text = block->text;
     if (block->is_tokens) {
-        strip(coder, text, document);
-        return document->bytes == 0 ? TW_OK : settle(coder, encoder, block, document, err);
+        strip_separators(coder, text, document);
+        return document->bytes == 0 ? TW_OK : encode_text(coder, encoder, block, document, err);
     }
     document->lines_before = count_lines(text + document->at, document->begin - document->at);
     document->lines = count_lines(text + document->at, document->taken);
@@ -226,7 +229,7 @@ static enum tw_status encode_document(struct tw_prepare_coder *coder, struct tw_
         if (is_blank(text + document->begin, document->bytes)) return TW_OK;
     }
     TW_TRY(check_text(document, text + document->begin, err));
-    return settle(coder, encoder, block, document, err);
+    return encode_text(coder, encoder, block, document, err);
 }
 
 void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
@@ -243,7 +246,7 @@ void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encode
             return;
         }
         document->fate = TW_DOCUMENT_BAD;
-        /* One that is too long is the last of its block. */
+        /* A too long document is the last of its block and already has its error. */
         if (!is_any_bad) {
             block->bad = err;
             block->bad_document = i;

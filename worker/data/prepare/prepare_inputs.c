@@ -28,7 +28,7 @@ static bool has_end(const char *path, const char *end) {
     return length > 4 && strcmp(path + length - 4, end) == 0;
 }
 
-/* Files of token numbers, which say so. An .idx that was found and not named may be anything. */
+/* Whether the file declares itself a token file. An .idx counts only if named by the user. */
 static bool is_tokens_file(const char *path, bool is_named) {
     uint8_t head[12];
     const bool is_index = is_named && has_end(path, ".idx");
@@ -42,7 +42,7 @@ static bool is_tokens_file(const char *path, bool is_named) {
     return is_llmc;
 }
 
-/* The .idx of a pair whose .bin lies in the same folder, and is found there. */
+/* Whether this is the .idx of a pair whose .bin in the same folder is found anyway. */
 static bool is_index_of_pair(const char *path) {
     char tokens[PATH_MAX];
     const size_t length = strlen(path);
@@ -52,7 +52,7 @@ static bool is_index_of_pair(const char *path) {
     return tw_megatron_is_pair(tokens);
 }
 
-/* Named one after the other, both files of a pair are it once. */
+/* If both files of a pair are named one after the other, the pair is read once. */
 static bool is_second_of_pair(const struct tw_prepare_inputs *inputs, const char *path,
                               uint32_t source) {
     const size_t length = strlen(path);
@@ -67,8 +67,9 @@ static int64_t changed_ns(const struct stat *info) {
     return (int64_t)info->st_mtim.tv_sec * 1000000000 + info->st_mtim.tv_nsec;
 }
 
-/* Which file it is, and when it changed last: a pair is its .bin, and changes with either. */
-static void stamp(struct tw_prepare_file *file, const struct stat *info) {
+/* Records identity and change time. A pair is identified by its .bin and changes with either file.
+ */
+static void record_identity(struct tw_prepare_file *file, const struct stat *info) {
     static const char *const ENDS[] = {".bin", ".idx"};
     char part[PATH_MAX];
     const size_t length = strlen(file->path);
@@ -86,9 +87,9 @@ static void stamp(struct tw_prepare_file *file, const struct stat *info) {
     file->changed_ns = first > second ? first : second;
 }
 
-static enum tw_status add(struct tw_prepare_inputs *inputs, const char *path,
-                          const struct stat *info, uint32_t source, bool is_named,
-                          struct tw_error *err) {
+static enum tw_status add_file(struct tw_prepare_inputs *inputs, const char *path,
+                               const struct stat *info, uint32_t source, bool is_named,
+                               struct tw_error *err) {
     if (inputs->count == TW_PREPARE_FILES_MAX) {
         return tw_fail(err, TW_LIMIT, "more than %d files; put several into one (JSONL is good)",
                        TW_PREPARE_FILES_MAX);
@@ -114,7 +115,7 @@ static enum tw_status add(struct tw_prepare_inputs *inputs, const char *path,
                                      .is_tokens = is_tokens,
                                      .packing = packing};
     if (file->path == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", path);
-    stamp(file, info);
+    record_identity(file, info);
     inputs->count++;
     inputs->bytes += file->bytes;
     return TW_OK;
@@ -131,7 +132,7 @@ struct walk {
     FTS *fts;
     uint32_t source;
     bool has_out;
-    struct stat out; /* passed over */
+    struct stat out; /* skipped */
 };
 
 static bool is_out(const struct walk *walk, const FTSENT *entry) {
@@ -162,16 +163,16 @@ static enum tw_status take_entry(struct walk *walk, FTSENT *entry, struct tw_err
     case FTS_DC: return tw_fail(err, TW_IO, "%s: %s", entry->fts_path, strerror(entry->fts_errno));
     default: break;
     }
-    /* Links to files are followed; links to folders could lead anywhere. */
+    /* Links to files are followed. Links to folders are not: they could lead anywhere. */
     const bool is_file = stat(entry->fts_accpath, &info) == 0 && S_ISREG(info.st_mode);
     if (is_named && !is_file) {
-        return tw_fail(err, TW_DATA, "%s is no plain file and no folder", entry->fts_path);
+        return tw_fail(err, TW_DATA, "%s is not a plain file or a folder", entry->fts_path);
     }
     if (!is_file || (!is_named && entry->fts_name[0] == '.')) {
         walk->inputs->hidden++;
         return TW_OK;
     }
-    return add(walk->inputs, entry->fts_path, &info, walk->source, is_named, err);
+    return add_file(walk->inputs, entry->fts_path, &info, walk->source, is_named, err);
 }
 
 static enum tw_status take_input(struct walk *walk, const char *path, struct tw_error *err) {
@@ -209,7 +210,7 @@ static int by_file(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* A text that is there twice would be trained on twice without anybody having said so. */
+/* The same file given twice would silently be trained on twice. */
 static enum tw_status check_once(const struct tw_prepare_inputs *inputs, struct tw_error *err) {
     const struct tw_prepare_file **const files = malloc((inputs->count + 1) * sizeof(*files));
     if (files == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu files", inputs->count);

@@ -1,4 +1,4 @@
-/* prepare_inputs.h - the files that `prepare` reads, in the order it reads them. */
+/* prepare_inputs.h - the list of files that `prepare` reads, in order. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_INPUTS_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_INPUTS_H
 
@@ -12,13 +12,13 @@
 
 struct tw_prepare_file {
     char *path;
-    uint64_t bytes; /* on the disk */
+    uint64_t bytes; /* size on disk */
     int64_t changed_ns;
     uint64_t device, inode;
     uint32_t source;
-    bool is_named; /* by the user; else found in a folder, where other things may lie too */
+    bool is_named; /* named by the user; else found in a folder, which may hold other files too */
     bool is_records;
-    bool is_tokens; /* a shard of llm.c, or the .bin of a pair of Megatron's */
+    bool is_tokens; /* a shard of llm.c, or the .bin of a Megatron-LM pair */
     enum tw_packing packing;
 };
 
@@ -26,19 +26,19 @@ struct tw_prepare_inputs {
     struct tw_prepare_file *files; /* (count) */
     size_t count, capacity;
     uint64_t bytes;
-    uint64_t hidden; /* files, folders and special files passed over */
+    uint64_t hidden; /* files, folders and special files skipped */
 };
 
-/* Sources in their order, inputs of a source in theirs, folders by the bytes of their names.
- * `options->out` is passed over where it lies within an input. TW_IO: what cannot be looked at;
- * TW_DATA: nothing there; TW_CONFIG: a file that was named twice; TW_LIMIT; TW_NOMEM. To be
- * deinited in any case. */
+/* Lists the inputs: by source, then in the order given, folders sorted by the bytes of their names.
+ * Skips `options->out` if it lies within an input. Deinitialise the result also after a failure.
+ * TW_IO: an input cannot be examined; TW_DATA: nothing found; TW_CONFIG: a file was given twice;
+ * TW_LIMIT; TW_NOMEM. */
 enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
                                       const struct tw_prepare_options *options,
                                       struct tw_error *err);
 void tw_prepare_inputs_deinit(struct tw_prepare_inputs *inputs);
 
-/* What pins the list: a line for each file. *text is the caller's to free. TW_NOMEM. */
+/* The list as text, one line per file, for detecting changes. The caller frees *text. TW_NOMEM. */
 enum tw_status tw_prepare_inputs_text(const struct tw_prepare_inputs *inputs, char **text,
                                       size_t *size, struct tw_error *err);
 

@@ -1,4 +1,4 @@
-/* prepare_plain.c - prepare.h where the libraries that read packed text and tokenizers are absent.
+/* prepare_plain.c - prepare.h in a build without the libraries for compressed text and tokenizers.
  */
 #include "worker/data/prepare/prepare.h"
 

@@ -4,22 +4,22 @@
 
 #include "worker/data/prepare/prepare_fill.h"
 
-enum { LOOKED_AT_BYTES = 64 << 10 }; /* of a file, whether it is text */
+enum { LOOKED_AT_BYTES = 64 << 10 }; /* bytes of a file checked for being text */
 
 struct read {
     struct tw_prepare_fill fill;
     struct tw_text_stream *stream;
     enum tw_text_unit unit;
-    bool is_end; /* of the stream */
+    bool is_end; /* end of the stream reached */
 };
 
-static void send(struct read *read, enum tw_block_end end, uint64_t dropped) {
+static void send_block(struct read *read, enum tw_block_end end, uint64_t dropped) {
     read->fill.taken = read->stream != NULL ? tw_text_stream_taken(read->stream) : 0;
     tw_prepare_fill_send(&read->fill, end, dropped);
 }
 
-/* As many bytes as there is room for. */
-static enum tw_status fill(struct read *read, struct tw_error *err) {
+/* Fills the block's buffer. */
+static enum tw_status fill_block(struct read *read, struct tw_error *err) {
     struct tw_block *const block = read->fill.block;
     size_t got = 0;
     if (read->is_end) return TW_OK;
@@ -34,10 +34,10 @@ static enum tw_status fill(struct read *read, struct tw_error *err) {
 
 /* ---- documents that are too long ------------------------------------------------------------- */
 
-/* Drops text up to behind the next end of a line, or all there is. The block is empty then but for
- * what is behind. *dropped counts. */
-static enum tw_status drop(struct read *read, bool is_to_line_end, uint64_t *dropped,
-                           struct tw_error *err) {
+/* Drops text up to the next line end, or all. The block keeps only the text after it. Adds to
+ * *dropped. */
+static enum tw_status drop_text(struct read *read, bool is_to_line_end, uint64_t *dropped,
+                                struct tw_error *err) {
     struct tw_block *const block = read->fill.block;
     for (;;) {
         const size_t size = block->bytes - read->fill.cut_bytes;
@@ -48,11 +48,11 @@ static enum tw_status drop(struct read *read, bool is_to_line_end, uint64_t *dro
         memmove(block->text + read->fill.cut_bytes, from + gone, size - gone);
         block->bytes -= gone;
         if (newline != NULL || read->is_end) return TW_OK;
-        TW_TRY(fill(read, err));
+        TW_TRY(fill_block(read, err));
     }
 }
 
-/* A document that is too long is the last of its block. False: nothing goes on. */
+/* Sends a too long document as the last of its block. False: stop reading. */
 static bool take_long(struct read *read, struct tw_text_cut cut) {
     struct tw_block *const block = read->fill.block;
     struct tw_error err;
@@ -62,7 +62,7 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
     (void)tw_fail(&block->bad, TW_DATA, "more than %d MiB in one %s%s", most >> 20,
                   is_whole ? "document" : "line", is_whole ? "; cut it with --text passages" : "");
     block->bad_document = block->documents_count;
-    /* Ends of lines before it stay, to be counted. */
+    /* Line ends before it are kept for counting. */
     tw_prepare_fill_add(&read->fill, (struct tw_text_cut){.taken = cut.begin, .begin = cut.begin},
                         TW_DOCUMENT_BAD);
     struct tw_block_document *const document = &block->documents[block->documents_count - 1];
@@ -72,20 +72,20 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
     document->lines = document->lines_before + 1;
     if (!read->fill.reader->skip_bad) {
         block->bytes = read->fill.cut_bytes;
-        send(read, TW_BLOCK_GOES_ON, 0);
+        send_block(read, TW_BLOCK_GOES_ON, 0);
         return false;
     }
     uint64_t dropped = 0;
-    const enum tw_status status = drop(read, !is_whole, &dropped, &err);
+    const enum tw_status status = drop_text(read, !is_whole, &dropped, &err);
     document->taken += dropped;
     if (status == TW_OK) {
-        send(read, TW_BLOCK_GOES_ON, dropped);
+        send_block(read, TW_BLOCK_GOES_ON, dropped);
     } else if (err.status == TW_NOMEM) {
         tw_prepare_fill_stop(&read->fill, &err);
     } else {
         block->file_bad = err;
         block->bytes = read->fill.cut_bytes;
-        send(read, TW_BLOCK_FILE_BAD, dropped);
+        send_block(read, TW_BLOCK_FILE_BAD, dropped);
         return false;
     }
     return read->fill.block != NULL;
@@ -93,7 +93,7 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* All documents of what is in the block; false: nothing of the file goes on. */
+/* Cuts all complete documents in the block. False: stop reading this file. */
 static bool cut_block(struct read *read) {
     while (read->fill.cut_bytes < read->fill.block->bytes) {
         struct tw_text_cut cut;
@@ -107,15 +107,15 @@ static bool cut_block(struct read *read) {
         }
         tw_prepare_fill_add(&read->fill, cut, TW_DOCUMENT_EMPTY);
         if (read->fill.block->documents_count == TW_BLOCK_DOCUMENTS_MAX) {
-            send(read, TW_BLOCK_GOES_ON, 0);
+            send_block(read, TW_BLOCK_GOES_ON, 0);
             if (read->fill.block == NULL) return false;
         }
     }
     return true;
 }
 
-/* What a file begins with: a mark of its encoding, NUL. */
-static enum tw_status look(struct read *read, enum tw_block_end *end, struct tw_error *err) {
+/* Checks the file's first bytes for encoding marks, compression and NUL. */
+static enum tw_status check_start(struct read *read, enum tw_block_end *end, struct tw_error *err) {
     const struct tw_block *const block = read->fill.block;
     const uint8_t *const text = block->text;
     const char *const path = read->fill.file->path;
@@ -132,18 +132,18 @@ static enum tw_status look(struct read *read, enum tw_block_end *end, struct tw_
     }
     const enum tw_packing packing = tw_packing_of_bytes(text, size);
     if (packing != TW_PACKING_NONE) {
-        return tw_fail(err, TW_DATA, "%s is packed; call it %s", path,
+        return tw_fail(err, TW_DATA, "%s is compressed; name it %s", path,
                        packing == TW_PACKING_GZIP ? "....gz" : "....zst");
     }
     const uint8_t *const nul = memchr(text, 0, size);
     if (nul == NULL) return TW_OK;
-    return tw_fail(err, TW_DATA, "%s is no text: byte %zu of it is NUL", path,
+    return tw_fail(err, TW_DATA, "%s is not text: byte %zu of it is NUL", path,
                    (size_t)(nul - text) + 1);
 }
 
-/* Opens, and stands where it is to begin. */
-static enum tw_status begin(struct read *read, uint64_t at, enum tw_block_end *end,
-                            struct tw_error *err) {
+/* Opens the file and goes to offset `at` of its text. */
+static enum tw_status begin_file(struct read *read, uint64_t at, enum tw_block_end *end,
+                                 struct tw_error *err) {
     static const uint8_t MARK[] = {0xEF, 0xBB, 0xBF};
     struct tw_block *const block = read->fill.block;
     *end = TW_BLOCK_FILE_BAD;
@@ -155,9 +155,9 @@ static enum tw_status begin(struct read *read, uint64_t at, enum tw_block_end *e
         tw_text_stream_open(&read->stream, read->fill.file->path, read->fill.file->packing, err));
     block->at = at;
     if (at > 0) TW_TRY(tw_text_stream_skip(read->stream, at, err));
-    TW_TRY(fill(read, err));
+    TW_TRY(fill_block(read, err));
     if (at > 0) return TW_OK;
-    TW_TRY(look(read, end, err));
+    TW_TRY(check_start(read, end, err));
     if (block->bytes >= sizeof(MARK) && memcmp(block->text, MARK, sizeof(MARK)) == 0) {
         block->bytes -= sizeof(MARK);
         block->at = sizeof(MARK);
@@ -166,31 +166,32 @@ static enum tw_status begin(struct read *read, uint64_t at, enum tw_block_end *e
     return TW_OK;
 }
 
-/* All documents of the file; false: nothing goes on. */
+/* Reads all documents of the file. False: stop reading. */
 static bool read_file(struct read *read, uint64_t at) {
     struct tw_error err;
     enum tw_block_end end;
     read->stream = NULL;
     read->is_end = false;
-    enum tw_status status = begin(read, at, &end, &err);
+    enum tw_status status = begin_file(read, at, &end, &err);
     while (status == TW_OK) {
         if (!cut_block(read)) return read->fill.block != NULL && read->fill.reader->skip_bad;
         if (read->is_end) break;
         if (read->fill.block->documents_count > 0) {
-            send(read, TW_BLOCK_GOES_ON, 0);
+            send_block(read, TW_BLOCK_GOES_ON, 0);
             if (read->fill.block == NULL) return false;
         }
         end = TW_BLOCK_FILE_BAD;
-        status = fill(read, &err);
+        status = fill_block(read, &err);
     }
-    /* What is listed could not be gone on with, and nobody knows what was read of it. */
+    /* The text read may be neither the old nor the new version, and resuming would be impossible.
+     */
     const struct tw_prepare_file *const file = read->fill.file;
     const bool is_changed =
         read->stream != NULL &&
         !tw_text_stream_is_as_listed(read->stream, file->bytes, file->changed_ns);
     if (is_changed) {
         (void)tw_fail(&err, TW_DATA,
-                      "%.120s was changed while it was read; when it is whole, begin anew with "
+                      "%.120s was changed while it was read; when it is complete, start over with "
                       "--restart",
                       file->path);
     }
@@ -199,10 +200,10 @@ static bool read_file(struct read *read, uint64_t at) {
         return false;
     }
     if (status == TW_OK) {
-        send(read, TW_BLOCK_FILE_END, 0);
+        send_block(read, TW_BLOCK_FILE_END, 0);
         return read->fill.block != NULL;
     }
-    /* What came before the bad place is used; a document that it cuts is not. */
+    /* Documents before the bad place are used; one that it cuts is not. */
     if (end != TW_BLOCK_FILE_EMPTY && end != TW_BLOCK_FILE_BINARY) {
         (void)cut_block(read);
         if (read->fill.block == NULL) return false;
@@ -210,7 +211,7 @@ static bool read_file(struct read *read, uint64_t at) {
     const bool is_passed = end != TW_BLOCK_FILE_BAD && !read->fill.file->is_named;
     read->fill.block->bytes = read->fill.cut_bytes;
     read->fill.block->file_bad = err;
-    send(read, is_passed ? end : TW_BLOCK_FILE_BAD, 0);
+    send_block(read, is_passed ? end : TW_BLOCK_FILE_BAD, 0);
     return read->fill.block != NULL && (is_passed || read->fill.reader->skip_bad);
 }
 

@@ -1,4 +1,4 @@
-/* prepare_read.h - the first thread of `prepare`: files to blocks of whole documents. */
+/* prepare_read.h - the reader thread of `prepare`: turns files into blocks of whole documents. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_READ_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_READ_H
 
@@ -6,7 +6,7 @@
 #include "worker/data/prepare/prepare_block.h"
 #include "worker/data/prepare/prepare_inputs.h"
 
-/* Where a document begins: in which file, where in its text. */
+/* Start of a document: the file, and the offset in its text. */
 struct tw_prepare_place {
     uint64_t file, at;
 };
@@ -14,18 +14,18 @@ struct tw_prepare_place {
 struct tw_prepare_reader {
     const struct tw_prepare_inputs *inputs;
     struct tw_blocks *blocks;
-    struct tw_block *first; /* moved: an empty one */
+    struct tw_block *first; /* an empty block, moved to the reader */
     struct tw_prepare_place from;
-    enum tw_text_unit unit; /* of plain text */
+    enum tw_text_unit unit; /* how plain text is cut */
     bool skip_bad;
-    /* Of files of token numbers; of their text a token is 4 bytes. */
+    /* For token files, whose text has 4 bytes per token. */
     bool has_tokenizer;
     uint32_t vocab;
-    int64_t separator; /* what a document begins with where no index says it */
+    int64_t separator; /* separator between documents of files without an index */
 };
 
-/* From `from` to the end of the inputs, or until the blocks are stopped. A file that cannot be used
- * and a document that is too long end the reading unless skip_bad. */
+/* Reads from `from` to the end of the inputs, or until the queue is stopped. Unless skip_bad, an
+ * unusable file or a too long document ends the reading. */
 void tw_prepare_read(const struct tw_prepare_reader *reader);
 
 #endif

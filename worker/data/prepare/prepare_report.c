@@ -36,11 +36,12 @@ void tw_prepare_report_from(struct tw_prepare_report *report,
     report->first = *counts;
     report->first_taken_bytes = report->taken_bytes = taken_bytes;
     if (taken_bytes == 0 || report->is_quiet || report->json) return;
-    (void)fprintf(stderr, "goes on at %s of %s\n", tw_units_bytes(at, (double)taken_bytes),
+    (void)fprintf(stderr, "continues at %s of %s\n", tw_units_bytes(at, (double)taken_bytes),
                   tw_units_bytes(all, (double)report->inputs_bytes));
 }
 
-/* ---- while it works -------------------------------------------------------------------------- */
+/* ---- progress ---------------------------------------------------------------------------------
+ */
 
 static double rate(uint64_t now, uint64_t first, double took_s) {
     return took_s > 0 ? (double)(now - first) / took_s : (double)NAN;
@@ -104,7 +105,8 @@ void tw_prepare_report_break(struct tw_prepare_report *report) {
     if (!report->is_quiet && !report->json && report->is_terminal) (void)fputc('\n', stderr);
 }
 
-/* ---- the end --------------------------------------------------------------------------------- */
+/* ---- final report -----------------------------------------------------------------------------
+ */
 
 static void end_json(const struct tw_prepare_options *options,
                      const struct tw_prepare_summary *summary, double took_s) {
@@ -142,11 +144,11 @@ static void end_passed_over(const struct tw_prepare_summary *summary) {
         const char *name, *remark;
         uint64_t count;
     } ROWS[] = {
-        {"no UTF-8", " bytes, kept as they are", counts->invalid_bytes},
-        {"lost", " bytes that the vocabulary has no token for", counts->lost_bytes},
-        {"binary", " files in folders passed over", counts->binary_files},
-        {"empty", " files in folders passed over", counts->empty_files},
-        {"hidden", " files, folders and links in folders passed over", summary->hidden_files},
+        {"not UTF-8", " bytes, kept as they are", counts->invalid_bytes},
+        {"lost", " bytes without a token in the vocabulary", counts->lost_bytes},
+        {"binary", " files in folders, skipped", counts->binary_files},
+        {"empty", " files in folders, skipped", counts->empty_files},
+        {"hidden", " files, folders and links in folders, skipped", summary->hidden_files},
         {"bad", " skipped; the first:", counts->bad},
     };
     for (unsigned i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {

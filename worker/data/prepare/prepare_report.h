@@ -1,7 +1,7 @@
-/* prepare_report.h - what `thinwire data prepare` shows: one live line, a table at the end.
+/* prepare_report.h - output of `thinwire data prepare`: a progress line and a final table.
  *
- * People read standard error: on a terminal a line that changes, elsewhere one every 30 s. Programs
- * read standard output, where --json prints one event a line. */
+ * Progress goes to standard error: a changing line on a terminal, otherwise a line every 30 s. The
+ * table goes to standard output; with --json, one event per line. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_REPORT_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_REPORT_H
 
@@ -12,9 +12,9 @@
 
 struct tw_prepare_report {
     bool is_quiet, json, is_terminal;
-    uint64_t inputs_bytes;      /* on the disk, in all */
-    uint64_t taken_bytes;       /* of these, so far, */
-    uint64_t first_taken_bytes; /* and where this process began */
+    uint64_t inputs_bytes;      /* size of all inputs on disk */
+    uint64_t taken_bytes;       /* bytes of the inputs read so far */
+    uint64_t first_taken_bytes; /* value of taken_bytes when this process began */
     struct tw_prepare_counts first;
     double start_s, shown_s;
 };
@@ -22,18 +22,18 @@ struct tw_prepare_report {
 void tw_prepare_report_start(struct tw_prepare_report *report,
                              const struct tw_prepare_options *options, uint64_t inputs_bytes);
 
-/* This process begins here, and does not begin at the beginning if it goes on. */
+/* Sets the starting point of this process, which is not 0 if it continues. */
 void tw_prepare_report_from(struct tw_prepare_report *report,
                             const struct tw_prepare_counts *counts, uint64_t taken_bytes);
 
-/* Shows something if it is time to. */
+/* Prints progress if it is due. */
 void tw_prepare_report_tick(struct tw_prepare_report *report,
                             const struct tw_prepare_counts *counts, uint64_t taken_bytes);
 
-/* Before a message: the line of a terminal ends. */
+/* Ends the progress line, before a message. */
 void tw_prepare_report_break(struct tw_prepare_report *report);
 
-/* The table, or the event. */
+/* Prints the table or the event. */
 void tw_prepare_report_end(struct tw_prepare_report *report,
                            const struct tw_prepare_options *options,
                            const struct tw_prepare_summary *summary);

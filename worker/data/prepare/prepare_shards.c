@@ -98,7 +98,7 @@ enum tw_status tw_prepare_shards_add(struct tw_prepare_shards *shards, bool is_h
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-/* The body in filling->tokens: what lies behind the tokens is put there. */
+/* Completes the body in filling->tokens: appends padding and the table of documents. */
 static enum tw_status finish_body(struct tw_filling *filling, const struct tw_shard *shard,
                                   struct tw_error *err) {
     const size_t tokens_end = filling->tokens_count * shard->token_bytes;
@@ -202,9 +202,10 @@ void tw_prepare_shards_sort(struct tw_dataset *dataset) {
     qsort(dataset->shards, dataset->shards_count, sizeof(*dataset->shards), by_place);
 }
 
-/* ---- held-out documents that wait ------------------------------------------------------------ */
+/* ---- pending held-out documents ----------------------------------------------------------------
+ */
 
-/* Their shard's name with another end. */
+/* Path of the pending file: the shard's name with another ending. */
 static void pending_path(const struct tw_prepare_shards *shards, uint32_t number,
                          char path[TW_OUT_PATH_BYTES + PENDING_NAME_BYTES]) {
     const struct tw_dataset_shard shard = {
@@ -229,8 +230,7 @@ static size_t document_tokens(const struct tw_filling *filling, size_t i) {
     return end - filling->documents[i];
 }
 
-/* Documents from the first that is not on the disk yet: for each, as u32, how many tokens, then
- * these. */
+/* Appends the documents that are not on disk yet: each as u32 token count, then tokens. */
 static enum tw_status append_pending(const struct tw_prepare_shards *shards, FILE *file,
                                      uint64_t *bytes) {
     const struct tw_filling *const filling = &shards->heldout;
@@ -257,7 +257,7 @@ enum tw_status tw_prepare_pending_save(struct tw_prepare_shards *shards, struct 
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     FILE *const file = fd >= 0 ? fdopen(fd, "wb") : NULL;
     uint64_t bytes = pending->bytes;
-    /* What a time before left behind what counts goes. */
+    /* Truncate leftovers of an earlier, interrupted save. */
     bool is_good = file != NULL && ftruncate(fd, (off_t)bytes) == 0 &&
                    fseeko(file, (off_t)bytes, SEEK_SET) == 0 &&
                    append_pending(shards, file, &bytes) == TW_OK && fflush(file) == 0 &&
@@ -276,7 +276,7 @@ void tw_prepare_pending_forget(struct tw_prepare_shards *shards) {
     char path[TW_OUT_PATH_BYTES + PENDING_NAME_BYTES];
     for (; shards->pending_oldest < shards->heldout.number; shards->pending_oldest++) {
         pending_path(shards, shards->pending_oldest, path);
-        (void)unlink(path); /* a file that is there no more harms nobody */
+        (void)unlink(path); /* missing is fine */
     }
 }
 
@@ -288,10 +288,10 @@ void tw_prepare_shards_next_source(struct tw_prepare_shards *shards, uint32_t so
 }
 
 static enum tw_status damaged(const char *path, struct tw_error *err) {
-    return tw_fail(err, TW_CORRUPT, "%s is not as it was written; begin anew with --restart", path);
+    return tw_fail(err, TW_CORRUPT, "%s is damaged; start over with --restart", path);
 }
 
-/* Documents of a pending file; its bytes are not trusted, its length is what the state says. */
+/* Parses a pending file. Its content is untrusted; its size is that of the state. */
 static enum tw_status parse_pending(struct tw_prepare_shards *shards, const uint8_t *bytes,
                                     size_t size, const char *path, struct tw_error *err) {
     struct tw_filling *const filling = &shards->heldout;

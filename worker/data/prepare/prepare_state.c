@@ -10,11 +10,11 @@
 enum { HEAD_BYTES_MAX = 2048, SUM_BYTES = 4 + 16 + 1 };
 static const char magic[] = "thinwire-prepare ";
 
-/* struct tw_prepare_counts in its order. */
+/* struct tw_prepare_counts as an array. */
 enum { COUNTS = sizeof(struct tw_prepare_counts) / sizeof(uint64_t) };
 _Static_assert(COUNTS * sizeof(uint64_t) == sizeof(struct tw_prepare_counts), "numbers alone");
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* ---- encode --------------------------------------------------------------------------------- */
 
 static size_t put_head(const struct tw_prepare_state *state, char text[HEAD_BYTES_MAX]) {
     char options[TW_ID_HEX_BYTES], inputs[TW_ID_HEX_BYTES];
@@ -58,14 +58,14 @@ enum tw_status tw_prepare_state_encode(const struct tw_prepare_state *state, cha
     return TW_OK;
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- decode --------------------------------------------------------------------------------- */
 
 struct reader {
     const char *at, *end;
     bool is_bad;
 };
 
-static void take(struct reader *reader, const char *text) {
+static void take_text(struct reader *reader, const char *text) {
     const size_t length = strlen(text);
     if (reader->is_bad || (size_t)(reader->end - reader->at) < length ||
         memcmp(reader->at, text, length) != 0) {
@@ -76,7 +76,7 @@ static void take(struct reader *reader, const char *text) {
 }
 
 static uint64_t take_number(struct reader *reader, const char *before, unsigned base) {
-    take(reader, before);
+    take_text(reader, before);
     uint64_t value = 0;
     const char *const begin = reader->at;
     while (!reader->is_bad && reader->at < reader->end && reader->at - begin < 20) {
@@ -94,7 +94,7 @@ static uint64_t take_number(struct reader *reader, const char *before, unsigned 
 
 static void take_id(struct reader *reader, const char *before, struct tw_id *id) {
     char hex[TW_ID_HEX_BYTES] = {0};
-    take(reader, before);
+    take_text(reader, before);
     if (reader->is_bad || reader->end - reader->at < TW_ID_HEX_BYTES - 1) {
         reader->is_bad = true;
         return;
@@ -105,7 +105,7 @@ static void take_id(struct reader *reader, const char *before, struct tw_id *id)
 }
 
 static void take_sentence(struct reader *reader, char *sentence, size_t room) {
-    take(reader, "\nfirst ");
+    take_text(reader, "\nfirst ");
     if (reader->is_bad) return;
     const char *const end = memchr(reader->at, '\n', (size_t)(reader->end - reader->at));
     if (end == NULL || (size_t)(end - reader->at) >= room) {
@@ -124,7 +124,7 @@ static void take_head(struct reader *reader, struct tw_prepare_state *state) {
     state->next.file = take_number(reader, "\nnext ", 10);
     state->next.at = take_number(reader, " ", 10);
     state->line = take_number(reader, " ", 10);
-    take(reader, "\ncounts");
+    take_text(reader, "\ncounts");
     for (unsigned i = 0; i < COUNTS; i++) counts[i] = take_number(reader, " ", 10);
     memcpy(&state->counts, counts, sizeof(counts));
     state->pending.documents = take_number(reader, "\npending ", 10);
@@ -132,14 +132,14 @@ static void take_head(struct reader *reader, struct tw_prepare_state *state) {
     state->pending.checksum = take_number(reader, " ", 16);
     take_sentence(reader, state->first_bad, sizeof(state->first_bad));
     state->is_done = take_number(reader, "\ndone ", 2) == 1;
-    take(reader, "\n");
+    take_text(reader, "\n");
 }
 
 enum tw_status tw_prepare_state_decode(const char *text, size_t size,
                                        struct tw_prepare_state *state, struct tw_error *err) {
     struct reader reader = {.at = text, .end = text + size};
     memset(state, 0, sizeof(*state));
-    take(&reader, magic);
+    take_text(&reader, magic);
     if (!reader.is_bad && (reader.at == reader.end || *reader.at != '1')) {
         return tw_fail(err, TW_VERSION, "the state of another version of Thinwire");
     }
@@ -155,7 +155,7 @@ enum tw_status tw_prepare_state_decode(const char *text, size_t size,
         take_head(&reader, state);
         is_good = !reader.is_bad;
     }
-    if (!is_good) return tw_fail(err, TW_CORRUPT, "no state as it was written");
+    if (!is_good) return tw_fail(err, TW_CORRUPT, "it is damaged");
     const size_t left = (size_t)(reader.end - reader.at);
     const uint32_t capacity = tw_dataset_lines(reader.at, left);
     struct tw_dataset_shard *const shards = malloc((capacity + 1) * sizeof(*shards));

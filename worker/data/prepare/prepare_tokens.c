@@ -1,5 +1,4 @@
-/* prepare_tokens.c - files that hold token numbers already: shards of llm.c, pairs of Megatron's.
- */
+/* prepare_tokens.c - reads token files: shards of llm.c and pairs of Megatron-LM. */
 #include <stdlib.h>
 
 #include "base/bytes.h"
@@ -7,17 +6,17 @@
 #include "worker/data/prepare/prepare_fill.h"
 
 enum {
-    TOKEN = 4, /* bytes of a token in a block */
-    /* Longer documents are cut: half of what a text may have. */
+    TOKEN = 4, /* bytes per token in a block */
+    /* Longer documents are cut. Half the limit for text. */
     TOKENS_MAX = TW_DOCUMENT_BYTES_MAX / TOKEN / 2,
 };
 
 struct source {
     struct tw_prepare_fill *fill;
     struct tw_corpus corpus;
-    struct tw_token_file *file; /* of the corpus */
+    struct tw_token_file *file; /* the corpus's only file */
     struct tw_token_reader reader;
-    uint64_t read;       /* tokens of the file in blocks so far */
+    uint64_t read;       /* tokens of the file put into blocks so far */
     uint32_t *read_room; /* (TW_TOKEN_READ_MAX) */
 };
 
@@ -27,16 +26,14 @@ static enum tw_status open_source(struct source *source, struct tw_error *err) {
     const char *const path = source->fill->file->path;
     if (!reader->has_tokenizer) {
         return tw_fail(err, TW_DATA,
-                       "%.120s holds token numbers: name the tokenizer they are of with "
-                       "--tokenizer",
-                       path);
+                       "%.120s holds token numbers: name their tokenizer with --tokenizer", path);
     }
     TW_TRY(tw_corpus_open(&source->corpus, path, &hint, err));
     source->file = &source->corpus.files[0].tokens;
     return tw_token_reader_init(&source->reader, reader->vocab, err);
 }
 
-/* Some more tokens behind those in the block. */
+/* Appends more tokens to the block. */
 static enum tw_status read_some(struct source *source, struct tw_error *err) {
     struct tw_block *const block = source->fill->block;
     const uint64_t left = source->file->tokens_count - source->read;
@@ -53,8 +50,7 @@ static enum tw_status read_some(struct source *source, struct tw_error *err) {
     return TW_OK;
 }
 
-/* How many tokens the document has that begins where documents end so far, of those in the block;
- * 0: more must be there to tell. */
+/* *tokens: length of the document at cut_bytes; 0: more tokens must be read to tell. */
 static enum tw_status find_end(struct source *source, uint64_t *tokens, struct tw_error *err) {
     const struct tw_prepare_fill *const fill = source->fill;
     const uint64_t there = (fill->block->bytes - fill->cut_bytes) / TOKEN;

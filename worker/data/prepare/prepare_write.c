@@ -7,7 +7,7 @@
 
 #include "worker/data/whole_file.h"
 
-enum { SHOWN_PATH = 120 }; /* of a path in a sentence that must have room for more */
+enum { SHOWN_PATH = 120 }; /* bytes of a path in a message, to leave room for the rest */
 
 void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
     const uint64_t file = writer->state.next.file;
@@ -21,7 +21,8 @@ void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
 
 /* ---- the state ------------------------------------------------------------------------------- */
 
-/* What the state will point at is on the disk before it, and what it pointed at until it is not. */
+/* Order of writes: everything the new state refers to is durable before it; everything the old
+ * state referred to is removed after it. */
 enum tw_status tw_prepare_save(struct tw_prepare_writer *writer, struct tw_error *err) {
     char *text;
     size_t size;
@@ -56,7 +57,7 @@ static enum tw_status check_source(const struct tw_prepare_writer *writer, struc
     return tw_fail(
         err, TW_DATA,
         "no document of the source %s is %s: it has too few; give it more text, cut it "
-        "into shorter documents (--text lines), or say another --heldout, with --restart",
+        "into shorter documents (--text lines), or choose another --heldout, with --restart",
         name, has_train ? "held out" : "left for training");
 }
 
@@ -69,7 +70,7 @@ static enum tw_status end_source(struct tw_prepare_writer *writer, struct tw_err
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* A path may hold any byte, a sentence may not. */
+/* A path may hold any byte; the state's line must not hold control characters. */
 static void keep_first_bad(struct tw_prepare_state *state, const char *sentence) {
     (void)snprintf(state->first_bad, sizeof(state->first_bad), "%s", sentence);
     for (char *at = state->first_bad; *at != 0; at++) {

@@ -1,5 +1,5 @@
-/* prepare_write.h - the writer of `prepare`: blocks in order, to shards and a state that can go on.
- */
+/* prepare_write.h - the writer of `prepare`: turns ordered blocks into shards and a resumable
+ * state. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_WRITE_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_WRITE_H
 
@@ -13,21 +13,21 @@ struct tw_prepare_writer {
     const struct tw_prepare_options *options;
     const struct tw_prepare_inputs *inputs;
     struct tw_prepare_shards shards;
-    struct tw_prepare_state state; /* its dataset is set when it is saved */
-    uint64_t before_bytes;         /* of the files before state.next.file, on the disk */
-    uint64_t taken_bytes;          /* of all files, so far */
-    bool is_end;                   /* of the inputs: all shards are there */
+    struct tw_prepare_state state; /* its dataset is set when saved */
+    uint64_t before_bytes;         /* size on disk of the files before state.next.file */
+    uint64_t taken_bytes;          /* bytes on disk of all files read so far */
+    bool is_end;                   /* end of the inputs: all shards are written */
 };
 
-/* Where to begin, or to go on: from a state whose shards `shards` has already. */
+/* Starts at the beginning, or at a state whose shards `shards` has restored. */
 void tw_prepare_writer_begin(struct tw_prepare_writer *writer);
 
-/* All documents of a block. TW_DATA: one is bad, named with its line, or a source has too little;
- * TW_IO, TW_NOMEM, TW_LIMIT. */
+/* Writes all documents of a block. TW_DATA: a bad document, named with its line, or a source with
+ * too little text; TW_IO, TW_NOMEM, TW_LIMIT. */
 enum tw_status tw_prepare_write(struct tw_prepare_writer *writer, const struct tw_block *block,
                                 struct tw_error *err);
 
-/* The state as it stands, to the disk. */
+/* Makes the current state durable. */
 enum tw_status tw_prepare_save(struct tw_prepare_writer *writer, struct tw_error *err);
 
 #endif
