@@ -1,5 +1,5 @@
-/* Tests of worker/cli/train_report.c and worker/support/progress.c: what is shown, and that MFU is
- * a share: no step, however fast, makes it more than all of it. */
+/* Tests of worker/cli/train_report.c and worker/support/progress.c: the text shown, and that MFU
+ * never exceeds 1, however fast a step is. */
 #include "worker/cli/train_report.h"
 
 #include <math.h>
@@ -12,10 +12,11 @@
 
 enum { SEED = 7, STEPS = 2000 };
 
-/* A step is of 67 GFLOP. */
+/* A step costs 67 GFLOP. */
 static struct tw_train_report report_with(double peak_flops_s) {
     return (struct tw_train_report){.is_terminal = true,
-                                    .shown_s = 1e18, /* never: the screen is not what is tested */
+                                    .shown_s =
+                                        1e18, /* never due: the screen output is not tested here */
                                     .steps = STEPS,
                                     .step_tokens = 1000,
                                     .flops_token = 67000000,
@@ -31,12 +32,13 @@ static void step(struct tw_train_report *report, double took_s) {
 
 static void peak_measured_too_low_is_raised_by_a_step(void **state) {
     (void)state;
-    struct tw_train_report report = report_with(100e9); /* others had the processor meanwhile */
-    step(&report, 0.5);                                 /* 134 GFLOP/s */
+    struct tw_train_report report =
+        report_with(100e9); /* measured while other processes used the processor */
+    step(&report, 0.5);     /* 134 GFLOP/s */
     assert_true(fabs(report.peak_flops_s - 134e9) < 1);
     assert_true(fabs(tw_train_report_mfu(&report) - 1) < 1e-9);
     for (unsigned i = 0; i < 200; i++) step(&report, 1.0);
-    assert_true(fabs(report.peak_flops_s - 134e9) < 1); /* slower ones leave it */
+    assert_true(fabs(report.peak_flops_s - 134e9) < 1); /* slower steps do not change it */
     assert_true(fabs(tw_train_report_mfu(&report) - 0.5) < 1e-6);
 }
 
@@ -51,7 +53,7 @@ static void mfu_is_never_above_one(void **state) {
         const double mfu = tw_train_report_mfu(&report);
         if (!(mfu > 0 && mfu <= 1)) fail_msg("step %u: MFU %g", i, mfu);
     }
-    step(&report, 0); /* a clock that stood still is no speed */
+    step(&report, 0); /* a duration of 0 gives no rate */
     assert_true(isfinite(report.peak_flops_s));
     assert_true(tw_train_report_mfu(&report) <= 1);
 }
@@ -66,7 +68,7 @@ static void without_a_peak_there_is_no_mfu(void **state) {
     assert_true(isnan(tw_train_report_mfu(&report))); /* before the first step */
 }
 
-/* What went to standard error since `kept` was made of it, which is then as before. */
+/* Restores standard error from `kept` and returns the text written since. */
 static void take_said(int file, int kept, char said[2048]) {
     (void)fflush(stderr);
     assert_int_equal(dup2(kept, STDERR_FILENO), STDERR_FILENO);
@@ -83,7 +85,8 @@ static unsigned count_of(const char *said, const char *word) {
     return count;
 }
 
-/* Into a file a measurement is a line of its own, but the last, which is in the last line. */
+/* In a file, each evaluation is a line of its own, except the last, which is part of the final
+ * line. */
 static void the_last_step_is_told_once(void **state) {
     (void)state;
     char said[2048];
@@ -104,7 +107,7 @@ static void the_last_step_is_told_once(void **state) {
     assert_non_null(strstr(said, ": 3.2500 nats per token on held-out text\n"));
 }
 
-/* On a terminal, from the second second on, and then it is gone again. */
+/* On a terminal the line appears after the first second and is erased at the end. */
 static void progress_is_one_line_that_goes_away(void **state) {
     (void)state;
     char said[2048];
@@ -113,10 +116,10 @@ static void progress_is_one_line_that_goes_away(void **state) {
     const int file = memfd_create("said", MFD_CLOEXEC), kept = dup(STDERR_FILENO);
     assert_int_equal(dup2(file, STDERR_FILENO), STDERR_FILENO);
     tw_progress_show(&progress, 500000, 10.5);
-    tw_progress_end(&progress); /* nothing was shown: nothing to take away */
+    tw_progress_end(&progress); /* nothing shown, nothing to erase */
     tw_progress_show(&progress, 1000000, 12);
     tw_progress_show(&progress, 1000001, 12.1); /* too soon */
-    tw_progress_show(&progress, 4000000, 18);   /* done: no need */
+    tw_progress_show(&progress, 4000000, 18);   /* done: not shown */
     tw_progress_end(&progress);
     progress.is_shown = false;
     tw_progress_show(&progress, 2000000, 30);

@@ -1,5 +1,4 @@
-/* dataset_folder.h - datasets for tests, written from a plan: what `thinwire data prepare` would
- * have made of such tokens. */
+/* dataset_folder.h - writes datasets for tests from a plan, as `thinwire data prepare` would. */
 #ifndef TW_TESTS_WORKER_DATA_DATASET_FOLDER_H
 #define TW_TESTS_WORKER_DATA_DATASET_FOLDER_H
 
@@ -8,7 +7,7 @@
 #include "proto/dataset.h"
 
 /* Every source gets `train_shards` and `heldout_shards` of `shard_tokens` tokens, in documents of
- * `document_tokens`. A token depends on its place, so that a window tells where it is from. */
+ * `document_tokens`. A token's value encodes its place, so a window shows where it comes from. */
 struct dataset_plan {
     uint32_t vocab;
     int64_t separator;
@@ -24,7 +23,7 @@ struct dataset_plan {
 /* Writes shards and index into an existing folder. Returns the SHA-256 of the index. */
 struct tw_id dataset_folder_write(const char *folder, const struct dataset_plan *plan);
 
-/* Removes what was written there, and the folder. */
+/* Removes the dataset and the folder. */
 void dataset_folder_remove(const char *folder);
 
 #endif

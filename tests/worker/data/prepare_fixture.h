@@ -1,4 +1,4 @@
-/* prepare_fixture.h - a folder with inputs (in/) and a dataset (out/) of its own for each test. */
+/* prepare_fixture.h - a separate folder for each test, with inputs (in/) and a dataset (out/). */
 #ifndef TW_TESTS_PREPARE_FIXTURE_H
 #define TW_TESTS_PREPARE_FIXTURE_H
 
@@ -15,21 +15,21 @@ struct prepare_fixture {
     struct tw_prepare_summary summary;
 };
 
-/* Options as the command line has them by default, with two threads, of in/ to out/. */
+/* Default options of the command line, with two threads, from in/ to out/. */
 struct prepare_fixture *prepare_fixture_create(void);
 int prepare_fixture_destroy(struct prepare_fixture *at);
 
-/* FOLDER/NAME, the caller's to free. */
+/* FOLDER/NAME; the caller frees it. */
 char *prepare_fixture_path(const struct prepare_fixture *at, const char *name);
 
-/* A file of in/. */
+/* Writes a file in in/. */
 void prepare_fixture_write(const struct prepare_fixture *at, const char *name, const void *bytes,
                            size_t size);
 
-/* Lines of words and blank lines: in/text-0 and in/text-1, so many bytes each. */
+/* Writes in/text-0 and in/text-1, of `bytes` bytes each: lines of words, and blank lines. */
 void prepare_fixture_fill(const struct prepare_fixture *at, size_t bytes, uint64_t seed);
 
-/* A file of out/, the caller's to free. */
+/* Reads a file of out/; the caller frees it. */
 uint8_t *prepare_fixture_read(const struct prepare_fixture *at, const char *name, size_t *size);
 
 #endif

@@ -1,5 +1,5 @@
-/* test_corpus.c - what a path may be: datasets that are whole, growing or damaged, shards of llm.c,
- * pairs of Megatron's; and what is refused of each. */
+/* test_corpus.c - kinds of training data: complete, growing and damaged datasets, shards of llm.c,
+ * pairs of Megatron-LM files; and the refusals of each. */
 #include "worker/data/corpus.h"
 
 #include "tests/test.h"
@@ -23,7 +23,7 @@ struct fixture {
     struct dataset_plan plan;
 };
 
-/* A token tells source, side and shard, and its place modulo 1000. */
+/* The token encodes source, side, shard, and place modulo 1000. */
 static uint32_t token(uint32_t source, bool is_heldout, uint32_t shard, uint32_t i) {
     return 10000 * (1 + source) + (is_heldout ? 5000 : 0) + 1000 * shard + i % 1000;
 }
@@ -89,7 +89,7 @@ static void write_at(const char *path, const void *bytes, size_t size, off_t at)
     (void)close(fd);
 }
 
-/* Draws n windows; counts them by their tokens / 1000. */
+/* Draws n windows and counts them by token / 1000. */
 static void count_draws(struct fixture *f, uint64_t *cursor, unsigned n, unsigned hits[64]) {
     uint32_t tokens[WINDOW];
     memset(hits, 0, 64 * sizeof(hits[0]));
@@ -165,7 +165,7 @@ static void a_growing_dataset_starts_with_one_shard(void **state) {
         assert_int_equal(tw_data_heldout_count(&f->data) > 0, i >= 2);
     }
     cursor = 0;
-    count_draws(f, &cursor, 372, hits); /* whole now: the order of the whole */
+    count_draws(f, &cursor, 372, hits); /* complete now: the order of the complete data */
     assert_int_equal(hits[11], 124);
 }
 
@@ -189,7 +189,7 @@ static void wrong_bytes_are_never_drawn(void **state) {
         refused++;
         cursor += CONTEXT;
     }
-    assert_in_range(refused, 80, 180); /* a third of the tokens lie there */
+    assert_in_range(refused, 80, 180); /* a third of the tokens are there */
 }
 
 static void a_shard_that_shrinks_is_a_sentence(void **state) {
@@ -218,7 +218,7 @@ static void another_shard_under_the_name_is_refused(void **state) {
     (void)snprintf(other, sizeof(other), "%s", path_of(f, "prose-train-00001.shard"));
     assert_int_equal(unlink(path_of(f, "prose-train-00000.shard")), 0);
     assert_int_equal(link(other, path_of(f, "prose-train-00000.shard")), 0);
-    assert_int_equal(open_data(f, f->folder), TW_OK); /* as long as it should be */
+    assert_int_equal(open_data(f, f->folder), TW_OK); /* has the expected size */
     enum tw_status status = TW_OK;
     for (unsigned i = 0; i < 50 && status == TW_OK; i++) {
         status = tw_data_draw(&f->data, 7, &cursor, 1, tokens, &f->err);
@@ -249,7 +249,7 @@ static void a_dataset_must_suit_the_run(void **state) {
     expect(f, f->folder, TW_DATA, "is not the dataset of this run");
     f->run.data.form = TW_FORM_FILE;
     expect(f, f->folder, TW_DATA, "is a folder, and the manifest names one file");
-    f->run.data.sha256 = (struct tw_id){{0}}; /* any: its own held-out share is its own matter */
+    f->run.data.sha256 = (struct tw_id){{0}}; /* no pinned data: their own held-out share applies */
     f->run.data.heldout_millionths = 60000;
     assert_int_equal(open_data(f, f->folder), TW_OK);
 }
@@ -272,7 +272,7 @@ static void damaged_indexes_are_refused(void **state) {
     write_at(path_of(f, "dataset"), "X", 1, 0);
     expect(f, f->folder, TW_DATA, "dataset");
     assert_int_equal(truncate(path_of(f, "dataset"), 0), 0);
-    expect(f, f->folder, TW_DATA, "no index of a dataset");
+    expect(f, f->folder, TW_DATA, "is not the index of a dataset");
     assert_int_equal(unlink(path_of(f, "dataset")), 0);
     expect(f, f->folder, TW_DATA, "a folder without a dataset");
     write_at(path_of(f, "plain.txt"), "\1\0\2\0", 4, 0);
@@ -361,7 +361,7 @@ static void shards_of_a_folder_are_one_text(void **state) {
     write_llmc(f, "web_train_000002.bin", 2000, 900);
     write_llmc(f, "web_train_000001.bin", 1000, 900);
     write_llmc(f, "notes.bin", 9000, 900);
-    assert_int_equal(open_data(f, f->folder), TW_OK); /* without val: the last share */
+    assert_int_equal(open_data(f, f->folder), TW_OK); /* without val: the last share is held out */
     assert_int_equal(f->data.train_count, 1710);
     assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
     assert_int_equal(tokens[0], 2810);
@@ -396,13 +396,13 @@ static void broken_shards_of_llmc_are_refused(void **state) {
     assert_int_equal(truncate(path_of(f, "a_train_0.bin"), 5), 0);
     expect(f, f->folder, TW_DATA, "it was cut off");
     assert_int_equal(unlink(path_of(f, "a_train_0.bin")), 0);
-    assert_int_equal(mkfifo(path_of(f, "a_train_0.bin"), 0600), 0); /* nobody is waited for */
+    assert_int_equal(mkfifo(path_of(f, "a_train_0.bin"), 0600), 0); /* must not block */
     expect(f, f->folder, TW_DATA, "is not a plain file");
 }
 
 /* ---- Megatron -------------------------------------------------------------------------------- */
 
-/* 40 sequences of 25 tokens; a document has two. Type 8 is u16, 4 is i32. */
+/* 40 sequences of 25 tokens, two per document. Type 8 is u16, 4 is i32. */
 static void write_megatron(const struct fixture *f, uint8_t type) {
     enum { SEQUENCES = 40, TOKENS = 1000, INDEX = 34 + 12 * SEQUENCES + 8 * 21 };
     const uint32_t size = type == 8 ? 2 : 4;
@@ -432,7 +432,7 @@ static void a_pair_is_held_out_from_a_document_on(void **state) {
         write_megatron(f, i == 0 ? 8 : 4);
         const char *const names[] = {"x.idx", "x.bin", "x"};
         for (unsigned k = 0; k < 3; k++) {
-            f->run.data.heldout_millionths = 120000; /* 880, and documents begin every 50 */
+            f->run.data.heldout_millionths = 120000; /* 880; documents begin every 50 */
             assert_int_equal(open_data(f, path_of(f, names[k])), TW_OK);
             assert_int_equal(f->data.train_count, 900);
             assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
@@ -440,7 +440,7 @@ static void a_pair_is_held_out_from_a_document_on(void **state) {
         }
     }
     f->run.data.heldout_millionths = 1000;
-    assert_int_equal(open_data(f, path_of(f, "x")), TW_OK); /* less than a document: one */
+    assert_int_equal(open_data(f, path_of(f, "x")), TW_OK); /* less than a document: one document */
     assert_int_equal(f->data.train_count, 950);
 }
 
@@ -459,15 +459,15 @@ static void broken_pairs_are_refused(void **state) {
     expect(f, path_of(f, "x.idx"), TW_DATA, "numbers of type 6");
     write_megatron(f, 8);
     assert_int_equal(truncate(path_of(f, "x.bin"), 1998), 0);
-    expect(f, path_of(f, "x.idx"), TW_DATA, "sequence 39 cannot be");
+    expect(f, path_of(f, "x.idx"), TW_DATA, "sequence 39 is impossible");
     assert_int_equal(truncate(path_of(f, "x.bin"), 2002), 0);
     expect(f, path_of(f, "x.idx"), TW_DATA, "they do not belong together");
     assert_int_equal(truncate(path_of(f, "x.bin"), 1999), 0);
     expect(f, path_of(f, "x.idx"), TW_DATA, "not a whole number of 2-byte tokens");
     write_megatron(f, 8);
-    tw_put_u64(word, 41); /* a document begins behind the last sequence */
+    tw_put_u64(word, 41); /* a document begins after the last sequence */
     write_at(path_of(f, "x.idx"), word, 8, 34 + 12 * 40 + 8 * 20);
-    expect(f, path_of(f, "x.idx"), TW_DATA, "the beginning of document 20 cannot be");
+    expect(f, path_of(f, "x.idx"), TW_DATA, "the beginning of document 20 is impossible");
     tw_put_u64(word, 3);
     write_at(path_of(f, "x.idx"), word, 8, 34 + 12 * 40);
     tw_put_u64(word, 40);

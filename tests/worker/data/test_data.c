@@ -1,4 +1,4 @@
-/* test_data.c - windows: what is drawn, what is held out, what is refused. */
+/* test_data.c - windows: drawn, held out and refused. */
 #include "worker/data/data.h"
 
 #include <fcntl.h>
@@ -24,7 +24,7 @@ struct fixture {
     struct tw_data data;
 };
 
-/* A file of `bytes` bytes whose value tells their place: byte i is i mod 251. */
+/* Writes a file of `bytes` bytes; byte i is i mod 251. */
 static void write_file(struct fixture *f, size_t bytes) {
     (void)snprintf(f->path, sizeof(f->path), "/tmp/tw-test-data-XXXXXX");
     const int fd = mkstemp(f->path);
@@ -55,7 +55,7 @@ static int tear_down(void **state) {
 
 static void the_end_is_held_out_and_never_drawn(void **state) {
     struct fixture *f = *state;
-    write_file(f, 240); /* no value repeats: a byte names its place */
+    write_file(f, 240); /* no value repeats: a byte identifies its place */
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
     assert_int_equal(f->data.train_count, 216);
     uint32_t tokens[WINDOW];
@@ -95,7 +95,8 @@ static void held_out_windows_cover_the_end_without_overlap(void **state) {
     write_file(f, 250);
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, NULL), TW_OK);
     const uint64_t count = tw_data_heldout_count(&f->data);
-    assert_int_equal(count, 3); /* 25 bytes: 3 windows of 8 targets and the byte before the first */
+    assert_int_equal(count,
+                     3); /* 25 bytes: 3 windows of 8 targets, and the byte before the first */
     uint32_t tokens[WINDOW];
     for (uint64_t i = 0; i < count; i++) {
         assert_int_equal(tw_data_heldout(&f->data, i, count, tokens, NULL), TW_OK);
@@ -138,7 +139,7 @@ static void unusable_files_are_refused_by_name(void **state) {
 static void the_text_of_a_run_is_known_by_its_hash(void **state) {
     struct fixture *f = *state;
     struct tw_error err;
-    static uint8_t text[600000]; /* more than one block of the reader */
+    static uint8_t text[600000]; /* more than one block of the hash */
     write_file(f, sizeof(text));
     for (size_t i = 0; i < sizeof(text); i++) text[i] = (uint8_t)(i % 251);
     f->run.data.sha256 = tw_sha256(text, sizeof(text));
@@ -149,7 +150,7 @@ static void the_text_of_a_run_is_known_by_its_hash(void **state) {
     assert_non_null(strstr(err.message, "is not the text of this run"));
 }
 
-/* Half of it goes away under the reader: what lies there is drawn, the rest is a sentence. */
+/* The file is truncated to half during reading: the rest gives an error message. */
 static void a_text_that_shrinks_is_a_sentence(void **state) {
     struct fixture *f = *state;
     struct tw_error err;
@@ -174,7 +175,7 @@ static void a_text_that_shrinks_is_a_sentence(void **state) {
     assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, &err), TW_DATA);
 }
 
-/* `count` token numbers 1000 + i as little-endian words of `size` bytes, behind `head` bytes. */
+/* Writes `count` tokens 1000 + i as little-endian words of `size` bytes, after `head` bytes. */
 static void write_ids(struct fixture *f, const uint8_t *head, size_t head_bytes, size_t count,
                       size_t size) {
     (void)snprintf(f->path, sizeof(f->path), "/tmp/tw-test-data-XXXXXX");
@@ -212,7 +213,7 @@ static void a_token_shard_is_known_by_its_header(void **state) {
     uint8_t head[1024] = {0};
     uint32_t tokens[WINDOW];
     f->run.data.tokenizer = TW_TOKENIZER_IDS;
-    f->run.model.vocab = 128256; /* the header says 16 bits all the same */
+    f->run.model.vocab = 128256; /* the header still says 16 bits */
     tw_put_u32(head, 20240520);
     tw_put_u32(head + 4, 1);
     tw_put_u32(head + 8, 200);
@@ -242,7 +243,7 @@ static void token_numbers_that_cannot_be_are_refused(void **state) {
     const int fd = open(f->path, O_WRONLY | O_TRUNC);
     for (unsigned i = 0; i < 50; i++) assert_int_equal(write(fd, "In the beginning", 16), 16);
     (void)close(fd);
-    f->run.model.vocab = 50257; /* any two letters are one of its tokens */
+    f->run.model.vocab = 50257; /* any two letters form a valid token */
     assert_int_equal(tw_data_open(&f->data, f->path, &f->run, &err), TW_DATA);
     assert_non_null(strstr(err.message, "is text, but data.tokenizer is ids"));
     assert_null(f->data.inner);

@@ -1,4 +1,4 @@
-/* One field of a line of JSON: what it is, and what every wrong line is told. */
+/* Extracting a field from a JSON line, and the error for every kind of invalid line. */
 #include "tests/test.h"
 #include "worker/data/json_field.h"
 
@@ -48,7 +48,7 @@ static void escapes_become_what_they_mean(void **state) {
     check("{\"text\":\"a\\n\\t\\r\\b\\f\\\"\\\\\\/z\"}", "a\n\t\r\b\f\"\\/z");
     check("{\"text\":\"\\u0041\\u00e9\\u20AC\\ud83d\\ude00!\"}",
           "A\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80!");
-    /* Half a pair is no character. */
+    /* Half a surrogate pair is no character. */
     check("{\"text\":\"\\ud83dx\\ude00\\ud83d\\u0041\"}", "\xEF\xBF\xBDx\xEF\xBF\xBD\xEF\xBF\xBD"
                                                           "A");
     check("{\"text\":\"\xFF\xC3\"}", "\xFF\xC3");

@@ -1,4 +1,4 @@
-/* test_order.c - the order of windows: bijections, mixtures, competence; and streams of them. */
+/* test_order.c - the order of windows: bijections, mixtures and competence; and streams. */
 #include "worker/data/order.h"
 
 #include "tests/test.h"
@@ -26,8 +26,8 @@ static void a_permutation_visits_everything_once(void **state) {
     assert_true(tw_order_permute(7, large, large - 1) < large);
 }
 
-/* Pearson's statistic of where the first hundredth of an order lies: 99 degrees of freedom, so
- * above 160 in one of 10000 keys. */
+/* Pearson's statistic for the first hundredth of an order, with 99 degrees of freedom: above 160
+ * for one in 10000 keys. */
 static void any_part_of_an_order_is_spread_evenly(void **state) {
     (void)state;
     enum { COUNT = 1000003, DRAWN = COUNT / 100 };
@@ -42,7 +42,7 @@ static void any_part_of_an_order_is_spread_evenly(void **state) {
         }
         for (unsigned i = 0; i < 100; i++) statistic += pow(bins[i] - DRAWN / 100.0, 2);
         assert_true(statistic / (DRAWN / 100.0) < 160);
-        assert_true(near < 5); /* neighbours do not come one after the other */
+        assert_true(near < 5); /* neighbours are not drawn one after the other */
     }
 }
 
@@ -65,7 +65,7 @@ static void every_block_has_the_exact_counts(void **state) {
         {{700000, 300000}, 2, {7000, 3000}},
         {{1000000}, 1, {10000}},
         {{1, 1, 1}, 3, {3334, 3333, 3333}},
-        {{999999, 1}, 2, {9999, 1}}, /* a hundredth of a place becomes one */
+        {{999999, 1}, 2, {9999, 1}}, /* a hundredth of a place is rounded up to one */
         {{500000, 250001, 249999}, 3, {5000, 2500, 2500}},
     };
     for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
@@ -86,7 +86,7 @@ static void every_block_has_the_exact_counts(void **state) {
             }
             for (uint32_t s = 0; s < rows[r].count; s++) {
                 assert_int_equal(counts[s], rows[r].wanted[s]);
-                /* ranks begin where the block before ended */
+                /* ranks continue where the previous block ended */
                 for (uint64_t i = 0; i < counts[s]; i++) {
                     assert_true(is_seen[s][block * counts[s] + i]);
                 }
@@ -174,14 +174,14 @@ static void what_is_missing_is_replaced_and_the_rest_stays(void **state) {
         const struct tw_window window = tw_stream_window(&stream, 1, n);
         if (whole[n].stretch == 1) {
             missing++;
-            assert_int_equal(window.stretch, 0); /* of the same source */
+            assert_int_equal(window.stretch, 0); /* same source */
         } else {
             assert_int_equal(window.stretch, whole[n].stretch);
             assert_int_equal(window.index, whole[n].index);
         }
     }
     assert_in_range(missing, 400, 600);
-    stream.stretches[0].is_here = false; /* nothing of the source: of any other */
+    stream.stretches[0].is_here = false; /* nothing of this source is present: any other */
     tw_stream_update(&stream);
     for (uint64_t n = 0; n < 2000; n++) hits[tw_stream_window(&stream, 1, n).stretch]++;
     assert_int_equal(hits[0] + hits[1], 0);
@@ -206,7 +206,7 @@ static void the_easy_part_is_drawn_evenly_and_nothing_else(void **state) {
     tw_stream_deinit(&stream);
 }
 
-/* A file of many stretches: their windows follow each other without a gap. */
+/* A file of many stretches: their windows follow without a gap. */
 static void long_files_are_cut_into_stretches(void **state) {
     (void)state;
     struct tw_stream stream = {.context = CONTEXT};

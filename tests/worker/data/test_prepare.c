@@ -1,5 +1,5 @@
-/* Datasets out of texts: what is in them, that nothing but inputs and options decides it, how it
- * goes on, and what every input that cannot be used is told. */
+/* Datasets made from text: their content, that it depends only on inputs and options, resuming, and
+ * the error for every unusable input. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@
 #include "worker/data/prepare/prepare_read.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
-static const char *tokenizers; /* tests/golden/tokenizers */
+static const char *tokenizers; /* path of tests/golden/tokenizers */
 
 static int begin_test(void **state) {
     *state = prepare_fixture_create();
@@ -40,14 +40,15 @@ static void refuse(struct prepare_fixture *at, enum tw_status status, const char
     }
 }
 
-/* ---- what is in a dataset -------------------------------------------------------------------- */
+/* ---- content of a dataset ----------------------------------------------------------------------
+ */
 
-/* All documents of all shards, tokens that are bytes, in the order of the index. */
+/* All documents of all shards of byte tokens, in the order of the index. */
 struct seen {
     struct tw_dataset_shard shards[256];
     struct tw_dataset dataset;
     uint64_t documents, tokens, heldout;
-    char text[1 << 20]; /* one after the other, each behind its separator */
+    char text[1 << 20]; /* concatenated, each after its separator */
     size_t text_bytes;
 };
 
@@ -183,7 +184,7 @@ static void sources_have_shards_of_their_own(void **state) {
     free((void *)(uintptr_t)code);
 }
 
-/* The template of this layout begins a text; so the end of one closes it. */
+/* This layout's template begins a text, so documents are closed with the end token. */
 static void separator_is_what_the_template_begins_with(void **state) {
     struct prepare_fixture *const at = *state;
     static const struct {
@@ -211,7 +212,7 @@ static void separator_is_what_the_template_begins_with(void **state) {
         if (LAYOUTS[i].last != NULL) {
             assert_int_equal(last, tw_tokenizer_find(tokenizer, LAYOUTS[i].last));
         }
-        /* A stranger's text is text: the special token is there once. */
+        /* Untrusted text stays text: the special token occurs only once. */
         for (size_t k = 1; k + 1 < tokens; k++) {
             assert_false(tw_tokenizer_is_special(tokenizer, tw_get_u16(file + 4096 + 2 * k)));
         }
@@ -226,13 +227,14 @@ static void separator_is_what_the_template_begins_with(void **state) {
     }
 }
 
-/* ---- inputs that are tokens already ---------------------------------------------------------- */
+/* ---- token files as inputs --------------------------------------------------------------------
+ */
 
 static void put_words(uint8_t *to, size_t count, const uint16_t *words) {
     for (size_t i = 0; i < count; i++) tw_put_u16(to + 2 * i, words[i]);
 }
 
-/* A shard of llm.c: 256 words of head, then 16-bit tokens. */
+/* Writes a shard of llm.c: a header of 256 words, then 16-bit tokens. */
 static void write_llmc(struct prepare_fixture *at, const char *name, const uint16_t *tokens,
                        uint32_t count) {
     uint8_t *const file = calloc(1, 1024 + 2 * (size_t)count);
@@ -244,15 +246,15 @@ static void write_llmc(struct prepare_fixture *at, const char *name, const uint1
     free(file);
 }
 
-/* A pair of Megatron's: 16-bit tokens; head, lengths and places of sequences, first sequences of
- * documents. Each document is one sequence. */
+/* Writes a Megatron-LM pair of 16-bit tokens: header, lengths and offsets of sequences, first
+ * sequences of documents. Each document is one sequence. */
 static void write_megatron(struct prepare_fixture *at, const uint16_t *tokens,
                            const uint32_t *lengths, uint32_t documents) {
     uint8_t index[1024] = "MMIDIDX\0\0", bin[1024];
     uint32_t all = 0;
     size_t used = 9;
     tw_put_u64(index + used, 1);
-    index[used + 8] = 8; /* 16-bit, without a sign */
+    index[used + 8] = 8; /* 16-bit, unsigned */
     tw_put_u64(index + used + 9, documents);
     tw_put_u64(index + used + 17, documents + 1);
     used += 25;
@@ -305,7 +307,7 @@ static void token_files_of_others_are_taken_as_they_are(void **state) {
     free(cut);
 }
 
-/* Whatever sorts between its two files, and in whatever order they are named. */
+/* In any order of names, and with other files sorted between the two. */
 static void pair_of_files_is_taken_once(void **state) {
     struct prepare_fixture *const at = *state;
     char path[512];
@@ -348,14 +350,14 @@ static void pair_of_files_is_taken_once(void **state) {
     refuse(at, TW_CONFIG, "in/m.bin; start over with --restart");
     at->options.is_restart = true;
     assert_int_equal(unlink(index), 0);
-    assert_int_equal(mkfifo(index, 0600), 0); /* nobody is waited for */
+    assert_int_equal(mkfifo(index, 0600), 0); /* must not block */
     at->options.sources[0].inputs_count = 1;
     refuse(at, TW_DATA, "m.bin is not text");
     free(bin);
     free(index);
 }
 
-/* More than a block of them, and a document that is cut. */
+/* More than a block of tokens, with a document that is cut. */
 static void many_tokens_are_taken_whatever_the_threads(void **state) {
     struct prepare_fixture *const at = *state;
     enum { COUNT = 2500000 };
@@ -366,7 +368,7 @@ static void many_tokens_are_taken_whatever_the_threads(void **state) {
     tw_rng_seed(&rng, 3);
     for (uint32_t i = 0; i < COUNT; i++) {
         tokens[i] = (uint16_t)(1 + tw_rng_below(&rng, 500));
-        /* The first token of this vocabulary ends a text. */
+        /* Token 0 of this vocabulary ends a text. */
         if (i < COUNT / 2 && tw_rng_below(&rng, 300) == 0) tokens[i] = 0;
     }
     write_llmc(at, "a.bin", tokens, COUNT);
@@ -422,7 +424,8 @@ static void packed_inputs_give_what_plain_ones_do(void **state) {
     free(packed);
 }
 
-/* ---- again, otherwise, elsewhere ------------------------------------------------------------- */
+/* ---- repeated calls ---------------------------------------------------------------------------
+ */
 
 static void done_is_done(void **state) {
     struct prepare_fixture *const at = *state;
@@ -431,7 +434,7 @@ static void done_is_done(void **state) {
     succeed(at);
     const struct tw_prepare_summary first = at->summary;
     assert_false(first.was_done);
-    at->options.threads = 7; /* is no option that matters */
+    at->options.threads = 7; /* does not affect shards */
     succeed(at);
     assert_true(at->summary.was_done);
     assert_true(tw_id_equal(&first.dataset, &at->summary.dataset));
@@ -463,7 +466,7 @@ static ino_t inode_of(const struct prepare_fixture *at, const char *name) {
     return info.st_ino;
 }
 
-/* It ends at a bad line; when that is skipped, it goes on behind the last whole shard. */
+/* Stops at a bad line. With skip_bad, it continues after the last complete shard. */
 static void what_was_done_is_not_done_again(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 200000, 7);
@@ -474,7 +477,7 @@ static void what_was_done_is_not_done_again(void **state) {
     at->options.shard_tokens = 16000;
     refuse(at, TW_DATA, "in/text-2.jsonl:2: no field");
     char *const path = prepare_fixture_path(at, "out/text-train-00000.shard");
-    char *const kept = prepare_fixture_path(at, "kept"); /* so that its inode is not given again */
+    char *const kept = prepare_fixture_path(at, "kept"); /* keeps its inode from being reused */
     assert_int_equal(link(path, kept), 0);
     free(path);
     free(kept);
@@ -573,7 +576,8 @@ static void failed_start_stands_in_nobodys_way(void **state) {
     succeed(at);
 }
 
-/* ---- inputs that cannot be used -------------------------------------------------------------- */
+/* ---- unusable inputs --------------------------------------------------------------------------
+ */
 
 static void refuse_file(struct prepare_fixture *at, const char *name, const void *bytes,
                         size_t size, const char *why) {
@@ -586,7 +590,7 @@ static void refuse_file(struct prepare_fixture *at, const char *name, const void
     free(path);
 }
 
-/* However it is named: by itself, in its folder, by a link. */
+/* Named twice directly, through its folder, or by a link. */
 static void file_that_is_named_twice_is_refused(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
@@ -630,7 +634,7 @@ static void files_that_are_no_text_are_named(void **state) {
 static void file_that_changes_is_told(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
-    struct tw_prepare_file file = {.path = at->in_a, .bytes = 11}; /* when it was listed */
+    struct tw_prepare_file file = {.path = at->in_a, .bytes = 11}; /* its size when it was listed */
     const struct tw_prepare_inputs inputs = {.files = &file, .count = 1};
     struct tw_blocks blocks;
     struct tw_prepare_reader reader = {
@@ -716,7 +720,7 @@ static void too_few_documents_are_told(void **state) {
     at->options.is_restart = true;
     at->options.heldout_millionths = 500000;
     prepare_fixture_write(at, "a", "doc 7\n", 6);
-    /* Held out or not: one side has nothing. */
+    /* Whether held out or not, one side is empty. */
     refuse(at, TW_DATA, "no document of the source text is ");
 }
 

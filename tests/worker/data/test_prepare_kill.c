@@ -1,6 +1,6 @@
-/* A prepare that is killed at any moment, or stopped by a signal, and goes on until it is done: the
- * folder ends as that of one that was left alone, but for the state's own files. With a count as
- * second argument, so many kills; a round's seed is printed. */
+/* A prepare that is killed or stopped by a signal at random moments, and continued until done,
+ * makes the same folder as an undisturbed one, except for the state's own files. An optional second
+ * argument is the number of kills. Each round prints its seed. */
 #include <dirent.h>
 #include <signal.h>
 #include <spawn.h>
@@ -39,7 +39,7 @@ static int wait_for(pid_t child) {
     return status;
 }
 
-/* Names and contents of what makes a dataset; anything else must be the state's. */
+/* Names and contents of the dataset's files; all others must belong to the state. */
 static struct tw_id digest_of(const struct prepare_fixture *at, const char *out) {
     struct tw_id sum = {{0}};
     struct prepare_fixture there = *at;
@@ -68,7 +68,7 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Ends a run somewhere within the time that a whole one takes; false: it was done before. */
+/* Ends a run at a random time within the duration of a whole one. False: it was done before. */
 static int end_one(const struct prepare_fixture *at, struct tw_rng *rng, double whole_s,
                    int number) {
     const double wait_s = tw_rng_unit(rng) * whole_s;
@@ -79,10 +79,10 @@ static int end_one(const struct prepare_fixture *at, struct tw_rng *rng, double 
     (void)kill(child, number);
     const int status = wait_for(child);
     if (WIFSIGNALED(status)) {
-        assert_int_equal(WTERMSIG(status), number); /* SIGTERM too, before it is looked for */
+        assert_int_equal(WTERMSIG(status), number); /* SIGTERM too, before it is caught */
         return 1;
     }
-    /* SIGTERM is answered with a sentence, or comes too late. */
+    /* SIGTERM gives an error message, or comes too late. */
     if (WEXITSTATUS(status) != 0) {
         assert_int_equal(number, SIGTERM);
         assert_int_equal(WEXITSTATUS(status), TW_EXIT_FAILURE);
@@ -116,7 +116,7 @@ static void killed_at_any_moment_it_ends_with_the_same_bytes(void **state) {
     const double whole_s = now_s() - start_s;
     const struct tw_id want = digest_of(at, whole);
     while (kills < kills_wanted) {
-        /* A few kills into one preparation; then it is left alone. */
+        /* A few kills per dataset, then it runs to the end. */
         for (int i = 0; i < 5; i++) {
             const int number = tw_rng_below(&rng, 5) == 0 ? SIGTERM : SIGKILL;
             const int ended = end_one(at, &rng, 0.5 * whole_s, number);

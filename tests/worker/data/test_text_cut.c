@@ -1,4 +1,4 @@
-/* Where documents end: what each unit cuts, and that it does not matter how the text comes. */
+/* Where documents end: the cuts of each unit, independent of how the text arrives. */
 #include "base/rng.h"
 #include "tests/test.h"
 #include "worker/data/text_cut.h"
@@ -41,7 +41,7 @@ static void passage_without_blank_lines_ends_with_a_line(void **state) {
     uint8_t *const text = filled(100000, 'x');
     text[17000] = text[TW_PASSAGE_LINE_BYTES - 2] = text[30000] = '\n';
     assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, 30001);
-    /* A blank line that ends behind 20 KiB is none, but an end of a line. */
+    /* A blank line that ends after 20 KiB counts only as a line end. */
     text[TW_PASSAGE_LINE_BYTES - 1] = ' ';
     text[TW_PASSAGE_LINE_BYTES] = '\n';
     assert_int_equal(cut(TW_TEXT_PASSAGES, text, 100000).taken, TW_PASSAGE_LINE_BYTES + 1);
@@ -72,7 +72,7 @@ static void lines_are_what_is_between_their_ends(void **state) {
     one = cut(TW_TEXT_LINES, "\n\n", 2);
     assert_int_equal(one.bytes, 0);
     assert_int_equal(one.taken, 2);
-    /* A \r alone may be the beginning of an end. */
+    /* A lone \r may be the start of a line end. */
     assert_int_equal(tw_text_cut(TW_TEXT_LINES, (const uint8_t *)"ab\r", 3, false, &one),
                      TW_CUT_MORE);
 }
@@ -96,7 +96,7 @@ static void what_is_too_long_is_told_where_it_begins(void **state) {
     free(text);
 }
 
-/* Lines of all lengths, blank ones, \r, and bytes that are no character. */
+/* Random text: lines of all lengths, blank lines, \r, and invalid UTF-8. */
 static size_t wild(struct tw_rng *rng, uint8_t *text, size_t room) {
     size_t used = 0;
     while (used + 40000 < room) {
@@ -111,14 +111,14 @@ static size_t wild(struct tw_rng *rng, uint8_t *text, size_t room) {
     return used;
 }
 
-/* MORE with less text, or the very same. */
+/* Either MORE for the shorter text, or the same cut. */
 static void check_prefix(enum tw_text_unit unit, const uint8_t *text, size_t size,
                          struct tw_text_cut whole) {
     struct tw_text_cut one;
     const enum tw_cut result = tw_text_cut(unit, text, size, false, &one);
     if (result == TW_CUT_MORE) return;
     assert_int_equal(result, TW_CUT_DOCUMENT);
-    if (one.bytes == 0) return; /* empty lines, so far */
+    if (one.bytes == 0) return; /* empty lines so far */
     assert_memory_equal(&one, &whole, sizeof(one));
 }
 

@@ -1,4 +1,4 @@
-/* Files that are packed or not: the same bytes come out, and a sentence when they cannot. */
+/* Compressed and plain files give the same bytes, or an error message. */
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -49,7 +49,7 @@ static size_t pack_gzip(uint8_t *to, size_t room, const uint8_t *from, size_t si
     return used;
 }
 
-/* Two members or frames, one after the other. */
+/* Two concatenated members or frames. */
 static size_t pack(enum tw_packing packing) {
     const size_t half = TEXT_BYTES / 2;
     if (packing == TW_PACKING_NONE) {
@@ -66,7 +66,7 @@ static size_t pack(enum tw_packing packing) {
 
 static const char *const NAMES[] = {"a.txt", "a.txt.gz", "a.txt.zst"};
 
-/* Reads on in pieces of `step`; *got is what came in all. */
+/* Reads to the end in pieces of `step`; *got is the total. */
 static enum tw_status read_all(struct tw_text_stream *stream, size_t step, uint8_t *to, size_t *got,
                                struct tw_error *err) {
     enum tw_status status = TW_OK;
@@ -124,7 +124,7 @@ static void skipping_is_reading(void **state) {
     free(out);
 }
 
-/* Wherever it is cut but between members, it is told, and what came before is the text. */
+/* A cut anywhere except between members is reported, after the text before it. */
 static void truncated_file_is_told(void **state) {
     (void)state;
     uint8_t *const out = malloc(2 * TEXT_BYTES);
@@ -156,7 +156,7 @@ static void damaged_file_is_told(void **state) {
         struct tw_error err;
         size_t got = 0;
         size_t size = pack(packing);
-        memcpy(packed + size, "rubbish behind it", 17); /* is no member either */
+        memcpy(packed + size, "rubbish behind it", 17); /* not a member */
         const char *const path = write_file(NAMES[packing], packed, size + 17);
         assert_int_equal(tw_text_stream_open(&stream, path, packing, &err), TW_OK);
         assert_int_equal(read_all(stream, 65536, out, &got, &err), TW_DATA);

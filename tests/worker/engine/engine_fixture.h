@@ -11,12 +11,12 @@ enum {
     ENGINE_CONTEXT = 10,
     ENGINE_VOCAB = 256,
     ENGINE_TOKENS = ENGINE_BATCH * (ENGINE_CONTEXT + 1),
-    ENGINE_LONG_BATCH = 4, /* so long that blocks of rows hold parts of several sequences */
+    ENGINE_LONG_BATCH = 4, /* long enough that a block of rows spans several sequences */
     ENGINE_LONG_CONTEXT = 90,
     ENGINE_LONG_TOKENS = ENGINE_LONG_BATCH * (ENGINE_LONG_CONTEXT + 1),
 };
 
-/* Odd sizes; llama_full has everything the family can have. */
+/* Odd sizes; llama_full uses every feature of the family. */
 enum engine_variant {
     ENGINE_GPT2,
     ENGINE_GPT2_UNTIED,
@@ -37,18 +37,19 @@ int engine_set_up(void **state, enum engine_variant variant);
 int engine_set_up_long(void **state, enum engine_variant variant);
 int engine_tear_down(void **state);
 
-/* A new engine like the fixture's, with initial weights. */
+/* A new engine with the fixture's settings and initial weights. */
 struct tw_engine *engine_make(const struct engine_fixture *f);
 
-/* An engine with the weights of the fixture's. */
+/* A new engine with the fixture's weights. */
 struct tw_engine *engine_with(const struct engine_fixture *f,
                               const struct tw_compute_config *compute,
                               enum tw_matmul_backend matmul);
 
-/* Masked documents, about one in `length` tokens begins one. */
+/* Masks documents; about one in `length` tokens begins a document. */
 void engine_mask(struct engine_fixture *f, uint32_t length);
 
-/* Every tensor random, biases too, and large enough that no gradient hides in rounding. */
+/* Makes every tensor random, biases too, with values so large that no gradient is lost in rounding.
+ */
 void engine_shake(struct engine_fixture *f);
 
 #endif

@@ -8,12 +8,12 @@
 
 #include "base/assert.h"
 
-/* A model and where its layer `l` is. */
+/* A model, and its current layer `l`. */
 struct model {
     const struct tw_run *run;
     const struct tw_layout *layout;
     const double *params;
-    const uint32_t *tokens; /* of the sequence at work */
+    const uint32_t *tokens; /* current sequence */
     uint32_t l;
     size_t t, width, heads, kv_heads, size, ffn;
     double eps;
@@ -24,7 +24,7 @@ static const double *find(const struct model *model, const char *name) {
     return found == NULL ? NULL : model->params + found->offset;
 }
 
-/* A tensor of the layer, or NULL. */
+/* A tensor of the current layer, or NULL. */
 static const double *tensor(const struct model *model, const char *name) {
     char full[96];
     (void)snprintf(full, sizeof(full), "%s%u.%s",
@@ -50,7 +50,7 @@ static double *linear(const double *x, size_t t, const size_t in_out[2], const d
     return y;
 }
 
-/* RMSNorm without b, else LayerNorm; y may be x */
+/* RMSNorm if b is NULL, else LayerNorm; y may be x */
 static void norm(double *y, const double *x, size_t t, size_t width, const double *w,
                  const double *b, double eps) {
     for (size_t r = 0; r < t; r++) {
@@ -72,7 +72,7 @@ static double *normed(const struct model *model, const double *x, const double *
     return y;
 }
 
-/* Llama 3.1's scaling as its paper's code has it: by wave lengths. */
+/* Llama 3.1's scaling, by wavelength as in Meta's code. */
 static double frequency(const struct tw_run *run, size_t i, size_t size) {
     const double plain = 1.0 / pow(run->model.rope_theta, 2.0 * (double)i / (double)size);
     const double factor = run->model.rope_factor_millionths / 1e6;
@@ -100,7 +100,7 @@ static void rotate(const struct tw_run *run, double *x, size_t t, size_t heads, 
     }
 }
 
-/* Whether token r is hidden from token s by a separator between them, or at s. */
+/* Whether a separator after r, up to and including s, hides token r from token s. */
 static bool is_apart(const struct model *m, size_t r, size_t s) {
     if (m->run->data.documents != TW_DOCUMENTS_MASKED) return false;
     for (size_t i = r + 1; i <= s; i++) {

@@ -1,5 +1,5 @@
-/* model_double.h - the model once more, in double and as slowly as it reads: what finite
- * differences are taken of. Shares no code with worker/ and kernels/. */
+/* model_double.h - a second, simple implementation of the model in double, for finite differences.
+ * Shares no code with worker/ and kernels/. */
 #ifndef TW_TESTS_WORKER_ENGINE_MODEL_DOUBLE_H
 #define TW_TESTS_WORKER_ENGINE_MODEL_DOUBLE_H
 

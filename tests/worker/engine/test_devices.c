@@ -1,4 +1,4 @@
-/* test_devices.c - what a choice of device comes to on machines with and without GPUs. */
+/* test_devices.c - which device is chosen on machines with and without GPUs. */
 #include "worker/engine/devices.h"
 
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* test_documents.c - with data.documents = masked, a document in a window is as if it were alone.
- */
+/* test_documents.c - with data.documents = masked, a document in a window has the same loss as
+ * alone. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,8 +16,8 @@ enum { CONTEXT = ENGINE_LONG_CONTEXT, SEPARATOR = 7, VARIANTS = 2 };
 
 static const enum engine_variant variants[VARIANTS] = {ENGINE_GPT2, ENGINE_LLAMA_FULL};
 
-/* A shaken model that does not know where in its window a token is: rotary positions know distances
- * alone, learned ones are all zero. One sequence without a separator. */
+/* A random model that is independent of absolute positions: rotary positions are relative, and
+ * learned ones are set to zero. One sequence without a separator. */
 static struct engine_fixture *fixture_new(enum engine_variant variant) {
     void *state;
     assert_int_equal(engine_set_up_long(&state, variant), 0);
@@ -38,7 +38,7 @@ static void fixture_free(struct engine_fixture *f) {
     (void)engine_tear_down(&state);
 }
 
-/* Sum of losses over `count` tokens from `first` on: a window of its own, whatever the run says. */
+/* Sum of losses over `count` tokens from `first` on, as a separate window without a mask. */
 static double loss_alone(const struct engine_fixture *f, unsigned first, unsigned count) {
     struct tw_run run = f->run;
     static struct tw_layout layout;
@@ -73,7 +73,8 @@ static double loss_of(const struct engine_fixture *f) {
 
 static void packed_documents_have_the_losses_they_have_alone(void **state) {
     (void)state;
-    const unsigned begins[] = {0, 2, 6, 9, 11, 37, 70, CONTEXT}; /* the first without a separator */
+    const unsigned begins[] = {0,  2,  6,  9,
+                               11, 37, 70, CONTEXT}; /* the first one lacks a separator */
     for (unsigned v = 0; v < VARIANTS; v++) {
         struct engine_fixture *f = fixture_new(variants[v]);
         double want = 0.0;
@@ -94,7 +95,8 @@ static void without_a_separator_nothing_is_hidden(void **state) {
     (void)state;
     for (unsigned v = 0; v < VARIANTS; v++) {
         struct engine_fixture *f = fixture_new(variants[v]);
-        for (unsigned first = 0; first < 2; first++) { /* one at the very start hides nothing */
+        for (unsigned first = 0; first < 2;
+             first++) { /* a separator at the very start hides nothing */
             if (first == 1) f->tokens[0] = SEPARATOR;
             f->run.data.documents = TW_DOCUMENTS_MASKED;
             const double masked = loss_of(f);

@@ -1,4 +1,4 @@
-/* test_engine.c - gradients are right, steps are repeatable, damage is kept out. */
+/* test_engine.c - gradients are correct, steps are repeatable, damaged inputs are refused. */
 #include "worker/engine/engine.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static void every_gradient_matches_finite_differences(void **state) {
     for (uint64_t i = 0; i < f->layout.elements; i++) params[i] = (double)f->engine->theta[i];
     assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.0f, &result, NULL), TW_OK);
     const uint32_t z_loss = f->run.train.z_loss_millionths;
-    f->run.train.z_loss_millionths = 0; /* not part of the loss that is reported */
+    f->run.train.z_loss_millionths = 0; /* the reported loss is without z-loss */
     const double loss = model_double_loss(&f->run, &f->layout, params, f->tokens, BATCH);
     assert_true(fabs((double)result.loss - loss) < 1e-5);
     f->run.train.z_loss_millionths = z_loss;
@@ -94,7 +94,7 @@ static double loss_of(const struct engine_fixture *f, const float *params) {
     return loss;
 }
 
-/* Other parameters and steps while some are held: each has its own loss. */
+/* Losses of other parameters, and steps, while some parameters are held: none affects another. */
 static void held_parameters_are_not_mistaken_for_others(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result result;
@@ -159,7 +159,7 @@ static void a_batch_is_learnt_by_heart(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result first, last;
     assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.01f, &first, NULL), TW_OK);
-    assert_true(fabs((double)first.loss - log(VOCAB)) < 0.2); /* knows nothing yet */
+    assert_true(fabs((double)first.loss - log(VOCAB)) < 0.2); /* nothing learnt yet */
     for (int i = 0; i < 150; i++) {
         assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.01f, &last, NULL), TW_OK);
         assert_false(last.is_skipped);
@@ -242,7 +242,7 @@ static void callers_arrays_are_used_in_place(void **state) {
     free(theta);
 }
 
-/* FNV-1a over the bits: the value was written down once and holds on every machine. */
+/* FNV-1a of the weights' bits, compared with a recorded value that holds on every machine. */
 static void initial_weights_are_the_same_everywhere(void **state) {
     struct engine_fixture *f = *state;
     uint64_t hash = 0xCBF29CE484222325u;

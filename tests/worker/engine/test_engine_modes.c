@@ -1,5 +1,5 @@
-/* test_engine_modes.c - whatever way an engine computes (threads, micro-batches, recompute, types,
- * libraries, with a cache), it computes the same. */
+/* test_engine_modes.c - threads, micro-batches, recompute, types, libraries and the key/value cache
+ * do not change the results. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 static const enum tw_compute computes[] = {TW_COMPUTE_FP32, TW_COMPUTE_BF16};
 
-/* How many of `computes` this machine has. */
+/* How many entries of `computes` this machine supports. */
 static unsigned computes_count(void) {
     return tw_matmul_library_has(tw_matmul_library_get(TW_MATMUL_AUTO), TW_BF16) ? 2 : 1;
 }
@@ -24,7 +24,7 @@ static int set_up(void **state) {
     return engine_set_up(state, ENGINE_GPT2);
 }
 
-/* Runs `check` on shaken long models of every kind, the odd ones with masked documents. */
+/* Runs `check` on random long models of every kind; odd iterations mask documents. */
 static void each_variant(void (*check)(struct engine_fixture *f)) {
     for (unsigned i = 0; i < 2 * ENGINE_VARIANTS; i++) {
         void *state;
@@ -93,7 +93,7 @@ static void recompute_does_not_change_the_bits(void **state) {
 
 /* ---- same within rounding ------------------------------------------------------------------ */
 
-/* |a - b| / |b| of the tensor. */
+/* |a - b| / |b| for one tensor. */
 static double distance(const struct tw_tensor *tensor, const float *a, const float *b) {
     double difference = 0.0, norm = 0.0;
     for (uint64_t i = 0; i < (uint64_t)tensor->rows * tensor->cols; i++) {
@@ -104,7 +104,7 @@ static double distance(const struct tw_tensor *tensor, const float *a, const flo
     return sqrt(difference) / (sqrt(norm) + 1e-30);
 }
 
-/* Largest over the tensors after one step of each; destroys both. */
+/* Largest distance of any gradient tensor after one step of each; destroys both. */
 static double gradients_apart(struct engine_fixture *f, struct tw_engine *a, struct tw_engine *b) {
     struct tw_step_result first, second;
     double most = 0.0;
@@ -141,7 +141,7 @@ static void check_chunks(struct engine_fixture *f) {
     const struct tw_compute_config compute = {
         .compute = TW_COMPUTE_FP32, .threads = 2, .micro_batch = ENGINE_LONG_BATCH};
     struct tw_engine *a = engine_with(f, &compute, TW_MATMUL_AUTO);
-    a->memory->model.head_rows = TW_MATMUL_ROWS; /* as with a vocabulary of a million */
+    a->memory->model.head_rows = TW_MATMUL_ROWS; /* as with a vocabulary of a million tokens */
     const double apart = gradients_apart(f, a, engine_with(f, &compute, TW_MATMUL_AUTO));
     if (apart > 1e-5) fail_msg("%g", apart);
 }
@@ -151,7 +151,8 @@ static void chunks_of_the_head_add_up(void **state) {
     each_variant(check_chunks);
 }
 
-/* bf16 keeps 8 bits: 2^-9 of each activation is lost. Measured: 0.6 to 1.4 % of a gradient. */
+/* bf16 keeps 8 bits: a relative error of 2^-9 per activation. Measured: 0.6 to 1.4 % of a gradient.
+ */
 static void check_bf16(struct engine_fixture *f) {
     const struct tw_compute_config exact = {.compute = TW_COMPUTE_FP32, .threads = 1};
     const struct tw_compute_config rounded = {.compute = TW_COMPUTE_BF16, .threads = 1};
@@ -275,7 +276,8 @@ static void check_cache(struct engine_fixture *f) {
         check_row(row, whole + (ENGINE_LONG_CONTEXT - 1) * ENGINE_VOCAB, tolerance);
         assert_int_equal(tw_engine_cache_create(&cache, engine, engine->theta, NULL), TW_OK);
         for (int again = 0; again < 2; again++) {
-            uint32_t used = 0; /* a prompt of 37, then one by one, five at once, and on */
+            uint32_t used = 0; /* a prompt of 37 tokens, then single tokens, then five at once, then
+                                  single ones */
             while (used < ENGINE_LONG_CONTEXT) {
                 const uint32_t count = used == 0 ? 37 : used == 50 ? 5 : 1;
                 assert_int_equal(tw_engine_cache_extend(cache, f->tokens + used, count, row, NULL),
@@ -316,7 +318,7 @@ static void memory_that_is_not_there_is_refused_with_numbers(void **state) {
     assert_true(plan.total > plan.limit);
     assert_true(plan.total == plan.parameters + plan.gradients + plan.optimizer + plan.weights +
                                   plan.activations + plan.logits);
-    /* The largest model there is a name for. */
+    /* the largest named model */
     static struct tw_layout layout;
     struct tw_run run = f->run;
     assert_int_equal(tw_run_apply_model(&run, "llama-8b", NULL), TW_OK);
@@ -374,7 +376,7 @@ static void scarce_memory_means_smaller_passes_then_recompute(void **state) {
     }
     assert_true(was_smaller);
     assert_true(was_recomputed);
-    config.compute.memory_bytes += 20000; /* the least that did */
+    config.compute.memory_bytes += 20000; /* the smallest limit that worked */
     struct tw_engine *engine;
     assert_int_equal(tw_engine_create(&engine, &config, NULL), TW_OK);
     assert_true(engine->plan.is_recomputed);

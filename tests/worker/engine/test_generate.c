@@ -1,4 +1,4 @@
-/* test_generate.c - sampling, and held-out evaluation, on a model that learnt a pattern. */
+/* test_generate.c - sampling and held-out evaluation of a model that learnt a pattern. */
 #include "worker/engine/generate.h"
 
 #include <math.h>
@@ -24,7 +24,7 @@ struct fixture {
     struct tw_engine *engine;
 };
 
-/* A text that goes round "abcde", and a model trained on it for some steps. */
+/* A text that repeats "abcde", and a model trained on it for some steps. */
 static int set_up(void **state) {
     struct fixture *f = calloc(1, sizeof(*f));
     char path[] = "/tmp/tw-test-generate-XXXXXX";
@@ -112,7 +112,7 @@ static void who_waits_is_told_how_far_it_is(void **state) {
     assert_true(memcmp(&shown.nats, &plain.nats, sizeof(double)) == 0);
 }
 
-/* The mean and its error against the plain formulas, window by window. */
+/* Mean and standard error match the plain formulas, computed window by window. */
 static void standard_error_is_that_of_the_groups(void **state) {
     struct fixture *f = *state;
     enum { WINDOWS = 12 }; /* fewer than 16: every window is a group */
@@ -148,7 +148,7 @@ static void greedy_text_goes_on_with_the_pattern_beyond_the_context(void **state
     const struct tw_sample_config greedy = {.temperature = 0};
     const uint32_t prompt[] = {'c', 'd', 'e', 'a', 'b'};
     assert_int_equal(tw_generator_open(&generator, f->engine, &greedy, NULL), TW_OK);
-    for (unsigned round = 0; round < 2; round++) { /* a second sequence begins anew */
+    for (unsigned round = 0; round < 2; round++) { /* a second sequence starts from scratch */
         assert_int_equal(tw_generator_begin(&generator, 1, prompt, 5, NULL), TW_OK);
         for (size_t count = 5; count < 5 * CONTEXT; count++) {
             uint32_t token;
@@ -159,7 +159,7 @@ static void greedy_text_goes_on_with_the_pattern_beyond_the_context(void **state
     tw_generator_close(&generator);
 }
 
-/* Kept keys and values against a whole pass over the sequence, token by token. */
+/* Cached keys and values give the same tokens as a full pass over the sequence. */
 static void kept_keys_and_values_change_no_choice(void **state) {
     struct fixture *f = *state;
     struct tw_generator generator;

@@ -1,6 +1,6 @@
-/* The engine on a device is the engine of the CPU: gradients, curves, losses and logits of every
- * kind of model, mirrors, limits. Built for the emulated device, and for a card where there is a
- * toolkit: without a card it skips itself. */
+/* The engine on a device matches the engine on the CPU: gradients, curves, losses and logits of
+ * every kind of model; mirrors and limits. Built for the emulated device and, with a CUDA toolkit,
+ * for a card; skips itself without a card. */
 #include "worker/engine/cuda/gpu.h"
 
 #include <math.h>
@@ -36,7 +36,7 @@ static int set_up_long(void **state) {
     return engine_set_up_long(state, ENGINE_LLAMA_FULL);
 }
 
-/* On the device, with the weights of the fixture's engine. */
+/* An engine on the device with the weights of the fixture's engine. */
 static struct tw_engine *on_gpu(const struct engine_fixture *f, struct tw_compute_config compute) {
     compute.device.kind = TW_DEVICE_CUDA;
     const struct tw_engine_config config = {
@@ -61,7 +61,7 @@ static void step(struct tw_engine *engine, const uint32_t *tokens, float lr,
     if (tw_engine_step(engine, tokens, lr, result, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* How far b is from a, in the size of a. */
+/* Distance of b from a, relative to a. */
 static double apart(const float *a, const float *b, size_t n) {
     double difference = 0, size = 0;
     for (size_t i = 0; i < n; i++) {
@@ -87,7 +87,7 @@ static void compare_gradients(struct engine_fixture *f, struct tw_compute_config
                   (size_t)tensor->rows * tensor->cols);
         if (!(off < tolerance)) fail_msg("%s: off by %.3g", tensor->name, off);
     }
-    /* A rate of 0 leaves theta, and the step before left the CPU's as it was. */
+    /* A rate of 0 leaves theta unchanged, on the device and on the CPU. */
     assert_memory_equal(gpu->theta, f->engine->theta, f->layout.elements * sizeof(float));
     tw_engine_destroy(gpu);
 }
@@ -98,7 +98,7 @@ static void gradients_are_those_of_the_cpu(void **state) {
     engine_shake(f);
     compare_gradients(f, compute, 2e-5);
     compute.recompute = TW_RECOMPUTE_ON;
-    compute.micro_batch = 0; /* all at once */
+    compute.micro_batch = 0; /* one pass */
     compare_gradients(f, compute, 2e-5);
 }
 
@@ -114,14 +114,14 @@ static void bf16_gradients_are_near(void **state) {
                       0.05);
 }
 
-/* Passes of 3, 3 and 1 sequences: after a few steps all of them are graphs. */
+/* Passes of 3, 3 and 1 sequences: after a few steps all of them run as graphs. */
 static void compare_curves(struct engine_fixture *f, struct tw_compute_config compute, int steps,
                            double tolerance) {
     struct tw_engine *gpu = on_gpu(f, compute);
     struct tw_step_result want = {.loss = 0}, got = {.loss = 0};
     for (int i = 0; i < steps; i++) {
         uint32_t *first = &f->tokens[(size_t)i % ENGINE_TOKENS];
-        *first = (*first + 1) % ENGINE_VOCAB; /* inputs that differ from step to step */
+        *first = (*first + 1) % ENGINE_VOCAB; /* inputs change with every step */
         step(f->engine, f->tokens, 0.003f, &want);
         step(gpu, f->tokens, 0.003f, &got);
         if (!(fabs((double)want.loss - (double)got.loss) < tolerance))
@@ -155,7 +155,7 @@ static void a_curve_in_bf16_is_near(void **state) {
                    12, 0.05);
 }
 
-/* Engines that follow each other take the same algorithms, which decide the last bits. */
+/* Consecutive engines use the same cached plans; the algorithms determine the last bits. */
 static char plans[32];
 
 static int plans_keep(void) {
@@ -177,7 +177,7 @@ static void equal_steps_give_equal_bits(void **state) {
         pull(engine, TW_ENGINE_STATE);
         memcpy(ends + 2 * i * n, engine->theta, n * sizeof(float));
         memcpy(ends + (2 * i + 1) * n, engine->v, n * sizeof(float));
-        tw_engine_destroy(engine); /* which keeps the plans */
+        tw_engine_destroy(engine); /* saves the plans */
     }
     for (int j = 0; j < STEPS; j++) {
         assert_memory_equal(&results[0][j], &results[1][j],
@@ -187,7 +187,7 @@ static void equal_steps_give_equal_bits(void **state) {
     free(ends);
 }
 
-/* Of the live parameters, and of others, which a step between them knows nothing of. */
+/* Losses of the live parameters and of others, with steps in between. */
 static void losses_are_those_of_the_cpu(void **state) {
     struct engine_fixture *f = *state;
     const size_t bytes = f->layout.elements * sizeof(float);
@@ -242,8 +242,8 @@ static double loss_of(struct tw_engine *engine, const float *params, const uint3
     return loss;
 }
 
-/* Parameters that are held are read once: what becomes of them on the host is seen when they are
- * let go, and other parameters in between do not stay in their place. */
+/* Held parameters are uploaded once: changes on the host show only after they are released. Other
+ * parameters in between do not stay in their place. */
 static void held_parameters_are_read_once(void **state) {
     struct engine_fixture *f = *state;
     const uint64_t n = f->layout.elements;
@@ -261,7 +261,7 @@ static void held_parameters_are_read_once(void **state) {
         assert_true(loss_of(gpu, others, f->tokens) == want);
         for (size_t i = 0; i < n; i++) others[i] *= 0.5f;
         assert_true(loss_of(gpu, others, f->tokens) == want);
-        if (kind < 2) step(gpu, f->tokens, 0.0f, &result); /* whose gradient takes their place */
+        if (kind < 2) step(gpu, f->tokens, 0.0f, &result); /* the gradient overwrites them */
         assert_true(loss_of(gpu, gpu->theta, f->tokens) == live);
         const double half = loss_of(gpu, others, f->tokens);
         assert_true(half != want);
@@ -301,7 +301,7 @@ static void logits_are_those_of_the_cpu(void **state) {
             check_logits(want, got, ENGINE_VOCAB);
         }
         assert_int_equal(tw_engine_cache_extend(of_gpu, f->tokens, 1, got, &err), TW_LIMIT);
-        /* Other parameters in between, and the cache's again. */
+        /* Other parameters in between, then the cache's again. */
         assert_int_equal(tw_engine_logits(gpu, f->engine->m, f->tokens, 3, got, &err), TW_OK);
         tw_engine_cache_clear(of_cpu);
         tw_engine_cache_clear(of_gpu);
@@ -340,7 +340,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state) {
     tw_engine_destroy(gpu);
 }
 
-/* In bf16 the copy that products read goes with it. */
+/* In bf16, the copy that products read is updated too. */
 static void what_is_pushed_is_used_and_no_more(void **state) {
     struct engine_fixture *f = *state;
     const uint64_t half = f->layout.elements / 2;
@@ -362,7 +362,7 @@ static void what_is_pushed_is_used_and_no_more(void **state) {
         assert_int_equal(tw_engine_pull(gpu, TW_ENGINE_THETA, 1, half, &err), TW_OK);
         assert_true(gpu->theta[0] == 0.0f && gpu->theta[half + 1] == 0.0f);
         assert_memory_equal(gpu->theta + 1, f->engine->theta + 1, (half - 1) * sizeof(float));
-        tw_engine_destroy(gpu); /* which keeps the plans */
+        tw_engine_destroy(gpu); /* saves the plans */
         fresh = on_gpu(f, compute);
         step(fresh, f->tokens, 0.0f, &want);
         assert_true(got.loss == want.loss && got.grad_norm == want.grad_norm);
@@ -440,7 +440,7 @@ static void the_environment_chooses_for_auto(void **state) {
     struct tw_engine_config config = {.run = &f->run, .layout = &f->layout};
     struct tw_engine_plan plan;
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
-    assert_false(plan.is_on_gpu); /* nobody asked for it */
+    assert_false(plan.is_on_gpu); /* AUTO was not asked for */
     config.compute.device.kind = TW_DEVICE_AUTO;
     assert_int_equal(setenv("TW_DEVICE", "cpu", 1), 0);
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);

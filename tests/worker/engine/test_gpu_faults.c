@@ -1,5 +1,5 @@
-/* test_gpu_faults.c - whatever call of the device fails, an engine on it says so, changes nothing
- * that it told before, and goes away in order. Of the emulated device, which fails when told. */
+/* test_gpu_faults.c - if any device call fails, the engine reports it, changes no result it gave
+ * before and is destroyed cleanly. Uses the emulated device, which can be told to fail. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,8 +13,8 @@
 #include "kernels/cuda/emulation.h"
 #include "tests/worker/engine/engine_fixture.h"
 
-/* Of the calls that are tried: a prime, so that every kind is met. Under sanitizers a life takes
- * four times as long. */
+/* Distance between the calls that are made to fail: a prime, so that every kind of call is covered.
+ * Sanitizers make each run four times slower. */
 #ifdef __SANITIZE_ADDRESS__
 enum { STRIDE = 23 };
 #else
@@ -25,7 +25,7 @@ static int set_up(void **state) {
     return engine_set_up(state, ENGINE_LLAMA_FULL);
 }
 
-/* A life: made, filled, two steps, a loss, a pull. */
+/* A full run: create, fill, two steps, a loss, a pull. */
 static enum tw_status live(const struct engine_fixture *f, struct tw_step_result *result,
                            struct tw_error *err) {
     const struct tw_engine_config config = {.run = &f->run,
@@ -45,7 +45,7 @@ static enum tw_status live(const struct engine_fixture *f, struct tw_step_result
     if (status == TW_OK)
         status = tw_engine_loss(engine, f->engine->theta, f->tokens, 2, &loss, err);
     if (status == TW_OK) status = tw_engine_pull(engine, TW_ENGINE_STATE, 0, elements, err);
-    if (status != TW_OK) { /* and so on, for ever */
+    if (status != TW_OK) { /* all later calls fail too */
         struct tw_error again;
         assert_int_equal(tw_engine_pull(engine, TW_ENGINE_THETA, 0, 1, &again), TW_DEVICE);
         assert_int_equal(tw_engine_step(engine, f->tokens, 0.01f, result, &again), TW_DEVICE);
@@ -76,7 +76,7 @@ static void every_fault_is_told(void **state) {
     assert_memory_equal(&whole.loss, &result.loss, sizeof(whole.loss));
 }
 
-/* Where the system lets no memory be page-locked, copies take longer, and that is all. */
+/* If the system refuses to page-lock memory, copies are slower and results the same. */
 static void a_machine_that_pins_nothing_computes_the_same(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result pinned, plain;
@@ -100,15 +100,15 @@ static void a_small_device_takes_smaller_passes(void **state) {
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
     assert_int_equal(plan.micro_batch, ENGINE_BATCH);
     const uint64_t enough = plan.total - plan.activations / 2;
-    tw_emulation_set_memory(enough / 9 * 10 + (1 << 20)); /* a tenth is left to others */
+    tw_emulation_set_memory(enough / 9 * 10 + (1 << 20)); /* a tenth is left for other uses */
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
     assert_true(plan.micro_batch < ENGINE_BATCH && plan.total <= plan.limit);
     tw_emulation_set_memory(32 << 20);
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
-    config.compute.device.kind = TW_DEVICE_AUTO; /* then there is the CPU */
+    config.compute.device.kind = TW_DEVICE_AUTO; /* falls back to the CPU */
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
     assert_false(plan.is_on_gpu);
-    assert_int_equal(setenv("TW_DEVICE", "cuda", 1), 0); /* somebody chose after all */
+    assert_int_equal(setenv("TW_DEVICE", "cuda", 1), 0); /* TW_DEVICE is an explicit choice */
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_NOMEM);
     assert_int_equal(unsetenv("TW_DEVICE"), 0);
     tw_emulation_set_memory((uint64_t)1 << 30);

@@ -1,5 +1,5 @@
-/* test_gpu_vectors.c - the arithmetic of a sync on a device is the host's: every row of the table
- * on both, bit for bit where it works on elements, the same bytes of every codec. */
+/* test_gpu_vectors.c - the sync arithmetic on a device matches the host's: every function of the
+ * table on both, elementwise ones bit for bit, with the same bytes from every codec. */
 #include "worker/engine/vectors.h"
 
 #include "kernels/cuda/emulation.h"
@@ -16,7 +16,7 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 static struct tw_error err;
 static struct tw_rng rng;
 
-/* The same on both sides: an engine on the device, and the host's table on arrays of its own. */
+/* Both sides: an engine on the device, and the host's table on separate arrays. */
 static struct engine_fixture *fixture;
 static struct tw_engine *engine;
 static struct tw_gpu *gpu;
@@ -50,9 +50,9 @@ static int tear_down(void **state) {
     return engine_tear_down(state);
 }
 
-/* ---- arrays of both sides -------------------------------------------------------------------- */
+/* ---- arrays on both sides -------------------------------------------------------------------- */
 
-/* Elements [AT, AT + n) of arrays of AT + n + BESIDE. */
+/* Elements [AT, AT + n) of arrays of AT + n + BESIDE elements. */
 struct twin {
     float *host_all, *device_all, *host, *device;
     size_t n;
@@ -69,7 +69,7 @@ static struct twin twin_new(size_t n, float scale) {
     return twin;
 }
 
-/* Both are equal, beside what was worked on too. */
+/* Checks that both are equal, including the elements around the range. */
 static void twin_check(const char *what, const struct twin *twin) {
     const size_t all = AT + twin->n + BESIDE;
     float *const got = fill_copy(twin->host_all, all);
@@ -334,14 +334,14 @@ static float step_loss(struct tw_engine *of) {
     return result.loss;
 }
 
-/* What products read is then not of theta, and is made anew for the next step. */
+/* The working weights are then not theta's and must be made again for the next step. */
 static void use_others(void) {
     double loss;
     assert_int_equal(
         tw_engine_loss(engine, fixture->engine->theta, fixture->tokens, 1, &loss, &err), TW_OK);
 }
 
-/* As written: the next step's products are of it, whatever the model was used for before. */
+/* The next step must use the written theta, whatever parameters were used before. */
 static void what_is_written_is_used_and_no_more(void **state) {
     const size_t elements = fixture->layout.elements, n = elements / 2, begin = 11;
     (void)state;
@@ -360,7 +360,7 @@ static void what_is_written_is_used_and_no_more(void **state) {
         const float after = step_loss(engine);
         assert_true(before != after);
         use_others();
-        assert_true(step_loss(engine) == after); /* all of theta anew */
+        assert_true(step_loss(engine) == after); /* all of theta is converted again */
         assert_int_equal(tw_engine_pull(engine, TW_ENGINE_THETA, 0, elements, &err), TW_OK);
         assert_memory_equal(engine->theta, twice, elements * sizeof(float));
         free(twice), free(got);
@@ -400,7 +400,7 @@ static void memory_is_what_the_plan_counts(void **state) {
     const uint64_t taken = tw_cuda_memory(cuda, &limit) - before;
     assert_int_equal(taken, tw_gpu_vectors_bytes(&fixture->layout));
     assert_int_equal(tw_gpu_vectors_open(other->memory->gpu, &again, &err), TW_OK);
-    assert_ptr_equal(first.self, again.self); /* there is one, whoever asks */
+    assert_ptr_equal(first.self, again.self); /* there is one per engine */
     assert_int_equal(tw_cuda_memory(cuda, &limit) - before, taken);
     tw_engine_destroy(other);
 }
@@ -416,7 +416,7 @@ static void what_does_not_fit_is_named(void **state) {
 }
 
 #ifdef TW_CUDA_EMULATED
-/* Numbers are none then, and everything that waits says why. */
+/* Then numbers are NaN, and every function that waits reports the reason. */
 static void a_device_that_failed_says_so(void **state) {
     const struct tw_codec *const codec = tw_codec_get(TW_CODEC_BF16);
     double energies[TW_OUTLIER_BLOCKS];
@@ -440,7 +440,7 @@ static void a_device_that_failed_says_so(void **state) {
     twin_free(&x);
 }
 
-/* Whichever of its calls it is. */
+/* Each of its device calls fails in turn. */
 static void opening_fails_in_order(void **state) {
     struct tw_vectors vectors;
     (void)state;

@@ -1,6 +1,6 @@
-/* test_gradients.c - losses and gradients are those of PyTorch and transformers: tests/golden/
- * gradients.txt, written by make_gradients.py, whose formulas for parameters and tokens are here
- * once more. */
+/* test_gradients.c - losses and gradients match PyTorch and transformers, stored in
+ * tests/golden/gradients.txt by make_gradients.py. Its formulas for parameters and tokens are
+ * repeated here. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -48,7 +48,7 @@ static void fill(float *theta) {
     }
 }
 
-/* "case NAME key=value ...": the run, and an engine that has made one step of rate 0. */
+/* "case NAME key=value ...": sets the run and returns an engine after one step with rate 0. */
 static struct tw_engine *open_case(char *line, struct tw_step_result *result) {
     tw_run_defaults(&run);
     run.model.layers = 2;
@@ -82,7 +82,8 @@ static struct tw_engine *open_case(char *line, struct tw_step_result *result) {
     return engine;
 }
 
-/* "NAME norm sample ...": to 1e-4 relative, with a floor for samples that nearly cancel. */
+/* "NAME norm sample ...": compares to 1e-4 relative, with a floor for samples that nearly cancel.
+ */
 static void check_tensor(const struct tw_engine *engine, char *line) {
     char *rest = line;
     const struct tw_tensor *tensor = tw_layout_find(&layout, strtok_r(rest, " ", &rest));

@@ -1,4 +1,4 @@
-/* test_peak.c - the yardstick of MFU is a number, whatever multiplies. */
+/* test_peak.c - every matrix library has a measurable peak rate. */
 #include "worker/engine/peak.h"
 
 #include <math.h>

@@ -1,5 +1,4 @@
-/* Tests of worker/engine/plans_folder.c: which of the places that the environment names is taken.
- */
+/* Tests of worker/engine/plans_folder.c: which folder the environment selects. */
 #include "worker/engine/plans_folder.h"
 
 #include <fcntl.h>
@@ -41,7 +40,7 @@ static int tear_down(void **state) {
         (void)snprintf(path, sizeof(path), "%s/%s", folder, made[i]);
         (void)rmdir(path);
     }
-    assert_int_equal(rmdir(folder), 0); /* and nothing else was made */
+    assert_int_equal(rmdir(folder), 0); /* nothing else was made */
     return 0;
 }
 
@@ -84,7 +83,7 @@ static void the_first_folder_there_can_be_is_taken(void **state) {
     make("home");
     set("HOME", "home");
     expect("home/.cache/thinwire/");
-    expect("home/.cache/thinwire/"); /* made once */
+    expect("home/.cache/thinwire/"); /* exists now */
     make("x");
     set("XDG_CACHE_HOME", "x");
     expect("x/thinwire/");

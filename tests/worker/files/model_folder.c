@@ -21,7 +21,7 @@ void folder_make(char path[FOLDER_PATH_BYTES]) {
     assert_non_null(mkdtemp(path));
 }
 
-/* Calls for every entry; returns how many there are. */
+/* Calls `visit` for every entry and returns their number. */
 static unsigned each(const char *folder, void (*visit)(const char *path)) {
     unsigned count = 0;
     DIR *const dir = opendir(folder);
@@ -65,7 +65,7 @@ size_t file_read(const char *path, uint8_t bytes[FOLDER_FILE_BYTES]) {
 }
 
 void file_write(const char *path, const void *bytes, size_t size) {
-    (void)unlink(path); /* file systems flush what is truncated and written again */
+    (void)unlink(path); /* some file systems flush a file that is truncated and rewritten */
     FILE *const file = fopen(path, "wb");
     assert_non_null(file);
     assert_int_equal(fwrite(bytes, 1, size, file), size);

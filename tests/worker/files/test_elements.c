@@ -1,4 +1,5 @@
-/* test_elements.c - numbers of model files: every half there is, and rounding against the rule. */
+/* test_elements.c - number formats of model files: every float16 value, and rounding by the rule.
+ */
 #include "worker/files/elements.h"
 
 #include <math.h>
@@ -31,7 +32,7 @@ static void every_half_is_widened_exactly_and_comes_back(void **state) {
     }
 }
 
-/* Halfway between two neighbours the even one wins, else the nearer one. */
+/* Halfway between two neighbours rounds to the even one, otherwise to the nearer one. */
 static void float16_is_rounded_to_nearest_even(void **state) {
     (void)state;
     for (uint32_t bits = 0; bits < 0x7BFF; bits++) {
@@ -76,7 +77,7 @@ static void what_a_type_cannot_hold_is_pointed_at(void **state) {
     assert_memory_equal(values, back, sizeof(values));
 }
 
-/* As files are read and written: in the room of the floats. */
+/* As files are read and written: within the memory of the floats. */
 static void conversion_works_in_place(void **state) {
     (void)state;
     enum { N = 1000 };

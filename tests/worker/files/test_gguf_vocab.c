@@ -1,4 +1,5 @@
-/* Tests of worker/files/gguf_vocab.c: what is written, against the tokenizer.json it came from. */
+/* Tests of worker/files/gguf_vocab.c: the vocabulary written matches the tokenizer.json it came
+ * from. */
 #include "worker/files/gguf_vocab.h"
 
 #include <jansson.h>
@@ -29,7 +30,7 @@ static void close_layout(struct fixture *f) {
     tw_gguf_head_deinit(&f->head);
 }
 
-/* Where the value of a key begins; the key must be there. */
+/* Start of a key's value; the key must exist. */
 static const uint8_t *find(const struct tw_gguf_head *head, const char *key, uint32_t type) {
     const size_t length = strlen(key);
     for (size_t i = 0; i + 12 + length <= head->size; i++) {
@@ -80,7 +81,7 @@ static void check_merges(const struct fixture *f) {
     }
 }
 
-/* Name and kind that the JSON gives each number: that of an added token counts. */
+/* Checks name and kind of every id against the JSON; an added token overrides. */
 static void check_tokens(const struct fixture *f, uint32_t vocab) {
     static const char *names[4096];
     static uint32_t kinds[4096];

@@ -1,4 +1,5 @@
-/* test_hf_config.c - config.json: what is understood becomes a manifest, the rest is named. */
+/* test_hf_config.c - config.json is read into a manifest, or refused with the unsupported key's
+ * name. */
 #include "worker/files/hf_config.h"
 
 #include "proto/run/model_config.h"
@@ -27,7 +28,8 @@ static enum tw_status parse(struct tw_run *run, const char *json) {
     return tw_hf_config_parse(run, json, strlen(json), &err);
 }
 
-/* `json` with `key` set to `value`, NULL: taken out. Keys end where the next one begins. */
+/* `json` with `key` set to `value`, or removed if NULL. A key's value ends where the next key
+ * begins. */
 static const char *with(const char *json, const char *key, const char *value) {
     static char text[4096];
     char quoted[64];
@@ -85,7 +87,8 @@ static void both_ways_of_writing_the_rotation_mean_the_same(void **state) {
     (void)snprintf(json, sizeof(json), "%s", with(LLAMA, "rope_scaling", NULL));
     (void)snprintf(json, sizeof(json), "%s", with(json, "rope_theta", NULL));
     assert_int_equal(parse(&newer, json), TW_OK);
-    assert_int_equal(newer.model.rope_theta, 10000); /* the first Llama said nothing */
+    assert_int_equal(newer.model.rope_theta,
+                     10000); /* the default of the first Llama, which had no such key */
     assert_int_equal(parse(&newer, with(json, "rope_parameters", NEWER)), TW_OK);
     assert_memory_equal(&older, &newer, sizeof(older));
     assert_int_equal(parse(&newer, with(LLAMA, "rope_parameters", NEWER)), TW_OK);
@@ -112,7 +115,7 @@ static void types_decide_about_biases_and_norms(void **state) {
         assert_int_equal(parse(&run, json), TW_OK);
         assert_int_equal(run.model.qkv_bias, KINDS[i].bias);
         assert_int_equal(run.model.qk_norm, KINDS[i].norm);
-        /* Nothing said about the window means one to mistral, about the heads 128 to qwen3. */
+        /* Default without a key: mistral has a window, qwen3 heads of 128. */
         if (i == 2) {
             assert_int_equal(parse(&run, with(json, "sliding_window", "4096")), TW_CONFIG);
             assert_non_null(strstr(err.message, "sliding_window is 4096"));
@@ -131,7 +134,7 @@ static void types_decide_about_biases_and_norms(void **state) {
     }
 }
 
-/* Each change alone is refused, and the message names the key and the value found. */
+/* Each change alone is refused, and the message names key and value. */
 static void what_is_not_understood_is_refused_by_name(void **state) {
     (void)state;
     static const struct {
@@ -230,7 +233,7 @@ static void malformed_json_is_refused_with_its_place(void **state) {
     assert_non_null(strstr(err.message, "at most"));
 }
 
-/* Every shape we know goes out as config.json and comes back as the same model. */
+/* Every named shape is written as config.json and read back as the same model. */
 static void what_we_write_is_read_back(void **state) {
     (void)state;
     for (uint32_t i = 0; tw_run_model_name(i) != NULL; i++) {
@@ -289,7 +292,7 @@ static void another_model_is_told_apart_by_each_key(void **state) {
     other.model.is_tied = TW_NO;
     assert_int_equal(tw_model_same(&run, &other, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "model.tied"));
-    other = run; /* positions have no weights here, and the seed made none of these */
+    other = run; /* positions are not weights here, and the seed made no tensor */
     other.model.context = 64;
     other.model.seed++;
     assert_int_equal(tw_model_same(&run, &other, &err), TW_OK);

@@ -1,5 +1,5 @@
-/* test_model_golden.c - models saved by transformers: the same logits here, and unchanged once
- * around. ARGS: the folder tests/golden/hf. */
+/* test_model_golden.c - models saved by transformers give the same logits here, and are unchanged
+ * after export and import. ARGS: the folder tests/golden/hf. */
 #include <math.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include "worker/files/hf_write.h"
 #include "worker/files/weights.h"
 
-enum { EVERY = 16 }; /* which logits are stored */
+enum { EVERY = 16 }; /* distance between stored logits */
 
 static const char *golden;
 static struct tw_run run;
@@ -74,11 +74,11 @@ static void logits_are_those_of_transformers(void **state) {
         tw_model_source_close(&source);
         const double worst = worst_logit(path, GOLDEN_MODELS[i]);
         print_message("%s: logits within %.1e\n", GOLDEN_MODELS[i], worst);
-        assert_true(worst <= 1e-4); /* 1e-3 is what was promised */
+        assert_true(worst <= 1e-4); /* 1e-3 is the documented bound */
     }
 }
 
-/* Every tensor of `a` is in `b` with the same type and the same bits. */
+/* Every tensor of `a` is in `b` with the same type and bits. */
 static void same_tensors(const struct tw_model_source *a, const struct tw_model_source *b) {
     for (uint32_t i = 0; i < layout.tensors_count; i++) {
         static float left[4096], right[4096];
@@ -91,7 +91,7 @@ static void same_tensors(const struct tw_model_source *a, const struct tw_model_
     }
 }
 
-/* transformers -> our file -> a folder of ours -> our file: the same bits and the same logits. */
+/* transformers -> our file -> our folder -> our file: the same bits and logits. */
 static void a_model_is_unchanged_once_around(void **state) {
     (void)state;
     for (unsigned i = 0; GOLDEN_MODELS[i] != NULL; i++) {

@@ -1,5 +1,5 @@
-/* test_model_source.c - model folders that are wrong in every way: a clear word each, no crash.
- * ARGS: the folder tests/golden/hf. */
+/* test_model_source.c - damaged and inconsistent model folders: each gives a clear message, none
+ * crashes. ARGS: the folder tests/golden/hf. */
 #include "worker/files/model_source.h"
 
 #include <sys/stat.h>
@@ -41,7 +41,7 @@ static void write_in(const char *name, const void *from, size_t size) {
     file_write(path, from, size);
 }
 
-/* Replaces the first `from` in a file of the folder; the same length. */
+/* Replaces the first `from` in a file of the folder by text of the same length. */
 static void patch(const char *name, const char *from, const char *to) {
     const size_t size = read_in(name), length = strlen(from);
     assert_int_equal(strlen(to), length);
@@ -78,13 +78,13 @@ static void golden_models_are_read(void **state) {
         char path[FOLDER_PATH_BYTES], file[FOLDER_PATH_BYTES];
         folder_path(path, golden, GOLDEN_MODELS[i]);
         assert_int_equal(folder_read(path, &err), TW_OK);
-        /* By the file as well, when config.json lies beside it. */
+        /* Also by naming the file, if config.json is beside it. */
         folder_path(file, path, strcmp(GOLDEN_MODELS[i], "llama-untied") == 0 ? INDEX : SINGLE);
         assert_int_equal(folder_read(file, &err), TW_OK);
     }
 }
 
-/* Hugging Face's cache holds links to its blobs. */
+/* Hugging Face's cache uses links to its blobs. */
 static void symbolic_links_are_followed(void **state) {
     (void)state;
     static const char *const NAMES[] = {CONFIG, SINGLE};
@@ -111,10 +111,10 @@ static void what_is_not_there_is_said(void **state) {
     refused(TW_CONFIG, "pytorch_model.bin, which is not read");
     folder_path(path, folder, SINGLE);
     assert_int_equal(mkdir(path, 0700), 0);
-    refused(TW_IO, "no regular file");
+    refused(TW_IO, "is not a regular file");
     assert_int_equal(rmdir(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0); /* must not hang */
-    refused(TW_IO, "no regular file");
+    refused(TW_IO, "is not a regular file");
     assert_int_equal(folder_read("/nowhere/at/all", &err), TW_IO);
     folder_copy(golden, "llama-untied", folder);
     assert_int_equal(unlink(path), 0);
@@ -123,7 +123,7 @@ static void what_is_not_there_is_said(void **state) {
     refused(TW_IO, SHARD);
 }
 
-/* Cut at every byte, each file of a model is refused. */
+/* A model with any file cut at any byte is refused. */
 static void cut_files_are_refused_at_every_byte(void **state) {
     (void)state;
     static const char *const FILES[][2] = {
@@ -135,7 +135,7 @@ static void cut_files_are_refused_at_every_byte(void **state) {
         folder_copy(golden, FILES[i][0], folder);
         folder_path(path, folder, FILES[i][1]);
         size_t size = read_in(FILES[i][1]);
-        while (bytes[size - 1] == '\n') size--; /* JSON is whole without it */
+        while (bytes[size - 1] == '\n') size--; /* JSON is complete without it */
         while (size-- > 0) {
             assert_int_equal(truncate(path, (off_t)size), 0);
             err.message[0] = 0;
@@ -146,7 +146,7 @@ static void cut_files_are_refused_at_every_byte(void **state) {
     }
 }
 
-/* With any one byte of a header or of JSON changed, a model is refused or read. */
+/* With any single byte of a header or of JSON changed, a model is refused or read. */
 static void changed_bytes_do_no_harm(void **state) {
     (void)state;
     static const char *const FILES[][2] = {
@@ -167,7 +167,7 @@ static void changed_bytes_do_no_harm(void **state) {
     }
 }
 
-/* Changes one tensor's entry in the header of qwen2, whose file is one. */
+/* Changes one tensor's entry in the header of qwen2, which has a single file. */
 static void tensors_in_the_wrong_place_are_refused(void **state) {
     (void)state;
     static const struct {
@@ -201,7 +201,7 @@ static void a_header_larger_than_its_file_is_refused(void **state) {
         write_in(SINGLE, bytes, size);
         refused(TW_CORRUPT, SINGLE);
     }
-    /* A hole in the disk is large and cheap; its header is not read. */
+    /* A sparse file is large and cheap; its header is not read. */
     char path[FOLDER_PATH_BYTES];
     folder_path(path, folder, SINGLE);
     tw_put_u64(bytes, 1u << 30);
@@ -265,7 +265,7 @@ static void a_config_of_another_size_is_refused(void **state) {
     refused(TW_CONFIG, "kv_heads");
 }
 
-/* What the index says is what the files hold, and it does not lead out of the folder. */
+/* The index must match the files and must not refer outside the folder. */
 static void an_index_that_lies_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -298,13 +298,13 @@ static void an_index_that_lies_is_refused(void **state) {
     }
 }
 
-/* Masks and frequencies that old releases saved are no parameters; anything else is. */
+/* Masks and frequencies saved by old releases are ignored; any other extra tensor is refused. */
 static void buffers_are_skipped_and_strangers_refused(void **state) {
     (void)state;
     folder_copy(golden, "qwen2", folder);
     patch(SINGLE, "model.layers.0.self_attn.k_proj.bias", "model.layers.0.rotary_emb.inv_freqqq");
     refused(TW_CORRUPT, "holds no tensor model.layers.0.self_attn.k_proj.bias");
-    /* The same file as a model without these biases has two strangers. */
+    /* Read as a model without these biases, the same file has extra tensors. */
     folder_copy(golden, "qwen2", folder);
     reconfigure("\"qwen2\"", "\"llama\"");
     reconfigure("Qwen2ForCausalLM", "LlamaForCausalLM");

@@ -1,7 +1,8 @@
-/* test_model_write.c - folders and GGUF files out: whole or not at all, never over anything; and
- * every call of the system and of the allocator failing in turn. ARGS: the folder tests/golden/hf.
+/* test_model_write.c - folders and GGUF files are written whole or not at all, and never over
+ * another file, with every system call and allocation failing in turn. ARGS: the folder
+ * tests/golden/hf.
  *
- * The program is linked with --wrap: calls come here first. */
+ * The program is linked with --wrap, so calls come here first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -74,7 +75,7 @@ void *__wrap_realloc(void *old, size_t size) {
     return is_faulty(ALLOCATION) ? NULL : __real_realloc(old, size);
 }
 ssize_t __wrap_pread(int fd, void *to, size_t size, off_t at) {
-    /* In small pieces, as a file system may. */
+    /* Short reads, which a file system may return. */
     return is_faulty(PREAD) ? -1 : __real_pread(fd, to, size < 1000 ? size : 1000, at);
 }
 int __wrap_open(const char *path, int flags, mode_t mode) {
@@ -96,7 +97,8 @@ int __wrap_mkdir(const char *path, mode_t mode) {
     return is_faulty(MKDIR) ? -1 : __real_mkdir(path, mode);
 }
 
-/* ---- what is tested -------------------------------------------------------------------------- */
+/* ---- under test -------------------------------------------------------------------------------
+ */
 
 static const char *golden;
 static char folder[FOLDER_PATH_BYTES], out[FOLDER_PATH_BYTES];
@@ -120,7 +122,7 @@ static int stop(void **state) {
 
 enum form { FILE_FORM, FOLDER_FORM, GGUF_FORM, FORMS_COUNT };
 
-static uint64_t told; /* elements, to who watches the progress */
+static uint64_t told; /* elements reported to the progress callback */
 
 static void tell(void *user, uint64_t count) {
     *(uint64_t *)user += count;
@@ -141,7 +143,7 @@ static enum tw_status write_form(const struct tw_model_source *source, enum form
     return TW_CONFIG;
 }
 
-/* As `thinwire import` and `export` do it. */
+/* Converts as `thinwire import` and `export` do. */
 static enum tw_status convert(const char *model, enum form form) {
     char path[FOLDER_PATH_BYTES];
     struct tw_model_source source;
@@ -192,7 +194,7 @@ static void every_failing_call_is_an_error_that_leaves_nothing(void **state) {
             err.message[0] = 0;
             const enum tw_status status = convert(MODELS[i % 2], form);
             fault.countdown = 0;
-            if (fault.hits == 0) { /* every call has had its turn */
+            if (fault.hits == 0) { /* every call has failed once */
                 assert_int_equal(status, TW_OK);
                 assert_int_equal(told, layout.params);
                 remove_out();
@@ -201,7 +203,7 @@ static void every_failing_call_is_an_error_that_leaves_nothing(void **state) {
             total++;
             const enum tw_status wanted = fault.call == ALLOCATION ? TW_NOMEM : TW_IO;
             const unsigned left = folder_count(folder);
-            /* A folder that may not be read cannot be flushed either: tolerated. */
+            /* A folder that cannot be opened for reading cannot be synced either: tolerated. */
             if (status == TW_OK && fault.call == OPEN && fault.why == EACCES) {
                 remove_out();
                 continue;
@@ -236,7 +238,7 @@ static void nothing_is_overwritten(void **state) {
         assert_memory_equal(bytes, "precious", 8);
         assert_int_equal(close(writer), 0);
         assert_int_equal(unlink(part), 0);
-        /* A link that leads nowhere is something, too. */
+        /* A dangling link counts as an existing file. */
         assert_int_equal(symlink("/nowhere/at/all", out), 0);
         assert_int_equal(convert("llama", (enum form)form), TW_CONFIG);
         assert_int_equal(unlink(out), 0);
@@ -244,7 +246,7 @@ static void nothing_is_overwritten(void **state) {
     }
 }
 
-/* Its lock went with it; what a folder holds besides its work is somebody's. */
+/* The killed process's lock is gone. A folder with other files in it is kept. */
 static void what_a_killed_export_left_is_taken_over(void **state) {
     (void)state;
     static const char *const LEFT[] = {"config.json", "model-00001-of-00009.safetensors",
@@ -275,7 +277,7 @@ static void what_a_killed_export_left_is_taken_over(void **state) {
     remove_out();
 }
 
-/* Somebody makes the file while ours is being written: theirs stays. */
+/* Another process creates the file while ours is being written: its file stays. */
 static void what_appears_meanwhile_is_not_overwritten(void **state) {
     (void)state;
     static uint8_t bytes[FOLDER_FILE_BYTES];
@@ -321,7 +323,7 @@ static void a_number_too_large_for_float16_is_named(void **state) {
         TW_OK);
 }
 
-/* The first bytes of a GGUF file, byte by byte; the rest is for the gguf package: tests/interop. */
+/* The first bytes of a GGUF file. The gguf package checks the rest: tests/interop. */
 static void gguf_starts_as_it_should(void **state) {
     (void)state;
     static uint8_t bytes[FOLDER_FILE_BYTES];
@@ -363,7 +365,7 @@ static void skip_value(struct gguf *gguf, uint64_t type) {
     }
 }
 
-/* The float32 matrix `wanted`, (rows, cols), of the file in `gguf`. */
+/* Finds the float32 matrix `wanted` (rows, cols) of the file in `gguf`. */
 static const uint8_t *find_matrix(struct gguf *gguf, const char *wanted, uint64_t rows,
                                   uint64_t cols) {
     uint64_t found = UINT64_MAX;
@@ -391,7 +393,7 @@ static const uint8_t *find_matrix(struct gguf *gguf, const char *wanted, uint64_
     return gguf->bytes + (gguf->at + 31) / 32 * 32 + found;
 }
 
-/* Element (row, col) there is element from(row, col) of our tensor. */
+/* Checks that element (row, col) in GGUF is element from(row, col) of our tensor. */
 static void check_order(const char *model, const char *ours, const char *theirs, bool is_transposed,
                         uint32_t head_size) {
     static struct gguf gguf;

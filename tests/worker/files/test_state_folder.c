@@ -1,4 +1,4 @@
-/* Tests of worker/files/state_folder.c, on checkpoints that the daemon's own code wrote. */
+/* Tests of worker/files/state_folder.c, on checkpoints written by the daemon's own code. */
 #include "worker/files/state_folder.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ static void path_of(char path[160], const char *in, const char *name) {
     (void)snprintf(path, 160, "%s/%s", in, name);
 }
 
-/* Saves so many generations, the steps of which are 101, 102, ... */
+/* Saves `count` generations, with steps 101, 102, ... */
 static void save(const char *in, uint64_t count) {
     static struct tw_checkpoint_state state;
     static struct tw_checkpoint_found before;
@@ -55,7 +55,7 @@ static int start(void **state) {
     char hex[TW_ID_HEX_BYTES];
     sample_layout(&layout, &run, 2, 64, 2);
     sample_arrays_init(&arrays, &layout, false);
-    tw_run_defaults(&run); /* a manifest that can be read; what its model is does not matter here */
+    tw_run_defaults(&run); /* any valid manifest; its model does not matter here */
     run_id = tw_run_id(&run);
     tw_id_hex(&run_id, hex);
     memcpy(home, "/tmp/tw_state_XXXXXX", 21);
@@ -89,7 +89,7 @@ static void takes(const char *path, const char *part, const char *name, uint64_t
     assert_int_equal(found.step, step);
 }
 
-/* One bit of byte `at`, from the end when negative. */
+/* Flips one bit of byte `at`; negative counts from the end. */
 static void flip(const char *name, off_t at) {
     char path[160], byte = 0;
     path_of(path, folder, name);
@@ -125,12 +125,12 @@ static void the_folder_above_and_a_slash_mean_the_same(void **state) {
 static void a_damaged_one_is_left_out_and_named(void **state) {
     (void)state;
     save(folder, 2);
-    flip("ckpt.b.safetensors", 300); /* of the header */
+    flip("ckpt.b.safetensors", 300); /* in the header */
     takes(folder, "live", "ckpt.a.safetensors", 101);
     assert_non_null(strstr(found.refused, "ckpt.b.safetensors"));
     flip("ckpt.b.safetensors", 300);
     takes(folder, "live", "ckpt.b.safetensors", 102);
-    flip("ckpt.b.safetensors", -1); /* of the last part, the moments */
+    flip("ckpt.b.safetensors", -1); /* in the moments, the last part */
     takes(folder, "adam_v", "ckpt.a.safetensors", 101);
     assert_non_null(strstr(found.refused, "does not match its SHA-256"));
     flip("ckpt.a.safetensors", -1);

@@ -1,4 +1,4 @@
-/* test_train_file.c - a training that is put aside comes back to the bit, or not at all. */
+/* test_train_file.c - a saved training is restored bit for bit, or not at all. */
 #include "worker/files/train_file.h"
 
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static char folder[64], path[96];
 static struct tw_out_file out;
 static struct tw_error err;
 
-/* Random numbers where the tensors are, zero in the padding. */
+/* Random numbers in the tensors, zero in the padding. */
 static float *array(uint64_t seed) {
     struct tw_rng rng;
     float *const numbers = calloc(layout.elements, sizeof(float));
@@ -80,7 +80,7 @@ static int tear_down(void **state) {
     }
     tw_out_abort(&out);
     (void)unlink(path);
-    return rmdir(folder); /* fails when a temporary file was left */
+    return rmdir(folder); /* fails if a temporary file was left */
 }
 
 static void save(void) {
@@ -167,7 +167,7 @@ static void a_save_that_fails_leaves_the_earlier_one(void **state) {
     assert_int_equal(loaded.state.step, 2000);
 }
 
-/* Somebody tidies up: the save under way is lost, not all that come. */
+/* The part file is deleted: the current save fails, later ones work. */
 static void a_part_that_was_removed_is_made_anew(void **state) {
     (void)state;
     char part[sizeof(path) + 8];
@@ -186,7 +186,7 @@ static void two_trainings_do_not_share_a_file(void **state) {
     assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "another process"));
     save();
-    assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG); /* between saves, too */
+    assert_int_equal(tw_out_hold(&second, path, &err), TW_CONFIG); /* held between saves, too */
     save();
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
 }
@@ -194,7 +194,7 @@ static void two_trainings_do_not_share_a_file(void **state) {
 static void what_a_dead_training_left_is_taken_over(void **state) {
     (void)state;
     assert_int_equal(write(out.fd, "half", 4), 4);
-    assert_int_equal(close(out.fd), 0); /* as its end would */
+    assert_int_equal(close(out.fd), 0); /* as if the process had ended */
     if (tw_out_hold(&out, path, &err) != TW_OK) fail_msg("%s", err.message);
     save();
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
@@ -216,10 +216,10 @@ static void a_file_that_came_later_is_not_replaced(void **state) {
         assert_int_equal(close(fd), 0);
         assert_int_equal(unlink(path), 0);
     }
-    save(); /* out of the way, it goes on */
+    save(); /* without the obstacle, saving works again */
 }
 
-/* Every cut and every changed byte of a sample of places is noticed. */
+/* Every cut and every changed byte at sampled places is noticed. */
 static void damage_anywhere_is_noticed(void **state) {
     (void)state;
     struct stat info;
@@ -235,7 +235,7 @@ static void damage_anywhere_is_noticed(void **state) {
         changed = byte ^ 0x10;
         assert_int_equal(pwrite(fd, &changed, 1, at), 1);
         const enum tw_status status = tw_train_file_load(path, &layout, &loaded, &err);
-        /* Nothing we read depends on `format`. */
+        /* `format` does not affect anything that is read. */
         const bool is_same =
             loaded.state.step == 1000 && loaded.data_seed == 77 && loaded.pass.micro_batch == 5 &&
             loaded.pass.compute == TW_COMPUTE_BF16 && loaded.run.model.width == 16 &&
@@ -255,8 +255,8 @@ static void damage_anywhere_is_noticed(void **state) {
     }
 }
 
-/* Puts `with` in place of `what`, which ends as the text says; spaces at the end take what differs.
- */
+/* Replaces `what`, which must end the way the text does; trailing spaces absorb the difference in
+ * size. */
 static void replace(char *json, const char *what, size_t what_size, const char *with) {
     const size_t size = strlen(json), with_size = strlen(with);
     char *const at = strstr(json, what);
@@ -272,7 +272,8 @@ static void replace(char *json, const char *what, size_t what_size, const char *
     free(copy);
 }
 
-/* As a version without security.owner wrote it: its manifest, and the sum over that. */
+/* Writes a file as a version without security.owner did: its manifest, and the checksum over that.
+ */
 static void write_older(void) {
     static const char KEY[] = "security.owner = any\n", SUM[] = "\"thinwire.xxh64\":\"";
     const uint64_t counters[] = {1, 1000, 64000, 997, 64000, 77, 3, 0, 5, 16};
@@ -324,7 +325,7 @@ static void a_file_of_a_version_with_fewer_keys_is_read(void **state) {
     assert_string_equal(tw_run_key_differing(&run, &saved.run)->name, "train.tokens");
 }
 
-/* Bare weights are none; a training with a manifest that cannot be read is one, and refused. */
+/* Bare weights are not a training file. A training file with an unreadable manifest is refused. */
 static void a_damaged_training_is_not_taken_for_bare_weights(void **state) {
     (void)state;
     char head[8192];

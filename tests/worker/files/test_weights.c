@@ -50,10 +50,10 @@ static int stop(void **state) {
     (void)unlink(path);
     free(params);
     free(loaded);
-    return rmdir(folder); /* fails when a temporary file was left */
+    return rmdir(folder); /* fails if a temporary file was left */
 }
 
-/* A file whose tensors are called PREFIX.NAME, as BF16 or F32; `skip` is left out. */
+/* Writes tensors named PREFIX.NAME as BF16 or F32, without tensor `skip`. */
 static void write_file(const char *prefix, bool is_bf16, uint32_t skip) {
     static struct tw_safetensors st;
     static uint8_t header[64 * 1024];
@@ -110,7 +110,7 @@ static void a_manifest_goes_along_where_one_is_given(void **state) {
     assert_true(has_run);
     assert_null(tw_run_key_differing(&found, &run));
     assert_int_equal(tw_train_file_peek(path, &has_run, &found, NULL, &err), TW_OK);
-    assert_false(has_run); /* nothing to go on with */
+    assert_false(has_run); /* not a training file */
     assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
     assert_memory_equal(loaded, params, layout.elements * sizeof(float));
 }
@@ -148,7 +148,7 @@ static void a_missing_tensor_is_named(void **state) {
     assert_non_null(strstr(err.message, layout.tensors[3].name));
 }
 
-/* Columns differ with the width, rows alone with the context. */
+/* Other widths change columns; another context changes only rows. */
 static void another_shape_is_refused(void **state) {
     (void)state;
     static struct tw_layout other;
@@ -174,7 +174,7 @@ static void numbers_that_are_not_finite_are_refused(void **state) {
     assert_non_null(strstr(err.message, layout.tensors[5].name));
 }
 
-/* Cut at any length and with any one byte of the header changed, a file is refused or read. */
+/* Cut at any length, or with any single byte of the header changed, a file is refused or read. */
 static void damage_never_does_more_than_fail(void **state) {
     (void)state;
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);

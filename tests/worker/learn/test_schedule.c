@@ -9,7 +9,7 @@
 
 #include "worker/engine/engine.h"
 
-#define WARM UINT64_MAX /* of an optimizer that has long been stepping */
+#define WARM UINT64_MAX /* updates of an optimizer long past its warm-up */
 
 static struct tw_run run_of(void) {
     struct tw_run run;
@@ -64,17 +64,17 @@ static void wsd_stays_at_the_peak_until_the_last_share(void **state) {
     assert_lr(&run, 10000, 0.0040);
     assert_lr(&run, 500000, 0.0040);
     assert_lr(&run, 800000, 0.0040);
-    assert_lr(&run, 850000, 0.0002 + 0.0038 / 2); /* a quarter of the decay: sqrt is a half */
+    assert_lr(&run, 850000, 0.0002 + 0.0038 / 2); /* a quarter of the decay: its sqrt is a half */
     assert_lr(&run, 1000000, 0.0002);
     run.train.wsd_decay_millionths = 0;
     assert_lr(&run, 999000, 0.0040);
-    run.train.wsd_decay_millionths = 1000000; /* no stable part: it falls after the warm-up */
+    run.train.wsd_decay_millionths = 1000000; /* no stable part: decays right after the warm-up */
     assert_lr(&run, 10000, 0.0040);
     assert_lr(&run, 257500, 0.0002 + 0.0038 / 2);
 }
 
-/* No jump: neither where warm-up meets decay, nor at the end of the budget. sqrt begins steeply:
- * over one step of 200 in the decay it takes a fourteenth of the way. */
+/* There is no jump where warm-up meets decay or at the end of the budget. sqrt begins steeply: one
+ * step of 200 in the decay covers a fourteenth of the way. */
 static void every_schedule_is_continuous_and_falls(void **state) {
     (void)state;
     struct tw_run run = run_of();
@@ -92,7 +92,7 @@ static void every_schedule_is_continuous_and_falls(void **state) {
     }
 }
 
-/* The first step learns: every schedule is one batch ahead in the warm-up, and there only. */
+/* The first step learns: during warm-up, and only then, every schedule is one batch ahead. */
 static void first_step_is_not_wasted(void **state) {
     (void)state;
     struct tw_run run = run_of();
@@ -108,28 +108,29 @@ static void first_step_is_not_wasted(void **state) {
     }
 }
 
-/* Steps of an optimizer whose m and v are new, at a clock where the run's warm-up is over. */
+/* Steps of an optimizer with zero moments, after the run's own warm-up. */
 static void an_optimizer_that_is_new_warms_up(void **state) {
     (void)state;
     struct tw_run run = run_of();
     run.sync.nodes = 1;
     run.train.beta2_millionths = 950000; /* 40 steps */
-    run.train.warmup_tokens = 100000;    /* 100 of one node */
+    run.train.warmup_tokens = 100000;    /* 100 steps of one node */
     const double full = (double)tw_schedule_lr(&run, 200000, WARM);
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 0) - 0.0040 / 40) < 1e-8);
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 19) - 0.0040 / 2) < 1e-8);
     assert_true((double)tw_schedule_lr(&run, 200000, 39) == full);
-    assert_true((double)tw_schedule_lr(&run, 1000000, 10) <= 0.0002 + 1e-8); /* the rate is lower */
-    run.train.warmup_tokens = 10000; /* the run's own is shorter: ten steps */
+    assert_true((double)tw_schedule_lr(&run, 1000000, 10) <=
+                0.0002 + 1e-8);      /* the schedule's rate is lower */
+    run.train.warmup_tokens = 10000; /* the run's own warm-up is shorter: ten steps */
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 4) - 0.0040 / 2) < 1e-8);
-    run.sync.nodes = 5; /* two of each node */
+    run.sync.nodes = 5; /* two steps per node */
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 0) - 0.0040 / 2) < 1e-8);
-    run.train.warmup_tokens = 0; /* nobody wants any */
+    run.train.warmup_tokens = 0; /* no warm-up at all */
     assert_lr(&run, 0, 0.0040);
     assert_true((double)tw_schedule_lr(&run, 0, 0) == (double)tw_schedule_lr(&run, 0, WARM));
 }
 
-/* Alone or with others: in a run from its beginning the schedule is all there is. */
+/* With any number of nodes, a run from its beginning is limited by its schedule alone. */
 static void a_run_from_its_beginning_has_one_warm_up(void **state) {
     (void)state;
     for (uint32_t nodes = 1; nodes <= 8; nodes *= 2) {
@@ -151,7 +152,7 @@ static void odd_schedules_stay_finite(void **state) {
     struct tw_run run = run_of();
     run.train.warmup_tokens = 0;
     assert_lr(&run, 0, 0.0040);
-    run.train.warmup_tokens = run.train.tokens; /* warm-up is the whole run */
+    run.train.warmup_tokens = run.train.tokens; /* the warm-up lasts for the whole run */
     assert_lr(&run, run.train.tokens - 1000, 0.0040);
     assert_lr(&run, run.train.tokens, 0.0002);
     run.train.schedule = TW_SCHEDULE_WSD;

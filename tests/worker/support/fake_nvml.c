@@ -1,15 +1,16 @@
-/* fake_nvml.c - a management library of a GPU that is not there, for tests: what NVML's functions
- * are called and what they give. The environment's FAKE_NVML lets parts of it fail:
- *   refuses   the driver refuses to start NVML
- *   silent    it tells nothing of the GPU
- *   unending  its release has no end */
+/* fake_nvml.c - a fake NVML library for tests, with NVML's function names. The variable FAKE_NVML
+ * makes parts of it fail:
+ *
+ *   refuse    the driver refuses to start NVML
+ *   silent    it reports nothing about the GPU
+ *   unending  the release string is not terminated */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { FAILED = 999, NOT_FOUND = 6 };
 
-static int begun; /* calls of init less calls of shutdown, for the test to look at */
+static int begun; /* calls of init minus calls of shutdown, checked by the test */
 
 static int is(const char *how) {
     const char *const wanted = getenv("FAKE_NVML");
@@ -61,7 +62,7 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **device) {
     return 0;
 }
 
-/* The right handle and nothing else is answered. */
+/* Only the right handle is answered. */
 static int refuses(const void *device) {
     return device != &begun || is("silent") ? FAILED : 0;
 }
@@ -78,7 +79,7 @@ int nvmlDeviceGetPowerUsage(void *device, unsigned int *milliwatts) {
     return 0;
 }
 
-/* nvmlDeviceGetEnforcedPowerLimit is left out: old drivers lack a function here and there. */
+/* nvmlDeviceGetEnforcedPowerLimit is missing, as some functions are in old drivers. */
 
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *total_free_used) {
     if (refuses(device)) return FAILED;

@@ -1,6 +1,5 @@
-/* test_nvml.c - what is seen of a GPU through a management library that is loaded: numbers where it
- * tells, zeros where it does not, and a sentence where it cannot be asked. The library is a fake.
- */
+/* test_nvml.c - readings of a GPU through a management library: numbers if reported, zeros if not,
+ * and a message if the library is unusable. The library is a fake. */
 #include "worker/support/nvml.h"
 
 #include <dlfcn.h>
@@ -16,7 +15,7 @@
 #include "worker/loop/device_watch.h"
 
 static const char PCI[] = "0000:17:00.0";
-static const char *fake; /* path of the library */
+static const char *fake; /* path of the fake library */
 
 static struct tw_nvml *open_fake(const char *how) {
     struct tw_nvml *nvml;
@@ -41,7 +40,7 @@ static void what_the_card_tells_is_seen(void **state) {
     tw_nvml_look(nvml, &look);
     assert_int_equal(look.temperature_c, 61);
     assert_int_equal(look.power_mw, 412500);
-    assert_int_equal(look.power_max_mw, 0); /* the library lacks that function */
+    assert_int_equal(look.power_max_mw, 0); /* the library lacks this function */
     assert_int_equal(look.memory_used_bytes, 10737418240);
     assert_int_equal(look.memory_bytes, 85899345920);
     assert_int_equal(look.load_percent, 97);

@@ -1,4 +1,4 @@
-/* test_signals.c - a signal may come in the middle of a matrix product. */
+/* test_signals.c - signals may arrive in the middle of a matrix product. */
 #include "worker/support/signals.h"
 
 #include <setjmp.h>
@@ -20,7 +20,7 @@
 
 enum { STEPS = 12, SEED = 7 };
 
-/* Losses of the first steps of a model large enough for every path of the library. */
+/* Losses of the first steps of a model large enough for every code path of the library. */
 static void losses_of(float losses[STEPS]) {
     static struct tw_layout layout;
     struct tw_run run;
@@ -50,7 +50,7 @@ static void losses_of(float losses[STEPS]) {
     tw_engine_destroy(engine);
 }
 
-/* Without a stack for handlers this ended in `corrupted size vs. prev_size` every time. */
+/* Without the alternate stack this ended in `corrupted size vs. prev_size` every time. */
 static void a_storm_of_signals_changes_nothing(void **state) {
     float calm[STEPS], stormy[STEPS];
     (void)state;
@@ -71,7 +71,7 @@ static void a_storm_of_signals_changes_nothing(void **state) {
     assert_memory_equal(calm, stormy, sizeof(calm));
 }
 
-/* As timeout(1) sends them: one to the process, one to its group. The second used to kill. */
+/* timeout(1) sends two signals: one to the process, one to its group. The second used to kill. */
 static void two_at_once_are_one(void **state) {
     (void)state;
     tw_signals_catch(true);
@@ -80,7 +80,7 @@ static void two_at_once_are_one(void **state) {
     assert_true(tw_signals_wanted());
 }
 
-/* Ends the process when a hang-up is not caught; what was asked before does not count. */
+/* A child that an uncaught SIGHUP kills; signals before that must not count. */
 static void hangup_after(void (*before)(int), bool is_wanted) {
     const pid_t child = fork();
     assert_true(child >= 0);
@@ -95,7 +95,7 @@ static void hangup_after(void (*before)(int), bool is_wanted) {
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* It used to kill `thinwire train` with all it had learnt since the last save. */
+/* SIGHUP used to kill `thinwire train`, which lost everything since the last save. */
 static void closed_terminal_asks_to_end(void **state) {
     (void)state;
     hangup_after(SIG_DFL, true);
@@ -108,10 +108,11 @@ static void nohup_is_left_alone(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        /* Before anything is asked in this process. */
+        /* must run before any signal is caught in this process */
         cmocka_unit_test(closed_terminal_asks_to_end),
         cmocka_unit_test(nohup_is_left_alone),
-        /* First: what the storm asked for would be older than it, on a busy machine. */
+        /* must run before the storm, whose signals would be older than a second on a busy machine
+         */
         cmocka_unit_test(two_at_once_are_one),
         cmocka_unit_test(a_storm_of_signals_changes_nothing),
     };

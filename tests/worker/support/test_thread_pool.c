@@ -1,5 +1,5 @@
-/* test_thread_pool.c - every piece is done once, by one thread at a time, however often a team
- * runs. */
+/* test_thread_pool.c - every piece runs once, each thread runs one piece at a time, in any number
+ * of runs. */
 #include "worker/support/thread_pool.h"
 
 #include <sched.h>
@@ -17,9 +17,9 @@ enum { THREADS = 4, PIECES_MAX = 300, RUNS = 3000 };
 struct count {
     struct tw_thread_pool *team;
     uint32_t pieces;
-    uint32_t done[PIECES_MAX];    /* not atomic: a piece has one thread */
-    uint32_t by_thread[THREADS];  /* nor has a thread two pieces at a time */
-    atomic_bool is_busy[THREADS]; /* seen by the other threads */
+    uint32_t done[PIECES_MAX];    /* not atomic: each piece has one thread */
+    uint32_t by_thread[THREADS];  /* not atomic: a thread runs one piece at a time */
+    atomic_bool is_busy[THREADS]; /* read by other threads */
 };
 
 static void count_piece(void *context, uint32_t piece, uint32_t thread) {
@@ -64,7 +64,7 @@ static void helpers_that_fell_asleep_come_back(void **state) {
     struct tw_thread_pool *team = team_of(THREADS);
     for (int i = 0; i < 20; i++) {
         for (volatile int work = 0; work < 1000000; work++)
-            continue; /* far longer than they spin */
+            continue; /* far longer than helpers spin */
         check_runs(team, 20);
     }
     tw_thread_pool_destroy(team);
@@ -80,7 +80,7 @@ static void one_thread_works_in_the_caller(void **state) {
     tw_thread_pool_destroy(NULL);
 }
 
-/* The piece that one thread is in cannot end before every other thread has entered one. */
+/* A piece returns only after every other thread has entered one. */
 struct meeting {
     atomic_uint present;
 };

@@ -1,4 +1,4 @@
-/* test_utf8.c - characters come out whole, and what is none comes out as U+FFFD. */
+/* test_utf8.c - characters come out whole, invalid bytes as U+FFFD. */
 #include "worker/support/utf8.h"
 
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static size_t stream(const uint8_t *text, size_t size, uint8_t *out) {
     for (size_t i = 0; i < size; i++) {
         const size_t n = tw_utf8_take(&held, text[i], out + written);
         assert_true(n <= TW_UTF8_TAKE_BYTES);
-        for (size_t k = 0; k < n;) { /* nothing but whole characters at any time */
+        for (size_t k = 0; k < n;) { /* output is whole characters at any time */
             const int one = tw_utf8_size(out + written + k, n - k);
             assert_true(one > 0);
             k += (size_t)one;
@@ -63,7 +63,7 @@ static void what_is_no_character_is_replaced_byte_by_byte(void **state) {
     assert_stream("\xE0\x80\x80", BAD BAD BAD); /* overlong */
     assert_stream("\xED\xA0\x80", BAD BAD BAD); /* surrogate */
     assert_stream("\xF4\x90\x80\x80", BAD BAD BAD BAD);
-    assert_stream("\xF0\x9F\x9A", BAD BAD BAD); /* the end came too early */
+    assert_stream("\xF0\x9F\x9A", BAD BAD BAD); /* ends too early */
     assert_stream("\xE2\x82\xC3\xA9", BAD BAD "\xC3\xA9");
 }
 

@@ -1,4 +1,4 @@
-/* Tests of worker/tokenizer/bpe.c: the fast ways to merge give what the definition gives. */
+/* Tests of worker/tokenizer/bpe.c: the fast merges match the reference. */
 #include "worker/tokenizer/bpe.h"
 
 #include "base/rng.h"
@@ -6,8 +6,8 @@
 
 static struct tw_error err;
 
-/* Letters 0 to 3, and merges among them and what they make; every sequence of letters has one token
- * at most. Ranks are shuffled against the order in which the tokens are made. */
+/* Letters 0 to 3, and merges of these and of merged tokens. Every sequence of letters has at most
+ * one token. Ranks are shuffled against the order in which tokens are made. */
 static void fill(struct tw_bpe *bpe, struct tw_rng *rng, uint32_t merges) {
     assert_int_equal(tw_bpe_init(bpe, merges, &err), TW_OK);
     for (uint32_t i = 0; i < merges; i++) {
@@ -60,7 +60,7 @@ static void of_equal_pairs_the_leftmost_is_merged(void **state) {
     uint32_t tokens[101];
     assert_int_equal(tw_bpe_init(&bpe, 1, &err), TW_OK);
     tw_bpe_put(&bpe, (struct tw_bpe_merge){1, 1, 0, 2});
-    for (size_t length = 3; length <= 101; length += 98) { /* by arrays, and by the heap */
+    for (size_t length = 3; length <= 101; length += 98) { /* short and long words */
         size_t count = length;
         for (size_t i = 0; i < length; i++) tokens[i] = 1;
         assert_int_equal(tw_bpe_apply(&bpe, &scratch, tokens, &count, &err), TW_OK);

@@ -1,4 +1,4 @@
-/* Tests of worker/tokenizer/bpe_nfc.c: runs normalised one by one are the text normalised at once.
+/* Tests of worker/tokenizer/bpe_nfc.c: normalising run by run matches normalising the whole text.
  */
 #include "worker/tokenizer/bpe_nfc.h"
 
@@ -11,7 +11,7 @@ static const struct tw_bpe_nfc *nfc;
 static struct tw_bpe_nfc_buffer buffer;
 static struct tw_error err;
 
-/* Before the finals of Hangul, and none: utf8proc_map alone swallows it after a syllable. */
+/* The code point before Hangul's final consonants; utf8proc_map drops it after a syllable. */
 enum { NO_FINAL = 0x11A7 };
 
 static void assert_normal(const uint8_t *text, size_t bytes) {
@@ -39,13 +39,14 @@ static void every_character_becomes_its_normal_form(void **state) {
         bytes += put(text + bytes, 'a');
         bytes += put(text + bytes, code);
         bytes += put(text + bytes, code);
-        bytes += put(text + bytes, 0x316); /* below, which sorts before most marks above */
+        bytes += put(text + bytes, 0x316); /* a mark below, which sorts before most marks above */
         bytes += put(text + bytes, 0xAC00);
         assert_normal(text, bytes);
     }
 }
 
-/* Of Bengali two vowel signs, of Hangul vowel and final: what composes need not be a mark. */
+/* Two vowel signs of Bengali, or vowel and final of Hangul: composing characters need not be marks.
+ */
 static void parts_of_every_character_come_together(void **state) {
     (void)state;
     for (int32_t code = 1; code < 0x30000; code++) {
@@ -107,7 +108,7 @@ static void a_mountain_of_marks_is_cut(void **state) {
     struct tw_bpe_piece piece = {text, 2 * MARKS};
     assert_int_equal(tw_bpe_nfc_apply(nfc, &buffer, &piece, &err), TW_OK);
     assert_int_equal(piece.bytes, 2 * MARKS);
-    assert_memory_equal(piece.text, "\xCC\x96\xCC\x96", 4); /* sorted, as far as it reaches */
+    assert_memory_equal(piece.text, "\xCC\x96\xCC\x96", 4); /* sorted within the limit */
     free(text);
 }
 

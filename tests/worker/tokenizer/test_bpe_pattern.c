@@ -1,5 +1,4 @@
-/* Tests of worker/tokenizer/bpe_pattern.c: patterns mean what Oniguruma means by them, or are
- * refused. */
+/* Tests of worker/tokenizer/bpe_pattern.c: patterns have Oniguruma's meaning, or are refused. */
 #include "worker/tokenizer/bpe_pattern.h"
 
 #include "tests/test.h"
@@ -7,7 +6,7 @@
 static struct tw_bpe_matcher matcher;
 static struct tw_error err;
 
-/* The pieces of text, with | between them and ( ) around what stands between matches. */
+/* Splits text into pieces ending in |, with ( ) around text between matches. */
 static void assert_split(const char *regex, const char *text, const char *wanted) {
     struct tw_bpe_pattern pattern = {.code = NULL};
     const struct tw_bpe_piece piece = {(const uint8_t *)text, strlen(text)};
@@ -36,12 +35,13 @@ static void assert_refused(const char *regex, const char *why) {
 static void classes_are_those_of_unicode(void **state) {
     (void)state;
     assert_split("\\s+", "a \xE2\x80\xA8\xC2\x85 b", "(a) \xE2\x80\xA8\xC2\x85 |(b)|");
-    assert_split("\\s+", "a\xE1\xA0\x8E b", "(a\xE1\xA0\x8E) |(b)|"); /* U+180E is no space */
+    assert_split("\\s+", "a\xE1\xA0\x8E b",
+                 "(a\xE1\xA0\x8E) |(b)|"); /* U+180E is not white space */
     assert_split("\\S+",
                  "a\xE1\xA0\x8E"
                  "b c",
                  "a\xE1\xA0\x8E"
-                 "b|( )c|"); /* U+180E is no space */
+                 "b|( )c|"); /* U+180E is not white space */
     assert_split("[^\\s\\d]+",
                  "ab1 \xD9\xA3"
                  "c",
@@ -82,8 +82,8 @@ static void what_the_two_read_differently_is_refused(void **state) {
     assert_refused("(a", "split pattern");
     assert_refused("a\\", "escapes");
     assert_refused("", "bytes");
-    assert_refused("a*", "nothing at all");
-    assert_refused("(?=a)", "nothing at all");
+    assert_refused("a*", "the empty string");
+    assert_refused("(?=a)", "the empty string");
 }
 
 static void a_literal_is_quoted(void **state) {

@@ -1,6 +1,5 @@
-/* Tests of worker/tokenizer/tokenizer_text.c and what it is made of, on small tokenizers of real
- * layouts that tests/golden/make_tokenizers.py trained, with the tokens that the package of their
- * authors gives.
+/* Tests of worker/tokenizer/tokenizer_text.c and its parts. Small tokenizers of real layouts,
+ * trained by tests/golden/make_tokenizers.py, must give the same tokens as Hugging Face's package.
  */
 #include "worker/tokenizer/tokenizer_text.h"
 
@@ -38,7 +37,7 @@ static struct tw_encoder *encoder_of(const struct tw_tokenizer *tokenizer) {
     return encoder;
 }
 
-/* ---- the tokens of the package --------------------------------------------------------------- */
+/* ---- tokens of the package ------------------------------------------------------------------- */
 
 static void assert_ids(const struct tw_tokens *tokens, const json_t *wanted, const char *layout,
                        size_t index) {
@@ -59,7 +58,7 @@ static void assert_all(const char *kind, enum tw_encode_flags flags) {
         if (wanted == NULL) wanted = json_object_get(json_object_get(cases, "plain"), LAYOUTS[k]);
         struct tw_encoder *const encoder = encoder_of(golden[k]);
         assert_int_equal(json_array_size(wanted), json_array_size(texts));
-        for (int again = 0; again < 12; again++) { /* the last times out of the cache */
+        for (int again = 0; again < 12; again++) { /* later iterations use the cache */
             for (size_t i = 0; i < json_array_size(texts); i++) {
                 const json_t *const text = json_array_get(texts, i);
                 struct tw_tokens tokens = {.tokens = NULL};
@@ -84,7 +83,8 @@ static void templates_are_those_of_the_package(void **state) {
     assert_all("template", TW_ENCODE_TEMPLATE);
 }
 
-/* ---- there and back -------------------------------------------------------------------------- */
+/* ---- round trip -------------------------------------------------------------------------------
+ */
 
 static void assert_back(const struct tw_tokenizer *tokenizer, struct tw_encoder *encoder,
                         const uint8_t *text, size_t bytes) {
@@ -92,7 +92,7 @@ static void assert_back(const struct tw_tokenizer *tokenizer, struct tw_encoder 
     uint8_t *const back = malloc(bytes + 1);
     assert_non_null(back);
     for (int plain = 0; plain < 2; plain++) {
-        if (plain == 1 && bytes > 1000) break; /* it is the same */
+        if (plain == 1 && bytes > 1000) break; /* plain makes no difference there */
         tokens.count = 0;
         assert_int_equal(
             tw_encoder_append(encoder, text, bytes, (enum tw_encode_flags)plain, &tokens, &err),
@@ -120,7 +120,7 @@ static void any_bytes_come_back(void **state) {
             const json_t *const some =
                 json_array_get(texts, tw_rng_below(&rng, json_array_size(texts)));
             size_t bytes = json_string_length(some);
-            if (bytes > sizeof(text)) bytes = sizeof(text); /* cuts characters */
+            if (bytes > sizeof(text)) bytes = sizeof(text); /* may cut a character */
             memcpy(text, json_string_value(some), bytes);
             for (uint64_t i = tw_rng_below(&rng, 8); bytes > 0 && i > 0; i--) {
                 text[tw_rng_below(&rng, bytes)] = (uint8_t)tw_rng_next(&rng);
@@ -137,12 +137,12 @@ static void what_is_exact_is_known(void **state) {
     assert_true(tw_tokenizer_is_exact(golden[1]));
     assert_false(tw_tokenizer_is_exact(golden[2])); /* NFC */
     assert_true(tw_tokenizer_is_exact(golden[3]));
-    assert_false(tw_tokenizer_is_exact(golden[4])); /* a space before, and strips */
+    assert_false(tw_tokenizer_is_exact(golden[4])); /* prefix space, and strips white space */
 }
 
 static void a_byte_of_no_character_is_its_own_token(void **state) {
     (void)state;
-    /* The text around it is encoded as if it stood alone. */
+    /* The text on both sides is encoded separately. */
     static const char *const TEXT = "the\xE2\x82 the\xFF";
     struct tw_encoder *const encoder = encoder_of(golden[0]);
     struct tw_tokens tokens = {.tokens = NULL}, apart = {.tokens = NULL};
@@ -186,7 +186,7 @@ static void special_tokens_of_strangers_are_text(void **state) {
 
 static void a_long_word_takes_no_quadratic_time(void **state) {
     (void)state;
-    enum { BYTES = TW_WORD_BYTES_MAX + 1000 }; /* a quadratic way takes hours */
+    enum { BYTES = TW_WORD_BYTES_MAX + 1000 }; /* quadratic time would take hours */
     uint8_t *const text = malloc(BYTES);
     assert_non_null(text);
     struct tw_encoder *const encoder = encoder_of(golden[0]);
@@ -222,7 +222,7 @@ static void text_streams_in_whole_characters(void **state) {
     assert_int_equal(bytes, strlen(TEXT));
     assert_memory_equal(back, TEXT, bytes);
     (void)tw_decoder_take(&decoder, tokens.tokens[0], out);
-    assert_int_equal(tw_decoder_take(&decoder, 99999999, out), 0); /* no token: no text */
+    assert_int_equal(tw_decoder_take(&decoder, 99999999, out), 0); /* unused id: no text */
     tw_tokens_deinit(&tokens);
     tw_encoder_destroy(encoder);
 }
@@ -274,7 +274,7 @@ static void assert_refused(enum tw_status status, const char *json, const char *
     }
 }
 
-/* A whole file but for one part. */
+/* A complete file, except for one part. */
 static void assert_part_refused(const char *part, const char *why) {
     char json[1024];
     const char *const pre = strstr(part, "pre_tokenizer") != NULL ? "" : PRE ",";
@@ -334,19 +334,19 @@ static void what_is_malformed_is_refused(void **state) {
                    "1048576");
     assert_refused(TW_CORRUPT,
                    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1,\"b\":1},\"merges\":[]}}",
-                   "number 1");
+                   "id 1");
     assert_refused(TW_CORRUPT,
                    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"a a\"]}}",
-                   "not all of these");
+                   "one of these tokens");
     assert_refused(TW_CORRUPT,
                    "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":1},\"merges\":[\"aa\"]}}",
-                   "no merge");
+                   "is not a merge");
     assert_model_refused(TW_CORRUPT, "},\"added_tokens\":[{\"id\":9,\"content\":\"a\"}],\"z\":{",
-                         "number 9");
+                         "id 9");
     assert_model_refused(TW_CORRUPT,
                          "},\"added_tokens\":[{\"id\":9,\"content\":\"x\"},{\"id\":9,\"content\":"
                          "\"y\"}],\"z\":{",
-                         "two have");
+                         "two tokens have");
     assert_model_refused(TW_CORRUPT,
                          "},\"added_tokens\":[{\"id\":9,\"content\":\"x\"},{\"id\":8,\"content\":"
                          "\"x\"}],\"z\":{",
@@ -363,7 +363,8 @@ static void a_byte_without_a_token_is_counted(void **state) {
         struct tw_encoder *const encoder = encoder_of(tokenizer);
         struct tw_tokens tokens = {.tokens = NULL};
         assert_false(tw_tokenizer_is_exact(tokenizer));
-        for (uint64_t again = 1; again < 5000; again++) { /* the cache must not hide it */
+        for (uint64_t again = 1; again < 5000;
+             again++) { /* the result must not change with the cache */
             tokens.count = 0;
             assert_int_equal(tw_encoder_append(encoder, bytes_of("abxxa"), 5, 0, &tokens, &err),
                              TW_OK);
@@ -384,7 +385,7 @@ static void errors_name_the_file(void **state) {
     assert_int_equal(tw_tokenizer_create_file(&tokenizer, "nowhere/t.json", &err), TW_IO);
     assert_non_null(strstr(err.message, "nowhere/t.json"));
     assert_int_equal(tw_tokenizer_create_file(&tokenizer, folder, &err), TW_IO);
-    assert_non_null(strstr(err.message, "no plain file"));
+    assert_non_null(strstr(err.message, "not a plain file"));
 }
 
 static void ends_of_texts_are_found(void **state) {
@@ -400,13 +401,14 @@ static void ends_of_texts_are_found(void **state) {
 
 /* ---- the cache ------------------------------------------------------------------------------- */
 
-/* What tw_bpe_hash holds after the first 8 of 16 bytes. */
+/* tw_bpe_hash's state after the first 8 of 16 bytes. */
 static uint64_t half_hash(uint64_t eight) {
     const uint64_t mixed = ((0x9E3779B97F4A7C15u ^ 16) ^ eight) * 0xD6E8FEB86659FD93u;
     return mixed ^ mixed >> 32;
 }
 
-/* Two words of 16 ASCII characters with one hash: the second half undoes what the first does. */
+/* Finds two words of 16 ASCII characters with the same hash: the second half cancels the difference
+ * of the first. */
 static void collide(uint64_t a[2], uint64_t b[2]) {
     memcpy(a, "two words, a has", 16);
     for (b[0] = 0x2020202020202020u;; b[0]++) {
@@ -416,7 +418,7 @@ static void collide(uint64_t a[2], uint64_t b[2]) {
     assert_int_equal(tw_bpe_hash((const uint8_t *)a, 16), tw_bpe_hash((const uint8_t *)b, 16));
 }
 
-/* Appends a word as a key of JSON. */
+/* Appends a word as a JSON key. */
 static void put_key(char *json, size_t room, const uint64_t word[2]) {
     for (size_t i = 0; i < 16; i++) {
         char text[TW_BYTE_TOKEN_BYTES];
