@@ -107,7 +107,7 @@ refused 'needs held-out text' good1 good2 --out x --ablate
 refused 'one number for each of the 2' good1 good2 --out x --weights 1,2,3
 refused 'one number for each of the 2' good1 good2 --out x --weights 0,0
 refused 'one number for each of the 2' good1 good2 --out x --weights 1,nan
-refused 'say where' good1 good2
+refused 'give --out FILE' good1 good2
 refused 'not overwritten' good1 good2 --out mean
 refused 'nowhere: No such file' good1 nowhere --out x
 refused 'must be above 0' good1 good2 --data text.txt --weights loss --temperature 0

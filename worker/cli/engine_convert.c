@@ -273,7 +273,7 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     TW_TRY(tw_model_source_open(source, convert->from, err));
     if (source->config == NULL) {
         return tw_fail(err, TW_CONFIG,
-                       "%s does not say what model it is: name its manifest with "
+                       "%s does not describe its model: name its manifest with "
                        "--run",
                        convert->from);
     }

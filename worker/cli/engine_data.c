@@ -26,9 +26,10 @@ enum tw_exit engine_data(int argc, char **argv) {
     if (near != NULL) {
         (void)fprintf(stderr, "thinwire: data: did you mean `data %s`?\n", near);
     } else {
-        (void)fputs("thinwire: data: `data prepare INPUT... --out DIR` makes a dataset, `data info "
-                    "PATH` shows what a text or a dataset holds; `thinwire help data` tells more\n",
-                    stderr);
+        (void)fputs(
+            "thinwire: data: `data prepare INPUT... --out DIR` makes a dataset, `data info "
+            "PATH` shows the contents of a text or a dataset; `thinwire help data` tells more\n",
+            stderr);
     }
     return TW_EXIT_USAGE;
 }

@@ -67,7 +67,8 @@ static enum tw_status check_digest(struct tw_data_inner *inner, const char *path
                        "%.120s is a folder, and the manifest names one file by its SHA-256: name "
                        "that, or make a run for `%s`",
                        path,
-                       is_dataset ? "the dataset" : "what `thinwire data prepare` makes of it");
+                       is_dataset ? "the dataset"
+                                  : "the dataset that `thinwire data prepare` makes of it");
     }
     if (!is_dataset) {
         TW_TRY(digest_file(inner, &found, err));

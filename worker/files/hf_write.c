@@ -319,11 +319,10 @@ static enum tw_status make_folder(struct folder *folder, const char *path, struc
     const bool is_locked = folder->lock >= 0 && flock(folder->lock, LOCK_EX | LOCK_NB) == 0;
     if (is_new || (is_locked && empty_old_part(folder->path))) return TW_OK;
     if (folder->lock >= 0) (void)close(folder->lock);
-    return tw_fail(
-        err, TW_CONFIG,
-        "%s exists: another process writes it, or it holds what no export leaves behind; "
-        "remove it, or choose another --out",
-        folder->path);
+    return tw_fail(err, TW_CONFIG,
+                   "%s exists: another process writes it, or it holds files that no export writes; "
+                   "remove it, or choose another --out",
+                   folder->path);
 }
 
 enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *feed,

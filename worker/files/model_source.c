@@ -174,9 +174,7 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
                                    struct tw_error *err) {
     struct tw_error why;
     if (source->config == NULL) {
-        return tw_fail(err, TW_CONFIG,
-                       "there is no config.json beside %s, which says what model "
-                       "it is",
+        return tw_fail(err, TW_CONFIG, "there is no config.json beside %s to describe the model",
                        source->path);
     }
     const enum tw_status status =

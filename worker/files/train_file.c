@@ -365,8 +365,7 @@ static enum tw_status read_all(const struct tw_tensor_file *source, const struct
     }
     TW_TRY(sum_of(layout, file, &manifest, &sum, err));
     if (sum == wanted) return TW_OK;
-    return tw_fail(err, TW_CORRUPT, "%s is damaged: what it holds is not what was saved",
-                   source->name);
+    return tw_fail(err, TW_CORRUPT, "%s is damaged: its checksum does not match", source->name);
 }
 
 enum tw_status tw_train_file_load(const char *path, const struct tw_layout *layout,

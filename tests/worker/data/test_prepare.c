@@ -449,7 +449,7 @@ static void shard_that_is_gone_is_named(void **state) {
     succeed(at);
     char *const path = prepare_fixture_path(at, "out/text-train-00000.shard");
     assert_int_equal(truncate(path, 5000), 0);
-    refuse(at, TW_CONFIG, "out/text-train-00000.shard is gone, or is not what was written");
+    refuse(at, TW_CONFIG, "out/text-train-00000.shard is missing or was changed");
     assert_int_equal(unlink(path), 0);
     refuse(at, TW_CONFIG, "start over with --restart");
     free(path);

@@ -454,7 +454,7 @@ static void opening_fails_in_order(void **state) {
         assert_int_equal(tw_gpu_vectors_open(engine->memory->gpu, &vectors, &err), TW_NOMEM);
         tw_emulation_fail_after(0);
         assert_non_null(
-            strstr(err.message, call == 1 ? "encoding what is sent" : "sums of a sync"));
+            strstr(err.message, call == 1 ? "encoding outer gradients" : "sums of a sync"));
         assert_int_equal(tw_gpu_vectors_open(engine->memory->gpu, &vectors, &err), TW_OK);
     }
 }

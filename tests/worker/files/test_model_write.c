@@ -267,7 +267,7 @@ static void what_a_killed_export_left_is_taken_over(void **state) {
     folder_path(name, part, "model.txt");
     file_write(name, "mine", 4);
     assert_int_equal(convert("llama", FOLDER_FORM), TW_CONFIG);
-    assert_non_null(strstr(err.message, "what no export leaves"));
+    assert_non_null(strstr(err.message, "files that no export writes"));
     assert_int_equal(folder_count(part), 4);
     assert_int_equal(unlink(name), 0);
     assert_int_equal(convert("llama", FOLDER_FORM), TW_OK);

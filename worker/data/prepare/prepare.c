@@ -263,7 +263,7 @@ static enum tw_status check_shards(const struct prepare *prepare, const struct t
             continue;
         }
         return tw_fail(err, TW_CONFIG,
-                       "%.90s/%s is gone, or is not what was written; start over with --restart",
+                       "%.90s/%s is missing or was changed; start over with --restart",
                        prepare->options->out, name);
     }
     return TW_OK;

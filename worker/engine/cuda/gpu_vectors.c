@@ -241,7 +241,7 @@ static enum tw_status open_memory(struct tw_gpu_vectors *vectors, struct tw_erro
     struct tw_gpu *gpu = vectors->gpu;
     void *here = NULL;
     TW_TRY(tw_cuda_alloc(gpu->cuda, &vectors->block, tw_gpu_vectors_bytes(gpu->engine->layout),
-                         "encoding what is sent", err));
+                         "encoding outer gradients", err));
     vectors->numbers = vectors->block;
     vectors->scratch = (uint8_t *)vectors->block + aligned(sizeof(*vectors->numbers));
     vectors->packed = (uint8_t *)vectors->scratch + SCRATCH_BYTES;
