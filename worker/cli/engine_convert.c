@@ -279,7 +279,7 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     }
     default_name(convert->from, name);
     TW_TRY(tw_engine_manifest_make(source, name, 0, run, &known, err));
-    run->model.context = known; /* not a training: the model's full context */
+    run->model.context = known; /* not trained here: use the model's full context */
     TW_TRY(tw_layout_init(layout, run, err));
     return tw_model_source_bind(source, layout, convert->part, err);
 }

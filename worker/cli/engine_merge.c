@@ -1,8 +1,8 @@
 /* thinwire-engine merge: averages the parameters of several models of the same shape.
  *
- * For runs that do not merge while training (Branch-Train-Merge, arXiv 2208.03306), and to measure
- * the worth of each part of the data. The mean of models trained on parts behaves like a model
- * trained on all of them (arXiv 2410.15661), so the mean without one model shows that model's
+ * Two uses: runs that do not merge while training (Branch-Train-Merge, arXiv 2208.03306), and
+ * measuring the worth of each part of the data. The mean of models trained on parts behaves like a
+ * model trained on all of them (arXiv 2410.15661), so the mean without one model shows that model's
  * contribution. */
 #include <math.h>
 #include <stdio.h>

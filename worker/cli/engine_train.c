@@ -28,11 +28,10 @@ struct training {
     struct tw_train_file file; /* state's theta, m and v are the engine's arrays */
     struct tw_train_report report;
     char out[PATH_MAX];
-    struct tw_out_file held;       /* the file `out`, held for the whole training */
-    bool is_resumed;               /* continues the training in --from */
-    struct tw_train_pass recorded; /* pass recorded in --from, if resumed */
-    const struct tw_run_key
-        *differing; /* first key that differs from the training in --from, if it is not resumed */
+    struct tw_out_file held;            /* the file `out`, held for the whole training */
+    bool is_resumed;                    /* continues the training in --from */
+    struct tw_train_pass recorded;      /* pass recorded in --from, if resumed */
+    const struct tw_run_key *differing; /* first key that differs in --from; NULL: none */
     uint64_t steps, measured_step, saved_step;
     double saved_s, again_s; /* time of the last save, and time to retry a failed one */
     uint32_t *tokens;        /* (batch, context + 1) */

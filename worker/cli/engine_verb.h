@@ -18,7 +18,7 @@
 /* What a verb works on: manifest and layout, the data if any, and the engine once created. */
 struct engine_bench {
     const struct engine_options *options;
-    struct tw_compute_config compute; /* from the options, completed by a training file */
+    struct tw_compute_config compute; /* options, completed by a training file */
     struct tw_run run;
     struct tw_layout layout;
     struct tw_engine *engine;

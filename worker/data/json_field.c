@@ -7,7 +7,7 @@
 #include "base/assert.h"
 
 struct span {
-    size_t begin, end; /* of a string: without its quotes */
+    size_t begin, end; /* range of a string, without its quotes */
 };
 
 struct scan {

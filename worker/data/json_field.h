@@ -8,7 +8,7 @@
 #include "base/status.h"
 
 enum {
-    TW_JSON_FIELD_BYTES = 128, /* of a field's name, including NUL */
+    TW_JSON_FIELD_BYTES = 128, /* size of a field's name, including NUL */
     TW_JSON_DEPTH_MAX = 256,   /* nesting depth of arrays and objects */
 };
 

@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 struct tw_megatron {
-    int fd; /* of X.idx */
+    int fd; /* descriptor of X.idx */
     char *index_path, *tokens_path;
     uint32_t token_bytes;
     bool is_signed;

@@ -11,8 +11,8 @@
 uint64_t tw_order_key(uint64_t seed, uint64_t a, uint64_t b);
 
 /* Pseudorandom bijection of [0, count), keyed: i < count <= 2^62. A Feistel network (Luby & Rackoff
- * 1988) over the least even number of bits that holds count, iterated until the result is below
- * count (cycle walking, Black & Rogaway 2002): at most four iterations on average. */
+ * 1988) over the least even number of bits that holds count is iterated until the result is below
+ * count (cycle walking, Black & Rogaway 2002). That takes at most four iterations on average. */
 uint64_t tw_order_permute(uint64_t key, uint64_t count, uint64_t i);
 
 /* Mixes the windows of several sources by weight. Every TW_ORDER_BLOCK windows contain exactly each

@@ -48,14 +48,14 @@ struct tw_engine_config {
 struct tw_engine_plan {
     uint64_t parameters, gradients, optimizer; /* float32, 4 bytes each */
     uint64_t weights;                          /* matrices in the format the products need */
-    uint64_t activations, logits;              /* of one pass */
+    uint64_t activations, logits;              /* sizes for one pass */
     uint64_t cache;                            /* keys and values of one sequence, if has_cache */
     uint64_t sync; /* device only: in-flight outer gradients and the anchor */
     uint64_t total;
     uint64_t limit;       /* compute.memory_bytes, or what the system has available */
     uint32_t micro_batch; /* sequences of one pass */
     uint32_t threads;
-    enum tw_type type; /* of activations and products */
+    enum tw_type type; /* type of activations and products */
     bool is_recomputed;
     bool is_on_gpu;           /* all of the above lies on a device, except the mirrors */
     uint64_t mirrors;         /* host bytes of the mirrors if is_on_gpu; not in total */

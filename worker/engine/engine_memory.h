@@ -35,8 +35,7 @@ struct tw_engine_memory {
     size_t muon_scratch_bytes;
     const float *held; /* parameters promised not to change (tw_engine_hold); NULL: none */
     bool has_held;     /* the model is set to use `held` */
-    uint64_t
-        uses; /* times the model was given parameters; a cache compares it to detect a change */
+    uint64_t uses;     /* count of tw_model_use, by which a cache detects a change */
 };
 
 /* Fills ranges and matrices for the run's optimizer. TW_NOMEM. */

@@ -13,8 +13,8 @@
 #include "worker/engine/peak.h"
 
 enum {
-    PASS_ROWS = 4096, /* of one pass unless configured: more rows bring no more speed */
-    PASS_BYTES = 1024 * 1024 * 1024, /* activations of one pass, likewise */
+    PASS_ROWS = 4096, /* rows of a pass unless configured; more bring no more speed */
+    PASS_BYTES = 1024 * 1024 * 1024, /* bytes of activations of a pass, likewise */
     INFERENCE_SEQUENCES = 8,
     USES_BYTES = 512,
 };

@@ -38,8 +38,7 @@ struct tw_model_shape {
     uint32_t layers, width, context, vocab;
     uint32_t heads, kv_heads, group, head_size;
     uint32_t q_width, kv_width, qkv_width;
-    uint32_t ffn,
-        up_width; /* widths after and before the activation; up_width is 2 ffn for gate | up */
+    uint32_t ffn, up_width; /* width after and before the activation; 2 ffn for gate | up */
     float eps;
     bool is_rms, has_rope, is_gated, has_qk_norm, is_tied;
     enum tw_matmul_form form; /* layout of the layers' matrices: NN (in, out), NT (out, in) */
@@ -50,9 +49,8 @@ struct tw_model_shape {
 struct tw_model_linear {
     uint32_t in, out;
     enum tw_matmul_form form;
-    uint64_t weight, bias; /* bias may be TW_MODEL_NONE */
-    struct tw_weight forward,
-        backward; /* backward: dx = dy W^T; unused in a model that never learns */
+    uint64_t weight, bias;              /* bias may be TW_MODEL_NONE */
+    struct tw_weight forward, backward; /* backward: dx = dy W^T, only for learning */
 };
 
 struct tw_model_norm {
@@ -93,7 +91,7 @@ struct tw_model_config {
 /* Bytes by use. */
 struct tw_model_bytes {
     uint64_t weights;     /* packed copies */
-    uint64_t activations; /* of one pass, including the buffers of its backward pass */
+    uint64_t activations; /* buffers of one pass and its backward pass */
     uint64_t logits;
 };
 
@@ -152,8 +150,7 @@ struct tw_model_cache {
 };
 
 struct tw_model_batch {
-    const uint32_t
-        *tokens; /* (sequences, stride): stride >= context, or context + 1 if there are targets */
+    const uint32_t *tokens; /* (sequences, stride): stride >= context, + 1 with targets */
     uint32_t stride, sequences, context;
     struct tw_model_cache *cache; /* NULL, or the cached sequence that this batch continues */
     bool is_masked; /* only without a cache: attention sees nothing before the last `separator` at
@@ -164,7 +161,7 @@ struct tw_model_batch {
 struct tw_model_learn {
     float *gradient; /* (elements): added to. With is_first, weight gradients are overwritten; all
                         others must be zero (tw_model_clear) */
-    float scale, z_loss; /* of the sum of losses */
+    float scale, z_loss; /* factor of the summed loss, and of z-loss within it */
     bool is_first;
 };
 
@@ -172,7 +169,7 @@ struct tw_model_learn {
 enum tw_status tw_model_measure(struct tw_model_bytes *bytes, const struct tw_model_config *config,
                                 struct tw_error *err);
 
-/* TW_NOMEM. `team` has config->threads threads. */
+/* `team`, a pool of config->threads threads, is borrowed. TW_NOMEM. */
 enum tw_status tw_model_init(struct tw_model *model, const struct tw_model_config *config,
                              struct tw_thread_pool *team, struct tw_error *err);
 void tw_model_deinit(struct tw_model *model);

@@ -11,8 +11,7 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    LOGITS_BYTES =
-        160 << 20, /* logits with their gradient held at a time, but at least one block of rows */
+    LOGITS_BYTES = 160 << 20, /* logits and gradient in memory; at least a block of rows */
 };
 
 /* Hands out aligned pieces of a block. Without a block it only counts bytes. */

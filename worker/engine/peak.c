@@ -8,8 +8,8 @@
 #include "worker/support/thread_pool.h"
 
 enum {
-    SIZE_SLOW = 128, /* for the reference library, at about 1e9 operations per second */
-    PIECES = 4,      /* per thread and try */
+    SIZE_SLOW = 128, /* for the reference library, about 1e9 operations per second */
+    PIECES = 4,      /* pieces per thread in each try */
     TRIES_MAX = 10,
 };
 /* Weights are (size, size). The fastest size depends on caches and library, and later sizes are

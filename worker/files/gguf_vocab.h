@@ -1,10 +1,10 @@
 /* gguf_vocab.h - writes a tokenizer to the header of a GGUF file, as llama.cpp and related programs
  * read it.
  *
- * A byte-level BPE is written as its tokens in GPT-2's characters for bytes, the type of each
- * (normal, control, user-defined, unused), its merges in order, and llama.cpp's name for the
- * pre-tokenizer. NFC, which Qwen's files ask for, has no counterpart there. The byte tokenizer is
- * written as 256 tokens without merges; its end of text is byte 0, which does not occur in text. */
+ * A byte-level BPE becomes tokens in GPT-2's characters for bytes, with a type each (normal,
+ * control, user-defined, unused), merges in order, and llama.cpp's name of the pre-tokenizer. NFC,
+ * which Qwen's files ask for, has no counterpart there. The byte tokenizer is written as 256 tokens
+ * without merges; its end of text is byte 0, which does not occur in text. */
 #ifndef TW_WORKER_FILES_GGUF_VOCAB_H
 #define TW_WORKER_FILES_GGUF_VOCAB_H
 

@@ -350,8 +350,7 @@ static enum tw_status start_writer(struct writer *writer, struct tw_error *err) 
     }
     writer->block = malloc(BLOCK_ELEMENTS * sizeof(*writer->block));
     if (run->model.family == TW_FAMILY_GPT2) {
-        uint64_t most =
-            0; /* elements of the largest matrix; larger ones are transposed in pieces */
+        uint64_t most = 0; /* elements of the largest matrix, which may go in pieces */
         for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
             const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
             const uint64_t count = (uint64_t)tensor->rows * tensor->cols;

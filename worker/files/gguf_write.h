@@ -21,9 +21,8 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 struct tw_gguf_options {
-    enum tw_dtype dtype; /* F32, BF16 or F16; type of matrices */
-    const struct tw_tokenizer
-        *tokenizer; /* NULL: the byte tokenizer for a model on bytes, else none */
+    enum tw_dtype dtype;                  /* F32, BF16 or F16; type of matrices */
+    const struct tw_tokenizer *tokenizer; /* NULL: that of bytes, or none */
 };
 
 /* Never overwrites, and leaves nothing behind on failure: out_file.h. TW_CONFIG also if no GGUF

@@ -16,7 +16,7 @@ enum {
     TW_HF_INDEX_BYTES_MAX = 16 * 1024 * 1024,
     TW_HF_INDEX_TENSORS_MAX = 3 * 4096, /* some models store buffers beside their parameters */
     TW_HF_INDEX_FILES_MAX = 512,
-    TW_HF_FILE_BYTES = 96, /* of a file name, including NUL */
+    TW_HF_FILE_BYTES = 96, /* size of a file name, including NUL */
 };
 
 struct tw_hf_entry {
@@ -26,7 +26,7 @@ struct tw_hf_entry {
 
 struct tw_hf_index {
     uint32_t files_count, entries_count;
-    char (*files)[TW_HF_FILE_BYTES]; /* in order of appearance */
+    char (*files)[TW_HF_FILE_BYTES]; /* names in order of appearance */
     struct tw_hf_entry *entries;     /* sorted by name */
 };
 

@@ -22,7 +22,7 @@ struct tw_model_feed {
     void *user;
 };
 
-enum { TW_FEED_KEEP = TW_DTYPES_COUNT }; /* as the dtype to write: keep the source's */
+enum { TW_FEED_KEEP = TW_DTYPES_COUNT }; /* dtype value that keeps the source's type */
 
 /* The type to write tensor `i` in, given the requested `dtype`: that, or with TW_FEED_KEEP the
  * source's type (float32 from memory). */

@@ -11,14 +11,13 @@
 #include "proto/safetensors.h"
 
 enum {
-    TW_TENSOR_FILE_JSON_MAX = 16 * 1024 * 1024, /* of a header */
-    TW_TENSOR_FILE_COUNT_MAX =
-        5 * 4096 + 4096, /* a checkpoint has five tensors per parameter tensor */
+    TW_TENSOR_FILE_JSON_MAX = 16 * 1024 * 1024, /* size of a header */
+    TW_TENSOR_FILE_COUNT_MAX = 5 * 4096 + 4096, /* a checkpoint has five per parameter */
     TW_TENSOR_FILE_NAME_BYTES = 128,
 };
 
 struct tw_tensor_file {
-    char name[TW_TENSOR_FILE_NAME_BYTES]; /* for messages */
+    char name[TW_TENSOR_FILE_NAME_BYTES]; /* file name in messages */
     int fd;
     uint64_t data_at; /* offset of the data in the file */
     char *json;

@@ -30,7 +30,7 @@ static double decay_factor(const struct tw_run *run, uint64_t clock_tokens) {
 
 /* Rate limit for an optimizer that starts with zero moments. Adam's first steps have full length in
  * every direction, noise or not; the resulting Delta is so large that guards refuse it. After t
- * steps the rate is therefore at most
+ * steps the rate is at most
  *
  *     peak t / min(2 / (1 - beta2), steps of the run's own warm-up)
  *

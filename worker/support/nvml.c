@@ -31,7 +31,7 @@ struct functions {
 };
 
 struct tw_nvml {
-    void *library; /* from dlopen */
+    void *library; /* handle from dlopen */
     struct functions functions;
     void *device;  /* NVML handle of the GPU */
     bool is_begun; /* init was called, so shutdown is needed */

@@ -216,7 +216,7 @@ enum tw_status tw_out_save(struct tw_out_file *file, struct tw_error *err) {
     if (file->seen_fd >= 0) (void)close(file->seen_fd);
     file->seen_fd = file->fd;
     file->fd = -1;
-    (void)take_part(file, NULL); /* on failure the next save tries again */
+    (void)take_part(file, NULL); /* if this fails, the next save tries again */
     return TW_OK;
 }
 

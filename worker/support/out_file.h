@@ -16,7 +16,7 @@
 
 #include "base/status.h"
 
-enum { TW_OUT_PATH_BYTES = 1024 }; /* of any path written, including NUL */
+enum { TW_OUT_PATH_BYTES = 1024 }; /* size of any path written, including NUL */
 
 struct tw_out_file {
     char path[TW_OUT_PATH_BYTES], part[TW_OUT_PATH_BYTES + 8];

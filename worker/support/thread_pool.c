@@ -26,7 +26,7 @@ static const uint64_t CLOSED = UINT32_MAX; /* value of `next piece` in a closed 
 struct helper {
     struct tw_thread_pool *team;
     pthread_t thread;
-    uint32_t number; /* from 1 */
+    uint32_t number; /* thread number, from 1 */
 };
 
 struct tw_thread_pool {

@@ -34,7 +34,7 @@ void tw_bpe_added_index(struct tw_bpe_added *added);
 
 struct tw_bpe_search {
     const struct tw_bpe_added *added;
-    const struct tw_bpe_matcher *matcher; /* with `word`, checks word boundaries */
+    const struct tw_bpe_matcher *matcher; /* matcher for `word`, to check word boundaries */
     const struct tw_bpe_pattern *word;    /* matches one word character */
     struct tw_bpe_piece piece;            /* valid UTF-8 */
     bool is_plain;                        /* special tokens are treated as text */

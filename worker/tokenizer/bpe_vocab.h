@@ -10,7 +10,7 @@
 
 enum {
     TW_BPE_VOCAB_MAX = 1 << 20,   /* tokens */
-    TW_BPE_TOKEN_BYTES_MAX = 1024 /* of one token */
+    TW_BPE_TOKEN_BYTES_MAX = 1024 /* bytes of one token */
 };
 
 enum tw_bpe_token_flags {
@@ -21,7 +21,7 @@ enum tw_bpe_token_flags {
 };
 
 struct tw_bpe_token {
-    uint32_t offset; /* of its bytes in the arena */
+    uint32_t offset; /* offset of its bytes in the arena */
     uint16_t bytes;
     uint16_t flags;
 };

@@ -33,8 +33,7 @@ struct tw_tokenizer {
     uint32_t byte_tokens[256]; /* TW_TOKEN_NONE: the vocabulary has no token for the byte */
     uint32_t unknown;          /* token for such bytes, or TW_TOKEN_NONE: they are dropped */
     bool is_unknown_fused;     /* one unknown token for several in a row */
-    bool
-        has_whole_words; /* ignore_merges: a word that is itself a token is not merged from bytes */
+    bool has_whole_words;      /* ignore_merges: a word that is a token is not merged */
 
     const struct tw_bpe_nfc *nfc; /* NULL: no normalizer */
     struct tw_bpe_added added[2]; /* found before [0] and after [1] the normalizer */

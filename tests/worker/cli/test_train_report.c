@@ -15,8 +15,7 @@ enum { SEED = 7, STEPS = 2000 };
 /* A step costs 67 GFLOP. */
 static struct tw_train_report report_with(double peak_flops_s) {
     return (struct tw_train_report){.is_terminal = true,
-                                    .shown_s =
-                                        1e18, /* never due: the screen output is not tested here */
+                                    .shown_s = 1e18, /* never due: output is not tested */
                                     .steps = STEPS,
                                     .step_tokens = 1000,
                                     .flops_token = 67000000,
@@ -32,9 +31,8 @@ static void step(struct tw_train_report *report, double took_s) {
 
 static void peak_measured_too_low_is_raised_by_a_step(void **state) {
     (void)state;
-    struct tw_train_report report =
-        report_with(100e9); /* measured while other processes used the processor */
-    step(&report, 0.5);     /* 134 GFLOP/s */
+    struct tw_train_report report = report_with(100e9); /* measured on a busy machine */
+    step(&report, 0.5);                                 /* 134 GFLOP/s */
     assert_true(fabs(report.peak_flops_s - 134e9) < 1);
     assert_true(fabs(tw_train_report_mfu(&report) - 1) < 1e-9);
     for (unsigned i = 0; i < 200; i++) step(&report, 1.0);

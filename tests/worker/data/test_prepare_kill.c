@@ -1,6 +1,6 @@
-/* A prepare that is killed or stopped by a signal at random moments, and continued until done,
- * makes the same folder as an undisturbed one, except for the state's own files. An optional second
- * argument is the number of kills. Each round prints its seed. */
+/* Kills or stops a prepare at random moments and continues it until done. The folder must equal
+ * that of an undisturbed prepare, except for the state's own files. An optional second argument is
+ * the number of kills. Each round prints its seed. */
 #include <dirent.h>
 #include <signal.h>
 #include <spawn.h>

@@ -30,8 +30,7 @@ static void shape(struct tw_run *run, enum engine_variant variant) {
     run->model.qk_norm = TW_YES;
     run->model.qkv_bias = TW_YES;
     run->model.rope_theta = 50;
-    run->model.rope_factor_millionths =
-        8000000; /* gives frequencies below, above and between the limits */
+    run->model.rope_factor_millionths = 8000000; /* frequencies below, above, in between */
     run->model.rope_original = 20;
     run->train.z_loss_millionths = 1000;
 }

@@ -213,7 +213,7 @@ static void clipping_bounds_the_step_but_not_its_direction(void **state) {
     f->run.train.clip_millionths = 1000; /* 0.001: far below the norm */
     assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.0f, &result, NULL), TW_OK);
     assert_true(result.grad_norm > 0.001f);
-    double squares = 0.0; /* of m = (1 - beta1) g clipped */
+    double squares = 0.0; /* squared norm of m = (1 - beta1) clipped g */
     for (uint64_t i = 0; i < f->layout.elements; i++) {
         squares += (double)f->engine->m[i] * (double)f->engine->m[i];
     }

@@ -15,7 +15,7 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum {
-    TW_BLOCK_BYTES = 1 << 20, /* of text; more if one document is longer */
+    TW_BLOCK_BYTES = 1 << 20, /* bytes of text; more if one document is longer */
     TW_BLOCK_DOCUMENTS_MAX = 4096,
     TW_BLOCKS_MAX = 256, /* blocks in the queue */
     TW_BLOCKS_SPARE = 8, /* free blocks kept for reuse */
@@ -30,11 +30,11 @@ enum tw_document_fate {
 
 struct tw_block_document {
     /* Set by the reader. text[at .. at + taken) is the document with its surroundings, text[begin
-     * .. begin + bytes) the document itself. A too long document is BAD from the start and not in
+     * .. begin + bytes) the document itself. An overlong document is BAD from the start and not in
      * the text. */
     size_t at, taken, begin, bytes;
     enum tw_document_fate fate;
-    /* Set by a tokenizer; for a too long document the line counts are set by the reader. */
+    /* Set by a tokenizer; of an overlong document, the reader sets the line counts. */
     uint32_t lines_before, lines; /* line ends before `begin`, and in the whole range */
     uint32_t invalid_bytes, lost_bytes;
     uint32_t tokens_count;
@@ -74,8 +74,7 @@ struct tw_blocks {
     pthread_mutex_t mutex;
     pthread_cond_t has_room, has_work, has_done;
     struct tw_block *ring[TW_BLOCKS_MAX];
-    uint64_t put, taken,
-        got; /* blocks so far, counted by the reader, the tokenizers and the writer */
+    uint64_t put, taken, got;  /* blocks counted by reader, tokenizers and writer */
     uint64_t bytes, bytes_max; /* bytes of text in the queue, and their bound */
     struct tw_block *spare[TW_BLOCKS_SPARE];
     uint32_t spare_count;

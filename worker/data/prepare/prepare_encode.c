@@ -246,7 +246,7 @@ void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encode
             return;
         }
         document->fate = TW_DOCUMENT_BAD;
-        /* A too long document is the last of its block and already has its error. */
+        /* An overlong document is the last of its block and already has its error. */
         if (!is_any_bad) {
             block->bad = err;
             block->bad_document = i;

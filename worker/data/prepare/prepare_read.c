@@ -52,7 +52,7 @@ static enum tw_status drop_text(struct read *read, bool is_to_line_end, uint64_t
     }
 }
 
-/* Sends a too long document as the last of its block. False: stop reading. */
+/* Sends an overlong document as the last of its block. False: stop reading. */
 static bool take_long(struct read *read, struct tw_text_cut cut) {
     struct tw_block *const block = read->fill.block;
     struct tw_error err;

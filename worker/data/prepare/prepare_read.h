@@ -25,7 +25,7 @@ struct tw_prepare_reader {
 };
 
 /* Reads from `from` to the end of the inputs, or until the queue is stopped. Unless skip_bad, an
- * unusable file or a too long document ends the reading. */
+ * unusable file or an overlong document ends the reading. */
 void tw_prepare_read(const struct tw_prepare_reader *reader);
 
 #endif

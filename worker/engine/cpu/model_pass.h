@@ -18,11 +18,10 @@ struct tw_task {
     void (*work)(const struct tw_task *task, uint32_t piece, uint32_t thread);
     uint32_t pieces;
     const struct tw_pass *pass;
-    uint32_t layer;   /* layer worked on */
-    bool is_again;    /* forward work repeated in the backward pass */
-    bool is_backward; /* also computes gradients of the layer's second half */
-    const struct tw_model_linear
-        *linear; /* for a weight gradient: from x (rows, in) and dy (rows, out) */
+    uint32_t layer;                       /* layer worked on */
+    bool is_again;                        /* forward work repeated in the backward pass */
+    bool is_backward;                     /* also computes gradients of the layer's second half */
+    const struct tw_model_linear *linear; /* weight gradient: x (rows, in), dy (rows, out) */
     const void *x, *dy;
     size_t dy_stride;
     uint32_t row_first, rows; /* a chunk of the pass's rows, for the head */

@@ -27,8 +27,7 @@
 enum {
     TW_GPU_STAGED = 4, /* passes whose inputs may be in flight to the device */
     TW_GPU_GRAPHS = 2, /* pass sizes kept as graphs: the usual one, and the remainder of a batch */
-    TW_GPU_PLAIN_STEPS =
-        2, /* plain passes of a size before it becomes a graph: they autotune products */
+    TW_GPU_PLAIN_STEPS = 2,      /* plain passes of a size, which autotune, before its graph */
     TW_GPU_WORKSPACE = 64 << 20, /* workspace of products, bytes */
 };
 

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "worker/engine/cuda/gpu_model.h"
 
-enum { PASS_ROWS = 32768 }; /* of one pass unless configured: more rows bring no more speed */
+enum { PASS_ROWS = 32768 }; /* rows of a pass unless configured; more bring no more speed */
 
 /* The memory limit: as configured, or as much as the opened device has free. */
 static enum tw_status find_limit(uint64_t *limit, const struct tw_engine_config *config,

@@ -27,7 +27,7 @@ struct tw_gpu_vectors {
     struct numbers *numbers; /* device */
     void *scratch;           /* device (SCRATCH_BYTES) */
     uint8_t *packed;         /* device: packed bytes of a part, at most of a whole fragment */
-    struct numbers *here;    /* host, page-locked */
+    struct numbers *here;    /* host copy, page-locked */
 };
 
 static uint64_t aligned(uint64_t bytes) {
