@@ -65,7 +65,7 @@ enum tw_status tw_engine_choose(const struct tw_engine_config *config, const str
 
 /* Helpers for plans:
  * - plan_sum adds up the uses.
- * - plan_sequences is the number of sequences a step or loss processes.
+ * - plan_sequences is the number of sequences to cut into passes.
  * - plan_even is the largest even split of `batch` into passes of at most `most` sequences.
  * - plan_refuse reports a plan that does not fit, as a table of uses. TW_NOMEM. */
 void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);

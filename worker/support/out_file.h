@@ -2,8 +2,8 @@
  *
  * A file is written as PATH.part, made durable, and renamed to PATH. There are two modes:
  * - A new file (tw_out_open): if PATH exists, the file is refused.
- * - A file saved repeatedly, such as a training (tw_out_hold): PATH.part is held from the first
- *   save to the last. A save replaces only the file that was at PATH at first, or an earlier save.
+ * - A file saved repeatedly, such as a training (tw_out_hold): PATH.part stays locked
+ *   between saves. A save replaces only the file that was at PATH at first, or an earlier save.
  *
  * The writer of PATH.part holds a lock on it, which ends with the process. A PATH.part left by a
  * killed process is taken over. */
