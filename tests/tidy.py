@@ -31,6 +31,9 @@ LAYERS = {
     "tests": {"base", "proto", "kernels", "compress", "sync", "worker", "daemon"},
 }
 
+# Folders in which the files form no circle either.
+ORDERED = ("daemon/node",)
+
 # room -> rooms of the same module that it may include. A room is a folder and a static library. The
 # two wings of the engine know the room that they are in, and it knows them.
 ROOMS = {
@@ -159,8 +162,8 @@ BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
 BANNED_IN_TESTS = {"gets", "sprintf", "vsprintf", "alloca", "tmpnam", "mktemp", "rand", "srand",
                    "random", "sleep", "usleep", "strtok_r"}
 ENDS = re.compile(r"(?<![\w.>])(exit|_exit|_Exit|quick_exit|abort)\s*\(")
-# main functions end a process; assert.c ends a broken one; the runtime ends a daemon that hangs.
-MAY_END = re.compile(r"(.*/)?(main|engine_main|assert|runtime)\.c")
+# main functions end a process; assert.c ends a broken one; life.c ends a daemon that hangs.
+MAY_END = re.compile(r"(.*/)?(main|engine_main|assert|life)\.c")
 
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|place" r"holder)\b|\bfor now\b"
                         r"|not (yet )?implemented|\bstub(bed|s)?\b", re.I)
@@ -249,6 +252,23 @@ def check_folders(paths):
     for folder, files in folders.items():
         if len(files) > FILES:
             yield folder, 0, f"{len(files)} sources, {FILES} are the most in one folder"
+
+
+def check_order(paths):
+    """In an ordered folder no file includes one that leads back to it."""
+    for folder in ORDERED:
+        arrows = {}
+        for path in map(pathlib.PurePath, paths):
+            if str(path.parent) == folder and path.suffix in SOURCES:
+                heads = {pathlib.PurePath(head) for _, head in included(Source(str(path)))}
+                arrows.setdefault(path.stem, set()).update(
+                    head.stem for head in heads if str(head.parent) == folder)
+        ends = None
+        while ends is None or ends:
+            ends = {name for name, heads in arrows.items() if not heads & arrows.keys() - {name}}
+            arrows = {name: heads for name, heads in arrows.items() if name not in ends}
+        if arrows:
+            yield folder, 0, f"a circle of includes at or below {', '.join(sorted(arrows))}"
 
 
 def check_layers(src):
@@ -572,6 +592,7 @@ def main():
             findings += [(path, *found) for rule in (check_head, check_form) for found in rule(src)]
     findings += check_links(paths)
     findings += check_folders(paths)
+    findings += check_order(paths)
     if len(sys.argv) > 1:
         findings += check_archives(pathlib.Path(sys.argv[1]))
     is_checked, format_findings = check_format(paths)

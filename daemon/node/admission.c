@@ -1,27 +1,51 @@
-/* admission.c - runs with an owner: revocations that go round, the certificate that is renewed.
- *
- * What the gate knows comes from three sides: the two files of the state folder, which a person may
- * replace at any time (`thinwire owner import`), lists that peers send, and certificates that a
- * peer signed when asked. Whatever came, links are looked at again, and the file is written, on a
- * thread: a disk may take its time, and peers must not decide when this node waits for it. */
+#include "daemon/node/admission.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/assert.h"
 #include "base/units.h"
+#include "daemon/api/status_view.h"
 #include "daemon/auth/cert_file.h"
-#include "daemon/node/runtime.h"
+#include "daemon/net/transport.h"
 
 enum {
     LOOK_US = 2 * 1000 * 1000, /* between two looks at files and links */
     ASK_US = 60 * 1000 * 1000, /* between two peers asked for a renewal */
 };
 
+/* Tells whether a file was replaced. */
+struct stamp {
+    uint64_t node, size, at_ns;
+};
+
+/* One write on a thread. */
+struct save {
+    bool is_saving, has_list, has_certs;
+    struct tw_revoked list;
+    struct tw_certs old, certs;
+    enum tw_status list_status, certs_status;
+    struct tw_error list_err, certs_err;
+    uv_work_t work;
+};
+
+struct tw_daemon_admission {
+    uint64_t due_us, ask_due_us;
+    uint16_t ask_next;            /* peer asked last for a renewal, + 1 */
+    uint16_t asked;               /* peer whose answer is awaited, + 1; 0: none */
+    struct stamp cert, list;      /* of the two files, as read */
+    bool is_late;                 /* it was noted that the certificate ends soon */
+    bool wants_list, wants_certs; /* to be written once the present write ends */
+    struct tw_certs known;        /* content of the certificate file, as last read or written */
+    struct save save;
+};
+
 /* ---- writing ------------------------------------------------------------------------------- */
 
 static void on_save_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
-    struct tw_daemon_admission_save *save = &daemon->gate.save;
+    struct save *save = &daemon->admission->save;
     const char *const folder = daemon->setup->config.node.state_dir;
     if (save->has_list)
         save->list_status = tw_revoked_save_newer(folder, &save->list, &save->list_err);
@@ -35,7 +59,7 @@ static void save_begin(struct tw_daemon *daemon);
 /* AGAIN: a person was quicker; what is there is read with the next look at the files. */
 static void on_save_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
-    struct tw_daemon_admission_save *save = &daemon->gate.save;
+    struct save *save = &daemon->admission->save;
     save->is_saving = false;
     if (status != 0) return;
     if (save->has_list && save->list_status != TW_OK && save->list_status != TW_AGAIN)
@@ -44,13 +68,13 @@ static void on_save_done(uv_work_t *work, int status) {
     if (save->has_certs && save->certs_status != TW_OK && save->certs_status != TW_AGAIN)
         tw_daemon_note(daemon, TW_LOG_ERROR, "certificate_not_saved", "text=\"%s\"",
                        save->certs_err.message);
-    if (save->has_certs && save->certs_status == TW_OK) daemon->gate.known = save->certs;
+    if (save->has_certs && save->certs_status == TW_OK) daemon->admission->known = save->certs;
     save_begin(daemon);
 }
 
 static void save_begin(struct tw_daemon *daemon) {
-    struct tw_daemon_admission *gate = &daemon->gate;
-    struct tw_daemon_admission_save *save = &gate->save;
+    struct tw_daemon_admission *gate = daemon->admission;
+    struct save *save = &gate->save;
     if (save->is_saving || (!gate->wants_list && !gate->wants_certs)) return;
     save->has_list = gate->wants_list;
     save->has_certs = gate->wants_certs;
@@ -65,7 +89,7 @@ static void save_begin(struct tw_daemon *daemon) {
 
 /* ---- revocations --------------------------------------------------------------------------- */
 
-static uint32_t list_encode(const struct tw_daemon *daemon, uint8_t bytes[TW_REVOKED_BYTES_MAX]) {
+static uint32_t encode_list(const struct tw_daemon *daemon, uint8_t bytes[TW_REVOKED_BYTES_MAX]) {
     return (uint32_t)tw_revoked_encode(&daemon->setup->gate.revoked, bytes);
 }
 
@@ -73,11 +97,11 @@ void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     if (!daemon->setup->has_gate || daemon->setup->gate.revoked.version == 0) return;
     tw_transport_send_control(daemon->transport, peer, TW_FRAME_REVOKE, bytes,
-                              list_encode(daemon, bytes));
+                              encode_list(daemon, bytes));
 }
 
 /* There is a newer list: everybody learns of it, also who is on it, and then the links end. */
-static void list_changed(struct tw_daemon *daemon, uint16_t from) {
+static void spread_list(struct tw_daemon *daemon, uint16_t from) {
     const struct tw_revoked *list = &daemon->setup->gate.revoked;
     tw_daemon_note(daemon, TW_LOG_INFO, "revocations", "list=%llu nodes=%u",
                    (unsigned long long)list->version, list->count);
@@ -90,7 +114,7 @@ static void list_changed(struct tw_daemon *daemon, uint16_t from) {
     tw_transport_review(daemon->transport);
 }
 
-static void list_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
+static void take_list(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
     const enum tw_status status = tw_gate_revoke(gate, frame->body, frame->body_bytes, &err);
@@ -99,9 +123,9 @@ static void list_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_f
         tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
         return;
     }
-    daemon->gate.wants_list = true;
+    daemon->admission->wants_list = true;
     save_begin(daemon);
-    list_changed(daemon, peer);
+    spread_list(daemon, peer);
 }
 
 bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node) {
@@ -110,15 +134,15 @@ bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_
 
 /* ---- certificates -------------------------------------------------------------------------- */
 
-static void certs_note(struct tw_daemon *daemon) {
+static void note_certs(struct tw_daemon *daemon) {
     char until[TW_UNITS_BYTES];
     const struct tw_certs *own = &daemon->setup->gate.own;
     tw_daemon_note(daemon, TW_LOG_INFO, "certificate", "until=\"%s\" signed_by=%s",
                    tw_units_utc(until, tw_certs_until(own)), own->count > 1 ? "admitter" : "owner");
-    daemon->gate.is_late = false;
+    daemon->admission->is_late = false;
 }
 
-static void renewal_give(struct tw_daemon *daemon, uint16_t peer) {
+static void give_renewal(struct tw_daemon *daemon, uint16_t peer) {
     struct tw_certs fresh;
     struct tw_error err = {0};
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
@@ -132,11 +156,11 @@ static void renewal_give(struct tw_daemon *daemon, uint16_t peer) {
                               (uint32_t)tw_certs_encode(&fresh, bytes));
 }
 
-static void renewal_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
+static void take_renewal(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
-    if (daemon->gate.asked != peer + 1) return; /* nobody asked for it */
-    daemon->gate.asked = 0;
+    if (daemon->admission->asked != peer + 1) return; /* nobody asked for it */
+    daemon->admission->asked = 0;
     const enum tw_status status = tw_gate_take(gate, frame->body, frame->body_bytes, &err);
     if (status == TW_PROTO) {
         tw_transport_blame(daemon->transport, peer, status, err.message);
@@ -146,31 +170,31 @@ static void renewal_take(struct tw_daemon *daemon, uint16_t peer, const struct t
         tw_daemon_note(daemon, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
         return;
     }
-    daemon->gate.wants_certs = true;
+    daemon->admission->wants_certs = true;
     save_begin(daemon);
-    certs_note(daemon);
+    note_certs(daemon);
 }
 
 /* Each peer that may admit in turn, until one has answered. */
-static void renewal_ask(struct tw_daemon *daemon, uint64_t now_us) {
-    if (now_us < daemon->gate.ask_due_us || !tw_gate_is_due(&daemon->setup->gate)) return;
+static void ask_renewal(struct tw_daemon *daemon, uint64_t now_us) {
+    if (now_us < daemon->admission->ask_due_us || !tw_gate_is_due(&daemon->setup->gate)) return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        const uint16_t peer = (uint16_t)((daemon->gate.ask_next + i) % TW_PEERS_MAX);
+        const uint16_t peer = (uint16_t)((daemon->admission->ask_next + i) % TW_PEERS_MAX);
         if (!daemon->peers[peer].is_up) continue;
         const struct tw_certs certs = tw_transport_certs(daemon->transport, peer);
         if (!tw_gate_is_admitter(&certs)) continue;
-        daemon->gate.ask_due_us = now_us + ASK_US;
-        daemon->gate.asked = daemon->gate.ask_next = (uint16_t)(peer + 1);
+        daemon->admission->ask_due_us = now_us + ASK_US;
+        daemon->admission->asked = daemon->admission->ask_next = (uint16_t)(peer + 1);
         tw_transport_send_control(daemon->transport, peer, TW_FRAME_RENEW, NULL, 0);
         return;
     }
 }
 
-static void late_note(struct tw_daemon *daemon) {
+static void note_late(struct tw_daemon *daemon) {
     char until[TW_UNITS_BYTES];
     const struct tw_gate *gate = &daemon->setup->gate;
-    if (daemon->gate.is_late || !tw_gate_is_late(gate)) return;
-    daemon->gate.is_late = true;
+    if (daemon->admission->is_late || !tw_gate_is_late(gate)) return;
+    daemon->admission->is_late = true;
     tw_daemon_note(daemon, TW_LOG_WARN, "certificate_ends",
                    "until=\"%s\" text=\"then no other node lets this one in: have it signed anew "
                    "(`thinwire owner sign`)\"",
@@ -185,74 +209,77 @@ bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
     if (!is_list && !is_ask && frame->kind != TW_FRAME_CERTS) return false;
     if (!daemon->setup->has_gate) return true; /* skipped, as kinds nobody knows */
     if (is_list) {
-        list_take(daemon, peer, frame);
+        take_list(daemon, peer, frame);
     } else if (is_ask) {
-        renewal_give(daemon, peer);
+        give_renewal(daemon, peer);
     } else {
-        renewal_take(daemon, peer, frame);
+        take_renewal(daemon, peer, frame);
     }
     return true;
 }
 
 void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer) {
-    if (daemon->gate.asked == peer + 1) daemon->gate.asked = 0;
+    if (daemon->admission->asked == peer + 1) daemon->admission->asked = 0;
 }
 
 /* ---- files --------------------------------------------------------------------------------- */
 
 /* Which file that is, and in which state; zeros when there is none. */
-static struct tw_daemon_stamp stamp_of(const struct tw_daemon *daemon, const char *name) {
+static struct stamp stamp_of(const struct tw_daemon *daemon, const char *name) {
     struct stat about;
     char path[TW_PATH_BYTES + 32];
     (void)snprintf(path, sizeof(path), "%s/%s", daemon->setup->config.node.state_dir, name);
-    if (stat(path, &about) != 0) return (struct tw_daemon_stamp){0};
-    return (struct tw_daemon_stamp){.node = about.st_ino,
-                                    .size = (uint64_t)about.st_size,
-                                    .at_ns = (uint64_t)about.st_mtim.tv_sec * 1000000000u +
-                                             (uint64_t)about.st_mtim.tv_nsec};
+    if (stat(path, &about) != 0) return (struct stamp){0};
+    return (struct stamp){.node = about.st_ino,
+                          .size = (uint64_t)about.st_size,
+                          .at_ns = (uint64_t)about.st_mtim.tv_sec * 1000000000u +
+                                   (uint64_t)about.st_mtim.tv_nsec};
 }
 
-static bool stamps_take(struct tw_daemon *daemon) {
-    const struct tw_daemon_stamp cert = stamp_of(daemon, TW_CERT_FILE);
-    const struct tw_daemon_stamp list = stamp_of(daemon, TW_REVOKED_FILE);
+static bool take_stamps(struct tw_daemon *daemon) {
+    const struct stamp cert = stamp_of(daemon, TW_CERT_FILE);
+    const struct stamp list = stamp_of(daemon, TW_REVOKED_FILE);
     const bool is_same =
-        cert.node == daemon->gate.cert.node && cert.size == daemon->gate.cert.size &&
-        cert.at_ns == daemon->gate.cert.at_ns && list.node == daemon->gate.list.node &&
-        list.size == daemon->gate.list.size && list.at_ns == daemon->gate.list.at_ns;
-    daemon->gate.cert = cert;
-    daemon->gate.list = list;
+        cert.node == daemon->admission->cert.node && cert.size == daemon->admission->cert.size &&
+        cert.at_ns == daemon->admission->cert.at_ns && list.node == daemon->admission->list.node &&
+        list.size == daemon->admission->list.size && list.at_ns == daemon->admission->list.at_ns;
+    daemon->admission->cert = cert;
+    daemon->admission->list = list;
     return !is_same;
 }
 
 /* Somebody replaced a file, perhaps this very node: then nothing in it is new. */
-static void files_read(struct tw_daemon *daemon) {
+static void read_files(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
     const uint64_t version = gate->revoked.version, until_s = tw_certs_until(&gate->own);
     if (tw_setup_gate(daemon->setup, &err) != TW_EXIT_OK)
         tw_daemon_note(daemon, TW_LOG_ERROR, "certificate_refused", "text=\"%s\"", err.message);
     else
-        daemon->gate.known = gate->own;
-    if (tw_certs_until(&gate->own) != until_s) certs_note(daemon);
-    if (gate->revoked.version != version) list_changed(daemon, TW_PEERS_MAX);
+        daemon->admission->known = gate->own;
+    if (tw_certs_until(&gate->own) != until_s) note_certs(daemon);
+    if (gate->revoked.version != version) spread_list(daemon, TW_PEERS_MAX);
 }
 
-void tw_daemon_admission_open(struct tw_daemon *daemon) {
-    if (!daemon->setup->has_gate) return;
-    (void)stamps_take(daemon);
-    daemon->gate.known = daemon->setup->gate.own;
-    certs_note(daemon);
+enum tw_status tw_daemon_admission_open(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->admission = tw_daemon_alloc(sizeof(*daemon->admission), err);
+    if (daemon->admission == NULL) return TW_NOMEM;
+    if (!daemon->setup->has_gate) return TW_OK;
+    (void)take_stamps(daemon);
+    daemon->admission->known = daemon->setup->gate.own;
+    note_certs(daemon);
+    return TW_OK;
 }
 
 void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    if (!daemon->setup->has_gate || daemon->transport == NULL || now_us < daemon->gate.due_us)
+    if (!daemon->setup->has_gate || daemon->transport == NULL || now_us < daemon->admission->due_us)
         return;
-    daemon->gate.due_us = now_us + LOOK_US;
+    daemon->admission->due_us = now_us + LOOK_US;
     /* Not in between: what is not written yet is newer than what is there. */
-    if (!daemon->gate.save.is_saving && stamps_take(daemon)) files_read(daemon);
+    if (!daemon->admission->save.is_saving && take_stamps(daemon)) read_files(daemon);
     tw_transport_review(daemon->transport);
-    renewal_ask(daemon, now_us);
-    late_note(daemon);
+    ask_renewal(daemon, now_us);
+    note_late(daemon);
 }
 
 void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
@@ -270,4 +297,8 @@ void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_v
     view->admission.revoked = gate->revoked.count;
     if (tw_gate_judge(gate, &gate->own, &gate->identity->id, TW_CERT_TRAIN, 0, &err) != TW_OK)
         (void)snprintf(view->admission.error, sizeof(view->admission.error), "%s", err.message);
+}
+
+void tw_daemon_admission_free(struct tw_daemon *daemon) {
+    free(daemon->admission);
 }

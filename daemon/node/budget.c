@@ -1,11 +1,17 @@
-/* budget.c - what a contribution may take: by the budget of the node, by its upload cap, and
- * by what the link to each owner, or to the partner, carries until the next round. */
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+#include "daemon/node/budget.h"
 
-#include "base/assert.h"
-#include "daemon/node/runtime.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "compress/codec.h"
+#include "compress/codec_auto.h"
+#include "daemon/api/status_view.h"
+#include "daemon/config/allowance.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/caps.h"
+#include "daemon/node/reports.h"
+#include "daemon/node/samples.h"
+#include "daemon/workerlink/worker_host.h"
 
 /* Of a line's rate: the rest is for what must not wait behind contributions, results above all. */
 #define LINE_SHARE 0.5
@@ -13,9 +19,15 @@
 
 enum { SECOND_US = 1000 * 1000 };
 
-void tw_daemon_budget_open(struct tw_daemon *daemon) {
-    tw_allowance_init(&daemon->budget.allowance, &daemon->setup->config.network.budget);
-}
+struct tw_daemon_budget {
+    struct tw_allowance allowance;
+    uint64_t granted_round;  /* + 1: the round granted last */
+    uint64_t own_parts;      /* set of its parts that stay here */
+    uint64_t left_out_round; /* + 1 */
+    uint64_t rounds_left_out;
+    double bytes, elements; /* contributed to other nodes; sums that fade */
+    double rungs[TW_AUTO_RUNGS];
+};
 
 /* ---- how long there is ----------------------------------------------------------------------- */
 
@@ -23,9 +35,9 @@ void tw_daemon_budget_open(struct tw_daemon *daemon) {
 static uint64_t round_us(const struct tw_daemon *daemon) {
     const struct tw_run *run = &daemon->setup->run;
     const uint32_t fragments = daemon->setup->layout.fragments_count;
-    if (daemon->round_period_us > 0) return daemon->round_period_us;
+    if (tw_daemon_reports_period_us(daemon) > 0) return tw_daemon_reports_period_us(daemon);
     if (run->sync.pace == TW_PACE_CLOCK) return (uint64_t)run->sync.pace_ms * 1000;
-    const double speed = tw_daemon_status_speed(daemon);
+    const double speed = tw_daemon_samples_rate(daemon, TW_SAMPLE_TOKENS);
     const double steps = (double)run->sync.period / fragments;
     const double tokens = steps * run->train.batch * run->model.context;
     return speed > 0.0 ? (uint64_t)(tokens / speed * SECOND_US) : 0;
@@ -66,8 +78,8 @@ static uint64_t usual_bytes(const struct tw_daemon *daemon, uint64_t elements) {
     return (uint64_t)((double)elements * bits / 8.0);
 }
 
-static void wanted_add(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
-                       uint64_t link_bytes, uint64_t *to) {
+static void add_part(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
+                     uint64_t link_bytes, uint64_t *to) {
     const struct tw_codec *codec = tw_codec_get(daemon->setup->run.sync.codec);
     const uint64_t usual = usual_bytes(daemon, elements);
     const bool is_auto = codec->id == TW_CODEC_AUTO;
@@ -82,14 +94,14 @@ static void wanted_add(const struct tw_daemon *daemon, struct wanted *wanted, ui
 
 /* Delta to a partner, and our anchor with it; over the month the partner's comes, too: a byte an
  * element. */
-static void wanted_pair(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
-                        uint64_t link_bytes, uint64_t *to) {
-    wanted_add(daemon, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
-    wanted->besides = (daemon->budget.allowance.is_month ? 2 : 1) * elements;
+static void want_pair(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
+                      uint64_t link_bytes, uint64_t *to) {
+    add_part(daemon, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
+    wanted->besides = (daemon->budget->allowance.is_month ? 2 : 1) * elements;
 }
 
-static void wanted_group(struct tw_daemon *daemon, struct tw_action *action, uint64_t passed_us,
-                         struct wanted *wanted) {
+static void want_group(struct tw_daemon *daemon, struct tw_action *action, uint64_t passed_us,
+                       struct wanted *wanted) {
     uint32_t owners[TW_PARTS_MAX];
     const uint32_t count = tw_roster_owners(&daemon->view.roster, owners);
     wanted->round = action->u.encode.round;
@@ -102,13 +114,13 @@ static void wanted_group(struct tw_daemon *daemon, struct tw_action *action, uin
             wanted->elements += elements;
             continue; /* costs nothing: any number of bytes will do */
         }
-        wanted_add(daemon, wanted, elements, link_max(daemon, owner, passed_us),
-                   &action->u.encode.bytes_max[k]);
+        add_part(daemon, wanted, elements, link_max(daemon, owner, passed_us),
+                 &action->u.encode.bytes_max[k]);
     }
 }
 
-static bool ask(struct tw_daemon *daemon, const struct wanted *wanted, uint64_t passed_us,
-                uint64_t *bytes_max) {
+static bool ask_allowance(struct tw_daemon *daemon, const struct wanted *wanted, uint64_t passed_us,
+                          uint64_t *bytes_max) {
     const struct tw_layout *layout = &daemon->setup->layout;
     const struct tw_allowance_ask ask = {
         .cycle_us = passed_us * layout->fragments_count,
@@ -116,37 +128,36 @@ static bool ask(struct tw_daemon *daemon, const struct wanted *wanted, uint64_t 
         .least = wanted->least,
         .besides = wanted->besides,
     };
-    return tw_allowance_ask(&daemon->budget.allowance, &ask, bytes_max);
+    return tw_allowance_ask(&daemon->budget->allowance, &ask, bytes_max);
 }
 
 /* In pairs the core knows beforehand, for a fragment of middling size: somebody else would wait. */
-static void tell_short(struct tw_daemon *daemon) {
+static void note_short(struct tw_daemon *daemon) {
     const struct tw_layout *layout = &daemon->setup->layout;
     struct wanted wanted = {.round = 0};
     uint64_t bytes_max;
-    wanted_pair(daemon, &wanted, layout->elements / layout->fragments_count, UINT64_MAX,
-                &bytes_max);
-    const bool is_short = !ask(daemon, &wanted, round_us(daemon), &bytes_max);
-    if (is_short == daemon->budget.is_short) return;
+    want_pair(daemon, &wanted, layout->elements / layout->fragments_count, UINT64_MAX, &bytes_max);
+    const bool is_short = !ask_allowance(daemon, &wanted, round_us(daemon), &bytes_max);
+    if (is_short == daemon->measured.is_short) return;
     if (is_short) tw_daemon_note(daemon, TW_LOG_INFO, "left_out", "text=\"no room in the budget\"");
-    daemon->budget.is_short = is_short;
-    tw_daemon_link_quality_tell(daemon);
+    daemon->measured.is_short = is_short;
+    tw_daemon_event_measured(daemon);
 }
 
 void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (daemon->transport == NULL) return;
     const struct tw_traffic all = tw_transport_traffic(daemon->transport);
-    const bool is_both = daemon->budget.allowance.is_month;
-    tw_allowance_look(&daemon->budget.allowance, now_us,
+    const bool is_both = daemon->budget->allowance.is_month;
+    tw_allowance_look(&daemon->budget->allowance, now_us,
                       all.bytes_out + (is_both ? all.bytes_in : 0));
-    if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) tell_short(daemon);
+    if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) note_short(daemon);
 }
 
 /* The core hears what it would hear of a worker that cannot: it asks again later, and others do not
  * wait. */
 static void leave_out(struct tw_daemon *daemon, uint64_t round) {
     const struct tw_event event = {.kind = TW_EV_ENCODED, .u.encoded.round = round};
-    struct tw_daemon_budget *budget = &daemon->budget;
+    struct tw_daemon_budget *budget = daemon->budget;
     if (budget->left_out_round != round + 1) {
         budget->rounds_left_out++;
         tw_daemon_note(daemon, TW_LOG_INFO, "left_out", "round=%llu text=\"no room in the budget\"",
@@ -159,7 +170,7 @@ static void leave_out(struct tw_daemon *daemon, uint64_t round) {
 bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) {
     const struct tw_run *run = &daemon->setup->run;
     const struct tw_layout *layout = &daemon->setup->layout;
-    struct tw_daemon_budget *budget = &daemon->budget;
+    struct tw_daemon_budget *budget = daemon->budget;
     struct wanted wanted = {.round = 0};
     const uint64_t passed_us = round_us(daemon);
     if (daemon->transport == NULL) return true;
@@ -167,15 +178,14 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
     if (action->kind == TW_ACT_PAIR_ENCODE) {
         const uint32_t p = action->u.pair.fragment;
         wanted.round = action->u.pair.round;
-        wanted_pair(daemon, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
-                    link_max(daemon, &action->u.pair.partner, passed_us),
-                    &action->u.pair.bytes_max);
+        want_pair(daemon, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
+                  link_max(daemon, &action->u.pair.partner, passed_us), &action->u.pair.bytes_max);
     } else {
-        wanted_group(daemon, action, passed_us, &wanted);
+        want_group(daemon, action, passed_us, &wanted);
     }
     uint64_t bytes_max;
     const bool is_last = daemon->view.clock_tokens >= run->train.tokens;
-    if (!ask(daemon, &wanted, passed_us, &bytes_max)) {
+    if (!ask_allowance(daemon, &wanted, passed_us, &bytes_max)) {
         if (!is_last) {
             leave_out(daemon, wanted.round);
             return false;
@@ -189,7 +199,7 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
            budget->allowance.rest_per_s);
     budget->granted_round = wanted.round + 1;
     budget->own_parts = wanted.own_parts;
-    const uint64_t line = line_max(daemon->caps.upload_now, passed_us);
+    const uint64_t line = line_max(tw_daemon_caps_upload(daemon), passed_us);
     if (line < bytes_max) bytes_max = line;
     /* A budget is a bound, no wish: more than the usual bits buy next to nothing. */
     if (wanted.usual < bytes_max) bytes_max = wanted.usual;
@@ -204,7 +214,7 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
 }
 
 void tw_daemon_budget_encoded(struct tw_daemon *daemon, const struct tw_encoded *encoded) {
-    struct tw_daemon_budget *budget = &daemon->budget;
+    struct tw_daemon_budget *budget = daemon->budget;
     const bool is_known = budget->granted_round == encoded->round + 1;
     uint64_t bytes = 0, elements = 0, rungs[TW_AUTO_RUNGS] = {0};
     for (uint32_t k = 0; k < encoded->parts_count; k++) {
@@ -220,10 +230,25 @@ void tw_daemon_budget_encoded(struct tw_daemon *daemon, const struct tw_encoded 
         budget->rungs[r] = FADE * budget->rungs[r] + (double)rungs[r];
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
+
+enum tw_status tw_daemon_budget_open(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->budget = tw_daemon_alloc(sizeof(*daemon->budget), err);
+    if (daemon->budget == NULL) return TW_NOMEM;
+    tw_daemon_budget_apply(daemon);
+    return TW_OK;
+}
+
+void tw_daemon_budget_apply(struct tw_daemon *daemon) {
+    tw_allowance_init(&daemon->budget->allowance, &daemon->setup->config.network.budget);
+}
+
+void tw_daemon_budget_free(struct tw_daemon *daemon) {
+    free(daemon->budget);
+}
 
 void tw_daemon_budget_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
-    const struct tw_daemon_budget *budget = &daemon->budget;
+    const struct tw_daemon_budget *budget = daemon->budget;
     const struct tw_allowance *allowance = &budget->allowance;
     if (budget->elements > 0.0) view->spend.bits = 8.0 * budget->bytes / budget->elements;
     const bool is_auto = daemon->setup->run.sync.codec == TW_CODEC_AUTO;
@@ -242,7 +267,7 @@ void tw_daemon_budget_fill(const struct tw_daemon *daemon, struct tw_status_view
         view->net.out_bytes_per_s + (config->is_month ? view->net.in_bytes_per_s : 0.0);
     view->spend.rest_bytes_per_s = allowance->rest_per_s;
     view->spend.is_left_out =
-        budget->is_short ||
+        daemon->measured.is_short ||
         (budget->left_out_round > 0 && budget->left_out_round == daemon->view.rounds + 1);
     view->spend.is_hopeless = tw_allowance_is_hopeless(allowance);
 }

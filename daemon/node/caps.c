@@ -1,22 +1,39 @@
-/* caps.c - how much of the line is ours at this moment: caps, the hours of the day, the quota
- * of the month.
- *
- * The upload cap in force is that of `network.upload`, or of `thinwire limit` since it was said; an
- * hour with a rate of its own lowers it. The same for downloads, which are paid for when chunks are
- * asked for (base/rate.h, in the core and in the fetcher), so that no more is under way than may
- * come. In hours that are off, and when the quota is used up, the links rest: the others are told
- * goodbye, nothing is dialled or let in, and this node trains alone as after any cut. */
+#include "daemon/node/caps.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/rate.h"
 #include "base/units.h"
-#include "daemon/node/runtime.h"
+#include "daemon/api/status_view.h"
+#include "daemon/config/quota.h"
+#include "daemon/net/transport.h"
 
 enum { LOOK_US = 1000 * 1000, SAVE_US = 60 * 1000 * 1000 };
 
+enum rest { REST_NONE, REST_HOURS, REST_QUOTA };
+
 static const char *const REST_NAMES[] = {"none", "hours", "quota"};
+
+struct tw_daemon_caps {
+    struct tw_rate download; /* shared with the core and the fetcher */
+    bool has_upload_limit, has_download_limit;
+    uint64_t upload_limit, download_limit; /* of `thinwire limit`, bytes/s */
+    uint64_t upload_now, download_now;     /* in force, bytes/s; 0: no cap */
+    struct tw_hours_now now;
+    enum rest rest; /* why the links rest */
+    struct tw_quota quota, saving;
+    uint64_t seen_bytes, seen_rest; /* totals of the transport at the last look */
+    uint64_t look_due_us, save_due_us;
+    int dir; /* STATE_DIR */
+    bool is_saving, is_save_failed;
+    uv_work_t work;
+    enum tw_status save_status;
+    struct tw_error save_err;
+};
 
 /* ---- what holds at this moment --------------------------------------------------------------- */
 
@@ -33,15 +50,15 @@ static uint64_t lower(uint64_t cap, uint64_t other) {
     return cap < other ? cap : other;
 }
 
-static void say_rest(struct tw_daemon *daemon, enum tw_daemon_rest rest) {
+static void say_rest(struct tw_daemon *daemon, enum rest rest) {
     char sentence[96], next[16];
     struct tw_message message;
-    if (rest == TW_REST_QUOTA) {
-        tw_quota_next(daemon->caps.quota.month, next);
+    if (rest == REST_QUOTA) {
+        tw_quota_next(daemon->caps->quota.month, next);
         (void)snprintf(sentence, sizeof(sentence), "its quota of the month is used up, until %s",
                        next);
     } else {
-        const uint32_t until = daemon->caps.now.until_min % TW_DAY_MINUTES;
+        const uint32_t until = daemon->caps->now.until_min % TW_DAY_MINUTES;
         (void)snprintf(sentence, sizeof(sentence), "its hours are over, until %02u:%02u",
                        until / 60, until % 60);
     }
@@ -49,7 +66,7 @@ static void say_rest(struct tw_daemon *daemon, enum tw_daemon_rest rest) {
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_LEAVE;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up) tw_daemon_links_send(daemon, i, &message);
+        if (daemon->peers[i].is_up) tw_daemon_send(daemon, i, &message);
     }
     tw_transport_rest(daemon->transport, sentence);
     tw_daemon_note(daemon, TW_LOG_INFO, "links_rest", "why=%s text=\"%s\"", REST_NAMES[rest],
@@ -58,7 +75,7 @@ static void say_rest(struct tw_daemon *daemon, enum tw_daemon_rest rest) {
 
 void tw_daemon_caps_apply(struct tw_daemon *daemon) {
     const struct tw_config *config = &daemon->setup->config;
-    struct tw_daemon_caps *caps = &daemon->caps;
+    struct tw_daemon_caps *caps = daemon->caps;
     const uint64_t now_us = tw_daemon_now_us();
     caps->now = tw_hours_at(&config->network.hours, minute_of_day());
     const uint64_t upload =
@@ -75,12 +92,12 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
     caps->upload_now = upload_now;
 
     const uint64_t quota = config->network.quota_bytes;
-    enum tw_daemon_rest rest = TW_REST_NONE;
-    if (caps->now.is_off) rest = TW_REST_HOURS;
-    if (quota > 0 && caps->quota.bytes >= quota) rest = TW_REST_QUOTA;
+    enum rest rest = REST_NONE;
+    if (caps->now.is_off) rest = REST_HOURS;
+    if (quota > 0 && caps->quota.bytes >= quota) rest = REST_QUOTA;
     if (daemon->transport == NULL || rest == caps->rest) return;
     caps->rest = rest;
-    if (rest != TW_REST_NONE) {
+    if (rest != REST_NONE) {
         say_rest(daemon, rest);
         return;
     }
@@ -93,13 +110,13 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
 
 static void on_save_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
-    struct tw_daemon_caps *caps = &daemon->caps;
+    struct tw_daemon_caps *caps = daemon->caps;
     caps->save_status = tw_quota_save(&caps->saving, tw_file_system(), caps->dir, &caps->save_err);
 }
 
 static void on_save_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
-    struct tw_daemon_caps *caps = &daemon->caps;
+    struct tw_daemon_caps *caps = daemon->caps;
     caps->is_saving = false;
     if (status != 0) return;
     if (caps->save_status == TW_OK) {
@@ -114,7 +131,7 @@ static void on_save_done(uv_work_t *work, int status) {
 }
 
 static void save_later(struct tw_daemon *daemon, uint64_t now_us) {
-    struct tw_daemon_caps *caps = &daemon->caps;
+    struct tw_daemon_caps *caps = daemon->caps;
     if (caps->is_saving || now_us < caps->save_due_us || daemon->stage == TW_DAEMON_CLOSING) return;
     caps->save_due_us = now_us + SAVE_US;
     if (caps->quota.is_saved) return;
@@ -126,7 +143,7 @@ static void save_later(struct tw_daemon *daemon, uint64_t now_us) {
 }
 
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    struct tw_daemon_caps *caps = &daemon->caps;
+    struct tw_daemon_caps *caps = daemon->caps;
     if (daemon->transport == NULL || now_us < caps->look_due_us) return;
     caps->look_due_us = now_us + LOOK_US;
     const struct tw_traffic all = tw_transport_traffic(daemon->transport);
@@ -134,7 +151,7 @@ void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
     /* Chunks were paid for when they were asked for; everything else is, now that it came. */
-    const uint64_t chunks = daemon->chunk_bytes_in + daemon->data.chunk_bytes_in;
+    const uint64_t chunks = daemon->counts.payload_in_bytes + daemon->counts.data_in_bytes;
     const uint64_t rest = all.bytes_in > chunks ? all.bytes_in - chunks : 0;
     if (rest > caps->seen_rest) tw_rate_spend(&caps->download, rest - caps->seen_rest, now_us);
     caps->seen_rest = rest;
@@ -146,8 +163,10 @@ void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
 
 enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
-    struct tw_daemon_caps *caps = &daemon->caps;
+    struct tw_daemon_caps *caps = tw_daemon_alloc(sizeof(*caps), err);
     struct tw_error reason = {0};
+    if (caps == NULL) return TW_NOMEM;
+    daemon->caps = caps;
     tw_rate_init(&caps->download, 0, 0, tw_daemon_now_us());
     caps->dir = ops->dir_open(ops->ctx, daemon->setup->config.node.state_dir);
     if (caps->dir < 0)
@@ -164,11 +183,27 @@ enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *er
 
 void tw_daemon_caps_close(struct tw_daemon *daemon) {
     const struct tw_file_ops *ops = tw_file_system();
-    struct tw_daemon_caps *caps = &daemon->caps;
+    struct tw_daemon_caps *caps = daemon->caps;
     struct tw_error err = {0};
     if (caps->is_saving) return; /* on a thread, at most a minute old */
     if (tw_quota_save(&caps->quota, ops, caps->dir, &err) != TW_OK)
         tw_log(TW_LOG_WARN, "traffic_not_saved", "text=\"%s\"", err.message);
+}
+
+void tw_daemon_caps_free(struct tw_daemon *daemon) {
+    free(daemon->caps);
+}
+
+struct tw_rate *tw_daemon_caps_download(const struct tw_daemon *daemon) {
+    return &daemon->caps->download;
+}
+
+uint64_t tw_daemon_caps_upload(const struct tw_daemon *daemon) {
+    return daemon->caps->upload_now;
+}
+
+bool tw_daemon_caps_is_resting(const struct tw_daemon *daemon) {
+    return daemon->caps->rest != REST_NONE;
 }
 
 /* ---- `thinwire limit` ------------------------------------------------------------------------ */
@@ -194,17 +229,17 @@ static void cap_text(uint64_t bytes_s, char text[32]) {
 
 enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload,
                                     const char *download, struct tw_error *answer) {
-    struct tw_daemon_caps next = daemon->caps;
+    struct tw_daemon_caps next = *daemon->caps;
     char up[32], down[32];
     TW_TRY(limit_set("upload", upload, &next.has_upload_limit, &next.upload_limit, answer));
     TW_TRY(limit_set("download", download, &next.has_download_limit, &next.download_limit, answer));
-    daemon->caps.has_upload_limit = next.has_upload_limit;
-    daemon->caps.upload_limit = next.upload_limit;
-    daemon->caps.has_download_limit = next.has_download_limit;
-    daemon->caps.download_limit = next.download_limit;
+    daemon->caps->has_upload_limit = next.has_upload_limit;
+    daemon->caps->upload_limit = next.upload_limit;
+    daemon->caps->has_download_limit = next.has_download_limit;
+    daemon->caps->download_limit = next.download_limit;
     tw_daemon_caps_apply(daemon);
-    cap_text(daemon->caps.upload_now, up);
-    cap_text(daemon->caps.download_now, down);
+    cap_text(daemon->caps->upload_now, up);
+    cap_text(daemon->caps->download_now, down);
     if (upload != NULL || download != NULL)
         tw_daemon_note(daemon, TW_LOG_INFO, "limit", "upload=\"%s\" download=\"%s\"", up, down);
     (void)snprintf(answer->message, sizeof(answer->message), "upload: %s, download: %s%s", up, down,
@@ -216,7 +251,8 @@ enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload
 
 void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
     const struct tw_config *config = &daemon->setup->config;
-    const struct tw_daemon_caps *caps = &daemon->caps;
+    const struct tw_daemon_caps *caps = daemon->caps;
+    view->net.upload_cap_bytes_s = caps->upload_now;
     view->caps.upload_bytes_s = caps->upload_now;
     view->caps.download_bytes_s = caps->download_now;
     view->caps.has_limit = caps->has_upload_limit || caps->has_download_limit;

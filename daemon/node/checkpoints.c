@@ -1,10 +1,5 @@
-/* checkpoints.c - checkpoints: memory to disk now and then, disk to memory at the start.
- *
- *   IDLE --due, verb, finish, end--> SNAPSHOT --done, late or no worker--> FREEZE --no change of
- *   (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or once more
- *
- * The core's position is taken when frozen: it is the one that belongs to (phi, u). The copy keeps
- * merges waiting for as long as memory takes, not for as long as the disk takes. */
+#include "daemon/node/checkpoints.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,65 +7,109 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "daemon/api/api.h"
 #include "daemon/node/notify.h"
-#include "daemon/node/runtime.h"
+#include "daemon/node/votes.h"
+#include "daemon/store/checkpoint.h"
+#include "daemon/workerlink/worker_host.h"
+
+enum {
+    TICKETS_MAX = 16, /* API verbs that wait for one checkpoint */
+    SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
+};
+
+enum stage {
+    STAGE_IDLE,
+    STAGE_SNAPSHOT, /* the worker was asked for a snapshot */
+    STAGE_FREEZE,   /* waiting until no change of (phi, u) is under way */
+    STAGE_COPY,     /* thread: memory to memory */
+    STAGE_WRITE,    /* thread: memory to disk */
+};
+
+struct tw_daemon_checkpoints {
+    struct tw_checkpoint *files; /* owned */
+    enum stage stage;
+    bool is_wanted_again; /* asked for while one was under way */
+    uint64_t due_us;      /* of the next periodic one */
+    uint64_t wait_until_us;
+    uint32_t tickets_count;
+    uint32_t tickets[TICKETS_MAX]; /* answered by the one under way */
+    uint32_t next_tickets_count;
+    uint32_t next_tickets[TICKETS_MAX];
+    bool has_live;
+    uint8_t *copy; /* phi, u, snapshot slot; exists from COPY to the end of WRITE */
+    struct tw_snapshot_slot slot;
+    struct tw_checkpoint_state state;
+    enum tw_status status;
+    struct tw_error err;
+    uv_work_t work;
+    struct tw_file_ops disk; /* the file system, with its progress counted in daemon->moved */
+    uint64_t noted_us;       /* progress of loading, as last told to the service manager */
+    bool has_position;
+    struct tw_position position; /* loaded */
+    /* the newest good one */
+    uint64_t step, at_us, bytes;
+    bool has_step;
+    char error[TW_VIEW_TEXT_BYTES];
+};
 
 /* ---- the disk ------------------------------------------------------------------------------ */
 
 enum { TELL_US = 5 * 1000 * 1000 };
 
 /* A generation of any size takes as long as its disk does: whoever waits sees what moves. */
-static void moved(struct tw_daemon *daemon, int64_t bytes) {
-    if (bytes > 0) atomic_fetch_add(&daemon->save.moved, (uint64_t)bytes);
+static void count_moved(struct tw_daemon *daemon, int64_t bytes) {
+    if (bytes > 0) atomic_fetch_add(&daemon->moved, (uint64_t)bytes);
 }
 
 /* While it loads, on the loop: the service manager would otherwise give up after a while. */
-static void loading_tell(struct tw_daemon *daemon) {
+static void note_loading(struct tw_daemon *daemon) {
     const uint64_t now_us = tw_daemon_now_us();
-    if (now_us - daemon->save.told_us < TELL_US) return;
-    daemon->save.told_us = now_us;
+    if (now_us - daemon->checkpoints->noted_us < TELL_US) return;
+    daemon->checkpoints->noted_us = now_us;
     tw_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=loading the checkpoint: %llu MiB",
-              (unsigned)TW_EXTEND_US, (unsigned long long)(atomic_load(&daemon->save.moved) >> 20));
+              (unsigned)TW_NOTIFY_EXTEND_US,
+              (unsigned long long)(atomic_load(&daemon->moved) >> 20));
 }
 
 /* Memory may be slow, too: what was moved out to the disk comes back from there. */
-static void moving_copy(struct tw_daemon *daemon, void *to, const void *from, uint64_t bytes) {
+static void copy_counted(struct tw_daemon *daemon, void *to, const void *from, uint64_t bytes) {
     enum { PIECE_BYTES = 1 << 20 };
     for (uint64_t done = 0; done < bytes;) {
         const uint64_t piece = bytes - done < PIECE_BYTES ? bytes - done : PIECE_BYTES;
         memcpy((uint8_t *)to + done, (const uint8_t *)from + done, piece);
         done += piece;
-        moved(daemon, (int64_t)piece);
+        count_moved(daemon, (int64_t)piece);
     }
 }
 
-static int64_t watched_read(void *ctx, int file, void *bytes, size_t size, uint64_t offset) {
+static int64_t counted_read(void *ctx, int file, void *bytes, size_t size, uint64_t offset) {
     const int64_t done = tw_file_system()->read(NULL, file, bytes, size, offset);
-    moved(ctx, done);
-    loading_tell(ctx);
+    count_moved(ctx, done);
+    note_loading(ctx);
     return done;
 }
 
-static int64_t watched_write(void *ctx, int file, const void *bytes, size_t size, uint64_t offset) {
+static int64_t counted_write(void *ctx, int file, const void *bytes, size_t size, uint64_t offset) {
     const int64_t done = tw_file_system()->write(NULL, file, bytes, size, offset);
-    moved(ctx, done);
+    count_moved(ctx, done);
     return done;
 }
 
-static int watched_sync(void *ctx, int file) {
+static int counted_sync(void *ctx, int file) {
     const int result = tw_file_system()->sync(NULL, file);
-    moved(ctx, 1);
+    count_moved(ctx, 1);
     return result;
 }
 
-static const struct tw_file_ops *watched_disk(struct tw_daemon *daemon) {
-    daemon->save.disk = *tw_file_system(); /* whose functions need no context */
-    daemon->save.disk.ctx = daemon;
-    daemon->save.disk.read = watched_read;
-    daemon->save.disk.write = watched_write;
-    daemon->save.disk.sync = watched_sync;
-    daemon->save.told_us = tw_daemon_now_us();
-    return &daemon->save.disk;
+static const struct tw_file_ops *counted_disk(struct tw_daemon *daemon) {
+    daemon->checkpoints->disk = *tw_file_system(); /* whose functions need no context */
+    daemon->checkpoints->disk.ctx = daemon;
+    daemon->checkpoints->disk.read = counted_read;
+    daemon->checkpoints->disk.write = counted_write;
+    daemon->checkpoints->disk.sync = counted_sync;
+    daemon->checkpoints->noted_us = tw_daemon_now_us();
+    return &daemon->checkpoints->disk;
 }
 
 /* ---- arrays -------------------------------------------------------------------------------- */
@@ -103,8 +142,8 @@ static uint64_t save_bytes(const struct tw_daemon *daemon, bool has_live) {
 
 /* Rounds applied to fragment `p` as the position says, if what was loaded is what it speaks of;
  * else the fragment is marked to be fetched from a peer. */
-static uint64_t position_check(struct tw_daemon *daemon, uint32_t p, const struct tw_id *digest) {
-    struct tw_position *position = &daemon->position;
+static uint64_t check_position(struct tw_daemon *daemon, uint32_t p, const struct tw_id *digest) {
+    struct tw_position *position = &daemon->checkpoints->position;
     const bool is_held = position->fragment_rounds[p] != UINT64_MAX;
     if (is_held && !tw_id_equal(&position->fragment_digests[p], digest)) {
         char saved[9], loaded[9];
@@ -120,16 +159,17 @@ static uint64_t position_check(struct tw_daemon *daemon, uint32_t p, const struc
 }
 
 /* After the arrays were filled: says in the control page what they are. */
-static void memory_describe(struct tw_daemon *daemon, const struct tw_checkpoint_state *state,
+static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint_state *state,
                             bool has_live) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
     for (uint32_t p = 0; p < shm->fragments_count; p++) {
         float *phi, *u;
         tw_shm_home(shm, p, &phi, &u);
         struct tw_shm_state home = {.rounds = 0};
-        loading_tell(daemon); /* hashing takes its time, too */
+        note_loading(daemon); /* hashing takes its time, too */
         home.digest = tw_shm_digest(phi, u, tw_shm_fragment_elements(shm, p));
-        if (daemon->has_position) home.rounds = position_check(daemon, p, &home.digest);
+        if (daemon->checkpoints->has_position)
+            home.rounds = check_position(daemon, p, &home.digest);
         tw_shm_home_set(shm, p, &home);
     }
     if (!has_live || shm->geometry.snapshot_bytes == 0) {
@@ -145,12 +185,13 @@ static void memory_describe(struct tw_daemon *daemon, const struct tw_checkpoint
     memcpy(slot.rng, state->rng, sizeof(slot.rng));
     slot.cursor = state->cursor;
     memcpy(slot.fragment_rounds, state->live_rounds, sizeof(slot.fragment_rounds));
-    if (!daemon->has_position) memset(slot.fragment_rounds, 0, sizeof(slot.fragment_rounds));
+    if (!daemon->checkpoints->has_position)
+        memset(slot.fragment_rounds, 0, sizeof(slot.fragment_rounds));
     tw_shm_snapshot_end(shm, 0, &slot);
 }
 
 /* How old the loaded generation is, by the clock on the wall: for people. */
-static void loaded_date(struct tw_daemon *daemon, uint32_t slot, bool has_live) {
+static void date_loaded(struct tw_daemon *daemon, uint32_t slot, bool has_live) {
     char path[TW_PATH_BYTES + 32];
     struct stat info;
     (void)snprintf(path, sizeof(path), "%s/ckpt.%c.safetensors", daemon->setup->run_state_dir,
@@ -158,13 +199,13 @@ static void loaded_date(struct tw_daemon *daemon, uint32_t slot, bool has_live) 
     if (stat(path, &info) != 0) return;
     const time_t now = time(NULL);
     const uint64_t age_us = now > info.st_mtime ? (uint64_t)(now - info.st_mtime) * 1000000 : 0;
-    daemon->save.at_us = tw_daemon_now_us() > age_us ? tw_daemon_now_us() - age_us : 1;
-    daemon->save.bytes = save_bytes(daemon, has_live);
+    daemon->checkpoints->at_us = tw_daemon_now_us() > age_us ? tw_daemon_now_us() - age_us : 1;
+    daemon->checkpoints->bytes = save_bytes(daemon, has_live);
 }
 
 /* Reads the newest whole generation into the memory. The position is kept only together with the
  * vote it was made under: without it this node may have voted and forgotten. */
-static enum tw_status memory_load(struct tw_daemon *daemon, struct tw_checkpoint_found *found,
+static enum tw_status load_memory(struct tw_daemon *daemon, struct tw_checkpoint_found *found,
                                   struct tw_checkpoint_state *state, struct tw_error *err) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
     const bool has_slots = shm->geometry.snapshot_bytes > 0;
@@ -179,34 +220,34 @@ static enum tw_status memory_load(struct tw_daemon *daemon, struct tw_checkpoint
         tw_shm_snapshot_begin(shm, 0);
         live_arrays(daemon, tw_shm_snapshot_data(shm, 0), &arrays);
     }
-    return tw_checkpoint_load(daemon->checkpoint, &arrays, state, found, err);
+    return tw_checkpoint_load(daemon->checkpoints->files, &arrays, state, found, err);
 }
 
-static void loaded_take(struct tw_daemon *daemon, const struct tw_checkpoint_found *found,
+static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_found *found,
                         const struct tw_checkpoint_state *state) {
     const bool has_live = found->has_kind[TW_CHECKPOINT_LIVE] &&
                           found->has_kind[TW_CHECKPOINT_ADAM_M] &&
                           found->has_kind[TW_CHECKPOINT_ADAM_V];
-    daemon->has_position = state->has_position;
-    if (daemon->has_position) {
-        daemon->position = state->position;
+    daemon->checkpoints->has_position = state->has_position;
+    if (daemon->checkpoints->has_position) {
+        daemon->checkpoints->position = state->position;
         daemon->lineage = state->position.lineage;
     }
-    const bool is_vote_lost = daemon->is_vote_lost || !daemon->has_vote;
-    if (daemon->has_position && is_vote_lost && state->position.nonce != 0) {
+    if (daemon->checkpoints->has_position && tw_daemon_votes_is_lost(daemon) &&
+        state->position.nonce != 0) {
         tw_daemon_note(daemon, TW_LOG_WARN, "vote_missing",
                        "text=\"the checkpoint has a membership and the disk no vote: joining again "
                        "as a new member\"");
-        daemon->has_position = false;
+        daemon->checkpoints->has_position = false;
     }
-    if (!daemon->has_position) daemon->has_vote = false;
-    memory_describe(daemon, state, has_live);
+    if (!daemon->checkpoints->has_position) tw_daemon_votes_forget(daemon);
+    describe_memory(daemon, state, has_live);
     daemon->host->has_anchor = true;
-    daemon->save.step = state->step;
-    daemon->save.has_step = true;
-    loaded_date(daemon, found->slot, has_live);
-    daemon->train.step = state->step;
-    daemon->train.tokens = state->tokens;
+    daemon->checkpoints->step = state->step;
+    daemon->checkpoints->has_step = true;
+    date_loaded(daemon, found->slot, has_live);
+    daemon->counts.step = state->step;
+    daemon->counts.tokens = state->tokens;
     for (unsigned i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         if (found->refused[i][0] == '\0') continue;
         tw_daemon_note(daemon, TW_LOG_WARN, "checkpoint_refused",
@@ -217,28 +258,28 @@ static void loaded_take(struct tw_daemon *daemon, const struct tw_checkpoint_fou
                    (unsigned long long)state->step, (unsigned long long)state->tokens);
 }
 
-enum tw_exit tw_daemon_load(struct tw_daemon *daemon, struct tw_error *err) {
+enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_error *err) {
     static struct tw_checkpoint_found found;
     static struct tw_checkpoint_state state;
     struct tw_error reason = {0};
     const char *dir = daemon->setup->run_state_dir;
-    if (tw_checkpoint_create(&daemon->checkpoint, watched_disk(daemon), dir, &daemon->setup->layout,
-                             &daemon->setup->run_id, err) != TW_OK) {
+    if (tw_checkpoint_create(&daemon->checkpoints->files, counted_disk(daemon), dir,
+                             &daemon->setup->layout, &daemon->setup->run_id, err) != TW_OK) {
         return TW_EXIT_STATE_DIR;
     }
-    const enum tw_status status = memory_load(daemon, &found, &state, &reason);
+    const enum tw_status status = load_memory(daemon, &found, &state, &reason);
     if (status == TW_OK && found.is_loaded) {
-        loaded_take(daemon, &found, &state);
+        take_loaded(daemon, &found, &state);
         return TW_EXIT_OK;
     }
     tw_shm_format(&daemon->host->memory.shm);
     if (status == TW_OK) { /* no checkpoint at all: whatever was voted for belonged to nothing */
-        daemon->has_vote = false;
+        tw_daemon_votes_forget(daemon);
         return TW_EXIT_OK;
     }
     const bool is_damaged = status == TW_CORRUPT || status == TW_IO;
     if (is_damaged && daemon->setup->options.is_fresh) {
-        daemon->has_vote = false;
+        tw_daemon_votes_forget(daemon);
         tw_daemon_note(daemon, TW_LOG_WARN, "checkpoint_given_up",
                        "text=\"%s: starting afresh, as asked\"", reason.message);
         return TW_EXIT_OK;
@@ -255,7 +296,7 @@ enum tw_exit tw_daemon_load(struct tw_daemon *daemon, struct tw_error *err) {
  * other one is whole. */
 static void on_copy_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
-    struct tw_save *save = &daemon->save;
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const struct tw_shm *shm = &daemon->host->memory.shm;
     const struct tw_layout *layout = &daemon->setup->layout;
     float *phi = (float *)(void *)save->copy, *u = phi + layout->elements;
@@ -263,8 +304,8 @@ static void on_copy_work(uv_work_t *work) {
         struct tw_shm_view view;
         tw_shm_view(shm, p, &view);
         const uint64_t begin = layout->fragment_begin[p], bytes = view.elements * sizeof(float);
-        moving_copy(daemon, phi + begin, view.phi, bytes);
-        moving_copy(daemon, u + begin, view.u, bytes);
+        copy_counted(daemon, phi + begin, view.phi, bytes);
+        copy_counted(daemon, u + begin, view.u, bytes);
     }
     save->has_live = false;
     if (shm->geometry.snapshot_bytes == 0) return;
@@ -272,8 +313,8 @@ static void on_copy_work(uv_work_t *work) {
         const int slot = tw_shm_snapshot_newest(shm, &save->slot);
         if (slot < 0) return;
         const uint64_t seq = atomic_load(&save->slot.seq);
-        moving_copy(daemon, save->copy + anchor_bytes(daemon),
-                    tw_shm_snapshot_data(shm, (uint32_t)slot), shm->geometry.snapshot_bytes);
+        copy_counted(daemon, save->copy + anchor_bytes(daemon),
+                     tw_shm_snapshot_data(shm, (uint32_t)slot), shm->geometry.snapshot_bytes);
         atomic_thread_fence(memory_order_acquire);
         save->has_live = atomic_load(&tw_shm_control(shm)->snapshots[slot].seq) == seq;
     }
@@ -281,7 +322,7 @@ static void on_copy_work(uv_work_t *work) {
 
 static void on_write_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
-    struct tw_save *save = &daemon->save;
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const struct tw_layout *layout = &daemon->setup->layout;
     struct tw_checkpoint_arrays arrays;
     memset(&arrays, 0, sizeof(arrays));
@@ -290,16 +331,17 @@ static void on_write_work(uv_work_t *work) {
     tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, layout, phi + layout->elements,
                              false);
     if (save->has_live) live_arrays(daemon, save->copy + anchor_bytes(daemon), &arrays);
-    save->status = tw_checkpoint_save(daemon->checkpoint, &save->state, &arrays, &save->err);
+    save->status =
+        tw_checkpoint_save(daemon->checkpoints->files, &save->state, &arrays, &save->err);
 }
 
-static void save_start(struct tw_daemon *daemon);
+static void start_save(struct tw_daemon *daemon);
 
-static void save_end(struct tw_daemon *daemon, enum tw_status status, const char *sentence) {
-    struct tw_save *save = &daemon->save;
+static void end_save(struct tw_daemon *daemon, enum tw_status status, const char *sentence) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
     free(save->copy);
     save->copy = NULL;
-    save->stage = TW_SAVE_IDLE;
+    save->stage = STAGE_IDLE;
     (void)snprintf(save->error, sizeof(save->error), "%s", status == TW_OK ? "" : sentence);
     for (uint32_t i = 0; i < save->tickets_count; i++) {
         if (daemon->api != NULL) tw_api_answer(daemon->api, save->tickets[i], status, sentence);
@@ -309,7 +351,7 @@ static void save_end(struct tw_daemon *daemon, enum tw_status status, const char
     save->next_tickets_count = 0;
     if (save->is_wanted_again) {
         save->is_wanted_again = false;
-        save_start(daemon);
+        start_save(daemon);
         return;
     }
     tw_daemon_leave_step(daemon);
@@ -317,7 +359,7 @@ static void save_end(struct tw_daemon *daemon, enum tw_status status, const char
 
 static void on_write_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
-    struct tw_save *save = &daemon->save;
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
     char sentence[sizeof(save->err.message)];
     if (status != 0 || daemon->stage == TW_DAEMON_CLOSING) return;
     if (save->status != TW_OK) {
@@ -326,24 +368,24 @@ static void on_write_done(uv_work_t *work, int status) {
         if (daemon->stage == TW_DAEMON_LEAVING && daemon->exit_code == TW_EXIT_OK)
             daemon->exit_code = TW_EXIT_STATE_DIR;
         tw_daemon_note(daemon, TW_LOG_ERROR, "checkpoint_failed", "text=\"%s\"", sentence);
-        save_end(daemon, save->status, sentence);
+        end_save(daemon, save->status, sentence);
         return;
     }
     save->step = save->state.step;
     save->has_step = true;
     save->at_us = tw_daemon_now_us();
     save->bytes = save_bytes(daemon, save->has_live);
-    const unsigned long long generation = tw_checkpoint_generation(daemon->checkpoint);
+    const unsigned long long generation = tw_checkpoint_generation(daemon->checkpoints->files);
     tw_daemon_note(daemon, TW_LOG_INFO, "checkpoint", "generation=%llu step=%llu bytes=%llu",
                    generation, (unsigned long long)save->step, (unsigned long long)save->bytes);
     (void)snprintf(sentence, sizeof(sentence), "checkpoint %llu of step %llu is on disk",
                    generation, (unsigned long long)save->step);
-    save_end(daemon, TW_OK, sentence);
+    end_save(daemon, TW_OK, sentence);
 }
 
 static void on_copy_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
-    struct tw_save *save = &daemon->save;
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
     tw_worker_host_thaw(daemon->host);
     if (status != 0 || daemon->stage == TW_DAEMON_CLOSING) return;
     if (save->has_live) {
@@ -355,64 +397,64 @@ static void on_copy_done(uv_work_t *work, int status) {
         memcpy(save->state.live_rounds, save->slot.fragment_rounds,
                sizeof(save->state.live_rounds));
     } else {
-        save->state.step = daemon->train.step;
-        save->state.tokens = daemon->train.tokens;
+        save->state.step = daemon->counts.step;
+        save->state.tokens = daemon->counts.tokens;
     }
-    save->stage = TW_SAVE_WRITE;
+    save->stage = STAGE_WRITE;
     TW_ASSERT(uv_queue_work(&daemon->loop, &save->work, on_write_work, on_write_done) == 0);
 }
 
-void tw_daemon_save_frozen(struct tw_daemon *daemon) {
-    struct tw_save *save = &daemon->save;
-    TW_ASSERT(save->stage == TW_SAVE_FREEZE);
+void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
+    TW_ASSERT(save->stage == STAGE_FREEZE);
     memset(&save->state, 0, sizeof(save->state));
     save->state.has_position = true;
     tw_node_position(daemon->node, &save->state.position);
     save->copy = malloc(anchor_bytes(daemon) + daemon->host->memory.shm.geometry.snapshot_bytes);
     if (save->copy == NULL) {
         tw_worker_host_thaw(daemon->host);
-        save_end(daemon, TW_NOMEM, "no memory for a copy of the model: the next checkpoint may do");
+        end_save(daemon, TW_NOMEM, "no memory for a copy of the model: the next checkpoint may do");
         return;
     }
-    save->stage = TW_SAVE_COPY;
+    save->stage = STAGE_COPY;
     save->work.data = daemon;
     TW_ASSERT(uv_queue_work(&daemon->loop, &save->work, on_copy_work, on_copy_done) == 0);
 }
 
-static void freeze_start(struct tw_daemon *daemon) {
-    daemon->save.stage = TW_SAVE_FREEZE;
-    if (tw_worker_host_freeze(daemon->host)) tw_daemon_save_frozen(daemon);
+static void start_freeze(struct tw_daemon *daemon) {
+    daemon->checkpoints->stage = STAGE_FREEZE;
+    if (tw_worker_host_freeze(daemon->host)) tw_daemon_checkpoints_frozen(daemon);
 }
 
-void tw_daemon_save_snapshot_done(struct tw_daemon *daemon) {
-    if (daemon->save.stage == TW_SAVE_SNAPSHOT) freeze_start(daemon);
+void tw_daemon_checkpoints_snapshot_done(struct tw_daemon *daemon) {
+    if (daemon->checkpoints->stage == STAGE_SNAPSHOT) start_freeze(daemon);
 }
 
-static void save_start(struct tw_daemon *daemon) {
-    struct tw_save *save = &daemon->save;
+static void start_save(struct tw_daemon *daemon) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
     save->due_us = interval == 0 ? UINT64_MAX : tw_daemon_now_us() + interval;
     if (!daemon->host->has_anchor) {
         /* Who leaves with nothing loses nothing. */
-        save_end(daemon, daemon->stage == TW_DAEMON_LEAVING ? TW_OK : TW_AGAIN,
+        end_save(daemon, daemon->stage == TW_DAEMON_LEAVING ? TW_OK : TW_AGAIN,
                  "nothing to save yet: no worker has started the model");
         return;
     }
     const bool has_slots = daemon->host->memory.shm.geometry.snapshot_bytes > 0;
-    save->wait_until_us = tw_daemon_now_us() + TW_SNAPSHOT_WAIT_US;
+    save->wait_until_us = tw_daemon_now_us() + SNAPSHOT_WAIT_US;
     if (has_slots && tw_worker_host_is_ready(daemon->host)) {
-        save->stage = TW_SAVE_SNAPSHOT;
+        save->stage = STAGE_SNAPSHOT;
         tw_worker_host_say(daemon->host, TW_WMSG_SNAPSHOT);
         return;
     }
-    freeze_start(daemon);
+    start_freeze(daemon);
 }
 
-void tw_daemon_save(struct tw_daemon *daemon, const uint32_t *ticket) {
-    struct tw_save *save = &daemon->save;
-    const bool is_busy = save->stage != TW_SAVE_IDLE;
+void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *ticket) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
+    const bool is_busy = save->stage != STAGE_IDLE;
     uint32_t *count = is_busy ? &save->next_tickets_count : &save->tickets_count;
-    if (ticket != NULL && *count == TW_SAVE_TICKETS_MAX) {
+    if (ticket != NULL && *count == TICKETS_MAX) {
         tw_api_answer(daemon->api, *ticket, TW_LIMIT, "too many are waiting for a checkpoint");
         return;
     }
@@ -420,31 +462,61 @@ void tw_daemon_save(struct tw_daemon *daemon, const uint32_t *ticket) {
     if (is_busy) {
         save->is_wanted_again = true;
     } else {
-        save_start(daemon);
+        start_save(daemon);
     }
 }
 
-/* A worker that does not answer must not cost the last checkpoint: once it is dead, nobody writes
- * into the memory and the newest snapshot is as good as it gets. */
-static void worker_give_up(struct tw_daemon *daemon) {
-    if (daemon->is_worker_gone) return;
-    tw_daemon_note(daemon, TW_LOG_WARN, "worker_hangs", "text=\"it does not answer: ending it\"");
-    daemon->is_worker_gone = true;
-    (void)tw_supervisor_stop(&daemon->supervisor, 0);
+static bool is_waiting(const struct tw_daemon_checkpoints *save) {
+    return save->stage == STAGE_SNAPSHOT || save->stage == STAGE_FREEZE;
 }
 
-void tw_daemon_save_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    struct tw_save *save = &daemon->save;
+bool tw_daemon_checkpoints_is_late(const struct tw_daemon *daemon, uint64_t now_us) {
+    return is_waiting(daemon->checkpoints) && now_us >= daemon->checkpoints->wait_until_us;
+}
+
+bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon) {
+    return daemon->checkpoints->stage != STAGE_IDLE;
+}
+
+void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_checkpoints *save = daemon->checkpoints;
     if (save->due_us == 0) { /* the first one after a whole interval */
         const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
         save->due_us = interval == 0 ? UINT64_MAX : now_us + interval;
     }
-    const bool is_waiting = save->stage == TW_SAVE_SNAPSHOT || save->stage == TW_SAVE_FREEZE;
-    const bool is_late = is_waiting && now_us >= save->wait_until_us;
-    if (is_late && daemon->stage == TW_DAEMON_LEAVING) worker_give_up(daemon);
-    if (is_late && save->stage == TW_SAVE_SNAPSHOT) freeze_start(daemon);
-    if (save->stage == TW_SAVE_IDLE && daemon->stage == TW_DAEMON_RUNNING &&
-        now_us >= save->due_us && daemon->host->has_anchor) {
-        tw_daemon_save(daemon, NULL);
+    const bool is_late = tw_daemon_checkpoints_is_late(daemon, now_us);
+    if (is_late && save->stage == STAGE_SNAPSHOT) start_freeze(daemon);
+    if (save->stage == STAGE_IDLE && daemon->stage == TW_DAEMON_RUNNING && now_us >= save->due_us &&
+        daemon->host->has_anchor) {
+        tw_daemon_checkpoints_save(daemon, NULL);
     }
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_daemon_checkpoints_open(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->checkpoints = tw_daemon_alloc(sizeof(*daemon->checkpoints), err);
+    return daemon->checkpoints != NULL ? TW_OK : TW_NOMEM;
+}
+
+const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon) {
+    return daemon->checkpoints->has_position ? &daemon->checkpoints->position : NULL;
+}
+
+void tw_daemon_checkpoints_fill(const struct tw_daemon *daemon, uint64_t now_us,
+                                struct tw_status_view *view) {
+    const struct tw_daemon_checkpoints *save = daemon->checkpoints;
+    (void)snprintf(view->checkpoint.error, sizeof(view->checkpoint.error), "%s", save->error);
+    if (!save->has_step) return;
+    view->checkpoint.step = save->step;
+    view->checkpoint.bytes = save->bytes;
+    if (save->at_us != 0) {
+        view->checkpoint.age_us = now_us > save->at_us ? now_us - save->at_us : 0;
+    }
+}
+
+void tw_daemon_checkpoints_free(struct tw_daemon *daemon) {
+    tw_checkpoint_destroy(daemon->checkpoints->files);
+    free(daemon->checkpoints->copy);
+    free(daemon->checkpoints);
 }

@@ -1,22 +1,21 @@
-/* data.c - the run's dataset: fetched from peers when this node lacks it, served to those who
- * lack it, and the worker waits for it.
- *
- *            peers: PULL, MISSING, CHUNK          worker: starts on the first whole shard
- *                 \         |                          |
- *       data_serve.c    sync/fetch.h  -->  data_store.c (folder, thread)
- *
- * Only with data.form = dataset. A folder of the user (node.data) is served and never changed; a
- * node without one fetches into STATE_DIR/RUN/data. Nothing here ever ends the daemon: what the
- * disk or the index has against it is a sentence in the status. */
+#include "daemon/node/data.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/units.h"
-#include "daemon/node/runtime.h"
+#include "daemon/api/status_view.h"
+#include "daemon/dataset/data_serve.h"
+#include "daemon/dataset/data_store.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/caps.h"
+#include "daemon/node/samples.h"
+#include "daemon/node/workers.h"
+#include "daemon/workerlink/worker_host.h"
 #include "proto/dataset_run.h"
+#include "sync/fetch.h"
 
 enum {
     FETCH_ALIGN = 64,
@@ -25,12 +24,28 @@ enum {
     LOOK_US = 5 * 1000 * 1000, /* between two looks for what a user copies into his folder */
 };
 
+/* All zero unless the run trains on a dataset. */
+struct tw_daemon_data {
+    struct tw_data_store *store; /* owned; NULL: no dataset */
+    struct tw_data_serve serve;
+    struct tw_fetch *fetch; /* owned; NULL: the folder is the user's */
+    void *fetch_memory;     /* owned */
+    uv_timer_t timer;       /* deadline of the fetcher */
+    bool is_unusable;       /* the index is damaged for good */
+    uint32_t train_whole;   /* whole training shards */
+    uint32_t files_whole;   /* whole files, the index included */
+    uint64_t look_due_us;   /* of the next look for files that the user copied */
+    uint32_t look_next;
+    uint64_t chunks_found, chunks_refused, strikes;
+    char trouble[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index; "" */
+};
+
 /* ---- the fetcher --------------------------------------------------------------------------- */
 
 static void on_fetch_timer(uv_timer_t *timer);
 
-static void timer_arm(struct tw_daemon *daemon) {
-    struct tw_daemon_data *data = &daemon->data;
+static void arm_timer(struct tw_daemon *daemon) {
+    struct tw_daemon_data *data = daemon->data;
     const uint64_t deadline = tw_fetch_deadline(data->fetch), now = tw_daemon_now_us();
     if (deadline == UINT64_MAX || daemon->stage == TW_DAEMON_CLOSING) {
         (void)uv_timer_stop(&data->timer);
@@ -50,12 +65,12 @@ static uint32_t fetch_file(uint32_t folder_number) {
     return folder_number == TW_DATA_INDEX ? TW_FETCH_INDEX : folder_number - 1;
 }
 
-static void strike_note(struct tw_daemon *daemon, const struct tw_fetch_action *action) {
+static void note_strike(struct tw_daemon *daemon, const struct tw_fetch_action *action) {
     char peer[9], name[TW_DATASET_FILE_BYTES];
     const uint64_t now = tw_daemon_now_us();
-    daemon->data.strikes++;
+    daemon->data->strikes++;
     tw_id_short(&action->id, peer);
-    tw_data_folder_name(&daemon->data.store->folder, folder_file(action->file), name);
+    tw_data_folder_name(&daemon->data->store->folder, folder_file(action->file), name);
     tw_daemon_note(
         daemon, TW_LOG_WARN, "data_refused",
         "peer=%s file=%s strikes=%u text=\"it sent bytes that are not the file's: "
@@ -64,42 +79,42 @@ static void strike_note(struct tw_daemon *daemon, const struct tw_fetch_action *
         (unsigned long long)(action->until_us > now ? (action->until_us - now) / 1000000 : 0));
 }
 
-static void pull_send(struct tw_daemon *daemon, const struct tw_fetch_action *action) {
+static void send_pull(struct tw_daemon *daemon, const struct tw_fetch_action *action) {
     struct tw_message message;
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_PULL;
     message.u.pull =
         (struct tw_msg_pull){.hash = action->hash, .first = action->first, .count = action->count};
-    tw_daemon_links_send(daemon, action->peer, &message);
+    tw_daemon_send(daemon, action->peer, &message);
 }
 
-static void actions_take(struct tw_daemon *daemon) {
-    struct tw_daemon_data *data = &daemon->data;
+static void do_actions(struct tw_daemon *daemon) {
+    struct tw_daemon_data *data = daemon->data;
     struct tw_fetch_action action;
     while (tw_fetch_next_action(data->fetch, &action)) {
         switch (action.kind) {
-        case TW_FETCH_PULL: pull_send(daemon, &action); break;
+        case TW_FETCH_PULL: send_pull(daemon, &action); break;
         case TW_FETCH_CHECK: tw_data_store_check(data->store, folder_file(action.file)); break;
         case TW_FETCH_WHOLE: tw_data_store_finish(data->store, folder_file(action.file)); break;
-        case TW_FETCH_STRIKE: strike_note(daemon, &action); break;
+        case TW_FETCH_STRIKE: note_strike(daemon, &action); break;
         }
     }
-    timer_arm(daemon);
+    arm_timer(daemon);
 }
 
-static void fetch_event(struct tw_daemon *daemon, const struct tw_fetch_event *event) {
-    if (daemon->data.fetch == NULL || daemon->stage != TW_DAEMON_RUNNING) return;
-    tw_fetch_event(daemon->data.fetch, event, tw_daemon_now_us());
-    actions_take(daemon);
+static void give_event(struct tw_daemon *daemon, const struct tw_fetch_event *event) {
+    if (daemon->data->fetch == NULL || daemon->stage != TW_DAEMON_RUNNING) return;
+    tw_fetch_event(daemon->data->fetch, event, tw_daemon_now_us());
+    do_actions(daemon);
 }
 
 static void on_fetch_timer(uv_timer_t *timer) {
-    fetch_event(timer->data, &(struct tw_fetch_event){.kind = TW_FETCH_TICK});
+    give_event(timer->data, &(struct tw_fetch_event){.kind = TW_FETCH_TICK});
 }
 
 /* The index is known: what there is to fetch, and what of it is here. */
-static enum tw_status files_give(struct tw_daemon *daemon, struct tw_error *err) {
-    struct tw_daemon_data *data = &daemon->data;
+static enum tw_status give_files(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_daemon_data *data = daemon->data;
     const struct tw_data_store *store = data->store;
     const struct tw_data_folder *folder = &store->folder;
     const uint32_t count = folder->files_count - 1;
@@ -127,15 +142,15 @@ static enum tw_status files_give(struct tw_daemon *daemon, struct tw_error *err)
 
 /* ---- the worker waits ---------------------------------------------------------------------- */
 
-static void worker_release(struct tw_daemon *daemon) {
+static void release_worker(struct tw_daemon *daemon) {
     struct tw_error err = {0};
-    if (!daemon->data.is_waiting || daemon->data.train_whole == 0) return;
+    if (!daemon->is_data_awaited || daemon->data->train_whole == 0) return;
     if (daemon->stage != TW_DAEMON_RUNNING) return;
-    daemon->data.is_waiting = false;
+    daemon->is_data_awaited = false;
     tw_daemon_note(daemon, TW_LOG_INFO, "data_ready", "train_shards=%u folder=%s",
-                   daemon->data.train_whole, daemon->setup->data_path);
+                   daemon->data->train_whole, daemon->setup->data_path);
     tw_worker_host_set_held(daemon->host, false);
-    if (tw_daemon_worker_start(daemon, &err) == TW_OK) return;
+    if (tw_daemon_workers_start(daemon, &err) == TW_OK) return;
     tw_daemon_note(daemon, TW_LOG_ERROR, "worker_failed", "text=\"%s\"", err.message);
     (void)fprintf(stderr, "thinwired: %s\n", err.message);
     tw_daemon_leave(daemon, TW_EXIT_USAGE);
@@ -143,30 +158,30 @@ static void worker_release(struct tw_daemon *daemon) {
 
 /* ---- what the store says ------------------------------------------------------------------- */
 
-static void trouble_set(struct tw_daemon *daemon, const char *sentence) {
-    char *text = daemon->data.trouble;
+static void set_trouble(struct tw_daemon *daemon, const char *sentence) {
+    char *text = daemon->data->trouble;
     const bool is_new = sentence != NULL && strcmp(text, sentence) != 0;
-    (void)snprintf(text, sizeof(daemon->data.trouble), "%s", sentence != NULL ? sentence : "");
+    (void)snprintf(text, sizeof(daemon->data->trouble), "%s", sentence != NULL ? sentence : "");
     if (is_new) tw_daemon_note(daemon, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
 }
 
 /* The index has its name and is no good: nobody has a better one. */
-static void data_give_up(struct tw_daemon *daemon, const char *sentence) {
-    daemon->data.is_unusable = true;
-    trouble_set(daemon, sentence);
+static void give_up_data(struct tw_daemon *daemon, const char *sentence) {
+    daemon->data->is_unusable = true;
+    set_trouble(daemon, sentence);
 }
 
-static void index_known(struct tw_daemon *daemon) {
-    struct tw_daemon_data *data = &daemon->data;
+static void take_index(struct tw_daemon *daemon) {
+    struct tw_daemon_data *data = daemon->data;
     const struct tw_data_folder *folder = &data->store->folder;
     struct tw_error err = {0};
     enum tw_status status = tw_dataset_check_run(&folder->index, &daemon->setup->run, &err);
     if (status == TW_OK && tw_dataset_tokens(&folder->index, false) == 0) {
         status = tw_fail(&err, TW_DATA, "it holds nothing to train on");
     }
-    if (status == TW_OK && data->fetch != NULL) status = files_give(daemon, &err);
+    if (status == TW_OK && data->fetch != NULL) status = give_files(daemon, &err);
     if (status != TW_OK) {
-        data_give_up(daemon, err.message);
+        give_up_data(daemon, err.message);
         return;
     }
     data->train_whole = tw_data_folder_train_whole(folder);
@@ -176,69 +191,69 @@ static void index_known(struct tw_daemon *daemon) {
     tw_daemon_note(daemon, TW_LOG_INFO, "data_known",
                    "files=%u train_whole=%u chunks_found=%llu folder=%s", folder->files_count,
                    data->train_whole, (unsigned long long)data->chunks_found, folder->path);
-    if (data->fetch != NULL) actions_take(daemon);
-    worker_release(daemon);
+    if (data->fetch != NULL) do_actions(daemon);
+    release_worker(daemon);
 }
 
 static void on_opened(void *user, enum tw_status status, const char *sentence) {
     struct tw_daemon *daemon = user;
     if (daemon->stage != TW_DAEMON_RUNNING) return;
     if (status == TW_OK) {
-        index_known(daemon);
-    } else if (status == TW_AGAIN && daemon->data.fetch != NULL) {
-        fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_START,
-                                                     .id = daemon->setup->run.data.sha256});
+        take_index(daemon);
+    } else if (status == TW_AGAIN && daemon->data->fetch != NULL) {
+        give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_START,
+                                                    .id = daemon->setup->run.data.sha256});
     } else {
-        data_give_up(daemon, sentence);
+        give_up_data(daemon, sentence);
     }
 }
 
 static void on_stored(void *user, uint32_t ticket, enum tw_fetch_result result,
                       uint32_t index_bytes) {
     struct tw_daemon *daemon = user;
-    if (result == TW_FETCH_WRONG) daemon->data.chunks_refused++;
-    fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_STORED,
-                                                 .ticket = ticket,
-                                                 .result = result,
-                                                 .index_bytes = index_bytes});
+    if (result == TW_FETCH_WRONG) daemon->data->chunks_refused++;
+    give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_STORED,
+                                                .ticket = ticket,
+                                                .result = result,
+                                                .index_bytes = index_bytes});
 }
 
 static void on_checked(void *user, uint32_t file, enum tw_status status, const char *sentence) {
     struct tw_daemon *daemon = user;
     if (status != TW_OK && status != TW_CORRUPT) {
-        data_give_up(daemon, sentence);
+        give_up_data(daemon, sentence);
         return;
     }
-    if (status == TW_CORRUPT) daemon->data.chunks_refused++;
-    fetch_event(daemon,
-                &(struct tw_fetch_event){.kind = TW_FETCH_CHECKED,
-                                         .file = fetch_file(file),
-                                         .result = status == TW_OK ? TW_FETCH_OK : TW_FETCH_WRONG});
+    if (status == TW_CORRUPT) daemon->data->chunks_refused++;
+    give_event(daemon,
+               &(struct tw_fetch_event){.kind = TW_FETCH_CHECKED,
+                                        .file = fetch_file(file),
+                                        .result = status == TW_OK ? TW_FETCH_OK : TW_FETCH_WRONG});
     if (status == TW_OK && file == TW_DATA_INDEX && daemon->stage == TW_DAEMON_RUNNING) {
-        index_known(daemon);
+        take_index(daemon);
     }
 }
 
 static void on_finished(void *user, uint32_t file, bool is_whole) {
     struct tw_daemon *daemon = user;
-    struct tw_daemon_data *data = &daemon->data;
+    struct tw_daemon_data *data = daemon->data;
     char name[TW_DATASET_FILE_BYTES];
     tw_data_folder_name(&data->store->folder, file, name);
     if (!is_whole) {
-        fetch_event(daemon,
-                    &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
+        give_event(daemon,
+                   &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
         return;
     }
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
     tw_log(TW_LOG_INFO, "data_file", "file=%s", name); /* there may be thousands */
-    worker_release(daemon);
+    release_worker(daemon);
     if (++data->files_whole < data->store->folder.files_count) return;
     tw_data_store_trim(data->store);
     tw_daemon_note(daemon, TW_LOG_INFO, "data_whole", "files=%u", data->files_whole);
 }
 
 static void on_trouble(void *user, const char *sentence) {
-    trouble_set(user, sentence);
+    set_trouble(user, sentence);
 }
 
 /* ---- serving ------------------------------------------------------------------------------- */
@@ -256,23 +271,23 @@ static void on_serve_missing(void *user, uint16_t peer, const struct tw_id *hash
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_MISSING;
     message.u.missing.hash = *hash;
-    tw_daemon_links_send(user, peer, &message);
+    tw_daemon_send(user, peer, &message);
 }
 
 static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
     struct tw_daemon *daemon = user;
-    struct tw_daemon_data *data = &daemon->data;
+    struct tw_daemon_data *data = daemon->data;
     tw_daemon_note(daemon, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
     if (file == TW_DATA_INDEX)
         return; /* its contents are known; it comes again at the next start */
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
     data->files_whole--;
-    fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
+    give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
 }
 
 /* A folder of the user: what it lacks may be copied there at any time. */
 void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    struct tw_daemon_data *data = &daemon->data;
+    struct tw_daemon_data *data = daemon->data;
     if (data->store == NULL || !data->store->is_open || data->store->folder.is_ours) return;
     if (now_us < data->look_due_us || daemon->stage != TW_DAEMON_RUNNING) return;
     data->look_due_us = now_us + LOOK_US;
@@ -285,14 +300,14 @@ void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us) {
         data->files_whole++;
         if (folder->files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
         tw_daemon_note(daemon, TW_LOG_INFO, "data_found", "file=%s", name);
-        worker_release(daemon);
+        release_worker(daemon);
     }
 }
 
 bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
                              bool was_sent) {
     if (!chunk->is_background) return false;
-    const bool is_ours = tw_data_serve_released(&daemon->data.serve, peer, chunk, was_sent);
+    const bool is_ours = tw_data_serve_released(&daemon->data->serve, peer, chunk, was_sent);
     TW_ASSERT(is_ours);
     return true;
 }
@@ -300,29 +315,28 @@ bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const stru
 /* ---- links --------------------------------------------------------------------------------- */
 
 void tw_daemon_data_peer_up(struct tw_daemon *daemon, uint16_t peer, const struct tw_id *id) {
-    if (daemon->data.store == NULL) return;
-    tw_data_serve_peer_up(&daemon->data.serve, peer);
-    fetch_event(daemon,
-                &(struct tw_fetch_event){.kind = TW_FETCH_PEER_UP, .peer = peer, .id = *id});
+    if (daemon->data->store == NULL) return;
+    tw_data_serve_peer_up(&daemon->data->serve, peer);
+    give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_UP, .peer = peer, .id = *id});
 }
 
 void tw_daemon_data_peer_down(struct tw_daemon *daemon, uint16_t peer) {
-    if (daemon->data.store == NULL) return;
-    tw_data_serve_peer_down(&daemon->data.serve, peer);
-    fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_DOWN, .peer = peer});
+    if (daemon->data->store == NULL) return;
+    tw_data_serve_peer_down(&daemon->data->serve, peer);
+    give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_PEER_DOWN, .peer = peer});
 }
 
 bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
                             const struct tw_message *message) {
-    if (daemon->data.store == NULL) return false;
+    if (daemon->data->store == NULL) return false;
     if (message->kind == TW_MSG_MISSING) {
-        fetch_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
-                                                     .peer = peer,
-                                                     .id = message->u.missing.hash});
+        give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
+                                                    .peer = peer,
+                                                    .id = message->u.missing.hash});
         return false; /* the core passes over what it did not ask for, too */
     }
     if (message->kind != TW_MSG_PULL) return false;
-    const enum tw_status status = tw_data_serve_pull(&daemon->data.serve, peer, &message->u.pull);
+    const enum tw_status status = tw_data_serve_pull(&daemon->data->serve, peer, &message->u.pull);
     if (status == TW_AGAIN) return false;
     if (status != TW_OK) {
         tw_transport_blame(daemon->transport, peer, status,
@@ -333,39 +347,41 @@ bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
 
 bool tw_daemon_data_chunk(struct tw_daemon *daemon, const struct tw_fetch_arrival *chunk,
                           const uint8_t *bytes) {
-    struct tw_daemon_data *data = &daemon->data;
+    struct tw_daemon_data *data = daemon->data;
     struct tw_fetch_taken taken;
     if (data->fetch == NULL || daemon->stage != TW_DAEMON_RUNNING) return false;
     const enum tw_fetch_verdict verdict =
         tw_fetch_chunk(data->fetch, chunk, &taken, tw_daemon_now_us());
-    if (verdict != TW_FETCH_UNKNOWN) data->chunk_bytes_in += chunk->size;
+    if (verdict != TW_FETCH_UNKNOWN) daemon->counts.data_in_bytes += chunk->size;
     if (verdict == TW_FETCH_TAKE) {
         const struct tw_data_op op = {.file = folder_file(taken.file),
                                       .idx = chunk->idx,
                                       .size = chunk->size,
                                       .ticket = taken.ticket};
-        data->bytes_in += chunk->size;
+        daemon->counts.data_taken_bytes += chunk->size;
         if (tw_data_store_take(data->store, &op, bytes) != TW_OK) {
-            actions_take(daemon);
+            do_actions(daemon);
             on_stored(daemon, taken.ticket, TW_FETCH_FAILED, 0);
         }
     }
-    actions_take(daemon);
+    do_actions(daemon);
     return verdict != TW_FETCH_UNKNOWN;
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
 enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *err) {
-    struct tw_daemon_data *data = &daemon->data;
+    struct tw_daemon_data *data = tw_daemon_alloc(sizeof(*data), err);
     const struct tw_setup *setup = daemon->setup;
+    if (data == NULL) return TW_NOMEM;
+    daemon->data = data;
     if (setup->run.data.form != TW_FORM_DATASET) return TW_OK;
     if (setup->is_data_fetched) {
         const size_t bytes = (tw_fetch_bytes() + FETCH_ALIGN - 1) / FETCH_ALIGN * FETCH_ALIGN;
         data->fetch = aligned_alloc(FETCH_ALIGN, bytes);
         if (data->fetch == NULL) return tw_fail(err, TW_NOMEM, "no memory to fetch the dataset");
         tw_fetch_init(data->fetch, &setup->identity.id, tw_daemon_now_us());
-        tw_fetch_set_download(data->fetch, &daemon->caps.download);
+        tw_fetch_set_download(data->fetch, tw_daemon_caps_download(daemon));
     }
     const struct tw_data_store_config config = {
         .loop = &daemon->loop,
@@ -388,30 +404,32 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
     static const struct tw_data_serve_events serve = {
         .send = on_serve_send, .missing = on_serve_missing, .lost = on_serve_lost};
     tw_data_serve_init(&data->serve, &daemon->loop, data->store, &serve, daemon);
-    data->is_waiting = true;
+    daemon->is_data_awaited = true;
     tw_worker_host_set_held(daemon->host, true);
     return TW_OK;
 }
 
 void tw_daemon_data_close(struct tw_daemon *daemon) {
-    if (daemon->data.store == NULL) return;
-    tw_data_store_close(daemon->data.store);
-    tw_data_serve_close(&daemon->data.serve);
-    uv_close((uv_handle_t *)&daemon->data.timer, NULL);
+    if (daemon->data->store == NULL) return;
+    tw_data_store_close(daemon->data->store);
+    tw_data_serve_close(&daemon->data->serve);
+    uv_close((uv_handle_t *)&daemon->data->timer, NULL);
 }
 
 void tw_daemon_data_free(struct tw_daemon *daemon) {
-    if (daemon->data.store == NULL) return;
-    tw_data_serve_deinit(&daemon->data.serve);
-    tw_data_store_destroy(daemon->data.store);
-    free(daemon->data.fetch);
-    free(daemon->data.fetch_memory);
+    if (daemon->data->store != NULL) {
+        tw_data_serve_deinit(&daemon->data->serve);
+        tw_data_store_destroy(daemon->data->store);
+    }
+    free(daemon->data->fetch);
+    free(daemon->data->fetch_memory);
+    free(daemon->data);
 }
 
 /* ---- what people see ----------------------------------------------------------------------- */
 
 /* Peers that could give: linked, and neither lacking it nor silent nor refused. */
-static uint32_t givers_count(const struct tw_fetch_view *fetch) {
+static uint32_t count_givers(const struct tw_fetch_view *fetch) {
     uint32_t count = 0;
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         count += fetch->peers[i].is_up && !fetch->peers[i].is_lacking &&
@@ -420,8 +438,8 @@ static uint32_t givers_count(const struct tw_fetch_view *fetch) {
     return count;
 }
 
-static void waiting_say(const struct tw_fetch_view *fetch, char *text, size_t room) {
-    const uint32_t givers = givers_count(fetch);
+static void describe_waiting(const struct tw_fetch_view *fetch, char *text, size_t room) {
+    const uint32_t givers = count_givers(fetch);
     char peers[48], chunks[64];
     if (fetch->stage != TW_FETCH_STARTS && fetch->stage != TW_FETCH_FIRST) {
         (void)snprintf(text, room, "what is here is being checked");
@@ -443,8 +461,8 @@ static void waiting_say(const struct tw_fetch_view *fetch, char *text, size_t ro
 }
 
 /* Training goes on, but of the other files nothing comes. */
-static void stalled_say(const struct tw_fetch_view *fetch, char *text, size_t room) {
-    const uint32_t givers = givers_count(fetch);
+static void describe_stall(const struct tw_fetch_view *fetch, char *text, size_t room) {
+    const uint32_t givers = count_givers(fetch);
     uint32_t linked = 0;
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) linked += fetch->peers[i].is_up;
     if (linked == 0) {
@@ -460,7 +478,7 @@ static void stalled_say(const struct tw_fetch_view *fetch, char *text, size_t ro
 static void fill_fetch(const struct tw_daemon *daemon, uint64_t now_us,
                        struct tw_status_view *view) {
     struct tw_fetch_view fetch;
-    tw_fetch_view(daemon->data.fetch, now_us, &fetch);
+    tw_fetch_view(daemon->data->fetch, now_us, &fetch);
     view->data.bytes = fetch.bytes_count;
     view->data.bytes_here = fetch.bytes_here;
     view->data.chunks_here = fetch.chunks_here;
@@ -473,26 +491,26 @@ static void fill_fetch(const struct tw_daemon *daemon, uint64_t now_us,
         const double rest = (double)(fetch.bytes_count - fetch.bytes_here);
         view->data.eta_us = (uint64_t)(rest / rate * 1e6);
     }
-    if (daemon->data.is_waiting) {
-        waiting_say(&fetch, view->data.text, sizeof(view->data.text));
+    if (daemon->is_data_awaited) {
+        describe_waiting(&fetch, view->data.text, sizeof(view->data.text));
     } else if (fetch.stage == TW_FETCH_REST && rate == 0) {
-        stalled_say(&fetch, view->data.text, sizeof(view->data.text));
+        describe_stall(&fetch, view->data.text, sizeof(view->data.text));
     }
 }
 
 static enum tw_view_data data_state(const struct tw_daemon *daemon,
                                     const struct tw_status_view *view) {
-    const struct tw_daemon_data *data = &daemon->data;
+    const struct tw_daemon_data *data = daemon->data;
     if (data->store == NULL) return TW_VIEW_DATA_TEXT;
     if (data->is_unusable) return TW_VIEW_DATA_UNUSABLE;
-    if (data->is_waiting) return TW_VIEW_DATA_WAITING;
+    if (daemon->is_data_awaited) return TW_VIEW_DATA_WAITING;
     if (view->data.files_whole == view->data.files) return TW_VIEW_DATA_WHOLE;
     return data->fetch != NULL ? TW_VIEW_DATA_FETCHING : TW_VIEW_DATA_PARTIAL;
 }
 
-void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us, double bytes_per_s,
+void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us,
                          struct tw_status_view *view) {
-    const struct tw_daemon_data *data = &daemon->data;
+    const struct tw_daemon_data *data = daemon->data;
     (void)snprintf(view->data.path, sizeof(view->data.path), "%.250s", daemon->setup->data_path);
     view->data.is_any = tw_id_is_zero(&daemon->setup->run.data.sha256);
     if (data->store == NULL) {
@@ -500,9 +518,10 @@ void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us, double
         return;
     }
     const struct tw_data_folder *folder = &data->store->folder;
-    view->data.in_bytes_per_s = data->fetch != NULL ? bytes_per_s : (double)NAN;
+    view->data.in_bytes_per_s =
+        data->fetch != NULL ? tw_daemon_samples_rate(daemon, TW_SAMPLE_DATA_IN) : (double)NAN;
     view->data.is_fetched = data->fetch != NULL;
-    view->data.in_bytes = data->bytes_in;
+    view->data.in_bytes = daemon->counts.data_taken_bytes;
     view->data.out_bytes = data->serve.bytes_served;
     view->data.takers = tw_data_serve_takers(&data->serve);
     view->data.chunks_refused = data->chunks_refused;

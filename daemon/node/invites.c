@@ -1,8 +1,5 @@
-/* invites.c - tickets given out, guests that come with them, and the run secret's file.
- *
- * A ticket is told, and a guest welcomed, only when the file that counts its uses is on the disk.
- * The file is written on a thread, one write at a time: a change has a number, and who waits for it
- * is answered by the first write that began after it. */
+#include "daemon/node/invites.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,9 +10,11 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "daemon/auth/private_file.h"
+#include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
-#include "daemon/node/runtime.h"
+#include "daemon/net/transport.h"
 #include "proto/welcome.h"
+#include "sync/members.h"
 
 enum {
     WAITING_MAX = TW_HANDSHAKES_MAX + 2 * TW_API_CLIENTS_MAX,
@@ -53,7 +52,7 @@ static uint64_t unix_s(void) {
 
 /* ---- welcome ------------------------------------------------------------------------------- */
 
-static void peers_fill(struct tw_daemon *daemon, struct tw_welcome *welcome) {
+static void fill_peers(struct tw_daemon *daemon, struct tw_welcome *welcome) {
     static struct tw_msg_peers known;
     tw_members_records(daemon->members, tw_daemon_now_us(), &known);
     for (uint32_t i = 0; i < known.count && i < TW_WELCOME_PEERS_MAX; i++) {
@@ -66,7 +65,7 @@ static void peers_fill(struct tw_daemon *daemon, struct tw_welcome *welcome) {
     }
 }
 
-static void welcome_send(struct tw_daemon *daemon, const struct waiting *guest) {
+static void send_welcome(struct tw_daemon *daemon, const struct waiting *guest) {
     static struct tw_welcome welcome; /* too large for a stack */
     static uint8_t body[TW_WELCOME_BYTES_MAX];
     const struct tw_setup *setup = daemon->setup;
@@ -83,7 +82,7 @@ static void welcome_send(struct tw_daemon *daemon, const struct waiting *guest) 
         tw_transport_turn_away(daemon->transport, guest->number, err.status, err.message);
         return;
     }
-    peers_fill(daemon, &welcome);
+    fill_peers(daemon, &welcome);
     const uint32_t size = tw_welcome_encode(&welcome, body);
     tw_transport_welcome(daemon->transport, guest->number, guest->ticket.key, body, size);
     explicit_bzero(&welcome, sizeof(welcome));
@@ -99,7 +98,7 @@ static void welcome_send(struct tw_daemon *daemon, const struct waiting *guest) 
 static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting) {
     char line[TW_TICKET_TEXT_BYTES], name[9];
     if (waiting->is_guest) {
-        if (daemon->transport != NULL) welcome_send(daemon, waiting);
+        if (daemon->transport != NULL) send_welcome(daemon, waiting);
         return;
     }
     if (waiting->ticket.addrs_count == 0) { /* one was taken back */
@@ -132,27 +131,28 @@ static void answer_lost(struct tw_daemon *daemon, const struct waiting *waiting,
 
 static void on_write(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
-    struct tw_daemon_invites *invite = daemon->invite;
-    invite->save_error = (struct tw_error){0};
-    (void)tw_private_replace(invite->path, invite->text, invite->text_bytes, &invite->save_error);
+    struct tw_daemon_invites *invites = daemon->invites;
+    invites->save_error = (struct tw_error){0};
+    (void)tw_private_replace(invites->path, invites->text, invites->text_bytes,
+                             &invites->save_error);
 }
 
-static void save_start(struct tw_daemon *daemon);
+static void start_save(struct tw_daemon *daemon);
 
 static void on_written(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
-    struct tw_daemon_invites *invite = daemon->invite;
-    const struct tw_error err = invite->save_error;
+    struct tw_daemon_invites *invites = daemon->invites;
+    const struct tw_error err = invites->save_error;
     (void)status;
-    invite->is_saving = false;
-    explicit_bzero(invite->text, invite->text_bytes);
+    invites->is_saving = false;
+    explicit_bzero(invites->text, invites->text_bytes);
     if (err.status == TW_OK)
-        invite->saved = invite->saving;
+        invites->saved = invites->saving;
     else
         tw_daemon_note(daemon, TW_LOG_ERROR, "tickets_not_saved", "text=\"%s\"", err.message);
     for (unsigned i = 0; i < WAITING_MAX; i++) {
-        struct waiting *waiting = &invite->waiting[i];
-        if (!waiting->is_used || waiting->change > invite->saving) continue;
+        struct waiting *waiting = &invites->waiting[i];
+        if (!waiting->is_used || waiting->change > invites->saving) continue;
         if (daemon->stage != TW_DAEMON_CLOSING) {
             if (err.status == TW_OK)
                 answer_saved(daemon, waiting);
@@ -161,30 +161,30 @@ static void on_written(uv_work_t *work, int status) {
         }
         explicit_bzero(waiting, sizeof(*waiting));
     }
-    if (invite->changes > invite->saving) save_start(daemon);
+    if (invites->changes > invites->saving) start_save(daemon);
     tw_daemon_leave_step(daemon);
 }
 
-static void save_start(struct tw_daemon *daemon) {
-    struct tw_daemon_invites *invite = daemon->invite;
-    if (invite->is_saving) return;
-    invite->saving = invite->changes;
-    invite->text_bytes = tw_tickets_encode(&invite->tickets, invite->text);
-    invite->work.data = daemon;
-    invite->is_saving = true;
-    TW_ASSERT(uv_queue_work(&daemon->loop, &invite->work, on_write, on_written) == 0);
+static void start_save(struct tw_daemon *daemon) {
+    struct tw_daemon_invites *invites = daemon->invites;
+    if (invites->is_saving) return;
+    invites->saving = invites->changes;
+    invites->text_bytes = tw_tickets_encode(&invites->tickets, invites->text);
+    invites->work.data = daemon;
+    invites->is_saving = true;
+    TW_ASSERT(uv_queue_work(&daemon->loop, &invites->work, on_write, on_written) == 0);
 }
 
 /* A place to wait for the change that was made last; NULL: there is none. Guests come and go while
  * a slow disk writes: they have places of their own, and can take none from people. */
-static struct waiting *wait_for_save(struct tw_daemon_invites *invite, bool is_guest) {
+static struct waiting *wait_for_save(struct tw_daemon_invites *invites, bool is_guest) {
     const unsigned begin = is_guest ? 0 : TW_HANDSHAKES_MAX;
     const unsigned end = is_guest ? TW_HANDSHAKES_MAX : WAITING_MAX;
     for (unsigned i = begin; i < end; i++) {
-        struct waiting *waiting = &invite->waiting[i];
+        struct waiting *waiting = &invites->waiting[i];
         if (waiting->is_used) continue;
         *waiting =
-            (struct waiting){.is_used = true, .is_guest = is_guest, .change = invite->changes};
+            (struct waiting){.is_used = true, .is_guest = is_guest, .change = invites->changes};
         return waiting;
     }
     return NULL;
@@ -193,8 +193,8 @@ static struct waiting *wait_for_save(struct tw_daemon_invites *invite, bool is_g
 /* ---- guests -------------------------------------------------------------------------------- */
 
 void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest) {
-    struct tw_daemon_invites *invite = daemon->invite;
-    struct tw_ticket_row *row = tw_tickets_find(&invite->tickets, guest->ticket_id);
+    struct tw_daemon_invites *invites = daemon->invites;
+    struct tw_ticket_row *row = tw_tickets_find(&invites->tickets, guest->ticket_id);
     struct tw_error err = {0};
     bool is_new = false;
     char name[9];
@@ -206,8 +206,8 @@ void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *gu
         tw_transport_turn_away(daemon->transport, guest->number, status, err.message);
         return;
     }
-    if (is_new) invite->changes++;
-    struct waiting *waiting = wait_for_save(invite, true);
+    if (is_new) invites->changes++;
+    struct waiting *waiting = wait_for_save(invites, true);
     if (waiting == NULL) {
         tw_transport_turn_away(daemon->transport, guest->number, TW_LIMIT,
                                "too many guests at once");
@@ -217,8 +217,8 @@ void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *gu
     waiting->node = guest->hello->id;
     memcpy(waiting->ticket.id, row->id, sizeof(row->id));
     memcpy(waiting->ticket.key, row->key, sizeof(row->key));
-    if (invite->saved < waiting->change) {
-        save_start(daemon);
+    if (invites->saved < waiting->change) {
+        start_save(daemon);
         return;
     }
     answer_saved(daemon, waiting);
@@ -234,7 +234,7 @@ static bool is_host(const char *addr, const char *a, const char *b) {
 }
 
 /* Those this node says of itself; of this machine alone only when there are no others. */
-static void addrs_own(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
+static void own_addrs(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
         for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
@@ -246,7 +246,7 @@ static void addrs_own(const struct tw_daemon *daemon, struct tw_ticket *ticket) 
     }
 }
 
-static enum tw_status addrs_given(const char *list, struct tw_ticket *ticket,
+static enum tw_status parse_addrs(const char *list, struct tw_ticket *ticket,
                                   struct tw_error *err) {
     while (*list != '\0') {
         const size_t size = strcspn(list, ",");
@@ -271,7 +271,7 @@ static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t ticket,
     return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0; /* out of every bound */
 }
 
-static enum tw_status ticket_make(struct tw_daemon *daemon, uint32_t api_ticket,
+static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
                                   struct tw_ticket *ticket, struct tw_error *err) {
     struct tw_ticket_row *row = NULL;
     const char *given = tw_api_argument(daemon->api, api_ticket, "address");
@@ -279,17 +279,17 @@ static enum tw_status ticket_make(struct tw_daemon *daemon, uint32_t api_ticket,
         return tw_fail(err, TW_CONFIG, "with network.links = off nobody can come");
     if (daemon->setup->has_gate) TW_TRY(tw_gate_can_admit(&daemon->setup->gate, err));
     if (given != NULL)
-        TW_TRY(addrs_given(given, ticket, err));
+        TW_TRY(parse_addrs(given, ticket, err));
     else
-        addrs_own(daemon, ticket);
+        own_addrs(daemon, ticket);
     if (ticket->addrs_count == 0)
         return tw_fail(err, TW_CONFIG,
                        "this node knows no address at which it can be dialled: say one with "
                        "--address HOST:PORT, or invite from a node that listens");
     const uint64_t uses = number_argument(daemon, api_ticket, "uses", 1);
     const uint64_t life_s = number_argument(daemon, api_ticket, "expires_s", DEFAULT_LIFE_S);
-    TW_TRY(tw_tickets_add(&daemon->invite->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0, life_s,
-                          unix_s(), &row, err));
+    TW_TRY(tw_tickets_add(&daemon->invites->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0,
+                          life_s, unix_s(), &row, err));
     ticket->run = daemon->setup->run_id;
     ticket->inviter = daemon->setup->identity.id;
     memcpy(ticket->id, row->id, sizeof(row->id));
@@ -302,10 +302,10 @@ static enum tw_status ticket_make(struct tw_daemon *daemon, uint32_t api_ticket,
 /* Answers when the change is on the disk. */
 static void answer_later(struct tw_daemon *daemon, uint32_t api_ticket, const char *message,
                          const struct tw_ticket *ticket) {
-    struct tw_daemon_invites *invite = daemon->invite;
-    invite->changes++;
-    save_start(daemon);
-    struct waiting *waiting = wait_for_save(invite, false);
+    struct tw_daemon_invites *invites = daemon->invites;
+    invites->changes++;
+    start_save(daemon);
+    struct waiting *waiting = wait_for_save(invites, false);
     if (waiting == NULL) { /* of clients that did not wait for their answer */
         tw_api_answer(daemon->api, api_ticket, TW_LIMIT,
                       "too many wait for the disk: `thinwire invite --list` shows what came of it");
@@ -336,8 +336,8 @@ static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
                      (int)row->guests_count, "nodes", guests);
 }
 
-static void list_answer(struct tw_daemon *daemon, uint32_t api_ticket) {
-    const struct tw_tickets *tickets = &daemon->invite->tickets;
+static void answer_list(struct tw_daemon *daemon, uint32_t api_ticket) {
+    const struct tw_tickets *tickets = &daemon->invites->tickets;
     json_t *list = json_array();
     for (uint32_t i = 0; i < tickets->count; i++)
         (void)json_array_append_new(list, row_json(&tickets->rows[i], unix_s()));
@@ -350,9 +350,9 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
     struct tw_ticket ticket = {0};
     char name[9], message[128];
     if (verb == TW_API_INVITE_LIST) {
-        list_answer(daemon, api_ticket);
+        answer_list(daemon, api_ticket);
     } else if (verb == TW_API_INVITE) {
-        if (ticket_make(daemon, api_ticket, &ticket, &err) != TW_OK) {
+        if (make_ticket(daemon, api_ticket, &ticket, &err) != TW_OK) {
             tw_api_answer(daemon->api, api_ticket, err.status, err.message);
             return;
         }
@@ -362,7 +362,7 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
         explicit_bzero(&ticket, sizeof(ticket));
     } else {
         const char *given = tw_api_argument(daemon->api, api_ticket, "ticket");
-        if (tw_tickets_withdraw(&daemon->invite->tickets, given != NULL ? given : "", &err) !=
+        if (tw_tickets_withdraw(&daemon->invites->tickets, given != NULL ? given : "", &err) !=
             TW_OK) {
             tw_api_answer(daemon->api, api_ticket, err.status, err.message);
             return;
@@ -377,11 +377,11 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
  */
 
 /* Nobody fetches it with a ticket that was used before it came. */
-static uint32_t secrets_note(struct tw_daemon *daemon, const struct tw_secrets *secrets) {
-    struct tw_daemon_invites *invite = daemon->invite;
-    const uint32_t count = tw_tickets_secrets(&invite->tickets, secrets);
+static uint32_t note_secrets(struct tw_daemon *daemon, const struct tw_secrets *secrets) {
+    struct tw_daemon_invites *invites = daemon->invites;
+    const uint32_t count = tw_tickets_secrets(&invites->tickets, secrets);
     if (count == 0) return 0;
-    invite->changes++;
+    invites->changes++;
     tw_daemon_note(
         daemon, TW_LOG_INFO, "tickets_ended",
         "tickets=%u text=\"the run secret is replaced: tickets that were used are no good "
@@ -393,48 +393,49 @@ static uint32_t secrets_note(struct tw_daemon *daemon, const struct tw_secrets *
 /* ---- life ---------------------------------------------------------------------------------- */
 
 enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error *err) {
-    struct tw_daemon_invites *invite = calloc(1, sizeof(*invite));
+    struct tw_daemon_invites *invites = calloc(1, sizeof(*invites));
     char *text = malloc(TW_TICKETS_TEXT_MAX);
     struct tw_error reason = {0};
-    if (invite == NULL || text == NULL) {
-        free(invite);
+    if (invites == NULL || text == NULL) {
+        free(invites);
         free(text);
         return tw_fail(err, TW_NOMEM, "no memory for the tickets");
     }
-    daemon->invite = invite;
-    invite->text = text;
-    (void)snprintf(invite->path, sizeof(invite->path), "%s/tickets", daemon->setup->run_state_dir);
+    daemon->invites = invites;
+    invites->text = text;
+    (void)snprintf(invites->path, sizeof(invites->path), "%s/tickets",
+                   daemon->setup->run_state_dir);
     /* Lost tickets let nobody in: no reason not to train. */
-    if (tw_tickets_load(&invite->tickets, invite->path, &reason) != TW_OK)
+    if (tw_tickets_load(&invites->tickets, invites->path, &reason) != TW_OK)
         tw_daemon_note(daemon, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
     if (daemon->setup->secrets.count > 0) {
-        (void)stat(daemon->setup->secret_path, &invite->secret_file);
+        (void)stat(daemon->setup->secret_path, &invites->secret_file);
         /* A file without marks must get them: or the next new secret is not seen either. */
-        if (invite->tickets.marks_count == 0 && invite->tickets.count > 0) invite->changes++;
-        (void)secrets_note(daemon, &daemon->setup->secrets); /* the chores write it */
+        if (invites->tickets.marks_count == 0 && invites->tickets.count > 0) invites->changes++;
+        (void)note_secrets(daemon, &daemon->setup->secrets); /* the chores write it */
     }
     return TW_OK;
 }
 
 /* Somebody changed the file of the run secret (`thinwire secret`): from now on it is that. */
-static void secret_look(struct tw_daemon *daemon) {
-    struct tw_daemon_invites *invite = daemon->invite;
+static void look_secret(struct tw_daemon *daemon) {
+    struct tw_daemon_invites *invites = daemon->invites;
     struct tw_secrets fresh = {0};
     struct tw_error err = {0};
     struct stat now;
     if (stat(daemon->setup->secret_path, &now) != 0) return;
-    const struct stat *was = &invite->secret_file;
+    const struct stat *was = &invites->secret_file;
     if (now.st_ino == was->st_ino && now.st_size == was->st_size &&
         now.st_mtim.tv_sec == was->st_mtim.tv_sec && now.st_mtim.tv_nsec == was->st_mtim.tv_nsec)
         return;
-    invite->secret_file = now;
+    invites->secret_file = now;
     if (tw_secrets_open(daemon->setup->secret_path, &fresh, &err) != TW_OK) {
         tw_daemon_note(daemon, TW_LOG_ERROR, "secret_refused", "text=\"%s\"", err.message);
         return;
     }
     char mark[TW_SECRET_MARK_BYTES];
     tw_secret_mark(&fresh.list[0], mark);
-    if (secrets_note(daemon, &fresh) > 0) save_start(daemon);
+    if (note_secrets(daemon, &fresh) > 0) start_save(daemon);
     daemon->setup->secrets = fresh;
     tw_transport_set_secrets(daemon->transport, &fresh);
     tw_secrets_wipe(&fresh);
@@ -443,21 +444,21 @@ static void secret_look(struct tw_daemon *daemon) {
 }
 
 void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    struct tw_daemon_invites *invite = daemon->invite;
-    if (invite == NULL || daemon->transport == NULL || now_us < invite->look_due_us) return;
-    invite->look_due_us = now_us + LOOK_US;
-    if (invite->changes > invite->saving) save_start(daemon);
-    if (daemon->setup->secrets.count > 0) secret_look(daemon);
+    struct tw_daemon_invites *invites = daemon->invites;
+    if (invites == NULL || daemon->transport == NULL || now_us < invites->look_due_us) return;
+    invites->look_due_us = now_us + LOOK_US;
+    if (invites->changes > invites->saving) start_save(daemon);
+    if (daemon->setup->secrets.count > 0) look_secret(daemon);
 }
 
 bool tw_daemon_invites_is_saving(const struct tw_daemon *daemon) {
-    return daemon->invite != NULL && daemon->invite->is_saving;
+    return daemon->invites != NULL && daemon->invites->is_saving;
 }
 
 void tw_daemon_invites_free(struct tw_daemon *daemon) {
-    if (daemon->invite == NULL) return;
-    explicit_bzero(&daemon->invite->tickets, sizeof(daemon->invite->tickets));
-    free(daemon->invite->text);
-    free(daemon->invite);
-    daemon->invite = NULL;
+    if (daemon->invites == NULL) return;
+    explicit_bzero(&daemon->invites->tickets, sizeof(daemon->invites->tickets));
+    free(daemon->invites->text);
+    free(daemon->invites);
+    daemon->invites = NULL;
 }

@@ -1,25 +1,40 @@
-/* link_qualities.c - measuring peers, and telling the core what it should know of them. */
-#include <string.h>
+#include "daemon/node/link_qualities.h"
 
-#include "daemon/node/runtime.h"
+#include <stdlib.h>
+#include <time.h>
+
+#include "daemon/api/status_view.h"
+#include "daemon/net/link_quality.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/cache_file.h"
+#include "daemon/node/caps.h"
 
 enum {
     JUDGE_US = 1000 * 1000,
     UPLOAD_STEP_PERCENT = 20, /* a smaller change would move every part for nothing */
 };
 
-void tw_daemon_link_quality_peer_up(struct tw_daemon *daemon, uint16_t peer) {
-    tw_link_quality_up(&daemon->quality.quality, &daemon->peers[peer].id, tw_daemon_now_us());
-    daemon->quality.is_changed = true; /* it may be known, by another number */
+static const char FILE_NAME[] = "crowd";
+
+struct tw_daemon_link_qualities {
+    struct tw_link_quality table;
+    uint64_t judge_us;
+    bool is_changed; /* a peer was linked since the core was told */
+    char text[TW_LINK_QUALITY_FILE_MAX];
+};
+
+void tw_daemon_link_qualities_peer_up(struct tw_daemon *daemon, uint16_t peer) {
+    tw_link_quality_up(&daemon->link_qualities->table, &daemon->peers[peer].id, tw_daemon_now_us());
+    daemon->link_qualities->is_changed = true; /* it may be known, by another number */
 }
 
-void tw_daemon_link_quality_peer_down(struct tw_daemon *daemon, uint16_t peer,
-                                      enum tw_status reason) {
-    tw_link_quality_down(&daemon->quality.quality, &daemon->peers[peer].id, reason != TW_OK,
+void tw_daemon_link_qualities_peer_down(struct tw_daemon *daemon, uint16_t peer,
+                                        enum tw_status reason) {
+    tw_link_quality_down(&daemon->link_qualities->table, &daemon->peers[peer].id, reason != TW_OK,
                          tw_daemon_now_us());
 }
 
-static void look(struct tw_daemon *daemon, uint16_t peer, uint64_t now_us, bool *is_busy) {
+static void measure_peer(struct tw_daemon *daemon, uint16_t peer, uint64_t now_us, bool *is_busy) {
     struct tw_peer_net net;
     if (!tw_transport_peer(daemon->transport, peer, &net)) return;
     const struct tw_link_quality_look look = {
@@ -29,16 +44,16 @@ static void look(struct tw_daemon *daemon, uint16_t peer, uint64_t now_us, bool 
         .retransmits = net.retransmits,
         .segments = net.segments,
     };
-    tw_link_quality_look(&daemon->quality.quality, &daemon->peers[peer].id, &look, now_us);
+    tw_link_quality_look(&daemon->link_qualities->table, &daemon->peers[peer].id, &look, now_us);
     *is_busy |= net.chunks_queued > 0;
 }
 
-static uint64_t odd_peers(const struct tw_daemon *daemon) {
+static uint64_t find_odd(const struct tw_daemon *daemon) {
     uint64_t odd = 0;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (!daemon->peers[i].is_up) continue;
         const struct tw_link_quality_peer *peer =
-            tw_link_quality_find(&daemon->quality.quality, &daemon->peers[i].id);
+            tw_link_quality_find(&daemon->link_qualities->table, &daemon->peers[i].id);
         if (peer != NULL && tw_link_quality_is_odd(peer)) odd |= UINT64_C(1) << i;
     }
     return odd;
@@ -49,10 +64,10 @@ static bool is_far(uint32_t told, uint32_t now) {
     return told == 0 ? now != 0 : now > told + step || now + step < told;
 }
 
-static void anomaly_note(struct tw_daemon *daemon, uint16_t i, bool was_odd, bool is_odd) {
+static void note_anomaly(struct tw_daemon *daemon, uint16_t i, bool was_odd, bool is_odd) {
     char hex[9], evidence[TW_LINK_QUALITY_TEXT_BYTES];
     const struct tw_link_quality_peer *peer =
-        tw_link_quality_find(&daemon->quality.quality, &daemon->peers[i].id);
+        tw_link_quality_find(&daemon->link_qualities->table, &daemon->peers[i].id);
     if (was_odd == is_odd || peer == NULL) return;
     tw_id_short(&peer->id, hex);
     tw_link_quality_evidence(peer, evidence);
@@ -63,57 +78,48 @@ static void anomaly_note(struct tw_daemon *daemon, uint16_t i, bool was_odd, boo
         tw_daemon_note(daemon, TW_LOG_INFO, "peer_in_line", "peer=%s", hex);
 }
 
-void tw_daemon_link_quality_tell(struct tw_daemon *daemon) {
-    struct tw_event event;
-    memset(&event, 0, sizeof(event));
-    event.kind = TW_EV_MEASURED;
-    event.u.measured.upload_kib_s = daemon->quality.upload_kib_s;
-    event.u.measured.odd = daemon->quality.odd;
-    event.u.measured.is_short = daemon->budget.is_short;
-    tw_daemon_event(daemon, &event);
-}
-
-static void tell(struct tw_daemon *daemon) {
-    struct tw_daemon_link_quality *quality = &daemon->quality;
-    const uint64_t kib = quality->quality.upload_bytes_s / 1024;
+static void tell_core(struct tw_daemon *daemon) {
+    struct tw_daemon_measured *measured = &daemon->measured;
+    struct tw_daemon_link_qualities *qualities = daemon->link_qualities;
+    const uint64_t kib = qualities->table.upload_bytes_s / 1024;
     const uint32_t upload = kib < UINT32_MAX ? (uint32_t)kib : UINT32_MAX;
-    const uint64_t odd = odd_peers(daemon);
-    if (!quality->is_changed && odd == quality->odd && !is_far(quality->upload_kib_s, upload))
+    const uint64_t odd = find_odd(daemon);
+    if (!qualities->is_changed && odd == measured->odd && !is_far(measured->upload_kib_s, upload))
         return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (daemon->peers[i].is_up)
-            anomaly_note(daemon, i, (quality->odd >> i & 1) != 0, (odd >> i & 1) != 0);
+            note_anomaly(daemon, i, (measured->odd >> i & 1) != 0, (odd >> i & 1) != 0);
     }
-    if (is_far(quality->upload_kib_s, upload)) quality->upload_kib_s = upload;
-    quality->odd = odd;
-    quality->is_changed = false;
-    tw_daemon_link_quality_tell(daemon);
+    if (is_far(measured->upload_kib_s, upload)) measured->upload_kib_s = upload;
+    measured->odd = odd;
+    qualities->is_changed = false;
+    tw_daemon_event_measured(daemon);
 }
 
-void tw_daemon_link_quality_tick(struct tw_daemon *daemon, uint64_t now_us) {
-    struct tw_daemon_link_quality *quality = &daemon->quality;
+void tw_daemon_link_qualities_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_link_qualities *qualities = daemon->link_qualities;
     bool is_busy = false;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up) look(daemon, i, now_us, &is_busy);
+        if (daemon->peers[i].is_up) measure_peer(daemon, i, now_us, &is_busy);
     }
-    if (now_us < quality->judge_us) return;
-    quality->judge_us = now_us + JUDGE_US;
-    tw_link_quality_sent(&quality->quality, tw_transport_traffic(daemon->transport).bytes_out,
-                         is_busy, daemon->caps.upload_now, now_us);
-    tw_link_quality_judge(&quality->quality, now_us);
-    tell(daemon);
+    if (now_us < qualities->judge_us) return;
+    qualities->judge_us = now_us + JUDGE_US;
+    tw_link_quality_sent(&qualities->table, tw_transport_traffic(daemon->transport).bytes_out,
+                         is_busy, tw_daemon_caps_upload(daemon), now_us);
+    tw_link_quality_judge(&qualities->table, now_us);
+    tell_core(daemon);
 }
 
-void tw_daemon_link_quality_arrived(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
+void tw_daemon_link_qualities_arrived(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
     const bool is_last = !tw_node_is_pulling(daemon->node, peer);
-    tw_link_quality_arrived(&daemon->quality.quality, &daemon->peers[peer].id, bytes, is_last,
+    tw_link_quality_arrived(&daemon->link_qualities->table, &daemon->peers[peer].id, bytes, is_last,
                             tw_daemon_now_us());
 }
 
-void tw_daemon_link_quality_fill(const struct tw_daemon *daemon, uint16_t peer, uint64_t now_us,
-                                 struct tw_view_peer *row) {
+void tw_daemon_link_qualities_fill(const struct tw_daemon *daemon, uint16_t peer, uint64_t now_us,
+                                   struct tw_view_peer *row) {
     const struct tw_link_quality_peer *of =
-        tw_link_quality_find(&daemon->quality.quality, &daemon->peers[peer].id);
+        tw_link_quality_find(&daemon->link_qualities->table, &daemon->peers[peer].id);
     if (of == NULL) return;
     if (of->rtt_us > 0) row->rtt_us = of->rtt_us;
     row->in_bytes_s = of->in_bytes_s;
@@ -121,4 +127,36 @@ void tw_daemon_link_quality_fill(const struct tw_daemon *daemon, uint16_t peer, 
     if (of->has_loss) row->loss = (double)of->loss_ppm / 1e6;
     row->reliability = (double)tw_link_quality_reliability(of, now_us) / 1e3;
     tw_link_quality_evidence(of, row->anomaly);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static uint64_t wall_s(void) {
+    const time_t now = time(NULL);
+    return now > 0 ? (uint64_t)now : 0;
+}
+
+enum tw_status tw_daemon_link_qualities_open(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_daemon_link_qualities *qualities = tw_daemon_alloc(sizeof(*qualities), err);
+    if (qualities == NULL) return TW_NOMEM;
+    daemon->link_qualities = qualities;
+    if (!daemon->setup->config.network.links) return TW_OK;
+    const size_t size =
+        tw_cache_file_load(daemon->setup, FILE_NAME, qualities->text, TW_LINK_QUALITY_FILE_MAX);
+    const uint32_t skipped = tw_link_quality_decode(&qualities->table, qualities->text, size,
+                                                    tw_daemon_now_us(), wall_s());
+    if (skipped > 0) tw_log(TW_LOG_WARN, "crowd_damaged", "lines_skipped=%u", skipped);
+    return TW_OK;
+}
+
+void tw_daemon_link_qualities_save(struct tw_daemon *daemon) {
+    struct tw_daemon_link_qualities *qualities = daemon->link_qualities;
+    if (daemon->transport == NULL) return;
+    const size_t size =
+        tw_link_quality_encode(&qualities->table, qualities->text, tw_daemon_now_us(), wall_s());
+    tw_cache_file_save(daemon->setup, FILE_NAME, qualities->text, size);
+}
+
+void tw_daemon_link_qualities_free(struct tw_daemon *daemon) {
+    free(daemon->link_qualities);
 }

@@ -1,31 +1,55 @@
-/* links.c - links: frames in, messages and chunks out, whom to dial, who told us of whom. */
+#include "daemon/node/links.h"
+
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/node/runtime.h"
+#include "daemon/api/status_view.h"
+#include "daemon/net/dial_history.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/admission.h"
+#include "daemon/node/cache_file.h"
+#include "daemon/node/caps.h"
+#include "daemon/node/data.h"
+#include "daemon/node/invites.h"
+#include "daemon/node/link_qualities.h"
+#include "daemon/node/probes.h"
+#include "daemon/node/refusals.h"
+#include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
 #include "proto/frame.h"
+#include "sync/fetch.h"
+#include "sync/members.h"
+
+enum {
+    GOSSIP_US = 10 * 1000 * 1000,
+    REFRESH_US = 2 * 1000 * 1000,
+    MINUTE_US = 60 * 1000 * 1000,
+};
+
+static const char MEMBERS_NAME[] = "members";
+
+struct tw_daemon_links {
+    struct tw_dial_history dials;
+    uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
+    uint64_t gossip_due_us, minute_due_us;
+    uint64_t refresh_due_us;                 /* of the own addresses */
+    struct tw_traffic control[TW_PEERS_MAX]; /* of linked peers, at the last tick */
+    struct tw_traffic bulk[TW_PEERS_MAX];    /* the same */
+    struct tw_traffic bulk_gone;             /* sum over peers that are not linked any more */
+    char members_text[TW_MEMBERS_TEXT_MAX];
+};
+
+_Static_assert((int)TW_DIAL_HISTORY_CONFIGURED == (int)TW_BOOTSTRAP_MAX &&
+                   (int)TW_VIEW_BOOTSTRAP_MAX == (int)TW_BOOTSTRAP_MAX,
+               "every configured address is shown");
 
 /* ---- sending ------------------------------------------------------------------------------- */
 
-void tw_daemon_links_send(struct tw_daemon *daemon, uint16_t peer,
-                          const struct tw_message *message) {
-    size_t size = 0;
-    struct tw_error err = {0};
-    if (daemon->transport == NULL) return;
-    if (tw_control_encode(message, daemon->body, TW_CONTROL_BYTES_MAX, &size, &err) != TW_OK) {
-        tw_log(TW_LOG_ERROR, "not_encoded", "kind=%s text=\"%s\"", tw_message_name(message->kind),
-               err.message);
-        return;
-    }
-    tw_transport_send_control(daemon->transport, peer, (uint16_t)message->kind, daemon->body,
-                              (uint32_t)size);
-}
-
-static void sends_end(struct tw_daemon *daemon, uint32_t row, uint32_t count) {
-    daemon->sends[row] -= count;
-    if (daemon->sends[row] == 0) tw_pool_release(&daemon->host->payloads.pool, row);
+static void end_sends(struct tw_daemon *daemon, uint32_t row, uint32_t count) {
+    daemon->links->sends[row] -= count;
+    if (daemon->links->sends[row] == 0) tw_pool_release(&daemon->host->payloads.pool, row);
 }
 
 void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *action) {
@@ -39,9 +63,9 @@ void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *act
         return;
     }
     /* One hold per row however many of its chunks are queued: a drop forgets them all at once. */
-    if (daemon->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
+    if (daemon->links->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
     if (!tw_transport_send_chunk(daemon->transport, action->peer, &chunk)) {
-        sends_end(daemon, row, 1); /* the peer is on its way down */
+        end_sends(daemon, row, 1); /* the peer is on its way down */
     }
 }
 
@@ -49,22 +73,22 @@ static void on_released(void *user, uint16_t peer, const struct tw_chunk *chunk,
     struct tw_daemon *daemon = user;
     if (tw_daemon_data_released(daemon, peer, chunk, sent)) return;
     const int row = tw_payloads_row_at(&daemon->host->payloads, chunk->bytes);
-    if (sent) daemon->chunk_bytes_out += chunk->size;
-    if (row < 0 || daemon->sends[row] == 0) return;
+    if (sent) daemon->counts.payload_out_bytes += chunk->size;
+    if (row < 0 || daemon->links->sends[row] == 0) return;
     if (!tw_id_equal(&daemon->host->payloads.pool.rows[row].hash, &chunk->payload)) return;
-    sends_end(daemon, (uint32_t)row, 1);
+    end_sends(daemon, (uint32_t)row, 1);
 }
 
 void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload) {
     const int row = tw_pool_find(&daemon->host->payloads.pool, payload);
-    if (daemon->transport == NULL || row < 0 || daemon->sends[row] == 0) return;
+    if (daemon->transport == NULL || row < 0 || daemon->links->sends[row] == 0) return;
     tw_transport_drop(daemon->transport, payload);
-    sends_end(daemon, (uint32_t)row, daemon->sends[row]);
+    end_sends(daemon, (uint32_t)row, daemon->links->sends[row]);
 }
 
 /* ---- arriving ------------------------------------------------------------------------------ */
 
-static void chunk_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
+static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
     struct tw_fetch_arrival chunk = {.peer = peer};
     struct tw_error err = {0};
     const uint8_t *bytes;
@@ -73,12 +97,12 @@ static void chunk_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_
         return;
     }
     if (tw_daemon_data_chunk(daemon, &chunk, bytes)) return;
-    daemon->chunk_bytes_in += chunk.size;
+    daemon->counts.payload_in_bytes += chunk.size;
     /* Late, repeated, or never asked for: it must not touch what is there. */
     if (!tw_node_wants_chunk(daemon->node, peer, &chunk.hash, chunk.idx)) {
         /* Of a payload that is still known it is here; else nobody needs it any more. */
         if (tw_pool_find(&daemon->host->payloads.pool, &chunk.hash) >= 0)
-            daemon->chunk_bytes_again += chunk.size;
+            daemon->counts.payload_late_bytes += chunk.size;
         return;
     }
     const enum tw_status status =
@@ -87,7 +111,7 @@ static void chunk_take(struct tw_daemon *daemon, uint16_t peer, const struct tw_
         const struct tw_event event = {
             .kind = TW_EV_CHUNK, .peer = peer, .u.chunk = {.hash = chunk.hash, .idx = chunk.idx}};
         tw_daemon_event(daemon, &event);
-        tw_daemon_link_quality_arrived(daemon, peer, chunk.size);
+        tw_daemon_link_qualities_arrived(daemon, peer, chunk.size);
     } else if (status != TW_AGAIN) { /* AGAIN: asked for once, not needed any more */
         tw_transport_close(daemon->transport, peer, status, "a chunk that is not of its payload");
     }
@@ -98,7 +122,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     static struct tw_message message; /* too large for a stack, and the loop is one thread */
     struct tw_error err = {0};
     if (is_bulk) {
-        chunk_take(daemon, peer, frame);
+        take_chunk(daemon, peer, frame);
         return;
     }
     if (tw_daemon_admission_frame(daemon, peer, frame)) return;
@@ -119,22 +143,21 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
-static void gossip_send(struct tw_daemon *daemon, uint16_t peer) {
+static void send_gossip(struct tw_daemon *daemon, uint16_t peer) {
     struct tw_message message;
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_PEERS;
     tw_members_records(daemon->members, tw_daemon_now_us(), &message.u.peers);
-    tw_daemon_links_send(daemon, peer, &message);
+    tw_daemon_send(daemon, peer, &message);
 }
 
 static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct tw_daemon *daemon = user;
     char hex[9];
     daemon->peers[peer] = (struct tw_daemon_peer){.is_up = true, .id = hello->id};
-    memcpy(daemon->peers[peer].addrs, hello->addrs, sizeof(hello->addrs));
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
-        tw_dial_history_worked(&daemon->dials, hello->addrs[a]);
-    tw_reachability_linked(&daemon->probe.reach, tw_daemon_now_us());
+        tw_dial_history_worked(&daemon->links->dials, hello->addrs[a]);
+    tw_daemon_probes_peer_up(daemon, peer, hello);
     tw_members_connected(daemon->members, hello, tw_daemon_now_us());
     tw_id_short(&hello->id, hex);
     tw_daemon_note(daemon, TW_LOG_INFO, "peer_up", "peer=%s addr=%s", hex,
@@ -143,10 +166,10 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     event.u.id = hello->id;
     tw_daemon_event(daemon, &event);
     tw_daemon_data_peer_up(daemon, peer, &hello->id);
-    tw_daemon_link_quality_peer_up(daemon, peer);
+    tw_daemon_link_qualities_peer_up(daemon, peer);
     tw_daemon_admission_peer_up(daemon, peer);
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up) gossip_send(daemon, i); /* all learn of the new one at once */
+        if (daemon->peers[i].is_up) send_gossip(daemon, i); /* all learn of the new one at once */
     }
 }
 
@@ -158,9 +181,10 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
                    "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
                    sentence != NULL ? sentence : "");
     tw_members_disconnected(daemon->members, &daemon->peers[peer].id, tw_daemon_now_us());
-    tw_daemon_link_quality_peer_down(daemon, peer, reason);
-    daemon->bulk_gone.bytes_in += daemon->peers[peer].bulk.bytes_in;
-    daemon->bulk_gone.bytes_out += daemon->peers[peer].bulk.bytes_out;
+    tw_daemon_link_qualities_peer_down(daemon, peer, reason);
+    daemon->links->bulk_gone.bytes_in += daemon->links->bulk[peer].bytes_in;
+    daemon->links->bulk_gone.bytes_out += daemon->links->bulk[peer].bytes_out;
+    daemon->links->control[peer] = daemon->links->bulk[peer] = (struct tw_traffic){0};
     daemon->peers[peer] = (struct tw_daemon_peer){0};
     const struct tw_event event = {.kind = TW_EV_PEER_DOWN, .peer = peer};
     tw_daemon_event(daemon, &event);
@@ -168,15 +192,16 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
     tw_daemon_admission_peer_down(daemon, peer);
 }
 
-static void dial_failed(struct tw_daemon *daemon, const char *address,
-                        const struct tw_dial_result *result) {
+static void note_dial_failed(struct tw_daemon *daemon, const char *address,
+                             const struct tw_dial_result *result) {
     const bool is_other = result->cause == TW_DIAL_WRONG_ID;
     const bool is_self = result->id != NULL && tw_id_equal(result->id, &daemon->setup->identity.id);
     const struct tw_dial_failure failure = {.cause = result->cause,
                                             .sentence = result->sentence,
                                             .other = is_other ? result->id : NULL};
     uint64_t held_back;
-    if (!tw_dial_history_failed(&daemon->dials, address, &failure, tw_daemon_now_us(), &held_back))
+    if (!tw_dial_history_failed(&daemon->links->dials, address, &failure, tw_daemon_now_us(),
+                                &held_back))
         return;
     if (is_self) return; /* nothing anybody has to act on */
     tw_daemon_note(
@@ -190,9 +215,9 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
     const bool is_linked = result->status == TW_OK;
     tw_members_dialled(daemon->members, address, is_linked, result->id, tw_daemon_now_us());
     if (is_linked)
-        tw_dial_history_worked(&daemon->dials, address);
+        tw_dial_history_worked(&daemon->links->dials, address);
     else
-        dial_failed(daemon, address, result);
+        note_dial_failed(daemon, address, result);
 }
 
 static void on_probe_done(void *user, const char *address, const struct tw_id *expected,
@@ -207,18 +232,18 @@ static void on_guest(void *user, const struct tw_guest *guest) {
 /* ---- life ---------------------------------------------------------------------------------- */
 
 /* "host:port" or "host:port=id". */
-static enum tw_status bootstrap_add(struct tw_daemon *daemon, const char *entry,
+static enum tw_status add_bootstrap(struct tw_daemon *daemon, const char *entry,
                                     struct tw_error *err) {
     const size_t size = strcspn(entry, "=");
     TW_TRY(tw_members_bootstrap(daemon->members, entry, tw_daemon_now_us(), err));
     char address[TW_ADDR_BYTES];
     (void)snprintf(address, sizeof(address), "%.*s", (int)size, entry);
-    tw_dial_history_configure(&daemon->dials, address);
+    tw_dial_history_configure(&daemon->links->dials, address);
     return TW_OK;
 }
 
-static enum tw_status bootstrap_file(struct tw_daemon *daemon, const char *path,
-                                     struct tw_error *err) {
+static enum tw_status read_peers_file(struct tw_daemon *daemon, const char *path,
+                                      struct tw_error *err) {
     char line[256];
     FILE *file = fopen(path, "re");
     if (file == NULL) {
@@ -230,7 +255,7 @@ static enum tw_status bootstrap_file(struct tw_daemon *daemon, const char *path,
         char entry[256];
         if (sscanf(line, " %255[^# \t\r\n]", entry) != 1) continue;
         struct tw_error reason;
-        status = bootstrap_add(daemon, entry, &reason);
+        status = add_bootstrap(daemon, entry, &reason);
         if (status != TW_OK) (void)tw_fail(err, status, "%s: %s", path, reason.message);
     }
     (void)fclose(file);
@@ -245,28 +270,44 @@ enum tw_status tw_daemon_links_bootstrap(struct tw_daemon *daemon, struct tw_err
         tw_id_hex(&peer->id, hex);
         (void)snprintf(entry, sizeof(entry), "%s%s%s", peer->address.text, peer->has_id ? "=" : "",
                        peer->has_id ? hex : "");
-        TW_TRY(bootstrap_add(daemon, entry, err));
+        TW_TRY(add_bootstrap(daemon, entry, err));
     }
     if (config->network.peers_file[0] != '\0') {
-        TW_TRY(bootstrap_file(daemon, config->network.peers_file, err));
+        TW_TRY(read_peers_file(daemon, config->network.peers_file, err));
     }
     return TW_OK;
 }
 
-static enum tw_status members_open(struct tw_daemon *daemon, struct tw_error *err) {
+static void load_members(struct tw_daemon *daemon) {
+    char *text = daemon->links->members_text;
+    const size_t size = tw_cache_file_load(daemon->setup, MEMBERS_NAME, text, TW_MEMBERS_TEXT_MAX);
+    const uint32_t skipped = tw_members_decode(daemon->members, text, size, tw_daemon_now_us());
+    if (skipped > 0) tw_log(TW_LOG_WARN, "cache_damaged", "lines_skipped=%u", skipped);
+}
+
+static void save_members(struct tw_daemon *daemon) {
+    char *text = daemon->links->members_text;
+    size_t size = 0;
+    tw_members_encode(daemon->members, text, TW_MEMBERS_TEXT_MAX, &size);
+    tw_cache_file_save(daemon->setup, MEMBERS_NAME, text, size);
+}
+
+static enum tw_status open_members(struct tw_daemon *daemon, struct tw_error *err) {
     struct tw_members_config members = {.self = daemon->setup->identity.id};
     TW_ASSERT(uv_random(NULL, NULL, &members.seed, sizeof(members.seed), 0, NULL) == 0);
     tw_members_init(daemon->members, &members);
     tw_members_set_self(daemon->members, tw_transport_self(daemon->transport));
     TW_TRY(tw_daemon_links_bootstrap(daemon, err));
-    tw_daemon_cache_load(daemon);
-    tw_daemon_bans_load(daemon);
-    tw_daemon_link_quality_load(daemon);
+    load_members(daemon);
+    tw_daemon_refusals_load(daemon);
     return TW_OK;
 }
 
 enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *err) {
     const struct tw_config *config = &daemon->setup->config;
+    daemon->links = tw_daemon_alloc(sizeof(*daemon->links), err);
+    daemon->members = tw_daemon_alloc(sizeof(*daemon->members), err);
+    if (daemon->links == NULL || daemon->members == NULL) return TW_NOMEM;
     if (!config->network.links) return TW_OK;
     struct tw_transport_config transport = {
         .loop = &daemon->loop,
@@ -284,9 +325,9 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
                    .released = on_released,
                    .dial_done = on_dial_done,
                    .probe_done = on_probe_done,
-                   .banned = tw_daemon_banned,
+                   .banned = tw_daemon_refusals_banned,
                    .guest = on_guest,
-                   .refused = tw_daemon_refused},
+                   .refused = tw_daemon_refusals_refused},
         .user = daemon,
     };
     for (uint32_t i = 0; i < config->network.listen_count; i++) {
@@ -301,11 +342,10 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
     (void)snprintf(transport.interface, sizeof(transport.interface), "%s",
                    config->network.interface);
     TW_TRY(tw_transport_create(&transport, &daemon->transport, err));
-    tw_daemon_admission_open(daemon);
-    return members_open(daemon, err);
+    return open_members(daemon, err);
 }
 
-static void dial_due(struct tw_daemon *daemon, uint64_t now_us) {
+static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_dial dial;
     while (tw_members_next_dial(daemon->members, now_us, &dial)) {
         struct tw_error err = {0};
@@ -319,12 +359,12 @@ static void dial_due(struct tw_daemon *daemon, uint64_t now_us) {
         tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
         if (status == TW_LIMIT) return; /* enough under way */
         const struct tw_dial_result result = {.status = status, .sentence = err.message};
-        dial_failed(daemon, dial.address, &result);
+        note_dial_failed(daemon, dial.address, &result);
     }
 }
 
-static void refresh(struct tw_daemon *daemon, uint64_t now_us) {
-    daemon->refresh_due_us = now_us + TW_REFRESH_US;
+static void refresh_addresses(struct tw_daemon *daemon, uint64_t now_us) {
+    daemon->links->refresh_due_us = now_us + REFRESH_US;
     if (!tw_transport_refresh(daemon->transport)) return;
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     tw_daemon_note(daemon, TW_LOG_INFO, "address_changed", "addr=%s next=%s",
@@ -332,42 +372,106 @@ static void refresh(struct tw_daemon *daemon, uint64_t now_us) {
                    self->addrs[1][0] != '\0' ? self->addrs[1] : "none");
     tw_members_set_self(daemon->members, self);
     tw_members_moved(daemon->members, now_us);
-    tw_reachability_moved(&daemon->probe.reach, now_us);
+    tw_daemon_probes_moved(daemon, now_us);
 }
 
 void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_links *links = daemon->links;
     if (daemon->transport == NULL) return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         struct tw_peer_net net;
         if (!daemon->peers[i].is_up || !tw_transport_peer(daemon->transport, i, &net)) continue;
-        daemon->peers[i].control = net.control;
-        daemon->peers[i].bulk = net.bulk;
+        links->control[i] = net.control;
+        links->bulk[i] = net.bulk;
     }
     if (daemon->stage != TW_DAEMON_RUNNING) return;
-    if (now_us >= daemon->refresh_due_us) refresh(daemon, now_us);
-    if (daemon->caps.rest == TW_REST_NONE) {
-        dial_due(daemon, now_us);
+    if (now_us >= daemon->links->refresh_due_us) refresh_addresses(daemon, now_us);
+    if (!tw_daemon_caps_is_resting(daemon)) {
+        dial_peers(daemon, now_us);
         tw_daemon_probes_tick(daemon, now_us);
     }
-    tw_daemon_link_quality_tick(daemon, now_us);
-    if (now_us >= daemon->gossip_due_us) {
-        daemon->gossip_due_us = now_us + TW_GOSSIP_US;
+    tw_daemon_link_qualities_tick(daemon, now_us);
+    if (now_us >= links->gossip_due_us) {
+        links->gossip_due_us = now_us + GOSSIP_US;
         for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-            if (daemon->peers[i].is_up) gossip_send(daemon, i);
+            if (daemon->peers[i].is_up) send_gossip(daemon, i);
         }
     }
-    if (now_us >= daemon->cache_due_us) {
-        tw_daemon_bans_clock(daemon);
-        if (daemon->cache_due_us != 0) {
-            tw_daemon_cache_save(daemon);
-            tw_daemon_link_quality_save(daemon);
+    if (now_us >= links->minute_due_us) {
+        tw_daemon_refusals_look(daemon);
+        if (links->minute_due_us != 0) {
+            save_members(daemon);
+            tw_daemon_link_qualities_save(daemon);
         }
-        daemon->cache_due_us = now_us + TW_CACHE_US;
+        links->minute_due_us = now_us + MINUTE_US;
     }
 }
 
 void tw_daemon_links_close(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
+    save_members(daemon);
+    tw_daemon_link_qualities_save(daemon);
     tw_transport_destroy(daemon->transport, "this node is shutting down", NULL);
     daemon->transport = NULL;
+}
+
+void tw_daemon_links_free(struct tw_daemon *daemon) {
+    free(daemon->members);
+    free(daemon->links);
+}
+
+/* ---- status -------------------------------------------------------------------------------- */
+
+/* Control and bulk bytes at the socket, this process. Failed handshakes count as control. */
+static void sum_traffic(const struct tw_daemon *daemon, struct tw_traffic *control,
+                        struct tw_traffic *bulk) {
+    *control = *bulk = (struct tw_traffic){0};
+    if (daemon->transport == NULL) return;
+    const struct tw_traffic all = tw_transport_traffic(daemon->transport);
+    struct tw_traffic live_bulk = daemon->links->bulk_gone;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        live_bulk.bytes_in += daemon->links->bulk[i].bytes_in;
+        live_bulk.bytes_out += daemon->links->bulk[i].bytes_out;
+    }
+    *bulk = live_bulk;
+    control->bytes_in = all.bytes_in > bulk->bytes_in ? all.bytes_in - bulk->bytes_in : 0;
+    control->bytes_out = all.bytes_out > bulk->bytes_out ? all.bytes_out - bulk->bytes_out : 0;
+}
+
+void tw_daemon_links_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    const struct tw_config *config = &daemon->setup->config;
+    struct tw_traffic control, bulk;
+    sum_traffic(daemon, &control, &bulk);
+    view->net.control_in_bytes = control.bytes_in;
+    view->net.control_out_bytes = control.bytes_out;
+    view->net.bulk_in_bytes = bulk.bytes_in;
+    view->net.bulk_out_bytes = bulk.bytes_out;
+    view->net.pace = config->network.pace.mode;
+    view->net.payload_in_bytes = daemon->counts.payload_in_bytes;
+    view->net.payload_out_bytes = daemon->counts.payload_out_bytes;
+    view->net.payload_again_bytes = daemon->counts.payload_late_bytes;
+    view->net.pool_bytes = daemon->host->payloads.pool.bytes;
+    view->net.pool_used_bytes = daemon->host->payloads.pool.used;
+    if (daemon->transport == NULL) return;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < config->network.listen_count && count < TW_ADDRS_MAX; i++) {
+        if (tw_transport_port(daemon->transport, i) == 0) continue;
+        const char *text = config->network.listen[i].text, *colon = strrchr(text, ':');
+        const int host_bytes = colon != NULL ? (int)(colon - text) : (int)strlen(text);
+        (void)snprintf(view->net.listen[count], sizeof(view->net.listen[count]), "%.*s:%u",
+                       host_bytes, text, tw_transport_port(daemon->transport, i));
+        count++;
+    }
+}
+
+const struct tw_dial_history *tw_daemon_links_dials(const struct tw_daemon *daemon) {
+    return &daemon->links->dials;
+}
+
+struct tw_traffic tw_daemon_links_traffic(const struct tw_daemon *daemon, uint16_t peer) {
+    const struct tw_daemon_links *links = daemon->links;
+    return (struct tw_traffic){
+        .bytes_in = links->control[peer].bytes_in + links->bulk[peer].bytes_in,
+        .bytes_out = links->control[peer].bytes_out + links->bulk[peer].bytes_out,
+    };
 }

@@ -1,4 +1,4 @@
-/* thinwired - the daemon of one node: reads its configuration, then hands over to the shell. */
+/* thinwired - the daemon of one node: reads its configuration, then hands over to life.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/log.h"
-#include "daemon/node/runtime.h"
+#include "daemon/node/life.h"
 #include "daemon/node/setup.h"
 
 static void usage_print(FILE *to) {

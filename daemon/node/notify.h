@@ -7,6 +7,9 @@
 
 #include "base/status.h"
 
+/* Time that EXTEND_TIMEOUT_USEC asks for, while something moves. */
+enum { TW_NOTIFY_EXTEND_US = 60 * 1000 * 1000 };
+
 /* "READY=1", "STATUS=...", "STOPPING=1", "WATCHDOG=1", several with newlines between. */
 void tw_notify(const char *fmt, ...) TW_PRINTF(1, 2);
 

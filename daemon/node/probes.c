@@ -1,13 +1,35 @@
-/* probes.c - dial-back: asking peers whether this node can be dialled, and trying it for them.
- *
- * A peer has us dial only what it said of itself in HELLO, at most once in PROBE_REST_US, and few
- * addresses at a time for all peers together: so nobody is made to scan ports for others. */
+#include "daemon/node/probes.h"
+
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "daemon/node/runtime.h"
+#include "daemon/api/status_view.h"
+#include "daemon/net/reachability.h"
+#include "daemon/net/transport.h"
 
-enum { PROBE_REST_US = 20 * 1000 * 1000 };
+enum { JOBS_MAX = 8, PROBE_REST_US = 20 * 1000 * 1000 };
+
+/* An address that is dialled because its node asked for it. */
+struct job {
+    bool is_used;
+    struct tw_id id;
+    uint64_t token;
+    char address[TW_ADDR_BYTES];
+};
+
+/* A linked peer, as far as it may ask. */
+struct asker {
+    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* of its HELLO; "" after the last */
+    uint64_t probed_us;                      /* when it last had us dial it back; 0: never */
+};
+
+struct tw_daemon_probes {
+    struct tw_reachability reach;
+    enum tw_reachability_state noted; /* as last logged */
+    struct job jobs[JOBS_MAX];
+    struct asker askers[TW_PEERS_MAX];
+};
 
 /* ---- for others ---------------------------------------------------------------------------- */
 
@@ -37,8 +59,8 @@ static uint16_t peer_of(const struct tw_daemon *daemon, const struct tw_id *id) 
 
 void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
                            const struct tw_id *expected, const struct tw_dial_result *result) {
-    for (uint32_t i = 0; i < TW_PROBE_JOBS_MAX; i++) {
-        struct tw_probe_job *job = &daemon->probe.jobs[i];
+    for (uint32_t i = 0; i < JOBS_MAX; i++) {
+        struct job *job = &daemon->probes->jobs[i];
         if (!job->is_used || strcmp(job->address, address) != 0) continue;
         if (!tw_id_equal(&job->id, expected)) continue;
         struct tw_message message;
@@ -47,26 +69,26 @@ void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
         message.u.probed.token = job->token;
         message.u.probed.outcome = outcome_of(result);
         memcpy(message.u.probed.addr, job->address, sizeof(job->address));
-        *job = (struct tw_probe_job){0};
+        *job = (struct job){0};
         const uint16_t peer = peer_of(daemon, expected);
-        if (peer < TW_PEERS_MAX) tw_daemon_links_send(daemon, peer, &message);
+        if (peer < TW_PEERS_MAX) tw_daemon_send(daemon, peer, &message);
         return;
     }
 }
 
-static void try_for(struct tw_daemon *daemon, uint16_t peer, uint64_t token) {
-    struct tw_daemon_peer *asker = &daemon->peers[peer];
+static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t token) {
+    struct asker *asker = &daemon->probes->askers[peer];
+    const struct tw_id *id = &daemon->peers[peer].id;
     const uint64_t now_us = tw_daemon_now_us();
     if (asker->probed_us != 0 && now_us < asker->probed_us + PROBE_REST_US) return;
     asker->probed_us = now_us;
     for (uint32_t a = 0; a < TW_ADDRS_MAX && asker->addrs[a][0] != '\0'; a++) {
-        struct tw_probe_job *job = daemon->probe.jobs;
-        while (job < daemon->probe.jobs + TW_PROBE_JOBS_MAX && job->is_used) job++;
-        if (job == daemon->probe.jobs + TW_PROBE_JOBS_MAX) return;
+        struct job *job = daemon->probes->jobs;
+        while (job < daemon->probes->jobs + JOBS_MAX && job->is_used) job++;
+        if (job == daemon->probes->jobs + JOBS_MAX) return;
         struct tw_error err;
-        if (tw_transport_probe(daemon->transport, asker->addrs[a], &asker->id, &err) != TW_OK)
-            return;
-        *job = (struct tw_probe_job){.is_used = true, .id = asker->id, .token = token};
+        if (tw_transport_probe(daemon->transport, asker->addrs[a], id, &err) != TW_OK) return;
+        *job = (struct job){.is_used = true, .id = *id, .token = token};
         memcpy(job->address, asker->addrs[a], sizeof(job->address));
     }
 }
@@ -91,7 +113,7 @@ static uint32_t ask_some(struct tw_daemon *daemon, uint64_t token) {
             if (walk == 0 && tw_reachability_is_private(net.address)) continue;
             asked |= UINT64_C(1) << peer;
             count++;
-            tw_daemon_links_send(daemon, peer, &message);
+            tw_daemon_send(daemon, peer, &message);
         }
     }
     return count;
@@ -100,10 +122,10 @@ static uint32_t ask_some(struct tw_daemon *daemon, uint64_t token) {
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us) {
     uint64_t token;
     if (daemon->setup->config.network.listen_count == 0) return;
-    if (!tw_reachability_is_due(&daemon->probe.reach, now_us)) return;
+    if (!tw_reachability_is_due(&daemon->probes->reach, now_us)) return;
     TW_ASSERT(uv_random(NULL, NULL, &token, sizeof(token), 0, NULL) == 0);
     const uint32_t asked = ask_some(daemon, token);
-    tw_reachability_ask(&daemon->probe.reach, token, asked > 0, now_us);
+    tw_reachability_ask(&daemon->probes->reach, token, asked > 0, now_us);
 }
 
 /* The first port that is listened on: the first entry may be [::] on a machine without IPv6. */
@@ -115,14 +137,15 @@ static uint16_t port_of(const struct tw_daemon *daemon) {
     return 0;
 }
 
-static void hear(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_probed *probed) {
-    struct tw_reachability *reach = &daemon->probe.reach;
+static void take_answer(struct tw_daemon *daemon, uint16_t peer,
+                        const struct tw_msg_probed *probed) {
+    struct tw_reachability *reach = &daemon->probes->reach;
     const bool is_listening = daemon->setup->config.network.listen_count > 0;
     tw_reachability_heard(reach, tw_transport_self(daemon->transport), probed,
                           &daemon->peers[peer].id, tw_daemon_now_us());
     const enum tw_reachability_state state = tw_reachability_state(reach, is_listening);
-    if (state == daemon->probe.told) return;
-    daemon->probe.told = state;
+    if (state == daemon->probes->noted) return;
+    daemon->probes->noted = state;
     if (state == TW_REACHABILITY_UNKNOWN) return;
     char sentence[TW_REACHABILITY_SENTENCE_BYTES];
     tw_reachability_sentence(reach, is_listening, port_of(daemon), sentence);
@@ -132,13 +155,32 @@ static void hear(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_pr
 
 void tw_daemon_probes_message(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_message *message) {
-    if (message->kind == TW_MSG_PROBE) try_for(daemon, peer, message->u.probe.token);
-    if (message->kind == TW_MSG_PROBED) hear(daemon, peer, &message->u.probed);
+    if (message->kind == TW_MSG_PROBE) try_dial_back(daemon, peer, message->u.probe.token);
+    if (message->kind == TW_MSG_PROBED) take_answer(daemon, peer, &message->u.probed);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_daemon_probes_open(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->probes = tw_daemon_alloc(sizeof(*daemon->probes), err);
+    return daemon->probes != NULL ? TW_OK : TW_NOMEM;
+}
+
+void tw_daemon_probes_peer_up(struct tw_daemon *daemon, uint16_t peer,
+                              const struct tw_member_row *hello) {
+    struct asker *asker = &daemon->probes->askers[peer];
+    *asker = (struct asker){.probed_us = 0};
+    memcpy(asker->addrs, hello->addrs, sizeof(hello->addrs));
+    tw_reachability_linked(&daemon->probes->reach, tw_daemon_now_us());
+}
+
+void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us) {
+    tw_reachability_moved(&daemon->probes->reach, now_us);
 }
 
 void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,
                            struct tw_status_view *view) {
-    const struct tw_reachability *reach = &daemon->probe.reach;
+    const struct tw_reachability *reach = &daemon->probes->reach;
     const bool is_listening = daemon->setup->config.network.listen_count > 0;
     if (daemon->transport == NULL) return;
     view->net.reach_state = tw_reachability_state(reach, is_listening);
@@ -146,4 +188,8 @@ void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,
     if (reach->checked_us != 0) view->net.reach_age_us = now_us - reach->checked_us;
     view->net.reach_count = reach->rows_count;
     memcpy(view->net.reach, reach->rows, sizeof(view->net.reach));
+}
+
+void tw_daemon_probes_free(struct tw_daemon *daemon) {
+    free(daemon->probes);
 }

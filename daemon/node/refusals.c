@@ -1,21 +1,87 @@
-/* refusals.c - what the log says of those who are turned away: each reason of each host once,
- * then a count. A flood of refusals must not become a flood of lines. */
-#include <string.h>
+#include "daemon/node/refusals.h"
 
-#include "daemon/node/runtime.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/api/status_view.h"
+#include "daemon/net/bans.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/cache_file.h"
+#include "sync/members.h"
 
 enum {
     REFUSAL_LINE_US = 600 * 1000 * 1000, /* the same refusal of the same host */
-    REFUSAL_ANY_US = 1000 * 1000,        /* refusals of whomever */
+    LINES_MAX = 32,
+    REFUSAL_ANY_US = 1000 * 1000, /* refusals of whomever */
 };
 
-void tw_daemon_banned(void *user, const struct tw_id *id, uint32_t seconds, const char *sentence) {
+/* Limits the lines about one host and one reason. */
+struct line {
+    char host[TW_ADDR_BYTES];
+    uint64_t reason; /* hash of the words of its sentence */
+    struct tw_log_limit limit;
+};
+
+struct tw_daemon_refusals {
+    uint64_t refused;          /* links */
+    struct tw_log_limit limit; /* of all lines about refusals */
+    struct line lines[LINES_MAX];
+    char text[TW_BANS_TEXT_MAX]; /* of the bans */
+};
+
+/* ---- bans ---------------------------------------------------------------------------------- */
+
+static const char BANS_NAME[] = "bans";
+
+static uint64_t wall_s(void) {
+    const time_t now = time(NULL);
+    return now > 0 ? (uint64_t)now : 0;
+}
+
+void tw_daemon_refusals_load(struct tw_daemon *daemon) {
+    char *text = daemon->refusals->text;
+    const size_t size = tw_cache_file_load(daemon->setup, BANS_NAME, text, TW_BANS_TEXT_MAX);
+    const uint32_t skipped = tw_bans_decode(tw_transport_bans(daemon->transport), text, size);
+    if (skipped > 0) tw_log(TW_LOG_WARN, "bans_damaged", "lines_skipped=%u", skipped);
+}
+
+static void save_bans(struct tw_daemon *daemon) {
+    char *text = daemon->refusals->text;
+    const size_t size = tw_bans_encode(tw_transport_bans(daemon->transport), text);
+    tw_cache_file_save(daemon->setup, BANS_NAME, text, size);
+}
+
+void tw_daemon_refusals_look(struct tw_daemon *daemon) {
+    if (tw_bans_clock(tw_transport_bans(daemon->transport), wall_s())) save_bans(daemon);
+}
+
+enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *hex,
+                                        struct tw_error *answer) {
+    struct tw_id id;
+    char node[9];
+    if (daemon->transport == NULL)
+        return tw_fail(answer, TW_AGAIN, "links = off: nobody is banned here");
+    TW_TRY(tw_bans_lift(tw_transport_bans(daemon->transport), hex, wall_s(), &id, answer));
+    save_bans(daemon);
+    tw_members_moved(daemon->members, tw_daemon_now_us()); /* it need not wait out its pause */
+    tw_id_short(&id, node);
+    tw_daemon_note(daemon, TW_LOG_INFO, "ban_lifted", "peer=%s", node);
+    (void)snprintf(answer->message, sizeof(answer->message), "node %s may link again", node);
+    return TW_OK;
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+void tw_daemon_refusals_banned(void *user, const struct tw_id *id, uint32_t seconds,
+                               const char *sentence) {
     struct tw_daemon *daemon = user;
     char hex[9];
     tw_id_short(id, hex);
     tw_daemon_note(daemon, TW_LOG_WARN, "peer_banned", "peer=%s for_s=%u text=\"%s\"", hex, seconds,
                    sentence);
-    tw_daemon_bans_save(daemon);
+    save_bans(daemon);
 }
 
 /* A number, a port, an id: it has a digit, or is of letters that are hexadecimal digits. */
@@ -25,7 +91,7 @@ static bool is_varying(const char *word, size_t length) {
 }
 
 /* Of the words that do not change from one refusal to the next. */
-static uint64_t words_hash(const char *sentence) {
+static uint64_t hash_words(const char *sentence) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, 64 bits */
     for (const char *at = sentence; *at != '\0';) {
         const size_t length = strcspn(at, " ");
@@ -39,37 +105,36 @@ static uint64_t words_hash(const char *sentence) {
 }
 
 /* The line of this host and reason; the one said longest ago makes room. */
-static struct tw_daemon_refusal_line *refusal_line(struct tw_daemon *daemon, const char *address,
-                                                   uint64_t reason) {
-    struct tw_daemon_refusal_line *oldest = &daemon->refusal_lines[0];
+static struct line *find_line(struct tw_daemon *daemon, const char *address, uint64_t reason) {
+    struct line *oldest = &daemon->refusals->lines[0];
     const char *colon = strrchr(address, ':');
     const size_t length = colon != NULL ? (size_t)(colon - address) : strlen(address);
-    for (uint32_t i = 0; i < TW_REFUSAL_LINES; i++) {
-        struct tw_daemon_refusal_line *line = &daemon->refusal_lines[i];
+    for (uint32_t i = 0; i < LINES_MAX; i++) {
+        struct line *line = &daemon->refusals->lines[i];
         if (line->reason == reason && strncmp(line->host, address, length) == 0 &&
             line->host[length] == '\0')
             return line;
         if (line->limit.said_us < oldest->limit.said_us) oldest = line;
     }
-    *oldest = (struct tw_daemon_refusal_line){.reason = reason};
+    *oldest = (struct line){.reason = reason};
     memcpy(oldest->host, address, length);
     return oldest;
 }
 
-void tw_daemon_refused(void *user, const char *address, enum tw_status reason,
-                       const char *sentence) {
+void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status reason,
+                                const char *sentence) {
     struct tw_daemon *daemon = user;
     uint64_t held_back = 0;
     if (reason == TW_OK) { /* two nodes dialled each other at once: one link is enough */
         tw_log(TW_LOG_DEBUG, "spare_link", "addr=%s text=\"%s\"", address, sentence);
         return;
     }
-    daemon->links_refused++;
-    struct tw_daemon_refusal_line *line = refusal_line(daemon, address, words_hash(sentence));
+    daemon->refusals->refused++;
+    struct line *line = find_line(daemon, address, hash_words(sentence));
     const uint64_t now_us = tw_daemon_now_us();
     uint64_t others = 0;
     if (!tw_log_may_say(&line->limit, now_us, REFUSAL_LINE_US, &held_back)) return;
-    if (!tw_log_may_say(&daemon->refusal_limit, now_us, REFUSAL_ANY_US, &others)) {
+    if (!tw_log_may_say(&daemon->refusals->limit, now_us, REFUSAL_ANY_US, &others)) {
         line->limit = (struct tw_log_limit){.held_back = held_back + 1}; /* with the next one */
         return;
     }
@@ -78,4 +143,28 @@ void tw_daemon_refused(void *user, const char *address, enum tw_status reason,
                    address,
                    tw_dial_is_refusal(cause) ? tw_dial_cause_name(cause) : tw_status_name(reason),
                    sentence, (unsigned long long)held_back);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_daemon_refusals_open(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->refusals = tw_daemon_alloc(sizeof(*daemon->refusals), err);
+    return daemon->refusals != NULL ? TW_OK : TW_NOMEM;
+}
+
+void tw_daemon_refusals_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    view->net.links_refused = daemon->refusals->refused;
+    if (daemon->transport == NULL) return;
+    const uint64_t now_s = wall_s();
+    const struct tw_bans *bans = tw_transport_bans(daemon->transport);
+    for (uint32_t i = 0; i < TW_BANS_MAX; i++) {
+        const uint64_t left_s = tw_bans_left_s(bans, &bans->rows[i].id, now_s);
+        if (left_s == 0) continue;
+        view->bans[view->net.banned++] =
+            (struct tw_view_ban){.id = bans->rows[i].id, .left_s = left_s};
+    }
+}
+
+void tw_daemon_refusals_free(struct tw_daemon *daemon) {
+    free(daemon->refusals);
 }

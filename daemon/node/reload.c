@@ -1,17 +1,17 @@
-/* reload.c - SIGHUP and `thinwire reload`: the configuration is read again, and what may
- * change while the daemon runs is taken over. All or nothing: a file with a mistake changes
- * nothing. */
-#include <stdarg.h>
+#include "daemon/node/reload.h"
+
 #include <stdio.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "daemon/config/config_table.h"
-#include "daemon/node/runtime.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/budget.h"
+#include "daemon/node/caps.h"
+#include "daemon/node/links.h"
 
 enum { LIST_BYTES = 160 };
 
-static void list_add(char list[LIST_BYTES], const struct tw_config_key *key) {
+static void add_name(char list[LIST_BYTES], const struct tw_config_key *key) {
     const size_t used = strlen(list);
     (void)snprintf(list + used, LIST_BYTES - used, "%s%s.%s", used > 0 ? ", " : "", key->section,
                    key->name);
@@ -29,8 +29,8 @@ static bool is_equal(const struct tw_config *a, const struct tw_config *b,
     }
 }
 
-static void take_over(struct tw_config *to, const struct tw_config *from,
-                      const struct tw_config_key *key) {
+static void copy_key(struct tw_config *to, const struct tw_config *from,
+                     const struct tw_config_key *key) {
     memcpy((char *)to + key->offset, (const char *)from + key->offset, key->size);
     if (key->type == TW_CONFIG_PEERS || key->type == TW_CONFIG_ADDRESSES)
         memcpy((char *)to + key->count_offset, (const char *)from + key->count_offset,
@@ -39,7 +39,7 @@ static void take_over(struct tw_config *to, const struct tw_config *from,
 
 /* Those named again keep what is known of them; addresses that were taken out stay known until the
  * daemon starts anew. */
-static void peers_learn(struct tw_daemon *daemon) {
+static void learn_peers(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     if (daemon->transport == NULL) return;
     if (tw_daemon_links_bootstrap(daemon, &err) != TW_OK)
@@ -61,14 +61,14 @@ enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answe
     for (size_t i = 0; i < count; i++) {
         if (is_equal(config, &fresh, &keys[i])) continue;
         const bool is_live = tw_config_key_is_live(&keys[i]);
-        list_add(is_live ? taken : left, &keys[i]);
-        if (is_live) take_over(config, &fresh, &keys[i]);
+        add_name(is_live ? taken : left, &keys[i]);
+        if (is_live) copy_key(config, &fresh, &keys[i]);
         has_budget |= is_live && keys[i].type == TW_CONFIG_BUDGET;
     }
     tw_daemon_caps_apply(daemon);
-    if (has_budget) tw_daemon_budget_open(daemon);
+    if (has_budget) tw_daemon_budget_apply(daemon);
     if (daemon->transport != NULL) tw_transport_set_pace(daemon->transport, &config->network.pace);
-    peers_learn(daemon);
+    learn_peers(daemon);
     (void)snprintf(answer->message, sizeof(answer->message), "%s%.100s%s%.100s",
                    taken[0] != '\0' ? "taken over: " : "nothing to take over has changed", taken,
                    left[0] != '\0' ? "; needs a restart: " : "", left);

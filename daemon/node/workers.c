@@ -1,17 +1,43 @@
-/* workers.c - the worker as the daemon sees it: what it says, and what keeps it running. */
+#include "daemon/node/workers.h"
+
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "base/assert.h"
 #include "base/bytes.h"
-#include "daemon/node/runtime.h"
+#include "daemon/api/status_view.h"
+#include "daemon/node/budget.h"
+#include "daemon/node/checkpoints.h"
+#include "daemon/node/samples.h"
+#include "daemon/workerlink/supervisor.h"
+#include "daemon/workerlink/worker_host.h"
+
+struct tw_daemon_workers {
+    struct tw_supervisor supervisor;
+    struct tw_log_limit turned_away_limit; /* of lines about processes that may not attach */
+    bool is_paused;                        /* by the user */
+    /* as the worker last sent it */
+    uint64_t started_us;
+    float loss_mean, lr, grad_norm;
+    bool has_loss;
+    struct tw_wmsg_evaluated evaluated;
+    bool has_evaluated, has_ready, is_stepping;
+    uint64_t steps_skipped;
+    uint64_t snapshot_step;
+    struct tw_loss_history losses;
+    char device[64];
+    struct tw_wmsg_about about; /* of the learner that was ready last */
+    char error[TW_VIEW_TEXT_BYTES];
+    bool is_device_fault; /* error is of the compute device */
+    pid_t pid;
+};
 
 /* ---- what it says -------------------------------------------------------------------------- */
 
 /* Equal rounds of a lineage must mean equal digests everywhere: the log lets anybody compare. */
-static void applied_log(const struct tw_daemon *daemon, const struct tw_event *event) {
+static void log_applied(const struct tw_daemon *daemon, const struct tw_event *event) {
     char digest[TW_ID_HEX_BYTES], lineage[9];
     tw_id_short(&daemon->lineage, lineage);
     tw_id_hex(&event->u.applied.digest, digest);
@@ -22,15 +48,15 @@ static void applied_log(const struct tw_daemon *daemon, const struct tw_event *e
 }
 
 static void on_event(void *user, const struct tw_event *event) {
-    if (event->kind == TW_EV_APPLIED) applied_log(user, event);
+    if (event->kind == TW_EV_APPLIED) log_applied(user, event);
     tw_daemon_event(user, event);
 }
 
 static void on_attached(void *user, pid_t pid, const char *device) {
     struct tw_daemon *daemon = user;
-    daemon->train.pid = pid;
-    (void)snprintf(daemon->train.device, sizeof(daemon->train.device), "%s", device);
-    tw_supervisor_attached(&daemon->supervisor, pid);
+    daemon->workers->pid = pid;
+    (void)snprintf(daemon->workers->device, sizeof(daemon->workers->device), "%s", device);
+    tw_supervisor_attached(&daemon->workers->supervisor, pid);
     if (daemon->host->is_held) return; /* it comes and goes until it is welcome */
     tw_daemon_note(daemon, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                    device);
@@ -38,7 +64,7 @@ static void on_attached(void *user, pid_t pid, const char *device) {
 
 static void on_welcomed(void *user, pid_t pid) {
     struct tw_daemon *daemon = user;
-    tw_supervisor_linked(&daemon->supervisor, pid);
+    tw_supervisor_linked(&daemon->workers->supervisor, pid);
 }
 
 static const char *start_name(uint32_t start) {
@@ -50,47 +76,48 @@ static const char *start_name(uint32_t start) {
     }
 }
 
-static void finish_seen(struct tw_daemon *daemon) {
+static void check_stop_step(struct tw_daemon *daemon) {
     const uint64_t stop_step = daemon->setup->config.node.stop_step;
-    if (stop_step == 0 || daemon->train.step < stop_step || daemon->host->is_finished) return;
+    if (stop_step == 0 || daemon->counts.step < stop_step || daemon->host->is_finished) return;
     daemon->host->is_finished = true;
-    tw_supervisor_set_idle(&daemon->supervisor, true);
+    tw_supervisor_set_idle(&daemon->workers->supervisor, true);
     tw_daemon_note(daemon, TW_LOG_INFO, "finished", "step=%llu text=\"stop_step is reached\"",
-                   (unsigned long long)daemon->train.step);
-    tw_daemon_save(daemon, NULL);
+                   (unsigned long long)daemon->counts.step);
+    tw_daemon_checkpoints_save(daemon, NULL);
 }
 
 static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     struct tw_daemon *daemon = user;
-    if (!daemon->train.has_ready) daemon->train.started_us = tw_daemon_now_us();
-    daemon->train.has_ready = true;
-    daemon->train.is_stepping = false;
-    daemon->train.step = ready->step;
-    daemon->train.tokens = ready->tokens;
-    daemon->train.about = ready->about;
-    daemon->train.about.engine[sizeof(ready->about.engine) - 1] = '\0';
-    tw_supervisor_ready(&daemon->supervisor);
-    tw_supervisor_set_gpu(&daemon->supervisor,
-                          strncmp(daemon->train.about.engine, "cuda:", 5) == 0);
+    if (!daemon->workers->has_ready) daemon->workers->started_us = tw_daemon_now_us();
+    daemon->workers->has_ready = true;
+    daemon->workers->is_stepping = false;
+    daemon->counts.step = ready->step;
+    daemon->counts.tokens = ready->tokens;
+    daemon->workers->about = ready->about;
+    daemon->workers->about.engine[sizeof(ready->about.engine) - 1] = '\0';
+    tw_supervisor_ready(&daemon->workers->supervisor);
+    tw_supervisor_set_gpu(&daemon->workers->supervisor,
+                          strncmp(daemon->workers->about.engine, "cuda:", 5) == 0);
     tw_daemon_note(daemon, TW_LOG_INFO, "worker_ready", "start=%s step=%llu tokens=%llu",
                    start_name(ready->start), (unsigned long long)ready->step,
                    (unsigned long long)ready->tokens);
-    finish_seen(daemon);
+    check_stop_step(daemon);
 }
 
 static void on_stepped(void *user, const struct tw_wmsg_step *step) {
     struct tw_daemon *daemon = user;
-    struct tw_daemon_train *train = &daemon->train;
+    struct tw_daemon_workers *train = daemon->workers;
+    struct tw_daemon_counts *counts = &daemon->counts;
     train->is_stepping = true;
-    if (step->tokens > train->tokens) {
+    if (step->tokens > counts->tokens) {
         train->about.peak_flops_s =
             tw_view_peak(train->about.peak_flops_s,
-                         (step->tokens - train->tokens) * train->about.flops_token, step->step_us);
+                         (step->tokens - counts->tokens) * train->about.flops_token, step->step_us);
     }
-    train->step = step->step;
-    train->tokens = step->tokens;
-    train->step_us += step->step_us;
-    train->sync_us += step->sync_us;
+    counts->step = step->step;
+    counts->tokens = step->tokens;
+    counts->step_us += step->step_us;
+    counts->sync_us += step->sync_us;
     train->lr = step->lr;
     if (step->is_skipped != 0) {
         train->steps_skipped++;
@@ -103,8 +130,8 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
             .step = step->step, .train = train->loss_mean, .live = NAN, .anchor = NAN};
         tw_loss_history_add(&train->losses, &point);
     }
-    tw_supervisor_stepped(&daemon->supervisor, step->step_us);
-    finish_seen(daemon);
+    tw_supervisor_stepped(&daemon->workers->supervisor, step->step_us);
+    check_stop_step(daemon);
 }
 
 static void on_encoded(void *user, const struct tw_encoded *encoded) {
@@ -113,15 +140,15 @@ static void on_encoded(void *user, const struct tw_encoded *encoded) {
 
 static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) {
     struct tw_daemon *daemon = user;
-    daemon->train.evaluated = *evaluated;
-    daemon->train.has_evaluated = true;
-    const struct tw_view_loss point = {.step = evaluated->step,
-                                       .train =
-                                           daemon->train.has_loss ? daemon->train.loss_mean : NAN,
-                                       .live = evaluated->loss_live,
-                                       .anchor = evaluated->loss_anchor};
-    tw_loss_history_add(&daemon->train.losses, &point);
-    tw_supervisor_alive(&daemon->supervisor);
+    daemon->workers->evaluated = *evaluated;
+    daemon->workers->has_evaluated = true;
+    const struct tw_view_loss point = {
+        .step = evaluated->step,
+        .train = daemon->workers->has_loss ? daemon->workers->loss_mean : NAN,
+        .live = evaluated->loss_live,
+        .anchor = evaluated->loss_anchor};
+    tw_loss_history_add(&daemon->workers->losses, &point);
+    tw_supervisor_alive(&daemon->workers->supervisor);
     tw_log(TW_LOG_DEBUG, "heard_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
            (unsigned long long)evaluated->step, (double)evaluated->loss_live,
            (double)evaluated->loss_anchor);
@@ -130,24 +157,25 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
 static void on_snapshot(void *user, uint32_t slot, uint64_t step) {
     struct tw_daemon *daemon = user;
     if (slot < TW_SNAPSHOT_SLOTS) {
-        daemon->train.snapshot_step = step;
-        tw_supervisor_snapshot(&daemon->supervisor, step);
+        daemon->workers->snapshot_step = step;
+        tw_supervisor_snapshot(&daemon->workers->supervisor, step);
     }
-    tw_supervisor_alive(&daemon->supervisor);
-    tw_daemon_save_snapshot_done(daemon);
+    tw_supervisor_alive(&daemon->workers->supervisor);
+    tw_daemon_checkpoints_snapshot_done(daemon);
 }
 
 static void on_gone(void *user, const char *sentence) {
     struct tw_daemon *daemon = user;
-    daemon->train.pid = 0;
-    daemon->train.is_stepping = false;
+    daemon->workers->pid = 0;
+    daemon->workers->is_stepping = false;
     if (daemon->stage == TW_DAEMON_RUNNING && !daemon->host->is_held) {
-        (void)snprintf(daemon->train.error, sizeof(daemon->train.error), "%s", sentence);
+        (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error), "%s", sentence);
         tw_daemon_note(daemon, TW_LOG_WARN, "worker_gone", "text=\"%s\"", sentence);
     }
     const bool is_device_fault = daemon->host->last_status == TW_DEVICE;
-    tw_supervisor_unlinked(&daemon->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
-    tw_daemon_save_snapshot_done(daemon); /* nobody answers any more: what is there will do */
+    tw_supervisor_unlinked(&daemon->workers->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
+    tw_daemon_checkpoints_snapshot_done(
+        daemon); /* nobody answers any more: what is there will do */
 }
 
 /* systemd starts it again every other second. */
@@ -155,21 +183,22 @@ static void on_turned_away(void *user, const char *sentence) {
     enum { LINE_US = 60 * 1000 * 1000 };
     struct tw_daemon *daemon = user;
     uint64_t held_back;
-    if (!tw_log_may_say(&daemon->turned_away_limit, tw_daemon_now_us(), LINE_US, &held_back))
+    if (!tw_log_may_say(&daemon->workers->turned_away_limit, tw_daemon_now_us(), LINE_US,
+                        &held_back))
         return;
     tw_daemon_note(daemon, TW_LOG_WARN, "worker_refused", "text=\"%s\" held_back=%llu", sentence,
                    (unsigned long long)held_back);
 }
 
 static void on_frozen(void *user) {
-    tw_daemon_save_frozen(user);
+    tw_daemon_checkpoints_frozen(user);
 }
 
 /* ---- what keeps it running ----------------------------------------------------------------- */
 
 /* A worker that ends like this before it ever worked will do so every time: the person must act. */
 static bool is_hopeless(const struct tw_daemon *daemon, const struct tw_worker_death *death) {
-    if (daemon->train.has_ready || death->signal != 0) return false;
+    if (daemon->workers->has_ready || death->signal != 0) return false;
     return death->exit_status == TW_EXIT_USAGE || death->exit_status == TW_EXIT_MANIFEST ||
            death->exit_status == TW_EXIT_DATA;
 }
@@ -182,7 +211,7 @@ static void on_admit(void *user) {
 
 static void on_cut(void *user) {
     struct tw_daemon *daemon = user;
-    const bool has_exited = daemon->supervisor.has_exited;
+    const bool has_exited = daemon->workers->supervisor.has_exited;
     char sentence[160];
     (void)snprintf(sentence, sizeof(sentence), "%s: its link is closed, and %s %ld may be left",
                    has_exited ? "the worker ended and its link did not"
@@ -201,37 +230,38 @@ static void on_died(void *user, const struct tw_worker_death *death) {
     if (is_foreign) {
         tw_worker_host_set_held(daemon->host, true);
         if (death->was_hanging) {
-            (void)snprintf(daemon->train.error, sizeof(daemon->train.error), "ended for hanging");
+            (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
+                           "ended for hanging");
         }
     } else if (death->signal != 0) {
-        (void)snprintf(daemon->train.error, sizeof(daemon->train.error), "%s by signal %d (%s)",
-                       death->was_hanging ? "ended for hanging" : "killed", death->signal,
-                       strsignal(death->signal));
-    } else if (!daemon->train.has_ready && daemon->train.error[0] == '\0') {
-        (void)snprintf(daemon->train.error, sizeof(daemon->train.error),
+        (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
+                       "%s by signal %d (%s)", death->was_hanging ? "ended for hanging" : "killed",
+                       death->signal, strsignal(death->signal));
+    } else if (!daemon->workers->has_ready && daemon->workers->error[0] == '\0') {
+        (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
                        "%.160s ended with status %d before it attached to the daemon: is it a "
                        "Thinwire worker?",
                        daemon->setup->worker_path, death->exit_status);
     }
-    daemon->train.is_device_fault = death->signal == 0 && death->exit_status == TW_EXIT_DEVICE;
+    daemon->workers->is_device_fault = death->signal == 0 && death->exit_status == TW_EXIT_DEVICE;
     if (is_hopeless(daemon, death)) {
-        if (daemon->train.error[0] == '\0') {
-            (void)snprintf(daemon->train.error, sizeof(daemon->train.error),
+        if (daemon->workers->error[0] == '\0') {
+            (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
                            "the worker %.160s ended before it began, its own words are above",
                            daemon->setup->worker_path);
         }
         tw_daemon_note(daemon, TW_LOG_ERROR, "worker_failed", "exit=%d", death->exit_status);
-        (void)fprintf(stderr, "thinwired: %s\n", daemon->train.error);
-        (void)tw_supervisor_stop(&daemon->supervisor, 0);
+        (void)fprintf(stderr, "thinwired: %s\n", daemon->workers->error);
+        (void)tw_supervisor_stop(&daemon->workers->supervisor, 0);
         tw_daemon_leave(daemon, (enum tw_exit)death->exit_status);
         return;
     }
     const struct tw_restart_verdict *verdict = &death->verdict;
     tw_daemon_note(daemon, TW_LOG_WARN, "worker_died",
                    "exit=%d signal=%d deaths=%u restart_in_us=%llu skip_batches=%llu text=\"%s\"",
-                   death->exit_status, death->signal, daemon->supervisor.deaths,
+                   death->exit_status, death->signal, daemon->workers->supervisor.deaths,
                    (unsigned long long)verdict->pause_us, (unsigned long long)verdict->skip,
-                   daemon->train.error);
+                   daemon->workers->error);
     switch (verdict->rung) {
     case TW_RESTART_PLAIN: return;
     case TW_RESTART_SKIP: daemon->host->batches_to_skip = verdict->skip; return;
@@ -240,14 +270,14 @@ static void on_died(void *user, const struct tw_worker_death *death) {
         tw_daemon_note(daemon, TW_LOG_ERROR, "worker_given_up",
                        "deaths=%u text=\"it dies without progress: the node goes on without "
                        "training, restart the daemon once the cause is gone\"",
-                       daemon->supervisor.deaths);
+                       daemon->workers->supervisor.deaths);
         return;
     }
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-enum tw_status tw_daemon_worker_open(struct tw_daemon *daemon, struct tw_error *err) {
+enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err) {
     const struct tw_setup *setup = daemon->setup;
     const struct tw_worker_host_config host = {
         .loop = &daemon->loop,
@@ -274,8 +304,11 @@ enum tw_status tw_daemon_worker_open(struct tw_daemon *daemon, struct tw_error *
                    .frozen = on_frozen},
         .user = daemon,
     };
+    daemon->workers = tw_daemon_alloc(sizeof(*daemon->workers), err);
+    if (daemon->workers == NULL) return TW_NOMEM;
+    daemon->workers->snapshot_step = TW_VIEW_NEVER;
     TW_TRY(tw_worker_host_create(&daemon->host, &host, err));
-    daemon->host->memory.shm.hashed = &daemon->save.moved;
+    daemon->host->memory.shm.hashed = &daemon->moved;
     const struct tw_supervisor_config supervisor = {
         .loop = &daemon->loop,
         .worker_path = setup->config.node.spawn_worker ? setup->worker_path : NULL,
@@ -286,33 +319,138 @@ enum tw_status tw_daemon_worker_open(struct tw_daemon *daemon, struct tw_error *
         .cut = on_cut,
         .user = daemon,
     };
-    tw_supervisor_init(&daemon->supervisor, &supervisor);
-    tw_supervisor_set_gpu(&daemon->supervisor, setup->config.worker.device.kind == TW_DEVICE_CUDA);
+    tw_supervisor_init(&daemon->workers->supervisor, &supervisor);
+    tw_supervisor_set_gpu(&daemon->workers->supervisor,
+                          setup->config.worker.device.kind == TW_DEVICE_CUDA);
     return TW_OK;
 }
 
-enum tw_status tw_daemon_worker_start(struct tw_daemon *daemon, struct tw_error *err) {
-    if (daemon->data.is_waiting) return TW_OK;
-    return tw_supervisor_start(&daemon->supervisor, err);
+enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err) {
+    if (daemon->is_data_awaited) return TW_OK;
+    return tw_supervisor_start(&daemon->workers->supervisor, err);
 }
 
-void tw_daemon_worker_pause(struct tw_daemon *daemon, bool is_paused) {
-    daemon->is_paused = is_paused;
+void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused) {
+    daemon->workers->is_paused = is_paused;
     tw_worker_host_say(daemon->host, is_paused ? TW_WMSG_PAUSE : TW_WMSG_RESUME);
-    tw_supervisor_set_idle(&daemon->supervisor, is_paused || daemon->host->is_finished);
+    tw_supervisor_set_idle(&daemon->workers->supervisor, is_paused || daemon->host->is_finished);
     tw_daemon_note(daemon, TW_LOG_INFO, is_paused ? "paused" : "resumed", "by=user");
 }
 
-enum tw_view_worker tw_daemon_worker_state(const struct tw_daemon *daemon) {
+void tw_daemon_workers_finished(struct tw_daemon *daemon) {
+    tw_supervisor_set_idle(&daemon->workers->supervisor,
+                           daemon->workers->is_paused || daemon->host->is_finished);
+    if (daemon->host->is_finished) tw_daemon_checkpoints_save(daemon, NULL);
+}
+
+bool tw_daemon_workers_stop(struct tw_daemon *daemon, uint64_t grace_us) {
+    return tw_supervisor_stop(&daemon->workers->supervisor, grace_us);
+}
+
+bool tw_daemon_workers_is_running(const struct tw_daemon *daemon) {
+    return tw_supervisor_is_running(&daemon->workers->supervisor);
+}
+
+void tw_daemon_workers_close(struct tw_daemon *daemon) {
+    tw_supervisor_close(&daemon->workers->supervisor);
+    tw_worker_host_close(daemon->host);
+}
+
+void tw_daemon_workers_free(struct tw_daemon *daemon) {
+    tw_worker_host_destroy(daemon->host);
+    free(daemon->workers);
+}
+
+/* ---- status -------------------------------------------------------------------------------- */
+
+static uint64_t age(uint64_t now_us, uint64_t at_us) {
+    return now_us > at_us ? now_us - at_us : 0;
+}
+
+static double utilisation(double step_us, double sync_us) {
+    return step_us + sync_us > 0 ? step_us / (step_us + sync_us) : NAN;
+}
+
+static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    const struct tw_daemon_workers *train = daemon->workers;
+    view->train.step = daemon->counts.step;
+    view->train.tokens = daemon->counts.tokens;
+    view->train.stop_step = daemon->setup->config.node.stop_step;
+    view->train.tokens_per_s = tw_daemon_samples_rate(daemon, TW_SAMPLE_TOKENS);
+    if (train->about.flops_token > 0) {
+        view->train.flops_s = view->train.tokens_per_s * (double)train->about.flops_token;
+    }
+    view->train.mfu = tw_view_mfu(view->train.flops_s, train->about.peak_flops_s);
+    if (train->has_loss) {
+        view->train.loss = train->loss_mean;
+        view->train.lr = train->lr;
+        view->train.grad_norm = train->grad_norm;
+    }
+    if (train->has_evaluated) {
+        view->train.loss_live = train->evaluated.loss_live;
+        view->train.loss_anchor = train->evaluated.loss_anchor;
+        view->train.eval_step = train->evaluated.step;
+        view->train.distance = train->evaluated.distance;
+    }
+    view->train.steps_skipped = train->steps_skipped;
+    view->train.utilisation =
+        utilisation((double)daemon->counts.step_us, (double)daemon->counts.sync_us);
+    view->train.utilisation_minute = utilisation(tw_daemon_samples_rate(daemon, TW_SAMPLE_STEP_US),
+                                                 tw_daemon_samples_rate(daemon, TW_SAMPLE_SYNC_US));
+    view->train.losses_count = train->losses.count;
+    memcpy(view->train.losses, train->losses.points, sizeof(view->train.losses));
+}
+
+/* What the worker's page says of its GPU: of a worker that hangs or is gone it is old. */
+static void fill_gpu(const struct tw_daemon *daemon, uint64_t now_us, struct tw_view_gpu *gpu) {
+    enum { OLD_US = 10 * 1000 * 1000 };
+    struct tw_shm_device *const device = &tw_shm_control(&daemon->host->memory.shm)->device;
+    const uint64_t seen_us = atomic_load(&device->seen_us);
+    gpu->is_seen = seen_us > 0 && age(now_us, seen_us) < OLD_US;
+    if (!gpu->is_seen) return;
+    gpu->temperature_c = (uint32_t)atomic_load(&device->temperature_c);
+    gpu->load_percent = (uint32_t)atomic_load(&device->load_percent);
+    gpu->power_w = (double)atomic_load(&device->power_mw) / 1e3;
+    gpu->power_max_w = (double)atomic_load(&device->power_max_mw) / 1e3;
+    gpu->memory_used_bytes = atomic_load(&device->memory_used_bytes);
+    gpu->memory_bytes = atomic_load(&device->memory_bytes);
+}
+
+static enum tw_view_worker worker_state(const struct tw_daemon *daemon) {
     const bool is_there = tw_worker_link_is_open(&daemon->host->link);
-    if (daemon->data.is_waiting) return TW_VIEW_WORKER_WAITING;
-    if (daemon->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
+    if (daemon->is_data_awaited) return TW_VIEW_WORKER_WAITING;
+    if (daemon->workers->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
     if (!is_there && !daemon->setup->config.node.spawn_worker) return TW_VIEW_WORKER_ABSENT;
-    if (daemon->supervisor.state == TW_SUPERVISOR_PAUSING) return TW_VIEW_WORKER_RESTARTING;
+    if (daemon->workers->supervisor.state == TW_SUPERVISOR_PAUSING)
+        return TW_VIEW_WORKER_RESTARTING;
     if (!is_there) {
-        return daemon->supervisor.deaths > 0 ? TW_VIEW_WORKER_RESTARTING : TW_VIEW_WORKER_STARTING;
+        return daemon->workers->supervisor.deaths > 0 ? TW_VIEW_WORKER_RESTARTING
+                                                      : TW_VIEW_WORKER_STARTING;
     }
     if (daemon->host->is_finished) return TW_VIEW_WORKER_FINISHED;
-    if (daemon->is_paused) return TW_VIEW_WORKER_PAUSED;
-    return daemon->train.is_stepping ? TW_VIEW_WORKER_RUNNING : TW_VIEW_WORKER_STARTING;
+    if (daemon->workers->is_paused) return TW_VIEW_WORKER_PAUSED;
+    return daemon->workers->is_stepping ? TW_VIEW_WORKER_RUNNING : TW_VIEW_WORKER_STARTING;
+}
+
+static void fill_worker(const struct tw_daemon *daemon, uint64_t now_us,
+                        struct tw_status_view *view) {
+    const uint64_t beat = atomic_load(&tw_shm_control(&daemon->host->memory.shm)->heartbeat_us);
+    view->worker.state = worker_state(daemon);
+    view->worker.pid = (uint32_t)daemon->workers->pid;
+    view->worker.restarts = daemon->workers->supervisor.deaths;
+    (void)snprintf(view->worker.device, sizeof(view->worker.device), "%s", daemon->workers->device);
+    (void)snprintf(view->worker.engine, sizeof(view->worker.engine), "%s",
+                   daemon->workers->about.engine);
+    view->worker.memory_bytes = daemon->workers->about.memory_bytes;
+    (void)snprintf(view->worker.error, sizeof(view->worker.error), "%s", daemon->workers->error);
+    view->worker.is_device_fault = daemon->workers->is_device_fault;
+    view->worker.snapshot_step = daemon->workers->snapshot_step;
+    if (beat > 0) view->worker.heartbeat_us = age(now_us, beat);
+    fill_gpu(daemon, now_us, &view->worker.gpu);
+}
+
+void tw_daemon_workers_fill(const struct tw_daemon *daemon, uint64_t now_us,
+                            struct tw_status_view *view) {
+    fill_train(daemon, view);
+    fill_worker(daemon, now_us, view);
 }

@@ -1,0 +1,18 @@
+/* cache_file.h - small texts in the run's state folder that a node can do without: known members,
+ * bans, measured links. Written by rename but not synced: a lost one costs a reconnect or a ban. */
+#ifndef TW_DAEMON_NODE_CACHE_FILE_H
+#define TW_DAEMON_NODE_CACHE_FILE_H
+
+#include <stddef.h>
+
+#include "daemon/node/setup.h"
+
+/* Bytes read into text[capacity]; 0 without a readable file. */
+size_t tw_cache_file_load(const struct tw_setup *setup, const char *name, char *text,
+                          size_t capacity);
+
+/* On failure the old file stays. */
+void tw_cache_file_save(const struct tw_setup *setup, const char *name, const char *text,
+                        size_t size);
+
+#endif

@@ -1,0 +1,107 @@
+#include "daemon/node/core.h"
+
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/budget.h"
+#include "daemon/node/caps.h"
+#include "daemon/node/checkpoints.h"
+#include "daemon/node/links.h"
+#include "daemon/node/reports.h"
+#include "daemon/node/votes.h"
+#include "daemon/node/workers.h"
+#include "daemon/workerlink/worker_host.h"
+
+enum { NODE_ALIGN = 64 };
+
+static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
+    switch (action->kind) {
+    case TW_ACT_SEND: tw_daemon_send(daemon, action->peer, action->u.message); return;
+    case TW_ACT_CLOSE:
+        if (daemon->transport != NULL) {
+            tw_transport_close(daemon->transport, action->peer, action->u.reason,
+                               tw_status_meaning(action->u.reason));
+        }
+        return;
+    case TW_ACT_SEND_CHUNK: tw_daemon_links_chunk(daemon, action); return;
+    case TW_ACT_DROP:
+        tw_daemon_links_drop(daemon, &action->u.payload.hash);
+        tw_worker_host_act(daemon->host, action);
+        return;
+    case TW_ACT_ENCODE:
+        tw_daemon_reports_opening(daemon, action->u.encode.round);
+        if (tw_daemon_budget_grant(daemon, action)) tw_worker_host_act(daemon->host, action);
+        return;
+    case TW_ACT_PAIR_ENCODE:
+        tw_daemon_reports_opening(daemon, action->u.pair.round);
+        if (tw_daemon_budget_grant(daemon, action)) tw_worker_host_act(daemon->host, action);
+        return;
+    case TW_ACT_FINISH:
+        tw_worker_host_act(daemon->host, action);
+        tw_daemon_workers_finished(daemon);
+        return;
+    case TW_ACT_EXPECT:
+    case TW_ACT_VERIFY:
+    case TW_ACT_REDUCE:
+    case TW_ACT_APPLY:
+    case TW_ACT_SOLO:
+    case TW_ACT_PAIR_APPLY:
+    case TW_ACT_EXPORT:
+    case TW_ACT_LOAD:
+    case TW_ACT_CLOCK: tw_worker_host_act(daemon->host, action); return;
+    case TW_ACT_STORE_VOTE: tw_daemon_votes_store(daemon, action); return;
+    case TW_ACT_REPORT: tw_daemon_reports_show(daemon, action); return;
+    }
+}
+
+static struct tw_node_config core_config(struct tw_daemon *daemon) {
+    const struct tw_setup *setup = daemon->setup;
+    const struct tw_run *run = &setup->run;
+    const uint32_t fragments = setup->layout.fragments_count;
+    const uint32_t period = run->sync.period / fragments;
+    struct tw_node_config config = {
+        .self = setup->identity.id,
+        .run = setup->run_id,
+        .boot = setup->boot,
+        .fragments_count = fragments,
+        .period_steps = period > 0 ? period : 1,
+        .overlap_steps = run->sync.overlap,
+        .pace_us = run->sync.pace == TW_PACE_CLOCK ? (uint64_t)run->sync.pace_ms * 1000 : 0,
+        .overlap_us = run->sync.overlap * tw_run_step_us(run),
+        .quorum = run->sync.quorum,
+        .grace_us = (uint64_t)run->sync.grace_ms * 1000,
+        .budget_tokens = run->train.tokens,
+        .members_max = run->sync.members,
+        .together_tokens = tw_run_together_tokens(run),
+        .alone_nodes = tw_run_together_tokens(run) < run->train.tokens ? run->sync.nodes : 0,
+        .is_pair = run->sync.topology == TW_TOPOLOGY_PAIR,
+        .step_tokens = (uint64_t)run->train.batch * run->model.context,
+        .has_result_codec = run->sync.result != run->sync.codec,
+        .weight = 1,
+        .download = tw_daemon_caps_download(daemon),
+        .orphan_us = (uint64_t)120 * 1000 * 1000,
+        .judges_min = TW_JUDGES_MIN,
+    };
+    for (uint32_t p = 0; p < fragments; p++) {
+        config.fragment_elements[p] =
+            setup->layout.fragment_begin[p + 1] - setup->layout.fragment_begin[p];
+    }
+    TW_ASSERT(uv_random(NULL, NULL, &config.seed, sizeof(config.seed), 0, NULL) == 0);
+    return config;
+}
+
+void tw_daemon_core_open(struct tw_daemon *daemon) {
+    const struct tw_node_config config = core_config(daemon);
+    const size_t bytes = (tw_node_bytes() + NODE_ALIGN - 1) / NODE_ALIGN * NODE_ALIGN;
+    daemon->node = aligned_alloc(NODE_ALIGN, bytes);
+    TW_ASSERT(daemon->node != NULL);
+    tw_node_init(daemon->node, &config, tw_daemon_checkpoints_position(daemon),
+                 tw_daemon_votes_loaded(daemon), tw_daemon_now_us());
+    daemon->act = do_action;
+    daemon->is_pumping = true;
+    struct tw_action action;
+    while (tw_node_next_action(daemon->node, &action)) do_action(daemon, &action);
+    daemon->is_pumping = false;
+    tw_daemon_arm(daemon);
+}

@@ -1,0 +1,23 @@
+/* invites.h - tickets given out, guests that come with them, and the run secret's file.
+ *
+ * A ticket is told, and a guest welcomed, only when the file that counts its uses is on the disk.
+ * The file is written on a thread, one write at a time: a change has a number, and who waits for it
+ * is answered by the first write that began after it. */
+#ifndef TW_DAEMON_NODE_INVITES_H
+#define TW_DAEMON_NODE_INVITES_H
+
+#include "daemon/api/api.h"
+#include "daemon/node/runtime.h"
+
+struct tw_guest;
+
+enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error *err);
+/* TW_API_INVITE, _LIST and _REVOKE. */
+void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t ticket);
+void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest);
+void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us);
+/* Leaving waits for it. */
+bool tw_daemon_invites_is_saving(const struct tw_daemon *daemon);
+void tw_daemon_invites_free(struct tw_daemon *daemon);
+
+#endif

@@ -1,0 +1,305 @@
+#include "daemon/node/life.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "daemon/api/api.h"
+#include "daemon/node/admission.h"
+#include "daemon/node/budget.h"
+#include "daemon/node/caps.h"
+#include "daemon/node/checkpoints.h"
+#include "daemon/node/core.h"
+#include "daemon/node/data.h"
+#include "daemon/node/invites.h"
+#include "daemon/node/link_qualities.h"
+#include "daemon/node/links.h"
+#include "daemon/node/notify.h"
+#include "daemon/node/probes.h"
+#include "daemon/node/refusals.h"
+#include "daemon/node/reload.h"
+#include "daemon/node/reports.h"
+#include "daemon/node/runtime.h"
+#include "daemon/node/samples.h"
+#include "daemon/node/verbs.h"
+#include "daemon/node/votes.h"
+#include "daemon/node/workers.h"
+#include "daemon/workerlink/worker_host.h"
+
+enum {
+    TICK_US = 250 * 1000,
+    LEAVE_US = 30 * 1000 * 1000, /* without anything that moves */
+    CLOSE_US = 5 * 1000 * 1000,
+    EXIT_GRACE_US = 5 * 1000 * 1000,
+};
+
+struct tw_daemon_life {
+    uv_timer_t tick_timer;
+    uv_timer_t leave_timer; /* LEAVING: the next look at `moved`; CLOSING: the end */
+    uv_signal_t sigterm, sigint, sighup;
+    bool has_terminal;                     /* standard input was one at the start */
+    bool is_worker_gone;                   /* ended, or told to */
+    uint64_t moved;                        /* daemon->moved at the last look */
+    uint64_t watchdog_us, watchdog_due_us; /* 0: the service manager wants none */
+};
+
+/* ---- leaving ------------------------------------------------------------------------------- */
+
+/* What still runs on a thread (a name server that does not answer, a file that is looked at) is of
+ * no use any more: everything that must last is on the disk. */
+static void on_close_late(uv_timer_t *timer) {
+    struct tw_daemon *daemon = timer->data;
+    tw_log(TW_LOG_INFO, "ended", "exit=%d text=\"a thread is still waiting\"",
+           (int)daemon->exit_code);
+    _exit((int)daemon->exit_code);
+}
+
+static void begin_closing(struct tw_daemon *daemon) {
+    struct tw_daemon_life *life = daemon->life;
+    daemon->stage = TW_DAEMON_CLOSING;
+    TW_ASSERT(uv_timer_start(&life->leave_timer, on_close_late, CLOSE_US / 1000, 0) == 0);
+    uv_unref((uv_handle_t *)&life->leave_timer); /* closed when the loop has ended */
+    tw_daemon_caps_close(daemon);
+    tw_daemon_links_close(daemon);
+    tw_api_close(daemon->api);
+    daemon->api = NULL;
+    tw_daemon_data_close(daemon);
+    tw_daemon_workers_close(daemon);
+    tw_daemon_votes_close(daemon);
+    uv_close((uv_handle_t *)&life->tick_timer, NULL);
+    uv_close((uv_handle_t *)&life->sigterm, NULL);
+    uv_close((uv_handle_t *)&life->sigint, NULL);
+    uv_close((uv_handle_t *)&life->sighup, NULL);
+    tw_daemon_close(daemon);
+}
+
+static bool is_saving(const struct tw_daemon *daemon) {
+    return tw_daemon_checkpoints_is_saving(daemon) || tw_daemon_votes_is_saving(daemon) ||
+           tw_daemon_invites_is_saving(daemon);
+}
+
+/* In this order: checkpoint, worker, everything else. */
+static void go_on_leaving(struct tw_daemon *daemon) {
+    if (is_saving(daemon)) return;
+    if (!daemon->life->is_worker_gone) {
+        /* A worker that is not ready yet reads no message, and has nothing to lose. */
+        const bool is_ready = tw_worker_host_is_ready(daemon->host);
+        tw_worker_host_say(daemon->host, TW_WMSG_EXIT);
+        daemon->life->is_worker_gone = true;
+        if (tw_daemon_workers_stop(daemon, is_ready ? EXIT_GRACE_US : 0)) return;
+    }
+    if (tw_daemon_workers_is_running(daemon)) return; /* its death calls again */
+    begin_closing(daemon);
+}
+
+/* A worker that does not answer must not cost the last checkpoint: once it is dead, nobody writes
+ * into the memory, and its newest snapshot can be saved. */
+static void give_up_worker(struct tw_daemon *daemon) {
+    if (daemon->life->is_worker_gone) return;
+    tw_daemon_note(daemon, TW_LOG_WARN, "worker_hangs", "text=\"it does not answer: ending it\"");
+    daemon->life->is_worker_gone = true;
+    (void)tw_daemon_workers_stop(daemon, 0);
+}
+
+static void on_leave_late(uv_timer_t *timer) {
+    struct tw_daemon *daemon = timer->data;
+    const uint64_t moved = atomic_load(&daemon->moved);
+    if (moved != daemon->life->moved) {
+        daemon->life->moved = moved;
+        tw_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=leaving: the checkpoint goes to the disk",
+                  (unsigned)TW_NOTIFY_EXTEND_US);
+        TW_ASSERT(uv_timer_start(timer, on_leave_late, LEAVE_US / 1000, 0) == 0);
+        return;
+    }
+    tw_log(TW_LOG_ERROR, "leave_late",
+           "text=\"nothing has moved for %u s: ending without a checkpoint\"",
+           (unsigned)(LEAVE_US / 1000000));
+    if (daemon->exit_code == TW_EXIT_OK) daemon->exit_code = TW_EXIT_FAILURE;
+    if (daemon->has_leave_ticket) {
+        tw_api_answer(daemon->api, daemon->leave_ticket, TW_IO,
+                      "nothing moved any more: it ended without a checkpoint");
+        tw_api_close(daemon->api); /* which lets the answer out */
+    }
+    _exit((int)daemon->exit_code);
+}
+
+static void begin_leaving(struct tw_daemon *daemon, enum tw_exit code) {
+    static const struct tw_event leave = {.kind = TW_EV_LEAVE};
+    daemon->exit_code = code;
+    tw_notify("STOPPING=1\nSTATUS=leaving");
+    tw_daemon_note(daemon, TW_LOG_INFO, "leaving", "exit=%d", (int)code);
+    tw_daemon_event(daemon, &leave);
+    daemon->stage = TW_DAEMON_LEAVING;
+    daemon->life->moved = atomic_load(&daemon->moved);
+    TW_ASSERT(uv_timer_start(&daemon->life->leave_timer, on_leave_late, LEAVE_US / 1000, 0) == 0);
+    tw_daemon_checkpoints_save(daemon, daemon->has_leave_ticket ? &daemon->leave_ticket : NULL);
+    go_on_leaving(daemon);
+}
+
+static void on_leave_wake(uv_async_t *wake) {
+    struct tw_daemon *daemon = wake->data;
+    if (daemon->stage == TW_DAEMON_RUNNING && daemon->is_leave_wanted)
+        begin_leaving(daemon, daemon->leave_code);
+    else if (daemon->stage == TW_DAEMON_LEAVING)
+        go_on_leaving(daemon);
+}
+
+static void on_signal(uv_signal_t *handle, int signum) {
+    struct tw_daemon *daemon = handle->data;
+    if (daemon->stage == TW_DAEMON_RUNNING) {
+        tw_log(TW_LOG_INFO, "signal", "signal=%d text=\"once more ends at once\"", signum);
+        begin_leaving(daemon, TW_EXIT_OK);
+        return;
+    }
+    _exit(128 + signum);
+}
+
+/* Whose terminal was closed has nobody any more who could stop it: it saves and leaves. Everybody
+ * else means that the configuration is to be read again. */
+static void on_hangup(uv_signal_t *handle, int signum) {
+    struct tw_daemon *daemon = handle->data;
+    struct tw_error answer = {0};
+    if (daemon->stage != TW_DAEMON_RUNNING) return;
+    if (daemon->life->has_terminal && tcgetpgrp(STDIN_FILENO) < 0) {
+        on_signal(handle, signum);
+        return;
+    }
+    (void)tw_daemon_reload(daemon, &answer); /* it is in the log */
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static void on_tick(uv_timer_t *timer) {
+    struct tw_daemon *daemon = timer->data;
+    struct tw_daemon_life *life = daemon->life;
+    const uint64_t now_us = tw_daemon_now_us();
+    tw_daemon_links_tick(daemon, now_us);
+    tw_daemon_admission_tick(daemon, now_us);
+    tw_daemon_invites_tick(daemon, now_us);
+    if (daemon->stage == TW_DAEMON_LEAVING && tw_daemon_checkpoints_is_late(daemon, now_us))
+        give_up_worker(daemon);
+    tw_daemon_checkpoints_tick(daemon, now_us);
+    tw_daemon_data_tick(daemon, now_us);
+    tw_daemon_budget_tick(daemon, now_us);
+    tw_daemon_caps_tick(daemon, now_us);
+    tw_daemon_samples_tick(daemon, now_us);
+    if (life->watchdog_us > 0 && now_us >= life->watchdog_due_us) {
+        tw_notify("WATCHDOG=1");
+        life->watchdog_due_us = now_us + life->watchdog_us;
+    }
+}
+
+static enum tw_status open_life(struct tw_daemon *daemon, struct tw_error *err) {
+    struct tw_daemon_life *life = tw_daemon_alloc(sizeof(*life), err);
+    if (life == NULL) return TW_NOMEM;
+    daemon->life = life;
+    TW_ASSERT(uv_timer_init(&daemon->loop, &life->tick_timer) == 0);
+    TW_ASSERT(uv_timer_init(&daemon->loop, &life->leave_timer) == 0);
+    TW_ASSERT(uv_async_init(&daemon->loop, &daemon->leave_wake, on_leave_wake) == 0);
+    life->tick_timer.data = life->leave_timer.data = daemon->leave_wake.data = daemon;
+    life->watchdog_us = tw_notify_watchdog_us();
+    return TW_OK;
+}
+
+/* Only once the checkpoint is loaded: until then a signal ends the process at once, and nothing is
+ * lost. */
+static void open_signals(struct tw_daemon *daemon) {
+    struct tw_daemon_life *life = daemon->life;
+    TW_ASSERT(uv_signal_init(&daemon->loop, &life->sigterm) == 0);
+    TW_ASSERT(uv_signal_init(&daemon->loop, &life->sigint) == 0);
+    TW_ASSERT(uv_signal_init(&daemon->loop, &life->sighup) == 0);
+    life->sigterm.data = life->sigint.data = life->sighup.data = daemon;
+    TW_ASSERT(uv_signal_start(&life->sigterm, on_signal, SIGTERM) == 0);
+    TW_ASSERT(uv_signal_start(&life->sigint, on_signal, SIGINT) == 0);
+    TW_ASSERT(uv_signal_start(&life->sighup, on_hangup, SIGHUP) == 0);
+    life->has_terminal = isatty(STDIN_FILENO) == 1;
+}
+
+/* Concerns that can only lack memory. */
+static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err) {
+    TW_TRY(open_life(daemon, err));
+    TW_TRY(tw_daemon_samples_open(daemon, err));
+    TW_TRY(tw_daemon_reports_open(daemon, err));
+    TW_TRY(tw_daemon_budget_open(daemon, err));
+    TW_TRY(tw_daemon_refusals_open(daemon, err));
+    TW_TRY(tw_daemon_probes_open(daemon, err));
+    TW_TRY(tw_daemon_link_qualities_open(daemon, err));
+    TW_TRY(tw_daemon_admission_open(daemon, err));
+    TW_TRY(tw_daemon_checkpoints_open(daemon, err));
+    return tw_daemon_invites_open(daemon, err);
+}
+
+/* The exit status of a failed listener. */
+static enum tw_exit exit_of(enum tw_status status) {
+    if (status == TW_OK) return TW_EXIT_OK;
+    if (status == TW_NOMEM) return TW_EXIT_FAILURE;
+    return status == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE;
+}
+
+static enum tw_exit open_all(struct tw_daemon *daemon, struct tw_error *err) {
+    if (open_tables(daemon, err) != TW_OK) return TW_EXIT_FAILURE;
+    enum tw_exit code = exit_of(tw_daemon_workers_open(daemon, err));
+    if (code != TW_EXIT_OK) return code;
+    if (tw_daemon_caps_open(daemon, err) != TW_OK) return TW_EXIT_STATE_DIR;
+    if (tw_daemon_votes_open(daemon, err) != TW_OK) return TW_EXIT_STATE_DIR;
+    if (tw_daemon_data_open(daemon, err) != TW_OK) return TW_EXIT_FAILURE;
+    code = tw_daemon_checkpoints_load(daemon, err);
+    if (code != TW_EXIT_OK) return code;
+    open_signals(daemon);
+    code = exit_of(tw_daemon_links_open(daemon, err));
+    if (code == TW_EXIT_OK) code = exit_of(tw_daemon_verbs_open(daemon, err));
+    if (code != TW_EXIT_OK) return code;
+    tw_daemon_caps_apply(daemon);
+    tw_daemon_core_open(daemon);
+    if (tw_daemon_workers_start(daemon, err) != TW_OK) return TW_EXIT_USAGE;
+    const uint64_t tick_ms = TICK_US / 1000;
+    TW_ASSERT(uv_timer_start(&daemon->life->tick_timer, on_tick, tick_ms, tick_ms) == 0);
+    return TW_EXIT_OK;
+}
+
+static void free_all(struct tw_daemon *daemon) {
+    tw_daemon_links_free(daemon);
+    tw_daemon_data_free(daemon);
+    tw_daemon_votes_free(daemon);
+    tw_daemon_caps_free(daemon);
+    tw_daemon_workers_free(daemon);
+    tw_daemon_invites_free(daemon);
+    tw_daemon_checkpoints_free(daemon);
+    tw_daemon_admission_free(daemon);
+    tw_daemon_link_qualities_free(daemon);
+    tw_daemon_probes_free(daemon);
+    tw_daemon_refusals_free(daemon);
+    tw_daemon_budget_free(daemon);
+    tw_daemon_reports_free(daemon);
+    tw_daemon_samples_free(daemon);
+    free(daemon->life);
+    tw_daemon_destroy(daemon);
+}
+
+enum tw_exit tw_daemon_run(struct tw_setup *setup) {
+    static struct tw_daemon *daemon; /* reachable when the process ends without freeing it */
+    struct tw_error err = {0};
+    enum tw_exit code = TW_EXIT_FAILURE;
+    if (tw_daemon_create(&daemon, setup, &err) == TW_OK) code = open_all(daemon, &err);
+    if (code != TW_EXIT_OK) { /* nothing runs yet: the end of the process frees everything */
+        (void)fprintf(stderr, "thinwired: %s\n", err.message);
+        if (daemon != NULL && daemon->host != NULL) tw_worker_host_close(daemon->host);
+        if (daemon != NULL) tw_api_close(daemon->api);
+        return code;
+    }
+    char id[9], run[9];
+    tw_id_short(&setup->identity.id, id);
+    tw_id_short(&setup->run_id, run);
+    tw_daemon_note(daemon, TW_LOG_INFO, "started", "node=%s run=%s boot=%u links=%s", id, run,
+                   setup->boot, daemon->transport != NULL ? "on" : "off");
+    tw_notify("READY=1\nSTATUS=started");
+    (void)uv_run(&daemon->loop, UV_RUN_DEFAULT);
+    uv_close((uv_handle_t *)&daemon->life->leave_timer, NULL);
+    (void)uv_run(&daemon->loop, UV_RUN_DEFAULT);
+    code = daemon->exit_code;
+    tw_log(TW_LOG_INFO, "ended", "exit=%d", (int)code);
+    free_all(daemon);
+    return code;
+}

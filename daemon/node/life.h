@@ -1,0 +1,19 @@
+/* life.h - the life of the daemon: opens every concern, ticks them, and leaves in order.
+ *
+ *   opening --> RUNNING --signal or `leave`--> LEAVING --> CLOSING --> the loop is empty
+ *
+ *   LEAVING  the core says goodbye, a snapshot and a checkpoint are made, the worker ends. It is
+ *            given up when nothing has moved, in memory or to the disk, for 30 s.
+ *   CLOSING  links, API and worker socket close, within 5 s.
+ *
+ * A second signal ends the process at once. */
+#ifndef TW_DAEMON_NODE_LIFE_H
+#define TW_DAEMON_NODE_LIFE_H
+
+#include "daemon/node/setup.h"
+
+/* Runs the daemon until it has left; returns the exit status. When it cannot start, the sentence
+ * is on stderr. */
+enum tw_exit tw_daemon_run(struct tw_setup *setup);
+
+#endif

@@ -1,0 +1,32 @@
+/* refusals.h - peers that are turned away: bans, kept over restarts, and the log of refusals.
+ *
+ * The log has each reason of each host once, then a count: a flood of refusals must not become a
+ * flood of lines. */
+#ifndef TW_DAEMON_NODE_REFUSALS_H
+#define TW_DAEMON_NODE_REFUSALS_H
+
+#include "daemon/node/runtime.h"
+
+struct tw_status_view;
+
+enum tw_status tw_daemon_refusals_open(struct tw_daemon *daemon, struct tw_error *err);
+/* Reads the bans, once the transport is there. */
+void tw_daemon_refusals_load(struct tw_daemon *daemon);
+
+/* Callbacks of the transport; `user` is the daemon. */
+void tw_daemon_refusals_banned(void *user, const struct tw_id *id, uint32_t seconds,
+                               const char *sentence);
+void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status reason,
+                                const char *sentence);
+
+/* Lifts the ban of the node whose id begins with `hex`. The sentence is in *answer either way. */
+enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *hex,
+                                        struct tw_error *answer);
+
+/* Once a minute: bans run by the wall clock, which may have been set. */
+void tw_daemon_refusals_look(struct tw_daemon *daemon);
+
+void tw_daemon_refusals_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
+void tw_daemon_refusals_free(struct tw_daemon *daemon);
+
+#endif

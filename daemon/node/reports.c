@@ -1,0 +1,188 @@
+#include "daemon/node/reports.h"
+
+#include <stdlib.h>
+
+#include "daemon/api/status_view.h"
+#include "daemon/node/notify.h"
+
+enum { OPENINGS_MAX = 16 };
+
+struct tw_daemon_reports {
+    struct tw_round_ring rounds;
+    struct {
+        uint64_t round; /* + 1; 0: unused */
+        uint64_t at_us, bytes;
+    } openings[OPENINGS_MAX]; /* by round, modulo */
+    uint64_t rounds_contributed, lineage_changes;
+    uint64_t round_us;    /* of the newest round; 0: none yet */
+    uint64_t period_us;   /* running mean between rounds; 0: not known yet */
+    struct tw_id partner; /* pairs: merged with last; zero: none yet */
+    uint64_t partner_us, partners_struck;
+};
+
+/* ---- rounds -------------------------------------------------------------------------------- */
+
+void tw_daemon_reports_opening(struct tw_daemon *daemon, uint64_t round) {
+    const unsigned at = (unsigned)(round % OPENINGS_MAX);
+    daemon->reports->openings[at].round = round + 1;
+    daemon->reports->openings[at].at_us = tw_daemon_now_us();
+    daemon->reports->openings[at].bytes =
+        daemon->counts.payload_in_bytes + daemon->counts.payload_out_bytes;
+}
+
+static void show_round(struct tw_daemon *daemon, const struct tw_record *record) {
+    const uint64_t now = tw_daemon_now_us();
+    const unsigned at = (unsigned)(record->round % OPENINGS_MAX);
+    tw_node_view(daemon->node, &daemon->view);
+    struct tw_view_round row = {
+        .round = record->round,
+        .fragment = record->fragment,
+        .contributors = record->contributors_count,
+        .roster = daemon->view.roster_count,
+        .is_ours = daemon->view.rounds_contributed > daemon->reports->rounds_contributed,
+        .is_solo = record->parts_count == 0,
+        .took_us = TW_VIEW_NEVER,
+    };
+    if (daemon->reports->openings[at].round == record->round + 1) {
+        row.took_us = now - daemon->reports->openings[at].at_us;
+        row.bytes = daemon->counts.payload_in_bytes + daemon->counts.payload_out_bytes -
+                    daemon->reports->openings[at].bytes;
+    }
+    if (daemon->reports->round_us != 0) {
+        const uint64_t since = now - daemon->reports->round_us, mean = daemon->reports->period_us;
+        daemon->reports->period_us = mean == 0 ? since : mean - mean / 8 + since / 8;
+    }
+    daemon->reports->round_us = now;
+    daemon->reports->rounds_contributed = daemon->view.rounds_contributed;
+    tw_round_ring_add(&daemon->reports->rounds, now, &row);
+    char digest[TW_ID_HEX_BYTES];
+    const struct tw_id id = tw_record_digest(record);
+    tw_id_hex(&id, digest);
+    digest[16] = '\0';
+    tw_log(row.is_solo ? TW_LOG_DEBUG : TW_LOG_INFO, "round_done",
+           "round=%llu fragment=%u contributors=%u roster=%u ours=%d bytes=%llu took_us=%llu "
+           "digest=%s",
+           (unsigned long long)row.round, row.fragment, row.contributors, row.roster,
+           (int)row.is_ours, (unsigned long long)row.bytes,
+           row.took_us == TW_VIEW_NEVER ? 0 : (unsigned long long)row.took_us, digest);
+}
+
+/* ---- reports -------------------------------------------------------------------------------- */
+
+static void note_full(struct tw_daemon *daemon, const struct tw_id *id) {
+    const unsigned members = daemon->setup->run.sync.members;
+    char hex[9];
+    tw_id_short(id, hex);
+    if (tw_id_equal(id, &daemon->setup->identity.id)) {
+        tw_daemon_note(daemon, TW_LOG_WARN, "group_full",
+                       "members=%u text=\"this node follows and does not contribute until a member "
+                       "leaves: sync.members of the manifest is %u\"",
+                       members, members);
+        return;
+    }
+    tw_daemon_note(
+        daemon, TW_LOG_WARN, "join_refused",
+        "peer=%s members=%u text=\"sync.members of the manifest is %u: no seat is free\"", hex,
+        members, members);
+}
+
+static void note_struck(struct tw_daemon *daemon, const char *peer,
+                        const struct tw_action *action) {
+    const unsigned long long round = (unsigned long long)action->u.report.round;
+    const bool is_corrupt = action->u.report.reason == TW_CORRUPT;
+    if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) {
+        daemon->reports->partners_struck++;
+        tw_daemon_note(daemon, TW_LOG_WARN, "partner_struck", "peer=%s round=%llu why=%s", peer,
+                       round, is_corrupt ? "unreadable" : "insane");
+        return;
+    }
+    tw_daemon_note(daemon, TW_LOG_WARN, "owner_struck", "peer=%s round=%llu part=%u why=%s", peer,
+                   round, action->u.report.part, is_corrupt ? "false_merge" : "insane_result");
+}
+
+void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action) {
+    char hex[9];
+    switch (action->u.report.kind) {
+    case TW_REPORT_PEER_DEAD:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_WARN, "peer_dead", "peer=%s silent_us=%u", hex,
+                       (unsigned)TW_PEER_SILENCE_US);
+        return;
+    case TW_REPORT_ROUND_COMMITTED: show_round(daemon, action->u.report.record); return;
+    case TW_REPORT_LINEAGE:
+        tw_id_short(&action->u.report.id, hex);
+        daemon->lineage = action->u.report.id;
+        daemon->reports->lineage_changes++;
+        tw_daemon_note(daemon, TW_LOG_INFO, "lineage", "lineage=%s", hex);
+        return;
+    case TW_REPORT_STATE:
+        tw_daemon_note(daemon, TW_LOG_INFO, "state", "state=%s",
+                       tw_view_state_name(action->u.report.state));
+        tw_notify("STATUS=%s", tw_view_state_name(action->u.report.state));
+        return;
+    case TW_REPORT_PAIRED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_INFO, "paired", "peer=%s", hex);
+        tw_round_ring_pair(&daemon->reports->rounds, &action->u.report.id);
+        daemon->reports->partner = action->u.report.id;
+        daemon->reports->partner_us = tw_daemon_now_us();
+        return;
+    case TW_REPORT_ONE_SIDED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_INFO, "pair_one_sided", "peer=%s", hex);
+        return;
+    case TW_REPORT_MISBEHAVED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_WARN, "misbehaved", "peer=%s reason=%s", hex,
+                       tw_status_name(action->u.report.reason));
+        return;
+    case TW_REPORT_REFUSED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_WARN, "contribution_refused", "peer=%s round=%llu times=%u",
+                       hex, (unsigned long long)action->u.report.round, action->u.report.times);
+        return;
+    case TW_REPORT_FULL: note_full(daemon, &action->u.report.id); return;
+    case TW_REPORT_STRUCK:
+        tw_id_short(&action->u.report.id, hex);
+        note_struck(daemon, hex, action);
+        return;
+    case TW_REPORT_STALLED:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_WARN, "peer_stalls",
+                       "peer=%s text=\"it held up rounds: they do not wait for it for a while\"",
+                       hex);
+        return;
+    case TW_REPORT_INSANE:
+        tw_id_short(&action->u.report.id, hex);
+        tw_daemon_note(daemon, TW_LOG_WARN, "result_refused", "peer=%s", hex);
+        return;
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_daemon_reports_open(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->reports = tw_daemon_alloc(sizeof(*daemon->reports), err);
+    return daemon->reports != NULL ? TW_OK : TW_NOMEM;
+}
+
+uint64_t tw_daemon_reports_period_us(const struct tw_daemon *daemon) {
+    return daemon->reports->period_us;
+}
+
+void tw_daemon_reports_fill(const struct tw_daemon *daemon, uint64_t now_us,
+                            struct tw_status_view *view) {
+    const struct tw_daemon_reports *reports = daemon->reports;
+    if (reports->period_us > 0) view->run.period_us = reports->period_us;
+    view->sync.lineage_changes = reports->lineage_changes;
+    view->sync.pairs_struck = reports->partners_struck;
+    view->sync.partner = reports->partner;
+    if (reports->partner_us != 0) {
+        view->sync.partner_age_us = now_us > reports->partner_us ? now_us - reports->partner_us : 0;
+    }
+    tw_round_ring_fill(&reports->rounds, now_us, view);
+}
+
+void tw_daemon_reports_free(struct tw_daemon *daemon) {
+    free(daemon->reports);
+}

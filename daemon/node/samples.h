@@ -1,0 +1,27 @@
+/* samples.h - one sample a second of what grows, for a minute: speeds of the status and of the
+ * byte budget. */
+#ifndef TW_DAEMON_NODE_SAMPLES_H
+#define TW_DAEMON_NODE_SAMPLES_H
+
+#include "daemon/node/runtime.h"
+
+enum tw_sample {
+    TW_SAMPLE_TOKENS,
+    TW_SAMPLE_CLOCK_TOKENS, /* since this node follows the present run clock */
+    TW_SAMPLE_STEP_US,
+    TW_SAMPLE_SYNC_US,
+    TW_SAMPLE_BYTES_IN, /* at the sockets */
+    TW_SAMPLE_BYTES_OUT,
+    TW_SAMPLE_DATA_IN, /* the last ten seconds, so that a stall shows soon */
+    TW_SAMPLES,
+};
+
+enum tw_status tw_daemon_samples_open(struct tw_daemon *daemon, struct tw_error *err);
+void tw_daemon_samples_tick(struct tw_daemon *daemon, uint64_t now_us);
+
+/* Growth per second over the last minute, or since the start; NaN until there are two samples. */
+double tw_daemon_samples_rate(const struct tw_daemon *daemon, enum tw_sample what);
+
+void tw_daemon_samples_free(struct tw_daemon *daemon);
+
+#endif

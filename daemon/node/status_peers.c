@@ -1,0 +1,221 @@
+/* status_peers.c - the peers of the status view. */
+#include "daemon/node/status.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/api/status_view.h"
+#include "daemon/net/dial_history.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/link_qualities.h"
+#include "daemon/node/links.h"
+#include "sync/members.h"
+
+static uint64_t age(uint64_t now_us, uint64_t at_us) {
+    return now_us > at_us ? now_us - at_us : 0;
+}
+
+static struct tw_view_peer *find_row(struct tw_status_view *view, const struct tw_id *id) {
+    for (uint32_t i = 0; i < view->peers_count; i++) {
+        if (tw_id_equal(&view->peers[i].id, id)) return &view->peers[i];
+    }
+    if (view->peers_count == TW_VIEW_PEERS_MAX) return NULL;
+    struct tw_view_peer *row = &view->peers[view->peers_count++];
+    row->id = *id;
+    row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
+    row->loss = row->reliability = NAN;
+    return row;
+}
+
+/* What the bulk connections say of their paths. */
+static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view) {
+    char *const seen = view->net.congestion;
+    if (!net->has_bulk) return;
+    const bool is_other = seen[0] != '\0' && strcmp(seen, net->congestion) != 0;
+    (void)snprintf(seen, sizeof(view->net.congestion), "%s", is_other ? "mixed" : net->congestion);
+    if (net->path_bytes_per_s <= view->net.path_bytes_per_s) return;
+    view->net.path_bytes_per_s = net->path_bytes_per_s;
+    view->net.pace_bytes_per_s = net->pace_bytes_per_s;
+}
+
+/* What a struck peer may not do, for how long, and why. */
+static void describe_strike(const struct tw_daemon *daemon, uint16_t peer,
+                            struct tw_view_peer *row) {
+    const unsigned long long left_min =
+        daemon->view.peers[peer].strike.left_us / UINT64_C(60000000) + 1;
+    const unsigned long long round = daemon->view.peers[peer].strike.round;
+    const bool is_false = daemon->view.peers[peer].strike.is_false;
+    if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) {
+        (void)snprintf(row->strike, sizeof(row->strike),
+                       "not merged with for %llu min more: what it sent for our round %llu %s",
+                       left_min, round,
+                       is_false ? "could not be read" : "was far larger than what others send");
+        return;
+    }
+    (void)snprintf(row->strike, sizeof(row->strike),
+                   "merges nothing for %llu min more: its result of round %llu, part %u, %s",
+                   left_min, round, daemon->view.peers[peer].strike.part,
+                   is_false ? "is no merge of what it lists" : "was far larger than merges are");
+}
+
+/* Why rounds do not wait for a peer, and for how long. */
+static void describe_stall(const struct tw_daemon *daemon, uint16_t peer,
+                           struct tw_view_peer *row) {
+    const uint64_t owner_us = daemon->view.peers[peer].owner_stall_us,
+                   proposer_us = daemon->view.peers[peer].proposer_stall_us;
+    if (owner_us == 0 && proposer_us == 0) return;
+    const uint64_t left_us = owner_us > proposer_us ? owner_us : proposer_us;
+    const char *const why = owner_us == 0      ? "it let its turns to close them pass, or took "
+                                                 "those of others for nothing"
+                            : proposer_us == 0 ? "what it had to merge did not come"
+                                               : "what it had to merge did not come, nor did it "
+                                                 "close those it should have";
+    (void)snprintf(row->stall, sizeof(row->stall),
+                   "rounds do not wait for it for %llu min more: %s",
+                   (unsigned long long)(left_us / 60000000 + 1), why);
+}
+
+static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
+                        struct tw_status_view *view) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_daemon_peer *peer = &daemon->peers[i];
+        if (!peer->is_up) continue;
+        struct tw_view_peer *row = find_row(view, &peer->id);
+        if (row == NULL) return;
+        struct tw_peer_net net;
+        row->link = TW_VIEW_LINK_UP;
+        const struct tw_traffic traffic = tw_daemon_links_traffic(daemon, i);
+        row->up_bytes = traffic.bytes_out;
+        row->down_bytes = traffic.bytes_in;
+        if (tw_transport_peer(daemon->transport, i, &net)) {
+            (void)snprintf(row->addr, sizeof(row->addr), "%s", net.address);
+            if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
+            fill_path(&net, view);
+        }
+        tw_daemon_link_qualities_fill(daemon, i, now_us, row);
+        const struct tw_msg_status *said = &daemon->view.peers[i].status;
+        if (!daemon->view.peers[i].is_up) continue;
+        describe_stall(daemon, i, row);
+        if (daemon->view.peers[i].strike.count > 0) describe_strike(daemon, i, row);
+        if (daemon->view.peers[i].unmerged > 0) {
+            (void)snprintf(row->refused, sizeof(row->refused),
+                           "its last %u contributions to our part were far larger than is usual, "
+                           "and are not in the merge",
+                           daemon->view.peers[i].unmerged);
+        }
+        row->is_member = daemon->view.peers[i].is_member;
+        if (daemon->view.peers[i].last_mixed_round > 0) {
+            row->last_mixed_round = daemon->view.peers[i].last_mixed_round - 1;
+        }
+        if (tw_id_is_zero(&said->lineage)) continue; /* linked, has not spoken yet */
+        row->heard_us = age(now_us, daemon->view.peers[i].heard_us);
+        if (row->heard_us < TW_PEER_SILENCE_US) row->link = TW_VIEW_LINK_ALIVE;
+        row->state = said->state;
+        row->same_lineage = tw_id_equal(&said->lineage, &daemon->view.lineage);
+        row->step = said->step;
+        row->tokens = said->tokens;
+        row->tokens_per_s = said->tokens_per_s;
+        row->rounds = said->rounds;
+    }
+}
+
+/* A node that was set up anew, or moved to where another one was: it is linked, and that its
+ * address does not lead to the old one is nothing anybody has to act on. */
+static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row *dial) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&dial->other); i++) {
+        if (daemon->peers[i].is_up && tw_id_equal(&daemon->peers[i].id, &dial->other)) return true;
+    }
+    return false;
+}
+
+/* Known members without a link, and bootstrap addresses nobody is known at yet. */
+static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
+        const struct tw_member_entry *entry = &daemon->members->entries[e];
+        if (!entry->is_used) continue;
+        bool is_bootstrap = false;
+        for (unsigned a = 0; a < TW_ADDRS_MAX; a++) is_bootstrap |= entry->addrs[a].is_bootstrap;
+        if (is_bootstrap) {
+            view->net.bootstrap_count++;
+            view->net.bootstrap_alive += entry->is_connected;
+        }
+        const bool is_self = entry->has_id && tw_id_equal(&entry->id, &daemon->setup->identity.id);
+        if (entry->is_connected || is_self || (!entry->has_id && !is_bootstrap)) continue;
+        struct tw_view_peer *row = NULL;
+        if (entry->has_id) {
+            row = find_row(view, &entry->id);
+        } else if (view->peers_count < TW_VIEW_PEERS_MAX) {
+            row = &view->peers[view->peers_count++];
+            row->rtt_us = row->last_mixed_round = row->heard_us = TW_VIEW_NEVER;
+            row->loss = row->reliability = NAN;
+        }
+        if (row == NULL) return;
+        row->link = TW_VIEW_LINK_KNOWN;
+        for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
+            const struct tw_member_addr *addr = &entry->addrs[a];
+            if (addr->text[0] == '\0') continue;
+            if (row->addr[0] == '\0')
+                (void)snprintf(row->addr, sizeof(row->addr), "%s", addr->text);
+            if (addr->is_dialling) row->link = TW_VIEW_LINK_DIALING;
+            const struct tw_dial_row *dial =
+                tw_dial_history_find(tw_daemon_links_dials(daemon), addr->text);
+            if (dial == NULL || dial->failures == 0) continue;
+            (void)snprintf(row->error, sizeof(row->error), "%s", dial->sentence);
+            if (tw_dial_is_refusal(dial->cause) && !is_settled(daemon, dial))
+                row->link = TW_VIEW_LINK_REFUSED;
+        }
+    }
+}
+
+/* Where the table has an address: a linked member first, for one may stand in two rows, as
+ * configured and as what a member that dialled us says of itself. NULL: nowhere. */
+static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, const char *address,
+                                                bool *is_dialling) {
+    const struct tw_member_entry *found = NULL;
+    *is_dialling = false;
+    for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
+        const struct tw_member_entry *entry = &daemon->members->entries[e];
+        for (unsigned a = 0; entry->is_used && a < TW_ADDRS_MAX; a++) {
+            if (strcmp(entry->addrs[a].text, address) != 0) continue;
+            *is_dialling |= entry->addrs[a].is_dialling;
+            if (found == NULL || entry->is_connected) found = entry;
+        }
+    }
+    return found;
+}
+
+/* How each configured address fares. */
+static void fill_bootstrap(const struct tw_daemon *daemon, uint64_t now_us,
+                           struct tw_status_view *view) {
+    const struct tw_dial_history *dials = tw_daemon_links_dials(daemon);
+    for (uint32_t b = 0; b < dials->configured_count; b++) {
+        const struct tw_dial_row *row = &dials->rows[b];
+        struct tw_view_bootstrap *out = &view->bootstrap[view->bootstrap_count++];
+        bool is_dialling;
+        const struct tw_member_entry *entry = find_entry(daemon, row->address, &is_dialling);
+        (void)snprintf(out->address, sizeof(out->address), "%s", row->address);
+        (void)snprintf(out->error, sizeof(out->error), "%s", row->sentence);
+        out->cause = row->cause;
+        out->failures = row->failures;
+        out->failed_us = row->failures > 0 ? age(now_us, row->failed_us) : TW_VIEW_NEVER;
+        if (entry != NULL && entry->has_id) out->id = entry->id;
+        if (entry != NULL && entry->is_connected)
+            out->link = TW_VIEW_LINK_UP;
+        else if (is_settled(daemon, row))
+            out->link = TW_VIEW_LINK_KNOWN;
+        else if (is_dialling)
+            out->link = TW_VIEW_LINK_DIALING;
+        else
+            out->link = tw_dial_is_refusal(row->cause) ? TW_VIEW_LINK_REFUSED : TW_VIEW_LINK_KNOWN;
+    }
+}
+
+void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us,
+                                 struct tw_status_view *view) {
+    if (daemon->transport == NULL) return;
+    view->sync.known = tw_members_known(daemon->members);
+    fill_linked(daemon, now_us, view);
+    fill_known(daemon, view);
+    fill_bootstrap(daemon, now_us, view);
+}

@@ -1,0 +1,77 @@
+#include "daemon/node/verbs.h"
+
+#include "daemon/api/api.h"
+#include "daemon/node/caps.h"
+#include "daemon/node/checkpoints.h"
+#include "daemon/node/invites.h"
+#include "daemon/node/refusals.h"
+#include "daemon/node/reload.h"
+#include "daemon/node/status.h"
+#include "daemon/node/workers.h"
+
+static void on_reload(struct tw_daemon *daemon, uint32_t ticket) {
+    struct tw_error answer = {0};
+    const enum tw_status status = tw_daemon_reload(daemon, &answer);
+    tw_api_answer(daemon->api, ticket, status, answer.message);
+}
+
+static void on_limit(struct tw_daemon *daemon, uint32_t ticket) {
+    struct tw_error answer = {0};
+    const enum tw_status status =
+        tw_daemon_caps_limit(daemon, tw_api_argument(daemon->api, ticket, "upload"),
+                             tw_api_argument(daemon->api, ticket, "download"), &answer);
+    tw_api_answer(daemon->api, ticket, status, answer.message);
+}
+
+static void on_unban(struct tw_daemon *daemon, uint32_t ticket) {
+    struct tw_error answer = {0};
+    const char *node = tw_api_argument(daemon->api, ticket, "node");
+    const enum tw_status status =
+        tw_daemon_refusals_unban(daemon, node != NULL ? node : "", &answer);
+    tw_api_answer(daemon->api, ticket, status, answer.message);
+}
+
+static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
+    struct tw_daemon *daemon = user;
+    switch (verb) {
+    case TW_API_CHECKPOINT: tw_daemon_checkpoints_save(daemon, &ticket); return;
+    case TW_API_LEAVE:
+        if (daemon->stage != TW_DAEMON_RUNNING || daemon->has_leave_ticket) {
+            tw_api_answer(daemon->api, ticket, TW_OK, "it is leaving already");
+            return;
+        }
+        daemon->has_leave_ticket = true; /* the last checkpoint answers it */
+        daemon->leave_ticket = ticket;
+        tw_daemon_leave(daemon, TW_EXIT_OK);
+        return;
+    case TW_API_PAUSE:
+        tw_daemon_workers_pause(daemon, true);
+        tw_api_answer(daemon->api, ticket, TW_OK, "paused after the present step");
+        return;
+    case TW_API_RESUME:
+        tw_daemon_workers_pause(daemon, false);
+        tw_api_answer(daemon->api, ticket, TW_OK, "training goes on");
+        return;
+    case TW_API_INVITE:
+    case TW_API_INVITE_LIST:
+    case TW_API_INVITE_REVOKE: tw_daemon_invites_verb(daemon, verb, ticket); return;
+    case TW_API_RELOAD: on_reload(daemon, ticket); return;
+    case TW_API_LIMIT: on_limit(daemon, ticket); return;
+    case TW_API_UNBAN: on_unban(daemon, ticket); return;
+    }
+}
+
+enum tw_status tw_daemon_verbs_open(struct tw_daemon *daemon, struct tw_error *err) {
+    const struct tw_config *config = &daemon->setup->config;
+    const struct tw_api_config api = {
+        .loop = &daemon->loop,
+        .socket_path = config->api.socket,
+        .group = config->api.group,
+        .http = config->api.has_http ? config->api.http.text : NULL,
+        .manifest = daemon->setup->manifest,
+        .user = daemon,
+        .fill = tw_daemon_status_fill,
+        .verb = on_verb,
+    };
+    return tw_api_open(&daemon->api, &api, err);
+}

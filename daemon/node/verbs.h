@@ -1,0 +1,10 @@
+/* verbs.h - the local API (daemon/api/api.h): each verb handed to the concern that does it. */
+#ifndef TW_DAEMON_NODE_VERBS_H
+#define TW_DAEMON_NODE_VERBS_H
+
+#include "daemon/node/runtime.h"
+
+/* Opens daemon->api. TW_IO when its address is in use. */
+enum tw_status tw_daemon_verbs_open(struct tw_daemon *daemon, struct tw_error *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* votes.h - the vote of the open round, durable before the core goes on.
+ *
+ * One vote is written, at most one waits. A newer one replaces the waiting one, because STORED
+ * answers every older number too. A failed write is tried again once a second. */
+#ifndef TW_DAEMON_NODE_VOTES_H
+#define TW_DAEMON_NODE_VOTES_H
+
+#include "daemon/node/runtime.h"
+
+struct tw_status_view;
+
+/* Reads the vote of the run; TW_IO when the store cannot be opened. A damaged vote is only noted.
+ */
+enum tw_status tw_daemon_votes_open(struct tw_daemon *daemon, struct tw_error *err);
+
+/* The vote found on disk; NULL: none, or it was forgotten. */
+const struct tw_vote *tw_daemon_votes_loaded(const struct tw_daemon *daemon);
+/* True when this node may have voted and does not know it any more. */
+bool tw_daemon_votes_is_lost(const struct tw_daemon *daemon);
+/* The loaded vote belongs to no position: the core starts without it. */
+void tw_daemon_votes_forget(struct tw_daemon *daemon);
+
+/* Starts to write; TW_EV_STORED follows. */
+void tw_daemon_votes_store(struct tw_daemon *daemon, const struct tw_action *action);
+bool tw_daemon_votes_is_saving(const struct tw_daemon *daemon);
+
+void tw_daemon_votes_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
+void tw_daemon_votes_close(struct tw_daemon *daemon);
+void tw_daemon_votes_free(struct tw_daemon *daemon);
+
+#endif

@@ -1,0 +1,29 @@
+/* workers.h - the worker process: its messages, the supervisor that keeps it running, and the
+ * training numbers for the status. */
+#ifndef TW_DAEMON_NODE_WORKERS_H
+#define TW_DAEMON_NODE_WORKERS_H
+
+#include "daemon/node/runtime.h"
+
+struct tw_status_view;
+
+/* Makes the worker's socket and shared memory. TW_IO when the socket is in use. */
+enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error *err);
+/* Starts the first worker. Does nothing while the dataset is awaited: data.c calls again. */
+enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err);
+
+/* The user's pause, or its end. */
+void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused);
+/* After TW_ACT_FINISH: the run may be trained to its end. */
+void tw_daemon_workers_finished(struct tw_daemon *daemon);
+
+/* Ends the worker, killing it after `grace_us`. False: none runs. */
+bool tw_daemon_workers_stop(struct tw_daemon *daemon, uint64_t grace_us);
+bool tw_daemon_workers_is_running(const struct tw_daemon *daemon);
+
+void tw_daemon_workers_fill(const struct tw_daemon *daemon, uint64_t now_us,
+                            struct tw_status_view *view);
+void tw_daemon_workers_close(struct tw_daemon *daemon);
+void tw_daemon_workers_free(struct tw_daemon *daemon);
+
+#endif
