@@ -11,11 +11,11 @@
 #include "daemon/net/transport.h"
 
 enum {
-    LOOK_US = 2 * 1000 * 1000, /* between two looks at files and links */
-    ASK_US = 60 * 1000 * 1000, /* between two peers asked for a renewal */
+    LOOK_US = 2 * 1000 * 1000, /* between two checks of files and links */
+    ASK_US = 60 * 1000 * 1000, /* between two requests for a renewal */
 };
 
-/* Tells whether a file was replaced. */
+/* Identity of a file's content: differs once the file was replaced. */
 struct stamp {
     uint64_t node, size, at_ns;
 };
@@ -32,11 +32,11 @@ struct save {
 
 struct tw_daemon_admission {
     uint64_t due_us, ask_due_us;
-    uint16_t ask_next;            /* peer asked last for a renewal, + 1 */
-    uint16_t asked;               /* peer whose answer is awaited, + 1; 0: none */
-    struct stamp cert, list;      /* of the two files, as read */
-    bool is_late;                 /* it was noted that the certificate ends soon */
-    bool wants_list, wants_certs; /* to be written once the present write ends */
+    uint16_t ask_next;            /* peer + 1 that was asked last for a renewal */
+    uint16_t asked;               /* peer + 1 whose answer is awaited; 0: none */
+    struct stamp cert, list;      /* the two files when they were read */
+    bool is_late;                 /* the log has the warning that the certificate ends soon */
+    bool wants_list, wants_certs; /* waiting for the write under way */
     struct tw_certs known;        /* content of the certificate file, as last read or written */
     struct save save;
 };
@@ -56,7 +56,7 @@ static void on_save_work(uv_work_t *work) {
 
 static void save_begin(struct tw_daemon *daemon);
 
-/* AGAIN: a person was quicker; what is there is read with the next look at the files. */
+/* TW_AGAIN: a person replaced the file meanwhile. The next tick reads it. */
 static void on_save_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
     struct save *save = &daemon->admission->save;
@@ -100,14 +100,15 @@ void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
                               encode_list(daemon, bytes));
 }
 
-/* There is a newer list: everybody learns of it, also who is on it, and then the links end. */
+/* Passes a newer list on to every peer, the revoked ones included, before their links are closed.
+ */
 static void spread_list(struct tw_daemon *daemon, uint16_t from) {
     const struct tw_revoked *list = &daemon->setup->gate.revoked;
     tw_daemon_note(daemon, TW_LOG_INFO, "revocations", "list=%llu nodes=%u",
                    (unsigned long long)list->version, list->count);
     if (tw_revoked_has(list, &daemon->setup->identity.id))
         tw_daemon_note(daemon, TW_LOG_ERROR, "revoked",
-                       "text=\"the run's owner shut this node out: it trains alone\"");
+                       "text=\"the run's owner revoked this node: it trains alone\"");
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (daemon->peers[i].is_up && i != from) tw_daemon_admission_peer_up(daemon, i);
     }
@@ -119,7 +120,7 @@ static void take_list(struct tw_daemon *daemon, uint16_t peer, const struct tw_f
     struct tw_gate *gate = &daemon->setup->gate;
     const enum tw_status status = tw_gate_revoke(gate, frame->body, frame->body_bytes, &err);
     if (status == TW_AGAIN) return;
-    if (status != TW_OK) { /* an honest node passes on only what it verified */
+    if (status != TW_OK) { /* an honest node verifies a list before it passes it on */
         tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
         return;
     }
@@ -159,14 +160,14 @@ static void give_renewal(struct tw_daemon *daemon, uint16_t peer) {
 static void take_renewal(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
-    if (daemon->admission->asked != peer + 1) return; /* nobody asked for it */
+    if (daemon->admission->asked != peer + 1) return; /* not requested */
     daemon->admission->asked = 0;
     const enum tw_status status = tw_gate_take(gate, frame->body, frame->body_bytes, &err);
     if (status == TW_PROTO) {
         tw_transport_blame(daemon->transport, peer, status, err.message);
         return;
     }
-    if (status != TW_OK) { /* two clocks differ, or two lists: the next peer is asked */
+    if (status != TW_OK) { /* two clocks or two lists differ: the next peer is asked */
         tw_daemon_note(daemon, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
         return;
     }
@@ -175,7 +176,7 @@ static void take_renewal(struct tw_daemon *daemon, uint16_t peer, const struct t
     note_certs(daemon);
 }
 
-/* Each peer that may admit in turn, until one has answered. */
+/* Asks each peer that may admit in turn, until the certificate is renewed. */
 static void ask_renewal(struct tw_daemon *daemon, uint64_t now_us) {
     if (now_us < daemon->admission->ask_due_us || !tw_gate_is_due(&daemon->setup->gate)) return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -196,7 +197,7 @@ static void note_late(struct tw_daemon *daemon) {
     if (daemon->admission->is_late || !tw_gate_is_late(gate)) return;
     daemon->admission->is_late = true;
     tw_daemon_note(daemon, TW_LOG_WARN, "certificate_ends",
-                   "until=\"%s\" text=\"then no other node lets this one in: have it signed anew "
+                   "until=\"%s\" text=\"then no other node admits this one: have it signed anew "
                    "(`thinwire owner sign`)\"",
                    tw_units_utc(until, tw_certs_until(&gate->own)));
 }
@@ -207,7 +208,7 @@ bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
                                const struct tw_frame *frame) {
     const bool is_list = frame->kind == TW_FRAME_REVOKE, is_ask = frame->kind == TW_FRAME_RENEW;
     if (!is_list && !is_ask && frame->kind != TW_FRAME_CERTS) return false;
-    if (!daemon->setup->has_gate) return true; /* skipped, as kinds nobody knows */
+    if (!daemon->setup->has_gate) return true; /* ignored, like an unknown kind of frame */
     if (is_list) {
         take_list(daemon, peer, frame);
     } else if (is_ask) {
@@ -224,7 +225,7 @@ void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer) {
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-/* Which file that is, and in which state; zeros when there is none. */
+/* All zero when there is no file. */
 static struct stamp stamp_of(const struct tw_daemon *daemon, const char *name) {
     struct stat about;
     char path[TW_PATH_BYTES + 32];
@@ -248,7 +249,7 @@ static bool take_stamps(struct tw_daemon *daemon) {
     return !is_same;
 }
 
-/* Somebody replaced a file, perhaps this very node: then nothing in it is new. */
+/* After a write of this node's own the files hold nothing new. */
 static void read_files(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
@@ -275,7 +276,7 @@ void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (!daemon->setup->has_gate || daemon->transport == NULL || now_us < daemon->admission->due_us)
         return;
     daemon->admission->due_us = now_us + LOOK_US;
-    /* Not in between: what is not written yet is newer than what is there. */
+    /* While a write is under way the memory is newer than the files. */
     if (!daemon->admission->save.is_saving && take_stamps(daemon)) read_files(daemon);
     tw_transport_review(daemon->transport);
     ask_renewal(daemon, now_us);

@@ -1,9 +1,9 @@
-/* admission.h - runs with an owner: revocations that go round, the certificate that is renewed.
+/* admission.h - certificates and revocations, in runs with an owner (daemon/auth/gate.h).
  *
- * What the gate knows comes from three sides: the two files of the state folder, which a person may
- * replace at any time (`thinwire owner import`), lists that peers send, and certificates that a
- * peer signed when asked. Whatever came, links are looked at again, and the file is written, on a
- * thread: a disk may take its time, and peers must not decide when this node waits for it. */
+ * News comes from three sides: the two files of the state folder, which a person may replace at any
+ * time (`thinwire owner import`), revocation lists from peers, and renewed certificates that a peer
+ * signs on request. After each change the links are judged again and the file is written. The write
+ * runs on a thread, so that no peer can make the loop wait for the disk. */
 #ifndef TW_DAEMON_NODE_ADMISSION_H
 #define TW_DAEMON_NODE_ADMISSION_H
 
@@ -15,7 +15,7 @@ struct tw_status_view;
 enum tw_status tw_daemon_admission_open(struct tw_daemon *daemon, struct tw_error *err);
 void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer);
 void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer);
-/* True when the frame was one of these: REVOKE, RENEW, CERTS. */
+/* True when the frame was a REVOKE, RENEW or CERTS. */
 bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
                                const struct tw_frame *frame);
 /* True when the owner revoked that node: it need not be dialled. */

@@ -13,25 +13,26 @@
 #include "daemon/node/samples.h"
 #include "daemon/workerlink/worker_host.h"
 
-/* Of a line's rate: the rest is for what must not wait behind contributions, results above all. */
+/* Share of a link's rate that contributions may use. Results and other traffic must not wait behind
+ * them, so half is left. */
 #define LINE_SHARE 0.5
-#define FADE 0.9 /* of what was contributed before, at each contribution */
+#define FADE 0.9 /* factor on the older sums at each contribution */
 
 enum { SECOND_US = 1000 * 1000 };
 
 struct tw_daemon_budget {
     struct tw_allowance allowance;
-    uint64_t granted_round;  /* + 1: the round granted last */
-    uint64_t own_parts;      /* set of its parts that stay here */
-    uint64_t left_out_round; /* + 1 */
+    uint64_t granted_round;  /* round granted last, + 1 */
+    uint64_t own_parts;      /* set of that round's parts that this node owns */
+    uint64_t left_out_round; /* round left out last, + 1 */
     uint64_t rounds_left_out;
-    double bytes, elements; /* contributed to other nodes; sums that fade */
+    double bytes, elements; /* contributed to other nodes lately (fading sums) */
     double rungs[TW_AUTO_RUNGS];
 };
 
 /* ---- how long there is ----------------------------------------------------------------------- */
 
-/* Between two rounds: as it went, or as this node's own speed makes it; 0 when neither is known. */
+/* Time between two rounds: measured, or from this node's own speed; 0 when neither is known. */
 static uint64_t round_us(const struct tw_daemon *daemon) {
     const struct tw_run *run = &daemon->setup->run;
     const uint32_t fragments = daemon->setup->layout.fragments_count;
@@ -43,7 +44,7 @@ static uint64_t round_us(const struct tw_daemon *daemon) {
     return speed > 0.0 ? (uint64_t)(tokens / speed * SECOND_US) : 0;
 }
 
-/* Bytes that a line of this rate carries for one contribution. */
+/* Bytes of one contribution that a link of this rate can carry. */
 static uint64_t line_max(uint64_t bytes_per_s, uint64_t passed_us) {
     if (bytes_per_s == 0 || passed_us == 0) return UINT64_MAX;
     return (uint64_t)(LINE_SHARE * (double)bytes_per_s * (double)passed_us / SECOND_US);
@@ -62,15 +63,15 @@ static uint64_t link_max(const struct tw_daemon *daemon, const struct tw_id *id,
 
 /* ---- granting -------------------------------------------------------------------------------- */
 
-/* What is to be contributed: the parts that travel, and where in the action their numbers go. */
+/* A contribution to be granted: the parts that are sent, and the members of the action to set. */
 struct wanted {
-    uint64_t round, elements; /* elements: of the fragment */
+    uint64_t round, elements; /* elements: of the whole fragment */
     uint32_t parts_count;
     struct tw_allowance_part parts[TW_PARTS_MAX];
     uint64_t *to[TW_PARTS_MAX];
-    uint64_t own_parts; /* set of parts of the round that stay here */
+    uint64_t own_parts; /* set of parts that this node owns */
     uint64_t least, usual;
-    uint64_t besides; /* goes with it */
+    uint64_t besides; /* bytes sent beside it */
 };
 
 static uint64_t usual_bytes(const struct tw_daemon *daemon, uint64_t elements) {
@@ -92,8 +93,8 @@ static void add_part(const struct tw_daemon *daemon, struct wanted *wanted, uint
         (struct tw_allowance_part){.elements = elements, .link_max = link_bytes};
 }
 
-/* Delta to a partner, and our anchor with it; over the month the partner's comes, too: a byte an
- * element. */
+/* In pairs Delta is sent together with the anchor, a byte an element. A monthly budget also counts
+ * the partner's anchor that arrives. */
 static void want_pair(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
                       uint64_t link_bytes, uint64_t *to) {
     add_part(daemon, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
@@ -112,7 +113,7 @@ static void want_group(struct tw_daemon *daemon, struct tw_action *action, uint6
         if (tw_id_equal(owner, &daemon->setup->identity.id)) {
             wanted->own_parts |= UINT64_C(1) << k;
             wanted->elements += elements;
-            continue; /* costs nothing: any number of bytes will do */
+            continue; /* sent to nobody: any number of bytes will do */
         }
         add_part(daemon, wanted, elements, link_max(daemon, owner, passed_us),
                  &action->u.encode.bytes_max[k]);
@@ -131,7 +132,8 @@ static bool ask_allowance(struct tw_daemon *daemon, const struct wanted *wanted,
     return tw_allowance_ask(&daemon->budget->allowance, &ask, bytes_max);
 }
 
-/* In pairs the core knows beforehand, for a fragment of middling size: somebody else would wait. */
+/* In pairs the core must know beforehand, because a partner would wait. Judged by a fragment of
+ * average size. */
 static void note_short(struct tw_daemon *daemon) {
     const struct tw_layout *layout = &daemon->setup->layout;
     struct wanted wanted = {.round = 0};
@@ -139,7 +141,9 @@ static void note_short(struct tw_daemon *daemon) {
     want_pair(daemon, &wanted, layout->elements / layout->fragments_count, UINT64_MAX, &bytes_max);
     const bool is_short = !ask_allowance(daemon, &wanted, round_us(daemon), &bytes_max);
     if (is_short == daemon->measured.is_short) return;
-    if (is_short) tw_daemon_note(daemon, TW_LOG_INFO, "left_out", "text=\"no room in the budget\"");
+    if (is_short)
+        tw_daemon_note(daemon, TW_LOG_INFO, "left_out",
+                       "text=\"the byte budget has no room for a contribution\"");
     daemon->measured.is_short = is_short;
     tw_daemon_event_measured(daemon);
 }
@@ -153,14 +157,15 @@ void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) note_short(daemon);
 }
 
-/* The core hears what it would hear of a worker that cannot: it asks again later, and others do not
- * wait. */
+/* Answers like a worker that cannot encode: the core asks again later, and other nodes do not wait.
+ */
 static void leave_out(struct tw_daemon *daemon, uint64_t round) {
     const struct tw_event event = {.kind = TW_EV_ENCODED, .u.encoded.round = round};
     struct tw_daemon_budget *budget = daemon->budget;
     if (budget->left_out_round != round + 1) {
         budget->rounds_left_out++;
-        tw_daemon_note(daemon, TW_LOG_INFO, "left_out", "round=%llu text=\"no room in the budget\"",
+        tw_daemon_note(daemon, TW_LOG_INFO, "left_out",
+                       "round=%llu text=\"the byte budget has no room for a contribution\"",
                        (unsigned long long)round);
     }
     budget->left_out_round = round + 1;
@@ -190,7 +195,7 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
             leave_out(daemon, wanted.round);
             return false;
         }
-        bytes_max = wanted.least; /* the anchor everybody ends with should have it */
+        bytes_max = wanted.least; /* the final anchor should contain it */
     }
     tw_log(TW_LOG_DEBUG, "granted",
            "round=%llu bytes_max=%.0f usual=%llu cycle_us=%llu credit=%.0f rest_bytes_s=%.0f",
@@ -201,12 +206,12 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
     budget->own_parts = wanted.own_parts;
     const uint64_t line = line_max(tw_daemon_caps_upload(daemon), passed_us);
     if (line < bytes_max) bytes_max = line;
-    /* A budget is a bound, no wish: more than the usual bits buy next to nothing. */
+    /* More than the usual bits gain next to nothing, so a larger budget is not used up. */
     if (wanted.usual < bytes_max) bytes_max = wanted.usual;
     tw_allowance_deal(wanted.parts, wanted.parts_count, bytes_max);
     for (uint32_t k = 0; k < wanted.parts_count; k++) {
         const struct tw_allowance_part *part = &wanted.parts[k];
-        /* Where there is room for the usual bits nothing is to be chosen, which is quicker. */
+        /* With room for the usual bits the codec need not search, which is faster. */
         if (part->bytes_max + 1 >= usual_bytes(daemon, part->elements)) continue;
         *wanted.to[k] = part->bytes_max > 0 ? part->bytes_max : 1;
     }

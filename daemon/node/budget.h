@@ -1,5 +1,5 @@
-/* budget.h - what a contribution may take: by the budget of the node, by its upload cap, and
- * by what the link to each owner, or to the partner, carries until the next round. */
+/* budget.h - bytes that a contribution may use. Three limits: the budget of the node, its upload
+ * cap, and the capacity of the link to each owner, or to the partner, until the next round. */
 #ifndef TW_DAEMON_NODE_BUDGET_H
 #define TW_DAEMON_NODE_BUDGET_H
 
@@ -17,7 +17,7 @@ void tw_daemon_budget_apply(struct tw_daemon *daemon);
 bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action);
 void tw_daemon_budget_encoded(struct tw_daemon *daemon, const struct tw_encoded *encoded);
 void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us);
-/* After links_fill: compares with the rates there. */
+/* Reads the rates that tw_daemon_links_fill wrote. */
 void tw_daemon_budget_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 void tw_daemon_budget_free(struct tw_daemon *daemon);
 

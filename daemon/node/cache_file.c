@@ -15,7 +15,7 @@ size_t tw_cache_file_load(const struct tw_setup *setup, const char *name, char *
     return size > 0 ? (size_t)size : 0;
 }
 
-/* On the loop: at most a few hundred short lines, once a minute. */
+/* Runs on the loop: at most a few hundred short lines, once a minute. */
 void tw_cache_file_save(const struct tw_setup *setup, const char *name, const char *text,
                         size_t size) {
     char path[TW_PATH_BYTES + 16], temporary[TW_PATH_BYTES + 24];

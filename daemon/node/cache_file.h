@@ -1,5 +1,5 @@
-/* cache_file.h - small texts in the run's state folder that a node can do without: known members,
- * bans, measured links. Written by rename but not synced: a lost one costs a reconnect or a ban. */
+/* cache_file.h - small texts in the run's state folder: known members, bans, measured links. They
+ * are replaced by a rename but not synced, because a node can do without them. */
 #ifndef TW_DAEMON_NODE_CACHE_FILE_H
 #define TW_DAEMON_NODE_CACHE_FILE_H
 

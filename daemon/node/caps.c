@@ -26,7 +26,7 @@ struct tw_daemon_caps {
     struct tw_hours_now now;
     enum rest rest; /* why the links rest */
     struct tw_quota quota, saving;
-    uint64_t seen_bytes, seen_rest; /* totals of the transport at the last look */
+    uint64_t seen_bytes, seen_rest; /* totals of the transport at the last tick */
     uint64_t look_due_us, save_due_us;
     int dir; /* STATE_DIR */
     bool is_saving, is_save_failed;
@@ -40,29 +40,28 @@ struct tw_daemon_caps {
 static uint32_t minute_of_day(void) {
     const time_t now = time(NULL);
     struct tm local = {0};
-    tzset(); /* the machine may have moved since */
+    tzset(); /* the time zone may have changed since */
     if (localtime_r(&now, &local) == NULL) return 0;
     return (uint32_t)(local.tm_hour * 60 + local.tm_min);
 }
 
-static uint64_t lower(uint64_t cap, uint64_t other) {
+static uint64_t lower_cap(uint64_t cap, uint64_t other) {
     if (cap == 0 || other == 0) return cap + other; /* 0: no cap */
     return cap < other ? cap : other;
 }
 
-static void say_rest(struct tw_daemon *daemon, enum rest rest) {
+static void begin_rest(struct tw_daemon *daemon, enum rest rest) {
     char sentence[96], next[16];
     struct tw_message message;
     if (rest == REST_QUOTA) {
         tw_quota_next(daemon->caps->quota.month, next);
-        (void)snprintf(sentence, sizeof(sentence), "its quota of the month is used up, until %s",
-                       next);
+        (void)snprintf(sentence, sizeof(sentence), "its monthly quota is used up until %s", next);
     } else {
         const uint32_t until = daemon->caps->now.until_min % TW_DAY_MINUTES;
-        (void)snprintf(sentence, sizeof(sentence), "its hours are over, until %02u:%02u",
+        (void)snprintf(sentence, sizeof(sentence), "network.hours keeps it off until %02u:%02u",
                        until / 60, until % 60);
     }
-    /* Who hears it goes on without us at once. */
+    /* Peers that receive it go on without this node at once. */
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_LEAVE;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -82,8 +81,8 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
         caps->has_upload_limit ? caps->upload_limit : config->network.upload_bytes_s;
     const uint64_t download =
         caps->has_download_limit ? caps->download_limit : config->network.download_bytes_s;
-    const uint64_t upload_now = lower(upload, caps->now.bytes_per_s);
-    caps->download_now = lower(download, caps->now.bytes_per_s);
+    const uint64_t upload_now = lower_cap(upload, caps->now.bytes_per_s);
+    caps->download_now = lower_cap(download, caps->now.bytes_per_s);
     if (caps->download_now != caps->download.per_s)
         tw_rate_set(&caps->download, caps->download_now, tw_rate_burst_bytes(caps->download_now),
                     now_us);
@@ -98,7 +97,7 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
     if (daemon->transport == NULL || rest == caps->rest) return;
     caps->rest = rest;
     if (rest != REST_NONE) {
-        say_rest(daemon, rest);
+        begin_rest(daemon, rest);
         return;
     }
     tw_transport_rest(daemon->transport, NULL);
@@ -126,18 +125,19 @@ static void on_save_done(uv_work_t *work, int status) {
     caps->quota.is_saved = false;
     if (!caps->is_save_failed)
         tw_daemon_note(daemon, TW_LOG_WARN, "traffic_not_saved",
-                       "text=\"%s: a restart forgets what passed since\"", caps->save_err.message);
+                       "text=\"%s: a restart forgets the traffic since the last save\"",
+                       caps->save_err.message);
     caps->is_save_failed = true;
 }
 
-static void save_later(struct tw_daemon *daemon, uint64_t now_us) {
+static void save_quota(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_caps *caps = daemon->caps;
     if (caps->is_saving || now_us < caps->save_due_us || daemon->stage == TW_DAEMON_CLOSING) return;
     caps->save_due_us = now_us + SAVE_US;
     if (caps->quota.is_saved) return;
     caps->is_saving = true;
     caps->saving = caps->quota;
-    caps->quota.is_saved = true; /* but for what passes from now on */
+    caps->quota.is_saved = true; /* bytes from now on set it to false again */
     caps->work.data = daemon;
     TW_ASSERT(uv_queue_work(&daemon->loop, &caps->work, on_save_work, on_save_done) == 0);
 }
@@ -150,13 +150,13 @@ void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
     const uint64_t both = tw_quota_line_bytes(all.bytes_in + all.bytes_out);
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
-    /* Chunks were paid for when they were asked for; everything else is, now that it came. */
+    /* Chunks were charged when they were requested. All other bytes are charged on arrival. */
     const uint64_t chunks = daemon->counts.payload_in_bytes + daemon->counts.data_in_bytes;
     const uint64_t rest = all.bytes_in > chunks ? all.bytes_in - chunks : 0;
     if (rest > caps->seen_rest) tw_rate_spend(&caps->download, rest - caps->seen_rest, now_us);
     caps->seen_rest = rest;
     tw_daemon_caps_apply(daemon);
-    save_later(daemon, now_us);
+    save_quota(daemon, now_us);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -185,7 +185,7 @@ void tw_daemon_caps_close(struct tw_daemon *daemon) {
     const struct tw_file_ops *ops = tw_file_system();
     struct tw_daemon_caps *caps = daemon->caps;
     struct tw_error err = {0};
-    if (caps->is_saving) return; /* on a thread, at most a minute old */
+    if (caps->is_saving) return; /* the write under way is at most a minute old */
     if (tw_quota_save(&caps->quota, ops, caps->dir, &err) != TW_OK)
         tw_log(TW_LOG_WARN, "traffic_not_saved", "text=\"%s\"", err.message);
 }
@@ -208,19 +208,19 @@ bool tw_daemon_caps_is_resting(const struct tw_daemon *daemon) {
 
 /* ---- `thinwire limit` ------------------------------------------------------------------------ */
 
-static enum tw_status limit_set(const char *what, const char *text, bool *has, uint64_t *limit,
+static enum tw_status set_limit(const char *direction, const char *text, bool *has, uint64_t *limit,
                                 struct tw_error *err) {
     struct tw_error reason = {0};
     if (text == NULL) return TW_OK;
     uint64_t bytes_s = 0;
     if (strcmp(text, "off") != 0 && tw_rate_parse(text, &bytes_s, &reason) != TW_OK)
-        return tw_fail(err, TW_CONFIG, "%s: %s", what, reason.message);
+        return tw_fail(err, TW_CONFIG, "%s: %s", direction, reason.message);
     *has = true;
     *limit = bytes_s;
     return TW_OK;
 }
 
-static void cap_text(uint64_t bytes_s, char text[32]) {
+static void print_cap(uint64_t bytes_s, char text[32]) {
     if (bytes_s == 0)
         (void)snprintf(text, 32, "no cap");
     else
@@ -231,15 +231,15 @@ enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload
                                     const char *download, struct tw_error *answer) {
     struct tw_daemon_caps next = *daemon->caps;
     char up[32], down[32];
-    TW_TRY(limit_set("upload", upload, &next.has_upload_limit, &next.upload_limit, answer));
-    TW_TRY(limit_set("download", download, &next.has_download_limit, &next.download_limit, answer));
+    TW_TRY(set_limit("upload", upload, &next.has_upload_limit, &next.upload_limit, answer));
+    TW_TRY(set_limit("download", download, &next.has_download_limit, &next.download_limit, answer));
     daemon->caps->has_upload_limit = next.has_upload_limit;
     daemon->caps->upload_limit = next.upload_limit;
     daemon->caps->has_download_limit = next.has_download_limit;
     daemon->caps->download_limit = next.download_limit;
     tw_daemon_caps_apply(daemon);
-    cap_text(daemon->caps->upload_now, up);
-    cap_text(daemon->caps->download_now, down);
+    print_cap(daemon->caps->upload_now, up);
+    print_cap(daemon->caps->download_now, down);
     if (upload != NULL || download != NULL)
         tw_daemon_note(daemon, TW_LOG_INFO, "limit", "upload=\"%s\" download=\"%s\"", up, down);
     (void)snprintf(answer->message, sizeof(answer->message), "upload: %s, download: %s%s", up, down,

@@ -1,11 +1,13 @@
-/* caps.h - how much of the line is ours at this moment: caps, the hours of the day, the quota
- * of the month.
+/* caps.h - the share of the line that this node may use now: rate caps, hours of the day, and the
+ * quota of the month.
  *
- * The upload cap in force is that of `network.upload`, or of `thinwire limit` since it was said; an
- * hour with a rate of its own lowers it. The same for downloads, which are paid for when chunks are
- * asked for (base/rate.h, in the core and in the fetcher), so that no more is under way than may
- * come. In hours that are off, and when the quota is used up, the links rest: the others are told
- * goodbye, nothing is dialled or let in, and this node trains alone as after any cut. */
+ * The upload cap is `network.upload`, or the rate of the last `thinwire limit`. An hour with a rate
+ * of its own lowers it. Downloads have the same two caps. A download is paid for when its chunks
+ * are requested (base/rate.h, in the core and in the fetcher), so that the requests under way stay
+ * within the cap.
+ *
+ * In hours that are off, and when the quota is used up, the links rest: this node says goodbye to
+ * its peers, neither dials nor accepts, and trains alone, as it does when the network is down. */
 #ifndef TW_DAEMON_NODE_CAPS_H
 #define TW_DAEMON_NODE_CAPS_H
 
@@ -16,18 +18,18 @@ struct tw_status_view;
 
 /* TW_IO when STATE_DIR cannot be read. */
 enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err);
-/* The configuration, a limit or the time of day changed. */
+/* Puts the caps in force that the configuration, the limits and the time of day ask for. */
 void tw_daemon_caps_apply(struct tw_daemon *daemon);
 /* Sets the caps to "5mbit" or "off"; NULL keeps one. The sentence is in *answer either way. */
 enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload,
                                     const char *download, struct tw_error *answer);
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us);
 
-/* The download rate: chunks are paid for when they are requested. Valid until free. */
+/* The download rate, which requests for chunks are charged to. Valid until tw_daemon_caps_free. */
 struct tw_rate *tw_daemon_caps_download(const struct tw_daemon *daemon);
 /* The upload cap in force in bytes/s; 0: no cap. */
 uint64_t tw_daemon_caps_upload(const struct tw_daemon *daemon);
-/* Hours that are off, or a used-up quota: nothing may be dialled. */
+/* True while the links rest: nothing may be dialled. */
 bool tw_daemon_caps_is_resting(const struct tw_daemon *daemon);
 
 void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

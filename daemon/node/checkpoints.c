@@ -29,11 +29,11 @@ enum stage {
 struct tw_daemon_checkpoints {
     struct tw_checkpoint *files; /* owned */
     enum stage stage;
-    bool is_wanted_again; /* asked for while one was under way */
-    uint64_t due_us;      /* of the next periodic one */
+    bool is_wanted_again; /* requested while another one was under way */
+    uint64_t due_us;      /* of the next periodic checkpoint */
     uint64_t wait_until_us;
     uint32_t tickets_count;
-    uint32_t tickets[TICKETS_MAX]; /* answered by the one under way */
+    uint32_t tickets[TICKETS_MAX]; /* answered by the checkpoint under way */
     uint32_t next_tickets_count;
     uint32_t next_tickets[TICKETS_MAX];
     bool has_live;
@@ -43,11 +43,11 @@ struct tw_daemon_checkpoints {
     enum tw_status status;
     struct tw_error err;
     uv_work_t work;
-    struct tw_file_ops disk; /* the file system, with its progress counted in daemon->moved */
-    uint64_t noted_us;       /* progress of loading, as last told to the service manager */
+    struct tw_file_ops disk; /* the file system; adds its progress to daemon->moved */
+    uint64_t noted_us;       /* when the service manager last heard of the loading */
     bool has_position;
-    struct tw_position position; /* loaded */
-    /* the newest good one */
+    struct tw_position position; /* of the loaded checkpoint */
+    /* the newest checkpoint on disk */
     uint64_t step, at_us, bytes;
     bool has_step;
     char error[TW_VIEW_TEXT_BYTES];
@@ -55,24 +55,24 @@ struct tw_daemon_checkpoints {
 
 /* ---- the disk ------------------------------------------------------------------------------ */
 
-enum { TELL_US = 5 * 1000 * 1000 };
+enum { NOTIFY_US = 5 * 1000 * 1000 };
 
-/* A generation of any size takes as long as its disk does: whoever waits sees what moves. */
+/* A large checkpoint on a slow disk takes long. The daemon gives up only when nothing moves. */
 static void count_moved(struct tw_daemon *daemon, int64_t bytes) {
     if (bytes > 0) atomic_fetch_add(&daemon->moved, (uint64_t)bytes);
 }
 
-/* While it loads, on the loop: the service manager would otherwise give up after a while. */
+/* Loading runs on the loop. Without word from the daemon the service manager would give up. */
 static void note_loading(struct tw_daemon *daemon) {
     const uint64_t now_us = tw_daemon_now_us();
-    if (now_us - daemon->checkpoints->noted_us < TELL_US) return;
+    if (now_us - daemon->checkpoints->noted_us < NOTIFY_US) return;
     daemon->checkpoints->noted_us = now_us;
     tw_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=loading the checkpoint: %llu MiB",
               (unsigned)TW_NOTIFY_EXTEND_US,
               (unsigned long long)(atomic_load(&daemon->moved) >> 20));
 }
 
-/* Memory may be slow, too: what was moved out to the disk comes back from there. */
+/* Memory may be slow, too: swapped pages come back from the disk. */
 static void copy_counted(struct tw_daemon *daemon, void *to, const void *from, uint64_t bytes) {
     enum { PIECE_BYTES = 1 << 20 };
     for (uint64_t done = 0; done < bytes;) {
@@ -103,7 +103,7 @@ static int counted_sync(void *ctx, int file) {
 }
 
 static const struct tw_file_ops *counted_disk(struct tw_daemon *daemon) {
-    daemon->checkpoints->disk = *tw_file_system(); /* whose functions need no context */
+    daemon->checkpoints->disk = *tw_file_system(); /* its functions need no context */
     daemon->checkpoints->disk.ctx = daemon;
     daemon->checkpoints->disk.read = counted_read;
     daemon->checkpoints->disk.write = counted_write;
@@ -118,7 +118,7 @@ static bool is_bf16(const struct tw_daemon *daemon) {
     return daemon->setup->config.node.snapshot == TW_SNAPSHOT_BF16_MOMENTS;
 }
 
-/* theta, m, v as a snapshot slot holds them. */
+/* theta, m and v in the layout of a snapshot slot. */
 static void live_arrays(const struct tw_daemon *daemon, uint8_t *slot,
                         struct tw_checkpoint_arrays *arrays) {
     const struct tw_layout *layout = &daemon->setup->layout;
@@ -140,8 +140,8 @@ static uint64_t save_bytes(const struct tw_daemon *daemon, bool has_live) {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-/* Rounds applied to fragment `p` as the position says, if what was loaded is what it speaks of;
- * else the fragment is marked to be fetched from a peer. */
+/* Rounds applied to fragment `p` by the position. When the loaded fragment has another digest, it
+ * is marked to be fetched from a peer. */
 static uint64_t check_position(struct tw_daemon *daemon, uint32_t p, const struct tw_id *digest) {
     struct tw_position *position = &daemon->checkpoints->position;
     const bool is_held = position->fragment_rounds[p] != UINT64_MAX;
@@ -158,7 +158,7 @@ static uint64_t check_position(struct tw_daemon *daemon, uint32_t p, const struc
     return position->fragment_rounds[p];
 }
 
-/* After the arrays were filled: says in the control page what they are. */
+/* Describes the loaded arrays in the control page. */
 static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint_state *state,
                             bool has_live) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
@@ -166,15 +166,14 @@ static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint
         float *phi, *u;
         tw_shm_home(shm, p, &phi, &u);
         struct tw_shm_state home = {.rounds = 0};
-        note_loading(daemon); /* hashing takes its time, too */
+        note_loading(daemon); /* hashing takes long, too */
         home.digest = tw_shm_digest(phi, u, tw_shm_fragment_elements(shm, p));
         if (daemon->checkpoints->has_position)
             home.rounds = check_position(daemon, p, &home.digest);
         tw_shm_home_set(shm, p, &home);
     }
     if (!has_live || shm->geometry.snapshot_bytes == 0) {
-        atomic_store(&tw_shm_control(shm)->step,
-                     state->step); /* counting goes on from the anchor */
+        atomic_store(&tw_shm_control(shm)->step, state->step); /* steps count on from the anchor */
         return;
     }
     struct tw_snapshot_slot slot;
@@ -190,7 +189,7 @@ static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint
     tw_shm_snapshot_end(shm, 0, &slot);
 }
 
-/* How old the loaded generation is, by the clock on the wall: for people. */
+/* Age of the loaded generation by the wall clock, for the status. */
 static void date_loaded(struct tw_daemon *daemon, uint32_t slot, bool has_live) {
     char path[TW_PATH_BYTES + 32];
     struct stat info;
@@ -203,8 +202,7 @@ static void date_loaded(struct tw_daemon *daemon, uint32_t slot, bool has_live) 
     daemon->checkpoints->bytes = save_bytes(daemon, has_live);
 }
 
-/* Reads the newest whole generation into the memory. The position is kept only together with the
- * vote it was made under: without it this node may have voted and forgotten. */
+/* Reads the newest valid generation into the memory. */
 static enum tw_status load_memory(struct tw_daemon *daemon, struct tw_checkpoint_found *found,
                                   struct tw_checkpoint_state *state, struct tw_error *err) {
     const struct tw_shm *shm = &daemon->host->memory.shm;
@@ -233,11 +231,12 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
         daemon->checkpoints->position = state->position;
         daemon->lineage = state->position.lineage;
     }
+    /* Without the vote this node may have voted and not know it. */
     if (daemon->checkpoints->has_position && tw_daemon_votes_is_lost(daemon) &&
         state->position.nonce != 0) {
         tw_daemon_note(daemon, TW_LOG_WARN, "vote_missing",
-                       "text=\"the checkpoint has a membership and the disk no vote: joining again "
-                       "as a new member\"");
+                       "text=\"the disk has no vote for the checkpoint's membership: joining "
+                       "again as a new member\"");
         daemon->checkpoints->has_position = false;
     }
     if (!daemon->checkpoints->has_position) tw_daemon_votes_forget(daemon);
@@ -251,7 +250,7 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
     for (unsigned i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         if (found->refused[i][0] == '\0') continue;
         tw_daemon_note(daemon, TW_LOG_WARN, "checkpoint_refused",
-                       "text=\"%s: going on from the other generation\"", found->refused[i]);
+                       "text=\"%s: loading the other generation\"", found->refused[i]);
     }
     tw_daemon_note(daemon, TW_LOG_INFO, "checkpoint_loaded",
                    "generation=%llu step=%llu tokens=%llu", (unsigned long long)found->generation,
@@ -273,7 +272,7 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
         return TW_EXIT_OK;
     }
     tw_shm_format(&daemon->host->memory.shm);
-    if (status == TW_OK) { /* no checkpoint at all: whatever was voted for belonged to nothing */
+    if (status == TW_OK) { /* no checkpoint at all: the vote belongs to no position */
         tw_daemon_votes_forget(daemon);
         return TW_EXIT_OK;
     }
@@ -281,7 +280,7 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
     if (is_damaged && daemon->setup->options.is_fresh) {
         tw_daemon_votes_forget(daemon);
         tw_daemon_note(daemon, TW_LOG_WARN, "checkpoint_given_up",
-                       "text=\"%s: starting afresh, as asked\"", reason.message);
+                       "text=\"%s: starting without a checkpoint (--fresh)\"", reason.message);
         return TW_EXIT_OK;
     }
     (void)tw_fail(err, status, "%.170s%s", reason.message,
@@ -292,8 +291,8 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
 
 /* ---- saving -------------------------------------------------------------------------------- */
 
-/* On a thread, frozen: nobody changes (phi, u). A snapshot may be overwritten under us: then the
- * other one is whole. */
+/* On a thread, while (phi, u) is frozen. The worker may overwrite a snapshot during the copy: then
+ * the other slot is whole. */
 static void on_copy_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
@@ -413,7 +412,8 @@ void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon) {
     save->copy = malloc(anchor_bytes(daemon) + daemon->host->memory.shm.geometry.snapshot_bytes);
     if (save->copy == NULL) {
         tw_worker_host_thaw(daemon->host);
-        end_save(daemon, TW_NOMEM, "no memory for a copy of the model: the next checkpoint may do");
+        end_save(daemon, TW_NOMEM,
+                 "no memory for a copy of the model; it is tried again at the next checkpoint");
         return;
     }
     save->stage = STAGE_COPY;
@@ -435,7 +435,7 @@ static void start_save(struct tw_daemon *daemon) {
     const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
     save->due_us = interval == 0 ? UINT64_MAX : tw_daemon_now_us() + interval;
     if (!daemon->host->has_anchor) {
-        /* Who leaves with nothing loses nothing. */
+        /* A node that leaves without a model loses nothing. */
         end_save(daemon, daemon->stage == TW_DAEMON_LEAVING ? TW_OK : TW_AGAIN,
                  "nothing to save yet: no worker has started the model");
         return;
@@ -455,7 +455,8 @@ void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *ticket
     const bool is_busy = save->stage != STAGE_IDLE;
     uint32_t *count = is_busy ? &save->next_tickets_count : &save->tickets_count;
     if (ticket != NULL && *count == TICKETS_MAX) {
-        tw_api_answer(daemon->api, *ticket, TW_LIMIT, "too many are waiting for a checkpoint");
+        tw_api_answer(daemon->api, *ticket, TW_LIMIT,
+                      "too many clients wait for a checkpoint; ask again later");
         return;
     }
     if (ticket != NULL) (is_busy ? save->next_tickets : save->tickets)[(*count)++] = *ticket;
@@ -480,7 +481,7 @@ bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon) {
 
 void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
-    if (save->due_us == 0) { /* the first one after a whole interval */
+    if (save->due_us == 0) { /* the first checkpoint is due after a whole interval */
         const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
         save->due_us = interval == 0 ? UINT64_MAX : now_us + interval;
     }

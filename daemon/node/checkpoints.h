@@ -1,10 +1,10 @@
-/* checkpoints.h - checkpoints: memory to disk now and then, disk to memory at the start.
+/* checkpoints.h - saves the state to disk now and then, and loads it at the start.
  *
- *   IDLE --due, verb, finish, end--> SNAPSHOT --done, late or no worker--> FREEZE --no change of
+ *   IDLE --due, verb, finish, leave--> SNAPSHOT --done, late or no worker--> FREEZE --no change of
  *   (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or once more
  *
- * The core's position is taken when frozen: it is the one that belongs to (phi, u). The copy keeps
- * merges waiting for as long as memory takes, not for as long as the disk takes. */
+ * The core's position is read while (phi, u) is frozen, so the two belong together. Merges wait for
+ * the copy in memory, not for the disk. */
 #ifndef TW_DAEMON_NODE_CHECKPOINTS_H
 #define TW_DAEMON_NODE_CHECKPOINTS_H
 
@@ -14,21 +14,22 @@ struct tw_status_view;
 
 enum tw_status tw_daemon_checkpoints_open(struct tw_daemon *daemon, struct tw_error *err);
 
-/* Reads the newest whole generation into the worker's memory, or formats the memory when there is
- * none. Needs the votes: a position without its vote is given up. On failure returns the exit
- * status, with the sentence in `err`. */
+/* Loads the newest valid generation into the worker's memory; without any, formats the memory. A
+ * position is kept only with the vote it was saved under. On failure returns the exit status, with
+ * the sentence in `err`. */
 enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_error *err);
 /* The loaded position; NULL: the core starts without one. */
 const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon);
 
-/* Starts a checkpoint, or asks for another one after the one under way. The API ticket, or NULL, is
- * answered by the checkpoint. */
+/* Starts a checkpoint; during one, asks for another after it. The checkpoint answers the API
+ * ticket, which may be NULL. */
 void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *ticket);
 bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon);
-/* The worker has not answered in time. */
+/* True when the worker has not answered the checkpoint in time. */
 bool tw_daemon_checkpoints_is_late(const struct tw_daemon *daemon, uint64_t now_us);
 
-/* Answers of the worker: the snapshot is made, or will never be; (phi, u) is frozen. */
+/* Answers of the worker: the snapshot is made, or no worker is left to make one; (phi, u) is
+ * frozen. */
 void tw_daemon_checkpoints_snapshot_done(struct tw_daemon *daemon);
 void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon);
 

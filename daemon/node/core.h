@@ -1,5 +1,5 @@
-/* core.h - the core of this node, sync/node.h, between the concerns: its configuration from the
- * manifest, and each of its actions handed to the concern that does it. */
+/* core.h - connects the core (sync/node.h) with the concerns: builds its configuration from the
+ * manifest, and hands each of its actions to the concern that does it. */
 #ifndef TW_DAEMON_NODE_CORE_H
 #define TW_DAEMON_NODE_CORE_H
 

@@ -21,10 +21,10 @@ enum {
     FETCH_ALIGN = 64,
     RESERVE_BYTES = 256 << 20,
     STATE_BYTES_PARAM = 20,
-    LOOK_US = 5 * 1000 * 1000, /* between two looks for what a user copies into his folder */
+    LOOK_US = 5 * 1000 * 1000, /* between two looks for files that the user copied */
 };
 
-/* All zero unless the run trains on a dataset. */
+/* All zero when the run trains on a text. */
 struct tw_daemon_data {
     struct tw_data_store *store; /* owned; NULL: no dataset */
     struct tw_data_serve serve;
@@ -56,7 +56,7 @@ static void arm_timer(struct tw_daemon *daemon) {
     TW_ASSERT(uv_timer_start(&data->timer, on_fetch_timer, delay_ms, 0) == 0);
 }
 
-/* The fetcher's numbers leave the index out. */
+/* The fetcher numbers the files without the index, the folder with it. */
 static uint32_t folder_file(uint32_t fetch_file) {
     return fetch_file == TW_FETCH_INDEX ? TW_DATA_INDEX : fetch_file + 1;
 }
@@ -73,8 +73,8 @@ static void note_strike(struct tw_daemon *daemon, const struct tw_fetch_action *
     tw_data_folder_name(&daemon->data->store->folder, folder_file(action->file), name);
     tw_daemon_note(
         daemon, TW_LOG_WARN, "data_refused",
-        "peer=%s file=%s strikes=%u text=\"it sent bytes that are not the file's: "
-        "nothing is fetched from it for %llu s\"",
+        "peer=%s file=%s strikes=%u text=\"it sent wrong bytes: nothing is fetched from it for "
+        "%llu s\"",
         peer, name, action->count,
         (unsigned long long)(action->until_us > now ? (action->until_us - now) / 1000000 : 0));
 }
@@ -112,7 +112,7 @@ static void on_fetch_timer(uv_timer_t *timer) {
     give_event(timer->data, &(struct tw_fetch_event){.kind = TW_FETCH_TICK});
 }
 
-/* The index is known: what there is to fetch, and what of it is here. */
+/* Gives the fetcher the files of the index, and the chunks that are here already. */
 static enum tw_status give_files(struct tw_daemon *daemon, struct tw_error *err) {
     struct tw_daemon_data *data = daemon->data;
     const struct tw_data_store *store = data->store;
@@ -165,7 +165,7 @@ static void set_trouble(struct tw_daemon *daemon, const char *sentence) {
     if (is_new) tw_daemon_note(daemon, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
 }
 
-/* The index has its name and is no good: nobody has a better one. */
+/* The bytes match the manifest's hash, so no peer has a better index. */
 static void give_up_data(struct tw_daemon *daemon, const char *sentence) {
     daemon->data->is_unusable = true;
     set_trouble(daemon, sentence);
@@ -177,7 +177,7 @@ static void take_index(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     enum tw_status status = tw_dataset_check_run(&folder->index, &daemon->setup->run, &err);
     if (status == TW_OK && tw_dataset_tokens(&folder->index, false) == 0) {
-        status = tw_fail(&err, TW_DATA, "it holds nothing to train on");
+        status = tw_fail(&err, TW_DATA, "the dataset has no training tokens");
     }
     if (status == TW_OK && data->fetch != NULL) status = give_files(daemon, &err);
     if (status != TW_OK) {
@@ -245,7 +245,8 @@ static void on_finished(void *user, uint32_t file, bool is_whole) {
         return;
     }
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
-    tw_log(TW_LOG_INFO, "data_file", "file=%s", name); /* there may be thousands */
+    tw_log(TW_LOG_INFO, "data_file", "file=%s",
+           name); /* no note: there may be thousands of files */
     release_worker(daemon);
     if (++data->files_whole < data->store->folder.files_count) return;
     tw_data_store_trim(data->store);
@@ -279,13 +280,13 @@ static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
     struct tw_daemon_data *data = daemon->data;
     tw_daemon_note(daemon, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
     if (file == TW_DATA_INDEX)
-        return; /* its contents are known; it comes again at the next start */
+        return; /* its content is in memory; the file is fetched at the next start */
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
     data->files_whole--;
     give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
 }
 
-/* A folder of the user: what it lacks may be copied there at any time. */
+/* The user may copy missing files into their own folder at any time. */
 void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_data *data = daemon->data;
     if (data->store == NULL || !data->store->is_open || data->store->folder.is_ours) return;
@@ -333,14 +334,14 @@ bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
         give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
                                                     .peer = peer,
                                                     .id = message->u.missing.hash});
-        return false; /* the core passes over what it did not ask for, too */
+        return false; /* the core ignores what it did not request */
     }
     if (message->kind != TW_MSG_PULL) return false;
     const enum tw_status status = tw_data_serve_pull(&daemon->data->serve, peer, &message->u.pull);
     if (status == TW_AGAIN) return false;
     if (status != TW_OK) {
         tw_transport_blame(daemon->transport, peer, status,
-                           "it asks for chunks that the dataset's file has not");
+                           "it requests chunks beyond the end of a dataset file");
     }
     return true;
 }
@@ -389,7 +390,7 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,
-        /* Two checkpoints and one being written come before any shard. */
+        /* Room for two checkpoints and one being written, before any shard. */
         .reserve_bytes = RESERVE_BYTES + 3 * STATE_BYTES_PARAM * setup->layout.params,
         .events = {.opened = on_opened,
                    .stored = on_stored,
@@ -428,7 +429,7 @@ void tw_daemon_data_free(struct tw_daemon *daemon) {
 
 /* ---- what people see ----------------------------------------------------------------------- */
 
-/* Peers that could give: linked, and neither lacking it nor silent nor refused. */
+/* Linked peers that may have the next file: not known to lack it, not silent, not banned. */
 static uint32_t count_givers(const struct tw_fetch_view *fetch) {
     uint32_t count = 0;
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
@@ -442,7 +443,7 @@ static void describe_waiting(const struct tw_fetch_view *fetch, char *text, size
     const uint32_t givers = count_givers(fetch);
     char peers[48], chunks[64];
     if (fetch->stage != TW_FETCH_STARTS && fetch->stage != TW_FETCH_FIRST) {
-        (void)snprintf(text, room, "what is here is being checked");
+        (void)snprintf(text, room, "the local files are being checked");
         return;
     }
     const char *const what =
@@ -460,17 +461,17 @@ static void describe_waiting(const struct tw_fetch_view *fetch, char *text, size
     (void)snprintf(text, room, "%s, %s", chunks, peers);
 }
 
-/* Training goes on, but of the other files nothing comes. */
+/* Training runs, but no further chunks arrive. */
 static void describe_stall(const struct tw_fetch_view *fetch, char *text, size_t room) {
     const uint32_t givers = count_givers(fetch);
     uint32_t linked = 0;
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) linked += fetch->peers[i].is_up;
     if (linked == 0) {
-        (void)snprintf(text, room, "nothing comes: no peer is linked");
+        (void)snprintf(text, room, "no chunks arrive: no peer is linked");
     } else if (givers == 0) {
-        (void)snprintf(text, room, "nothing comes: no linked peer has the next file");
+        (void)snprintf(text, room, "no chunks arrive: no linked peer has the next file");
     } else {
-        (void)snprintf(text, room, "nothing came for 10 s, %u peer%s may have the next file",
+        (void)snprintf(text, room, "no chunks arrived for 10 s; %u peer%s may have the next file",
                        givers, givers == 1 ? "" : "s");
     }
 }

@@ -1,13 +1,13 @@
-/* data.h - the run's dataset: fetched from peers when this node lacks it, served to those who
- * lack it, and the worker waits for it.
+/* data.h - the run's dataset: fetched from peers when this node lacks it, and served to peers that
+ * lack it. The worker waits for the first whole shard.
  *
  *            peers: PULL, MISSING, CHUNK          worker: starts on the first whole shard
  *                 \         |                          |
  *       data_serve.c    sync/fetch.h  -->  data_store.c (folder, thread)
  *
- * Only with data.form = dataset. A folder of the user (node.data) is served and never changed; a
- * node without one fetches into STATE_DIR/RUN/data. Nothing here ever ends the daemon: what the
- * disk or the index has against it is a sentence in the status. */
+ * Only with data.form = dataset. A folder of the user (node.data) is served and never changed. A
+ * node without one fetches into STATE_DIR/RUN/data. An error of the disk or the index does not end
+ * the daemon: it is shown in the status. */
 #ifndef TW_DAEMON_NODE_DATA_H
 #define TW_DAEMON_NODE_DATA_H
 
@@ -20,13 +20,13 @@ struct tw_status_view;
 enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *err);
 void tw_daemon_data_peer_up(struct tw_daemon *daemon, uint16_t peer, const struct tw_id *id);
 void tw_daemon_data_peer_down(struct tw_daemon *daemon, uint16_t peer);
-/* True when the message was about the dataset: the core need not see it. */
+/* True when the message was about the dataset and the core must not see it. */
 bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
                             const struct tw_message *message);
-/* True when the chunk was of the dataset. */
+/* True when the chunk belongs to the dataset. */
 bool tw_daemon_data_chunk(struct tw_daemon *daemon, const struct tw_fetch_arrival *chunk,
                           const uint8_t *bytes);
-/* True when the sent, or dropped, chunk was of the dataset. */
+/* The transport sent or dropped a chunk. True when it belongs to the dataset. */
 bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
                              bool was_sent);
 void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us);

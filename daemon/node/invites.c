@@ -18,24 +18,26 @@
 
 enum {
     WAITING_MAX = TW_HANDSHAKES_MAX + 2 * TW_API_CLIENTS_MAX,
-    LOOK_US = 2 * 1000 * 1000, /* between two looks at the secret's file */
+    LOOK_US = 2 * 1000 * 1000, /* between two checks of the secret's file */
     DEFAULT_LIFE_S = 86400,
 };
 
-/* Who waits for a write. */
+/* A guest or an API client that waits for a write. */
 struct waiting {
     bool is_used, is_guest;
     uint64_t change;
-    uint32_t number;         /* of the API's ticket, or of the guest */
-    struct tw_ticket ticket; /* of a guest: id and key alone */
-    struct tw_id node;       /* of a guest */
-    char message[160];       /* to the API */
+    uint32_t number;         /* API ticket, or number of the guest */
+    struct tw_ticket ticket; /* of a guest: only id and key are set */
+    struct tw_id node;       /* of the guest */
+    char message[160];       /* answer for the API client */
 };
 
 struct tw_daemon_invites {
     struct tw_tickets tickets;
     char path[TW_PATH_BYTES + 16];
-    uint64_t changes, saving, saved; /* numbers of changes */
+    uint64_t changes; /* number of the newest change */
+    uint64_t saving;  /* newest change in the last write that began */
+    uint64_t saved;   /* newest change on disk */
     bool is_saving;
     char *text;
     size_t text_bytes;
@@ -43,7 +45,7 @@ struct tw_daemon_invites {
     struct tw_error save_error;
     struct waiting waiting[WAITING_MAX];
     uint64_t look_due_us;
-    struct stat secret_file; /* as it was read */
+    struct stat secret_file; /* when it was read */
 };
 
 static uint64_t unix_s(void) {
@@ -101,7 +103,7 @@ static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting
         if (daemon->transport != NULL) send_welcome(daemon, waiting);
         return;
     }
-    if (waiting->ticket.addrs_count == 0) { /* one was taken back */
+    if (waiting->ticket.addrs_count == 0) { /* a ticket was revoked */
         tw_api_answer(daemon->api, waiting->number, TW_OK, waiting->message);
         return;
     }
@@ -121,12 +123,13 @@ static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting
 static void answer_lost(struct tw_daemon *daemon, const struct waiting *waiting,
                         const struct tw_error *why) {
     char sentence[sizeof(why->message) + 64];
-    (void)snprintf(sentence, sizeof(sentence), "the tickets cannot be saved: %s", why->message);
+    (void)snprintf(sentence, sizeof(sentence),
+                   "the tickets cannot be saved: %s; repair that and try again", why->message);
     if (!waiting->is_guest)
         tw_api_answer(daemon->api, waiting->number, why->status, sentence);
     else if (daemon->transport != NULL)
         tw_transport_turn_away(daemon->transport, waiting->number, TW_LIMIT,
-                               "it cannot note the use of a ticket now");
+                               "it cannot save the use of a ticket now");
 }
 
 static void on_write(uv_work_t *work) {
@@ -175,8 +178,8 @@ static void start_save(struct tw_daemon *daemon) {
     TW_ASSERT(uv_queue_work(&daemon->loop, &invites->work, on_write, on_written) == 0);
 }
 
-/* A place to wait for the change that was made last; NULL: there is none. Guests come and go while
- * a slow disk writes: they have places of their own, and can take none from people. */
+/* A place to wait for the newest change; NULL when all are taken. Guests have places of their own,
+ * so that they cannot take those of API clients. */
 static struct waiting *wait_for_save(struct tw_daemon_invites *invites, bool is_guest) {
     const unsigned begin = is_guest ? 0 : TW_HANDSHAKES_MAX;
     const unsigned end = is_guest ? TW_HANDSHAKES_MAX : WAITING_MAX;
@@ -233,7 +236,7 @@ static bool is_host(const char *addr, const char *a, const char *b) {
     return tw_address_split(addr, host, &port) && (strcmp(host, a) == 0 || strcmp(host, b) == 0);
 }
 
-/* Those this node says of itself; of this machine alone only when there are no others. */
+/* The addresses that this node advertises; loopback ones only when there are no others. */
 static void own_addrs(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
@@ -268,7 +271,7 @@ static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t ticket,
     char *end = NULL;
     if (text == NULL) return otherwise;
     const unsigned long long value = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0; /* out of every bound */
+    return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0; /* 0 is refused everywhere */
 }
 
 static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
@@ -276,7 +279,7 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
     struct tw_ticket_row *row = NULL;
     const char *given = tw_api_argument(daemon->api, api_ticket, "address");
     if (daemon->transport == NULL)
-        return tw_fail(err, TW_CONFIG, "with network.links = off nobody can come");
+        return tw_fail(err, TW_CONFIG, "network.links = off: no machine can join here");
     if (daemon->setup->has_gate) TW_TRY(tw_gate_can_admit(&daemon->setup->gate, err));
     if (given != NULL)
         TW_TRY(parse_addrs(given, ticket, err));
@@ -284,7 +287,7 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
         own_addrs(daemon, ticket);
     if (ticket->addrs_count == 0)
         return tw_fail(err, TW_CONFIG,
-                       "this node knows no address at which it can be dialled: say one with "
+                       "this node knows no address at which it can be dialled: give one with "
                        "--address HOST:PORT, or invite from a node that listens");
     const uint64_t uses = number_argument(daemon, api_ticket, "uses", 1);
     const uint64_t life_s = number_argument(daemon, api_ticket, "expires_s", DEFAULT_LIFE_S);
@@ -299,16 +302,17 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
     return TW_OK;
 }
 
-/* Answers when the change is on the disk. */
+/* Answers the API ticket once the change is on disk. */
 static void answer_later(struct tw_daemon *daemon, uint32_t api_ticket, const char *message,
                          const struct tw_ticket *ticket) {
     struct tw_daemon_invites *invites = daemon->invites;
     invites->changes++;
     start_save(daemon);
     struct waiting *waiting = wait_for_save(invites, false);
-    if (waiting == NULL) { /* of clients that did not wait for their answer */
-        tw_api_answer(daemon->api, api_ticket, TW_LIMIT,
-                      "too many wait for the disk: `thinwire invite --list` shows what came of it");
+    if (waiting == NULL) { /* taken by clients that went away */
+        tw_api_answer(
+            daemon->api, api_ticket, TW_LIMIT,
+            "too many clients wait for the disk; see `thinwire invite --list` for the result");
         return;
     }
     waiting->number = api_ticket;
@@ -358,7 +362,8 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
         }
         tw_ticket_name(ticket.id, name);
         tw_daemon_note(daemon, TW_LOG_INFO, "ticket_made", "ticket=%s uses=%u", name, ticket.uses);
-        answer_later(daemon, api_ticket, "give the line to who shall join", &ticket);
+        answer_later(daemon, api_ticket, "give this line to the person whose machine shall join",
+                     &ticket);
         explicit_bzero(&ticket, sizeof(ticket));
     } else {
         const char *given = tw_api_argument(daemon->api, api_ticket, "ticket");
@@ -368,7 +373,7 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
             return;
         }
         tw_daemon_note(daemon, TW_LOG_INFO, "ticket_revoked", "ticket=%.16s", given);
-        (void)snprintf(message, sizeof(message), "ticket %.16s is no good any more", given);
+        (void)snprintf(message, sizeof(message), "ticket %.16s is revoked", given);
         answer_later(daemon, api_ticket, message, NULL);
     }
 }
@@ -376,17 +381,16 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
 /* ---- a new secret -----------------------------------------------------------------------------
  */
 
-/* Nobody fetches it with a ticket that was used before it came. */
+/* Ends the tickets that were used before the secret was replaced: they must not hand out the new
+ * one. */
 static uint32_t note_secrets(struct tw_daemon *daemon, const struct tw_secrets *secrets) {
     struct tw_daemon_invites *invites = daemon->invites;
     const uint32_t count = tw_tickets_secrets(&invites->tickets, secrets);
     if (count == 0) return 0;
     invites->changes++;
-    tw_daemon_note(
-        daemon, TW_LOG_INFO, "tickets_ended",
-        "tickets=%u text=\"the run secret is replaced: tickets that were used are no good "
-        "any more\"",
-        count);
+    tw_daemon_note(daemon, TW_LOG_INFO, "tickets_ended",
+                   "tickets=%u text=\"the run secret is replaced: used tickets are revoked\"",
+                   count);
     return count;
 }
 
@@ -405,20 +409,21 @@ enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error 
     invites->text = text;
     (void)snprintf(invites->path, sizeof(invites->path), "%s/tickets",
                    daemon->setup->run_state_dir);
-    /* Lost tickets let nobody in: no reason not to train. */
+    /* Without tickets no guest is admitted, but training can go on. */
     if (tw_tickets_load(&invites->tickets, invites->path, &reason) != TW_OK)
         tw_daemon_note(daemon, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
     if (daemon->setup->secrets.count > 0) {
         (void)stat(daemon->setup->secret_path, &invites->secret_file);
-        /* A file without marks must get them: or the next new secret is not seen either. */
+        /* A file of an older release has no marks of the secret. Without them the next new secret
+         * would not be noticed. */
         if (invites->tickets.marks_count == 0 && invites->tickets.count > 0) invites->changes++;
-        (void)note_secrets(daemon, &daemon->setup->secrets); /* the chores write it */
+        (void)note_secrets(daemon, &daemon->setup->secrets); /* the first tick writes the file */
     }
     return TW_OK;
 }
 
-/* Somebody changed the file of the run secret (`thinwire secret`): from now on it is that. */
-static void look_secret(struct tw_daemon *daemon) {
+/* Takes over the file of the run secret when it was changed (`thinwire secret`). */
+static void read_secret(struct tw_daemon *daemon) {
     struct tw_daemon_invites *invites = daemon->invites;
     struct tw_secrets fresh = {0};
     struct tw_error err = {0};
@@ -448,7 +453,7 @@ void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (invites == NULL || daemon->transport == NULL || now_us < invites->look_due_us) return;
     invites->look_due_us = now_us + LOOK_US;
     if (invites->changes > invites->saving) start_save(daemon);
-    if (daemon->setup->secrets.count > 0) look_secret(daemon);
+    if (daemon->setup->secrets.count > 0) read_secret(daemon);
 }
 
 bool tw_daemon_invites_is_saving(const struct tw_daemon *daemon) {

@@ -1,8 +1,8 @@
-/* invites.h - tickets given out, guests that come with them, and the run secret's file.
+/* invites.h - tickets, the guests that present them, and the file of the run secret.
  *
- * A ticket is told, and a guest welcomed, only when the file that counts its uses is on the disk.
- * The file is written on a thread, one write at a time: a change has a number, and who waits for it
- * is answered by the first write that began after it. */
+ * A ticket is shown, and a guest admitted, only after the file that counts the uses is on disk. The
+ * file is written on a thread, one write at a time. Each change has a number. A caller that waits
+ * for a change is answered by the first write that began after it. */
 #ifndef TW_DAEMON_NODE_INVITES_H
 #define TW_DAEMON_NODE_INVITES_H
 
@@ -16,7 +16,7 @@ enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error 
 void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t ticket);
 void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest);
 void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us);
-/* Leaving waits for it. */
+/* True while a write is under way. Leaving waits for it. */
 bool tw_daemon_invites_is_saving(const struct tw_daemon *daemon);
 void tw_daemon_invites_free(struct tw_daemon *daemon);
 

@@ -30,28 +30,28 @@
 
 enum {
     TICK_US = 250 * 1000,
-    LEAVE_US = 30 * 1000 * 1000, /* without anything that moves */
+    LEAVE_US = 30 * 1000 * 1000, /* without progress */
     CLOSE_US = 5 * 1000 * 1000,
     EXIT_GRACE_US = 5 * 1000 * 1000,
 };
 
 struct tw_daemon_life {
     uv_timer_t tick_timer;
-    uv_timer_t leave_timer; /* LEAVING: the next look at `moved`; CLOSING: the end */
+    uv_timer_t leave_timer; /* LEAVING: the next check of `moved`; CLOSING: the end */
     uv_signal_t sigterm, sigint, sighup;
-    bool has_terminal;                     /* standard input was one at the start */
-    bool is_worker_gone;                   /* ended, or told to */
-    uint64_t moved;                        /* daemon->moved at the last look */
+    bool has_terminal;                     /* standard input was a terminal at the start */
+    bool is_worker_gone;                   /* ended, or asked to end */
+    uint64_t moved;                        /* daemon->moved at the last check */
     uint64_t watchdog_us, watchdog_due_us; /* 0: the service manager wants none */
 };
 
 /* ---- leaving ------------------------------------------------------------------------------- */
 
-/* What still runs on a thread (a name server that does not answer, a file that is looked at) is of
- * no use any more: everything that must last is on the disk. */
+/* A thread may still wait, for example for a name server. Its result is not needed any more:
+ * everything that must last is on disk. */
 static void on_close_late(uv_timer_t *timer) {
     struct tw_daemon *daemon = timer->data;
-    tw_log(TW_LOG_INFO, "ended", "exit=%d text=\"a thread is still waiting\"",
+    tw_log(TW_LOG_INFO, "ended", "exit=%d text=\"a thread was still waiting\"",
            (int)daemon->exit_code);
     _exit((int)daemon->exit_code);
 }
@@ -98,7 +98,8 @@ static void go_on_leaving(struct tw_daemon *daemon) {
  * into the memory, and its newest snapshot can be saved. */
 static void give_up_worker(struct tw_daemon *daemon) {
     if (daemon->life->is_worker_gone) return;
-    tw_daemon_note(daemon, TW_LOG_WARN, "worker_hangs", "text=\"it does not answer: ending it\"");
+    tw_daemon_note(daemon, TW_LOG_WARN, "worker_hangs",
+                   "text=\"the worker does not answer: killing it\"");
     daemon->life->is_worker_gone = true;
     (void)tw_daemon_workers_stop(daemon, 0);
 }
@@ -108,19 +109,18 @@ static void on_leave_late(uv_timer_t *timer) {
     const uint64_t moved = atomic_load(&daemon->moved);
     if (moved != daemon->life->moved) {
         daemon->life->moved = moved;
-        tw_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=leaving: the checkpoint goes to the disk",
+        tw_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=leaving: saving the checkpoint",
                   (unsigned)TW_NOTIFY_EXTEND_US);
         TW_ASSERT(uv_timer_start(timer, on_leave_late, LEAVE_US / 1000, 0) == 0);
         return;
     }
-    tw_log(TW_LOG_ERROR, "leave_late",
-           "text=\"nothing has moved for %u s: ending without a checkpoint\"",
+    tw_log(TW_LOG_ERROR, "leave_late", "text=\"no progress for %u s: ending without a checkpoint\"",
            (unsigned)(LEAVE_US / 1000000));
     if (daemon->exit_code == TW_EXIT_OK) daemon->exit_code = TW_EXIT_FAILURE;
     if (daemon->has_leave_ticket) {
         tw_api_answer(daemon->api, daemon->leave_ticket, TW_IO,
-                      "nothing moved any more: it ended without a checkpoint");
-        tw_api_close(daemon->api); /* which lets the answer out */
+                      "no progress any more: the daemon ended without a checkpoint");
+        tw_api_close(daemon->api); /* sends the answer */
     }
     _exit((int)daemon->exit_code);
 }
@@ -149,15 +149,17 @@ static void on_leave_wake(uv_async_t *wake) {
 static void on_signal(uv_signal_t *handle, int signum) {
     struct tw_daemon *daemon = handle->data;
     if (daemon->stage == TW_DAEMON_RUNNING) {
-        tw_log(TW_LOG_INFO, "signal", "signal=%d text=\"once more ends at once\"", signum);
+        tw_log(TW_LOG_INFO, "signal",
+               "signal=%d text=\"saving and leaving; a second signal ends the daemon at once\"",
+               signum);
         begin_leaving(daemon, TW_EXIT_OK);
         return;
     }
     _exit(128 + signum);
 }
 
-/* Whose terminal was closed has nobody any more who could stop it: it saves and leaves. Everybody
- * else means that the configuration is to be read again. */
+/* SIGHUP means two things. When the daemon's terminal was closed, nobody could stop it any more: it
+ * saves and leaves. Otherwise the configuration is read again. */
 static void on_hangup(uv_signal_t *handle, int signum) {
     struct tw_daemon *daemon = handle->data;
     struct tw_error answer = {0};
@@ -166,7 +168,7 @@ static void on_hangup(uv_signal_t *handle, int signum) {
         on_signal(handle, signum);
         return;
     }
-    (void)tw_daemon_reload(daemon, &answer); /* it is in the log */
+    (void)tw_daemon_reload(daemon, &answer); /* the log has the answer */
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */

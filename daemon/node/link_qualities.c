@@ -11,7 +11,7 @@
 
 enum {
     JUDGE_US = 1000 * 1000,
-    UPLOAD_STEP_PERCENT = 20, /* a smaller change would move every part for nothing */
+    UPLOAD_STEP_PERCENT = 20, /* smaller changes are not worth moving parts between owners */
 };
 
 static const char FILE_NAME[] = "crowd";
@@ -19,13 +19,13 @@ static const char FILE_NAME[] = "crowd";
 struct tw_daemon_link_qualities {
     struct tw_link_quality table;
     uint64_t judge_us;
-    bool is_changed; /* a peer was linked since the core was told */
+    bool is_changed; /* a peer was linked since the last TW_EV_MEASURED */
     char text[TW_LINK_QUALITY_FILE_MAX];
 };
 
 void tw_daemon_link_qualities_peer_up(struct tw_daemon *daemon, uint16_t peer) {
     tw_link_quality_up(&daemon->link_qualities->table, &daemon->peers[peer].id, tw_daemon_now_us());
-    daemon->link_qualities->is_changed = true; /* it may be known, by another number */
+    daemon->link_qualities->is_changed = true; /* the table may know it under another peer number */
 }
 
 void tw_daemon_link_qualities_peer_down(struct tw_daemon *daemon, uint16_t peer,
@@ -48,30 +48,30 @@ static void measure_peer(struct tw_daemon *daemon, uint16_t peer, uint64_t now_u
     *is_busy |= net.chunks_queued > 0;
 }
 
-static uint64_t find_odd(const struct tw_daemon *daemon) {
-    uint64_t odd = 0;
+static uint64_t find_outliers(const struct tw_daemon *daemon) {
+    uint64_t outliers = 0;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (!daemon->peers[i].is_up) continue;
         const struct tw_link_quality_peer *peer =
             tw_link_quality_find(&daemon->link_qualities->table, &daemon->peers[i].id);
-        if (peer != NULL && tw_link_quality_is_odd(peer)) odd |= UINT64_C(1) << i;
+        if (peer != NULL && tw_link_quality_is_odd(peer)) outliers |= UINT64_C(1) << i;
     }
-    return odd;
+    return outliers;
 }
 
-static bool is_far(uint32_t told, uint32_t now) {
-    const uint32_t step = told / 100 * UPLOAD_STEP_PERCENT;
-    return told == 0 ? now != 0 : now > told + step || now + step < told;
+static bool is_far(uint32_t sent, uint32_t now) {
+    const uint32_t step = sent / 100 * UPLOAD_STEP_PERCENT;
+    return sent == 0 ? now != 0 : now > sent + step || now + step < sent;
 }
 
-static void note_anomaly(struct tw_daemon *daemon, uint16_t i, bool was_odd, bool is_odd) {
+static void note_anomaly(struct tw_daemon *daemon, uint16_t i, bool was_outlier, bool is_outlier) {
     char hex[9], evidence[TW_LINK_QUALITY_TEXT_BYTES];
     const struct tw_link_quality_peer *peer =
         tw_link_quality_find(&daemon->link_qualities->table, &daemon->peers[i].id);
-    if (was_odd == is_odd || peer == NULL) return;
+    if (was_outlier == is_outlier || peer == NULL) return;
     tw_id_short(&peer->id, hex);
     tw_link_quality_evidence(peer, evidence);
-    if (is_odd)
+    if (is_outlier)
         tw_daemon_note(daemon, TW_LOG_WARN, "peer_out_of_line", "peer=%s text=\"%s\"", hex,
                        evidence);
     else
@@ -83,15 +83,16 @@ static void tell_core(struct tw_daemon *daemon) {
     struct tw_daemon_link_qualities *qualities = daemon->link_qualities;
     const uint64_t kib = qualities->table.upload_bytes_s / 1024;
     const uint32_t upload = kib < UINT32_MAX ? (uint32_t)kib : UINT32_MAX;
-    const uint64_t odd = find_odd(daemon);
-    if (!qualities->is_changed && odd == measured->odd && !is_far(measured->upload_kib_s, upload))
+    const uint64_t outliers = find_outliers(daemon);
+    if (!qualities->is_changed && outliers == measured->outliers &&
+        !is_far(measured->upload_kib_s, upload))
         return;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
         if (daemon->peers[i].is_up)
-            note_anomaly(daemon, i, (measured->odd >> i & 1) != 0, (odd >> i & 1) != 0);
+            note_anomaly(daemon, i, (measured->outliers >> i & 1) != 0, (outliers >> i & 1) != 0);
     }
     if (is_far(measured->upload_kib_s, upload)) measured->upload_kib_s = upload;
-    measured->odd = odd;
+    measured->outliers = outliers;
     qualities->is_changed = false;
     tw_daemon_event_measured(daemon);
 }
@@ -145,7 +146,7 @@ enum tw_status tw_daemon_link_qualities_open(struct tw_daemon *daemon, struct tw
         tw_cache_file_load(daemon->setup, FILE_NAME, qualities->text, TW_LINK_QUALITY_FILE_MAX);
     const uint32_t skipped = tw_link_quality_decode(&qualities->table, qualities->text, size,
                                                     tw_daemon_now_us(), wall_s());
-    if (skipped > 0) tw_log(TW_LOG_WARN, "crowd_damaged", "lines_skipped=%u", skipped);
+    if (skipped > 0) tw_log(TW_LOG_WARN, "link_qualities_damaged", "lines_skipped=%u", skipped);
     return TW_OK;
 }
 

@@ -34,10 +34,10 @@ struct tw_daemon_links {
     struct tw_dial_history dials;
     uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
     uint64_t gossip_due_us, minute_due_us;
-    uint64_t refresh_due_us;                 /* of the own addresses */
-    struct tw_traffic control[TW_PEERS_MAX]; /* of linked peers, at the last tick */
-    struct tw_traffic bulk[TW_PEERS_MAX];    /* the same */
-    struct tw_traffic bulk_gone;             /* sum over peers that are not linked any more */
+    uint64_t refresh_due_us;                 /* of the next check of the own addresses */
+    struct tw_traffic control[TW_PEERS_MAX]; /* by linked peer, at the last tick */
+    struct tw_traffic bulk[TW_PEERS_MAX];    /* by linked peer, at the last tick */
+    struct tw_traffic bulk_gone;             /* sum over links that have ended */
     char members_text[TW_MEMBERS_TEXT_MAX];
 };
 
@@ -62,10 +62,11 @@ void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *act
                               &row) != TW_OK) {
         return;
     }
-    /* One hold per row however many of its chunks are queued: a drop forgets them all at once. */
+    /* One reference per row, however many of its chunks are queued: a drop forgets them all at
+     * once. */
     if (daemon->links->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
     if (!tw_transport_send_chunk(daemon->transport, action->peer, &chunk)) {
-        end_sends(daemon, row, 1); /* the peer is on its way down */
+        end_sends(daemon, row, 1); /* the link is closing */
     }
 }
 
@@ -98,11 +99,11 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     }
     if (tw_daemon_data_chunk(daemon, &chunk, bytes)) return;
     daemon->counts.payload_in_bytes += chunk.size;
-    /* Late, repeated, or never asked for: it must not touch what is there. */
+    /* A late, repeated or unrequested chunk must not overwrite the pool. */
     if (!tw_node_wants_chunk(daemon->node, peer, &chunk.hash, chunk.idx)) {
-        /* Of a payload that is still known it is here; else nobody needs it any more. */
+        /* When the pool still has the payload, this chunk came twice. */
         if (tw_pool_find(&daemon->host->payloads.pool, &chunk.hash) >= 0)
-            daemon->counts.payload_late_bytes += chunk.size;
+            daemon->counts.payload_again_bytes += chunk.size;
         return;
     }
     const enum tw_status status =
@@ -112,14 +113,15 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
             .kind = TW_EV_CHUNK, .peer = peer, .u.chunk = {.hash = chunk.hash, .idx = chunk.idx}};
         tw_daemon_event(daemon, &event);
         tw_daemon_link_qualities_arrived(daemon, peer, chunk.size);
-    } else if (status != TW_AGAIN) { /* AGAIN: asked for once, not needed any more */
-        tw_transport_close(daemon->transport, peer, status, "a chunk that is not of its payload");
+    } else if (status != TW_AGAIN) { /* TW_AGAIN: requested, but not needed any more */
+        tw_transport_close(daemon->transport, peer, status,
+                           "it sent a chunk that does not fit its payload");
     }
 }
 
 static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame) {
     struct tw_daemon *daemon = user;
-    static struct tw_message message; /* too large for a stack, and the loop is one thread */
+    static struct tw_message message; /* too large for the stack; only the loop uses it */
     struct tw_error err = {0};
     if (is_bulk) {
         take_chunk(daemon, peer, frame);
@@ -169,7 +171,8 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     tw_daemon_link_qualities_peer_up(daemon, peer);
     tw_daemon_admission_peer_up(daemon, peer);
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up) send_gossip(daemon, i); /* all learn of the new one at once */
+        if (daemon->peers[i].is_up)
+            send_gossip(daemon, i); /* all peers learn of the new node at once */
     }
 }
 
@@ -203,7 +206,7 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
     if (!tw_dial_history_failed(&daemon->links->dials, address, &failure, tw_daemon_now_us(),
                                 &held_back))
         return;
-    if (is_self) return; /* nothing anybody has to act on */
+    if (is_self) return; /* a configured address of this node itself is no mistake */
     tw_daemon_note(
         daemon, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
         "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),
@@ -247,8 +250,9 @@ static enum tw_status read_peers_file(struct tw_daemon *daemon, const char *path
     char line[256];
     FILE *file = fopen(path, "re");
     if (file == NULL) {
-        tw_daemon_note(daemon, TW_LOG_WARN, "no_peers_file", "text=\"%s cannot be read\"", path);
-        return TW_OK; /* never fatal: the others may dial us */
+        tw_daemon_note(daemon, TW_LOG_WARN, "no_peers_file",
+                       "text=\"%s cannot be read: its peers are not dialled\"", path);
+        return TW_OK; /* not fatal: other nodes may dial this one */
     }
     enum tw_status status = TW_OK;
     while (status == TW_OK && fgets(line, sizeof(line), file) != NULL) {
@@ -357,7 +361,7 @@ static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
                                                            dial.has_id ? &dial.id : NULL, &err);
         if (status == TW_OK) continue;
         tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
-        if (status == TW_LIMIT) return; /* enough under way */
+        if (status == TW_LIMIT) return; /* enough dials are under way */
         const struct tw_dial_result result = {.status = status, .sentence = err.message};
         note_dial_failed(daemon, dial.address, &result);
     }
@@ -422,7 +426,7 @@ void tw_daemon_links_free(struct tw_daemon *daemon) {
 
 /* ---- status -------------------------------------------------------------------------------- */
 
-/* Control and bulk bytes at the socket, this process. Failed handshakes count as control. */
+/* Bytes at the sockets since the start. Those of failed handshakes count as control. */
 static void sum_traffic(const struct tw_daemon *daemon, struct tw_traffic *control,
                         struct tw_traffic *bulk) {
     *control = *bulk = (struct tw_traffic){0};
@@ -449,7 +453,7 @@ void tw_daemon_links_fill(const struct tw_daemon *daemon, struct tw_status_view 
     view->net.pace = config->network.pace.mode;
     view->net.payload_in_bytes = daemon->counts.payload_in_bytes;
     view->net.payload_out_bytes = daemon->counts.payload_out_bytes;
-    view->net.payload_again_bytes = daemon->counts.payload_late_bytes;
+    view->net.payload_again_bytes = daemon->counts.payload_again_bytes;
     view->net.pool_bytes = daemon->host->payloads.pool.bytes;
     view->net.pool_used_bytes = daemon->host->payloads.pool.used;
     if (daemon->transport == NULL) return;

@@ -1,6 +1,5 @@
-/* loop_lag.h - how long the loop keeps everybody waiting: the longest turn of the last minute, time
- * asleep in the kernel not counted. The promise is 5 ms on an idle machine; long work belongs on a
- * thread. */
+/* loop_lag.h - the longest turn of the loop within the last minute, without the time asleep in the
+ * kernel. The promise is 5 ms on an idle machine; longer work belongs on a thread. */
 #ifndef TW_DAEMON_NODE_LOOP_LAG_H
 #define TW_DAEMON_NODE_LOOP_LAG_H
 
@@ -12,11 +11,11 @@ enum { TW_LAG_BUCKETS = 6, TW_LAG_BUCKET_US = 10 * 1000 * 1000 };
 struct tw_loop_lag {
     uv_prepare_t prepare;
     uint64_t last_ns, last_idle_ns, bucket_us;
-    uint64_t longest_us[TW_LAG_BUCKETS]; /* [0] = now */
-    uint64_t turns, turns_long;          /* ever; longer than 5 ms */
+    uint64_t longest_us[TW_LAG_BUCKETS]; /* [0]: the present ten seconds */
+    uint64_t turns, turns_long;          /* all turns; turns longer than 5 ms */
 };
 
-/* Before the loop runs for the first time. */
+/* Call before the loop runs for the first time. */
 void tw_loop_lag_open(struct tw_loop_lag *lag, uv_loop_t *loop);
 void tw_loop_lag_close(struct tw_loop_lag *lag);
 

@@ -1,4 +1,4 @@
-/* thinwired - the daemon of one node: reads its configuration, then hands over to life.c. */
+/* thinwired - the daemon of one node: reads its configuration, then runs life.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static void usage_print(FILE *to) {
 #undef X
 }
 
-/* -1: go on; else exit with it. */
+/* -1: start the daemon; otherwise the exit status. */
 static int options_read(int argc, char **argv, struct tw_setup_options *options) {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -60,12 +60,11 @@ int main(int argc, char **argv) {
     struct tw_setup_options options = {0};
     const int early = options_read(argc, argv, &options);
     if (early >= 0) return early;
-    /* The identity key lives in this memory: no core files, no debugger of the same user. */
+    /* The identity key is in this memory: no core files, no debugger of the same user. */
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
-    /* Votes go to the disk on libuv's pool, and must not wait there until a checkpoint is written,
-     * a file hashed, a name found: more threads than there is such work, which is one of each kind.
-     */
+    /* Votes are written on libuv's pool. With more threads than there are kinds of blocking work, a
+     * vote never waits for a checkpoint, a hash or a name lookup. */
     (void)setenv("UV_THREADPOOL_SIZE", "16", 0);
 
     struct tw_setup *setup = malloc(sizeof(*setup));

@@ -18,10 +18,10 @@ struct job {
     char address[TW_ADDR_BYTES];
 };
 
-/* A linked peer, as far as it may ask. */
+/* Limits on the requests of a linked peer. */
 struct asker {
-    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* of its HELLO; "" after the last */
-    uint64_t probed_us;                      /* when it last had us dial it back; 0: never */
+    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* advertised in its HELLO; "" after the last */
+    uint64_t probed_us;                      /* when its last dial-back began; 0: never */
 };
 
 struct tw_daemon_probes {
@@ -31,11 +31,12 @@ struct tw_daemon_probes {
     struct asker askers[TW_PEERS_MAX];
 };
 
-/* ---- for others ---------------------------------------------------------------------------- */
+/* ---- dials for peers ----------------------------------------------------------------------------
+ */
 
 static enum tw_probe_outcome outcome_of(const struct tw_dial_result *result) {
     if (result->status == TW_OK) return TW_PROBE_REACHED;
-    switch ((int)result->cause) { /* most causes mean that somebody was reached, and refused */
+    switch ((int)result->cause) { /* every other cause means that a node was reached */
     case TW_DIAL_DNS: return TW_PROBE_NO_NAME;
     case TW_DIAL_CLOSED: return TW_PROBE_CLOSED;
     case TW_DIAL_REJECTED: return TW_PROBE_REJECTED;
@@ -49,7 +50,7 @@ static enum tw_probe_outcome outcome_of(const struct tw_dial_result *result) {
     }
 }
 
-static uint16_t peer_of(const struct tw_daemon *daemon, const struct tw_id *id) {
+static uint16_t find_peer(const struct tw_daemon *daemon, const struct tw_id *id) {
     uint16_t peer = 0;
     while (peer < TW_PEERS_MAX &&
            !(daemon->peers[peer].is_up && tw_id_equal(&daemon->peers[peer].id, id)))
@@ -70,7 +71,7 @@ void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
         message.u.probed.outcome = outcome_of(result);
         memcpy(message.u.probed.addr, job->address, sizeof(job->address));
         *job = (struct job){0};
-        const uint16_t peer = peer_of(daemon, expected);
+        const uint16_t peer = find_peer(daemon, expected);
         if (peer < TW_PEERS_MAX) tw_daemon_send(daemon, peer, &message);
         return;
     }
@@ -93,10 +94,11 @@ static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t toke
     }
 }
 
-/* ---- for ourselves ------------------------------------------------------------------------- */
+/* ---- dials by peers ------------------------------------------------------------------------- */
 
-/* Who is elsewhere knows more than who is in the same network: two walks, the first for them. */
-static uint32_t ask_some(struct tw_daemon *daemon, uint64_t token) {
+/* A peer in another network knows more than one in the same network, so the first walk asks only
+ * the former. */
+static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
     uint64_t asked = 0;
     uint32_t count = 0;
     struct tw_message message;
@@ -124,12 +126,13 @@ void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (daemon->setup->config.network.listen_count == 0) return;
     if (!tw_reachability_is_due(&daemon->probes->reach, now_us)) return;
     TW_ASSERT(uv_random(NULL, NULL, &token, sizeof(token), 0, NULL) == 0);
-    const uint32_t asked = ask_some(daemon, token);
+    const uint32_t asked = ask_peers(daemon, token);
     tw_reachability_ask(&daemon->probes->reach, token, asked > 0, now_us);
 }
 
-/* The first port that is listened on: the first entry may be [::] on a machine without IPv6. */
-static uint16_t port_of(const struct tw_daemon *daemon) {
+/* Port of the first listener that is open: the first entry may be [::] on a machine without IPv6.
+ */
+static uint16_t find_port(const struct tw_daemon *daemon) {
     for (uint32_t i = 0; i < daemon->setup->config.network.listen_count; i++) {
         if (tw_transport_port(daemon->transport, i) != 0)
             return tw_transport_port(daemon->transport, i);
@@ -148,7 +151,7 @@ static void take_answer(struct tw_daemon *daemon, uint16_t peer,
     daemon->probes->noted = state;
     if (state == TW_REACHABILITY_UNKNOWN) return;
     char sentence[TW_REACHABILITY_SENTENCE_BYTES];
-    tw_reachability_sentence(reach, is_listening, port_of(daemon), sentence);
+    tw_reachability_sentence(reach, is_listening, find_port(daemon), sentence);
     tw_daemon_note(daemon, TW_LOG_INFO, "reachable", "state=%s text=\"%s\"",
                    tw_reachability_state_name(state), sentence);
 }
@@ -184,7 +187,7 @@ void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,
     const bool is_listening = daemon->setup->config.network.listen_count > 0;
     if (daemon->transport == NULL) return;
     view->net.reach_state = tw_reachability_state(reach, is_listening);
-    tw_reachability_sentence(reach, is_listening, port_of(daemon), view->net.reach_text);
+    tw_reachability_sentence(reach, is_listening, find_port(daemon), view->net.reach_text);
     if (reach->checked_us != 0) view->net.reach_age_us = now_us - reach->checked_us;
     view->net.reach_count = reach->rows_count;
     memcpy(view->net.reach, reach->rows, sizeof(view->net.reach));

@@ -1,7 +1,7 @@
-/* probes.h - dial-back: asking peers whether this node can be dialled, and trying it for them.
+/* probes.h - dial-back: asks peers whether this node can be dialled, and dials peers that ask.
  *
- * A peer has us dial only what it said of itself in HELLO, at most once in PROBE_REST_US, and few
- * addresses at a time for all peers together: so nobody is made to scan ports for others. */
+ * A node must not become a port scanner for others. A peer can only have the addresses of its own
+ * HELLO dialled, once in 20 s, and few addresses are dialled at a time for all peers together. */
 #ifndef TW_DAEMON_NODE_PROBES_H
 #define TW_DAEMON_NODE_PROBES_H
 
@@ -16,10 +16,10 @@ void tw_daemon_probes_peer_up(struct tw_daemon *daemon, uint16_t peer,
 /* PROBE and PROBED; every other message is ignored. */
 void tw_daemon_probes_message(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_message *message);
-/* The end of a dial that tw_transport_probe began. */
+/* A dial of tw_transport_probe has ended. */
 void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
                            const struct tw_id *expected, const struct tw_dial_result *result);
-/* This node's addresses changed. */
+/* This node's own addresses changed. */
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,

@@ -12,23 +12,23 @@
 #include "sync/members.h"
 
 enum {
-    REFUSAL_LINE_US = 600 * 1000 * 1000, /* the same refusal of the same host */
+    REFUSAL_LINE_US = 600 * 1000 * 1000, /* between two lines about one host and reason */
     LINES_MAX = 32,
-    REFUSAL_ANY_US = 1000 * 1000, /* refusals of whomever */
+    REFUSAL_ANY_US = 1000 * 1000, /* between two lines about any refusal */
 };
 
-/* Limits the lines about one host and one reason. */
+/* Rate limit of the lines about one host and reason. */
 struct line {
     char host[TW_ADDR_BYTES];
-    uint64_t reason; /* hash of the words of its sentence */
+    uint64_t reason; /* hash of the sentence without numbers and ids */
     struct tw_log_limit limit;
 };
 
 struct tw_daemon_refusals {
-    uint64_t refused;          /* links */
-    struct tw_log_limit limit; /* of all lines about refusals */
+    uint64_t refused;          /* refused links */
+    struct tw_log_limit limit; /* rate limit of all lines about refusals */
     struct line lines[LINES_MAX];
-    char text[TW_BANS_TEXT_MAX]; /* of the bans */
+    char text[TW_BANS_TEXT_MAX]; /* content of the file of bans */
 };
 
 /* ---- bans ---------------------------------------------------------------------------------- */
@@ -62,10 +62,11 @@ enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *he
     struct tw_id id;
     char node[9];
     if (daemon->transport == NULL)
-        return tw_fail(answer, TW_AGAIN, "links = off: nobody is banned here");
+        return tw_fail(answer, TW_AGAIN, "network.links = off: this node has no bans");
     TW_TRY(tw_bans_lift(tw_transport_bans(daemon->transport), hex, wall_s(), &id, answer));
     save_bans(daemon);
-    tw_members_moved(daemon->members, tw_daemon_now_us()); /* it need not wait out its pause */
+    tw_members_moved(daemon->members,
+                     tw_daemon_now_us()); /* dialled without waiting for the end of its pause */
     tw_id_short(&id, node);
     tw_daemon_note(daemon, TW_LOG_INFO, "ban_lifted", "peer=%s", node);
     (void)snprintf(answer->message, sizeof(answer->message), "node %s may link again", node);
@@ -84,13 +85,13 @@ void tw_daemon_refusals_banned(void *user, const struct tw_id *id, uint32_t seco
     save_bans(daemon);
 }
 
-/* A number, a port, an id: it has a digit, or is of letters that are hexadecimal digits. */
+/* True for a number, a port or an id: a word with a digit, or of hexadecimal letters only. */
 static bool is_varying(const char *word, size_t length) {
     enum { ID_DIGITS = 8 };
     return strcspn(word, "0123456789") < length || strspn(word, "abcdef") >= ID_DIGITS;
 }
 
-/* Of the words that do not change from one refusal to the next. */
+/* Hashes the words that are equal in every refusal for the same reason. */
 static uint64_t hash_words(const char *sentence) {
     uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, 64 bits */
     for (const char *at = sentence; *at != '\0';) {
@@ -104,7 +105,7 @@ static uint64_t hash_words(const char *sentence) {
     return hash;
 }
 
-/* The line of this host and reason; the one said longest ago makes room. */
+/* The row of this host and reason. A new one replaces the row that was logged longest ago. */
 static struct line *find_line(struct tw_daemon *daemon, const char *address, uint64_t reason) {
     struct line *oldest = &daemon->refusals->lines[0];
     const char *colon = strrchr(address, ':');
@@ -125,7 +126,7 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
                                 const char *sentence) {
     struct tw_daemon *daemon = user;
     uint64_t held_back = 0;
-    if (reason == TW_OK) { /* two nodes dialled each other at once: one link is enough */
+    if (reason == TW_OK) { /* two nodes dialled each other at once: the second link is not needed */
         tw_log(TW_LOG_DEBUG, "spare_link", "addr=%s text=\"%s\"", address, sentence);
         return;
     }
@@ -135,7 +136,8 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
     uint64_t others = 0;
     if (!tw_log_may_say(&line->limit, now_us, REFUSAL_LINE_US, &held_back)) return;
     if (!tw_log_may_say(&daemon->refusals->limit, now_us, REFUSAL_ANY_US, &others)) {
-        line->limit = (struct tw_log_limit){.held_back = held_back + 1}; /* with the next one */
+        line->limit =
+            (struct tw_log_limit){.held_back = held_back + 1}; /* counted in the next line */
         return;
     }
     const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);

@@ -1,7 +1,7 @@
-/* refusals.h - peers that are turned away: bans, kept over restarts, and the log of refusals.
+/* refusals.h - refused links: bans, which survive a restart, and the log of refusals.
  *
- * The log has each reason of each host once, then a count: a flood of refusals must not become a
- * flood of lines. */
+ * The log names each host and reason once in ten minutes, with a count of the others. A flood of
+ * refusals must not become a flood of lines. */
 #ifndef TW_DAEMON_NODE_REFUSALS_H
 #define TW_DAEMON_NODE_REFUSALS_H
 
@@ -10,7 +10,7 @@
 struct tw_status_view;
 
 enum tw_status tw_daemon_refusals_open(struct tw_daemon *daemon, struct tw_error *err);
-/* Reads the bans, once the transport is there. */
+/* Reads the bans. Needs the transport. */
 void tw_daemon_refusals_load(struct tw_daemon *daemon);
 
 /* Callbacks of the transport; `user` is the daemon. */
@@ -23,7 +23,7 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
 enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *hex,
                                         struct tw_error *answer);
 
-/* Once a minute: bans run by the wall clock, which may have been set. */
+/* Called once a minute: bans end by the wall clock, which may have been set. */
 void tw_daemon_refusals_look(struct tw_daemon *daemon);
 
 void tw_daemon_refusals_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

@@ -37,8 +37,7 @@ static void copy_key(struct tw_config *to, const struct tw_config *from,
                sizeof(uint32_t));
 }
 
-/* Those named again keep what is known of them; addresses that were taken out stay known until the
- * daemon starts anew. */
+/* Peers that are named again keep their history. Removed addresses stay known until a restart. */
 static void learn_peers(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     if (daemon->transport == NULL) return;
@@ -47,7 +46,7 @@ static void learn_peers(struct tw_daemon *daemon) {
 }
 
 enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answer) {
-    static struct tw_config fresh; /* too large for a stack, and the loop is one thread */
+    static struct tw_config fresh; /* too large for the stack; only the loop uses it */
     struct tw_config *config = &daemon->setup->config;
     char taken[LIST_BYTES] = "", left[LIST_BYTES] = "";
     const enum tw_status status = tw_config_load(&fresh, config->path, answer);
@@ -70,7 +69,7 @@ enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answe
     if (daemon->transport != NULL) tw_transport_set_pace(daemon->transport, &config->network.pace);
     learn_peers(daemon);
     (void)snprintf(answer->message, sizeof(answer->message), "%s%.100s%s%.100s",
-                   taken[0] != '\0' ? "taken over: " : "nothing to take over has changed", taken,
+                   taken[0] != '\0' ? "taken over: " : "no reloadable key has changed", taken,
                    left[0] != '\0' ? "; needs a restart: " : "", left);
     tw_daemon_note(daemon, TW_LOG_INFO, "reloaded", "text=\"%s\"", answer->message);
     return TW_OK;

@@ -10,12 +10,12 @@ enum { OPENINGS_MAX = 16 };
 struct tw_daemon_reports {
     struct tw_round_ring rounds;
     struct {
-        uint64_t round; /* + 1; 0: unused */
+        uint64_t round; /* round + 1; 0: unused */
         uint64_t at_us, bytes;
-    } openings[OPENINGS_MAX]; /* by round, modulo */
+    } openings[OPENINGS_MAX]; /* row: round modulo OPENINGS_MAX */
     uint64_t rounds_contributed, lineage_changes;
-    uint64_t round_us;    /* of the newest round; 0: none yet */
-    uint64_t period_us;   /* running mean between rounds; 0: not known yet */
+    uint64_t round_us;    /* time of the newest round; 0: none yet */
+    uint64_t period_us;   /* running mean of the time between rounds; 0: not known yet */
     struct tw_id partner; /* pairs: merged with last; zero: none yet */
     uint64_t partner_us, partners_struck;
 };
@@ -93,11 +93,11 @@ static void note_struck(struct tw_daemon *daemon, const char *peer,
     if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) {
         daemon->reports->partners_struck++;
         tw_daemon_note(daemon, TW_LOG_WARN, "partner_struck", "peer=%s round=%llu why=%s", peer,
-                       round, is_corrupt ? "unreadable" : "insane");
+                       round, is_corrupt ? "unreadable" : "outlier");
         return;
     }
     tw_daemon_note(daemon, TW_LOG_WARN, "owner_struck", "peer=%s round=%llu part=%u why=%s", peer,
-                   round, action->u.report.part, is_corrupt ? "false_merge" : "insane_result");
+                   round, action->u.report.part, is_corrupt ? "false_merge" : "outlier_result");
 }
 
 void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action) {
@@ -149,7 +149,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
     case TW_REPORT_STALLED:
         tw_id_short(&action->u.report.id, hex);
         tw_daemon_note(daemon, TW_LOG_WARN, "peer_stalls",
-                       "peer=%s text=\"it held up rounds: they do not wait for it for a while\"",
+                       "peer=%s text=\"it held up rounds: for a while rounds do not wait for it\"",
                        hex);
         return;
     case TW_REPORT_INSANE:

@@ -1,5 +1,5 @@
-/* reports.h - what the core reports (TW_ACT_REPORT): log lines, and for the status the rounds, the
- * lineage and the partner. */
+/* reports.h - reports of the core (TW_ACT_REPORT): log lines, and for the status the newest rounds,
+ * changes of lineage and the partner. */
 #ifndef TW_DAEMON_NODE_REPORTS_H
 #define TW_DAEMON_NODE_REPORTS_H
 
@@ -9,11 +9,12 @@ struct tw_status_view;
 
 enum tw_status tw_daemon_reports_open(struct tw_daemon *daemon, struct tw_error *err);
 
-/* The contribution to a round begins: the time and the bytes of the round count from here. */
+/* This node begins to encode its contribution: `took_us` and `bytes` of the round count from here.
+ */
 void tw_daemon_reports_opening(struct tw_daemon *daemon, uint64_t round);
 void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action);
 
-/* Mean time between two rounds of any fragment; 0 until two are done. */
+/* Mean time between two rounds of any fragment; 0 until two rounds are done. */
 uint64_t tw_daemon_reports_period_us(const struct tw_daemon *daemon);
 
 void tw_daemon_reports_fill(const struct tw_daemon *daemon, uint64_t now_us,

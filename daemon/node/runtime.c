@@ -102,7 +102,7 @@ void tw_daemon_arm(struct tw_daemon *daemon) {
 void tw_daemon_event(struct tw_daemon *daemon, const struct tw_event *event) {
     if (daemon->stage == TW_DAEMON_CLOSING) return;
     if (daemon->is_pumping) {
-        TW_ASSERT(event->kind != TW_EV_MESSAGE); /* its message is borrowed */
+        TW_ASSERT(event->kind != TW_EV_MESSAGE); /* its message is borrowed, so it cannot wait */
         if (daemon->events_count == EVENTS_MAX) {
             tw_worker_link_drop(&daemon->host->link, "the core has too many answers waiting");
             return;
@@ -127,7 +127,7 @@ void tw_daemon_event(struct tw_daemon *daemon, const struct tw_event *event) {
 void tw_daemon_event_measured(struct tw_daemon *daemon) {
     struct tw_event event = {.kind = TW_EV_MEASURED};
     event.u.measured.upload_kib_s = daemon->measured.upload_kib_s;
-    event.u.measured.odd = daemon->measured.odd;
+    event.u.measured.odd = daemon->measured.outliers;
     event.u.measured.is_short = daemon->measured.is_short;
     tw_daemon_event(daemon, &event);
 }

@@ -24,7 +24,7 @@
 #include "daemon/node/setup.h"
 #include "sync/node.h"
 
-/* RUNNING --SIGTERM, SIGINT or `leave`--> LEAVING --saved, worker ended--> CLOSING (life.h) */
+/* RUNNING --signal or `leave`--> LEAVING --saved, worker ended--> CLOSING (life.h) */
 enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING };
 
 struct tw_daemon_peer {
@@ -34,19 +34,19 @@ struct tw_daemon_peer {
 
 /* Totals that more than one concern reads. One concern writes each. */
 struct tw_daemon_counts {
-    uint64_t step, tokens;       /* training progress; starts from the loaded checkpoint */
-    uint64_t step_us, sync_us;   /* time in inner steps; time in merges between them */
-    uint64_t payload_in_bytes;   /* payload chunks received */
-    uint64_t payload_out_bytes;  /* payload chunks sent */
-    uint64_t payload_late_bytes; /* payload chunks received after the payload was complete */
-    uint64_t data_in_bytes;      /* dataset chunks received, refused ones included */
-    uint64_t data_taken_bytes;   /* dataset chunks received and written */
+    uint64_t step, tokens;        /* training progress; starts from the loaded checkpoint */
+    uint64_t step_us, sync_us;    /* time in inner steps; time in merges between them */
+    uint64_t payload_in_bytes;    /* payload chunks received */
+    uint64_t payload_out_bytes;   /* payload chunks sent */
+    uint64_t payload_again_bytes; /* payload chunks received twice */
+    uint64_t data_in_bytes;       /* dataset chunks received, refused ones included */
+    uint64_t data_taken_bytes;    /* dataset chunks received and written */
 };
 
 /* Local measurements that the core works with (TW_EV_MEASURED). */
 struct tw_daemon_measured {
     uint32_t upload_kib_s; /* link_qualities.c */
-    uint64_t odd;          /* set of peers whose links are out of line; link_qualities.c */
+    uint64_t outliers;     /* set of peers with a link out of line; link_qualities.c */
     bool is_short;         /* pairs: the budget has no room for a contribution; budget.c */
 };
 
@@ -62,7 +62,7 @@ struct tw_daemon {
 
     /* the core */
     struct tw_node *node;     /* owned */
-    struct tw_node_view view; /* scratch: refreshed by tw_node_view before each use */
+    struct tw_node_view view; /* scratch: filled by tw_node_view before each use */
     struct tw_id lineage;     /* as last reported, or of the loaded checkpoint */
     struct tw_daemon_measured measured;
     void (*act)(struct tw_daemon *daemon, struct tw_action *action); /* core.c */

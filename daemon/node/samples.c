@@ -17,9 +17,9 @@ struct row {
 
 struct tw_daemon_samples {
     uint64_t due_us;
-    uint32_t next, count; /* of rows */
-    uint32_t clock_count; /* newest rows that are of the same run clock */
-    struct tw_id lineage; /* of that clock */
+    uint32_t next, count; /* next row to write; rows in use */
+    uint32_t clock_count; /* newest rows in a row with the same run clock */
+    struct tw_id lineage; /* lineage of that clock */
     struct row rows[ROWS_MAX];
 };
 

@@ -1,5 +1,5 @@
-/* samples.h - one sample a second of what grows, for a minute: speeds of the status and of the
- * byte budget. */
+/* samples.h - a minute of samples, one a second, of totals that grow: the speeds for the status and
+ * for the byte budget. */
 #ifndef TW_DAEMON_NODE_SAMPLES_H
 #define TW_DAEMON_NODE_SAMPLES_H
 
@@ -7,19 +7,19 @@
 
 enum tw_sample {
     TW_SAMPLE_TOKENS,
-    TW_SAMPLE_CLOCK_TOKENS, /* since this node follows the present run clock */
+    TW_SAMPLE_CLOCK_TOKENS, /* since this node joined the present run clock */
     TW_SAMPLE_STEP_US,
     TW_SAMPLE_SYNC_US,
     TW_SAMPLE_BYTES_IN, /* at the sockets */
     TW_SAMPLE_BYTES_OUT,
-    TW_SAMPLE_DATA_IN, /* the last ten seconds, so that a stall shows soon */
+    TW_SAMPLE_DATA_IN, /* over the last ten seconds, so that a stall shows soon */
     TW_SAMPLES,
 };
 
 enum tw_status tw_daemon_samples_open(struct tw_daemon *daemon, struct tw_error *err);
 void tw_daemon_samples_tick(struct tw_daemon *daemon, uint64_t now_us);
 
-/* Growth per second over the last minute, or since the start; NaN until there are two samples. */
+/* Growth per second over the last minute; NaN until there are two samples. */
 double tw_daemon_samples_rate(const struct tw_daemon *daemon, enum tw_sample what);
 
 void tw_daemon_samples_free(struct tw_daemon *daemon);

@@ -16,7 +16,7 @@
 #include "daemon/store/file.h"
 #include "proto/dataset_run.h"
 
-/* A whole small file into text[capacity]. TW_IO, or TW_LIMIT when it is larger. */
+/* Reads a whole small file into text[capacity]. TW_IO, or TW_LIMIT when it is larger. */
 static enum tw_status file_read(const char *path, char *text, size_t capacity, size_t *size,
                                 struct tw_error *err) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -87,7 +87,7 @@ static enum tw_exit manifest_open(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-/* node.data is left out: only a dataset comes by itself. */
+/* node.data is not set: only a dataset can be fetched. */
 static enum tw_exit data_lacks(struct tw_setup *setup, struct tw_error *err) {
     const char *const where =
         setup->config.path[0] != '\0' ? setup->config.path : "the configuration";
@@ -110,7 +110,7 @@ static enum tw_exit data_lacks(struct tw_setup *setup, struct tw_error *err) {
     return TW_EXIT_OK;
 }
 
-/* A folder of the user: is it the run's dataset, and enough of it to train on? */
+/* The user's folder must be the run's dataset and hold at least one whole training shard. */
 static enum tw_exit dataset_check(const char *path, const struct tw_run *run,
                                   struct tw_error *err) {
     struct tw_data_folder folder;
@@ -161,7 +161,7 @@ static enum tw_exit data_check(struct tw_setup *setup, struct tw_error *err) {
         return dataset_check(path, &setup->run, err);
     }
     const bool is_file = S_ISREG(info.st_mode) && info.st_size > 0;
-    if (!is_file && !S_ISDIR(info.st_mode)) { /* the worker knows what is in a folder */
+    if (!is_file && !S_ISDIR(info.st_mode)) { /* only the worker can read the content of a folder */
         (void)tw_fail(err, TW_DATA, "training text %s is %s (node.data names it)", path,
                       S_ISREG(info.st_mode) ? "empty" : "neither a file nor a folder");
         return TW_EXIT_DATA;
@@ -230,8 +230,8 @@ static enum tw_status file_put(const char *folder, const char *name, const char 
     return status;
 }
 
-/* Checkpoints do not say what model they are: the manifest that does lies beside them. The folder's
- * name is the run's, so what is there once stays right. */
+/* Keeps the manifest beside the checkpoints, which do not describe their model. The folder is named
+ * by the run, so an existing manifest stays valid. */
 static enum tw_exit manifest_keep(const struct tw_setup *setup, struct tw_error *err) {
     static const char NAME[] = "run.manifest";
     char path[TW_PATH_BYTES], text[TW_MANIFEST_BYTES_MAX];
@@ -248,8 +248,8 @@ static enum tw_exit manifest_keep(const struct tw_setup *setup, struct tw_error 
     return TW_EXIT_STATE_DIR;
 }
 
-/* Counts the starts of this node: durable before anybody is told. A lost count goes on from the
- * clock, which is ahead of any count. */
+/* Counts the starts of this node. The count is durable before a peer sees it. A lost count
+ * continues at the wall clock in seconds, which is ahead of any count. */
 static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
     const char *state_dir = setup->config.node.state_dir;
     char path[TW_PATH_BYTES], text[32];

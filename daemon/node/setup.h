@@ -1,7 +1,8 @@
-/* setup.h - everything a daemon needs before its loop turns: configuration, manifest, state folder,
- * identity, secret. Each failure is one sentence that names the thing and the way out, and an exit
- * status of exit_codes.h. Nothing on disk is changed but: missing folders are made, the count of
- * starts goes up, the lock is taken. */
+/* setup.h - everything that the daemon needs before its loop runs: configuration, manifest, state
+ * folder, identity, secret.
+ *
+ * A failure is an exit status (base/exit_codes.h) and one sentence with the cause and the way out.
+ * On disk only missing folders are made, the count of starts is raised and the lock is taken. */
 #ifndef TW_DAEMON_NODE_SETUP_H
 #define TW_DAEMON_NODE_SETUP_H
 
@@ -16,7 +17,7 @@
 #include "proto/run/run.h"
 
 struct tw_setup_options {
-    const char *config; /* --config; NULL = where tw_config_find looks */
+    const char *config; /* --config; NULL: search as tw_config_find does */
     bool is_fresh;      /* --fresh: damaged checkpoints are set aside */
 };
 
@@ -26,28 +27,28 @@ struct tw_setup {
     struct tw_run run;
     struct tw_id run_id;
     struct tw_layout layout;
-    char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text with NUL */
+    char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text, with NUL */
     char run_state_dir[TW_PATH_BYTES];        /* STATE_DIR/first 16 digits of the run id */
-    char data_path[TW_PATH_BYTES];            /* what is trained on */
-    bool is_data_fetched; /* it is RUN_STATE_DIR/data, and what lacks there comes from peers */
+    char data_path[TW_PATH_BYTES];            /* text or dataset to train on */
+    bool is_data_fetched; /* data_path is RUN_STATE_DIR/data, filled from peers */
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];
     struct tw_identity identity;
-    struct tw_secrets secrets;       /* none: the run is `open` or has an owner */
-    char secret_path[TW_PATH_BYTES]; /* where they were read; "" */
-    uint32_t boot;                   /* starts of this node, 1 = the first */
-    bool has_gate;                   /* the run has an owner, and links are wanted */
+    struct tw_secrets secrets;       /* none when the run is `open` or has an owner */
+    char secret_path[TW_PATH_BYTES]; /* the file of the secrets; "": none */
+    uint32_t boot;                   /* number of starts of this node; 1: the first */
+    bool has_gate;                   /* the run has an owner, and network.links is on */
     struct tw_gate gate;
     int lock_fd;
 };
 
-/* TW_EXIT_OK, or what to exit with; `err` holds the sentence. */
+/* Returns TW_EXIT_OK, or the exit status with the sentence in `err`. */
 enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options *options,
                            struct tw_error *err);
 
-/* Reads certificate and revocations of the state folder again, in a run with an owner; keeps what
- * it had when a file is no good. At the start a certificate must be there. TW_EXIT_OK, or
- * TW_EXIT_IDENTITY with the sentence. */
+/* Reads the certificate and the revocations of the state folder, in a run with an owner. An invalid
+ * file leaves the old content in place; at the start a certificate must exist. Returns TW_EXIT_OK,
+ * or TW_EXIT_IDENTITY with the sentence in `err`. */
 enum tw_exit tw_setup_gate(struct tw_setup *setup, struct tw_error *err);
 
 void tw_setup_close(struct tw_setup *setup);

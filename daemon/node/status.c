@@ -81,8 +81,8 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
         view->sync.partner_distance = daemon->host->partner_distance;
 }
 
-/* Who trained on how much of what the run has seen; where each node brings its own text that is how
- * much its text counts. The clock lags behind what was trained on since the last round. */
+/* Each node's share of the run's tokens. Where each node brings its own text, that is the weight of
+ * its text. The run clock lags behind the tokens since the last round, hence the larger of both. */
 static void fill_shares(struct tw_status_view *view) {
     uint64_t sum = view->train.tokens;
     for (uint32_t i = 0; i < view->peers_count; i++) sum += view->peers[i].tokens;
@@ -109,10 +109,10 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_caps_fill(daemon, view);
     tw_daemon_refusals_fill(daemon, view);
     tw_daemon_probes_fill(daemon, now_us, view);
-    tw_daemon_budget_fill(daemon, view); /* compares with the rates of links_fill */
+    tw_daemon_budget_fill(daemon, view); /* reads the rates of links_fill */
     tw_daemon_admission_fill(daemon, view);
     tw_daemon_data_fill(daemon, now_us, view);
     tw_daemon_status_peers_fill(daemon, now_us, view);
-    fill_shares(view); /* of all peers above */
+    fill_shares(view); /* reads the peers above */
     tw_event_ring_fill(daemon->event_ring, now_us, view);
 }

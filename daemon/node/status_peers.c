@@ -28,7 +28,7 @@ static struct tw_view_peer *find_row(struct tw_status_view *view, const struct t
     return row;
 }
 
-/* What the bulk connections say of their paths. */
+/* Congestion control of all bulk connections, and the fastest path among them. */
 static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view) {
     char *const seen = view->net.congestion;
     if (!net->has_bulk) return;
@@ -39,7 +39,7 @@ static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view
     view->net.pace_bytes_per_s = net->pace_bytes_per_s;
 }
 
-/* What a struck peer may not do, for how long, and why. */
+/* Describes the penalty of a struck peer: effect, time left, cause. */
 static void describe_strike(const struct tw_daemon *daemon, uint16_t peer,
                             struct tw_view_peer *row) {
     const unsigned long long left_min =
@@ -48,29 +48,30 @@ static void describe_strike(const struct tw_daemon *daemon, uint16_t peer,
     const bool is_false = daemon->view.peers[peer].strike.is_false;
     if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) {
         (void)snprintf(row->strike, sizeof(row->strike),
-                       "not merged with for %llu min more: what it sent for our round %llu %s",
+                       "not merged with for %llu min more: its payload for our round %llu %s",
                        left_min, round,
-                       is_false ? "could not be read" : "was far larger than what others send");
+                       is_false ? "could not be read" : "was far larger than those of others");
         return;
     }
     (void)snprintf(row->strike, sizeof(row->strike),
-                   "merges nothing for %llu min more: its result of round %llu, part %u, %s",
+                   "owns no part for %llu min more: its result of round %llu, part %u, %s",
                    left_min, round, daemon->view.peers[peer].strike.part,
-                   is_false ? "is no merge of what it lists" : "was far larger than merges are");
+                   is_false ? "is no merge of the contributions it lists"
+                            : "was far larger than usual");
 }
 
-/* Why rounds do not wait for a peer, and for how long. */
+/* Describes why, and how long, rounds do not wait for a peer. */
 static void describe_stall(const struct tw_daemon *daemon, uint16_t peer,
                            struct tw_view_peer *row) {
     const uint64_t owner_us = daemon->view.peers[peer].owner_stall_us,
                    proposer_us = daemon->view.peers[peer].proposer_stall_us;
     if (owner_us == 0 && proposer_us == 0) return;
     const uint64_t left_us = owner_us > proposer_us ? owner_us : proposer_us;
-    const char *const why = owner_us == 0      ? "it let its turns to close them pass, or took "
-                                                 "those of others for nothing"
-                            : proposer_us == 0 ? "what it had to merge did not come"
-                                               : "what it had to merge did not come, nor did it "
-                                                 "close those it should have";
+    const char *const why = owner_us == 0      ? "it missed its turns to propose rounds, or took "
+                                                 "the turns of others in vain"
+                            : proposer_us == 0 ? "its results did not come"
+                                               : "its results did not come, and it "
+                                                 "missed its turns to propose rounds";
     (void)snprintf(row->stall, sizeof(row->stall),
                    "rounds do not wait for it for %llu min more: %s",
                    (unsigned long long)(left_us / 60000000 + 1), why);
@@ -100,15 +101,15 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
         if (daemon->view.peers[i].strike.count > 0) describe_strike(daemon, i, row);
         if (daemon->view.peers[i].unmerged > 0) {
             (void)snprintf(row->refused, sizeof(row->refused),
-                           "its last %u contributions to our part were far larger than is usual, "
-                           "and are not in the merge",
+                           "its last %u contributions to our part were far larger than usual "
+                           "and were not merged",
                            daemon->view.peers[i].unmerged);
         }
         row->is_member = daemon->view.peers[i].is_member;
         if (daemon->view.peers[i].last_mixed_round > 0) {
             row->last_mixed_round = daemon->view.peers[i].last_mixed_round - 1;
         }
-        if (tw_id_is_zero(&said->lineage)) continue; /* linked, has not spoken yet */
+        if (tw_id_is_zero(&said->lineage)) continue; /* linked, but no STATUS received yet */
         row->heard_us = age(now_us, daemon->view.peers[i].heard_us);
         if (row->heard_us < TW_PEER_SILENCE_US) row->link = TW_VIEW_LINK_ALIVE;
         row->state = said->state;
@@ -120,8 +121,8 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
     }
 }
 
-/* A node that was set up anew, or moved to where another one was: it is linked, and that its
- * address does not lead to the old one is nothing anybody has to act on. */
+/* True when the address leads to another node that is linked by now: a node that was set up again,
+ * or that took over the machine. A person need not act. */
 static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row *dial) {
     for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&dial->other); i++) {
         if (daemon->peers[i].is_up && tw_id_equal(&daemon->peers[i].id, &dial->other)) return true;
@@ -129,7 +130,7 @@ static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row 
     return false;
 }
 
-/* Known members without a link, and bootstrap addresses nobody is known at yet. */
+/* Known members without a link, and bootstrap addresses whose node is not known yet. */
 static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *view) {
     for (uint32_t e = 0; e < TW_KNOWN_MAX; e++) {
         const struct tw_member_entry *entry = &daemon->members->entries[e];
@@ -168,8 +169,8 @@ static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *vi
     }
 }
 
-/* Where the table has an address: a linked member first, for one may stand in two rows, as
- * configured and as what a member that dialled us says of itself. NULL: nowhere. */
+/* The member table's entry of an address; NULL: none. A linked entry first, because an address may
+ * have two: as configured, and as advertised by a member that dialled this node. */
 static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, const char *address,
                                                 bool *is_dialling) {
     const struct tw_member_entry *found = NULL;
@@ -185,7 +186,7 @@ static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, 
     return found;
 }
 
-/* How each configured address fares. */
+/* State of each configured address. */
 static void fill_bootstrap(const struct tw_daemon *daemon, uint64_t now_us,
                            struct tw_status_view *view) {
     const struct tw_dial_history *dials = tw_daemon_links_dials(daemon);

@@ -37,16 +37,16 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     case TW_API_CHECKPOINT: tw_daemon_checkpoints_save(daemon, &ticket); return;
     case TW_API_LEAVE:
         if (daemon->stage != TW_DAEMON_RUNNING || daemon->has_leave_ticket) {
-            tw_api_answer(daemon->api, ticket, TW_OK, "it is leaving already");
+            tw_api_answer(daemon->api, ticket, TW_OK, "the daemon is leaving already");
             return;
         }
-        daemon->has_leave_ticket = true; /* the last checkpoint answers it */
+        daemon->has_leave_ticket = true; /* answered by the last checkpoint */
         daemon->leave_ticket = ticket;
         tw_daemon_leave(daemon, TW_EXIT_OK);
         return;
     case TW_API_PAUSE:
         tw_daemon_workers_pause(daemon, true);
-        tw_api_answer(daemon->api, ticket, TW_OK, "paused after the present step");
+        tw_api_answer(daemon->api, ticket, TW_OK, "training pauses after the present step");
         return;
     case TW_API_RESUME:
         tw_daemon_workers_pause(daemon, false);

@@ -23,7 +23,7 @@ struct tw_daemon_votes {
     struct tw_vote loaded;
     struct job saving, waiting;
     uv_work_t work;
-    uv_timer_t timer; /* after a failed save */
+    uv_timer_t timer; /* retry after a failed write */
     enum tw_status status;
     struct tw_error err;
     char error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not on disk; "" */

@@ -9,15 +9,15 @@
 
 struct tw_status_view;
 
-/* Reads the vote of the run; TW_IO when the store cannot be opened. A damaged vote is only noted.
+/* Reads the vote of the run. TW_IO when the store cannot be opened. A damaged vote counts as lost.
  */
 enum tw_status tw_daemon_votes_open(struct tw_daemon *daemon, struct tw_error *err);
 
 /* The vote found on disk; NULL: none, or it was forgotten. */
 const struct tw_vote *tw_daemon_votes_loaded(const struct tw_daemon *daemon);
-/* True when this node may have voted and does not know it any more. */
+/* True without a loaded vote: this node may have voted and not know it. */
 bool tw_daemon_votes_is_lost(const struct tw_daemon *daemon);
-/* The loaded vote belongs to no position: the core starts without it. */
+/* The loaded vote belongs to no position, so the core must start without it. */
 void tw_daemon_votes_forget(struct tw_daemon *daemon);
 
 /* Starts to write; TW_EV_STORED follows. */

@@ -16,9 +16,9 @@
 
 struct tw_daemon_workers {
     struct tw_supervisor supervisor;
-    struct tw_log_limit turned_away_limit; /* of lines about processes that may not attach */
-    bool is_paused;                        /* by the user */
-    /* as the worker last sent it */
+    struct tw_log_limit turned_away_limit; /* rate limit of lines about refused processes */
+    bool is_paused;                        /* paused by the user */
+    /* numbers as last sent by the worker */
     uint64_t started_us;
     float loss_mean, lr, grad_norm;
     bool has_loss;
@@ -28,15 +28,16 @@ struct tw_daemon_workers {
     uint64_t snapshot_step;
     struct tw_loss_history losses;
     char device[64];
-    struct tw_wmsg_about about; /* of the learner that was ready last */
+    struct tw_wmsg_about about; /* the learner that was last ready */
     char error[TW_VIEW_TEXT_BYTES];
-    bool is_device_fault; /* error is of the compute device */
+    bool is_device_fault; /* `error` is a fault of the compute device */
     pid_t pid;
 };
 
-/* ---- what it says -------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------- */
 
-/* Equal rounds of a lineage must mean equal digests everywhere: the log lets anybody compare. */
+/* In one lineage equal rounds must have equal digests on all nodes. The log lets a person compare.
+ */
 static void log_applied(const struct tw_daemon *daemon, const struct tw_event *event) {
     char digest[TW_ID_HEX_BYTES], lineage[9];
     tw_id_short(&daemon->lineage, lineage);
@@ -57,7 +58,7 @@ static void on_attached(void *user, pid_t pid, const char *device) {
     daemon->workers->pid = pid;
     (void)snprintf(daemon->workers->device, sizeof(daemon->workers->device), "%s", device);
     tw_supervisor_attached(&daemon->workers->supervisor, pid);
-    if (daemon->host->is_held) return; /* it comes and goes until it is welcome */
+    if (daemon->host->is_held) return; /* it attaches again and again until it is admitted */
     tw_daemon_note(daemon, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                    device);
 }
@@ -149,7 +150,7 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
         .anchor = evaluated->loss_anchor};
     tw_loss_history_add(&daemon->workers->losses, &point);
     tw_supervisor_alive(&daemon->workers->supervisor);
-    tw_log(TW_LOG_DEBUG, "heard_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
+    tw_log(TW_LOG_DEBUG, "worker_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
            (unsigned long long)evaluated->step, (double)evaluated->loss_live,
            (double)evaluated->loss_anchor);
 }
@@ -175,10 +176,10 @@ static void on_gone(void *user, const char *sentence) {
     const bool is_device_fault = daemon->host->last_status == TW_DEVICE;
     tw_supervisor_unlinked(&daemon->workers->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
     tw_daemon_checkpoints_snapshot_done(
-        daemon); /* nobody answers any more: what is there will do */
+        daemon); /* no worker will answer: the newest snapshot is saved */
 }
 
-/* systemd starts it again every other second. */
+/* Rate-limited: systemd starts a refused worker again every other second. */
 static void on_turned_away(void *user, const char *sentence) {
     enum { LINE_US = 60 * 1000 * 1000 };
     struct tw_daemon *daemon = user;
@@ -194,16 +195,18 @@ static void on_frozen(void *user) {
     tw_daemon_checkpoints_frozen(user);
 }
 
-/* ---- what keeps it running ----------------------------------------------------------------- */
+/* ---- the supervisor ----------------------------------------------------------------- */
 
-/* A worker that ends like this before it ever worked will do so every time: the person must act. */
+/* A worker that ends with one of these before it was ever ready would end so every time: a person
+ * must act. */
 static bool is_hopeless(const struct tw_daemon *daemon, const struct tw_worker_death *death) {
     if (daemon->workers->has_ready || death->signal != 0) return false;
     return death->exit_status == TW_EXIT_USAGE || death->exit_status == TW_EXIT_MANIFEST ||
            death->exit_status == TW_EXIT_DATA;
 }
 
-/* Of a worker that somebody else starts: whoever comes next waits until its restart is due. */
+/* For a worker that is not started by the daemon: the next one may attach now that the restart is
+ * due. */
 static void on_admit(void *user) {
     struct tw_daemon *daemon = user;
     tw_worker_host_set_held(daemon->host, false);
@@ -213,9 +216,9 @@ static void on_cut(void *user) {
     struct tw_daemon *daemon = user;
     const bool has_exited = daemon->workers->supervisor.has_exited;
     char sentence[160];
-    (void)snprintf(sentence, sizeof(sentence), "%s: its link is closed, and %s %ld may be left",
+    (void)snprintf(sentence, sizeof(sentence), "%s: its link is closed, and %s %ld may still run",
                    has_exited ? "the worker ended and its link did not"
-                              : "the worker did not end when it was told to",
+                              : "the worker did not end when it was asked to",
                    has_exited ? "a child of process" : "process", (long)daemon->host->link.pid);
     tw_worker_link_drop(&daemon->host->link, sentence);
 }
@@ -247,7 +250,7 @@ static void on_died(void *user, const struct tw_worker_death *death) {
     if (is_hopeless(daemon, death)) {
         if (daemon->workers->error[0] == '\0') {
             (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
-                           "the worker %.160s ended before it began, its own words are above",
+                           "the worker %.160s ended before it was ready; its own message is above",
                            daemon->setup->worker_path);
         }
         tw_daemon_note(daemon, TW_LOG_ERROR, "worker_failed", "exit=%d", death->exit_status);
@@ -269,7 +272,7 @@ static void on_died(void *user, const struct tw_worker_death *death) {
     case TW_RESTART_GIVE_UP:
         tw_daemon_note(daemon, TW_LOG_ERROR, "worker_given_up",
                        "deaths=%u text=\"it dies without progress: the node goes on without "
-                       "training, restart the daemon once the cause is gone\"",
+                       "training; remove the cause, then restart the daemon\"",
                        daemon->workers->supervisor.deaths);
         return;
     }
@@ -401,7 +404,7 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
     memcpy(view->train.losses, train->losses.points, sizeof(view->train.losses));
 }
 
-/* What the worker's page says of its GPU: of a worker that hangs or is gone it is old. */
+/* The GPU's state in the worker's page. It is too old when the worker hangs or is gone. */
 static void fill_gpu(const struct tw_daemon *daemon, uint64_t now_us, struct tw_view_gpu *gpu) {
     enum { OLD_US = 10 * 1000 * 1000 };
     struct tw_shm_device *const device = &tw_shm_control(&daemon->host->memory.shm)->device;

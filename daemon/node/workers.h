@@ -14,7 +14,7 @@ enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error
 
 /* The user's pause, or its end. */
 void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused);
-/* After TW_ACT_FINISH: the run may be trained to its end. */
+/* After TW_ACT_FINISH: saves a checkpoint once the run's training has ended. */
 void tw_daemon_workers_finished(struct tw_daemon *daemon);
 
 /* Ends the worker, killing it after `grace_us`. False: none runs. */

@@ -173,7 +173,7 @@ expect 2 'is missing' thinwire join --dir x
 expect 2 'another version' thinwire join tw2abc --dir x
 tw one invite --uses 5 >line 2>/dev/null
 name=$(tw one invite --list --json | grep -o '"ticket": "[0-9a-f]*"' | tail -1 | grep -o '[0-9a-f]\{8\}')
-expect 0 'no good any more' tw one invite --revoke "$name"
+expect 0 'is revoked' tw one invite --revoke "$name"
 expect 10 'does not know this ticket' thinwire join "$(cat line)" --dir x
 tw one invite --expires 1s >line 2>/dev/null
 until_true 10 eval 'tw one invite --list | grep -q expired'

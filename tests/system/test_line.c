@@ -161,7 +161,7 @@ static void hours_that_are_off_leave_the_node_alone(void **state) {
     assert_true(cluster_number(&cluster, 1, "network.caps.upload_bytes_per_s") == 100000);
     reload(1, "hours = 00:00-24:00 off");
     assert_true(cluster_says(&cluster, 1, "ev=links_rest why=hours", 10));
-    assert_true(cluster_says(&cluster, 0, "its hours are over", 20));
+    assert_true(cluster_says(&cluster, 0, "network.hours keeps it off", 20));
     assert_alone_and_training(1);
     cluster_string(&cluster, 1, "network.caps.links_rest", text);
     assert_string_equal(text, "hours");
