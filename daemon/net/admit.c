@@ -248,7 +248,7 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         tw_admit_refuse(conn, TW_AGAIN, DUPLICATE);
         return;
     }
-    if (t->is_closing) return; /* the shell ended us from peer_down */
+    if (t->is_closing) return; /* the runtime closed the transport from peer_down */
     const int peer = tw_peer_open(conn, hello, &err);
     if (peer < 0) {
         tw_admit_refuse(conn, err.status, err.message);

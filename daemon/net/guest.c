@@ -4,8 +4,8 @@
  *   inviter             <-- HELLO (role guest, proven by the key), WELCOME   or GOODBYE
  *   guest    GOODBYE -->
  *
- * Whether a ticket is good is for the shell to say; everything else about HELLO is checked here as
- * it is for anybody. A guest never gets a peer number, and its connection counts among the
+ * Whether a ticket is good is for the runtime to say; everything else about HELLO is checked here
+ * as it is for anybody. A guest never gets a peer number, and its connection counts among the
  * handshakes, with their time limit. */
 #include <string.h>
 

@@ -381,7 +381,7 @@ void tw_transport_destroy(struct tw_transport *t, const char *sentence,
     tw_transport_soon(t);
 }
 
-/* ---- calls of the shell -------------------------------------------------------------------- */
+/* ---- calls of the runtime ------------------------------------------------------------------ */
 
 static struct tw_slot *slot_up(struct tw_transport *t, uint16_t peer) {
     TW_ASSERT(peer < TW_PEERS_MAX);

@@ -6,7 +6,7 @@
  * too; if either breaks, the peer is down.
  *
  * Rule for callbacks: they are called by the loop alone, never from inside a tw_transport_* call,
- * so a shell may call any function from any callback and from between two actions of the core.
+ * so the runtime may call any function from any callback and from between two actions of the core.
  *
  * Bounds (limits.h): control queue TW_CONTROL_QUEUE_BYTES per peer, full = the peer is closed;
  * TW_BULK_QUEUE_CHUNKS chunks per peer, full = closed; 64 KiB of ciphertext in flight per

@@ -1,8 +1,9 @@
 /* transport_impl.h - what transport.c, admit.c, dialer.c, peer.c and bulk.c share. Private to
  * them.
  *
- * Everything that may call back to the shell or free something happens in tw_transport_step, which
- * an idle handle runs after tw_transport_soon: so no call of the shell is answered from inside. */
+ * Everything that may call back to the runtime or free something happens in tw_transport_step,
+ * which an idle handle runs after tw_transport_soon: so no call of the runtime is answered from
+ * inside. */
 #ifndef TW_DAEMON_NET_TRANSPORT_IMPL_H
 #define TW_DAEMON_NET_TRANSPORT_IMPL_H
 
@@ -194,7 +195,7 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
 /* Delivers the peer_down of an ending peer and frees the slot. From the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* Reads control frames again, where neither the shell nor the peer's own flood forbids it. */
+/* Reads control frames again, where neither the runtime nor the peer's own flood forbids it. */
 void tw_peer_resume_control(struct tw_transport *t, int peer);
 void tw_peers_step(struct tw_transport *t, uint64_t now_us);
 
