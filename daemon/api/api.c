@@ -1,5 +1,5 @@
-/* The HTTP side: one libmicrohttpd daemon per listener, both driven by the loop. api_socket.c makes
- * the listening sockets and says who a client is. */
+/* One libmicrohttpd daemon per listener, both driven by the loop. api_socket.c makes the listening
+ * sockets and identifies clients. */
 #include "daemon/api/api.h"
 
 #include <microhttpd.h>
@@ -24,7 +24,7 @@ enum request_state { FREE, READING, WAITING /* for tw_api_answer */, ANSWERED };
 
 struct request {
     enum request_state state;
-    uint32_t generation; /* so that a late answer does not meet the next client */
+    uint32_t generation; /* tells a late answer from the slot's next client */
     struct MHD_Connection *connection;
     bool is_suspended;
     size_t body_bytes;
@@ -65,7 +65,7 @@ static enum MHD_Result respond(struct MHD_Connection *connection, unsigned code,
     return result;
 }
 
-/* Takes `json`. */
+/* Takes over `json`. */
 static enum MHD_Result respond_json(struct MHD_Connection *connection, unsigned code,
                                     json_t *json) {
     char *const text =
@@ -95,7 +95,7 @@ static enum MHD_Result respond_verb(struct MHD_Connection *connection,
     return respond_json(connection, is_ok ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, json);
 }
 
-/* ---- what can be asked --------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------- */
 
 static json_t *run_json(struct tw_api *api) {
     return tw_view_json_run(&api->view, api->config.manifest);
@@ -184,7 +184,7 @@ static enum MHD_Result answer_verb(struct tw_api *api, struct request *request,
     return MHD_YES;
 }
 
-/* The first look at a request, headers only. Returns MHD_YES to go on reading. */
+/* Judges a request by its headers. Returns MHD_YES to go on reading. */
 static enum MHD_Result admit(const struct listener *listener, struct MHD_Connection *connection,
                              const char *path, const char *method) {
     const bool is_get =
@@ -235,14 +235,14 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         for (unsigned i = 0; i < REQUESTS_MAX && request == NULL; i++) {
             if (api->requests[i].state == FREE) request = &api->requests[i];
         }
-        if (request == NULL) return MHD_NO; /* MHD holds no more connections than that */
+        if (request == NULL) return MHD_NO; /* libmicrohttpd has no more connections than slots */
         request->state = READING;
         request->connection = connection;
         request->body_bytes = 0;
         *slot = request;
         return admit(listener, connection, path, method);
     }
-    if (*body_bytes > 0) { /* no verb wants a body: read, count, forget */
+    if (*body_bytes > 0) { /* no verb has a body: read, count and drop it */
         request->body_bytes += *body_bytes;
         *body_bytes = 0;
         return request->body_bytes > TW_API_REQUEST_BYTES_MAX ? MHD_NO : MHD_YES;
@@ -266,7 +266,7 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     *slot = NULL;
 }
 
-/* Does that client still wait? */
+/* Whether the client of this ticket still waits. */
 static bool is_current(const struct request *request, uint32_t ticket) {
     return request->state == WAITING && (uint32_t)(request->generation * REQUESTS_MAX) ==
                                             (uint32_t)(ticket - ticket % REQUESTS_MAX);
@@ -297,15 +297,16 @@ void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status,
     if (!request->is_suspended) return; /* still inside the verb callback */
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
-    for (unsigned i = 0; i < api->listeners_count; i++) { /* a resume wakes nobody by itself */
+    for (unsigned i = 0; i < api->listeners_count;
+         i++) { /* a resume does not wake the loop by itself */
         (void)uv_timer_start(&api->listeners[i].timer, on_timer, 0, 0);
     }
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* Runs when libmicrohttpd next wants to. */
-static void schedule(struct listener *listener) {
+/* Arms the timer for libmicrohttpd's next deadline. */
+static void arm_timer(struct listener *listener) {
     MHD_UNSIGNED_LONG_LONG wait_ms = 0;
     if (MHD_get_timeout(listener->http, &wait_ms) != MHD_YES) {
         (void)uv_timer_stop(&listener->timer);
@@ -314,21 +315,21 @@ static void schedule(struct listener *listener) {
     (void)uv_timer_start(&listener->timer, on_timer, wait_ms, 0);
 }
 
-static void turn(struct listener *listener) {
+static void run_http(struct listener *listener) {
     (void)MHD_run(listener->http);
-    schedule(listener);
+    arm_timer(listener);
 }
 
 static void on_timer(uv_timer_t *timer) {
-    turn(timer->data);
+    run_http(timer->data);
 }
 
 static void on_poll(uv_poll_t *poll, int status, int events) {
     (void)status, (void)events;
-    turn(poll->data);
+    run_http(poll->data);
 }
 
-/* Takes `fd`, whatever happens. */
+/* Takes over `fd`, also on failure. */
 static enum tw_status listen_on(struct tw_api *api, int fd, bool is_unix, struct tw_error *err) {
     struct listener *const listener = &api->listeners[api->listeners_count];
     listener->api = api;
@@ -355,7 +356,7 @@ static enum tw_status listen_on(struct tw_api *api, int fd, bool is_unix, struct
     TW_ASSERT(uv_poll_start(&listener->poll, UV_READABLE, on_poll) == 0);
     api->listeners_count++;
     api->handles_open += 2;
-    schedule(listener);
+    arm_timer(listener);
     return TW_OK;
 }
 
@@ -413,9 +414,10 @@ void tw_api_close(struct tw_api *api) {
     }
     for (unsigned i = 0; i < api->listeners_count; i++) {
         struct listener *const listener = &api->listeners[i];
-        uv_close((uv_handle_t *)&listener->poll, on_closed); /* while its descriptor is open */
+        uv_close((uv_handle_t *)&listener->poll,
+                 on_closed); /* before libmicrohttpd closes the descriptor */
         uv_close((uv_handle_t *)&listener->timer, on_closed);
-        for (unsigned k = 0; k < 4; k++) (void)MHD_run(listener->http); /* last answers out */
+        for (unsigned k = 0; k < 4; k++) (void)MHD_run(listener->http); /* sends the last answers */
         MHD_stop_daemon(listener->http);
     }
 }

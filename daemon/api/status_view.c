@@ -104,7 +104,7 @@ const char *tw_view_data_name(enum tw_view_data data) {
     return "unknown";
 }
 
-/* Half of the points go, evenly, the newest stays in its place in time. */
+/* Drops every second point; the newest stays. */
 static void thin_out(struct tw_loss_history *history) {
     uint32_t kept = 0;
     for (uint32_t i = 1; i < history->count; i += 2) history->points[kept++] = history->points[i];
@@ -116,7 +116,7 @@ void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_l
     struct tw_view_loss *const newest =
         history->count > 0 ? &history->points[history->count - 1] : NULL;
     const uint64_t stride = history->stride > 0 ? history->stride : 1;
-    /* A worker that went back to a snapshot repeats steps: the newest point follows it. */
+    /* A worker that went back to a snapshot repeats steps: the newest point goes back with it. */
     const bool is_same = newest != NULL && point->step / stride <= newest->step / stride;
     if (is_same) {
         newest->step = point->step;

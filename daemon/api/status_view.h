@@ -1,9 +1,9 @@
-/* status_view.h - everything a person or a scraper may want to know about a node, as one plain
- * struct: the shell fills it, the API turns it into JSON and Prometheus text, the CLI draws it.
+/* status_view.h - the state of a node for people and scrapers, as one plain struct. The runtime
+ * (daemon/node) fills it, the API writes it as JSON and Prometheus text, and the CLI draws it.
  *
- * No pointers, so a copy is a snapshot. A float that was never measured is NaN and a time that
- * never came is TW_VIEW_NEVER; both become `null` in JSON. Ages and durations are at the moment of
- * fill. */
+ * A copy is a snapshot: the only pointer is to a string constant. A float that was not measured is
+ * NaN, a time that never came is TW_VIEW_NEVER, and both are `null` in JSON. Ages are counted back
+ * from the moment of the fill. Bytes and events are counted since the start of the process. */
 #ifndef TW_DAEMON_API_STATUS_VIEW_H
 #define TW_DAEMON_API_STATUS_VIEW_H
 
@@ -26,94 +26,95 @@ enum {
     TW_VIEW_EVENTS_MAX = 64,
     TW_VIEW_LOSSES_MAX = 64,
     TW_VIEW_RUNGS_MAX = 16,
-    TW_VIEW_TEXT_BYTES = 256, /* of an event or a reason, with NUL */
+    TW_VIEW_TEXT_BYTES = 256, /* text of an event or a reason, with NUL */
 };
 
 #define TW_VIEW_NEVER UINT64_MAX
 
 enum tw_view_worker {
-    TW_VIEW_WORKER_ABSENT,   /* none attached; systemd or the user must start it */
-    TW_VIEW_WORKER_WAITING,  /* there is nothing to train on yet: see data */
-    TW_VIEW_WORKER_STARTING, /* spawned or attached, not stepping yet */
+    TW_VIEW_WORKER_ABSENT,   /* no worker is attached; systemd or the user must start one */
+    TW_VIEW_WORKER_WAITING,  /* no training data yet: see data */
+    TW_VIEW_WORKER_STARTING, /* spawned or attached, no step yet */
     TW_VIEW_WORKER_RUNNING,
-    TW_VIEW_WORKER_PAUSED,     /* by the user */
-    TW_VIEW_WORKER_RESTARTING, /* died; another one comes after a delay */
-    TW_VIEW_WORKER_FAILED,     /* the daemon's own, given up: deaths without progress */
-    TW_VIEW_WORKER_FINISHED,   /* reached the budget or stop_step */
+    TW_VIEW_WORKER_PAUSED,     /* paused by the user */
+    TW_VIEW_WORKER_RESTARTING, /* died; the next one starts after a delay */
+    TW_VIEW_WORKER_FAILED,     /* given up after deaths without progress */
+    TW_VIEW_WORKER_FINISHED,   /* the token budget or stop_step is reached */
 };
 
 enum tw_view_data {
-    TW_VIEW_DATA_TEXT,     /* a text of this node; nothing travels */
-    TW_VIEW_DATA_WAITING,  /* a dataset; no whole shard to train on yet */
-    TW_VIEW_DATA_FETCHING, /* trains on what is here, the rest is on its way */
-    TW_VIEW_DATA_PARTIAL,  /* a folder of the user that lacks files */
+    TW_VIEW_DATA_TEXT,     /* a local text; nothing is fetched or served */
+    TW_VIEW_DATA_WAITING,  /* a dataset without a whole training shard yet */
+    TW_VIEW_DATA_FETCHING, /* training on the local shards while others are fetched */
+    TW_VIEW_DATA_PARTIAL,  /* the user's folder lacks files */
     TW_VIEW_DATA_WHOLE,
-    TW_VIEW_DATA_UNUSABLE, /* the index of the dataset is no good: see error */
+    TW_VIEW_DATA_UNUSABLE, /* the index of the dataset is invalid: see error */
 };
 
 enum tw_view_link {
-    TW_VIEW_LINK_KNOWN,   /* in the table, no link */
-    TW_VIEW_LINK_DIALING, /* connecting or shaking hands */
-    TW_VIEW_LINK_UP,      /* authenticated, silent too long or not heard yet */
-    TW_VIEW_LINK_ALIVE,   /* heard within TW_PEER_SILENCE_US */
-    TW_VIEW_LINK_REFUSED, /* wrong secret, wrong run, wrong id, no common version: see `error` */
+    TW_VIEW_LINK_KNOWN,   /* in the member table, not linked */
+    TW_VIEW_LINK_DIALING, /* connecting, or in the handshake */
+    TW_VIEW_LINK_UP,      /* authenticated; no STATUS yet, or silent for too long */
+    TW_VIEW_LINK_ALIVE,   /* a message was received within TW_PEER_SILENCE_US */
+    TW_VIEW_LINK_REFUSED, /* wrong secret, run or id, or no common version: see `error` */
 };
 
 struct tw_view_peer {
-    struct tw_id id;                /* zero: a bootstrap address whose id is not known yet */
-    char addr[TW_ADDR_BYTES];       /* "" when only it dials us */
-    char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "" when it did not */
+    struct tw_id id;                /* zero: a bootstrap address whose node is not known yet */
+    char addr[TW_ADDR_BYTES];       /* "" when only the peer dials */
+    char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "": it did not */
     enum tw_view_link link;
-    enum tw_node_state state; /* as it last said; only meaningful when heard */
-    bool is_member;           /* of our roster */
+    enum tw_node_state state; /* of its last STATUS; only meaningful when heard */
+    bool is_member;           /* listed in this node's roster */
     bool same_lineage;
     uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
-    uint64_t up_bytes, down_bytes; /* at the socket, this process, both connections */
+    uint64_t up_bytes, down_bytes; /* at the sockets of both connections */
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;
-    double token_share;               /* of the run's tokens, a ratio; NaN = not known */
-    uint64_t last_mixed_round;        /* newest round of ours it entered; TW_VIEW_NEVER */
-    uint64_t heard_us;                /* ago; TW_VIEW_NEVER */
-    char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for it; "" when they do */
-    char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "" when it may */
-    char refused[TW_VIEW_TEXT_BYTES]; /* why its contributions are not merged here; "" */
-    uint64_t in_bytes_s, out_bytes_s; /* of its payloads to us; the path to it; 0 = not known */
-    double loss, reliability;         /* of segments to it; of the time, linked; NaN = not known */
-    char anomaly[TW_VIEW_TEXT_BYTES]; /* what sets it apart from all others, with evidence; "" */
+    double token_share;        /* share of the run's tokens, a ratio; NaN: not known */
+    uint64_t last_mixed_round; /* newest round of this node with its contribution; TW_VIEW_NEVER */
+    uint64_t heard_us;         /* ago; TW_VIEW_NEVER */
+    char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for it; "": they do */
+    char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "": it may */
+    char refused[TW_VIEW_TEXT_BYTES]; /* why its contributions are not merged here; "": they are */
+    uint64_t in_bytes_s;              /* rate at which its payloads arrive; 0: not known */
+    uint64_t out_bytes_s;             /* rate of the path to it; 0: not known */
+    double loss, reliability;         /* lost segments; time linked; ratios, NaN: not known */
+    char anomaly[TW_VIEW_TEXT_BYTES]; /* why its link is an outlier, with numbers; "": it is not */
 };
 
-/* A configured address, whoever is there. */
+/* A configured address and the node behind it. */
 struct tw_view_bootstrap {
     char address[TW_ADDR_BYTES];
-    struct tw_id id;        /* of the node there; zero = not known yet */
-    enum tw_view_link link; /* UP whatever address the link took */
+    struct tw_id id;        /* node at the address; zero: not known yet */
+    enum tw_view_link link; /* UP also when the link uses another address */
     enum tw_dial_cause cause;
-    char error[TW_VIEW_TEXT_BYTES]; /* why the last dial failed; "" when it did not */
-    uint32_t failures;              /* in a row */
+    char error[TW_VIEW_TEXT_BYTES]; /* why the last dial failed; "": it did not */
+    uint32_t failures;              /* failed dials in a row */
     uint64_t failed_us;             /* ago; TW_VIEW_NEVER */
 };
 
 struct tw_view_round {
     uint64_t round;
     uint32_t fragment;
-    uint32_t contributors, roster; /* listed in the manifest / members at the time */
-    uint64_t bytes;                /* payload bytes we sent and received for it */
-    uint64_t took_us;              /* from opening to commit, here */
-    uint64_t age_us;               /* ago */
-    bool is_ours;                  /* the manifest lists us */
+    uint32_t contributors, roster; /* listed in the round record; members at that time */
+    uint64_t bytes;                /* payload bytes sent and received for the round */
+    uint64_t took_us;              /* from encoding to commit, on this node */
+    uint64_t age_us;
+    bool is_ours; /* the round record lists this node */
     bool is_solo;
-    struct tw_id partner; /* a run in pairs: merged with; zero = alone */
+    struct tw_id partner; /* in pairs: the node merged with; zero: alone */
 };
 
 struct tw_view_event {
-    uint64_t age_us;               /* ago */
-    bool is_warning;               /* something a person may have to act on */
-    char name[32];                 /* "worker_died", as in the log */
+    uint64_t age_us;
+    bool is_warning;               /* a person may have to act */
+    char name[32];                 /* name of the event in the log, such as "worker_died" */
     char text[TW_VIEW_TEXT_BYTES]; /* one sentence */
 };
 
-/* A node that broke the protocol and is left alone. */
+/* A node that broke the protocol and may not link for a while. */
 struct tw_view_ban {
     struct tw_id id;
     uint64_t left_s;
@@ -121,12 +122,12 @@ struct tw_view_ban {
 
 struct tw_view_loss {
     uint64_t step;
-    float train, live, anchor; /* nats per token; NaN = not measured */
+    float train, live, anchor; /* nats per token; NaN: not measured */
 };
 
-/* The GPU the worker computes on, as its driver tells; a value of 0 is not known. */
+/* State of the worker's GPU, read from its driver; 0: not known. */
 struct tw_view_gpu {
-    bool is_seen; /* lately; else the rest means nothing */
+    bool is_seen; /* read within the last seconds; otherwise the rest is undefined */
     uint32_t temperature_c, load_percent;
     double power_w, power_max_w;
     uint64_t memory_used_bytes, memory_bytes;
@@ -139,9 +140,9 @@ struct tw_status_view {
         char version[24];
         uint64_t uptime_us;
         enum tw_node_state state;
-        bool is_leaving;      /* draining: saving and saying goodbye */
-        bool links;           /* false: configured `links = off` */
-        uint64_t loop_lag_us; /* longest callback of the last minute */
+        bool is_leaving;      /* saving and saying goodbye */
+        bool links;           /* false: network.links = off */
+        uint64_t loop_lag_us; /* longest turn of the loop within the last minute */
     } node;
 
     struct {
@@ -149,141 +150,144 @@ struct tw_status_view {
         char name[64];
         struct tw_id lineage;
         uint64_t clock_tokens, budget_tokens;
-        uint64_t eta_us; /* to the budget at the present rate of the clock; TW_VIEW_NEVER */
+        uint64_t eta_us; /* until the token budget is used up; TW_VIEW_NEVER */
         uint32_t fragments_count;
-        uint64_t fragment_versions[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u) of each */
+        uint64_t fragment_versions[TW_FRAGMENTS_MAX]; /* rounds applied to each (phi, u) */
         uint64_t params;
-        uint64_t period_us; /* time between two rounds of any fragment, as it went; or NEVER */
+        uint64_t period_us; /* mean time between two rounds; TW_VIEW_NEVER */
     } run;
 
     struct {
         uint64_t step, tokens;
-        uint64_t stop_step;  /* 0 = none */
-        double tokens_per_s; /* last minute or since start, whichever is shorter */
-        double flops_s;      /* of its steps at that speed */
-        double mfu;          /* that to what its matrix products alone reach, a ratio */
-        float loss;          /* training, EWMA, nats per token */
+        uint64_t stop_step;  /* 0: none */
+        double tokens_per_s; /* over the last minute */
+        double flops_s;      /* arithmetic of the inner steps at that speed */
+        double mfu;          /* model FLOPs utilisation: flops_s to the measured peak */
+        float loss;          /* training loss, smoothed, nats per token */
         float lr, grad_norm;
-        float loss_live, loss_anchor; /* held out, nats per token, at eval_step */
+        float loss_live, loss_anchor; /* held-out loss at eval_step, nats per token */
         uint64_t eval_step;
         float distance;            /* ||theta - phi|| / ||phi||, a ratio */
-        double token_share;        /* of the run's tokens so far, a ratio */
-        uint64_t steps_skipped;    /* gradients were not finite */
-        double utilisation;        /* 1 - sync / wall, a ratio, since the start */
-        double utilisation_minute; /* the last minute */
+        double token_share;        /* share of the run's tokens so far, a ratio */
+        uint64_t steps_skipped;    /* steps whose gradients were not finite */
+        double utilisation;        /* time in inner steps to all time, a ratio */
+        double utilisation_minute; /* the same, over the last minute */
         uint32_t losses_count;
-        struct tw_view_loss losses[TW_VIEW_LOSSES_MAX]; /* oldest first, even in steps */
+        struct tw_view_loss losses[TW_VIEW_LOSSES_MAX]; /* oldest first, evenly spaced in steps */
     } train;
 
     struct {
-        uint32_t roster_count;        /* members of our roster, us included */
-        uint32_t members_max;         /* of the manifest */
-        bool is_shut_out;             /* it asks to join, and the roster is full */
-        uint32_t known, alive, mixed; /* three separate numbers; us not included */
-        uint64_t rounds_committed;    /* of our lineage, known here */
+        uint32_t roster_count;     /* members of the roster, this node included */
+        uint32_t members_max;      /* sync.members of the manifest */
+        bool is_shut_out;          /* this node asks to join and the roster is full */
+        uint32_t known;            /* peers in the member table */
+        uint32_t alive;            /* peers that send messages */
+        uint32_t mixed;            /* peers whose contributions were merged lately */
+        uint64_t rounds_committed; /* rounds of the present lineage */
         uint64_t rounds_contributed, rounds_missed;
         uint64_t lineage_changes;
-        uint64_t audits;                /* merges of others done again here, this process */
-        uint64_t contributions_refused; /* too large to be merged in our part, this process */
+        uint64_t audits;                /* merges of other owners that this node checked */
+        uint64_t contributions_refused; /* contributions too large to be merged in own parts */
         enum tw_topology topology;
-        /* a run in pairs: our rounds by outcome, and requests we turned down; this process */
+        /* in pairs: own rounds by outcome, and requests that this node declined */
         uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;
-        uint64_t pairs_struck;   /* partners, for what they sent */
-        struct tw_id partner;    /* merged with last; zero: nobody yet */
+        uint64_t pairs_struck;   /* partners struck for their payloads */
+        struct tw_id partner;    /* last partner; zero: none yet */
         uint64_t partner_age_us; /* ago; TW_VIEW_NEVER */
-        float partner_distance;  /* ||phi_theirs - phi|| / ||phi|| when they met; NaN = not known */
+        float partner_distance;  /* ||phi_theirs - phi|| / ||phi|| at the merge; NaN */
     } sync;
 
     struct {
         char listen[TW_ADDRS_MAX][TW_ADDR_BYTES];     /* as bound; "" after the last */
-        uint64_t control_in_bytes, control_out_bytes; /* at the socket, this process */
+        uint64_t control_in_bytes, control_out_bytes; /* bytes at the sockets, by connection */
         uint64_t bulk_in_bytes, bulk_out_bytes;
-        uint64_t payload_in_bytes, payload_out_bytes; /* chunks of payloads; of these in: */
-        uint64_t payload_again_bytes;                 /* here already */
-        double in_bytes_per_s, out_bytes_per_s;       /* last minute */
-        uint64_t upload_cap_bytes_s;                  /* 0 = none */
+        uint64_t payload_in_bytes, payload_out_bytes; /* payload chunks */
+        uint64_t payload_again_bytes;           /* received payload chunks that were here already */
+        double in_bytes_per_s, out_bytes_per_s; /* over the last minute */
+        uint64_t upload_cap_bytes_s;            /* 0: none */
         enum tw_link_pace_mode pace;
-        char congestion[16];       /* of bulk connections; "" without any, "mixed" */
-        uint64_t path_bytes_per_s; /* the fastest path measured; 0 = none yet */
-        uint64_t pace_bytes_per_s; /* what it is held to; 0 = no limit */
-        uint32_t bootstrap_count, bootstrap_alive; /* configured addresses / with a live link */
+        char congestion[16];       /* congestion control of the bulk connections; "", or "mixed" */
+        uint64_t path_bytes_per_s; /* the fastest measured path; 0: none yet */
+        uint64_t pace_bytes_per_s; /* pacing limit of that path; 0: none */
+        uint32_t bootstrap_count, bootstrap_alive; /* configured addresses; those with a link */
         uint64_t links_refused;
-        uint32_t banned; /* of bans[] */
+        uint32_t banned; /* rows of bans[] */
         uint64_t pool_bytes, pool_used_bytes;
-        enum tw_reachability_state reach_state;          /* can others dial it? */
-        char reach_text[TW_REACHABILITY_SENTENCE_BYTES]; /* what that means, and what to open */
-        uint64_t reach_age_us;                           /* ago; TW_VIEW_NEVER: nobody tried */
+        enum tw_reachability_state reach_state;          /* whether other nodes can dial this one */
+        char reach_text[TW_REACHABILITY_SENTENCE_BYTES]; /* explanation, with the port to open */
+        uint64_t reach_age_us;                           /* TW_VIEW_NEVER: no peer has tried */
         uint32_t reach_count;
         struct tw_reachability_row
-            reach[TW_REACHABILITY_ROWS_MAX]; /* what peers found when they dialled it */
+            reach[TW_REACHABILITY_ROWS_MAX]; /* results of the peers that dialled this node */
     } net;
 
-    struct { /* a run with an owner; else zeros */
+    struct { /* all zero unless the run has an owner */
         bool has_owner;
-        bool is_admitter;               /* this node may sign for others */
-        bool is_renewed;                /* its certificate is, by nodes that may admit */
-        bool is_late;                   /* its end is near, and nobody renewed it */
-        uint64_t until_s;               /* of it, unix */
-        uint64_t left_s;                /* 0: it ended */
-        uint64_t list;                  /* version of the revocations; 0: none yet */
-        uint32_t revoked;               /* nodes on it */
-        char error[TW_VIEW_TEXT_BYTES]; /* why nobody lets this node in; "" */
+        bool is_admitter;               /* this node may sign certificates */
+        bool is_renewed;                /* the certificate was signed by a member, not the owner */
+        bool is_late;                   /* the certificate ends soon and was not renewed */
+        uint64_t until_s;               /* end of the certificate, Unix time */
+        uint64_t left_s;                /* until then; 0: it has ended */
+        uint64_t list;                  /* version of the revocation list; 0: none yet */
+        uint32_t revoked;               /* nodes on the list */
+        char error[TW_VIEW_TEXT_BYTES]; /* why no node admits this one; "" */
     } admission;
 
     struct {
-        uint64_t upload_bytes_s, download_bytes_s; /* in force; 0 = none */
-        bool has_limit;                            /* `thinwire limit` was said */
-        bool has_hours, is_hour_off;               /* network.hours; this one is off */
-        uint64_t hours_bytes_s;                    /* of this hour; 0 = none of its own */
-        uint32_t until_min;                        /* of the day, when that changes; 1440: never */
-        uint64_t quota_bytes;                      /* of the month; 0 = none */
-        uint64_t month_bytes;                      /* passed in it, both ways */
-        char month_end[16];                        /* "2026-12-01" */
-        const char *resting;                       /* "none", "hours" or "quota" */
+        uint64_t upload_bytes_s, download_bytes_s; /* caps in force; 0: none */
+        bool has_limit;                            /* `thinwire limit` set a cap */
+        bool has_hours, is_hour_off; /* network.hours is set; the present hour is off */
+        uint64_t hours_bytes_s;      /* rate of this hour; 0: none of its own */
+        uint32_t until_min;          /* minute of the day when the hour changes; 1440: never */
+        uint64_t quota_bytes;        /* quota of the month; 0: none */
+        uint64_t month_bytes;        /* bytes of the month, both directions */
+        char month_end[16];          /* first day of the next month, "2026-12-01" */
+        const char *resting;         /* why the links rest: "none", "hours" or "quota" */
     } caps;
 
     struct {
-        uint32_t rungs_count; /* sync.codec = auto, and something was contributed; else 0 */
+        uint32_t rungs_count; /* 0 unless sync.codec = auto and a contribution was sent */
         struct {
             char name[16];
-            double share; /* of the elements that were contributed lately */
+            double share; /* share of the elements contributed lately */
         } rungs[TW_VIEW_RUNGS_MAX];
-        double bits;                   /* per element of it; NaN = nothing yet */
-        double budget_bytes_per_s;     /* 0 = none; else of upload, or of a month: */
-        bool is_month;                 /* upload and download together, over 30 days */
-        double used_bytes_per_s;       /* in the same directions, last minute */
-        double rest_bytes_per_s;       /* of it, what is no contribution; NaN without a budget */
-        uint64_t rounds_left_out;      /* since the start, for the budget's sake */
-        bool is_left_out, is_hopeless; /* so is this round; the rest alone is too much */
+        double bits;               /* per element contributed lately; NaN: none yet */
+        double budget_bytes_per_s; /* 0: no budget */
+        bool is_month;             /* budget of upload and download over 30 days; else of upload */
+        double used_bytes_per_s;   /* in the budget's directions, over the last minute */
+        double rest_bytes_per_s;   /* of that, bytes besides contributions; NaN: no budget */
+        uint64_t rounds_left_out;  /* rounds without a contribution because of the budget */
+        bool is_left_out;          /* the present round is left out because of the budget */
+        bool is_hopeless;          /* rest_bytes_per_s alone exceeds the budget */
     } spend;
 
     struct {
         enum tw_view_data state;
         bool is_any;     /* each node brings its own text */
-        bool is_fetched; /* from peers, into a folder of the daemon */
+        bool is_fetched; /* fetched from peers into a folder of the daemon */
         char path[TW_VIEW_TEXT_BYTES];
-        char text[TW_VIEW_TEXT_BYTES];  /* while waiting: "3 of 65 chunks ..." */
-        char error[TW_VIEW_TEXT_BYTES]; /* what the disk or the index has against it; "" */
-        uint32_t files, files_whole;    /* 0: the index is not known yet */
-        uint32_t train_whole;           /* training shards */
+        char text[TW_VIEW_TEXT_BYTES];  /* progress while waiting: "3 of 65 chunks ..." */
+        char error[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index; "" */
+        uint32_t files, files_whole;    /* 0: the index is not here yet */
+        uint32_t train_whole;           /* whole training shards */
         uint64_t bytes, bytes_here;
-        uint32_t chunks_here, chunks_count; /* of the file that comes next */
-        double in_bytes_per_s;              /* last minute */
+        uint32_t chunks_here, chunks_count; /* of the file that is fetched next */
+        double in_bytes_per_s;              /* over the last ten seconds */
         uint64_t eta_us;                    /* TW_VIEW_NEVER */
-        uint32_t donors, takers;            /* peers that give lately; that are given to now */
-        uint64_t in_bytes, out_bytes;       /* this process */
-        uint64_t chunks_refused;            /* that were not what their hash says */
+        uint32_t donors, takers;            /* peers that gave chunks lately; peers being served */
+        uint64_t in_bytes, out_bytes;       /* dataset bytes received and sent */
+        uint64_t chunks_refused;            /* chunks with a wrong hash */
     } data;
 
     struct {
         enum tw_view_worker state;
-        uint32_t pid;      /* 0 = none */
-        uint32_t restarts; /* deaths since the daemon started */
+        uint32_t pid;      /* 0: none */
+        uint32_t restarts; /* deaths of workers */
         char device[64];
-        char engine[96];                /* what computes, once a worker is ready; "" before */
-        uint64_t memory_bytes;          /* of its engine; 0 = it did not say */
-        char error[TW_VIEW_TEXT_BYTES]; /* of the last death; "" */
-        bool is_device_fault;           /* it was the compute device's fault */
+        char engine[96];                /* engine of the ready worker; "" before */
+        uint64_t memory_bytes;          /* memory of the engine; 0: not known */
+        char error[TW_VIEW_TEXT_BYTES]; /* cause of the last death; "" */
+        bool is_device_fault;           /* the compute device caused it */
         uint64_t snapshot_step;         /* TW_VIEW_NEVER */
         uint64_t heartbeat_us;          /* ago; TW_VIEW_NEVER */
         struct tw_view_gpu gpu;
@@ -293,8 +297,8 @@ struct tw_status_view {
         uint64_t step;   /* TW_VIEW_NEVER: none yet */
         uint64_t age_us; /* TW_VIEW_NEVER */
         uint64_t bytes;
-        char error[TW_VIEW_TEXT_BYTES];      /* why the last attempt failed; "" */
-        char vote_error[TW_VIEW_TEXT_BYTES]; /* why the vote of the open round is not saved; "" */
+        char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "" */
+        char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "" */
     } checkpoint;
 
     uint32_t bootstrap_count, peers_count, rounds_count, events_count;
@@ -305,7 +309,7 @@ struct tw_status_view {
     struct tw_view_ban bans[TW_BANS_MAX];            /* (net.banned) */
 };
 
-/* All zero, every unmeasured float NaN, every time that never came TW_VIEW_NEVER. */
+/* Sets values that may be unmeasured to NaN or TW_VIEW_NEVER, all others to zero. */
 void tw_status_view_init(struct tw_status_view *view);
 
 /* "solo", "receiver", "member", "finished", or "worker_failed" which overrides the others. */
@@ -317,32 +321,31 @@ const char *tw_view_pace_name(enum tw_link_pace_mode mode);
 const char *tw_view_topology_name(enum tw_topology topology);
 const char *tw_view_data_name(enum tw_view_data data);
 
-/* MFU: arithmetic per second to the yardstick, at most 1, as the speed is of what arrived within
- * whole seconds and may be a step too many. NaN without a yardstick (0). */
+/* Model FLOPs utilisation, at most 1. The speed is sampled in whole seconds and may count a step
+ * too many, hence the bound. NaN when the peak is 0 (not known). */
 double tw_view_mfu(double flops_s, uint64_t peak_flops_s);
 
-/* The yardstick after steps of so much arithmetic took so long: what matrix products were measured
- * to reach before training, or the steps themselves where they were faster, as when the processor
- * was busy with something else then. 0, nothing measured, stays 0. */
+/* The peak after `flops` of steps took `took_us`. Matrix products are timed before training,
+ * perhaps on a busy processor, so faster steps raise the peak. 0 (not measured) stays 0. */
 uint64_t tw_view_peak(uint64_t peak_flops_s, uint64_t flops, uint64_t took_us);
 
-/* ---- what the shell keeps between two fills ------------------------------------------------ */
+/* ---- kept between two fills ------------------------------------------------ */
 
-/* Loss curve of a whole run in a fixed number of points: when full, every second point goes and the
- * spacing doubles. Zero-initialised is empty. */
+/* Loss curve of a whole run in a fixed number of points. When it is full, every second point is
+ * dropped and the spacing doubles. All zero is empty. */
 struct tw_loss_history {
     uint64_t stride; /* steps */
     uint32_t count;
     struct tw_view_loss points[TW_VIEW_LOSSES_MAX];
 };
 
-/* A point at `step`; steps that fall within the spacing update the newest point. */
+/* Adds a point, or updates the newest one when the step falls within the spacing. */
 void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_loss *point);
 
-/* The last TW_VIEW_EVENTS_MAX things that happened. Zero-initialised is empty. */
+/* The last TW_VIEW_EVENTS_MAX events. All zero is empty. */
 struct tw_event_ring {
     uint64_t added;
-    struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* age_us: the time it was added */
+    struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* age_us: the time when it was added */
 };
 
 void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
@@ -350,16 +353,16 @@ void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warn
 void tw_event_ring_fill(const struct tw_event_ring *ring, uint64_t now_us,
                         struct tw_status_view *view);
 
-/* The last TW_VIEW_ROUNDS_MAX rounds. Zero-initialised is empty. */
+/* The last TW_VIEW_ROUNDS_MAX rounds. All zero is empty. */
 struct tw_round_ring {
     uint64_t added;
-    struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* age_us: the time it was added */
+    struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* age_us: the time when it was added */
 };
 
 /* `round->age_us` is ignored. */
 void tw_round_ring_add(struct tw_round_ring *ring, uint64_t now_us,
                        const struct tw_view_round *round);
-/* The newest round merged with this node. */
+/* Sets the partner of the newest round. */
 void tw_round_ring_pair(struct tw_round_ring *ring, const struct tw_id *partner);
 void tw_round_ring_fill(const struct tw_round_ring *ring, uint64_t now_us,
                         struct tw_status_view *view);

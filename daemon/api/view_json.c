@@ -35,7 +35,7 @@ static json_t *short_hex(const struct tw_id *id) {
     return tw_id_is_zero(id) ? json_null() : json_string(text);
 }
 
-/* Text that came from a peer or a file: what is no UTF-8 must not take the whole answer away. */
+/* Text of a peer or a file may be invalid UTF-8, which must not cost the whole answer. */
 static json_t *text(const char *value) {
     json_t *const string = json_string(value);
     return string != NULL ? string : json_string("(not UTF-8)");
@@ -301,7 +301,7 @@ static json_t *bootstrap_json(const struct tw_status_view *view) {
     return list;
 }
 
-/* null: a secret lets nodes in, or nothing. */
+/* null in runs without an owner. */
 static json_t *admission_json(const struct tw_status_view *view) {
     char until[TW_UNITS_BYTES];
     if (!view->admission.has_owner) return json_null();
@@ -332,7 +332,7 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
         peer->error[0] != 0 ? text(peer->error) : json_null(), "member", peer->is_member,
         "same_lineage", peer->same_lineage, "heard_age_s", seconds(peer->heard_us));
     const bool is_heard = peer->heard_us != TW_VIEW_NEVER;
-    json_t *const said =
+    json_t *const status =
         json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio",
                   is_heard ? real(peer->token_share) : json_null(), "state",
                   is_heard ? json_string(tw_view_state_name(peer->state)) : json_null(), "rtt_us",
@@ -342,8 +342,8 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
                   is_heard ? count(peer->tokens_per_s) : json_null(), "rounds",
                   is_heard ? count(peer->rounds) : json_null(), "last_mixed_round",
                   maybe(peer->last_mixed_round));
-    if (row != NULL && said != NULL) (void)json_object_update(row, said);
-    json_decref(said);
+    if (row != NULL && status != NULL) (void)json_object_update(row, status);
+    json_decref(status);
     json_t *const measured =
         json_pack("{s:o,s:o,s:o,s:o,s:o}", "in_bytes_per_s",
                   peer->in_bytes_s > 0 ? count(peer->in_bytes_s) : json_null(), "out_bytes_per_s",
@@ -402,7 +402,7 @@ json_t *tw_view_json_events(const struct tw_status_view *view) {
     return json_pack("{s:o}", "events", event_list(view, TW_VIEW_EVENTS_MAX));
 }
 
-/* {"sync.period": "30", ...}: the lines of the manifest, values as they are written there. */
+/* {"sync.period": "30", ...}: the keys of the manifest, with their values as text. */
 static json_t *manifest_keys(const char *manifest) {
     json_t *const keys = json_object();
     for (const char *line = manifest; *line != 0;) {

@@ -28,7 +28,7 @@ static void TW_PRINTF(3, 4) add(struct list *list, const char *way_out, const ch
 static bool judge_device(const struct tw_status_view *view, const char *why, struct list *list) {
     if (!view->worker.is_device_fault) return false;
     add(list,
-        "it is tried again at growing pauses; see the kernel's log and the driver, or set "
+        "it is retried at growing intervals; see the kernel log and the driver, or set "
         "device = cpu",
         "The compute device failed and nothing is trained: %s", why);
     return true;
@@ -57,8 +57,9 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
         if (view->worker.heartbeat_us == TW_VIEW_NEVER || view->worker.heartbeat_us < MINUTE_US) {
             break;
         }
-        add(list, "see the worker's log; it is ended if it stays so",
-            "The worker has not moved for %" PRIu64 " s", view->worker.heartbeat_us / 1000000);
+        add(list, "see the worker's log; the daemon kills it if this lasts",
+            "The worker's heartbeat stopped %" PRIu64 " s ago",
+            view->worker.heartbeat_us / 1000000);
         break;
     case TW_VIEW_WORKER_STARTING:
     case TW_VIEW_WORKER_WAITING:
@@ -72,13 +73,13 @@ static void judge_admission(const struct tw_status_view *view, struct list *list
     if (!view->admission.has_owner) return;
     if (view->admission.error[0] != 0) {
         add(list, "`thinwire owner show` and `thinwire doctor` tell more",
-            "No other node lets this one in: %s", view->admission.error);
+            "No other node admits this one: %s", view->admission.error);
     } else if (view->admission.is_late) {
         add(list,
             view->admission.is_renewed
                 ? "link to a node that may admit, or have the owner sign a new one"
                 : "have the owner sign a new one (`thinwire owner sign`), then `owner import` it",
-            "The certificate that lets this node in ends in %s",
+            "The certificate of this node ends in %s",
             tw_units_duration(left, (double)view->admission.left_s));
     }
 }
@@ -97,18 +98,18 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         add(list, "`thinwire peers` and `thinwire doctor` tell more", "%s",
             refused->error[0] != 0 ? refused->error : "a node refuses us without a reason");
     }
-    if (view->node.uptime_us < MINUTE_US / 2) return; /* links take their time */
+    if (view->node.uptime_us < MINUTE_US / 2) return; /* links take a while */
     if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
         const struct tw_view_bootstrap *failed = NULL;
-        char who[48] = "The configured peer is not";
+        char peers[48] = "The configured peer is not";
         if (view->net.bootstrap_count > 1)
-            (void)snprintf(who, sizeof(who), "None of the %" PRIu32 " configured peers is",
+            (void)snprintf(peers, sizeof(peers), "None of the %" PRIu32 " configured peers is",
                            view->net.bootstrap_count);
         for (uint32_t i = 0; i < view->bootstrap_count && failed == NULL; i++) {
             if (view->bootstrap[i].error[0] != 0) failed = &view->bootstrap[i];
         }
         add(list, "`thinwire doctor` tries every stage of every address",
-            "%s reachable; this node trains alone%s%s", who, failed != NULL ? ": " : "",
+            "%s reachable; this node trains alone%s%s", peers, failed != NULL ? ": " : "",
             failed != NULL ? failed->error : "");
     } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
                view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
@@ -116,11 +117,11 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
                view->sync.topology != TW_TOPOLOGY_SOLO) {
         add(list,
             view->sync.topology == TW_TOPOLOGY_GROUP
-                ? "see `thinwire peers`: are their lineage and step the same as ours?"
-                : "see `thinwire rounds`: if all were alone, payloads do not come in time",
-            view->sync.alive == 1 ? "%" PRIu32 " peer is alive but has not entered our model lately"
-                                  : "%" PRIu32
-                                    " peers are alive but none has entered our model lately",
+                ? "see `thinwire peers`; are their lineage and step those of this node?"
+                : "see `thinwire rounds`: when all were alone, payloads arrive too late",
+            view->sync.alive == 1
+                ? "%" PRIu32 " peer is alive, but its work was not merged here lately"
+                : "%" PRIu32 " peers are alive, but none of their work was merged here lately",
             view->sync.alive);
     }
 }
@@ -138,11 +139,11 @@ static void judge_caps(const struct tw_status_view *view, struct list *list) {
     const char *const why = view->caps.resting != NULL ? view->caps.resting : "none";
     if (strcmp(why, "quota") == 0) {
         add(list, "raise network.quota and `thinwire reload`, or wait",
-            "The %.1f GB of this month are used up: links rest until %s, this node trains alone",
+            "The quota of %.1f GB is used up: links rest until %s and this node trains alone",
             (double)view->caps.quota_bytes / 1e9, view->caps.month_end);
     } else if (strcmp(why, "hours") == 0) {
-        add(list, "nothing to do; network.hours says so",
-            "Links rest until %02u:%02u, this node trains alone", view->caps.until_min / 60 % 24,
+        add(list, "nothing to do; network.hours sets it",
+            "Links rest until %02u:%02u and this node trains alone", view->caps.until_min / 60 % 24,
             view->caps.until_min % 60);
     }
 }
@@ -150,11 +151,11 @@ static void judge_caps(const struct tw_status_view *view, struct list *list) {
 static void judge_budget(const struct tw_status_view *view, struct list *list) {
     if (view->spend.is_hopeless) {
         add(list, "raise network.budget, or join a run with fewer nodes or rarer rounds",
-            "What a member moves without contributing is %.0f kB/s, more than the budget of %.0f "
-            "kB/s: this node only follows",
+            "A member without contributions moves %.0f kB/s, more than the budget of %.0f kB/s: "
+            "this node only follows",
             view->spend.rest_bytes_per_s / 1e3, view->spend.budget_bytes_per_s / 1e3);
     } else if (view->spend.is_left_out) {
-        add(list, "nothing to do; a larger network.budget would let it take part more often",
+        add(list, "nothing to do; with a larger network.budget it contributes more often",
             "This round is left out to keep to the budget, like %" PRIu64 " so far",
             view->spend.rounds_left_out);
     }
@@ -169,7 +170,7 @@ static void judge_training(const struct tw_status_view *view, struct list *list)
     }
     if (view->train.utilisation_minute < 0.9) {
         add(list, "raise sync.period, choose a cheaper codec, or give the worker more cores",
-            "Only %.0f %% of the last minute went into training, the rest into synchronising",
+            "Only %.0f %% of the last minute went into training, the rest into merging",
             100 * view->train.utilisation_minute);
     }
 }
@@ -179,19 +180,17 @@ static void judge_data(const struct tw_status_view *view, struct list *list) {
         add(list, "the run needs another dataset, and so another manifest",
             "The run's dataset cannot be used: %s", view->data.error);
     } else if (view->data.error[0] != 0) {
-        add(list, "it is tried again every few seconds", "Training data cannot be stored: %s",
+        add(list, "it is retried every few seconds", "Training data cannot be stored: %s",
             view->data.error);
     }
     if (view->data.state == TW_VIEW_DATA_WAITING && view->node.uptime_us > MINUTE_US &&
         view->data.donors == 0) {
         add(list, "link to a node that has the dataset, or set node.data to a copy of it",
-            "No peer gives training data: %s",
+            "No peer sends training data: %s",
             view->data.text[0] != 0 ? view->data.text : "none is linked");
     }
     if (view->data.state == TW_VIEW_DATA_PARTIAL) {
-        add(list,
-            "copy the missing files and restart the daemon, or leave node.data out: then they are "
-            "fetched",
+        add(list, "copy the missing files there, or remove node.data: then they are fetched",
             "%s lacks %" PRIu32 " of the dataset's %" PRIu32 " files", view->data.path,
             view->data.files - view->data.files_whole, view->data.files);
     }
@@ -210,7 +209,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
             view->sync.topology == TW_TOPOLOGY_GROUP
                 ? "free some space or repair the state directory: rounds wait for this node"
                 : "free some space or repair the state directory",
-            "This node cannot write down its votes: %s", view->checkpoint.vote_error);
+            "This node cannot save its votes: %s", view->checkpoint.vote_error);
     }
     judge_data(view, &list);
     judge_admission(view, &list);
@@ -220,8 +219,8 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_budget(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {
-        add(&list, "is the machine swapping or the disk stalled?",
-            "The daemon was stuck for %.1f s within the last minute",
+        add(&list, "check the machine: it may be swapping, or its disk may stall",
+            "The daemon's loop was stuck for %.1f s within the last minute",
             (double)view->node.loop_lag_us / 1e6);
     }
     return list.count;

@@ -1,4 +1,4 @@
-/* The API over real sockets: the loop runs here, a client thread talks plain HTTP to it. */
+/* The API over real sockets: the test runs the loop, a client thread sends plain HTTP. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ static uv_async_t client_done;
 static struct tw_api *api;
 static char folder[64], socket_path[96];
 
-/* What the fake shell does with a verb. */
+/* How the fake runtime answers a verb. */
 static enum { AT_ONCE, LATER, NEVER } verb_mode;
 static unsigned verbs_seen, port;
 static enum tw_api_verb verb_last;
@@ -41,8 +41,7 @@ static uv_timer_t verb_timer;
 static struct client {
     const char *request;
     size_t request_bytes;
-    bool is_tcp, is_stranger,
-        hangs_up; /* hangs up: closes without reading, once `may_close` is posted */
+    bool is_tcp, is_stranger, hangs_up; /* closes without reading, once `may_close` is posted */
     sem_t may_close;
     char reply[REPLY_BYTES];
 } client;
@@ -74,14 +73,14 @@ static void *run_client(void *arg) {
     const struct sockaddr_in tcp = {.sin_family = AF_INET,
                                     .sin_port = htons((uint16_t)port),
                                     .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    /* The raw call: only this thread becomes somebody else. */
+    /* The raw system call changes the user of this thread only. */
     if (c->is_stranger && syscall(SYS_setresuid, 65534, 65534, 65534) != 0) abort();
     const int fd = socket(c->is_tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int rc = c->is_tcp ? connect(fd, (const struct sockaddr *)&tcp, sizeof(tcp))
                              : connect(fd, (const struct sockaddr *)&local, sizeof(local));
     size_t used = 0;
     if (rc == 0) {
-        /* The server may close early on what it refuses: a short send is no failure here. */
+        /* The server may close early on a refused request, so a short send is no failure. */
         (void)send(fd, c->request, c->request_bytes, MSG_NOSIGNAL);
         ssize_t n = 1;
         if (c->hangs_up) (void)sem_wait(&c->may_close);
@@ -101,7 +100,8 @@ static void on_client_done(uv_async_t *async) {
     uv_stop(&loop);
 }
 
-/* Sends raw bytes, runs the loop until the client has read everything; returns the HTTP status. */
+/* Sends raw bytes and runs the loop until the client has read the answer. Returns the HTTP status.
+ */
 static int exchange_bytes(const char *bytes, size_t size) {
     pthread_t thread;
     client.request = bytes;
@@ -305,11 +305,11 @@ static void an_answer_to_a_client_that_left_meets_nobody(void **state) {
     assert_int_equal(verbs_seen, 1);
     assert_int_equal(sem_post(&client.may_close), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    (void)uv_run(&loop, UV_RUN_NOWAIT); /* takes its client_done */
+    (void)uv_run(&loop, UV_RUN_NOWAIT); /* consumes its client_done */
     tw_api_answer(api, ticket_last, TW_OK, "late");
     client.hangs_up = false;
     assert_int_equal(exchange("GET", "/v1/status"), 200);
-    tw_api_answer(api, ticket_last, TW_OK, "twice"); /* a used ticket is nobody's */
+    tw_api_answer(api, ticket_last, TW_OK, "twice"); /* an answered ticket is ignored */
     verb_mode = AT_ONCE;
     assert_int_equal(exchange("POST", "/v1/pause"), 503);
 }
@@ -403,7 +403,7 @@ static void a_socket_in_use_is_not_taken_and_a_dead_one_is(void **state) {
     char other[120];
     (void)snprintf(other, sizeof(other), "%s/other.sock", folder);
     assert_int_equal(tw_api_listen_unix(other, NULL, &fd, &err), TW_OK);
-    (void)close(fd); /* as if it had been killed */
+    (void)close(fd); /* as after a kill */
     assert_int_equal(tw_api_listen_unix(other, NULL, &fd, &err), TW_OK);
     (void)close(fd);
     assert_int_equal(unlink(other), 0);
@@ -418,7 +418,7 @@ static void a_socket_in_use_is_not_taken_and_a_dead_one_is(void **state) {
     assert_int_not_equal(access(other, F_OK), 0);
 }
 
-/* Needs root, to be somebody else; otherwise only the positive half is tested. */
+/* Needs root to change the user; without root only the positive half is tested. */
 static void only_root_and_ourselves_may_act(void **state) {
     (void)state;
     int pair[2];
@@ -435,7 +435,7 @@ static void only_root_and_ourselves_may_act(void **state) {
     int exit_status = 1;
     assert_int_equal(waitpid(child, &exit_status, 0), child);
     assert_int_equal(exit_status, 0);
-    /* The credentials are those of connect(): a child that connects to us as another user. */
+    /* The credentials are those of connect(), so a child connects as another user. */
     char path[120];
     int fd = -1;
     struct tw_error err;
@@ -459,7 +459,7 @@ static void only_root_and_ourselves_may_act(void **state) {
     assert_int_equal(unlink(path), 0);
 }
 
-/* Needs root, to have somebody else ask. */
+/* Needs root to ask as another user. */
 static void a_stranger_may_read_but_not_act(void **state) {
     (void)state;
     if (geteuid() != 0) skip();

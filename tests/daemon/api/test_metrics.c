@@ -1,4 +1,4 @@
-/* Tests of daemon/api/metrics.c: what a scraper reads. */
+/* Tests of daemon/api/metrics.c, the text that a scraper reads. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -59,7 +59,7 @@ static void what_travels_of_a_dataset_is_counted(void **state) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_data_ready 0\n"));
     assert_non_null(strstr(text, "\nthinwire_worker_up 0\n"));
-    view.data.state = TW_VIEW_DATA_TEXT; /* nothing travels */
+    view.data.state = TW_VIEW_DATA_TEXT; /* a local text has no metrics of a dataset */
     encode();
     assert_null(strstr(text, "thinwire_data_"));
 }
@@ -79,25 +79,27 @@ static void gpu_that_is_not_seen_has_no_line(void **state) {
     assert_non_null(strstr(text, "\nthinwire_gpu_power_watts 412.5\n"));
     assert_non_null(strstr(text, "\nthinwire_gpu_memory_used_bytes 1.07374182e+10\n"));
     assert_non_null(strstr(text, "\nthinwire_gpu_load_ratio 0.97\n"));
-    view.worker.gpu.power_w = 0; /* its driver does not tell */
+    view.worker.gpu.power_w = 0; /* not known to the driver */
     encode();
     assert_null(strstr(text, "thinwire_gpu_power_watts"));
 }
 
 static void mfu_is_never_above_one(void **state) {
     (void)state;
-    /* A yardstick measured while others had the processor: 100 GFLOP/s; a step makes 134. */
+    /* A peak of 100 GFLOP/s, measured on a busy processor; a step reaches 134. */
     uint64_t peak = 100000000000;
     const uint64_t flops = 67000000000, took_us = 500000;
     peak = tw_view_peak(peak, flops, took_us);
     assert_int_equal(peak, 134000000000);
     assert_true(tw_view_mfu((double)flops * 1e6 / (double)took_us, peak) <= 1);
-    assert_int_equal(tw_view_peak(peak, flops, 2 * took_us), peak); /* a slower step: as it was */
+    assert_int_equal(tw_view_peak(peak, flops, 2 * took_us),
+                     peak); /* a slower step does not lower the peak */
     assert_true(fabs(tw_view_mfu(67e9, peak) - 0.5) < 1e-9);
-    assert_true(tw_view_mfu(150e9, peak) <= 1); /* a step too many fell into the second */
+    assert_true(tw_view_mfu(150e9, peak) <= 1); /* one step too many was counted in the second */
     assert_int_equal(tw_view_peak(0, flops, took_us), 0);
     assert_int_equal(tw_view_peak(peak, flops, 0), peak);
-    assert_int_equal(tw_view_peak(peak, UINT64_MAX, 1), peak); /* nonsense of a foreign worker */
+    assert_int_equal(tw_view_peak(peak, UINT64_MAX, 1),
+                     peak); /* an absurd value of a foreign worker */
     assert_true(isnan(tw_view_mfu(67e9, 0)));
     assert_true(isnan(tw_view_mfu((double)NAN, peak)));
 }

@@ -44,8 +44,8 @@ static void sample_peers(struct tw_status_view *view) {
     SET(view->peers[2].anomaly,
         "slow sender: 41.0 kB/s to us in 12 transfers, the others 1.90 MB/s in the middle");
     SET(view->peers[1].refused,
-        "its last 5 contributions to our part were far larger than is usual, and are not in the "
-        "merge");
+        "its last 5 contributions to our part were far larger than usual and were not "
+        "merged");
     SET(view->peers[3].addr, "10.0.0.9:4747");
     SET(view->peers[3].error, "connection refused");
     view->peers[3].link = TW_VIEW_LINK_DIALING;

@@ -1,10 +1,11 @@
-/* view_sample.h - one fixed, busy node: the view that API, metrics and screen tests print. */
+/* view_sample.h - the status view of one fixed, busy node, for the tests of API, metrics and
+ * screen. */
 #ifndef TW_TESTS_VIEW_SAMPLE_H
 #define TW_TESTS_VIEW_SAMPLE_H
 
 #include "daemon/api/status_view.h"
 
-/* *view has been through tw_status_view_init. */
+/* `view` was set by tw_status_view_init. */
 void view_sample(struct tw_status_view *view);
 
 #endif

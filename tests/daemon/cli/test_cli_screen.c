@@ -105,12 +105,12 @@ static void certificates_that_end_are_spoken_of_in_time(void **state) {
     view.admission.is_late = false;
     expects_word("certificate", false);
     view.admission.is_late = true;
-    expects_word("The certificate that lets this node in ends in 13 d", true);
+    expects_word("The certificate of this node ends in 13 d", true);
     expects_word("thinwire owner sign", true);
     view.admission.is_renewed = true; /* by others, and was not */
     expects_word("link to a node that may admit", true);
     (void)snprintf(view.admission.error, sizeof(view.admission.error), "node 1b is on a list");
-    expects_word("No other node lets this one in: node 1b is on a list", true);
+    expects_word("No other node admits this one: node 1b is on a list", true);
 }
 
 static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
@@ -333,10 +333,11 @@ static void one_peer_is_spoken_of_as_one(void **state) {
     assert_non_null(strstr(drawn, "The configured peer is not reachable; this node trains alone"));
     view.sync.alive = 1;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
-    assert_non_null(strstr(drawn, "1 peer is alive but has not entered our model lately"));
+    assert_non_null(strstr(drawn, "1 peer is alive, but its work was not merged here lately"));
     view.sync.alive = 2;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
-    assert_non_null(strstr(drawn, "2 peers are alive but none has entered our model lately"));
+    assert_non_null(
+        strstr(drawn, "2 peers are alive, but none of their work was merged here lately"));
 }
 
 static void full_disk_is_said_where_it_hurts_others(void **state) {
@@ -344,7 +345,7 @@ static void full_disk_is_said_where_it_hurts_others(void **state) {
     (void)snprintf(view.checkpoint.vote_error, sizeof(view.checkpoint.vote_error),
                    "cannot reserve room for vote.a: No space left on device");
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
-    assert_non_null(strstr(drawn, "! This node cannot write down its votes: cannot reserve"));
+    assert_non_null(strstr(drawn, "! This node cannot save its votes: cannot reserve"));
     assert_non_null(strstr(drawn, "free some space"));
 }
 
@@ -364,7 +365,7 @@ static void what_a_budget_leaves_out_is_said(void **state) {
     assert_non_null(strstr(drawn, "! This round is left out to keep to the budget, like 2 so far"));
     view.spend.is_hopeless = true;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
-    assert_non_null(strstr(drawn, "! What a member moves without contributing is 40 kB/s"));
+    assert_non_null(strstr(drawn, "! A member without contributions moves 40 kB/s"));
     assert_non_null(strstr(drawn, "raise network.budget"));
     assert_in_range(widest(), 1, 80);
 }

@@ -1,5 +1,5 @@
-/* test_grant.c - what a contribution may take goes by the link it goes over: two links of unequal
- * speed, in a group and in pairs. The daemon's file between fakes of transport, core and log. */
+/* test_grant.c - the bytes of a contribution depend on the link that carries it: two links of
+ * unequal speed, in a group and in pairs. Tests daemon/node/budget.c between fakes. */
 #include <stdlib.h>
 
 #include "compress/codec.h"
@@ -16,7 +16,7 @@ static struct tw_daemon node_daemon;
 static struct tw_setup setup;
 static struct tw_roster roster;
 static uint64_t period_us;
-static uint32_t measured_count; /* times that the core was given the measurements */
+static uint32_t measured_count; /* number of TW_EV_MEASURED */
 
 /* ---- the fakes ------------------------------------------------------------------------------ */
 
@@ -85,7 +85,7 @@ static void begin(enum tw_topology topology, uint64_t budget_bytes_per_s) {
     memset(&setup, 0, sizeof(setup));
     memset(&roster, 0, sizeof(roster));
     node_daemon.setup = &setup;
-    node_daemon.transport = (struct tw_transport *)&node_daemon; /* only looked at by the fakes */
+    node_daemon.transport = (struct tw_transport *)&node_daemon; /* never dereferenced */
     period_us = 1000 * 1000;
     setup.run.sync.topology = topology;
     setup.run.sync.codec = TW_CODEC_AUTO;
@@ -113,7 +113,7 @@ static void a_slow_link_to_an_owner_has_fewer_bytes(void **state) {
     action.u.encode.parts_count = 2;
     action.u.encode.count[0] = action.u.encode.count[1] = ELEMENTS;
     assert_true(tw_daemon_budget_grant(&node_daemon, &action));
-    assert_int_equal(action.u.encode.bytes_max[0], 0); /* any: owner 0 is FAST */
+    assert_int_equal(action.u.encode.bytes_max[0], 0); /* no limit: owner 0 is FAST */
     assert_int_equal(action.u.encode.bytes_max[1], RATE_SLOW / 2);
 }
 
@@ -128,13 +128,13 @@ static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {
     (void)state;
     begin(TW_TOPOLOGY_PAIR, 0);
     assert_int_equal(granted_for(FAST), 0);
-    assert_int_equal(granted_for(SLOW), 1); /* the anchor, a byte an element, takes it all */
+    assert_int_equal(granted_for(SLOW), 1); /* the anchor, a byte per element, needs all of it */
     period_us *= 120;
     assert_int_equal(granted_for(SLOW), 120 * (RATE_SLOW / 2) - 2 * ELEMENTS);
-    assert_int_equal(granted_for(3), 0); /* not linked: not known */
+    assert_int_equal(granted_for(3), 0); /* no link, so no limit is known */
 }
 
-/* Told once, not at each look; and only where a partner would be disappointed. */
+/* Sent once, not at every tick, and only in pairs, where a partner would wait in vain. */
 static void the_core_of_a_pair_knows_that_there_is_no_room(void **state) {
     (void)state;
     const enum tw_topology topologies[] = {TW_TOPOLOGY_PAIR, TW_TOPOLOGY_GROUP};
