@@ -46,7 +46,7 @@ static void file_write(const char *path, const char *text, size_t size, mode_t m
     assert_int_equal(close(fd), 0);
 }
 
-/* `more`: further keys, NULL after the last; or NULL. */
+/* `more`: further keys, NULL after the last, or NULL. */
 static void manifest_write(const char *path, const char *tokens, const char *const (*more)[2]) {
     static char text[TW_MANIFEST_BYTES_MAX];
     const char *const keys[][2] = {
@@ -87,8 +87,8 @@ static void text_write(const char *path) {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-/* Bound and not listening: who wants this very port gets it, as a daemon does, but nobody is given
- * it who asks for any, neither to listen nor to dial from. */
+/* Bound but not listening. A daemon that asks for this port gets it, but the kernel gives it to no
+ * process that asks for any port. */
 static void port_hold(struct cluster_node *node) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof(address);
@@ -138,8 +138,8 @@ static void tree_remove(const char *dir) {
     (void)waitpid(pid, NULL, 0);
 }
 
-/* Of a node's log what went wrong in it, and how it ended: all of it is more than a report of tests
- * has room for, and why they failed comes after it. */
+/* Prints the warnings and the end of a node's log. The whole log would push the cause of the
+ * failure out of the test report. */
 static void log_print(struct cluster *cluster, uint32_t idx) {
     const char *log = cluster_log(cluster, idx), *tail = log + strlen(log);
     for (unsigned lines = 0; tail > log && lines <= LOG_TAIL_LINES; tail--) {
@@ -282,7 +282,7 @@ int cluster_end(struct cluster *cluster, uint32_t idx, int signal, double patien
 
 /* ---- the API ------------------------------------------------------------------------------- */
 
-/* One HTTP/1.0 exchange; the body of the answer in text[], its status returned, -1 without one. */
+/* Does one HTTP/1.0 exchange. Returns the status, with the body in text[]; -1 without an answer. */
 static int http(const struct cluster_node *node, const char *method, const char *resource,
                 char *text) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -349,7 +349,7 @@ void cluster_string(struct cluster *cluster, uint32_t idx, const char *path, cha
     json_decref(root);
 }
 
-/* True when the daemon is no more, which nobody who waits for it expects. */
+/* True when the daemon has ended, which no caller expects. */
 static bool has_ended(struct cluster *cluster, uint32_t idx) {
     struct cluster_node *node = &cluster->nodes[idx];
     int status = 0;

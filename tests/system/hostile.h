@@ -1,5 +1,5 @@
-/* hostile.h - a client that does to a daemon what nobody should: TCP, TLS with keys of its own, and
- * frames byte by byte. Blocking, with an end to every wait; one thread. */
+/* hostile.h - a hostile client: TCP, TLS with keys of its own, and frames byte by byte. Calls
+ * block, every wait is bounded; one thread. */
 #ifndef TW_TESTS_HOSTILE_H
 #define TW_TESTS_HOSTILE_H
 
@@ -15,13 +15,13 @@
 struct ssl_st;
 struct ssl_ctx_st;
 
-/* Whom to attack, and what the attacker knows. */
+/* The daemon to attack, and the attacker's knowledge. */
 struct hostile_target {
     uint16_t port;
-    const char *from; /* the address of 127/8 to come from; NULL = 127.0.0.1 */
+    const char *from; /* source address in 127/8; NULL: 127.0.0.1 */
     struct tw_id run;
-    const struct tw_secret *secret; /* NULL: does not have it */
-    int receive_bytes; /* 0, or what the kernel keeps of what we do not read: so few, nearly */
+    const struct tw_secret *secret; /* NULL: not known */
+    int receive_bytes;              /* receive buffer of the socket, nearly; 0: default */
 };
 
 struct hostile {
@@ -32,41 +32,41 @@ struct hostile {
     uint8_t ekm[TW_TLS_EXPORT_BYTES], tag[TW_TLS_EXPORT_BYTES];
     struct tw_reader reader;
     uint8_t in[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
-    struct tw_goodbye goodbye; /* as heard by hostile_ends */
+    struct tw_goodbye goodbye; /* received by hostile_ends */
     bool has_goodbye;
 };
 
-/* Reads secret and manifest of a cluster's folder; target->secret is left to the caller. */
+/* Reads secret and manifest of a cluster's folder. The caller sets target->secret. */
 void hostile_know(struct hostile_target *target, struct tw_secret *secret, const char *dir,
                   uint16_t port);
 
-/* A TCP connection; -1 when there is none. */
+/* Opens a TCP connection; -1 on failure. */
 int hostile_tcp(const struct hostile_target *target);
 
-/* TCP and TLS with a fresh key, or with that of `like`. False: refused. */
+/* Opens TCP and TLS with a fresh key, or with that of `like`. False: refused. */
 bool hostile_open(struct hostile *h, const struct hostile_target *target,
                   const struct hostile *like);
 
-/* One frame with a right checksum, and bytes as they are. False: the other side has closed. */
+/* Sends one frame with a valid checksum, or raw bytes. False: the daemon has closed. */
 bool hostile_frame(struct hostile *h, uint16_t kind, const void *body, uint32_t size);
 bool hostile_bytes(struct hostile *h, const void *bytes, size_t size);
 
-/* HELLO as it should be but for `secret`. `tag`: of the control connection, for bulk. */
+/* Sends a valid HELLO under `secret`. `tag`: of the control connection, for bulk. */
 void hostile_hello(struct hostile *h, const struct hostile_target *target, enum tw_role role,
                    const uint8_t *tag, struct tw_hello *hello);
 bool hostile_say(struct hostile *h, const struct tw_hello *hello);
 
-/* A member: TCP, TLS, HELLO both ways. */
+/* Links as a member does: TCP, TLS, HELLO both ways. */
 bool hostile_join(struct hostile *h, const struct hostile_target *target,
                   const struct hostile *like);
 
-/* A control message of the sync core. */
+/* Sends a control message of the sync core. */
 bool hostile_message(struct hostile *h, const struct tw_message *message);
 
-/* The next frame within `patience_s`; TW_AGAIN: none came, TW_IO: closed. */
+/* Reads the next frame within `patience_s`; TW_AGAIN: none came, TW_IO: closed. */
 enum tw_status hostile_next(struct hostile *h, double patience_s, struct tw_frame *frame);
 
-/* Reads until the other side closes; false when it does not in time. */
+/* Reads until the daemon closes; false when it does not in time. */
 bool hostile_ends(struct hostile *h, double patience_s);
 
 void hostile_close(struct hostile *h);

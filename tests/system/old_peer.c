@@ -15,7 +15,7 @@
 
 enum { BYTES = 4096 };
 
-/* What TLS has to send goes, what comes is fed. False: the connection is over. */
+/* Sends the bytes of TLS and feeds it with received ones. False: the connection has ended. */
 static bool turn(int fd, struct tw_tls *tls) {
     uint8_t bytes[BYTES];
     size_t size;
@@ -33,12 +33,13 @@ static void answer(int fd, struct tw_tls *tls, const struct tw_id *id) {
     while ((status = tw_tls_handshake(tls, NULL)) == TW_AGAIN)
         if (!turn(fd, tls)) return;
     if (status != TW_OK) return;
-    while (tw_tls_read(tls, heard, sizeof(heard), 0, &got, NULL) == TW_AGAIN) /* their HELLO */
+    while (tw_tls_read(tls, heard, sizeof(heard), 0, &got, NULL) ==
+           TW_AGAIN) /* the HELLO of the daemon */
         if (!turn(fd, tls)) return;
     const uint32_t size = tw_hello_encode(&hello, frame + TW_FRAME_HEADER_BYTES);
     tw_frame_header(frame, TW_FRAME_HELLO, 0, frame + TW_FRAME_HEADER_BYTES, size);
     if (tw_tls_write(tls, frame, TW_FRAME_HEADER_BYTES + size, NULL) != TW_OK) return;
-    while (turn(fd, tls)) continue; /* until they are gone */
+    while (turn(fd, tls)) continue; /* until the daemon closes */
 }
 
 int main(int argc, char **argv) {

@@ -20,7 +20,7 @@ static struct sockaddr_in loopback(uint16_t port) {
     return address;
 }
 
-/* No goodbye: the other end sees a reset. */
+/* Closes without a goodbye: the other end sees a reset. */
 static void pair_break(struct relay_pair *pair) {
     const struct linger now = {.l_onoff = 1};
     for (int i = 0; i < 2; i++) {
@@ -50,7 +50,7 @@ static void pair_accept(struct relay *relay) {
     pair->fds[1] = out;
 }
 
-/* One read or write each way, of what is ready. False: an end is gone. */
+/* Does one read or write each way. False: one end is gone. */
 static bool pair_move(struct relay_pair *pair, const struct pollfd polls[2]) {
     for (int i = 0; i < 2; i++) {
         const uint32_t begin = pair->ways[i].begin, end = pair->ways[i].end;

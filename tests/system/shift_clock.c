@@ -1,5 +1,5 @@
-/* shift_clock.c - preloaded into a process, it sets the clock of that process alone off by
- * TW_SHIFT_CLOCK_S seconds: a machine whose date is wrong. */
+/* shift_clock.c - preloaded into a process, shifts the clock of that process by TW_SHIFT_CLOCK_S
+ * seconds, as on a machine with a wrong date. */
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>

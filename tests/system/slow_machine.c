@@ -1,9 +1,9 @@
-/* slow_machine.c - preloaded into a daemon, it makes of the machine a slow one, for that process
- * alone (its worker is spared):
+/* slow_machine.c - preloaded into a daemon, makes the machine slow for that process, but not for
+ * its worker:
  *
- *     TW_CLOCK_RATE=N     seconds pass N times as fast: what takes minutes is over in seconds
- *     TW_DISK_US=N        each read and write takes so long and moves 16 KiB at most
- *     TW_HELD_THREADS=N   so many of libuv's threads have something to do that does not end */
+ *     TW_CLOCK_RATE=N     time passes N times as fast: minutes are over in seconds
+ *     TW_DISK_US=N        each read and write takes N us and moves 16 KiB at most
+ *     TW_HELD_THREADS=N   N of libuv's threads are busy for ever */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,8 +1,7 @@
-/* Three daemons whose processes are killed at random, one at a time: the others go on, what was
- * agreed stays agreed, and in the calm after it all of them mix again. TW_CHAOS_FAULTS (default 6),
- * TW_CHAOS_SEED. (Bytes of a result live in memory: when all who hold one die within its round, the
- * run goes on only after the time it takes to give a lineage up; that is the simulator's to test.)
- */
+/* Three daemons whose processes are killed at random, one at a time. The others go on, decided
+ * rounds stay decided, and after the faults all of them merge again. TW_CHAOS_FAULTS (default 6),
+ * TW_CHAOS_SEED. One fault at a time: results live in memory, and when all holders of one die
+ * within its round the lineage must be given up. The simulator tests that. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -44,7 +43,7 @@ static uint64_t setting(const char *name, uint64_t otherwise) {
     return text != NULL ? strtoull(text, NULL, 10) : otherwise;
 }
 
-/* One fault: a worker dies, or a daemon with its worker, or a daemon is asked to leave. */
+/* One fault: a worker dies, a daemon dies with its worker, or a daemon is asked to leave. */
 static void fault_do(struct tw_rng *rng, uint32_t idx) {
     switch (tw_rng_below(rng, 3)) {
     case 0: {
@@ -59,7 +58,7 @@ static void fault_do(struct tw_rng *rng, uint32_t idx) {
     cluster_start(&cluster, idx, NULL);
 }
 
-/* Everybody is on everybody's roster, and what others trained has entered every anchor lately. */
+/* Every node is on every roster, and contributions of others entered every anchor lately. */
 static void all_mix(void) {
     for (uint32_t i = 0; i < NODES; i++) {
         assert_true(cluster_reaches(&cluster, i, "sync.roster_members", NODES, 100));

@@ -1,7 +1,6 @@
-/* A node on the CPU and a node on a GPU in one run: real daemons, real workers, one of them on a
- * device. Their thetas differ by rounding from the first step on; what they agree on must not, in
- * any round. Built for the emulated device, and for a card where there is a toolkit: without a card
- * it skips itself. */
+/* A node on the CPU and a node on a GPU in one run, with real daemons and workers. Their thetas
+ * differ by rounding from the first step on, but their anchors must be equal in every round. Built
+ * for the emulated device and, with a CUDA toolkit, for a GPU; without a GPU it is skipped. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,8 +20,8 @@ enum { CPU, GPU, NODES, ROUNDS = 6, PATIENCE_TURNS = 600 };
 static struct cluster cluster;
 static bool has_passed;
 
-/* Of a small model, whose rounds go by the steps of both nodes: the device's, when emulated, are a
- * hundred times slower. */
+/* A small model. Rounds wait for the steps of both nodes, and the emulated device is a hundred
+ * times slower. */
 static void start_both(const char *preset) {
     static const char *const devices[NODES] = {"[worker]\ndevice = cpu\n",
                                                "[worker]\ndevice = cuda:0\n"};
@@ -48,14 +47,14 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Where the node's worker computes, as it said itself. */
+/* Engine of the node's worker, as the worker reports it. */
 static bool says_device(uint32_t idx, const char *device) {
     char text[64];
     (void)snprintf(text, sizeof(text), "ev=engine device=\"%s", device);
     return cluster_says(&cluster, idx, text, 30);
 }
 
-/* Waits until both have applied so many rounds, each of which left the same (phi, u) with both. */
+/* Waits until both have applied so many rounds, with equal (phi, u) after each. */
 static void expect_rounds(unsigned least) {
     unsigned equal = 0;
     for (int turn = 0; turn < PATIENCE_TURNS && equal < least; turn++) {
@@ -95,8 +94,7 @@ static void anchors_are_the_same_in_sparseloco(void **state) {
     expect_same_anchors("sparseloco");
 }
 
-/* And after the worker was killed: from its snapshot and the shared memory, which know no device.
- */
+/* The same after a kill of the worker: snapshot and shared memory do not depend on the device. */
 static void anchors_are_the_same_in_streaming(void **state) {
     (void)state;
     start_both("streaming");

@@ -1,6 +1,6 @@
-/* A live daemon under abuse: by strangers, by who knows the secret, by a node that merges with it.
- * After each: the memory it took is within the budget, the honest link never broke and rounds went
- * on, and the log names the reason without being flooded. */
+/* A live daemon under attack: by strangers, by attackers that know the secret, by a node that
+ * merges with it. After each attack the daemon's memory is within its budget, the honest link is
+ * unbroken, rounds went on, and the log names the reason without being flooded. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@
 enum {
     KIB = 1024,
     MIB = 1024 * KIB,
-    SLACK_KIB = 24 * KIB, /* what two nodes that merge take and give back by themselves */
+    SLACK_KIB = 24 * KIB, /* change of memory that merging alone causes */
 };
 
 static struct cluster cluster;
@@ -77,7 +77,7 @@ static void watch(void) {
     char path[64];
     (void)snprintf(path, sizeof(path), "/proc/%d/clear_refs", (int)cluster.nodes[0].pid);
     FILE *file = fopen(path, "we");
-    if (file != NULL) { /* forgets the peak so far */
+    if (file != NULL) { /* resets the peak */
         (void)fputs("5", file);
         (void)fclose(file);
     }
@@ -88,7 +88,7 @@ static void watch(void) {
     before.log_at = strlen(cluster_log(&cluster, 0));
 }
 
-/* How often the log says it since `watch`. */
+/* Number of lines with the text since `watch`. */
 static unsigned said(const char *text) {
     unsigned count = 0;
     for (const char *at = cluster_log(&cluster, 0) + before.log_at; at != NULL; count++) {
@@ -127,7 +127,7 @@ static void silent_connections_shut_nobody_out(void **state) {
     watch();
     target.from = "127.0.7.7";
     for (unsigned i = 0; i < COUNT; i++) fds[i] = hostile_tcp(&target);
-    /* Meanwhile a member comes from elsewhere. */
+    /* Meanwhile a member links from another address. */
     static struct hostile friend;
     target.from = NULL;
     target.secret = &secret;
@@ -139,7 +139,7 @@ static void silent_connections_shut_nobody_out(void **state) {
     judge(64 * 256);
 }
 
-/* One whose id, as the log has it, is of letters alone: of 2,600 one is. */
+/* A key whose short id has letters only: one of 2,600 keys. */
 static void lettered(struct tw_identity *identity) {
     char name[9];
     for (;;) {
@@ -223,7 +223,7 @@ static void replayed_hello_is_refused(void **state) {
     assert_true(hostile_open(&h, &target, NULL));
     hostile_hello(&h, &target, TW_ROLE_CONTROL, NULL, &hello);
     assert_true(hostile_open(&again, &target, &h));
-    assert_true(hostile_say(&again, &hello)); /* a right proof, of another session */
+    assert_true(hostile_say(&again, &hello)); /* a valid proof, but of another session */
     assert_true(hostile_ends(&again, 10));
     assert_true(again.has_goodbye);
     assert_int_equal(again.goodbye.status, TW_WRONG_SECRET);
@@ -286,7 +286,7 @@ static void bombs_of_fields_stay_within_bounds(void **state) {
     for (uint16_t kind = 1; kind < 32; kind++) {
         for (unsigned field = 1; field <= 15; field += 7) {
             join(&h);
-            for (size_t i = 0; i < sizeof(body); i += 2) { /* empty messages, as many as fit */
+            for (size_t i = 0; i < sizeof(body); i += 2) { /* as many empty messages as fit */
                 body[i] = (uint8_t)(field << 3 | 2);
                 body[i + 1] = 0;
             }
@@ -341,7 +341,7 @@ static void status_make(struct tw_message *message) {
     message->u.status.lineage.bytes[0] = 7;
 }
 
-/* As much as the connection takes for `seconds`; returns the messages sent. */
+/* Sends as much as the connection takes for `seconds`. Returns the number of messages. */
 static unsigned flood(struct hostile *h, const struct tw_message *message, double seconds) {
     unsigned sent = 0;
     struct timespec begin, now;
@@ -377,7 +377,7 @@ static void who_asks_and_does_not_read_is_closed(void **state) {
     static struct hostile h;
     struct tw_message message;
     watch();
-    target.receive_bytes = 4096; /* else the kernel takes answers for many seconds */
+    target.receive_bytes = 4096; /* otherwise the kernel buffers answers for many seconds */
     join(&h);
     target.receive_bytes = 0;
     memset(&message, 0, sizeof(message));
@@ -413,7 +413,7 @@ static void invented_members_fill_nothing(void **state) {
     judge(4 * KIB);
 }
 
-/* All but the last byte of the largest frame: the node holds it as long as it may. */
+/* Sends all but the last byte of the largest frame, so that the node holds it as long as it may. */
 static void leave_unfinished(struct hostile *h, uint16_t kind, uint32_t body_bytes) {
     static uint8_t frame[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
     tw_frame_header(frame, kind, 0, frame + TW_FRAME_HEADER_BYTES, body_bytes);
@@ -467,7 +467,7 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
     unsigned sent = 0;
     while (sent < 400 && hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body))) sent++;
     print_message("%u chunks\n", sent);
-    tw_put_u32(body + 32, TW_CHUNKS_MAX); /* the first that no payload has */
+    tw_put_u32(body + 32, TW_CHUNKS_MAX); /* the first index beyond every payload */
     (void)hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body));
     assert_true(hostile_ends(&bulk, 10));
     hostile_close(&bulk);
@@ -475,15 +475,15 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
     judge(8 * KIB);
 }
 
-/* Garbage under a right secret, three times: then the key is of no use for an hour, restart or not.
- */
+/* After three times garbage under a valid secret the key is banned for an hour, also over a
+ * restart. */
 static void who_breaks_the_protocol_again_and_again_is_banned(void **state) {
     (void)state;
     static struct hostile h, first;
     struct tw_hello hello;
     watch();
     target.secret = &secret;
-    assert_true(hostile_open(&first, &target, NULL)); /* lends its key to the others */
+    assert_true(hostile_open(&first, &target, NULL)); /* its key is used by the others */
     for (unsigned i = 0; i < 3; i++) {
         if (!hostile_join(&h, &target, &first)) fail_msg("let in %u times", i);
         (void)hostile_frame(&h, TW_MSG_STATUS, "garbage", 7);
@@ -532,6 +532,7 @@ int main(void) {
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)setenv("ASAN_OPTIONS", "quarantine_size_mb=1", 1); /* else freed memory counts */
+    (void)setenv("ASAN_OPTIONS", "quarantine_size_mb=1",
+                 1); /* otherwise freed memory would count */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

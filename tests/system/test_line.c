@@ -1,5 +1,5 @@
-/* The line between real daemons: a state fetched through cuts, caps that change while they run,
- * hours and quotas after which a node trains alone, and the configuration read again. */
+/* The line between real daemons: a state that is fetched through cuts, caps that change while they
+ * run, hours and quotas after which a node trains alone, and the configuration read again. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -45,7 +45,7 @@ static void end_all(void) {
 
 /* ---- through cuts ---------------------------------------------------------------------------- */
 
-/* Node 1 reaches node 0 through the relay alone, and nobody reaches node 1. */
+/* Node 1 reaches node 0 only through the relay, and no node reaches node 1. */
 static void join_by_relay(void) {
     char donor[96], joiner[64];
     const uint16_t real = cluster.nodes[0].port;
@@ -54,10 +54,10 @@ static void join_by_relay(void) {
     (void)snprintf(donor, sizeof(donor), "upload = 12mbit\nadvertise = 127.0.0.1:%u", relay.port);
     (void)snprintf(joiner, sizeof(joiner), "advertise = 127.0.0.1:1");
     const uint16_t hidden = cluster.nodes[1].port;
-    cluster.nodes[1].port = 1; /* as node 0 knows it */
+    cluster.nodes[1].port = 1; /* as node 0 sees it */
     cluster_configure(&cluster, 0, &(struct cluster_options){.network = donor});
     cluster.nodes[1].port = hidden;
-    cluster.nodes[0].port = relay.port; /* as node 1 knows it */
+    cluster.nodes[0].port = relay.port; /* as node 1 sees it */
     cluster_configure(&cluster, 1, &(struct cluster_options){.network = joiner});
     cluster.nodes[0].port = real;
 }
@@ -69,12 +69,13 @@ static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
     open_two(keys);
     join_by_relay();
     cluster_start(&cluster, 0, NULL);
-    /* Both fragments have changed: all of the state is to be fetched. */
+    /* Both fragments have changed, so the whole state must be fetched. */
     assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", 4, 120));
     cluster_start(&cluster, 1, NULL);
     for (unsigned cut = 1; cut <= CUTS; cut++) {
         assert_true(cluster_reaches(&cluster, 1, "network.payload_in_bytes", cut * 3e6, 120));
-        assert_null(strstr(cluster_log(&cluster, 1), "state=member")); /* in the middle of it */
+        assert_null(
+            strstr(cluster_log(&cluster, 1), "state=member")); /* in the middle of the transfer */
         relay_cut(&relay);
         assert_true(cluster_says(&cluster, 1, "ev=peer_down", 20));
         cluster_pause(0.5);
@@ -87,10 +88,10 @@ static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
     print_message("%.1f MB left node 0, %.1f MB came to node 1 in %d pieces, %.0f bytes twice\n",
                   out / 1e6, in / 1e6, CUTS + 1,
                   cluster_number(&cluster, 1, "network.payload_again_bytes"));
-    assert_true(in >= CUTS * 3e6); /* more or less of it can be packed */
-    assert_true(in < 19e6);        /* 23 where a cut makes it forget what came */
+    assert_true(in >= CUTS * 3e6); /* the packed size varies */
+    assert_true(in < 19e6);        /* 23 when a cut makes it forget the received chunks */
     assert_true(cluster_number(&cluster, 1, "network.payload_again_bytes") == 0);
-    /* Lost with each cut: what was on its way, which the cap keeps at a chunk or two. */
+    /* Each cut loses the bytes on their way, which the cap keeps at a chunk or two. */
     assert_true(out - in < (2 * CUTS + 2) * (double)TW_CHUNK_BYTES_MAX);
     end_all();
 }
@@ -107,7 +108,7 @@ static void caps_change_while_the_node_runs(void **state) {
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 60));
-    assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") < 0); /* none */
+    assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") < 0); /* no cap */
     assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=800kbit"), 200);
     assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") == 100000);
     assert_true(cluster_number(&cluster, 0, "network.caps.download_bytes_per_s") < 0);
@@ -117,7 +118,7 @@ static void caps_change_while_the_node_runs(void **state) {
     assert_true(cluster_number(&cluster, 0, "network.caps.upload_bytes_per_s") < 0);
     assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=fast"), 503);
 
-    /* The file is read again: what may change does, what may not is named. */
+    /* The file is read again: reloadable keys change, the others are named. */
     configure(1, "upload = 4mbit\ndownload = 8mbit", "checkpoint_interval = 77s");
     const double steps = cluster_number(&cluster, 1, "train.steps");
     assert_int_equal(kill(cluster.nodes[1].pid, SIGHUP), 0);
@@ -171,7 +172,7 @@ static void hours_that_are_off_leave_the_node_alone(void **state) {
     end_all();
 }
 
-/* Bytes at the socket of that node, in its life. */
+/* Bytes at the sockets of that node since its start. */
 static double passed(uint32_t idx) {
     static const char *const names[] = {"control_in", "control_out", "bulk_in", "bulk_out"};
     double sum = 0;

@@ -1,4 +1,5 @@
-/* Two daemons: they meet, mix, survive the death of each other's parts, and refuse strangers. */
+/* Two daemons: they link, merge, survive the death of each other's processes, and refuse strangers.
+ */
 #include <glob.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -39,7 +40,7 @@ static void start_both(void) {
     assert_true(cluster_reaches(&cluster, 1, "sync.roster_members", 2, 20));
 }
 
-/* What this node measured of the link, for people: it was up for as long as it is known. */
+/* The measured link in the status: it was up for as long as it is known. */
 static void link_is_measured(void) {
     json_t *peers = cluster_get(&cluster, 0, "/v1/peers");
     const json_t *peer = json_array_get(json_object_get(peers, "peers"), 0);
@@ -104,7 +105,7 @@ static void killed_daemon_comes_back_and_mixes_again(void **state) {
     has_passed = true;
 }
 
-/* data.sha256 = any: each trains on a text of its own, and both know whose counts how much. */
+/* data.sha256 = any: each node trains on its own text, and both see the share of each text. */
 static void own_texts_are_shown_with_their_shares(void **state) {
     (void)state;
     start_both();
@@ -118,14 +119,14 @@ static void own_texts_are_shown_with_their_shares(void **state) {
     const double ours = cluster_number(&cluster, 0, "train.token_share_ratio");
     print_message("ours %.3f, theirs %.3f\n", ours, theirs);
     assert_true(ours > 0 && theirs > 0);
-    assert_true(ours + theirs > 0.8 && ours + theirs < 1.2); /* not asked in one moment */
+    assert_true(ours + theirs > 0.8 && ours + theirs < 1.2); /* not read at the same moment */
     json_decref(peers);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
 }
 
-/* A full disk is one line and a warning, not a line a second; and it is tried again. */
+/* A full disk is one line and one warning, not a line a second, and the vote is tried again. */
 static void vote_that_cannot_be_saved_is_said_once(void **state) {
     (void)state;
     char pattern[128], path[2][160];
@@ -163,18 +164,18 @@ static void node_that_left_is_soon_off_the_roster(void **state) {
     has_passed = true;
 }
 
-/* What `status` of a node has about its one configured address must name the cause. */
+/* The status of a node's one configured address must name the cause. */
 static void bootstrap_names(uint32_t idx, const char *cause, const char *word) {
     json_t *status = cluster_get(&cluster, idx, "/v1/status");
     const json_t *row = json_array_get(json_object_get(status, "bootstrap"), 0);
     assert_string_equal(json_string_value(json_object_get(row, "cause")), cause);
     const char *link = json_string_value(json_object_get(row, "link"));
-    assert_true(strcmp(link, "refused") == 0 || strcmp(link, "dialing") == 0); /* once more */
+    assert_true(strcmp(link, "refused") == 0 || strcmp(link, "dialing") == 0); /* the second time */
     assert_non_null(strstr(json_string_value(json_object_get(row, "error")), word));
     json_decref(status);
 }
 
-/* Nodes that must not meet: both say why, both train on alone, and no harm is done. */
+/* Two nodes that must not link: both name the cause and train on alone. */
 static void strangers_stay_apart(const struct cluster_options *options, const char *cause,
                                  const char *word) {
     char reason[48];

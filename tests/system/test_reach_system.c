@@ -1,5 +1,5 @@
-/* Daemons that ask each other whether they can be dialled: one can, one says an address that leads
- * nowhere. */
+/* Daemons that ask each other whether they can be dialled: one can, one advertises an address that
+ * leads nowhere. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -39,7 +39,7 @@ static void peers_find_out_whether_a_node_can_be_dialled(void **state) {
     (void)snprintf(words, sizeof(words), "forward it in the router to TCP port %u",
                    cluster.nodes[1].port);
     assert_non_null(strstr(cluster_log(&cluster, 1), words));
-    /* It goes on all the same: who cannot be dialled dials. */
+    /* They link all the same: a node that cannot be dialled can dial. */
     assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 60));
     for (uint32_t i = 0; i < 2; i++)
         assert_int_equal(cluster_end(&cluster, i, SIGTERM, 40), TW_EXIT_OK);

@@ -1,5 +1,5 @@
-/* Every way not to start: one sentence that names the thing and the way out, the documented exit
- * status, and nothing damaged. */
+/* Every refusal to start: one sentence with the cause and the way out, the documented exit status,
+ * and no damage. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -37,7 +37,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Starts node 0, which must end by itself with `code` after one line that has `names` in it. */
+/* Starts node 0, which must end with `code` after one line that contains `names`. */
 static void must_refuse(int code, const char *names) {
     cluster_start(&cluster, 0, NULL);
     assert_int_equal(cluster_wait_end(&cluster, 0, 10), code);
@@ -95,7 +95,7 @@ static void unwritable_state_folder_is_named(void **state) {
     (void)state;
     char path[96];
     path_of("state/lock", path);
-    assert_int_equal(mkdir(path, 0700), 0); /* in the way, for root too */
+    assert_int_equal(mkdir(path, 0700), 0); /* an obstacle for root, too */
     must_refuse(TW_EXIT_STATE_DIR, cluster.nodes[0].dir);
     has_passed = true;
 }
@@ -159,7 +159,7 @@ static void worker_that_cannot_begin_ends_the_daemon(void **state) {
 
 /* ---- checkpoints --------------------------------------------------------------------------- */
 
-/* Two generations on disk: one at the first end, one at the second. */
+/* Two generations on disk, one from each end of the daemon. */
 static void two_generations(void) {
     for (unsigned life = 0; life < 2; life++) {
         cluster_start(&cluster, 0, NULL);
@@ -168,7 +168,7 @@ static void two_generations(void) {
     }
 }
 
-/* The run's folder of node 0: the only one beside the files of the node itself. */
+/* The run's folder of node 0, which has no other folder. */
 static void run_dir(char path[320]) {
     char state_dir[96];
     path_of("state", state_dir);
@@ -202,7 +202,7 @@ static void damage(const char *name) {
 static void damaged_checkpoint_falls_back_to_the_older_one(void **state) {
     (void)state;
     two_generations();
-    damage("ckpt.b.safetensors"); /* generations take turns: 1 in b, 2 in a, or the other way */
+    damage("ckpt.b.safetensors"); /* generations alternate: 1 in b and 2 in a, or the reverse */
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
     assert_true(cluster_says(&cluster, 0, "ev=checkpoint_refused", 5));

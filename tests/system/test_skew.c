@@ -1,5 +1,5 @@
-/* A live daemon and nodes of other times: what is newer is passed over, what cannot work is refused
- * with the way out, and nobody is sent what it does not know. */
+/* A live daemon and nodes of other releases: it ignores newer fields, refuses what cannot work with
+ * the way out, and sends no peer a message that the peer does not know. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -43,7 +43,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* A HELLO of versions lowest..highest; features NULL: it says none. */
+/* Sends a HELLO of versions lowest..highest; features NULL: none. */
 static void hello(uint32_t lowest, uint32_t highest, const uint64_t *features) {
     static const uint8_t unknown[] = "what nobody knows yet";
     struct tw_hello hello;
@@ -72,7 +72,7 @@ static void must_be_let_in(void) {
     assert_true((tw_extensions_features(&theirs.extensions) & TW_FEATURES) == TW_FEATURES);
 }
 
-/* Reads for a while; a set of the kinds below 32 that came. Closed: bit 63. */
+/* Reads for a while. Returns the set of received kinds below 32; bit 63: closed. */
 static uint64_t kinds_heard(double seconds) {
     uint64_t kinds = 0;
     for (unsigned i = 0; i < (unsigned)(seconds * 10); i++) {
@@ -143,7 +143,7 @@ static void frames_of_another_version_end_the_link(void **state) {
     end();
 }
 
-/* Who has a feature is asked for it, who says nothing of it is left alone. */
+/* A peer with a feature is asked to use it; a peer without it is not. */
 static void features_go_to_those_that_have_them(void **state) {
     (void)state;
     const uint64_t all = UINT64_MAX, none = ~(uint64_t)TW_FEATURES;

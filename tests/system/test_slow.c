@@ -1,5 +1,5 @@
-/* One daemon on a machine where things take long: a slow disk, threads that wait for ever, a worker
- * that hangs. The bounds on these are minutes: slow_machine.c makes time pass faster. */
+/* One daemon on a slow machine: a slow disk, threads that wait for ever, a worker that hangs. The
+ * bounds are minutes, so slow_machine.c makes time pass faster. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -63,7 +63,7 @@ static int manager_open(char *setting, size_t size) {
     return fd;
 }
 
-/* Hears the next message, which must contain this. */
+/* Reads the next message to systemd, which must contain the text. */
 static void manager_hears(int fd, const char *text) {
     char heard[512];
     const ssize_t size = recv(fd, heard, sizeof(heard) - 1, 0);
@@ -74,7 +74,7 @@ static void manager_hears(int fd, const char *text) {
 
 /* ---- the disk ------------------------------------------------------------------------------ */
 
-/* Writing and reading the state take longer than TW_LEAVE_US. */
+/* Writing and reading the state take longer than the 30 s of life.c. */
 static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
     (void)state;
     char manager[96];
@@ -92,7 +92,7 @@ static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
         is_extended |= strstr(heard, "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=leaving") != NULL;
     }
     assert_true(is_extended);
-    /* Loading tells how far it is, and ends with the process. */
+    /* Loading reports its progress, and ends with the process. */
     start_slowly(settings);
     manager_hears(fd, "EXTEND_TIMEOUT_USEC=60000000\nSTATUS=loading");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 1), 1000 + SIGTERM);
@@ -105,8 +105,8 @@ static void state_on_a_slow_disk_is_saved_at_stop_and_loaded(void **state) {
 
 /* ---- threads ------------------------------------------------------------------------------- */
 
-/* As many as libuv has by itself hang, say in a name server that does not answer: votes are stored
- * all the same, and the end does not wait for them. */
+/* As many threads hang as libuv has by default, say in name lookups. Votes are stored all the same,
+ * and the end does not wait for the threads. */
 static void threads_that_hang_hold_up_neither_votes_nor_the_end(void **state) {
     (void)state;
     char clock[] = "TW_CLOCK_RATE=10", held[] = "TW_HELD_THREADS=4";

@@ -1,4 +1,4 @@
-/* One daemon alone: training, status, death of a worker, end, and every way not to start. */
+/* One daemon alone: training, status, death of a worker, and the end. */
 #include <fcntl.h>
 #include <pty.h>
 #include <setjmp.h>
@@ -35,7 +35,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Connects to the worker's socket as a second worker would, which is turned away. */
+/* Connects to the worker's socket as a second worker, which is refused. */
 static void second_worker_comes(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char byte;
@@ -85,7 +85,7 @@ static void killed_worker_goes_on_from_its_snapshot(void **state) {
     assert_true(cluster_reaches(&cluster, 0, "worker.restarts", 1, 10));
     assert_true(cluster_says(&cluster, 0, "start=snapshot", 10));
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 80, 20));
-    /* Snapshots come every 5 steps: no more than that many may be trained again. */
+    /* Snapshots come every 5 steps, so at most 5 steps may be trained again. */
     const char *ready = strstr(cluster_log(&cluster, 0), "start=snapshot");
     unsigned long long step = 0;
     assert_int_equal(sscanf(ready, "start=snapshot step=%llu", &step), 1);
@@ -94,7 +94,7 @@ static void killed_worker_goes_on_from_its_snapshot(void **state) {
     has_passed = true;
 }
 
-/* A daemon that was not scheduled finds the end of the process and of the link at once. */
+/* A daemon that was not scheduled finds the end of the process and of the link in one turn. */
 static void death_is_judged_once_the_link_is_read_to_its_end(void **state) {
     (void)state;
     char text[96];
@@ -148,7 +148,7 @@ static void sigterm_saves_and_the_next_start_goes_on(void **state) {
     has_passed = true;
 }
 
-/* A daemon in the foreground of a terminal, whose window is then closed. */
+/* A daemon in the foreground of a terminal whose window is closed. */
 static void closed_terminal_saves_and_leaves(void **state) {
     (void)state;
     struct cluster_node *node = &cluster.nodes[0];
@@ -231,7 +231,7 @@ static void unlinked_node_stops_at_its_step(void **state) {
     cluster_string(&cluster, 0, "worker.state", text);
     assert_string_equal(text, "finished");
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
-    cluster_start(&cluster, 0, NULL); /* it is still finished */
+    cluster_start(&cluster, 0, NULL); /* still finished after a restart */
     assert_true(cluster_says(&cluster, 0, "start=snapshot step=60", 10));
     cluster_pause(0.2);
     cluster_string(&cluster, 0, "worker.state", text);
@@ -274,7 +274,7 @@ static void worker_of_somebody_else_may_come_and_go(void **state) {
     has_passed = true;
 }
 
-/* Its batches are skipped like those of a worker of our own. */
+/* Batches are skipped as for a worker that the daemon started. */
 static void worker_of_somebody_else_that_keeps_dying_is_welcomed_late(void **state) {
     (void)state;
     const struct cluster_options options = {.more = "spawn_worker = off",
@@ -293,7 +293,7 @@ static void worker_of_somebody_else_that_keeps_dying_is_welcomed_late(void **sta
 
 static void second_signal_ends_at_once(void **state) {
     (void)state;
-    /* A worker that is stopped answers neither the snapshot nor the wish to end. */
+    /* A stopped worker answers neither the request for a snapshot nor the one to end. */
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 5, 20));
     const pid_t worker = (pid_t)cluster_number(&cluster, 0, "worker.pid");

@@ -20,7 +20,7 @@ static bool has_passed;
 static int open_two(void **state) {
     (void)state;
     has_passed = false;
-    cluster_open(&cluster, "400k"); /* seconds: meeting takes the first */
+    cluster_open(&cluster, "400k"); /* seconds; the first ones pass until they are linked */
     cluster_make(&cluster, 2);
     return 0;
 }

@@ -1,5 +1,5 @@
-/* Daemons of which some hold the run's dataset and others an empty disk: it travels, checked,
- * within the caps, past liars and kills, and the worker waits for it. */
+/* Daemons with the run's dataset and daemons with an empty disk. The dataset is fetched and
+ * checked, within the caps, in spite of liars and kills, and the worker waits for it. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ static double now_s(void) {
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* Node 0 and 2 have a copy of the dataset each, node 1 has an empty disk. */
+/* Nodes 0 and 2 have a copy of the dataset each, node 1 has an empty disk. */
 static int open_all(void **state) {
     (void)state;
     char hex[TW_ID_HEX_BYTES];
@@ -72,7 +72,7 @@ static uint64_t bytes_all(void) {
     return bytes;
 }
 
-/* STATE_DIR/RUN/data of a node: its run is the only one. */
+/* STATE_DIR/RUN/data of a node with one run. */
 static void fetched_folder(uint32_t node, char path[160]) {
     char hex[96];
     json_t *run = cluster_get(&cluster, node, "/v1/run");
@@ -111,7 +111,7 @@ static void end_all(uint32_t count) {
     has_passed = true;
 }
 
-/* Of a node that does not run: its worker's file is written anew, which must not be running. */
+/* The node must not run, because the file of its worker is written again. */
 static void cap_upload(uint32_t node, const char *network) {
     const struct cluster_options capped = {.no_data = folders[node], .network = network};
     assert_int_equal(cluster.nodes[node].pid, 0);
@@ -136,11 +136,11 @@ static void node_with_an_empty_disk_gets_the_dataset_and_trains(void **state) {
     end_all(2);
 }
 
-/* Every piece of every shard is altered on the donor's disk, after it began to serve them: it sees
- * that before it sends one. (A donor that does not look: tests/sync/test_fetch_hostile.c.) */
+/* Every chunk of every shard is altered on the donor's disk after it began to serve them. The donor
+ * notices before it sends one. tests/sync/test_fetch_hostile.c has a donor that does not check. */
 static void donor_whose_files_changed_sends_none_of_them(void **state) {
     (void)state;
-    cap_upload(0, "upload = 1mbit"); /* so slow that the other one is asked, too */
+    cap_upload(0, "upload = 1mbit"); /* so slow that the other donor is asked, too */
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 2, NULL);
     assert_true(cluster_says(&cluster, 2, "ev=data_known", 20));
@@ -194,8 +194,8 @@ static void caps_are_kept_and_rounds_go_on_while_it_travels(void **state) {
     cap_upload(0, "upload = 8mbit");
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
-    /* The first shard is here and the two train together while the rest is on its way: slowly, that
-     * no busy machine misses it. */
+    /* The two nodes train together once the first shard is here, while the rest is fetched. The
+     * rate is low, so that a busy machine can observe it. */
     assert_true(cluster_reaches(&cluster, 1, "data.files_whole", 2, 60));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=1mbit"), 200);
     double from_s = now_s(), from = cluster_number(&cluster, 0, "network.bulk_out_bytes");
@@ -223,14 +223,14 @@ static void node_alone_says_what_it_waits_for(void **state) {
     assert_string_equal(text, "waiting");
     cluster_string(&cluster, 1, "data.waits_for", text);
     assert_string_equal(text, "nothing of the dataset's index yet, no linked peer has it");
-    cluster_start(&cluster, 0, NULL); /* at last */
+    cluster_start(&cluster, 0, NULL); /* in the end */
     assert_true(cluster_reaches(&cluster, 1, "train.steps", 10, 30));
     cluster_string(&cluster, 1, "data.waits_for", text);
     assert_string_equal(text, "");
     end_all(2);
 }
 
-/* A worker that systemd runs is there long before there is anything to train on. */
+/* A worker that systemd starts attaches long before there is any training data. */
 static void worker_of_somebody_else_waits_for_the_data(void **state) {
     (void)state;
     char worker[128], socket[128];
@@ -254,7 +254,8 @@ static void worker_of_somebody_else_waits_for_the_data(void **state) {
     end_all(2);
 }
 
-/* Where the folder should be lies a file: told, tried again, and no end of the daemon. */
+/* A file lies where the folder should be: that is shown and retried, and the daemon does not end.
+ */
 static void folder_that_cannot_be_made_is_told_and_tried_again(void **state) {
     (void)state;
     char folder[160], text[96];

@@ -1,4 +1,4 @@
-/* Two daemons with the real worker: one has the dataset, the other an empty disk. Both train the
+/* Two daemons with the real worker: one with the dataset, one with an empty disk. Both train the
  * run to its end. */
 #include <setjmp.h>
 #include <signal.h>

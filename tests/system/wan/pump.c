@@ -1,14 +1,14 @@
-/* pump.c - moves one payload between two processes over the real transport, as the daemons do:
- * TLS, admission, a control and a bulk connection, chunks that are pulled some ahead, the hash at
- * the end. Meanwhile a message of 200 bytes goes over the control connection every 50 ms and is
- * echoed, and both ends note how long it took; the ends share a clock, being on one machine.
+/* pump.c - moves one payload between two processes over the real transport, as the daemons do: TLS,
+ * admission, a control and a bulk connection, chunks pulled ahead, and the hash at the end. A
+ * message of 200 bytes goes over the control connection every 50 ms and is echoed. Both ends
+ * measure its delay; they share a clock, because they run on one machine.
  *
  *     wan_pump give HOST:PORT [--pace off|auto|BYTES_S] [--upload BYTES_S]
  *     wan_pump take HOST:PORT [--bytes N] [--times N] [--idle S] [--warm N]
  *
- * `take` dials, listens for S seconds to an idle link, fetches a payload of --warm bytes that does
- * not count, then one of --bytes as often as it is told; the other end stops with it. Each writes
- * one line of JSON. */
+ * `take` dials, leaves the link idle for S seconds, fetches a payload of --warm bytes that does not
+ * count, then one of --bytes for --times times. The other end stops with it. Each prints one line
+ * of JSON. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #include "daemon/net/transport.h"
 
 enum {
-    AHEAD = 8, /* chunks, as many as the daemon asks for */
+    AHEAD = 8, /* chunks, as many as the daemon requests */
     PING_MS = 50,
     PING_BYTES = 200,
     SAMPLES_MAX = 100 * 1000,
@@ -30,7 +30,7 @@ enum {
     TIMES_MAX = 8,
 };
 
-/* What travels as bodies of control frames: `what`, a number, a time. */
+/* Body of a control frame: `what`, a number, a time. */
 enum what { SAY_PING, SAY_ECHO, SAY_WANT, SAY_PULL, SAY_LAST };
 
 struct delays {
@@ -47,14 +47,14 @@ struct pump {
     bool is_giver, is_up, is_fetching;
     uint16_t peer;
     uint64_t bytes, idle_us, up_us, begun_us;
-    uint64_t
-        bytes_next; /* this one is for warming up, and then comes one of so many; 0: it counts */
+    uint64_t bytes_next; /* the present payload is for warming up, the next has so many bytes; 0: it
+                            counts */
     uint8_t *payload;
     struct tw_id hash, hash_next;
     uint32_t times, done, asked, got;
     uint64_t took_us[TIMES_MAX];
     struct delays idle, busy;
-    struct tw_traffic before; /* at the socket when the first payload was asked for */
+    struct tw_traffic before; /* bytes at the socket when the first payload was requested */
 };
 
 static uint64_t now_us(void) {
@@ -131,7 +131,7 @@ static void end(struct pump *pump) {
     uv_close((uv_handle_t *)&pump->timer, NULL);
 }
 
-/* What was counted so far does not count. */
+/* Resets the counters after warming up. */
 static void count_anew(struct pump *pump) {
     pump->before = tw_transport_traffic(pump->transport);
     pump->busy.count = 0;
@@ -180,7 +180,8 @@ static void chunk_take(struct pump *pump, const struct tw_frame *frame) {
 
 /* ---- giving -------------------------------------------------------------------------------- */
 
-/* Both payloads begin alike, and are made before the first goes: making costs time. */
+/* Both payloads begin alike and are made before the first is sent, because making them takes time.
+ */
 static void payload_make(struct pump *pump) {
     const uint64_t bytes = pump->bytes > pump->bytes_next ? pump->bytes : pump->bytes_next;
     TW_ASSERT(pump->bytes > 0 && bytes <= BYTES_MAX);
@@ -235,8 +236,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     TW_ASSERT(frame->body_bytes == PING_BYTES);
     const uint64_t number = tw_get_u64(frame->body + 8), at_us = tw_get_u64(frame->body + 16);
     switch ((enum what)frame->body[0]) {
-    case SAY_PING: /* from the giver, beside its chunks: one way is noted here, there and back there
-                    */
+    case SAY_PING: /* from the giver: the delay one way is measured here, the round trip there */
         delay_note(pump->is_fetching ? &pump->busy : &pump->idle, now_us() - at_us);
         say(pump, SAY_ECHO, number, at_us);
         break;
@@ -262,8 +262,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
     struct pump *pump = user;
     (void)peer;
-    if (pump->done > 0 &&
-        pump->done == pump->times) { /* its goodbye was faster than its last word */
+    if (pump->done > 0 && pump->done == pump->times) { /* the goodbye overtook the last message */
         report(pump);
         exit(0);
     }
