@@ -47,7 +47,7 @@ static const char *const admissions[] = {"secret", "open", "owner", NULL};
     { key, text, kind, AT(member), min, max, NULL }
 
 static const struct tw_run_key keys[] = {
-    NUMBER("run.name", TW_RUN_NAME, name, 1, 63, "what people call this run"),
+    NUMBER("run.name", TW_RUN_NAME, name, 1, 63, "name of the run, for people"),
 
     ENUM("model.family", model.family, families, "architecture"),
     NUMBER("model.layers", TW_RUN_U32, model.layers, 1, LAYERS_MAX, "transformer blocks"),
@@ -71,52 +71,52 @@ static const struct tw_run_key keys[] = {
     NUMBER("model.rope_theta", TW_RUN_U32, model.rope_theta, 1, BILLION,
            "llama: base of the rotation frequencies"),
     NUMBER("model.rope_factor", TW_RUN_REAL, model.rope_factor_millionths, MILLION, BILLION,
-           "llama: low frequencies are divided by this, as Llama 3 does; 1 leaves them"),
+           "llama: divisor of the low frequencies, as in Llama 3; 1 leaves them"),
     NUMBER("model.rope_low", TW_RUN_REAL, model.rope_low_millionths, MILLION / 100, BILLION,
-           "llama: turns within rope_original below which a frequency is low"),
+           "llama: a frequency is low below this many turns within rope_original"),
     NUMBER("model.rope_high", TW_RUN_REAL, model.rope_high_millionths, MILLION / 100, BILLION,
-           "llama: turns within rope_original above which a frequency is kept"),
+           "llama: a frequency is kept above this many turns within rope_original"),
     NUMBER("model.rope_original", TW_RUN_U32, model.rope_original, 2, 1 << 20,
-           "llama: context before the frequencies were scaled"),
-    NUMBER("model.seed", TW_RUN_U64, model.seed, 0, UINT64_MAX, "of the initial weights"),
+           "llama: context length before the frequencies were scaled"),
+    NUMBER("model.seed", TW_RUN_U64, model.seed, 0, UINT64_MAX, "seed of the initial weights"),
 
     ENUM("data.tokenizer", data.tokenizer, tokenizers,
          "how text becomes tokens; ids: the file holds token numbers already"),
     ENUM("data.form", data.form, forms,
-         "what data.sha256 is of: the training text itself, or the index of a dataset, which "
-         "nodes without it fetch from others"),
+         "file: data.sha256 names the training text itself; dataset: it names the index of a "
+         "dataset, which nodes fetch from each other"),
     NUMBER("data.sha256", TW_RUN_SHA256, data.sha256, 0, 0,
-           "of what every node trains on; `any` lets each node bring its own text"),
+           "SHA-256 of the training data of every node; `any` lets each node bring its own text"),
     NUMBER("data.heldout", TW_RUN_REAL, data.heldout_millionths, 1000, MILLION / 2,
-           "share never trained on, for the validation loss: the end of a file, or the documents "
-           "that their hashes choose in a dataset"),
+           "share that is never trained on but gives the validation loss: the end of a file, or "
+           "documents of a dataset chosen by their hashes"),
     ENUM("data.documents", data.documents, documents,
-         "masked: within a window, attention sees nothing of the documents before"),
+         "masked: within a window, no document attends to the documents before it"),
     NUMBER("data.separator", TW_RUN_U32, data.separator, 0, (1 << 20) - 1,
            "masked: the token that begins a document"),
-    NUMBER("data.curriculum", TW_RUN_REAL, data.curriculum_millionths, 0, MILLION,
-           "share of a node's planned tokens over which its windows come from easy to hard; 0 is "
-           "none"),
+    NUMBER(
+        "data.curriculum", TW_RUN_REAL, data.curriculum_millionths, 0, MILLION,
+        "share of a node's planned tokens over which its windows go from easy to hard; 0 is none"),
 
     NUMBER("train.batch", TW_RUN_U32, train.batch, 1, 65536, "sequences per inner step and node"),
     NUMBER("train.tokens", TW_RUN_TOKENS, train.tokens, 1, tokens_max,
-           "budget of the whole run, all nodes together; the run ends here"),
+           "token budget of the whole run, all nodes together; the run ends here"),
     NUMBER("train.warmup_tokens", TW_RUN_TOKENS, train.warmup_tokens, 0, tokens_max,
-           "of the run over which the learning rate rises from 0"),
+           "tokens of the run over which the learning rate rises from 0"),
     NUMBER("train.lr", TW_RUN_REAL, train.lr_millionths, 1, MILLION, "peak learning rate"),
     NUMBER("train.lr_final", TW_RUN_REAL, train.lr_final_millionths, 0, MILLION,
-           "end of the schedule as a share of the peak"),
-    ENUM(
-        "train.schedule", train.schedule, schedules,
-        "how the learning rate falls after the warm-up; wsd stays at the peak until the end nears"),
+           "final learning rate as a share of the peak"),
+    ENUM("train.schedule", train.schedule, schedules,
+         "how the learning rate falls after the warm-up; wsd holds the peak until the last "
+         "train.wsd_decay"),
     NUMBER("train.wsd_decay", TW_RUN_REAL, train.wsd_decay_millionths, 0, MILLION,
            "wsd: last share of train.tokens, over which the learning rate falls"),
     ENUM("train.optimizer", train.optimizer, optimizers,
-         "muon: for the matrices of the layers, AdamW for the rest"),
+         "muon: Muon for the matrices of the layers, AdamW for the rest"),
     NUMBER("train.beta1", TW_RUN_REAL, train.beta1_millionths, 0, MILLION - 1,
-           "AdamW decay of the first moment"),
+           "AdamW: decay of the first moment"),
     NUMBER("train.beta2", TW_RUN_REAL, train.beta2_millionths, 0, MILLION - 1,
-           "AdamW decay of the second moment"),
+           "AdamW: decay of the second moment"),
     NUMBER("train.muon_momentum", TW_RUN_REAL, train.muon_momentum_millionths, 0, MILLION - 1,
            "muon: decay of the momentum"),
     NUMBER("train.decay", TW_RUN_REAL, train.decay_millionths, 0, BILLION / 100,
@@ -124,39 +124,38 @@ static const struct tw_run_key keys[] = {
     NUMBER("train.clip", TW_RUN_REAL, train.clip_millionths, 0, BILLION,
            "largest norm of the whole gradient; 0 never clips"),
     NUMBER("train.z_loss", TW_RUN_REAL, train.z_loss_millionths, 0, MILLION,
-           "weight of the squared logarithm of the softmax's normaliser in the loss; 0 is none"),
+           "weight of the squared log of the softmax normaliser in the loss; 0 is none"),
 
-    ENUM("sync.preset", sync.preset, presets, "the row the other sync keys start from"),
+    ENUM("sync.preset", sync.preset, presets, "the preset that fills in the other sync keys"),
     ENUM("sync.topology", sync.topology, topologies,
-         "group: everybody merges into one shared anchor; pair: two at a time, each node keeps its "
-         "own; solo: nothing is merged while training"),
-    NUMBER(
-        "sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,
-        "nodes planned to train at a time; the presets are fitted to it, and solo runs share the "
-        "budget by it"),
+         "group: all nodes merge into one shared anchor; pair: two nodes merge at a time and each "
+         "keeps its own anchor; solo: nothing is merged while training"),
+    NUMBER("sync.nodes", TW_RUN_U32, sync.nodes, 1, TW_MEMBERS_MAX,
+           "nodes planned to train at a time; presets are fitted to this number, and solo runs "
+           "divide the budget by it"),
     NUMBER("sync.together", TW_RUN_REAL, sync.together_millionths, 1, MILLION,
-           "group: share of the budget that nodes train together; then each goes on alone, and "
-           "`thinwire merge` makes one model of theirs; 1 is all of it"),
+           "group: share of the budget that nodes train together; after it each continues alone, "
+           "and `thinwire merge` combines their models; 1 is all of it"),
     NUMBER("sync.fragments", TW_RUN_U32, sync.fragments, 1, TW_FRAGMENTS_MAX,
-           "pieces of the model that are merged in turn"),
-    ENUM("sync.pattern", sync.pattern, patterns, "how layers are dealt to fragments"),
+           "fragments of the model, merged in turn"),
+    ENUM("sync.pattern", sync.pattern, patterns, "how layers are assigned to fragments"),
     NUMBER("sync.period", TW_RUN_U32, sync.period, 1, 1000000,
-           "inner steps between two merges of one fragment, by the clock those of a node as "
-           "planned; a multiple of sync.fragments"),
+           "inner steps between two merges of one fragment, a multiple of sync.fragments; with "
+           "sync.pace = clock, steps of a node at the planned speed"),
     NUMBER("sync.overlap", TW_RUN_U32, sync.overlap, 0, 100000,
-           "inner steps between sending and applying, at least; by the clock for no longer than a "
-           "node as planned takes for them"),
+           "least number of inner steps between sending and applying; with sync.pace = clock, at "
+           "most the time a node at the planned speed takes for them"),
     ENUM("sync.sent", sync.sent, sents,
-         "what becomes of work that was sent, until its merge comes: mix and keep train on from "
-         "it, restart from the anchor, eager from the anchor with the own share in it"),
+         "parameters after sending, until the merge arrives: mix and keep train on, restart begins "
+         "at the anchor, eager at the anchor with the node's own share added"),
     NUMBER("sync.mix", TW_RUN_REAL, sync.mix_millionths, 0, MILLION - 1,
            "sync.sent = mix: weight of the local parameters when a merge is applied"),
     ENUM("sync.merge", sync.merge, merges,
-         "how contributions become one; of five or more, median and clipped withstand nonsense of "
-         "less than half, trimmed of a quarter"),
+         "how contributions are merged; of five or more, median and clipped withstand arbitrary "
+         "values from less than half, trimmed from less than a quarter"),
     ENUM("sync.weights", sync.weights, weights,
-         "how much each contributor counts; tokens_rate: tokens times tokens per step"),
-    ENUM("sync.outer", sync.outer, outer_rules, "rule of the outer step"),
+         "weight of each contributor; tokens_rate: tokens times tokens per step"),
+    ENUM("sync.outer", sync.outer, outer_rules, "optimizer of the outer step"),
     NUMBER("sync.outer_lr", TW_RUN_REAL, sync.outer_lr_millionths, 1, BILLION / 100,
            "learning rate of the outer step; 1 with momentum 0 is plain averaging"),
     NUMBER("sync.outer_momentum", TW_RUN_REAL, sync.outer_momentum_millionths, 0, MILLION - 1,
@@ -164,34 +163,38 @@ static const struct tw_run_key keys[] = {
     NUMBER("sync.outer_ramp", TW_RUN_U32, sync.outer_ramp, 0, 1000000,
            "outer steps of a fragment over which its momentum rises from 0"),
     NUMBER("sync.lead", TW_RUN_REAL, sync.lead_millionths, 0, MILLION,
-           "group: how much of AdamW's first moment a merge replaces by where all nodes went"),
-    NUMBER("sync.consensus", TW_RUN_REAL, sync.consensus_millionths, 0, 10 * MILLION,
-           "pair: how strongly the anchors of two nodes that meet are pulled together"),
+           "group: share of AdamW's first moment that a merge replaces by the common direction of "
+           "all nodes"),
+    NUMBER(
+        "sync.consensus", TW_RUN_REAL, sync.consensus_millionths, 0, 10 * MILLION,
+        "pair: strength with which the anchors of two nodes are pulled together when they merge"),
     NUMBER("sync.gap_penalty", TW_RUN_REAL, sync.gap_penalty_millionths, 0, 10 * MILLION,
-           "heavyball: how much less a change counts, the further the anchor moves at a time; 0 "
-           "is none"),
+           "heavyball: how strongly a change is damped, the more the further the anchor moves at a "
+           "time; 0 is none"),
     NUMBER("sync.momentum_clip", TW_RUN_REAL, sync.momentum_clip_millionths, 0, BILLION,
-           "heavyball: largest momentum of a parameter, in steady typical changes; 0 is none"),
-    ENUM("sync.codec", sync.codec, codecs, "how outer gradients are coded"),
-    ENUM("sync.result", sync.result, codecs, "how merged ones are coded"),
+           "heavyball: largest momentum of a parameter, as a multiple of the momentum that steady "
+           "typical changes build up; 0 is none"),
+    ENUM("sync.codec", sync.codec, codecs, "codec of outer gradients"),
+    ENUM("sync.result", sync.result, codecs, "codec of merged results"),
     NUMBER("sync.feedback", TW_RUN_REAL, sync.feedback_millionths, 0, MILLION,
-           "share of what coding lost that is sent with the next; 0 is none"),
+           "share of the quantisation error that is added to the next outer gradient; 0 is none"),
     NUMBER("sync.feedback_local", TW_RUN_REAL, sync.feedback_local_millionths, 0, MILLION,
-           "feedback: share of what coding lost that a node's own parameters keep until it is "
-           "sent; all of that is in the next, and sync.feedback of the rest"),
-    ENUM("sync.pace", sync.pace, paces, "rounds follow each node's steps, or the time"),
+           "feedback: share of the quantisation error that a node's own parameters keep until it "
+           "is sent; that share is sent in full next time, of the rest sync.feedback"),
+    ENUM("sync.pace", sync.pace, paces,
+         "steps: rounds follow the steps of the nodes; clock: they follow the time"),
     NUMBER("sync.interval", TW_RUN_DURATION, sync.pace_ms, 10, DAY_MS,
-           "between two rounds when sync.pace is clock: what a node as planned takes for "
-           "sync.period / sync.fragments steps"),
+           "clock: time between two rounds; a node at the planned speed makes sync.period / "
+           "sync.fragments steps in it"),
     NUMBER("sync.quorum", TW_RUN_U32, sync.quorum, 1, TW_MEMBERS_MAX,
-           "contributors wanted before the grace starts"),
+           "contributors needed before the grace starts"),
     NUMBER("sync.grace", TW_RUN_DURATION, sync.grace_ms, 0, HOUR_MS,
            "longest wait for late contributors"),
     NUMBER("sync.members", TW_RUN_U32, sync.members, 2, TW_MEMBERS_MAX, "most nodes in the group"),
 
     ENUM("security.admission", security.admission, admissions,
-         "who may join: holders of the run secret, anybody, or who has a certificate that leads to "
-         "the owner"),
+         "nodes that may join; secret: holders of the run secret, open: all, owner: nodes with a "
+         "certificate from the owner"),
     NUMBER("security.owner", TW_RUN_SHA256, security.owner, 0, 0,
            "owner: the public key that signs certificates (`thinwire owner new`)"),
 };
