@@ -13,25 +13,25 @@ struct tw_id tw_sha256(const void *bytes, size_t size);
 /* SHA-256 of a (a_size) followed by b (b_size), which need not be neighbours in memory. */
 struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t b_size);
 
-/* The same of bytes that come in parts, for what does not fit into memory. begin, add any number of
- * times, end: end gives back what begin took. */
+/* SHA-256 of data that does not fit into memory: begin, add any number of times, end. `end` frees
+ * whatever `begin` allocated. */
 struct tw_sha256_parts {
-    void *library; /* its state, where a library does it */
+    void *library; /* state of the crypto library, if one is used */
     uint32_t state[8];
-    uint8_t block[64]; /* not in state so far: the last bytes % 64 */
+    uint8_t block[64]; /* the last bytes % 64, not yet in state */
     uint64_t bytes;
 };
 void tw_sha256_begin(struct tw_sha256_parts *parts);
 void tw_sha256_add(struct tw_sha256_parts *parts, const void *bytes, size_t size);
 struct tw_id tw_sha256_end(struct tw_sha256_parts *parts);
 
-/* xxHash64, seed 0: a checksum against accidents, no defence against a person. */
+/* xxHash64, seed 0: a checksum against accidents, not against attackers. */
 uint64_t tw_xxh64(const void *bytes, size_t size);
 
-/* The same, and after each MiB `told`, unless NULL, grows by what was hashed. */
+/* The same, with progress: after each MiB, *told (if not NULL) grows by the bytes hashed. */
 uint64_t tw_xxh64_told(const void *bytes, size_t size, _Atomic uint64_t *told);
 
-/* The same over the concatenation of ranges that need not be neighbours in memory. */
+/* The same over the concatenation of ranges at any addresses. */
 struct tw_range {
     const void *bytes;
     size_t size; /* 0: bytes may be NULL */

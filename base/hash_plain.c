@@ -1,4 +1,5 @@
-/* hash_plain.c - base/hash.h without libraries, for the engine alone: some times slower. */
+/* hash_plain.c - base/hash.h without libraries, for builds of the engine alone; several times
+ * slower. */
 #include "base/hash.h"
 
 #include <stdatomic.h>

@@ -20,7 +20,7 @@ bool tw_id_is_zero(const struct tw_id *id);
 void tw_id_hex(const struct tw_id *id, char hex[TW_ID_HEX_BYTES]);
 void tw_id_short(const struct tw_id *id, char hex[9]);
 
-/* Reads exactly 64 hex digits (either case). False and *id untouched if it is anything else. */
+/* Reads exactly 64 hex digits (either case). Otherwise returns false and leaves *id as it was. */
 bool tw_id_parse(const char *hex, struct tw_id *id);
 
 #endif

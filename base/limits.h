@@ -8,8 +8,9 @@ enum tw_limits {
     TW_FRAGMENTS_MAX = 64, /* fragments of a model */
     TW_PARTS_MAX = 16,     /* owners (and so parts) of one round */
     TW_TENSORS_MAX = 4096, /* tensors of a model */
-    TW_PART_ALIGN = 1024,  /* elements: part boundaries; a multiple of every codec block */
-    TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements: (phi, u) of a fragment is one payload */
+    TW_PART_ALIGN = 1024,  /* elements; part boundaries are multiples of it, and it is a multiple of
+                              every codec block */
+    TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements; (phi, u) of a fragment is one payload */
 
     /* the node */
     TW_PEERS_MAX = 64,     /* authenticated peers linked at a time */
@@ -17,13 +18,14 @@ enum tw_limits {
     TW_BANS_MAX = 256,     /* nodes that broke the protocol, kept across restarts */
     TW_ADDRS_MAX = 4,      /* addresses kept per member */
     TW_ADDR_BYTES = 72,    /* "host:port" and NUL */
-    TW_ROUNDS_KEPT = 64,   /* committed manifests kept for those who missed them */
+    TW_ROUNDS_KEPT = 64,   /* committed round records kept for members that missed them */
     TW_PAYLOADS_MAX = 512, /* payloads known to a node: wanted, arriving or held */
-    TW_ACTIONS_MAX = 4096, /* undrained actions of one node after one event */
+    TW_ACTIONS_MAX = 4096, /* actions of one node after one event, before the runtime takes them */
     TW_TRANSFERS_MAX = 64, /* payloads arriving at a time */
-    TW_STATES_KEPT = 4,    /* packed states of the largest fragment that there is room for */
-    TW_HEARTBEAT_US = 1000 * 1000,        /* every live control link says where it stands */
-    TW_PEER_SILENCE_US = 6 * 1000 * 1000, /* then the link is closed and the peer dead */
+    TW_STATES_KEPT = 4,    /* packed states of the largest fragment for which memory is reserved */
+    TW_HEARTBEAT_US = 1000 * 1000, /* between two STATUS on a control link */
+    TW_PEER_SILENCE_US =
+        6 * 1000 * 1000, /* silence after which the link is closed and the peer counts as dead */
 
     /* the wire */
     TW_FRAME_HEADER_BYTES = 32,       /* PROTOCOL.md section 2 */
@@ -36,33 +38,36 @@ enum tw_limits {
     TW_MANIFEST_BYTES_MAX = 16 * 1024, /* canonical text of a run manifest */
 
     /* connections */
-    TW_LISTEN_MAX = 4,                    /* addresses a node listens on */
-    TW_BIND_MAX = 2,                      /* addresses it dials from: one of a family */
-    TW_HELLO_BYTES_MAX = 1024,            /* body of a HELLO or GOODBYE */
-    TW_HELLO_EXTENSIONS_MAX = 8,          /* extensions of a HELLO */
-    TW_HELLO_EXTENSIONS_BYTES = 600,      /* of all of them: what 4 long addresses leave */
-    TW_WELCOME_BYTES_MAX = 20 * 1024,     /* body of a WELCOME: a manifest and a page */
-    TW_ACCEPTS_PER_S = 500,               /* TCP connections taken from the kernel */
-    TW_HANDSHAKE_LIMITER_PER_S = 50,      /* handshakes begun by strangers, all together */
-    TW_HANDSHAKE_LIMITER_BURST = 512,     /* of these at once */
-    TW_HANDSHAKE_LIMITER_NET_PER_S = 10,  /* by one /24 or /48; also by one host of members */
-    TW_HANDSHAKE_LIMITER_NET_BURST = 128, /* a whole run on one network starts again at once */
-    TW_MESSAGES_PER_S = 4000,             /* control messages read of one peer; some count more */
-    TW_MESSAGES_BURST = 8000,             /* of these at once */
-    TW_PEER_CONTROL_BYTES = 2 << 20,      /* memory of a peer's control connection, at most */
-    TW_PEER_BULK_BYTES = 8 << 20,         /* and of its bulk connection */
-    TW_HANDSHAKES_MAX = 64,               /* accepted, not yet admitted */
-    TW_HANDSHAKES_PER_HOST = 16,          /* of these from one address (/64 of IPv6) */
-    TW_HANDSHAKE_US = 5 * 1000 * 1000,    /* from accept or connect to admission */
-    TW_HANDSHAKE_BYTES_MAX = 16 * 1024,   /* ciphertext in before admission */
-    TW_DIAL_HISTORY_MAX = 32,             /* outgoing connections under way */
-    TW_CONNECT_US = 10 * 1000 * 1000,     /* name lookup and TCP connect */
-    TW_DIAL_STAGGER_US = 250 * 1000,      /* between dials to two addresses of one node */
-    TW_CONTROL_QUEUE_BYTES = 256 * 1024,  /* not yet taken by the kernel, per peer */
-    TW_BULK_QUEUE_CHUNKS = 1024,          /* per peer: what one peer may have pulled ahead */
-    TW_BACKGROUND_QUEUE_CHUNKS = 64,      /* per peer: background chunks read ahead for it */
-    TW_INFLIGHT_BYTES_MAX = 64 * 1024,    /* ciphertext of a connection outside the kernel */
-    TW_TLS_RECORD_BYTES_MAX = 16 * 1024,  /* one SSL_write: control never waits behind more */
+    TW_LISTEN_MAX = 4,           /* addresses a node listens on */
+    TW_BIND_MAX = 2,             /* addresses a node dials from, one per family */
+    TW_HELLO_BYTES_MAX = 1024,   /* body of a HELLO or GOODBYE */
+    TW_HELLO_EXTENSIONS_MAX = 8, /* extensions of a HELLO */
+    TW_HELLO_EXTENSIONS_BYTES =
+        600, /* bytes of all extensions: the rest of a HELLO with 4 long addresses */
+    TW_WELCOME_BYTES_MAX = 20 * 1024, /* body of a WELCOME: a manifest and 4 KiB for the rest */
+    TW_ACCEPTS_PER_S = 500,           /* TCP connections taken from the kernel */
+    TW_HANDSHAKE_LIMITER_PER_S = 50,  /* handshakes begun by strangers, all together */
+    TW_HANDSHAKE_LIMITER_BURST = 512, /* burst of these */
+    TW_HANDSHAKE_LIMITER_NET_PER_S =
+        10, /* handshakes of one /24 or /48; also of one host of members */
+    TW_HANDSHAKE_LIMITER_NET_BURST =
+        128,                  /* burst of these: a whole run on one network may restart at once */
+    TW_MESSAGES_PER_S = 4000, /* control messages read from one peer; some count more than one */
+    TW_MESSAGES_BURST = 8000, /* burst of these */
+    TW_PEER_CONTROL_BYTES = 2 << 20,     /* memory of a peer's control connection, at most */
+    TW_PEER_BULK_BYTES = 8 << 20,        /* memory of a peer's bulk connection, at most */
+    TW_HANDSHAKES_MAX = 64,              /* connections accepted and not yet admitted */
+    TW_HANDSHAKES_PER_HOST = 16,         /* of these, from one address (/64 of IPv6) */
+    TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* time from accept or connect to admission */
+    TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext received before admission */
+    TW_DIAL_HISTORY_MAX = 32,            /* outgoing connections under way */
+    TW_CONNECT_US = 10 * 1000 * 1000,    /* time for name lookup and TCP connect */
+    TW_DIAL_STAGGER_US = 250 * 1000,     /* delay between dials to two addresses of one node */
+    TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* per peer: bytes the kernel has not taken yet */
+    TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: chunks it may have pulled ahead */
+    TW_BACKGROUND_QUEUE_CHUNKS = 64,     /* per peer: dataset chunks read ahead from disk */
+    TW_INFLIGHT_BYTES_MAX = 64 * 1024,   /* per connection: ciphertext not yet in the kernel */
+    TW_TLS_RECORD_BYTES_MAX = 16 * 1024, /* one SSL_write, the most that control ever waits for */
 };
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");

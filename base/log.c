@@ -24,9 +24,8 @@ void tw_log_set_level(enum tw_log_level level) {
     atomic_store(&level_max, (int)level);
 }
 
-/* The journal reads what is written to the socket that systemd names as DEVICE:INODE. The variable
- * is inherited by all that a service or a session of one starts, whose standard error may be a
- * file. */
+/* systemd names the journal's socket as DEVICE:INODE in the variable. Every child of a service or
+ * session inherits it, so stderr must be compared: it may be a file. */
 static bool is_journal(void) {
     const char *const text = getenv("JOURNAL_STREAM");
     struct stat file;
@@ -73,7 +72,7 @@ void tw_log(enum tw_log_level level, const char *event, const char *fmt, ...) {
     }
     line[size++] = '\n';
     const ssize_t written = write(STDERR_FILENO, line, size);
-    (void)written; /* nobody is left to tell */
+    (void)written; /* a log has no place to report its own failure */
 }
 
 bool tw_log_may_say(struct tw_log_limit *limit, uint64_t now_us, uint64_t period_us,

@@ -2,10 +2,9 @@
  *
  *     ts=2026-01-31T12:00:00.000Z level=info ev=round_done round=812 fragment=3 took_us=93210
  *
- * Event names are fixed, units stand in the keys, text values are quoted. Where standard error is
- * systemd's journal (JOURNAL_STREAM names it) the time is left out and the level is a <N> prefix.
- * Only daemon/ and worker/ log; never a key, token or weight. Any thread: a line is one write(2).
- */
+ * Event names are fixed, units are part of the key, text values are quoted. If stderr is systemd's
+ * journal (JOURNAL_STREAM names it), the time is left out and the level is a <N> prefix. Only
+ * daemon/ and worker/ log; never a key, token or weight. Any thread: a line is one write(2). */
 #ifndef TW_BASE_LOG_H
 #define TW_BASE_LOG_H
 
@@ -17,7 +16,7 @@
 
 enum tw_log_level {
     TW_LOG_ERROR, /* a person must act */
-    TW_LOG_WARN,  /* something was refused or lost, the node goes on */
+    TW_LOG_WARN,  /* something was refused or lost; the node continues */
     TW_LOG_INFO,  /* a state changed */
     TW_LOG_DEBUG,
 };
@@ -33,14 +32,14 @@ void tw_log_set_level(enum tw_log_level level);
 /* `event` is a snake_case word; `fmt` gives `key=value` pairs. Control characters become '?'. */
 void tw_log(enum tw_log_level level, const char *event, const char *fmt, ...) TW_PRINTF(3, 4);
 
-/* For what may repeat: at most one line a `period_us`, which then says how many were held back.
+/* Limits a repeating event to one line per `period_us`, which reports how many were held back.
  * Caller-owned, zero at first. One thread. */
 struct tw_log_limit {
     uint64_t said_us;
     uint64_t held_back;
 };
 
-/* True when a line may be written now; *held_back is how many were not since the last. */
+/* True if a line may be written now; *held_back counts the lines suppressed since the last one. */
 bool tw_log_may_say(struct tw_log_limit *limit, uint64_t now_us, uint64_t period_us,
                     uint64_t *held_back);
 

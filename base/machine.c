@@ -19,7 +19,8 @@ static uint64_t minus(uint64_t a, uint64_t b) {
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* The number behind `key` at the start of a line of FOLDER/NAME. False without ("max", no file). */
+/* The number after `key` at the start of a line of FOLDER/NAME. False if there is none ("max", no
+ * file). */
 static bool read_number(const char *folder, const char *name, const char *key, uint64_t *value) {
     char path[PATH_BYTES], line[LINE_BYTES];
     unsigned long long number = 0;
@@ -38,14 +39,16 @@ static bool read_number(const char *folder, const char *name, const char *key, u
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-/* What is bounded: its controller, and what the group in a folder leaves, by either version. */
+/* A controller, and a function that reads how much the group in a folder has left, in either
+ * version. */
 struct bound {
     const char *controller;
     uint64_t (*left)(const char *folder, bool is_v2);
 };
 
 static uint64_t memory_left(const char *folder, bool is_v2) {
-    uint64_t most, used, reclaimable; /* the last: file cache that goes when memory is wanted */
+    uint64_t most, used,
+        reclaimable; /* reclaimable: file cache that the kernel drops under pressure */
     const char *const most_name = is_v2 ? "memory.max" : "memory.limit_in_bytes";
     const char *const used_name = is_v2 ? "memory.current" : "memory.usage_in_bytes";
     const char *const key = is_v2 ? "inactive_file " : "total_inactive_file ";
@@ -55,7 +58,7 @@ static uint64_t memory_left(const char *folder, bool is_v2) {
     return minus(most, minus(used, reclaimable));
 }
 
-/* Time of processors within a period: "QUOTA PERIOD" in one file, or in two. */
+/* Processor time within a period: "QUOTA PERIOD" in one file, or in two. */
 static uint64_t processors_left(const char *folder, bool is_v2) {
     uint64_t quota, period;
     char key[32];
@@ -63,15 +66,15 @@ static uint64_t processors_left(const char *folder, bool is_v2) {
     (void)snprintf(key, sizeof(key), is_v2 ? "%llu " : "", (unsigned long long)quota);
     if (!read_number(folder, is_v2 ? "cpu.max" : "cpu.cfs_period_us", key, &period))
         return UINT64_MAX;
-    if (quota == 0 || quota > INT64_MAX || period == 0) return UINT64_MAX; /* -1: no bound */
+    if (quota == 0 || quota > INT64_MAX || period == 0) return UINT64_MAX; /* -1 in v1: no bound */
     return 1 + (quota - 1) / period;
 }
 
 static const struct bound MEMORY = {"memory", memory_left};
 static const struct bound PROCESSORS = {"cpu", processors_left};
 
-/* Of the group at `path`, "/a/b", and all above it: each of them bounds. Groups that are not
- * mounted here, as in a container, are passed over. */
+/* The least bound of the group at `path`, "/a/b", and all its ancestors. Groups that are not
+ * mounted here, as in a container, are skipped. */
 static uint64_t groups_left(const char *prefix, const struct bound *bound, bool is_v2, char *path) {
     char folder[PATH_BYTES];
     uint64_t left = UINT64_MAX;
@@ -85,7 +88,7 @@ static uint64_t groups_left(const char *prefix, const struct bound *bound, bool 
     }
 }
 
-/* "4:cpu,memory:/a/b": whether the controller is among those from `at` to the colon. */
+/* True if `at`, such as "4:cpu,memory:/a/b", lists the controller before the colon. */
 static bool is_of(const char *controller, const char *at) {
     for (size_t size = strcspn(at, ",:"); size > 0; size = strcspn(at, ",:")) {
         if (size == strlen(controller) && memcmp(at, controller, size) == 0) return true;

@@ -1,11 +1,11 @@
-/* rate.h - caps: a token bucket, and whose turn it is. Pure: time comes in. */
+/* rate.h - a token bucket for caps, and a round-robin turn. Pure: the caller passes the time. */
 #ifndef TW_BASE_RATE_H
 #define TW_BASE_RATE_H
 
 #include <stdint.h>
 
-/* Credit grows by `per_s` units a second up to `burst`; it may be overdrawn by what is counted but
- * never delayed, and everything else then waits until the debt is paid. */
+/* Credit grows by `per_s` units a second, up to `burst`. Traffic that is counted but never delayed
+ * may overdraw it; all other traffic then waits until the debt is paid. */
 struct tw_rate {
     uint64_t per_s; /* units (bytes, handshakes) per second; 0 = no cap */
     uint64_t burst;
@@ -22,14 +22,15 @@ void tw_rate_set(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t 
 /* The burst that suits a cap of bytes per second: 50 ms of it, at least two TLS records. */
 uint64_t tw_rate_burst_bytes(uint64_t bytes_per_s);
 
-/* Us until `units` may pass: 0 = now. More than the burst passes when the bucket is full. */
+/* Microseconds until `units` may pass; 0 = now. More than a burst passes as soon as the bucket is
+ * full. */
 uint64_t tw_rate_wait_us(struct tw_rate *rate, uint64_t units, uint64_t now_us);
 
-/* Takes units whether or not they are there. */
+/* Takes units even without credit. */
 void tw_rate_spend(struct tw_rate *rate, uint64_t units, uint64_t now_us);
 
-/* Round robin: the lowest set bit of `wanting` above *turn, going round; becomes *turn.
- * wanting != 0. */
+/* Round robin: the next set bit of `wanting` after *turn, wrapping around; becomes *turn. wanting
+ * != 0. */
 uint16_t tw_turn_next(uint16_t *turn, uint64_t wanting);
 
 #endif

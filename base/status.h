@@ -1,4 +1,5 @@
-/* status.h - the one error type of the project: a code, and one sentence a person can act on. */
+/* status.h - the one error type of the project: a code and one sentence that tells a person how to
+ * act. */
 #ifndef TW_BASE_STATUS_H
 #define TW_BASE_STATUS_H
 
@@ -22,15 +23,15 @@
     X(DATA, 41, "training data missing or unusable")                                               \
     X(OTHER_RUN, 50, "the other node is in another run")                                           \
     X(WRONG_SECRET, 51, "the two nodes hold different run secrets")                                \
-    X(WRONG_ID, 52, "another node answers than the one expected")                                  \
-    X(TICKET_UNKNOWN, 53, "the ticket was not made here, or was taken back")                       \
+    X(WRONG_ID, 52, "another node answered instead of the expected one")                           \
+    X(TICKET_UNKNOWN, 53, "the ticket was not made here, or was revoked")                          \
     X(TICKET_EXPIRED, 54, "the ticket has expired")                                                \
     X(TICKET_USED, 55, "all uses of the ticket are spent")                                         \
     X(NOT_ADMITTED, 56, "no valid certificate of the run's owner")                                 \
-    X(REVOKED, 57, "shut out by the run's owner")                                                  \
+    X(REVOKED, 57, "the run's owner revoked the node")                                             \
     X(BAD_CLOCK, 58, "the clocks of the two nodes are too far apart")                              \
     X(SELF, 59, "the address leads back to the node that dials it")                                \
-    X(BANNED, 60, "it broke the protocol too often and is left alone for a while")
+    X(BANNED, 60, "the node broke the protocol too often and is banned for a while")
 
 enum tw_status {
 #define X(name, value, meaning) TW_##name = (value),
@@ -38,13 +39,13 @@ enum tw_status {
 #undef X
 };
 
-/* Why a call failed, for a person. Caller-owned; never required (NULL is fine). */
+/* Why a call failed, as text for people. Caller-owned; NULL is always allowed. */
 struct tw_error {
     enum tw_status status;
     char message[256];
 };
 
-/* Fills *err (if not NULL) and returns `status`, so a failure is one line. */
+/* Fills *err (if not NULL) and returns `status`, so that reporting a failure is one line. */
 enum tw_status tw_fail(struct tw_error *err, enum tw_status status, const char *fmt, ...)
     TW_PRINTF(3, 4);
 
@@ -52,7 +53,7 @@ enum tw_status tw_fail(struct tw_error *err, enum tw_status status, const char *
 const char *tw_status_name(enum tw_status status);
 const char *tw_status_meaning(enum tw_status status);
 
-/* Forwards a failure. Only where there is nothing to clean up. */
+/* Returns a failure to the caller. Only where there is nothing to clean up. */
 #define TW_TRY(expr)                                                                               \
     do {                                                                                           \
         const enum tw_status tw_try_status = (expr);                                               \

@@ -25,7 +25,7 @@ const char *tw_units_count(char *text, double value) {
     return text;
 }
 
-/* Three digits and a unit of a ladder of thousands. */
+/* Three digits and the unit that fits, from units that grow by thousands. */
 static const char *print_scaled(char *text, double value, const char *const *units,
                                 const char *gap) {
     unsigned i = 0;
@@ -94,7 +94,7 @@ static bool is_leap(unsigned year) {
     return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
 }
 
-/* Without gmtime, which belongs to those who may have a clock. */
+/* Without gmtime: base/ is pure and uses no clock functions. */
 const char *tw_units_utc(char *text, uint64_t unix_s) {
     static const unsigned DAYS[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     const uint64_t last_s = UINT64_C(253402300799); /* of the year 9999 */
@@ -126,7 +126,7 @@ static const struct {
              {"TiB", UINT64_C(1) << 40}};
 enum { SIZES_COUNT = sizeof(SIZES) / sizeof(SIZES[0]) };
 
-/* Without the C library's, which ask the locale. */
+/* Unlike tolower, independent of the locale. */
 static char lower(char c) {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
 }
