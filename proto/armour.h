@@ -1,5 +1,5 @@
 /* armour.h - certificates and lists as text that survives mail and clipboards: a title line, then
- * hex digits, 64 on a line. Pure. */
+ * lines of 64 hex digits. Pure. */
 #ifndef TW_PROTO_ARMOUR_H
 #define TW_PROTO_ARMOUR_H
 
@@ -11,14 +11,14 @@
 #define TW_ARMOUR_CERTS "thinwire-certificate 1"
 #define TW_ARMOUR_REVOKED "thinwire-revocations 1"
 
-/* Room for the text of that many bytes, NUL included. */
+/* Buffer size for the text of that many bytes, NUL included. */
 #define TW_ARMOUR_BYTES(bytes) (40 + 2 * (bytes) + ((bytes) + 31) / 32)
 
 /* Writes text[TW_ARMOUR_BYTES(size)] with NUL; returns its length. */
 size_t tw_armour_encode(const char *title, const uint8_t *bytes, size_t size, char *text);
 
-/* Reads text of a person: space around lines, CRs and empty lines are fine, anything else is not.
- * TW_CONFIG: another title, what is no digit, more bytes than `capacity`. */
+/* Reads text that a person pasted: space around lines, CRs and empty lines are allowed. TW_CONFIG
+ * for another title, any other character that is no hex digit, or more bytes than `capacity`. */
 enum tw_status tw_armour_decode(const char *title, const char *text, size_t text_size,
                                 uint8_t *bytes, size_t capacity, size_t *size_out,
                                 struct tw_error *err);

@@ -71,8 +71,7 @@ static enum tw_status decode(const uint8_t bytes[TW_CERT_BYTES], struct tw_cert 
         .serial = tw_get_u64(bytes + AT_SERIAL),
     };
     if (cert->may == 0 || cert->may > (TW_CERT_TRAIN | TW_CERT_ADMIT))
-        return tw_fail(err, TW_PROTO,
-                       "certificate: it lets the node do 0x%x, which is none of ours", cert->may);
+        return tw_fail(err, TW_PROTO, "certificate: unknown rights 0x%x", cert->may);
     if (cert->from_s >= cert->until_s)
         return tw_fail(err, TW_PROTO, "certificate: it ends before it begins");
     memcpy(cert->run.bytes, bytes + AT_RUN, 32);
@@ -115,7 +114,7 @@ static enum tw_status check_time(const struct tw_cert *cert, const char *whose,
     return tw_fail(err, TW_NOT_ADMITTED, "%s ended at %s", whose, limit);
 }
 
-/* Run, time and right of certificate `i`; whom it is for and who signed it are the chain's. */
+/* Checks run, time and right of certificate `i`. Its node and issuer are checked with the chain. */
 static enum tw_status check_one(const struct tw_certs *certs, uint32_t i,
                                 const struct tw_cert_question *question, struct tw_error *err) {
     static const char *const KINDS[] = {"the certificate of node ", "that of its admitter "};

@@ -1,16 +1,16 @@
-/* cert.h - admission certificates: who may be in a run with security.admission = owner, until when.
+/* cert.h - admission certificates: which nodes may be in a run with security.admission = owner, and
+ * until when.
  *
- * PROTOCOL.md section 11 is the truth. The owner of a run (an Ed25519 key, `security.owner` of the
- * manifest) signs what a node may: train, and admit others. A node with `admit` signs in the same
- * way, so a chain has one or two certificates: the node's own, then that of the node that signed
- * it. Bytes, little-endian:
+ * PROTOCOL.md section 11 is normative. The owner of a run (an Ed25519 key, `security.owner` of the
+ * manifest) signs what a node may do: train, and admit others. A node that may admit signs in the
+ * same way. A chain thus has one or two certificates: the node's own, then that of the node that
+ * signed it. Bytes, little-endian:
  *
  *    0  magic "TWA1"            16  until, unix seconds u64    96  issuer's public key  32 bytes
  *    4  may u32                 24  serial u64                128  signature of the issuer
  *    8  from, unix seconds u64  32  run id, 64 node id             64 bytes
  *
- * Pure: signatures are made and verified in daemon/auth/signature.h, over what tw_cert_signed
- * gives. */
+ * Pure: daemon/auth/signature.h signs and verifies the bytes that tw_cert_signed gives. */
 #ifndef TW_PROTO_CERT_H
 #define TW_PROTO_CERT_H
 
@@ -31,18 +31,18 @@ enum {
     TW_CERTS_MAX = 2,
     TW_CERT_DOMAIN_BYTES = 22, /* "thinwire-admission-v1" and NUL */
     TW_CERT_SIGNED_BYTES = TW_CERT_DOMAIN_BYTES + TW_CERT_BYTES - TW_SIGNATURE_BYTES,
-    TW_CERT_SLACK_S = 300, /* clocks may differ by this much, and nobody notices */
+    TW_CERT_SLACK_S = 300, /* largest clock difference that is ignored */
 };
 
 struct tw_cert {
-    uint32_t may; /* of enum tw_cert_may; not 0 */
+    uint32_t may; /* set of enum tw_cert_may, not empty */
     uint64_t from_s, until_s, serial;
     struct tw_id run, node;
-    struct tw_id issuer; /* public key of who signed: 32 bytes, as an id is */
+    struct tw_id issuer; /* public key of the signer: 32 bytes, like an id */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
-/* A node's own certificate, then that of its issuer unless the owner is. */
+/* A node's own certificate and, if a node signed it, that node's certificate. */
 struct tw_certs {
     uint32_t count; /* 0: none */
     struct tw_cert certs[TW_CERTS_MAX];
@@ -51,10 +51,10 @@ struct tw_certs {
 /* The id of the node that has this public key: SHA-256("thinwire-node-id-v1\0" || key). */
 struct tw_id tw_node_id(const struct tw_id *public_key);
 
-/* What the issuer signs: the domain, then the certificate without its signature. */
+/* The bytes that the issuer signs: the domain, then the certificate without its signature. */
 void tw_cert_signed(const struct tw_cert *cert, uint8_t text[TW_CERT_SIGNED_BYTES]);
 
-/* Bytes of all of them; returns their count, a multiple of TW_CERT_BYTES. */
+/* Bytes of all certificates; returns their count, a multiple of TW_CERT_BYTES. */
 size_t tw_certs_encode(const struct tw_certs *certs, uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES]);
 
 /* Strict inverse for untrusted bytes: one or two certificates. TW_PROTO names the field. No
@@ -62,26 +62,26 @@ size_t tw_certs_encode(const struct tw_certs *certs, uint8_t bytes[TW_CERTS_MAX 
 enum tw_status tw_certs_decode(const uint8_t *bytes, size_t size, struct tw_certs *certs,
                                struct tw_error *err);
 
-/* Who asks to come in, and by whose clock. */
+/* A node that asks for admission, the right it needs, and the time. */
 struct tw_cert_question {
     struct tw_id owner;   /* security.owner of the run */
     struct tw_id run;     /* its id */
-    struct tw_id node;    /* whom TLS proved, or who shall be admitted */
-    enum tw_cert_may may; /* what it wants to do */
+    struct tw_id node;    /* the node that TLS proved, or that is to be admitted */
+    enum tw_cert_may may; /* the right that it needs */
     uint64_t now_s;       /* unix seconds here */
-    uint64_t their_now_s; /* as the other side says; 0: not known */
+    uint64_t their_now_s; /* time reported by the other side; 0: not known */
 };
 
-/* Do these certificates answer the question? Everything but the signatures: run and node, the chain
- * up to the owner, what it may, and the time. TW_NOT_ADMITTED; TW_BAD_CLOCK when two clocks must
- * differ for it to be so. The words are a detail for both ends: dial_error.h has the way out. */
+/* Checks everything but the signatures: run and node, the chain up to the owner, the right, and the
+ * time. TW_NOT_ADMITTED, or TW_BAD_CLOCK if only a difference between the two clocks explains the
+ * result. The message is a detail for both ends; dial_error.h has the advice. */
 enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert_question *question,
                               struct tw_error *err);
 
-/* The moment the first of them runs out. */
+/* The time at which the first of them expires. */
 uint64_t tw_certs_until(const struct tw_certs *certs);
 
-/* The node that signed the first one; zero when the owner did. */
+/* The node that signed the first certificate; zero if the owner did. */
 struct tw_id tw_certs_admitter(const struct tw_certs *certs);
 
 #endif

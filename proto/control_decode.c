@@ -1,8 +1,8 @@
 /* control_decode.c - untrusted protobuf bodies to control messages.
  *
- * protobuf-c unpacks into an arena on the stack that is as large as the body allows and no larger:
- * when a body asks for more, unpacking fails. Then every field goes through a check of its own into
- * a message of ours, and tw_message_check has the last word before the caller sees anything. */
+ * protobuf-c unpacks into an arena on the stack, whose size is limited by the size of the body. A
+ * body that needs more fails to unpack. Then each field is checked and copied into a struct
+ * tw_message, and tw_message_check judges the whole before the caller gets it. */
 #include "proto/control.h"
 
 #include <stdalign.h>
@@ -20,7 +20,8 @@ struct arena {
 
 static void *arena_alloc(void *user, size_t size) {
     struct arena *arena = user;
-    if (size > arena->limit - arena->used) return NULL; /* multiples of ARENA_ALIGN, both */
+    if (size > arena->limit - arena->used)
+        return NULL; /* rounding cannot pass the limit: both are multiples of ARENA_ALIGN */
     const size_t rounded = (size + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     void *memory = arena->bytes + arena->used;
     arena->used += rounded;

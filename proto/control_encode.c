@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "proto/thinwire.pb-c.h"
 
-/* Where a body goes. */
+/* Destination of a body. */
 struct out {
     uint8_t *body;
     size_t capacity, size;
@@ -22,7 +22,7 @@ static enum tw_status pack(const ProtobufCMessage *message, struct out *out, str
     return TW_OK;
 }
 
-/* protobuf-c's structs have no const, but packing does not write. */
+/* protobuf-c's structs lack const, but packing does not write. */
 static ProtobufCBinaryData borrow(const void *bytes, size_t size) {
     return (ProtobufCBinaryData){.len = size, .data = (uint8_t *)bytes};
 }

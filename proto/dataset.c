@@ -1,5 +1,5 @@
-/* dataset.c - the index of a dataset to text and back. Numbers are read in the one form they are
- * written in, so that one content has one name. */
+/* dataset.c - the index of a dataset to text and back. Only canonical numbers are read, so that
+ * equal content has one SHA-256. */
 #include "proto/dataset.h"
 
 #include <inttypes.h>
@@ -21,7 +21,7 @@ static const char first_line[] = "thinwire-dataset 1\n";
 
 struct writer {
     char *text;
-    size_t room, size; /* size counts on when room is over */
+    size_t room, size; /* size also counts bytes beyond room */
 };
 
 static void put_bytes(struct writer *writer, const char *bytes, size_t size) {
@@ -33,7 +33,7 @@ static void put(struct writer *writer, const char *text) {
     put_bytes(writer, text, strlen(text));
 }
 
-/* At least `digits` of them, with zeros in front. */
+/* At least `digits` digits, with leading zeros. */
 static void put_digits(struct writer *writer, uint64_t value, size_t digits) {
     char text[20];
     size_t begin = sizeof(text);
@@ -122,7 +122,7 @@ static enum tw_status check_shard(const struct tw_dataset *dataset, uint32_t i,
         shard->number != (is_same_side ? before->number + 1 : 0)) {
         return tw_fail(err, TW_CONFIG, "shard %u is out of order", i + 1);
     }
-    /* What its head will say, as far as it follows from the index. */
+    /* The fields of the shard's head that the index determines. */
     struct tw_shard head = {.token_bytes = tw_shard_token_bytes(dataset->vocab),
                             .tokens_count = shard->tokens_count,
                             .documents_count = shard->documents_count};
@@ -225,7 +225,7 @@ enum tw_status tw_dataset_encode(const struct tw_dataset *dataset, char *text, s
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* What is left of the text. Words end at a space or at the end of their line. */
+/* The rest of the text. Words end at a space or at the end of their line. */
 struct reader {
     const char *at, *end;
     uint32_t line;
@@ -251,7 +251,7 @@ static bool take_line_end(struct reader *reader) {
     return true;
 }
 
-/* Without zeros in front. */
+/* Without leading zeros. */
 static bool take_number(struct reader *reader, uint64_t max, uint64_t *value) {
     const char *const begin = reader->at;
     *value = 0;
@@ -271,7 +271,7 @@ static bool take_u32(struct reader *reader, uint32_t max, uint32_t *value) {
     return true;
 }
 
-/* A share of at most 1 with up to six decimals, none of them a zero at the end. */
+/* A share of at most 1 with up to six decimals and no trailing zero. */
 static bool take_share(struct reader *reader, uint32_t *millionths) {
     if (!take_u32(reader, 1, millionths)) return false;
     *millionths *= MILLION;
@@ -304,7 +304,7 @@ static bool take_name(struct reader *reader, char name[TW_DATASET_NAME_BYTES]) {
         name[length++] = *reader->at++;
     }
     name[length] = '\0';
-    return strlen(name) == length && name_is_good(name); /* a NUL would end it for some */
+    return strlen(name) == length && name_is_good(name); /* a name must not hold a NUL */
 }
 
 static enum tw_status read_tokens(struct reader *reader, struct tw_dataset *dataset,
@@ -314,10 +314,10 @@ static enum tw_status read_tokens(struct reader *reader, struct tw_dataset *data
         is_good = take_id(reader, &dataset->tokenizer) && take(reader, " ") &&
                   take_u32(reader, TW_DATASET_TOKENIZER_BYTES_MAX, &dataset->tokenizer_bytes);
     }
-    if (!is_good || !take_line_end(reader)) return bad(reader, err, "no tokenizer it could be");
+    if (!is_good || !take_line_end(reader)) return bad(reader, err, "no valid tokenizer");
     if (!take(reader, "vocab ") || !take_u32(reader, (uint32_t)1 << 31, &dataset->vocab) ||
         !take_line_end(reader)) {
-        return bad(reader, err, "no size of a vocabulary");
+        return bad(reader, err, "no valid vocabulary size");
     }
     uint64_t separator = 0;
     is_good = take(reader, "separator ");
@@ -328,7 +328,7 @@ static enum tw_status read_tokens(struct reader *reader, struct tw_dataset *data
     if (!is_good || !take_line_end(reader)) return bad(reader, err, "no separator");
     if (!take(reader, "heldout ") || !take_share(reader, &dataset->heldout_millionths) ||
         !take_line_end(reader)) {
-        return bad(reader, err, "no share that is held out");
+        return bad(reader, err, "no valid held-out share");
     }
     return TW_OK;
 }
@@ -395,7 +395,7 @@ enum tw_status tw_dataset_size(const char *text, size_t size, uint32_t *bytes,
         wide = wide * 10 + (uint64_t)(*reader.at - '0');
     }
     if (!is_good || !take(&reader, "\n") || wide > TW_DATASET_BYTES_MAX || wide < SIZE_END) {
-        return bad(&reader, err, "no size it could have");
+        return bad(&reader, err, "no valid size");
     }
     *bytes = (uint32_t)wide;
     return TW_OK;

@@ -14,7 +14,7 @@
  *      shard 0 train 9ab1... 4096 16781312 8388608 5210
  *      shard 0 heldout ...
  *
- * `bytes` is the size of the whole text, so that a node that gets it in chunks knows how many. A
+ * `bytes` is the size of the whole text, from which a receiver computes the number of its chunks. A
  * shard's numbers: its source, train or heldout, name, bytes of head, bytes of the file, tokens,
  * documents. Shards come by source, train before held-out, in the order they were written. The name
  * of a shard's file follows from its place: prose-train-00000.shard. */
@@ -35,22 +35,23 @@ enum {
     TW_DATASET_NAME_BYTES = 32, /* of a source, with NUL: [a-z0-9-], not empty */
     TW_DATASET_FILE_BYTES = TW_DATASET_NAME_BYTES + 32,
     TW_DATASET_TOKENIZER_BYTES_MAX = 64 << 20,
-    TW_DATASET_SHARE_MIN = 100, /* millionths: what the order of windows can still draw */
+    TW_DATASET_SHARE_MIN = 100, /* millionths: the smallest share that the window order can draw */
 };
 
-/* File names in a dataset's folder beside the shards. */
+/* File names in a dataset's folder, besides the shards. */
 #define TW_DATASET_INDEX_FILE "dataset"
 #define TW_DATASET_TOKENIZER_FILE "tokenizer.json"
 
 struct tw_dataset_source {
     char name[TW_DATASET_NAME_BYTES];
-    uint32_t weight_millionths; /* share of the windows drawn; 0 = by its tokens. All or none. */
+    uint32_t weight_millionths; /* share of windows drawn; 0 = in proportion to its tokens. All
+                                   sources have one, or none */
 };
 
 struct tw_dataset_shard {
     struct tw_id name; /* SHA-256 of the head */
     uint32_t source;   /* index into sources */
-    uint32_t number;   /* within its source and side, from 0 */
+    uint32_t number;   /* position within its source and side, from 0 */
     bool is_heldout;
     uint32_t head_bytes;
     uint64_t file_bytes, tokens_count, documents_count;
@@ -68,35 +69,35 @@ struct tw_dataset {
     struct tw_dataset_shard *shards; /* (shards_capacity), the caller's */
 };
 
-/* Untrusted: how many bytes the index has that begins like this (its first 64 bytes are enough), at
- * most TW_DATASET_BYTES_MAX. TW_CORRUPT, TW_VERSION. */
+/* Size of an index, from its first 64 bytes (untrusted); at most TW_DATASET_BYTES_MAX. TW_CORRUPT,
+ * TW_VERSION. */
 enum tw_status tw_dataset_size(const char *text, size_t size, uint32_t *bytes,
                                struct tw_error *err);
 
-/* How many shards a text can name: a capacity that is enough to decode it. */
+/* Upper bound of the shards that a text names: a sufficient capacity for decoding it. */
 uint32_t tw_dataset_lines(const char *text, size_t size);
 
-/* Strict inverse of encode, untrusted; into shards (capacity), which the caller gives. TW_CORRUPT
- * names the line, TW_VERSION, TW_LIMIT. Nothing else than the canonical bytes is accepted. */
+/* Strict inverse of encode, untrusted: only canonical bytes are accepted. `shards` (capacity) is
+ * the caller's array. TW_CORRUPT names the line; TW_VERSION, TW_LIMIT. */
 enum tw_status tw_dataset_decode(const char *text, size_t size, struct tw_dataset_shard *shards,
                                  uint32_t capacity, struct tw_dataset *dataset,
                                  struct tw_error *err);
 
-/* Canonical text into text (room); *size is how long it is, also when room is too small: then
- * TW_LIMIT. TW_CONFIG: what decode would refuse, such as weights for some sources only. */
+/* Canonical text into text (room). *size is its length even if room is too small, which is
+ * TW_LIMIT. TW_CONFIG for anything that decode would refuse, such as weights for some sources only.
+ */
 enum tw_status tw_dataset_encode(const struct tw_dataset *dataset, char *text, size_t room,
                                  size_t *size, struct tw_error *err);
 
-/* Shares (count) that add up to a million, by the largest remainder, from weights (count), none of
- * them 0 or above 1e12. The first source whose share is below TW_DATASET_SHARE_MIN, or
- * count. */
+/* Shares (count) that add up to a million, by the largest remainder, from weights (count), each 1
+ * to 1e12. Returns the first source whose share is below TW_DATASET_SHARE_MIN, or count. */
 uint32_t tw_dataset_shares(const uint64_t *weights, uint32_t count, uint32_t *millionths);
 
 /* Name of a shard's file: "prose-train-00000.shard". */
 void tw_dataset_file(const struct tw_dataset *dataset, const struct tw_dataset_shard *shard,
                      char name[TW_DATASET_FILE_BYTES]);
 
-/* Tokens of all shards for training, or of all that are held out. */
+/* Tokens of all training shards, or of all held-out shards. */
 uint64_t tw_dataset_tokens(const struct tw_dataset *dataset, bool is_heldout);
 
 #endif

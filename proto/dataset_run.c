@@ -27,7 +27,7 @@ enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const stru
         dataset->separator != (int64_t)run->data.separator) {
         return tw_fail(err, TW_DATA,
                        dataset->separator == TW_SHARD_NO_SEPARATOR
-                           ? "its documents begin with no token of their own, and the run masks by "
+                           ? "its documents begin with no separator, and the run masks by "
                              "token %u: set data.documents = joined"
                            : "its documents begin with another token than %u, by which the run "
                              "masks: data.separator must be the dataset's",

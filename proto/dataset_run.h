@@ -1,12 +1,12 @@
-/* dataset_run.h - a dataset and a run manifest: whether they go together, and making them. */
+/* dataset_run.h - whether a dataset fits a run manifest, and setting a manifest to a dataset. */
 #ifndef TW_PROTO_DATASET_RUN_H
 #define TW_PROTO_DATASET_RUN_H
 
 #include "proto/dataset.h"
 #include "proto/run/run.h"
 
-/* Whether the run can train on this dataset: vocabulary, tokens that are bytes, the separator of
- * masked documents, and, where the manifest names a dataset, the held-out share. TW_DATA. */
+/* Whether the run can train on this dataset: vocabulary, byte tokens, the separator of masked
+ * documents and, if the manifest names a dataset, the held-out share. TW_DATA. */
 enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const struct tw_run *run,
                                     struct tw_error *err);
 

@@ -8,7 +8,7 @@
 #include "proto/frame.h"
 #include "proto/message.h"
 
-/* Type of the last one; 0: the list is empty. */
+/* Type of the last extension; 0: the list is empty. */
 static uint16_t type_last(const struct tw_extensions *list) {
     uint16_t type = 0;
     for (uint32_t at = 0; at < list->bytes_count;) {
@@ -40,7 +40,7 @@ uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Only what this file itself gives out; tickets and certificates have their own readers. */
+/* Checks the types that this file decodes; tickets and certificates have decoders of their own. */
 static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_error *err) {
     uint32_t count = 0;
     const uint8_t *found = tw_fields_find(bytes, size, TW_EXTENSION_FEATURES, &count);

@@ -2,7 +2,7 @@
  *
  *    count u32, then that many fields (fields.h)
  *
- * What a node does not know it skips, but keeps to the byte: the proof covers it. Pure. */
+ * A node skips unknown types but keeps their bytes, because the proof covers them. Pure. */
 #ifndef TW_PROTO_EXTENSION_H
 #define TW_PROTO_EXTENSION_H
 
@@ -14,22 +14,22 @@
 #include "proto/fields.h"
 
 enum tw_extension_type {
-    TW_EXTENSION_FEATURES = 1,     /* u64: what this node can do beyond version 1 */
+    TW_EXTENSION_FEATURES = 1,     /* u64: features of this node beyond version 1 */
     TW_EXTENSION_SOFTWARE = 2,     /* text: name and version of the program */
     TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
 };
 
-/* What a node can do that others of its wire version may not: a bit each, given out for ever. Used
- * with peers that say the same bit; what nobody here knows is ignored. */
-#define TW_FEATURE_OWNER (UINT64_C(1) << 0)     /* hears REVOKE, RENEW and CERTS */
+/* Features that other nodes of the same wire version may lack: one bit each, assigned for ever. A
+ * feature is used only with peers that have the same bit; unknown bits are ignored. */
+#define TW_FEATURE_OWNER (UINT64_C(1) << 0)     /* understands REVOKE, RENEW and CERTS */
 #define TW_FEATURE_DIAL_BACK (UINT64_C(1) << 1) /* answers PROBE with PROBED */
 
-/* What this program can do. */
+/* Features of this program. */
 #define TW_FEATURES (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK)
 
-/* The feature a node needs to understand a control frame of that kind; 0: every node of this wire
- * version does. */
+/* The feature that a receiver of this control frame kind needs; 0: every node of this wire version
+ * understands it. */
 uint64_t tw_feature_of(uint16_t kind);
 
 enum {
@@ -40,29 +40,29 @@ enum {
 struct tw_extensions {
     uint32_t count;
     uint32_t bytes_count;                     /* of `bytes` */
-    uint8_t bytes[TW_HELLO_EXTENSIONS_BYTES]; /* as they travel, without the count */
+    uint8_t bytes[TW_HELLO_EXTENSIONS_BYTES]; /* wire form, without the count */
 };
 
-/* Appends one. Asserts that its type is above the last one's and that it fits. */
+/* Appends an extension. Asserts that its type is above the last one's and that it fits. */
 void tw_extensions_add(struct tw_extensions *list, uint16_t type, const void *bytes,
                        uint32_t bytes_count);
 
-/* The bytes of one, borrowed from `list`; NULL: it is not there. */
+/* The bytes of one extension, borrowed from `list`; NULL if absent. */
 const uint8_t *tw_extensions_find(const struct tw_extensions *list, uint16_t type,
                                   uint32_t *bytes_count);
 
 /* The whole list into `out`, count included; returns its bytes. */
 uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out);
 
-/* Strict inverse for untrusted bytes, all `size` of them. TW_PROTO: order, number, lengths, or a
- * known type whose bytes cannot be what they should. */
+/* Strict inverse for untrusted bytes, all `size` of them. TW_PROTO: wrong order, number or length,
+ * or impossible bytes of a known type. */
 enum tw_status tw_extensions_decode(const uint8_t *bytes, size_t size, struct tw_extensions *list,
                                     struct tw_error *err);
 
-/* Features of the node that sent the list; 0 if it says nothing. */
+/* Features of the node that sent the list; 0 if it states none. */
 uint64_t tw_extensions_features(const struct tw_extensions *list);
 
-/* Its program, as text; "" if it says nothing. */
+/* Its program name and version as text; "" if it states none. */
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);
 
 #endif

@@ -86,7 +86,7 @@ size_t tw_reader_frame_bytes(const struct tw_reader *reader) {
 }
 
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space) {
-    /* Moves the rest of a frame to the front only when it would not fit where it is. */
+    /* Moves a partial frame to the front only if it would not fit where it is. */
     if (reader->begin == reader->end) reader->begin = reader->end = 0;
     if (reader->begin > 0 && tw_reader_frame_bytes(reader) > reader->capacity - reader->begin) {
         reader->end -= reader->begin;
@@ -102,7 +102,7 @@ void tw_reader_fill(struct tw_reader *reader, size_t bytes) {
     reader->end += bytes;
 }
 
-/* Everything in the header that can be judged without the body. */
+/* All checks of the header that need no body. */
 static enum tw_status check_header(const uint8_t header[TW_FRAME_HEADER_BYTES], size_t room,
                                    struct tw_error *err) {
     const uint16_t kind = tw_get_u16(header + 6);

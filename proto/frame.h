@@ -1,11 +1,9 @@
 /* frame.h - the 32-byte frame header of PROTOCOL.md section 2, and the incremental reader.
  *
- *   0  magic      u32  "TWF1"            16 stream    u32  0 on control; the sender's on bulk
- *   4  version    u8   1                 20 reserved  u32  0
- *   5  flags      u8   0                 24 checksum  u64  xxh64 of bytes 0..23 and the body
- *   6  kind       u16
- *   8  body bytes u32
- *  12  reserved   u32  0                 all little-endian */
+ *   0  magic      u32  "TWF1"            16 stream    u32  0 on control; free for the sender on
+ * bulk 4  version    u8   1                 20 reserved  u32  0 5  flags      u8   0 24 checksum
+ * u64  xxh64 of bytes 0..23 and the body 6  kind       u16 8  body bytes u32 12  reserved   u32  0
+ * all little-endian */
 #ifndef TW_PROTO_FRAME_H
 #define TW_PROTO_FRAME_H
 
@@ -19,15 +17,16 @@
 
 enum { TW_WIRE_VERSION = 1 };
 
-/* Kinds below 0x100 are the control messages of message.h, and in runs with an owner these. */
+/* Kinds below 0x100 are the control messages of message.h and, in runs with an owner, REVOKE, RENEW
+ * and CERTS. */
 enum tw_frame_kind {
-    TW_FRAME_REVOKE = 24,     /* whom the owner shut out: revoke.h */
+    TW_FRAME_REVOKE = 24,     /* nodes that the owner revoked: revoke.h */
     TW_FRAME_RENEW = 27,      /* asks for a new certificate; empty */
     TW_FRAME_CERTS = 28,      /* a new one and that of its issuer: cert.h */
     TW_FRAME_CHUNK = 0x100,   /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
-    TW_FRAME_HELLO = 0x200,   /* first frame of a connection, both ways: handshake.h */
+    TW_FRAME_HELLO = 0x200,   /* a new certificate and that of its issuer: cert.h */
     TW_FRAME_GOODBYE = 0x201, /* last frame: u32 enum tw_status, then a sentence */
-    TW_FRAME_WELCOME = 0x202, /* to a guest: what it needs to be a node of the run */
+    TW_FRAME_WELCOME = 0x202, /* for a guest: all that it needs to become a node of the run */
 };
 
 struct tw_frame {
@@ -41,24 +40,24 @@ struct tw_frame {
  * they can be skipped. */
 uint32_t tw_frame_body_max(uint16_t kind);
 
-/* Writes the header for `body` (which follows it on the wire) into header[32]. Asserts that
- * body_bytes <= tw_frame_body_max(kind). */
+/* Writes the header of the frame with `body` into header[32]. Asserts that body_bytes <=
+ * tw_frame_body_max(kind). */
 void tw_frame_header(uint8_t header[TW_FRAME_HEADER_BYTES], uint16_t kind, uint32_t stream,
                      const uint8_t *body, uint32_t body_bytes);
 
-/* Writes both headers of a CHUNK frame: on the wire bytes[size] follow them, wherever they lie.
- * 0 < size <= TW_CHUNK_BYTES_MAX. */
+/* Writes the frame header and chunk header of a CHUNK frame; bytes[size] follow them on the wire,
+ * from any address. 0 < size <= TW_CHUNK_BYTES_MAX. */
 enum { TW_FRAME_CHUNK_HEADERS_BYTES = TW_FRAME_HEADER_BYTES + TW_CHUNK_HEADER_BYTES };
 void tw_frame_chunk_headers(uint8_t headers[TW_FRAME_CHUNK_HEADERS_BYTES],
                             const struct tw_id *payload, uint32_t idx, const uint8_t *bytes,
                             uint32_t size);
 
-/* Takes the body of a CHUNK frame apart: *bytes points into it. TW_PROTO when it is not one. */
+/* Splits the body of a CHUNK frame: *bytes points into it. TW_PROTO if it is not one. */
 enum tw_status tw_frame_chunk_decode(const struct tw_frame *frame, struct tw_id *payload,
                                      uint32_t *idx, const uint8_t **bytes, uint32_t *size,
                                      struct tw_error *err);
 
-/* Collects bytes into frames. The buffer is the caller's and bounds the largest frame accepted. */
+/* Collects bytes into frames. The caller's buffer limits the size of an accepted frame. */
 struct tw_reader {
     uint8_t *buffer;
     size_t capacity; /* >= TW_FRAME_HEADER_BYTES; a body has at most capacity - 32 bytes */
@@ -67,17 +66,17 @@ struct tw_reader {
 
 void tw_reader_init(struct tw_reader *reader, uint8_t *buffer, size_t capacity);
 
-/* Where to put arriving bytes: *space is > 0 unless a frame or an error is waiting to be taken. */
+/* Where to put arriving bytes. *space is > 0 unless a frame or an error is ready to be taken. */
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space);
 
-/* Bytes of the frame at the front as far as they are known: at least a header's, at most what fits
- * the buffer. */
+/* Bytes of the frame at the front as far as they are known: at least those of a header, at most the
+ * buffer's. */
 size_t tw_reader_frame_bytes(const struct tw_reader *reader);
 
-/* Says that `bytes` were put there, at most *space. */
+/* Reports that `bytes` (at most *space) were written there. */
 void tw_reader_fill(struct tw_reader *reader, size_t bytes);
 
-/* TW_OK: *frame is whole and its checksum right. TW_AGAIN: needs more bytes. Anything else
+/* TW_OK: *frame is complete and its checksum is right. TW_AGAIN: needs more bytes. Any other status
  * (TW_PROTO, TW_VERSION, TW_LIMIT, TW_CORRUPT) is final: close the connection. */
 enum tw_status tw_reader_next(struct tw_reader *reader, struct tw_frame *frame,
                               struct tw_error *err);

@@ -1,7 +1,7 @@
-/* message.h - control messages as plain C values: what nodes say to each other.
+/* message.h - control messages as plain C values.
  *
- * control.h turns them into protobuf bodies and back with every bound checked; the sync core and
- * the simulator see only these. Fixed size, no pointers. */
+ * control.h converts them to protobuf bodies and back, and checks every bound. The sync core and
+ * the simulator see only these structs. Fixed size, no pointers. */
 #ifndef TW_PROTO_MESSAGE_H
 #define TW_PROTO_MESSAGE_H
 
@@ -48,23 +48,23 @@ enum tw_message_kind {
 
 enum tw_node_state {
     TW_STATE_SOLO,     /* alone in its lineage: ordinary training */
-    TW_STATE_RECEIVER, /* follows a lineage it is not (yet) a member of */
+    TW_STATE_RECEIVER, /* follows a lineage without being a member (yet) */
     TW_STATE_MEMBER,   /* in the roster */
     TW_STATE_FINISHED, /* the token budget is spent; serves others */
 };
 
-/* Heartbeat: where the sender stands. Every TW_HEARTBEAT_US on each control link. */
+/* Heartbeat: the sender's position, every TW_HEARTBEAT_US on each control link. */
 struct tw_msg_status {
     enum tw_node_state state;
     struct tw_id lineage;
-    struct tw_id tip;      /* digest of the last committed manifest it knows; zero = none */
-    uint64_t rounds;       /* committed rounds it knows: the next round to decide */
-    uint64_t clock_tokens; /* of the tip */
-    uint64_t step, tokens; /* its own, ever */
+    struct tw_id tip;      /* digest of the newest committed record it knows; zero = none */
+    uint64_t rounds;       /* committed rounds it knows, and so the number of the next one */
+    uint64_t clock_tokens; /* run clock at the tip */
+    uint64_t step, tokens; /* of its own training, in total */
     uint32_t tokens_per_s;
-    uint32_t upload_kib_s; /* it can send, all peers together, as it measured; 0 = not known */
-    uint32_t boot;         /* starts of this node: increases */
-    uint64_t nonce; /* of its membership: it votes in the seat that a roster lists under this */
+    uint32_t upload_kib_s; /* measured upload to all peers together; 0 = not known */
+    uint32_t boot;         /* starts of this node so far */
+    uint64_t nonce;        /* of its membership: it votes in the roster seat with this nonce */
 };
 
 /* One row of the member table. Empty strings after the last address. */
@@ -92,7 +92,7 @@ struct tw_msg_join {
     uint32_t weight;
 };
 
-/* "My outer gradient for this round, part by part." To every member and follower. */
+/* "My outer gradient for this round, part by part." To every member and receiver. */
 struct tw_msg_contrib {
     struct tw_id lineage;
     uint64_t round;
@@ -146,29 +146,31 @@ struct tw_msg_nack {
     struct tw_id lineage;
     uint64_t round;
     uint64_t promised;
-    uint32_t refused_parts; /* set of parts; not 0: in ballot `promised`, for their results */
+    uint32_t refused_parts; /* set of vetoed parts; if not 0, `promised` is the ballot of the vetoed
+                               proposal */
 };
 
-/* A committed manifest: pushed by the proposer, and the answer to LOG_GET. */
+/* A committed record: sent by the proposer, and as the answer to LOG_GET. */
 struct tw_msg_commit {
     struct tw_record record;
 };
 
 struct tw_msg_log_get {
     struct tw_id lineage;
-    uint64_t round; /* first one wanted; up to 16 COMMITs come back */
+    uint64_t round; /* first one wanted; at most 16 COMMITs come back */
 };
 
 struct tw_msg_log_none {
     struct tw_id lineage;
-    uint64_t oldest_round; /* held by the answerer */
-    uint64_t rounds;       /* committed rounds the answerer knows */
+    uint64_t oldest_round; /* oldest round that the answering node still holds */
+    uint64_t rounds;       /* committed rounds that it knows */
 };
 
 struct tw_msg_state_get {
     struct tw_id lineage;
-    struct tw_id digest; /* of the (phi, u) the asker holds: equal means nothing to transfer */
-    struct tw_id wanted; /* of the (phi, u) the asker is in the middle of: no other is of use to it;
+    /* of the (phi, u) that the asker holds: if equal, nothing is transferred */
+    struct tw_id digest;
+    struct tw_id wanted; /* of the (phi, u) that the asker has fetched in part, no other is useful;
                             zero: any */
     uint32_t fragment;
 };
@@ -177,10 +179,10 @@ struct tw_msg_state_get {
 struct tw_msg_state {
     struct tw_id lineage;
     uint32_t fragment;
-    uint64_t rounds;     /* the fragment has every committed round below this applied */
+    uint64_t rounds;     /* the fragment includes every committed round below this */
     struct tw_id digest; /* of (phi, u) */
-    struct tw_id hash;   /* payload; zero when the asker already holds these values */
-    uint32_t bytes;      /* 0 then */
+    struct tw_id hash;   /* of the payload; zero if the asker already holds these values */
+    uint32_t bytes;      /* 0 with a zero hash */
 };
 
 /* Credit: send chunks [first, first + count) of this payload on the bulk connection. */
@@ -193,7 +195,7 @@ struct tw_msg_missing {
     struct tw_id hash;
 };
 
-/* One exchange between two nodes; drawn by who asks, 128 random bits. */
+/* Name of one exchange between two nodes: 128 random bits, drawn by the asking node. */
 struct tw_pair_id {
     uint64_t high, low;
 };
@@ -202,7 +204,8 @@ struct tw_pair_id {
 struct tw_msg_pair_request {
     struct tw_pair_id pair;
     uint32_t fragment;
-    uint32_t wants_whole; /* 0 or 1: send phi whole, the last one in lattice form was of no use */
+    uint32_t wants_whole; /* 0 or 1: send phi as float32, because the last one in lattice form could
+                             not be decoded */
 };
 
 /* "Yes: my offer follows." */
@@ -216,15 +219,14 @@ struct tw_msg_pair_busy {
     struct tw_pair_id pair;
 };
 
-/* "The result of this part is not the merge of what the manifest lists: see for yourself." */
+/* "The result of this part is not the merge that the record lists: check it yourself." */
 struct tw_msg_accuse {
     struct tw_id lineage;
     uint64_t round;
     uint32_t part;
 };
 
-/* What the sender brings: its outer gradient in the run's codec, and its phi (compress/lattice.h).
- */
+/* The sender's outer gradient in the run's codec, and its phi (compress/lattice.h). */
 struct tw_msg_pair_offer {
     struct tw_pair_id pair;
     uint64_t clock_tokens; /* its run clock */
@@ -232,19 +234,19 @@ struct tw_msg_pair_offer {
     uint32_t delta_bytes, phi_bytes;
 };
 
-/* "Dial me at the addresses of my HELLO, and say what came of it." */
+/* "Dial me at the addresses of my HELLO, and report the outcome." */
 struct tw_msg_probe {
-    uint64_t token; /* of the asker's */
+    uint64_t token; /* chosen by the asker */
 };
 
 enum tw_probe_outcome {
     TW_PROBE_REACHED,
-    TW_PROBE_NO_NAME,  /* the name has no address there */
+    TW_PROBE_NO_NAME,  /* the name has no address in the prober's DNS */
     TW_PROBE_CLOSED,   /* nothing listens on the port */
     TW_PROBE_REJECTED, /* a firewall or router answered */
     TW_PROBE_SILENT,   /* nothing came back */
-    TW_PROBE_NO_ROUTE, /* the prober has no way there: says nothing about the asker */
-    TW_PROBE_OTHER,    /* somebody else answered */
+    TW_PROBE_NO_ROUTE, /* the prober has no route, which says nothing about the asker */
+    TW_PROBE_OTHER,    /* another node answered */
     TW_PROBE_FAILED,   /* anything else */
     TW_PROBE_OUTCOMES,
 };
@@ -268,9 +270,9 @@ struct tw_message {
 /* "CONTRIB"; "?" for a value outside the list. */
 const char *tw_message_name(enum tw_message_kind kind);
 
-/* The rules of PROTOCOL.md section 5 that a message keeps by itself: counts, ranges, order, the
- * manifests inside. TW_PROTO names message and field. What is encoded must pass, what was decoded
- * has passed. */
+/* The rules of PROTOCOL.md section 5 that concern one message alone: counts, ranges, order, the
+ * records inside. TW_PROTO names message and field. Encoding requires it; decoding guarantees it.
+ */
 enum tw_status tw_message_check(const struct tw_message *message, struct tw_error *err);
 
 #endif

@@ -17,7 +17,7 @@ enum {
 _Static_assert(TW_RECORD_BYTES_MAX == HEAD_BYTES + TW_MEMBERS_MAX * CONTRIBUTOR_BYTES +
                                           TW_PARTS_MAX * PART_BYTES + ROSTER_HEAD_BYTES +
                                           TW_MEMBERS_MAX * MEMBER_BYTES,
-               "the largest manifest");
+               "the largest record");
 
 static const uint8_t magic[4] = {'T', 'W', 'C', '1'};
 
@@ -25,12 +25,12 @@ static const uint8_t magic[4] = {'T', 'W', 'C', '1'};
 
 static enum tw_status check_contributors(const struct tw_record *record, struct tw_error *err) {
     if (record->contributors_count > TW_MEMBERS_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: %u contributors, at most %d",
+        return tw_fail(err, TW_PROTO, "record: %u contributors, at most %d",
                        record->contributors_count, TW_MEMBERS_MAX);
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const uint32_t idx = record->contributors[i].member_idx;
         if (idx >= TW_MEMBERS_MAX || (i > 0 && idx <= record->contributors[i - 1].member_idx))
-            return tw_fail(err, TW_PROTO, "manifest: contributor %u has member %u, out of order", i,
+            return tw_fail(err, TW_PROTO, "record: contributor %u has member %u, out of order", i,
                            idx);
     }
     return TW_OK;
@@ -41,21 +41,21 @@ static enum tw_status check_part(const struct tw_record *record, uint32_t k, uin
     const struct tw_part *part = &record->parts[k];
     const bool is_absent = part->bytes == 0;
     if (part->owner_idx >= TW_MEMBERS_MAX || (k > 0 && part->owner_idx <= part[-1].owner_idx))
-        return tw_fail(err, TW_PROTO, "manifest: part %u has owner %u, out of order", k,
+        return tw_fail(err, TW_PROTO, "record: part %u has owner %u, out of order", k,
                        part->owner_idx);
     if (part->bytes > TW_PAYLOAD_BYTES_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: part %u has %u bytes", k, part->bytes);
+        return tw_fail(err, TW_PROTO, "record: part %u has %u bytes", k, part->bytes);
     if (tw_id_is_zero(&part->result) != is_absent || (part->contributors == 0) != is_absent)
-        return tw_fail(err, TW_PROTO, "manifest: part %u is neither absent nor whole", k);
+        return tw_fail(err, TW_PROTO, "record: part %u is neither absent nor whole", k);
     if ((part->contributors & ~listed) != 0)
-        return tw_fail(err, TW_PROTO, "manifest: part %u merges a member that is not listed", k);
+        return tw_fail(err, TW_PROTO, "record: part %u merges a member that is not listed", k);
     return TW_OK;
 }
 
 static enum tw_status check_parts(const struct tw_record *record, struct tw_error *err) {
     uint64_t listed = 0;
     if (record->parts_count > TW_PARTS_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: %u parts, at most %d", record->parts_count,
+        return tw_fail(err, TW_PROTO, "record: %u parts, at most %d", record->parts_count,
                        TW_PARTS_MAX);
     for (uint32_t i = 0; i < record->contributors_count; i++)
         listed |= (uint64_t)1 << record->contributors[i].member_idx;
@@ -66,21 +66,21 @@ static enum tw_status check_parts(const struct tw_record *record, struct tw_erro
 static enum tw_status check_next(const struct tw_record *record, struct tw_error *err) {
     const struct tw_roster *next = &record->next;
     if (next->count == 0 || next->count > TW_MEMBERS_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: next roster has %u members", next->count);
+        return tw_fail(err, TW_PROTO, "record: next roster has %u members", next->count);
     if (next->number - record->roster_number > 1)
-        return tw_fail(err, TW_PROTO, "manifest: roster %u cannot follow roster %u", next->number,
+        return tw_fail(err, TW_PROTO, "record: roster %u cannot follow roster %u", next->number,
                        record->roster_number);
     for (uint32_t i = 1; i < next->count; i++) {
         if (tw_id_compare(&next->members[i - 1].id, &next->members[i].id) >= 0)
-            return tw_fail(err, TW_PROTO, "manifest: next roster is not sorted at %u", i);
+            return tw_fail(err, TW_PROTO, "record: next roster is not sorted at %u", i);
     }
     return TW_OK;
 }
 
 enum tw_status tw_record_check(const struct tw_record *record, struct tw_error *err) {
-    if (tw_id_is_zero(&record->lineage)) return tw_fail(err, TW_PROTO, "manifest: no lineage");
+    if (tw_id_is_zero(&record->lineage)) return tw_fail(err, TW_PROTO, "record: no lineage");
     if (record->fragment >= TW_FRAGMENTS_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: fragment %u, at most %d", record->fragment,
+        return tw_fail(err, TW_PROTO, "record: fragment %u, at most %d", record->fragment,
                        TW_FRAGMENTS_MAX - 1);
     TW_TRY(check_contributors(record, err));
     TW_TRY(check_parts(record, err));
@@ -193,9 +193,9 @@ enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_rec
                                 struct tw_error *err) {
     memset(record, 0, sizeof(*record));
     if (size < HEAD_BYTES || size > TW_RECORD_BYTES_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: %zu bytes", size);
+        return tw_fail(err, TW_PROTO, "record: %zu bytes", size);
     if (memcmp(bytes, magic, sizeof(magic)) != 0)
-        return tw_fail(err, TW_PROTO, "manifest: does not start with TWC1");
+        return tw_fail(err, TW_PROTO, "record: does not start with TWC1");
     const uint8_t *from = bytes + sizeof(magic);
     record->lineage = take_id(&from);
     record->parent = take_id(&from);
@@ -209,17 +209,17 @@ enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_rec
     record->next.count = take_u32(&from);
     if (record->contributors_count > TW_MEMBERS_MAX || record->parts_count > TW_PARTS_MAX ||
         record->next.count > TW_MEMBERS_MAX)
-        return tw_fail(err, TW_PROTO, "manifest: %u contributors, %u parts, %u next members",
+        return tw_fail(err, TW_PROTO, "record: %u contributors, %u parts, %u next members",
                        record->contributors_count, record->parts_count, record->next.count);
     const size_t expected = HEAD_BYTES + (size_t)record->contributors_count * CONTRIBUTOR_BYTES +
                             (size_t)record->parts_count * PART_BYTES + ROSTER_HEAD_BYTES +
                             (size_t)record->next.count * MEMBER_BYTES;
     if (size != expected)
-        return tw_fail(err, TW_PROTO, "manifest: %zu bytes where %zu belong", size, expected);
+        return tw_fail(err, TW_PROTO, "record: %zu bytes where %zu belong", size, expected);
     const size_t lists = (size_t)record->contributors_count * CONTRIBUTOR_BYTES +
                          (size_t)record->parts_count * PART_BYTES;
     if (tw_get_u32(from + lists + 4) != 0)
-        return tw_fail(err, TW_PROTO, "manifest: reserved bytes are not zero");
+        return tw_fail(err, TW_PROTO, "record: reserved bytes are not zero");
     take_lists(from, record);
     return tw_record_check(record, err);
 }

@@ -1,6 +1,6 @@
-/* record.h - rosters and round records: what the members of a lineage agree on.
+/* record.h - rosters and round records: the state that members of a lineage agree on.
  *
- * A lineage is a chain of rounds 0, 1, 2, ...; each committed round is one round record. Round r
+ * A lineage is a chain of rounds 0, 1, 2, ...; each committed round has one round record. Round r
  * merges fragment r mod P. The roster of round r is `next` of round r - 1. */
 #ifndef TW_PROTO_RECORD_H
 #define TW_PROTO_RECORD_H
@@ -26,10 +26,12 @@ struct tw_roster {
 };
 
 struct tw_contributor {
-    uint32_t member_idx;     /* in the roster of the round */
-    uint32_t fragment_steps; /* inner steps since this fragment was last merged with its work */
-    uint64_t tokens; /* since its last listed contribution, of any fragment: for the clock */
-    uint64_t fragment_tokens; /* since fragment_steps began: for weights */
+    uint32_t member_idx; /* in the roster of the round */
+    /* inner steps since this node's work was last merged into the fragment */
+    uint32_t fragment_steps;
+    /* tokens since its newest listed contribution to any fragment: for the run clock */
+    uint64_t tokens;
+    uint64_t fragment_tokens; /* tokens of those steps: for weights */
     struct tw_id root;        /* SHA-256 over its part hashes: see tw_contribution_root */
 };
 
@@ -42,12 +44,13 @@ struct tw_part {
 
 struct tw_record {
     struct tw_id lineage;
-    struct tw_id parent; /* digest of the previous round's manifest; zero for round 0 */
+    struct tw_id parent; /* digest of the record of the previous round; zero for round 0 */
     uint64_t round;
-    uint64_t clock_tokens; /* of the run, after this round */
+    uint64_t clock_tokens; /* run clock after this round */
     uint32_t fragment;
-    uint32_t roster_number; /* roster this round was decided by */
-    uint32_t finals; /* last rounds so far: 1, 2, ... once the clock has reached the budget */
+    uint32_t roster_number; /* of the roster that decides this round */
+    /* last rounds so far (1, 2, ...), once the clock has reached the budget; else 0 */
+    uint32_t finals;
     uint32_t contributors_count, parts_count;
     struct tw_contributor contributors[TW_MEMBERS_MAX]; /* by member_idx, ascending */
     struct tw_part parts[TW_PARTS_MAX];                 /* part k = owner k in roster order */
@@ -58,7 +61,7 @@ enum {
     TW_RECORD_BYTES_MAX = 108 + TW_MEMBERS_MAX * 56 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
 };
 
-/* The rules a manifest keeps by itself, whatever the roster. TW_PROTO names the one it breaks.
+/* The rules a record keeps by itself, whatever the roster. TW_PROTO names the one it breaks.
  *   - lineage is not zero; fragment < TW_FRAGMENTS_MAX
  *   - contributors: ascending by member_idx, each < TW_MEMBERS_MAX
  *   - parts: ascending by owner_idx, each < TW_MEMBERS_MAX; ABSENT (bytes 0) has a zero result and
@@ -72,8 +75,8 @@ enum tw_status tw_record_check(const struct tw_record *record, struct tw_error *
  * many. Asserts that tw_record_check holds. */
 size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_BYTES_MAX]);
 
-/* Strict inverse. Untrusted input: the exact size, then tw_record_check; TW_PROTO otherwise and
- * *close undefined. Accepts exactly what encode can produce; unused array elements become zero. */
+/* Strict inverse for untrusted input: the exact size, then tw_record_check. On TW_PROTO *record is
+ * undefined. Accepts exactly the bytes that encode produces; unused array elements become zero. */
 enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_record *record,
                                 struct tw_error *err);
 

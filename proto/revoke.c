@@ -72,9 +72,9 @@ void tw_revoked_signed(const struct tw_revoked *list, uint8_t text[TW_REVOKED_SI
     memcpy(text + TW_REVOKED_DOMAIN_BYTES, digest.bytes, sizeof(digest.bytes));
 }
 
-/* ---- who is on it -------------------------------------------------------------------------- */
+/* ---- the nodes on it------------------------------------------------------------------------ */
 
-/* Where the id is, or where it belongs. */
+/* Index of the node, or the index at which it would be inserted. */
 static uint32_t place(const struct tw_revoked *list, const struct tw_id *node) {
     uint32_t low = 0, high = list->count;
     while (low < high) {

@@ -1,12 +1,13 @@
-/* revoke.h - whom the owner of a run shut out: one list, signed, replaced only by a newer one.
+/* revoke.h - the nodes that the owner of a run revoked: one signed list, replaced only by a newer
+ * one.
  *
- * PROTOCOL.md section 11 is the truth. The body of a REVOKE frame and the file a node keeps are the
- * same bytes, little-endian:
+ * PROTOCOL.md section 11 is normative. The body of a REVOKE frame and the file that a node keeps
+ * are the same bytes, little-endian:
  *
  *    0  magic "TWR1"    8  version u64              24  run id, 32 bytes
  *    4  N u32          16  made, unix seconds u64   56  N node ids, ascending; then 64 of signature
  *
- * Pure: signatures are made and verified in daemon/auth/signature.h. */
+ * Pure: daemon/auth/signature.h signs and verifies. */
 #ifndef TW_PROTO_REVOKE_H
 #define TW_PROTO_REVOKE_H
 
@@ -27,8 +28,8 @@ enum {
 };
 
 struct tw_revoked {
-    uint64_t version; /* 0: no list yet, and nobody on it */
-    uint64_t made_s;  /* for people; decides nothing */
+    uint64_t version; /* 0: no list yet, no node revoked */
+    uint64_t made_s;  /* for people only */
     struct tw_id run;
     uint32_t count;
     struct tw_id nodes[TW_REVOKED_MAX]; /* ascending */
@@ -42,17 +43,18 @@ size_t tw_revoked_encode(const struct tw_revoked *list, uint8_t bytes[TW_REVOKED
 enum tw_status tw_revoked_decode(const uint8_t *bytes, size_t size, struct tw_revoked *list,
                                  struct tw_error *err);
 
-/* What the owner signs: the domain, then the SHA-256 of the bytes before the signature. */
+/* The bytes that the owner signs: the domain, then the SHA-256 of all bytes before the signature.
+ */
 void tw_revoked_signed(const struct tw_revoked *list, uint8_t text[TW_REVOKED_SIGNED_BYTES]);
 
 bool tw_revoked_has(const struct tw_revoked *list, const struct tw_id *node);
 
-/* Puts a node on the list, or takes it off: true when that changed it. Adding to a full list
- * changes nothing. The signature is stale afterwards. */
+/* Adds a node to the list or removes it; true if that changed the list. Adding to a full list
+ * changes nothing. Afterwards the signature is stale. */
 bool tw_revoked_add(struct tw_revoked *list, const struct tw_id *node);
 bool tw_revoked_remove(struct tw_revoked *list, const struct tw_id *node);
 
-/* TW_REVOKED when the node, or the one that admitted it, is on the list. */
+/* TW_REVOKED if the node, or the node that admitted it, is on the list. */
 enum tw_status tw_revoked_check(const struct tw_revoked *list, const struct tw_certs *certs,
                                 struct tw_error *err);
 

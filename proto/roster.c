@@ -1,4 +1,4 @@
-/* roster.c - looking things up in a roster: who is it, who owns parts. */
+/* roster.c - lookups in a roster: index of a member, owners of parts. */
 #include "base/assert.h"
 #include "proto/record.h"
 

@@ -1,4 +1,4 @@
-/* safetensors.c - a bounded scanner for the one shape of JSON the format allows, and its writer. */
+/* safetensors.c - a bounded scanner for the JSON that the format allows, and its writer. */
 #include "proto/safetensors.h"
 
 #include <string.h>
@@ -64,7 +64,7 @@ static void skip_space(struct scan *scan) {
     }
 }
 
-/* Consumes `wanted` (after space) if it comes next. */
+/* Consumes `wanted` (after space) if it is next. */
 static bool take(struct scan *scan, char wanted) {
     skip_space(scan);
     if (scan->at == scan->end || *scan->at != wanted) return false;
@@ -81,7 +81,7 @@ static bool is_hex(char digit) {
            (digit >= 'A' && digit <= 'F');
 }
 
-/* The part of an escape after its backslash. */
+/* The rest of an escape, after its backslash. */
 static bool skip_escape(struct scan *scan) {
     if (scan->at == scan->end || *scan->at == '\0') return false;
     const char kind = *scan->at++;
@@ -92,7 +92,7 @@ static bool skip_escape(struct scan *scan) {
     return true;
 }
 
-/* A JSON string; `text` borrows what stands between its quotes. */
+/* A JSON string; `text` borrows the characters between its quotes. */
 static enum tw_status scan_text(struct scan *scan, struct tw_safetensors_text *text) {
     TW_TRY(expect(scan, '"', "a string"));
     text->bytes = scan->at;
@@ -265,7 +265,7 @@ static int compare_names(const struct tw_safetensors_tensor *a,
     return strcmp(a->name, b->name);
 }
 
-/* Empty tensors come before what starts at the same place. */
+/* An empty tensor sorts before another one at the same offset. */
 static int compare_places(const struct tw_safetensors_tensor *a,
                           const struct tw_safetensors_tensor *b) {
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
@@ -290,7 +290,7 @@ static void sift_down(struct tw_safetensors_tensor *tensors, uint32_t root, uint
     }
 }
 
-/* Heapsort: in place, and no input makes it slow. */
+/* Heapsort: in place, and O(n log n) on any input. */
 static void sort_tensors(struct tw_safetensors_tensor *tensors, uint32_t count,
                          compare_fn *compare) {
     for (uint32_t root = count / 2; root-- > 0;) sift_down(tensors, root, count, compare);
@@ -390,7 +390,7 @@ const struct tw_safetensors_text *tw_safetensors_metadata(const struct tw_safete
 
 struct sink {
     uint8_t *bytes;
-    size_t capacity, size; /* size may pass the capacity; nothing is written there */
+    size_t capacity, size; /* size may exceed the capacity; bytes beyond it are not written */
 };
 
 static void put_bytes(struct sink *sink, const void *bytes, size_t size) {

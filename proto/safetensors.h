@@ -1,11 +1,11 @@
-/* safetensors.h - the header of a safetensors file: tensor names, types, shapes and places.
+/* safetensors.h - the header of a safetensors file: tensor names, types, shapes and offsets.
  *
  *   u64 little-endian N | N bytes of JSON, padded with spaces | data
  *   {"__metadata__":{"key":"value",...},
  *    "name":{"dtype":"F32","shape":[rows,cols],"data_offsets":[begin,end]},...}
  *
- * Offsets count from the start of the data; together the tensors cover the data exactly once.
- * Only the header is read or written here: pure, no file and no allocation. */
+ * Offsets count from the start of the data; together the tensors cover the data exactly once. Only
+ * the header is read or written here: pure, no file and no allocation. */
 #ifndef TW_PROTO_SAFETENSORS_H
 #define TW_PROTO_SAFETENSORS_H
 
@@ -21,7 +21,7 @@ enum {
     TW_SAFETENSORS_RANK_MAX = 4,
     TW_SAFETENSORS_METADATA_MAX = 64,            /* pairs of __metadata__ */
     TW_SAFETENSORS_JSON_MAX = 100 * 1000 * 1000, /* bytes; the format's own limit */
-    TW_SAFETENSORS_ALIGN = 64,                   /* bytes: where the data we write starts */
+    TW_SAFETENSORS_ALIGN = 64,                   /* bytes: alignment of the data that we write */
 };
 
 /* X(name, bytes per element) */
@@ -57,7 +57,7 @@ struct tw_safetensors_tensor {
     uint64_t begin, end; /* bytes from the start of the data */
 };
 
-/* A piece of text without NUL. After parse: borrowed from the header, JSON escapes not undone. */
+/* Text without NUL. After parse: borrowed from the header, with JSON escapes left in. */
 struct tw_safetensors_text {
     const char *bytes;
     size_t size;
@@ -85,11 +85,11 @@ enum tw_status tw_safetensors_prefix(const uint8_t prefix[TW_SAFETENSORS_PREFIX_
                                      uint64_t *json_bytes, struct tw_error *err);
 
 /* Parses json[json_bytes] (after the prefix) of a file with data_bytes bytes of data. Untrusted:
- * names must be unescaped printable ASCII, keys unique, sizes equal to shape times element, no
- * holes, no overlaps, nothing outside the data. st->tensors and st->tensors_capacity are set by
- * the caller; the rest is filled, tensors sorted by name. TW_CORRUPT names the tensor and the
- * reason; TW_LIMIT: more tensors or metadata than there is room for. On failure *st is undefined
- * but for the caller's two fields. O(n log n) time, no memory. */
+ * names must be unescaped printable ASCII, keys unique, sizes equal to shape times element, with no
+ * holes, no overlaps and nothing outside the data. The caller sets st->tensors and
+ * st->tensors_capacity; the rest is filled, with tensors sorted by name. TW_CORRUPT names the
+ * tensor and the reason. TW_LIMIT: more tensors or metadata than there is room for. On failure *st
+ * is undefined except for the caller's two fields. O(n log n) time, no memory. */
 enum tw_status tw_safetensors_parse(struct tw_safetensors *st, const char *json, size_t json_bytes,
                                     uint64_t data_bytes, struct tw_error *err);
 
@@ -101,15 +101,15 @@ const struct tw_safetensors_tensor *tw_safetensors_find(const struct tw_safetens
 const struct tw_safetensors_text *tw_safetensors_metadata(const struct tw_safetensors *st,
                                                           const char *key);
 
-/* Writes prefix, JSON and padding for st->tensors, laid out one after the other in array order:
- * fills each begin and end. Names and metadata must be printable ASCII without quote and backslash
- * (asserted: they are ours). *size_out is a multiple of TW_SAFETENSORS_ALIGN and depends only on
- * lengths and numbers, so that a value may be replaced by one of equal length. TW_LIMIT when it
- * does not fit into `capacity` bytes. */
+/* Writes prefix, JSON and padding for st->tensors, laid out in array order, and fills each begin
+ * and end. Names and metadata must be printable ASCII without quote and backslash (asserted: they
+ * are ours). *size_out is a multiple of TW_SAFETENSORS_ALIGN and depends only on lengths and
+ * numbers, so that a value can be replaced by one of equal length. TW_LIMIT if it does not fit into
+ * `capacity` bytes. */
 enum tw_status tw_safetensors_encode(struct tw_safetensors *st, uint8_t *header, size_t capacity,
                                      size_t *size_out, struct tw_error *err);
 
-/* Bytes that encode never exceeds for these tensors and this metadata. */
+/* Upper bound of the bytes that encode writes for these tensors and this metadata. */
 size_t tw_safetensors_bound(const struct tw_safetensors *st);
 
 #endif

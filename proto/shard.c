@@ -25,7 +25,7 @@ enum {
 #define NO_SEPARATOR UINT32_MAX
 #define VOCAB_MAX ((uint32_t)1 << 31)
 
-static const char magic[8] = "TWSHARD1"; /* the last letter is the version */
+static const char magic[8] = "TWSHARD1"; /* the last character is the version */
 
 uint32_t tw_shard_token_bytes(uint32_t vocab) {
     if (vocab <= 256) return 1;

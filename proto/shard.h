@@ -1,4 +1,4 @@
-/* shard.h - a token shard: token numbers of whole documents, with what pins every byte of them.
+/* shard.h - a token shard: the tokens of whole documents, and the digests that pin all its bytes.
  *
  * All little-endian:
  *
@@ -7,10 +7,10 @@
  *      body   tokens (tokens_count x token_bytes); zeros up to a multiple of 4; then for every
  *             document, as u32, the number of its first token
  *
- * A **piece** is TW_SHARD_PIECE_BYTES of the body, the last one what is left: the unit that is
- * checked, and one chunk on a bulk connection. The **name** of a shard is the SHA-256 of its head;
- * since that holds the digests of all pieces, the name pins the file, and any part of it can be
- * checked alone. A shard is all for training or all held out. */
+ * A **piece** is TW_SHARD_PIECE_BYTES of the body, or the rest of it. A piece is checked as a unit
+ * and is one chunk on a bulk connection. The **name** of a shard is the SHA-256 of its head. The
+ * head holds the digests of all pieces, so the name pins the whole file, and each piece can be
+ * checked alone. A shard is either all for training or all held out. */
 #ifndef TW_PROTO_SHARD_H
 #define TW_PROTO_SHARD_H
 
@@ -25,7 +25,7 @@
 enum {
     TW_SHARD_FIXED_BYTES = 128, /* of the head, before the digests */
     TW_SHARD_PIECE_BYTES = TW_CHUNK_BYTES_MAX,
-    TW_SHARD_PIECES_MAX = 4095, /* with the head no more than a PULL can ask for */
+    TW_SHARD_PIECES_MAX = 4095, /* with the head, at most the chunks that a PULL can name */
     TW_SHARD_HEAD_BYTES_MAX = 132 * 1024,
     TW_SHARD_TOKENS_MAX = 256 << 20,
     TW_SHARD_NO_SEPARATOR = -1,
@@ -36,36 +36,37 @@ _Static_assert(TW_SHARD_FIXED_BYTES + 32 * TW_SHARD_PIECES_MAX <= TW_SHARD_HEAD_
 
 struct tw_shard {
     uint32_t head_bytes;
-    uint32_t token_bytes; /* 1, 2 or 4: the least that holds vocab */
+    uint32_t token_bytes; /* 1, 2 or 4: the least that can hold vocab */
     uint32_t vocab;       /* every token is smaller; 1 to 2^31 */
     int64_t separator;    /* the token every document begins with, or TW_SHARD_NO_SEPARATOR */
     uint64_t tokens_count, documents_count; /* both at least 1 */
     struct tw_id tokenizer;                 /* SHA-256 of tokenizer.json; zero: a token is a byte */
     bool is_heldout;
-    uint32_t source, number; /* its place in the dataset: so no two shards have one name */
+    uint32_t source,
+        number; /* position in the dataset, which makes the name of each shard unique */
     /* these follow from the others: */
     uint64_t documents_begin; /* bytes from the start of the body to the table of documents */
     uint64_t body_bytes;
     uint32_t pieces_count;
 };
 
-/* The least of 1, 2 and 4 bytes in which tokens below vocab fit. */
+/* The least of 1, 2 and 4 bytes that can hold tokens below vocab. */
 uint32_t tw_shard_token_bytes(uint32_t vocab);
 
-/* Fills in what follows from token_bytes, tokens_count and documents_count. TW_LIMIT: too many
- * tokens, documents or pieces for one shard. */
+/* Fills in the fields that follow from token_bytes, tokens_count and documents_count. TW_LIMIT: too
+ * many tokens, documents or pieces for one shard. */
 enum tw_status tw_shard_plan(struct tw_shard *shard, struct tw_error *err);
 
 /* Writes the head of a planned shard into head (head_bytes); digests (pieces_count). */
 void tw_shard_encode(const struct tw_shard *shard, const struct tw_id *digests, uint8_t *head);
 
-/* How long the head is that begins like this, from the first TW_SHARD_FIXED_BYTES of an untrusted
- * file. TW_CORRUPT: no shard; TW_VERSION: of another version. */
+/* Length of a head, from the first TW_SHARD_FIXED_BYTES of an untrusted file. TW_CORRUPT: not a
+ * shard; TW_VERSION: a shard of another version. */
 enum tw_status tw_shard_head_bytes(const uint8_t *fixed, uint32_t *head_bytes,
                                    struct tw_error *err);
 
-/* Strict inverse of encode, untrusted: head (size) is a whole head. Digests stay where they are:
- * tw_shard_digest. TW_CORRUPT or TW_VERSION with what is wrong. */
+/* Strict inverse of encode for an untrusted, complete head (size). Digests are not copied: see
+ * tw_shard_digest. TW_CORRUPT or TW_VERSION with the reason. */
 enum tw_status tw_shard_decode(const uint8_t *head, size_t size, struct tw_shard *shard,
                                struct tw_error *err);
 

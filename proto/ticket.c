@@ -107,7 +107,7 @@ static enum tw_status digits_read(const char *text, uint8_t bytes[BYTES_MAX], si
         bytes[(*size)++] = (uint8_t)(held >> bits);
         held &= (1u << bits) - 1;
     }
-    /* One ticket, one line: what is left of the last digit says nothing. */
+    /* Every ticket has one spelling only, so the unused bits of the last digit must be 0. */
     if (bits >= 5 || held != 0)
         return tw_fail(err, TW_CONFIG, "its end is missing or has a typing error: %s", AGAIN);
     return TW_OK;

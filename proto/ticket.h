@@ -3,9 +3,9 @@
  *    tw1 + base32 of: run 32 | inviter's node id 32 | ticket id 8 | key 16 | expires, unix
  *    seconds u32 | uses u16 | addresses u8 | each: length u8, host:port | check 4
  *
- * Check is the beginning of a SHA-256 of what is before it. The alphabet has no i, l, o and u; who
- * types them means 1, 1, 0 and v. Whoever reads the line can use it: it is a secret until its uses
- * are spent. Pure. */
+ * Check is the beginning of the SHA-256 of all before it. The alphabet has no i, l, o and u:
+ * readers take them as 1, 1, 0 and v. Anybody who has the line can use it, so it is a secret until
+ * its uses are spent. Pure. */
 #ifndef TW_PROTO_TICKET_H
 #define TW_PROTO_TICKET_H
 
@@ -36,10 +36,11 @@ struct tw_ticket {
 /* The line, with NUL. */
 void tw_ticket_encode(const struct tw_ticket *ticket, char text[TW_TICKET_TEXT_BYTES]);
 
-/* Reads a line a person pasted: capitals and spaces do not matter. TW_CONFIG with what is wrong. */
+/* Reads a line that a person pasted, ignoring case and spaces. TW_CONFIG with the reason. */
 enum tw_status tw_ticket_decode(const char *text, struct tw_ticket *ticket, struct tw_error *err);
 
-/* What people call a ticket: 8 hex digits of its id. Two of one node may share them, rarely. */
+/* Name of a ticket for people: 8 hex digits of its id. Two tickets of one node rarely share them.
+ */
 void tw_ticket_name(const uint8_t id[TW_TICKET_ID_BYTES], char name[9]);
 
 #endif

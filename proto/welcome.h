@@ -1,5 +1,5 @@
-/* welcome.h - what a guest gets for its ticket: all it needs to be a node of the run. PROTOCOL.md
- * section 3. Pure. */
+/* welcome.h - WELCOME: all that a guest needs to become a node of the run, in return for its
+ * ticket. PROTOCOL.md section 3. Pure. */
 #ifndef TW_PROTO_WELCOME_H
 #define TW_PROTO_WELCOME_H
 
@@ -28,15 +28,15 @@ struct tw_welcome {
     uint32_t secrets_count;                   /* 0: the run has none; the first is used */
     uint8_t secrets[TW_WELCOME_SECRETS_MAX][TW_WELCOME_SECRET_BYTES];
     struct tw_certs certs; /* none: the run has no owner */
-    uint32_t peers_count;  /* others of the run and where they can be dialled */
+    uint32_t peers_count;  /* other nodes of the run and their addresses */
     struct tw_welcome_peer peers[TW_WELCOME_PEERS_MAX];
 };
 
 /* Body bytes; returns their count. */
 uint32_t tw_welcome_encode(const struct tw_welcome *welcome, uint8_t body[TW_WELCOME_BYTES_MAX]);
 
-/* Strict inverse for untrusted bytes: TW_PROTO names the field. What the manifest says is for
- * proto/run/run.h to read, and for the caller to hold against the ticket's run id. */
+/* Strict inverse for untrusted bytes: TW_PROTO names the field. Reading the manifest
+ * (proto/run/run.h) and comparing it with the ticket's run id are left to the caller. */
 enum tw_status tw_welcome_decode(const uint8_t *body, size_t size, struct tw_welcome *welcome,
                                  struct tw_error *err);
 

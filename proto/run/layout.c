@@ -22,7 +22,7 @@ static char *append_number(char *to, uint32_t number) {
     return to;
 }
 
-/* Sizes of a tensor's sides, as kinds: which number a run has for each. */
+/* Sizes of a tensor's sides, by the number of the run that gives them. */
 enum size { NONE, WIDTH, Q, KV, QKV, FFN, HEAD, SIZES_COUNT };
 
 struct row {
@@ -66,11 +66,11 @@ static const struct row llama_rows[] = {
     {NULL, NONE, NONE, ALWAYS, false},
 };
 
-/* What the families call what both have. */
+/* Names that differ between families for tensors that both have. */
 static const struct family {
-    const char *layer; /* before the number */
+    const char *layer; /* prefix of a layer's number */
     const struct row *rows;
-    const char *tokens, *positions, *norm_weight, *norm_bias; /* NULL: it has none */
+    const char *tokens, *positions, *norm_weight, *norm_bias; /* NULL: the family has none */
 } families[] = {
     [TW_FAMILY_GPT2] = {"h.", gpt2_rows, "wte.weight", "wpe.weight", "ln_f.weight", "ln_f.bias"},
     [TW_FAMILY_LLAMA] = {"model.layers.", llama_rows, "model.embed_tokens.weight", NULL,

@@ -1,14 +1,14 @@
-/* layout.h - where every tensor of a run's model lies, and which fragment it belongs to.
+/* layout.h - the offset and fragment of every tensor of a run's model.
  *
- * Parameters, anchor, momentum and optimizer state all use one order: fragment after fragment,
- * each fragment padded with zeros to TW_PART_ALIGN elements. Fragment 0 holds the embeddings and
- * the final norm; layer l belongs to fragment 1 + l mod (P-1) (`strided`) or to consecutive blocks
- * (`sequential`). With one fragment everything is in fragment 0. A part of a round is a range of
- * elements of its fragment, cut at multiples of TW_PART_ALIGN.
+ * Parameters, anchor, momentum and optimizer state share one order: fragment after fragment, each
+ * padded with zeros to TW_PART_ALIGN elements. Fragment 0 holds the embeddings and the final norm.
+ * Layer l belongs to fragment 1 + l mod (P-1) (`strided`) or to consecutive blocks (`sequential`).
+ * With one fragment everything is in fragment 0. A part of a round is a range of elements of its
+ * fragment, cut at multiples of TW_PART_ALIGN.
  *
  * Names and orientation are Hugging Face's. gpt2: Conv1D weights are (in, out), row-major. llama:
- * Linear weights are (out, in); q, k, v and gate, up follow each other, so that each group is one
- * (out, in) matrix and its biases one vector. */
+ * Linear weights are (out, in). The tensors of q, k, v and of gate, up are adjacent, so that each
+ * group is one (out, in) matrix and its biases are one vector. */
 #ifndef TW_PROTO_RUN_LAYOUT_H
 #define TW_PROTO_RUN_LAYOUT_H
 
@@ -26,14 +26,14 @@ struct tw_tensor {
     uint32_t fragment;
     uint64_t offset;  /* elements from the start of the parameters */
     bool has_decay;   /* weight decay is for matrices only */
-    bool is_hidden;   /* a matrix of a layer, not an embedding or the head: Muon's */
+    bool is_hidden;   /* a matrix of a layer (not an embedding or the head), which Muon updates */
     bool is_residual; /* a matrix whose product is added to the residual stream */
 };
 
 struct tw_layout {
     uint32_t tensors_count, fragments_count;
-    uint64_t params;   /* elements that mean something */
-    uint64_t elements; /* with padding; the size of every per-parameter array */
+    uint64_t params;   /* elements without padding */
+    uint64_t elements; /* elements with padding; the size of every per-parameter array */
     uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* elements; [fragments_count] = elements */
     struct tw_tensor tensors[TW_TENSORS_MAX];      /* in the model's order, not by offset */
 };
@@ -43,16 +43,16 @@ struct tw_layout {
 enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
                               struct tw_error *err);
 
-/* Whether every fragment fits one transfer between nodes: TW_LIMIT. A model that one machine trains
- * alone need not pass. */
+/* Checks that every fragment fits one transfer between nodes: TW_LIMIT. A model that trains on one
+ * machine alone need not pass. */
 enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err);
 
 /* The tensor of that name, or NULL. */
 const struct tw_tensor *tw_layout_find(const struct tw_layout *layout, const char *name);
 
-/* Elements [*begin, *begin + *count) of part `part` of `parts_count` with the given shares.
- * weights[] are relative and all zero means equal; boundaries are multiples of TW_PART_ALIGN and a
- * part may be empty. Relative to the start of the fragment of `elements` elements. */
+/* Elements [*begin, *begin + *count) of part `part` of `parts_count`, relative to the start of a
+ * fragment of `elements` elements. weights[] are relative shares, and all zero means equal.
+ * Boundaries are multiples of TW_PART_ALIGN; a part may be empty. */
 void tw_layout_part(uint64_t elements, const uint32_t *weights, uint32_t parts_count, uint32_t part,
                     uint64_t *begin, uint64_t *count);
 

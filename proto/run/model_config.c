@@ -11,8 +11,8 @@ enum tw_status tw_model_kind(const struct tw_run *run, struct tw_model_kind *kin
         *kind = (struct tw_model_kind){"gpt2", "GPT2LMHeadModel"};
     } else if (run->model.qk_norm && run->model.qkv_bias) {
         return tw_fail(err, TW_CONFIG,
-                       "model.qk_norm and model.qkv_bias together are no architecture that others "
-                       "know: a model to be exported has one of them at most");
+                       "model.qk_norm and model.qkv_bias together are no architecture of "
+                       "transformers: a model to be exported has at most one of them");
     } else if (run->model.qk_norm) {
         *kind = (struct tw_model_kind){"qwen3", "Qwen3ForCausalLM"};
     } else if (run->model.qkv_bias) {
@@ -60,7 +60,7 @@ static void put_number(struct text *text, const char *key, uint64_t value) {
     put_literal(text, key, number);
 }
 
-/* With a point in any case: readers tell floats from integers by it. */
+/* Always with a decimal point, by which readers tell floats from integers. */
 static void put_real(struct text *text, uint64_t millionths) {
     char number[TW_DECIMAL_BYTES];
     tw_value_format(millionths, 6, "", number);
@@ -118,7 +118,7 @@ static void put_llama(struct text *text, const struct tw_run *run) {
     put_key(text, "rms_norm_eps");
     put_real(text, run->model.norm_eps_millionths);
     put_rope(text, run);
-    put_literal(text, "attention_bias", "false"); /* Qwen2's are implied by its type */
+    put_literal(text, "attention_bias", "false"); /* Qwen2's biases are implied by its type */
     put_literal(text, "attention_dropout", "0.0");
     put_literal(text, "mlp_bias", "false");
     put_literal(text, "use_sliding_window", "false");

@@ -1,6 +1,6 @@
-/* model_config.h - config.json: a run's model as Hugging Face's transformers reads it.
+/* model_config.h - config.json: a run's model in the form that Hugging Face's transformers reads.
  *
- * gpt2 is GPT2LMHeadModel; llama is LlamaForCausalLM, with biases Qwen2ForCausalLM, with norms on
+ * gpt2 is GPT2LMHeadModel. llama is LlamaForCausalLM; with biases Qwen2ForCausalLM; with norms on
  * queries and keys Qwen3ForCausalLM. The rotation is written as rope_theta and rope_scaling, which
  * old and new releases read. Pure. */
 #ifndef TW_PROTO_RUN_MODEL_CONFIG_H
@@ -14,15 +14,15 @@
 
 enum { TW_MODEL_CONFIG_BYTES = 2048 };
 
-/* "qwen2" and "Qwen2ForCausalLM" of a checked run. TW_CONFIG when transformers has no architecture
- * of that kind: biases and norms on queries and keys together. */
+/* "qwen2" and "Qwen2ForCausalLM" of a checked run. TW_CONFIG if transformers has no such
+ * architecture: biases together with norms on queries and keys. */
 struct tw_model_kind {
     const char *type, *architecture;
 };
 enum tw_status tw_model_kind(const struct tw_run *run, struct tw_model_kind *kind,
                              struct tw_error *err);
 
-/* Writes the text without NUL; dtype (F32, BF16 or F16) is what the tensors are stored as.
+/* Writes the text without NUL; dtype (F32, BF16 or F16) is the type of the stored tensors.
  * TW_CONFIG from tw_model_kind. */
 enum tw_status tw_model_config_write(const struct tw_run *run, enum tw_dtype dtype,
                                      char text[TW_MODEL_CONFIG_BYTES], size_t *size_out,

@@ -12,7 +12,7 @@ enum { FIRST_LINE_BYTES = sizeof(first_line) - 1, LINE_BYTES_MAX = 256, KEYS_MAX
 static const char *section_title(const char *key) {
     static const char *const titles[] = {
         "model: what is trained", "data: what it is trained on", "train: how every node trains",
-        "sync: how nodes merge what they learnt", "security: who may take part"};
+        "sync: how nodes merge their work", "security: which nodes may take part"};
     for (unsigned i = 0; i < sizeof(titles) / sizeof(titles[0]); i++) {
         const size_t size = (size_t)(strchr(titles[i], ':') - titles[i]);
         if (strncmp(key, titles[i], size) == 0 && key[size] == '.') return titles[i];
@@ -206,7 +206,7 @@ enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value
                    key);
 }
 
-/* One line of a run file, cut at `#`, `=` and spaces. Both empty: nothing on it. */
+/* One line of a run file, split at `=`, without comment and spaces. Both empty: a blank line. */
 struct line {
     char key[LINE_BYTES_MAX], value[LINE_BYTES_MAX];
 };
@@ -219,7 +219,7 @@ static void copy_trimmed(const char *from, size_t size, char to[LINE_BYTES_MAX])
     to[size] = '\0';
 }
 
-/* Takes the next line off text[*at .. size); `number` is for the message. */
+/* Takes the next line from text[*at .. size); `number` is used in messages. */
 static enum tw_status next_line(const char *text, size_t size, size_t *at, unsigned number,
                                 struct line *line, struct tw_error *err) {
     const char *from = text + *at;
@@ -247,14 +247,14 @@ static enum tw_status next_line(const char *text, size_t size, size_t *at, unsig
     return TW_OK;
 }
 
-/* The line of each key, in the order of the table; 0: it is left out. */
+/* Line number of each key, in table order; 0: not in the file. */
 struct lines {
     unsigned of_key[KEYS_MAX];
     uint32_t count;
 };
 
-/* Short run files are written by hand, and lack what they leave to its default. One that has the
- * first keys in their order and then no more is a file that was cut off. */
+/* A short run file is written by hand and omits keys that keep their default. A file with the first
+ * keys in their order and then no more was truncated. */
 static enum tw_status check_end(const struct lines *lines, struct tw_error *err) {
     enum { BY_HAND_MAX = 8 };
     uint32_t first = 0, keys_count;
@@ -269,7 +269,7 @@ static enum tw_status check_end(const struct lines *lines, struct tw_error *err)
                    keys[first - 1].name, first, keys_count);
 }
 
-/* Sets every key that is written in the file, and *lines to where. */
+/* Sets every key in the file, and records its line in *lines. */
 static enum tw_status read_keys(const char *text, size_t size, struct lines *lines,
                                 struct tw_run *run, struct tw_error *err) {
     uint32_t keys_count;
@@ -302,7 +302,7 @@ static enum tw_status read_keys(const char *text, size_t size, struct lines *lin
     return TW_OK;
 }
 
-/* Who leaves most keys to their defaults means something by the others. */
+/* A person who leaves most keys to their defaults expects the others to have an effect. */
 static enum tw_status check_written(const struct lines *lines, const struct tw_run *run,
                                     struct tw_error *err) {
     uint32_t keys_count;
@@ -323,8 +323,8 @@ static enum tw_status read_run(const char *text, size_t size, bool is_whole, str
                        TW_MANIFEST_BYTES_MAX, size);
     struct lines lines;
     tw_run_defaults(run);
-    /* Again and again: the preset's row depends on keys of the file, which overrule the row, which
-     * is then fitted to them, but for those that the file has. */
+    /* The keys are read repeatedly: the preset's row depends on keys of the file, the file
+     * overrides the row, and the rest of the row is then fitted to the file. */
     TW_TRY(read_keys(text, size, &lines, run, err));
     if (!is_whole) TW_TRY(check_end(&lines, err));
     tw_run_fit_warmup(run);

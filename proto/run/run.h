@@ -1,8 +1,8 @@
-/* run.h - the run manifest: what every node of a run must agree on, to the byte.
+/* run.h - the run manifest: the settings that every node of a run must share, byte for byte.
  *
- * The canonical text (PROTOCOL.md section 4) is every key of tw_run_keys() (run_key.h) in table
- * order, one `section.key = value\n` per line after the line `thinwire-run 1\n`. The run id is its
- * SHA-256. Reals are carried as whole millionths, so that text and bytes cannot disagree. */
+ * The canonical text (PROTOCOL.md section 4) is the line `thinwire-run 1\n`, then one line
+ * `section.key = value\n` per key of tw_run_keys() (run_key.h), in table order. The run id is its
+ * SHA-256. Reals are stored as whole millionths, so that text and bytes cannot disagree. */
 #ifndef TW_PROTO_RUN_RUN_H
 #define TW_PROTO_RUN_RUN_H
 
@@ -34,24 +34,24 @@ enum tw_preset {
     TW_PRESET_BTM,
 };
 enum tw_topology {
-    TW_TOPOLOGY_GROUP, /* one shared anchor, every round merges all */
-    TW_TOPOLOGY_PAIR,  /* each node its own anchor, every round merges two */
-    TW_TOPOLOGY_SOLO,  /* each node its own anchor, nothing is merged while training */
+    TW_TOPOLOGY_GROUP, /* one shared anchor; every round merges all members */
+    TW_TOPOLOGY_PAIR,  /* each node has its own anchor; every round merges two nodes */
+    TW_TOPOLOGY_SOLO,  /* each node has its own anchor; nothing is merged while training */
 };
-/* What becomes of the work a node sent, from then until the merge with it is applied. `Delta sent`
- * is anchor - theta when it was sent. */
+/* Treatment of the work that a node sent, until the merge with it is applied. `Delta sent` is
+ * anchor - theta at the time of sending. */
 enum tw_sent {
-    TW_SENT_MIX,     /* training goes on from it; then theta = mix theta + (1 - mix) anchor' */
-    TW_SENT_KEEP,    /* training goes on from it; then theta += anchor' - anchor + Delta sent: the
-                        merge takes the place of what was sent, and no step is lost */
-    TW_SENT_RESTART, /* training goes on from the anchor; then theta += anchor' - anchor */
+    TW_SENT_MIX,     /* train on; at the merge theta = mix theta + (1 - mix) anchor' */
+    TW_SENT_KEEP,    /* train on; at the merge theta += anchor' - anchor + Delta sent: the merge
+                        replaces the work sent, and no step is lost */
+    TW_SENT_RESTART, /* continue from the anchor; at the merge theta += anchor' - anchor */
     TW_SENT_EAGER,   /* as restart, from the anchor with the node's own share in it: Eager updates,
                         arXiv 2502.12996 */
 };
 enum tw_outer_rule { TW_OUTER_NESTEROV, TW_OUTER_HEAVYBALL };
 enum tw_merge {
     TW_MERGE_MEAN,
-    TW_MERGE_RDA,     /* directions and norms apart: Decoupled DiLoCo */
+    TW_MERGE_RDA,     /* directions and norms separately: Decoupled DiLoCo */
     TW_MERGE_TRIMMED, /* per coordinate, without the quarter at each end */
     TW_MERGE_MEDIAN,  /* per coordinate */
     TW_MERGE_CLIPPED, /* centred clipping around the median */
@@ -85,26 +85,26 @@ struct tw_run {
     struct {
         enum tw_family family;
         uint32_t layers, width, heads;
-        uint32_t kv_heads, head_size, ffn; /* 0 = by the family: tw_run_shape says */
+        uint32_t kv_heads, head_size, ffn; /* 0 = the family's default: tw_run_shape */
         uint32_t context, vocab;
         enum tw_answer is_tied; /* the output head is the token embedding */
         uint32_t norm_eps_millionths;
         /* llama only: */
         enum tw_answer qk_norm, qkv_bias;
         uint32_t rope_theta;
-        uint32_t rope_factor_millionths; /* Llama 3's scaling of the frequencies; 1 = none */
+        uint32_t rope_factor_millionths; /* Llama 3's frequency scaling; 1 = none */
         uint32_t rope_low_millionths, rope_high_millionths, rope_original;
         uint64_t seed; /* of the initial weights */
     } model;
 
     struct {
         enum tw_tokenizer_kind tokenizer;
-        enum tw_form form;              /* what sha256 names: a text, or a dataset's index */
+        enum tw_form form;              /* content of sha256: a text, or the index of a dataset */
         struct tw_id sha256;            /* zero = any text */
         uint32_t heldout_millionths;    /* share that is never trained on */
-        enum tw_documents documents;    /* whether a token sees the documents before its own */
+        enum tw_documents documents;    /* whether a token attends to documents before its own */
         uint32_t separator;             /* masked: the token that begins a document */
-        uint32_t curriculum_millionths; /* of a node's tokens, drawn from easy to hard */
+        uint32_t curriculum_millionths; /* share of a node's tokens drawn from easy to hard */
     } data;
 
     struct {
@@ -114,7 +114,8 @@ struct tw_run {
         uint32_t lr_millionths;       /* peak of the inner learning rate */
         uint32_t lr_final_millionths; /* end of the schedule, as a share of the peak */
         enum tw_schedule schedule;
-        uint32_t wsd_decay_millionths; /* wsd: the last share of the budget, over which it falls */
+        /* wsd: last share of the budget, over which the rate falls */
+        uint32_t wsd_decay_millionths;
         enum tw_optimizer optimizer;
         uint32_t beta1_millionths, beta2_millionths;
         uint32_t muon_momentum_millionths;
@@ -126,14 +127,14 @@ struct tw_run {
     struct {
         enum tw_preset preset;
         enum tw_topology topology;
-        uint32_t nodes;               /* planned to train at a time: a plan, never enforced */
-        uint32_t together_millionths; /* group: share of the budget after which each goes alone */
+        uint32_t nodes;               /* nodes planned to train at a time; never enforced */
+        uint32_t together_millionths; /* group: share of the budget that nodes train together */
         uint32_t fragments;
         enum tw_pattern pattern;
-        uint32_t period;  /* H: inner steps between two syncs of one fragment */
-        uint32_t overlap; /* tau: inner steps from send to apply, at least */
+        uint32_t period;  /* H: inner steps between two merges of one fragment */
+        uint32_t overlap; /* tau: least number of inner steps from sending to applying */
         enum tw_sent sent;
-        uint32_t mix_millionths; /* alpha: weight of the local parameters when applying */
+        uint32_t mix_millionths; /* alpha: weight of the local parameters at a merge */
         enum tw_merge merge;
         enum tw_weights weights;
         enum tw_outer_rule outer;
@@ -147,30 +148,31 @@ struct tw_run {
         enum tw_codec_id codec;             /* of outer gradients */
         enum tw_codec_id result;            /* of merged ones */
         uint32_t feedback_millionths;       /* beta of error feedback; 0 = none */
-        uint32_t feedback_local_millionths; /* share of what coding lost that theta keeps */
+        uint32_t feedback_local_millionths; /* share of the quantisation error that theta keeps */
         enum tw_pace pace;
-        uint32_t pace_ms;  /* clock pace: time between two rounds of any fragment */
-        uint32_t quorum;   /* contributors wanted before the grace starts */
+        uint32_t pace_ms;  /* clock: time between two rounds of any fragment */
+        uint32_t quorum;   /* contributors needed before the grace starts */
         uint32_t grace_ms; /* upper bound of the adaptive grace */
         uint32_t members;  /* roster size limit, <= TW_MEMBERS_MAX */
     } sync;
 
     struct {
         enum tw_admission admission;
-        struct tw_id owner; /* Ed25519 public key that signs certificates; zero: no owner */
+        struct tw_id owner; /* Ed25519 public key that signs certificates; zero: none */
     } security;
 };
 
-/* A small model and the `streaming` preset: what `thinwire run new` starts from. */
+/* A small model and the `streaming` preset: the starting point of `thinwire run new`. */
 void tw_run_defaults(struct tw_run *run);
 
-/* Sets one key ("sync.period") from text, with its own checks and units. TW_CONFIG with a sentence
- * that names key, value and what would be accepted (did-you-mean for unknown keys); *run is then
- * unchanged. Setting sync.preset only records the name: follow it by tw_run_apply_preset. */
+/* Sets one key ("sync.period") from text, with the key's checks and units. TW_CONFIG with a
+ * sentence that names key, value and accepted values (or a similar key for an unknown one); *run is
+ * then unchanged. Setting sync.preset only records the name: call tw_run_apply_preset afterwards.
+ */
 enum tw_status tw_run_set(struct tw_run *run, const char *key, const char *value,
                           struct tw_error *err);
 
-/* Sizes that follow from the model's keys, with the family's choice where a key is 0. */
+/* Sizes derived from the model's keys, with the family's default where a key is 0. */
 struct tw_run_shape {
     uint32_t heads, kv_heads, head_size;
     uint32_t q_width, kv_width; /* heads * head_size, kv_heads * head_size */
@@ -178,44 +180,45 @@ struct tw_run_shape {
 };
 struct tw_run_shape tw_run_shape(const struct tw_run *run);
 
-/* Overwrites every model.* key but the seed, and data.tokenizer, with a well-known shape such as
- * "gpt2-124m" or "llama-1b": run_model.c. TW_CONFIG when there is none of that name; *run is then
- * unchanged. */
+/* Sets every model.* key but the seed, and data.tokenizer, to a well-known shape such as
+ * "gpt2-124m" or "llama-1b": run_model.c. TW_CONFIG for an unknown name; *run is then unchanged. */
 enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct tw_error *err);
 
 /* Name of shape `i`, smallest first; NULL past the last. */
 const char *tw_run_model_name(uint32_t i);
 
-/* Sets train.warmup_tokens: 1 % of the budget, but 100 steps of each node where that is no more
- * than a fifth of it: a short run that warms up too fast loses more than it gains by merging. */
+/* Sets train.warmup_tokens to 1 % of the budget, or to 100 steps of each node if that is more, but
+ * at most a fifth of the budget. A short run that warms up too fast loses more than merging gains.
+ */
 void tw_run_fit_warmup(struct tw_run *run);
 
-/* Overwrites every sync.* knob but sync.nodes, sync.members, sync.pace and sync.interval with the
- * row of the preset, fitted to the model and to the planned number of outer steps: run_preset.c. Of
- * what was there before a coarse sync.codec counts and sync.topology = pair: both want a shorter
- * period. */
+/* Sets every sync.* key but sync.nodes, sync.members, sync.pace and sync.interval to the preset's
+ * row, fitted to the model and to the planned number of outer steps: run_preset.c. Two earlier
+ * values still count, because both need a shorter period: a coarse sync.codec, and sync.topology =
+ * pair. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
-/* What of the row follows from sync.period and sync.fragments, once these are set otherwise: of the
- * two the one that was not, where the fragments do not divide the period, the overlap, and the
- * outer constants, which follow from sync.codec too. And what the row has of keys that do not go
- * with the topology, rule or codec that was set gives way: lead where nobody is a group, the rule
- * of groups in pairs, no feedback for a codec that needs it. What was set has to be set again. */
+/* Adapts the row after other keys were set. If the fragments do not divide the period, the one of
+ * the two that was not set follows the other. Overlap and outer constants follow sync.period,
+ * sync.fragments and sync.codec. Keys that do not go with the new topology, rule or codec are
+ * reset: lead outside groups, the merge rule of groups in pairs, no feedback with a codec that
+ * needs it. Keys that were set explicitly must be set again afterwards. */
 void tw_run_refit(struct tw_run *run);
 
-/* Tokens of the run clock up to which nodes merge; from then on each trains by itself. */
+/* Tokens of the run clock up to which nodes merge; after that each trains alone. */
 uint64_t tw_run_together_tokens(const struct tw_run *run);
 
-/* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 when the run ends
- * before the first one. An estimate: the nodes that will come are not known. */
+/* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 if the run ends
+ * before the first one. An estimate: the number of nodes that will come is not known. */
 uint64_t tw_run_outer_steps(const struct tw_run *run);
 
-/* Clock pace: how long an inner step takes at the speed the run is planned for, of which a period
- * of each fragment takes sync.interval x sync.fragments. 0 with pace steps: no speed is planned. */
+/* Clock pace: time of an inner step at the planned speed; sync.period steps take sync.interval x
+ * sync.fragments. 0 with pace steps, where no speed is planned. */
 uint64_t tw_run_step_us(const struct tw_run *run);
 
-/* Clock pace: ties sync.interval to sync.period for nodes whose steps take so long (> 0): the
- * interval follows, or where it was set the period, and what follows from that. */
+/* Clock pace: relates sync.interval and sync.period for nodes with steps of step_us (> 0). The
+ * interval follows the period or, if the interval was set (has_interval), the period and all that
+ * depends on it follow the interval. */
 void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval);
 
 /* Checks the range of every key and the relations between keys: kv_heads divide heads, fragments
@@ -225,25 +228,27 @@ enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err);
 /* Canonical text without NUL; *size_out <= TW_MANIFEST_BYTES_MAX. Cannot fail on a checked run. */
 void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 
-/* Strict inverse of encode: only the canonical bytes are accepted; then tw_run_check. TW_CONFIG, or
+/* Strict inverse of encode: only canonical bytes are accepted; then tw_run_check. TW_CONFIG, or
  * TW_VERSION for a manifest of another version; *run is then undefined. */
 enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
                              struct tw_error *err);
 
-/* The run file a person edits: canonical text in which comments (`#`), blank lines, spaces and
- * human units are allowed, keys come in any order and may be left out. Keys left out take
- * tw_run_defaults, for sync.* the row of the preset the file names; but a file that has more than a
- * few of the first keys in their order and no other was cut off. TW_CONFIG names the line. */
+/* Reads a run file that a person edits: canonical text plus comments (`#`), blank lines, spaces and
+ * human units, with keys in any order. Missing keys take tw_run_defaults, those of sync.* the row
+ * of the named preset. A file is taken as truncated if it has more than a few of the first keys, in
+ * their order, and no others. TW_CONFIG names the line. */
 enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run, struct tw_error *err);
 
-/* As tw_run_read, of a text that nothing was cut off: one that a version with fewer keys wrote. */
+/* As tw_run_read, but without the check for truncation: for text of a version with fewer keys. */
 enum tw_status tw_run_read_older(const char *text, size_t size, struct tw_run *run,
                                  struct tw_error *err);
 
-/* A run file with a comment of help above every key; inverse of tw_run_read on a checked run. */
+/* Writes a run file with a help comment above every key; inverse of tw_run_read on a checked run.
+ */
 void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 
-/* SHA-256 of the canonical text. (Lives in tw_proto, needs tw_hash; the rest is in tw_run.) */
+/* SHA-256 of the canonical text. (Part of tw_proto, because it needs tw_hash; the rest is in
+ * tw_run.) */
 struct tw_id tw_run_id(const struct tw_run *run);
 
 #endif

@@ -1,4 +1,5 @@
-/* run_id.c - the name of a run; apart from run.c because the engine alone has no SHA-256. */
+/* run_id.c - the id of a run. Separate from run.c, because builds of the engine alone have no
+ * SHA-256. */
 #include "base/hash.h"
 #include "proto/run/run.h"
 

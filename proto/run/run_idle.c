@@ -1,5 +1,5 @@
-/* run_idle.c - keys that say nothing in a run of that kind: who wrote one expects what will not be.
- */
+/* run_idle.c - keys without effect in a given kind of run. A person who wrote one would expect an
+ * effect. */
 #include "proto/run/run_key.h"
 
 #include <stdbool.h>
@@ -40,22 +40,22 @@ static const struct idle {
       "sync.quorum", "sync.grace", NULL}},
     {is_solo,
      "sync.topology = solo",
-     "what a node keeps it keeps by its own steps",
+     "each node goes by its own steps",
      "sync.topology = group or pair",
      {"sync.pace", "sync.interval", NULL}},
     {is_pair,
      "sync.topology = pair",
-     "nobody has a seat there",
+     "a pair has no roster",
      "sync.topology = group",
      {"sync.members", NULL}},
     {is_pair,
      "sync.topology = pair",
-     "each of the two merges for itself, so that no merge is sent",
+     "both nodes merge for themselves and send no result",
      "sync.topology = group",
      {"sync.result", NULL}},
     {is_pair,
      "sync.topology = pair",
-     "a pair is complete when its two are there, and waits for nobody else",
+     "a pair always has exactly two contributors",
      "sync.topology = group",
      {"sync.quorum", "sync.grace", NULL}},
     {is_by_steps,
@@ -86,8 +86,9 @@ enum tw_status tw_run_check_written(const struct tw_run_key *key, const struct t
                                     struct tw_error *err) {
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (!rows[i].is_idle(run) || !has(&rows[i], key->name)) continue;
-        return tw_fail(err, TW_CONFIG, "%s says nothing where %s, as %s: leave it out, or set %s",
-                       key->name, rows[i].where, rows[i].why, rows[i].instead);
+        return tw_fail(err, TW_CONFIG,
+                       "%s has no effect where %s, because %s: leave it out, or set %s", key->name,
+                       rows[i].where, rows[i].why, rows[i].instead);
     }
     return TW_OK;
 }

@@ -233,7 +233,7 @@ const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const stru
 }
 
 const struct tw_run_key *tw_run_key_guess(const char *name) {
-    /* A key written without its section is compared with what follows the point. */
+    /* A key written without its section is compared with the part after the point. */
     const bool has_section = strchr(name, '.') != NULL;
     const char *words[KEYS_COUNT];
     for (unsigned i = 0; i < KEYS_COUNT; i++)
@@ -245,7 +245,7 @@ const struct tw_run_key *tw_run_key_guess(const char *name) {
     return NULL;
 }
 
-/* ---- the number behind a key -------------------------------------------------------------- */
+/* ---- the value of a key --------------------------------------------------------------------- */
 
 static bool is_wide(const struct tw_run_key *key) {
     return key->kind == TW_RUN_U64 || key->kind == TW_RUN_TOKENS;

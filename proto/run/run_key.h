@@ -1,5 +1,5 @@
-/* run_key.h - the one table behind the run manifest: every key with its type, place, range and
- * help. Setting, writing, reading, checking and `thinwire run new` all follow this table. */
+/* run_key.h - the table of the run manifest: every key with its type, offset, range and help.
+ * Setting, writing, reading, checking and `thinwire run new` all use it. */
 #ifndef TW_PROTO_RUN_RUN_KEY_H
 #define TW_PROTO_RUN_RUN_KEY_H
 
@@ -40,41 +40,41 @@ const struct tw_run_key *tw_run_key_find(const char *name);
 /* The key a person most likely meant by `name`, or NULL when nothing is close. */
 const struct tw_run_key *tw_run_key_guess(const char *name);
 
-/* What the key accepts: "1 to 341", "bf16 or int8", "a share from 0 to 1, such as 0.05 or 5%". */
+/* The values that the key accepts: "1 to 341", "bf16 or int8", "0 to 1, such as 0.05 or 5%". */
 void tw_run_key_accepts(const struct tw_run_key *key, char text[160]);
 
 /* The value in *run as canonical text. */
 void tw_run_key_format(const struct tw_run_key *key, const struct tw_run *run,
                        char text[TW_RUN_VALUE_BYTES]);
 
-/* The first key whose values differ; NULL when both are the same run. */
+/* The first key with different values in a and b; NULL if both are the same run. */
 const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const struct tw_run *b);
 
-/* Reads the value into *run; TW_CONFIG and *run unchanged when the key does not accept it. */
+/* Reads the value into *run. TW_CONFIG, and *run unchanged, if the key does not accept it. */
 enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
                                 struct tw_error *err);
 
-/* Whether the value in *run is one the key accepts. TW_CONFIG. */
+/* Whether the key accepts the value in *run. TW_CONFIG. */
 enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
                                 struct tw_error *err);
 
-/* What is coded in it is so coarse that the rest must be sent later: struct tw_codec of
- * compress/codec.h says the same of each. */
+/* True if the codec is so coarse that the residual must be sent later. struct tw_codec of
+ * compress/codec.h says the same. */
 bool tw_run_needs_feedback(enum tw_codec_id codec);
 
-/* A merge that tells the odd one out, and so takes every node for one voice. */
+/* True for merge rules that reject outliers, and thus count every node as one. */
 bool tw_run_is_robust(enum tw_merge merge);
 
-/* Whether work in that codec gets through a merge that goes parameter by parameter: not where most
- * of what a node sends is 0, for the others' zeros outvote it. */
+/* Whether the merge rule passes work in that codec on. Rules that go parameter by parameter do not
+ * if most of a node's elements are sent as 0: the zeros of the others outvote the rest. */
 bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec);
 
-/* Of about a bit and less: most of a delta is sent rounds later. */
+/* True for codecs of about a bit per element or less, which send most of an outer gradient rounds
+ * later. */
 bool tw_run_is_coarse(enum tw_codec_id codec);
 
-/* Whether a key says anything in *run, for those that a person wrote: TW_CONFIG with the reason
- * when it does not. A manifest has every key, and says nothing by those that mean nothing in it:
- * run_idle.c. */
+/* Whether a key that a person wrote has an effect in *run: TW_CONFIG with the reason if not. A
+ * manifest has every key, also those without effect: run_idle.c. */
 enum tw_status tw_run_check_written(const struct tw_run_key *key, const struct tw_run *run,
                                     struct tw_error *err);
 

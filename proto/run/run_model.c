@@ -1,4 +1,5 @@
-/* run_model.c - the shape of a model: what follows from its keys, and well-known shapes by name. */
+/* run_model.c - the shape of a model: sizes derived from its keys, and well-known shapes by name.
+ */
 #include <string.h>
 
 #include "base/nearest.h"
@@ -32,10 +33,10 @@ struct shape {
     uint32_t extras; /* QK_NORM, BIAS */
 };
 
-/* Sources: the config.json of the models these are named after (openai-community/gpt2*,
+/* Sources: the config.json of the models of these names (openai-community/gpt2*,
  * HuggingFaceTB/SmolLM-*, TinyLlama-1.1B, Qwen2.5-0.5B, Qwen3-0.6B, Llama-3.2-1B, -3B,
- * Llama-3.1-8B), for llama-60m to -350m table 5 of arXiv 2403.03507. Contexts are what one trains
- * with, not the longest the model knows. 1m, 5m and 15m are our own, on bytes. */
+ * Llama-3.1-8B); for llama-60m to -350m table 5 of arXiv 2403.03507. Contexts are usual training
+ * lengths, not the longest that the model supports. 1m, 5m and 15m are our own, on bytes. */
 static const struct shape shapes[] = {
     {"llama-1m", TW_FAMILY_LLAMA, 4, 128, 4, 2, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},
     {"1m", TW_FAMILY_GPT2, 4, 128, 4, 0, 0, 0, 128, BYTES, TW_YES, 10, 10000, 1, 0},

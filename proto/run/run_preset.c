@@ -1,4 +1,4 @@
-/* run_preset.c - defaults, and the rows of the presets fitted to the run. */
+/* run_preset.c - defaults, and the rows of the presets fitted to a run. */
 #include "proto/run/run.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 
 struct preset {
     enum tw_topology topology;
-    uint32_t together_millionths; /* 0: to the end */
+    uint32_t together_millionths; /* 0: until the end */
     uint32_t layers_per_fragment; /* 0: the model is one fragment */
     uint32_t period;
     uint32_t overlap; /* WHOLE: until just before the fragment is sent again */
@@ -27,34 +27,34 @@ struct preset {
 
 #define WHOLE UINT32_MAX
 
-/* Where the constants come from:
+/* Sources of the constants (measurements: tests/RECORDS.md):
+ *
  *   diloco      DiLoCo, arXiv 2311.08105: Nesterov (0.7, 0.9), whole model; period 30 as in
- *               arXiv 2503.09799. The steps of the exchange are kept: the paper has none.
+ *               arXiv 2503.09799. Steps made during the exchange are kept; the paper has none.
  *   streaming   Streaming DiLoCo, arXiv 2501.18512: Nesterov (0.4, 0.9), fragments of three layers,
- *               period 30, four bits; loss is flat in the overlap up to 5. The paper mixes, at 0.5:
- *               that lowers the gain of the outer step, and with the milder one of a short run
- *               keeping every step was better by 3 % (tests/RECORDS.md).
- *   eager       Eager updates, arXiv 2502.12996: as diloco, a whole period of overlap, which is
- *               shorter in short runs (wanted_period).
- *   noloco      NoLoCo, arXiv 2506.10911: heavy ball (0.7, 0.5), consensus 0.7, period 50, in
- *               short runs a shorter one.
+ *               period 30, four bits; loss is flat in the overlap up to 5. The paper mixes at 0.5,
+ *               which lowers the gain of the outer step. With the milder outer step of a short run,
+ *               keeping every step was better by 3 %.
+ *   eager       Eager updates, arXiv 2502.12996: as diloco, with a whole period of overlap and a
+ *               shorter period in short runs (wanted_period).
+ *   noloco      NoLoCo, arXiv 2506.10911: heavy ball (0.7, 0.5), consensus 0.7, period 50, shorter
+ *               in short runs.
  *   co2         CO2, arXiv 2401.16265: heavy ball (1, 0.5), period 48, shorter in short runs, a
- *               whole period of overlap. The own share comes at once, as with eager: starting
- *               again from the anchor, as the paper does, lost to a node alone in short runs.
- *               There the gap penalty pays at 1 and the clip at 0.25 (3.17 nats to 2.88 and to
- *               2.39); here they cost 2 and 7 % of the loss, and nothing at 0.1 and 3.
+ *               whole period of overlap. The node's own share is applied at once, as with eager:
+ *               the paper's restart from the anchor lost to a node alone in short runs. With that
+ *               restart a gap penalty of 1 and a clip of 0.25 helped (3.17 nats to 2.88 and 2.39).
+ *               Here they cost 2 and 7 % of the loss, and nothing at 0.1 and 3.
  *   decoupled   Decoupled DiLoCo, arXiv 2604.21428: many fragments, period 24, overlap 2, RDA,
- *               tokens^2 / steps. It gives no outer constants: those of streaming, but for the rate
- *               (nesterov_of).
+ *               tokens^2 / steps. The paper gives no outer constants: those of streaming, except
+ *               for the rate (nesterov_of).
  *   sparseloco  SparseLoCo, arXiv 2508.15706: period 30 (wanted_period), error feedback 0.95. The
- *               paper sends 64 of 4096 values and has no outer momentum; in runs of 40 and 160
- *               outer steps that lost to a node alone, and 256 of 4096 with a mild momentum did
- *               not.
- *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, and that is all.
- *   btm         Branch-Train-Merge, arXiv 2208.03306: branches of one seed model are trained apart,
+ *               paper sends 64 of 4096 values and has no outer momentum. In runs of 40 and 160
+ *               outer steps that lost to a node alone; 256 of 4096 with a mild momentum did not.
+ *   local-sgd   Local SGD, arXiv 1805.09767: parameters are averaged, nothing else.
+ *   btm         Branch-Train-Merge, arXiv 2208.03306: branches of one seed model are trained apart
  *               and merged at the end. The seed is trained together, as by diloco, for half of the
- *               budget: models that never met do not average (2.38 nats against 2.26 of a node
- *               alone), tests/RECORDS.md. */
+ *               budget. Models that never merged do not average well (2.38 nats against 2.26 of a
+ *               node alone). */
 static const struct preset presets[] = {
     [TW_PRESET_DILOCO] = {.period = 30,
                           .overlap = 1,
@@ -143,7 +143,7 @@ uint64_t tw_run_together_tokens(const struct tw_run *run) {
     enum { MILLION = 1000000 };
     const uint64_t tokens = run->train.tokens, share = run->sync.together_millionths;
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return 0;
-    /* tokens < 2^58 or so: in two steps, so that nothing overflows. */
+    /* In two steps against overflow: tokens < 2^58 or so. */
     return tokens / MILLION * share + tokens % MILLION * share / MILLION;
 }
 
@@ -159,7 +159,7 @@ uint64_t tw_run_step_us(const struct tw_run *run) {
     return (uint64_t)run->sync.pace_ms * 1000 * run->sync.fragments / run->sync.period;
 }
 
-/* A line through points, level beyond its ends. In whole numbers, as all of this. */
+/* A piecewise linear function, constant beyond its ends, in whole numbers. */
 struct line {
     uint32_t count;
     struct {
@@ -177,17 +177,22 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
     return y0 < y1 ? y0 + along * (y1 - y0) / width : y0 - along * (y0 - y1) / width;
 }
 
-/* How far the run is from one too short for any momentum (0) to one that is long enough (1000), of
- * K planned outer steps of H inner ones: the lesser of these. Measured with tests/bench/quality (a
- * small model, periods 10 and 30): momentum is of use from K = 20 on; at K = 40 (0.7, 0.7) is
- * better than plain averaging and than (0.4, 0.9) by 0.1 nats, however soon the inner rate has
- * risen: with a warm-up of 1, 2, 3 and 5 outer steps (0.7, 0.675) was 2.138, 2.178, 2.143 and 2.077
- * nats, plain averaging 2.268, 2.290, 2.223 and 2.150 (two seeds). Where deltas come late, more
- * than a mild momentum overshoots, for most of what was wrong is gone after one outer step, and
- * more so in longer runs: at K = 160 (1, 0) was better than (0.74, 0.58) by 0.01 nats; at K = 25
- * any is too much (`eager` 1.848 without, 1.916 with (0.8, 0.45), `co2` 1.859 and 1.906). And
- * between merges so close that nodes hardly part, an amplified outer step is no more than a larger
- * inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
+/* Position of the run between one too short for any momentum (0) and one that is long enough
+ * (1000): the lesser of two measures, from K planned outer steps and H inner steps between them.
+ * Measured with tests/bench/quality (a small model, periods 10 and 30):
+ *
+ * Momentum helps from K = 20 on. At K = 40, (0.7, 0.7) is better than plain averaging and than
+ * (0.4, 0.9) by 0.1 nats, whatever the warm-up of the inner rate: with 1, 2, 3 and 5 outer steps of
+ * warm-up, (0.7, 0.675) gave 2.138, 2.178, 2.143 and 2.077 nats, plain averaging 2.268, 2.290,
+ * 2.223 and 2.150 (two seeds).
+ *
+ * If outer gradients are late, more than a mild momentum overshoots, because one outer step already
+ * corrects most of the error. The effect grows with length: at K = 160, (1, 0) was better than
+ * (0.74, 0.58) by 0.01 nats. At K = 25 any momentum is too much (`eager` 1.848 without, 1.916 with
+ * (0.8, 0.45); `co2` 1.859 and 1.906).
+ *
+ * If merges are so frequent that nodes hardly diverge, an amplified outer step only acts as a
+ * larger inner rate: (0.4, 0.9) lost 1 nat at H = 2, K = 200, and 0.2 at H = 4, K = 100. */
 static uint64_t length_of(const struct tw_run *run, bool is_late) {
     static const struct line of_planned = {4, {{10, 0}, {20, 333}, {40, 500}, {100, 1000}}};
     static const struct line of_late = {3, {{25, 0}, {40, 333}, {160, 150}}};
@@ -197,7 +202,7 @@ static uint64_t length_of(const struct tw_run *run, bool is_late) {
     return length < apart ? length : apart;
 }
 
-/* `from` at t = 0, `to` at t = 1000. */
+/* Linear from `from` at t = 0 to `to` at t = 1000. */
 static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
     return from < to ? from + (uint32_t)((to - from) * t / 1000)
                      : from - (uint32_t)((from - to) * t / 1000);
@@ -210,15 +215,15 @@ struct rule {
 
 enum { PLAIN_LR = 1000000 };
 
-/* Plain averaging at length 0, then ever more momentum, nine tenths of it by the first half, to
- * (0.7, 0.75); from there to what is published by K = 1000. That is for merges that come in time
- * and far apart (length > 500), for others a momentum of 0.675 is the most. K = 160, two seeds:
- * (0.7, 0.75) 1.601 nats, (0.7, 0.6) 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; K =
- * 640: 1.449, 1.482, 1.477, 1.465.
+/* Plain averaging at length 0, then increasing momentum (nine tenths of it in the first half) up to
+ * (0.7, 0.75), and from there to the published values at K = 1000. This holds for merges that are
+ * timely and far apart (length > 500); for others the largest momentum is 0.675. K = 160, two
+ * seeds: (0.7, 0.75) 1.601 nats, (0.7, 0.6) 1.616, (1, 0.4) 1.613, (0.4, 0.9) 1.641; K = 640:
+ * 1.449, 1.482, 1.477, 1.465.
  *
- * RDA gives back what averaging takes from the size of a merge, so eta is what it comes to at last,
- * 0.4, from the start: `decoupled`, K = 160, two seeds, (0.7, 0.75) 1.620, (0.4, 0.8) 1.576, (0.4,
- * 0.9) 1.656; at K = 44 it is the same. */
+ * RDA restores the size of a merge that averaging shrinks, so eta has its final value 0.4 from the
+ * start: `decoupled`, K = 160, two seeds, (0.7, 0.75) 1.620, (0.4, 0.8) 1.576, (0.4, 0.9) 1.656;
+ * the same order at K = 44. */
 static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint64_t length,
                                enum tw_merge merge) {
     static const struct line of_mean = {2, {{0, PLAIN_LR}, {500, 700000}}};
@@ -234,18 +239,18 @@ static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint6
                          between(momentum < most ? momentum : most, most, t)};
 }
 
-/* From plain averaging to what is published, by length. */
+/* From plain averaging to the published values, by length. */
 static struct rule heavyball_of(const struct preset *row, uint64_t length) {
     static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
     return (struct rule){between(PLAIN_LR, row->outer_lr_millionths, length),
                          between(0, row->outer_momentum_millionths, line_at(&of_momentum, length))};
 }
 
-/* Where a codec is coarse momentum overshoots what is still to be sent, and the anchor lags behind
- * by that. With half a bit (1, 0.6) was 2.055 nats at K = 40, (0.85, 0.45) 2.083, (1, 0.8) 2.15; at
- * K = 160 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. RDA wants less here too: `decoupled` in half a
- * bit, K = 44, two seeds, topk256 and ecsq05: (1, 0.6) 2.062 and 2.047, (0.6, 0.6) 2.037 and 2.034,
- * (0.4, 0.6) 2.082 and 2.098. */
+/* With a coarse codec, momentum overshoots by the part that is still to be sent, and the anchor
+ * lags behind by it. With half a bit: (1, 0.6) gave 2.055 nats at K = 40, (0.85, 0.45) 2.083, (1,
+ * 0.8) 2.15; at K = 160, 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. RDA wants less here too:
+ * `decoupled` with half a bit, K = 44, two seeds, topk256 and ecsq05: (1, 0.6) 2.062 and 2.047,
+ * (0.6, 0.6) 2.037 and 2.034, (0.4, 0.6) 2.082 and 2.098. */
 static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_merge merge) {
     enum { MOST = 600000 };
     static const struct line of_momentum = {2, {{0, 0}, {500, 1000}}};
@@ -256,10 +261,10 @@ static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_
         between(0, published < MOST ? published : MOST, line_at(&of_momentum, length))};
 }
 
-/* Of fine and of coarse codecs, by the codec. `auto` is as coarse as each node's budget makes it,
- * which nobody knows beforehand: midway. Four nodes, K = 40, two seeds, 0.2, 0.41, 1, 2 and 4 bits:
- * 2.162, 2.117, 2.069, 2.031 and 2.018 nats; as fine ones 2.200, 2.142, 2.075, 2.043, 2.021, as
- * coarse ones 2.148, 2.070, 2.057, 2.046, 2.057. */
+/* The rule for fine codecs or that for coarse ones. `auto` is as coarse as each node's budget makes
+ * it, which is not known beforehand: it gets the middle. Four nodes, K = 40, two seeds, 0.2, 0.41,
+ * 1, 2 and 4 bits: 2.162, 2.117, 2.069, 2.031 and 2.018 nats; with the fine rule 2.200, 2.142,
+ * 2.075, 2.043, 2.021, with the coarse one 2.148, 2.070, 2.057, 2.046, 2.057. */
 static struct rule by_codec(enum tw_codec_id codec, struct rule fine, struct rule coarse) {
     if (!tw_run_is_coarse(codec)) return fine;
     if (codec != TW_CODEC_AUTO) return coarse;
@@ -267,13 +272,14 @@ static struct rule by_codec(enum tw_codec_id codec, struct rule fine, struct rul
                          between(fine.momentum, coarse.momentum, 500)};
 }
 
-/* Whether merges come a whole period late. Not where they are mixed: whatever was trained since
- * sending is scaled down there, of a whole period nearly all. */
+/* Whether merges come a whole period late. With `mix` they do not: mixing scales down all steps
+ * since sending, after a whole period nearly all of them. */
 static bool is_behind(const struct tw_run *run, const struct preset *row) {
     return row->overlap == WHOLE && run->sync.sent != TW_SENT_MIX;
 }
 
-/* Whose outer constants: who set another rule did not ask for those of the row's. */
+/* The row that gives the outer constants. A person who set another rule did not ask for this row's.
+ */
 static const struct preset *rule_of(const struct tw_run *run, const struct preset *row) {
     if (run->sync.outer == row->outer || row->outer_momentum_millionths == 0) return row;
     return &presets[run->sync.outer == TW_OUTER_HEAVYBALL ? TW_PRESET_CO2 : TW_PRESET_DILOCO];
@@ -282,9 +288,9 @@ static const struct preset *rule_of(const struct tw_run *run, const struct prese
 /* Outer learning rate and momentum for K planned outer steps per fragment.
  *
  * A steady outer gradient is amplified by eta / (1 - mu): 7 for Nesterov's published (0.7, 0.9), 4
- * for (0.4, 0.9). What no more than some steps are left for overshoots. In the run the momentum
- * rises from 0 over the first K / 10 outer steps of a fragment, at most 10: rising for longer at a
- * small eta is as good as a small eta. */
+ * for (0.4, 0.9). With few outer steps left, that overshoots. Within a run the momentum rises from
+ * 0 over the first K / 10 outer steps of a fragment, at most 10. A longer rise at a small eta is no
+ * better than the small eta. */
 static void fit_outer(struct tw_run *run, const struct preset *row) {
     enum { RAMP_MAX = 10 };
     const uint64_t planned = tw_run_outer_steps(run);
@@ -303,8 +309,8 @@ static void fit_outer(struct tw_run *run, const struct preset *row) {
     run->sync.outer_ramp = rule.momentum > 0 ? (uint32_t)ramp : 0;
 }
 
-/* One fragment for the embeddings and one per `layers_per_fragment` layers, but no more than leave
- * a merge of one fragment time to be applied before the next: period / fragments > overlap. */
+/* One fragment for the embeddings and one per `layers_per_fragment` layers. Limited so that a merge
+ * is applied before the next one starts: period / fragments > overlap. */
 static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row) {
     if (row->layers_per_fragment == 0) return 1;
     const uint32_t per_fragment = row->layers_per_fragment;
@@ -314,10 +320,11 @@ static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
 }
 
-/* Between two rounds there are period / fragments steps. An overlap is a minimum, for who has the
- * merge by then; of five steps two cost 2 % of the loss, one costs half of that. */
+/* Two rounds are period / fragments steps apart. The overlap is a minimum, for nodes that have the
+ * merge by then. With five steps between rounds, an overlap of two costs 2 % of the loss, one costs
+ * 1 %. */
 static uint32_t fit_overlap(const struct tw_run *run, const struct preset *row) {
-    enum { SHARE = 5, MOST = 100000 }; /* as the key takes */
+    enum { SHARE = 5, MOST = 100000 }; /* the limit of the key */
     const uint32_t stride = run->sync.period / run->sync.fragments;
     if (stride <= 1) return 0;
     if (is_behind(run, row)) return stride <= MOST ? stride - 1 : MOST;
@@ -331,18 +338,18 @@ static const struct preset *row_of(enum tw_preset preset) {
     return &presets[preset];
 }
 
-/* Whether what a node learns is slow to reach all others: most of it is sent later, or it comes a
- * period late, or two by two. */
+/* Whether a node's work reaches the others slowly: most of it is sent later, merges come a period
+ * late, or nodes merge two by two. */
 static bool is_slow(const struct tw_run *run, const struct preset *row) {
     return tw_run_is_coarse(run->sync.codec) || tw_run_is_coarse(row->codec) ||
            row->overlap == WHOLE || row->topology == TW_TOPOLOGY_PAIR ||
            run->sync.topology == TW_TOPOLOGY_PAIR;
 }
 
-/* The period of the row; in short runs a shorter one where nodes are slow to learn of each other.
- * With four nodes and 1200 steps these were no better every 30 to 50 steps than a node alone (1.84
- * nats: sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83), and better every 10 to 20 (1.72, 1.78,
- * 1.80, 1.76). */
+/* The period of the row. It is shorter in short runs if work spreads slowly. With four nodes and
+ * 1200 steps, such presets were no better than a node alone (1.84 nats) with a period of 30 to 50
+ * (sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83), and better with 10 to 20 (1.72, 1.78, 1.80,
+ * 1.76). */
 static uint32_t wanted_period(const struct tw_run *run, const struct preset *row) {
     enum { ENOUGH = 100, OFTEN = 10 };
     if (!is_slow(run, row)) return row->period;
@@ -352,7 +359,7 @@ static uint32_t wanted_period(const struct tw_run *run, const struct preset *row
     return period < row->period ? (uint32_t)period : row->period;
 }
 
-/* The multiple of the fragments nearest to that. */
+/* The nearest multiple of the number of fragments. */
 static uint32_t fit_period(const struct tw_run *run, const struct preset *row, uint32_t fragments) {
     const uint32_t stride = (wanted_period(run, row) + fragments / 2) / fragments;
     return stride > 0 ? stride * fragments : fragments;
@@ -362,11 +369,11 @@ static uint32_t together_of(const struct preset *row) {
     return row->together_millionths > 0 ? row->together_millionths : 1000000;
 }
 
-/* Fragments divide the period. Who set one of the two did not ask for what the row has of the
- * other, so that gives way: the period to the nearest multiple, the fragments to the next fewer. */
+/* Makes the fragments divide the period. If only one of the two was set, the other gives way: the
+ * period to the nearest multiple, the fragments to the next smaller number. */
 static void fit_division(struct tw_run *run, const struct preset *row) {
     if (run->sync.period % run->sync.fragments == 0) return;
-    struct tw_run applied = *run; /* as tw_run_apply_preset() saw it */
+    struct tw_run applied = *run; /* the run as tw_run_apply_preset() saw it */
     applied.sync.together_millionths = together_of(row);
     if (run->sync.period == fit_period(&applied, row, fit_fragments(run, row))) {
         run->sync.period = fit_period(run, row, run->sync.fragments);
@@ -375,7 +382,7 @@ static void fit_division(struct tw_run *run, const struct preset *row) {
     while (run->sync.period % run->sync.fragments != 0) run->sync.fragments--;
 }
 
-/* A pair has one way to merge, NoLoCo's; a row for groups does not say it. */
+/* A pair can only merge by NoLoCo's rule, which rows for groups do not contain. */
 static void yield_to_pair(struct tw_run *run, const struct preset *pair) {
     run->sync.sent = pair->sent;
     run->sync.merge = pair->merge;
@@ -386,11 +393,11 @@ static void yield_to_pair(struct tw_run *run, const struct preset *pair) {
     run->sync.momentum_clip_millionths = pair->momentum_clip_millionths;
 }
 
-/* Half of what coding lost and more may stay in theta, unless it waits so long to be sent that
- * nodes drift apart by it: where a few parameters in a hundred are sent at a time, to which `auto`
- * may come down. Four nodes, K = 40, two seeds, 0, 0.3 and 0.6: ecsq05 2.17, 2.06
- * (0.4) and 2.055 nats, topk64 2.285, 2.160 and 2.173, topk32 2.326, 2.235 and 2.348; `auto`, by
- * coarse_of, seed 1, 0.3 and 0.6: of 0.14 bits 2.231 and 2.375, 0.41 2.070 and 2.113, 1 2.076 and
+/* Half of the quantisation error or more can stay in theta, unless it waits so long to be sent that
+ * nodes drift apart. That happens if only a few parameters in a hundred are sent at a time, which
+ * `auto` may come down to. Four nodes, K = 40, two seeds, shares 0, 0.3 and 0.6: ecsq05 2.17, 2.06
+ * (0.4) and 2.055 nats, topk64 2.285, 2.160 and 2.173, topk32 2.326, 2.235 and 2.348. `auto`, with
+ * coarse_of, seed 1, 0.3 and 0.6: with 0.14 bits 2.231 and 2.375, 0.41 2.070 and 2.113, 1 2.076 and
  * 2.053, 2 2.060 and 2.048. */
 static uint32_t feedback_local_of(const struct tw_run *run) {
     enum { MOST = 600000, CAREFUL = 300000 };
@@ -400,9 +407,9 @@ static uint32_t feedback_local_of(const struct tw_run *run) {
                                                                                           : MOST;
 }
 
-/* Who sets a topology, a rule or a codec did not ask for what the row has of keys that only go with
- * its own: those give way. What run_sync.c refuses is then what somebody wrote. Returns the row
- * that overlap and outer constants are of. */
+/* If a topology, rule or codec was set, the keys of the row that need its own are reset. run_sync.c
+ * then refuses only keys that a person wrote. Returns the row that gives overlap and outer
+ * constants. */
 static const struct preset *yield(struct tw_run *run, const struct preset *row) {
     enum { MILLION = 1000000, FEEDBACK = 950000, HALF = 500000 };
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
@@ -423,7 +430,7 @@ static const struct preset *yield(struct tw_run *run, const struct preset *row) 
         run->sync.feedback_millionths = FEEDBACK;
     run->sync.feedback_local_millionths = feedback_local_of(run);
     if (run->sync.sent == TW_SENT_MIX && run->sync.mix_millionths == 0)
-        run->sync.mix_millionths = HALF; /* as streaming's paper has it */
+        run->sync.mix_millionths = HALF; /* the value of streaming's paper */
     return rule;
 }
 
@@ -435,14 +442,18 @@ void tw_run_refit(struct tw_run *run) {
     fit_outer(run, rule);
 }
 
-/* The nearest multiple of unit to value, at least one and at most so many. */
+/* The multiple of `unit` nearest to `value`, at least one and at most `most` of them. */
 static uint64_t nearest(uint64_t value, uint64_t unit, uint64_t most) {
     const uint64_t count = (value + unit / 2) / unit;
     return count < 1 ? 1 : count < most ? count : most;
 }
 
 void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval) {
-    enum { PERIOD_MAX = 1000000, PACE_MS_MIN = 10, PACE_MS_MAX = 86400000 }; /* as the keys take */
+    enum {
+        PERIOD_MAX = 1000000,
+        PACE_MS_MIN = 10,
+        PACE_MS_MAX = 86400000
+    }; /* the limits of the keys */
     TW_ASSERT(step_us > 0);
     if (run->sync.pace != TW_PACE_CLOCK) return;
     const uint32_t fragments = run->sync.fragments;

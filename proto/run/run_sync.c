@@ -1,4 +1,4 @@
-/* run_sync.c - which knobs of sync.* go together, and why others do not. */
+/* run_sync.c - combinations of sync.* keys that are refused, and why. */
 #include "proto/run/run_key.h"
 
 #include <stdbool.h>
@@ -23,24 +23,25 @@ static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *er
     if (run->sync.nodes > run->sync.members)
         return tw_fail(err, TW_CONFIG,
                        "sync.nodes (%u) is more than sync.members (%u): plan for fewer nodes, or "
-                       "let as many in",
+                       "raise sync.members",
                        run->sync.nodes, run->sync.members);
     if (run->sync.quorum > run->sync.nodes)
-        return tw_fail(err, TW_CONFIG,
-                       "sync.quorum (%u) is more than sync.nodes (%u): every round would wait in "
-                       "vain for as many; set sync.quorum = %u or less, or plan for more nodes",
-                       run->sync.quorum, run->sync.nodes, run->sync.nodes);
+        return tw_fail(
+            err, TW_CONFIG,
+            "sync.quorum (%u) is more than sync.nodes (%u): every round would wait for nodes that "
+            "are not planned; set sync.quorum = %u or less, or plan for more nodes",
+            run->sync.quorum, run->sync.nodes, run->sync.nodes);
     return TW_OK;
 }
 
-/* The value of a key as it is written. */
+/* The value of a key as text. */
 static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
     tw_run_key_format(tw_run_key_find(key), run, text);
     return text;
 }
 
-/* NoLoCo, arXiv 2506.10911: the mean of the nodes converges where mu < eta, and by equation 74, for
- * n = 2, the nodes stay together where mu < gamma < sqrt(2 + mu^2). */
+/* NoLoCo, arXiv 2506.10911: the mean of the nodes converges if mu < eta. By equation 74 with n = 2,
+ * the nodes stay together if mu < gamma < sqrt(2 + mu^2). */
 static enum tw_status check_pair_rule(const struct tw_run *run, struct tw_error *err) {
     const uint64_t mu = run->sync.outer_momentum_millionths, gamma = run->sync.consensus_millionths;
     const uint64_t two = UINT64_C(2) * 1000000 * 1000000;
@@ -71,8 +72,8 @@ static enum tw_status check_pair(const struct tw_run *run, struct tw_error *err)
                        word(run, "sync.merge", text));
     if (run->sync.sent != TW_SENT_KEEP)
         return tw_fail(err, TW_CONFIG,
-                       "sync.sent = %s needs sync.topology = group: in a pair training goes on "
-                       "from what was sent, sync.sent = keep",
+                       "sync.sent = %s needs sync.topology = group: a pair trains on from the "
+                       "parameters that it sent; set sync.sent = keep",
                        word(run, "sync.sent", text));
     if (run->sync.weights != TW_WEIGHTS_EQUAL)
         return tw_fail(err, TW_CONFIG,
@@ -85,8 +86,8 @@ static enum tw_status check_pair(const struct tw_run *run, struct tw_error *err)
 static enum tw_status check_outer(const struct tw_run *run, struct tw_error *err) {
     if (run->sync.lead_millionths > 0 && run->sync.topology != TW_TOPOLOGY_GROUP)
         return tw_fail(err, TW_CONFIG,
-                       "sync.lead (%.6g) needs sync.topology = group: it goes by what many nodes "
-                       "have in common; set sync.lead = 0",
+                       "sync.lead (%.6g) needs sync.topology = group: it follows the common "
+                       "direction of many nodes; set sync.lead = 0",
                        run->sync.lead_millionths / 1e6);
     if (run->sync.together_millionths < 1000000 && run->sync.topology != TW_TOPOLOGY_GROUP)
         return tw_fail(err, TW_CONFIG,
@@ -109,9 +110,9 @@ bool tw_run_is_robust(enum tw_merge merge) {
     return merge == TW_MERGE_TRIMMED || merge == TW_MERGE_MEDIAN || merge == TW_MERGE_CLIPPED;
 }
 
-/* Eight deltas with a tenth in common, size of the merge over that of the mean of the same
- * payloads: topk64 .04 (median) and .11 (trimmed), ecsq05 .24 and .34, ecsq1 .59 and .66; int8 1.1.
- */
+/* Size of the merge relative to that of the mean of the same payloads, for eight outer gradients
+ * with a tenth in common: topk64 .04 (median) and .11 (trimmed), ecsq05 .24 and .34, ecsq1 .59 and
+ * .66; int8 1.1. */
 bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec) {
     if (merge != TW_MERGE_MEDIAN && merge != TW_MERGE_TRIMMED) return true;
     return codec == TW_CODEC_SIGN || !tw_run_is_coarse(codec);
@@ -123,20 +124,21 @@ static enum tw_status check_merge(const struct tw_run *run, struct tw_error *err
     const bool is_robust = tw_run_is_robust(run->sync.merge);
     if (is_robust && run->sync.nodes < ROBUST_NODES_MIN)
         return tw_fail(err, TW_CONFIG,
-                       "sync.merge = %s tells the odd one out among at least %d nodes, and "
-                       "sync.nodes is %u: set sync.merge = mean, or plan for more nodes",
+                       "sync.merge = %s finds outliers among at least %d nodes, and sync.nodes is "
+                       "%u: set sync.merge = mean, or plan for more nodes",
                        word(run, "sync.merge", text), ROBUST_NODES_MIN, run->sync.nodes);
     if (is_robust && run->sync.weights != TW_WEIGHTS_EQUAL)
         return tw_fail(err, TW_CONFIG,
-                       "sync.merge = %s takes every node for one voice, since tokens are what a "
-                       "node says of itself: set sync.weights = equal",
+                       "sync.merge = %s counts every node as one, because a node could lie about "
+                       "its tokens: set sync.weights = equal",
                        word(run, "sync.merge", text));
     if (!tw_run_can_code(run->sync.merge, run->sync.codec))
-        return tw_fail(err, TW_CONFIG,
-                       "sync.merge = %s goes parameter by parameter, and most parameters are 0 in "
-                       "what sync.codec = %s sends: little of the work would be merged, and none "
-                       "sent again; set sync.merge = clipped, or sync.codec = ecsq2 or finer",
-                       word(run, "sync.merge", text), word(run, "sync.codec", codec));
+        return tw_fail(
+            err, TW_CONFIG,
+            "sync.merge = %s merges each parameter by itself, and most parameters are sent as 0 "
+            "with sync.codec = %s: little of the work would be merged, and the rest never sent "
+            "again; set sync.merge = clipped, or sync.codec = ecsq2 or finer",
+            word(run, "sync.merge", text), word(run, "sync.codec", codec));
     if (run->sync.mix_millionths > 0 && run->sync.sent != TW_SENT_MIX)
         return tw_fail(err, TW_CONFIG,
                        "sync.mix (%.6g) belongs to sync.sent = mix; with %s it must be 0",
@@ -157,36 +159,36 @@ bool tw_run_is_coarse(enum tw_codec_id codec) {
 static enum tw_status check_feedback(const struct tw_run *run, struct tw_error *err) {
     if (run->sync.feedback_local_millionths == 0) return TW_OK;
     if (run->sync.feedback_millionths == 0)
-        return tw_fail(
-            err, TW_CONFIG,
-            "sync.feedback_local (%.6g) needs sync.feedback, which keeps account of what "
-            "coding lost: set that, such as 0.95, or sync.feedback_local = 0",
-            run->sync.feedback_local_millionths / 1e6);
+        return tw_fail(err, TW_CONFIG,
+                       "sync.feedback_local (%.6g) needs sync.feedback, which stores the "
+                       "quantisation error: set that, such as 0.95, or sync.feedback_local = 0",
+                       run->sync.feedback_local_millionths / 1e6);
     if (run->sync.sent == TW_SENT_MIX)
         return tw_fail(err, TW_CONFIG,
-                       "sync.feedback_local (%.6g) cannot go with sync.sent = mix, which puts the "
-                       "anchor in the place of what a node has: set sync.sent = keep, or "
+                       "sync.feedback_local (%.6g) cannot go with sync.sent = mix, which pulls a "
+                       "node's parameters to the anchor: set sync.sent = keep, or "
                        "sync.feedback_local = 0",
                        run->sync.feedback_local_millionths / 1e6);
     return TW_OK;
 }
 
-/* No bound in bits for results, for what counts is what they lose: ecsq3, at 3 bits, loses less
- * than e3m0 does at 4.25 (tests/RECORDS.md). From 2 bits down it is a tenth of a merge and more. */
+/* Results have no bound in bits, because only their loss matters: ecsq3, at 3 bits, loses less than
+ * e3m0 at 4.25 (tests/RECORDS.md). From 2 bits down, the loss is a tenth of a merge or more. */
 static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
     char text[TW_RUN_VALUE_BYTES];
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;
     if (tw_run_needs_feedback(run->sync.codec) && run->sync.feedback_millionths == 0)
         return tw_fail(err, TW_CONFIG,
-                       "sync.codec = %s loses much of what it codes: set sync.feedback, such as "
+                       "sync.codec = %s has a large quantisation error: set sync.feedback, such as "
                        "0.95, so that it is sent later",
                        word(run, "sync.codec", text));
     TW_TRY(check_feedback(run, err));
     if (run->sync.topology == TW_TOPOLOGY_GROUP && tw_run_needs_feedback(run->sync.result))
-        return tw_fail(err, TW_CONFIG,
-                       "sync.result = %s loses much of every merge, and nobody sends that later: "
-                       "sparse8 suits sparse contributions, int4 or int8 any",
-                       word(run, "sync.result", text));
+        return tw_fail(
+            err, TW_CONFIG,
+            "sync.result = %s loses much of every merge, and the loss is never sent later: "
+            "sparse8 suits sparse contributions, int4 or int8 any",
+            word(run, "sync.result", text));
     return TW_OK;
 }
 

@@ -7,19 +7,19 @@
 
 enum { TW_DECIMAL_BYTES = 32 }; /* 20 digits, a point, a unit and NUL */
 
-/* One unit a value may carry: "m" and 1000000. A table ends with a NULL name; the row with the
- * empty name, if any, is the number without a unit. */
+/* One unit of a value: "m" and 1000000. A table ends with a NULL name. A row with an empty name
+ * stands for the number without a unit. */
 struct tw_unit {
     const char *name;
     uint64_t scale;
 };
 
-/* Reads a decimal such as "12", "0.5", ".5" or "1.5m" as a whole multiple of 1 / (smallest unit):
- * number times scale. False and *value untouched when it is not a plain decimal with a unit of the
- * table, not whole after scaling ("0.1ms") or over 64 bits. Units match in either case. */
+/* Reads a decimal such as "12", "0.5", ".5" or "1.5m" and multiplies it by the unit's scale. False,
+ * and *value unchanged, if the text is no plain decimal with a unit of the table, is not whole
+ * after scaling ("0.1ms"), or does not fit 64 bits. Units match in either case. */
 bool tw_value_parse(const char *text, const struct tw_unit *units, uint64_t *value);
 
-/* Writes value / 10^decimals (decimals <= 9) without trailing zeros, then `unit`: the one canonical
+/* Writes value / 10^decimals (decimals <= 9) without trailing zeros, then `unit`: the canonical
  * form. */
 void tw_value_format(uint64_t value, unsigned decimals, const char *unit,
                      char text[TW_DECIMAL_BYTES]);

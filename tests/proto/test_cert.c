@@ -202,9 +202,9 @@ static void malformed_bytes_are_refused(void **state) {
         uint8_t value;
         const char *word;
     } CASES[] = {{0, 'X', "TWA1"},
-                 {4, 0, "it lets the node do 0x0"},
-                 {4, 4, "it lets the node do 0x4"},
-                 {7, 1, "it lets the node do"},
+                 {4, 0, "unknown rights 0x0"},
+                 {4, 4, "unknown rights 0x4"},
+                 {7, 1, "unknown rights"},
                  {TW_CERT_BYTES, 'X', "TWA1"},
                  {23, 0xFF, NULL}, /* until: very late is fine */
                  {15, 0xFF, "ends before it begins"}};

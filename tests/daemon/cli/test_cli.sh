@@ -256,11 +256,11 @@ expect 0 '2 fragments: the 3 of the preset do not divide sync.period = 50' tw ru
 expect 3 'sync.period \(50\) must be a multiple of sync.fragments \(3\): 51 would do' tw run new x \
     --set sync.period=50 --set sync.fragments=3 --out x.manifest
 # what says nothing is refused
-expect 3 'sync.interval says nothing where sync.pace = steps.* set sync.pace = clock' tw run new x \
+expect 3 'sync.interval has no effect where sync.pace = steps.* set sync.pace = clock' tw run new x \
     --set sync.interval=2s --out x.manifest
-expect 3 'sync.quorum says nothing where sync.topology = pair' tw run new x --preset noloco \
+expect 3 'sync.quorum has no effect where sync.topology = pair' tw run new x --preset noloco \
     --set sync.quorum=2 --out x.manifest
-expect 3 'sync.codec says nothing where sync.topology = solo' tw run new x --set sync.lead=0 \
+expect 3 'sync.codec has no effect where sync.topology = solo' tw run new x --set sync.lead=0 \
     --set sync.topology=solo --set sync.codec=int8 --out x.manifest
 expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --set sync.quorum=5 --out x.manifest
 # by the clock the interval follows from the time of a step, or the period from the interval

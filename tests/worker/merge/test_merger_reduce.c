@@ -325,7 +325,7 @@ static void audit_finds_what_the_owner_merged(void **state) {
                                               TW_WEIGHTS_TOKENS_RATE};
     const bool is_lossy[] = {false, true};
     for (unsigned i = 0; i < 5 * 3 * 2; i++) {
-        /* Who takes every node for one voice has no weights: no such manifest. */
+        /* A merge that counts every node as one has no weights: no such manifest. */
         if (rules[i / 6] >= TW_MERGE_TRIMMED && weights[i / 2 % 3] != TW_WEIGHTS_EQUAL) continue;
         if (i > 0) (void)end(state);
         run.sync.merge = rules[i / 6];
