@@ -1,5 +1,5 @@
-/* act.h - one activation in memory, for files that are compiled once per type (TW_ACT_BF16 defined
- * or not): tw_act is its type, and no such file mentions a type by itself. */
+/* act.h - the type of one activation in memory, tw_act, for files that are compiled once per type
+ * (TW_ACT_BF16 defined or not). Such files name no activation type themselves. */
 #ifndef TW_KERNELS_ACT_H
 #define TW_KERNELS_ACT_H
 

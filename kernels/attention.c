@@ -1,13 +1,13 @@
-/* attention.c - around the passes of attention: scratch that is enough for every table, and where
- * the rows of a document lie. */
+/* attention.c - helpers of the attention passes: scratch size for every table, and arrays of a
+ * document. */
 #include "kernels/ops.h"
 
 static size_t round_up(size_t n, size_t to) {
     return (n + to - 1) / to * to;
 }
 
-/* The fast tables keep up to five arrays of all keys and ten of a block of 64 (rows of the head, or
- * scores), the reference two floats of each query. */
+/* The fast tables need up to five arrays of all keys and ten of a block of 64 (rows of the head, or
+ * scores); the reference needs two floats per query. */
 size_t tw_attention_scratch(const struct tw_attention *shape) {
     const size_t width = round_up(shape->head_size, 16), keys = round_up(shape->keys, 64);
     const size_t fast = 5 * keys * width + 10 * 64 * (width + 64) + 64;
@@ -15,7 +15,7 @@ size_t tw_attention_scratch(const struct tw_attention *shape) {
     return fast > plain ? fast : plain;
 }
 
-/* NULL, which is an array that a pass does without, stays NULL. */
+/* NULL, an array that a pass does not use, stays NULL. */
 static void *row(const void *x, size_t begin, size_t stride, uint32_t type_bytes) {
     return x == NULL ? NULL : (uint8_t *)(uintptr_t)x + begin * stride * type_bytes;
 }

@@ -1,5 +1,5 @@
-/* codebook.h - the levels of codecs that are no powers of two: compress/ encodes with them on the
- * host, kernels/cuda/pack.cu on a device. */
+/* codebook.h - the levels of codecs whose levels are not powers of two. compress/ encodes with them
+ * on the host, kernels/cuda/pack.cu on a device. */
 #ifndef TW_KERNELS_CODEBOOK_H
 #define TW_KERNELS_CODEBOOK_H
 
@@ -25,6 +25,6 @@ static const float tw_nf4_levels[TW_NF4_LEVELS] = {-1.0f,
 /* The four levels with the least squared error on normal numbers, for a scale of 1. */
 #define TW_LM2_INNER 0.4527800f
 #define TW_LM2_OUTER 1.5104176f
-#define TW_LM2_BOUND 0.9815988f /* the middle between them */
+#define TW_LM2_BOUND 0.9815988f /* the midpoint between them */
 
 #endif

@@ -1,19 +1,19 @@
 /* matmul.h - matrix products by a library: oneDNN, OpenBLAS, or a plain reference.
  *
- * Every product runs serially in the calling thread: no library starts threads. Callers cut the
- * work into row blocks, panels of columns or tiles, never over k, so that results do not depend on
- * who computes what.
+ * Every product runs serially in the calling thread; no library starts threads. Callers split work
+ * into row blocks, panels of columns or tiles, never along k, so results do not depend on the
+ * division.
  *
- * A multiplier is what one thread multiplies with: the library's prepared kernels for the shapes
- * seen (at most TW_MATMUL_SHAPES_MAX, the oldest makes room) and their scratch memory. One per
- * thread; two threads must not use one at the same time. The first product of a shape prepares it
- * (milliseconds, heap); later ones take nothing from the heap. Where
- * there is no memory to prepare it, that product is computed plainly: slowly, and right.
+ * A multiplier holds a thread's prepared kernels for the shapes it has seen (at most
+ * TW_MATMUL_SHAPES_MAX, the oldest is replaced) and their scratch memory. Each thread needs its
+ * own. The first product of a shape prepares it (milliseconds, heap); later ones do not allocate.
+ * If there is no memory to prepare a shape, the product is computed by plain loops: slow, but
+ * correct.
  *
- * What was measured (tests/bench/engine, Zen 5 with avx512_bf16, one thread, of 250 GFLOP/s float32
- * and 500 bf16 at most): bf16 with packed weights 450-490 from 64 rows up and from width 128 up,
- * unpacked 390-440; float32 packed 220-245, unpacked 200-240, hence not packed: it would cost 8
- * bytes a parameter. Weight gradients: wide tiles, see TW_MATMUL_TILE_*. */
+ * Measured with tests/bench/engine on Zen 5 with avx512_bf16, one thread, peak 250 GFLOP/s in
+ * float32 and 500 in bf16: bf16 with packed weights 450-490 from 64 rows and width 128 up, unpacked
+ * 390-440; float32 packed 220-245, unpacked 200-240. Float32 is therefore not packed, which would
+ * cost 8 bytes per parameter. Weight gradients use wide tiles: TW_MATMUL_TILE_*. */
 #ifndef TW_KERNELS_MATMUL_H
 #define TW_KERNELS_MATMUL_H
 
@@ -29,9 +29,9 @@ enum {
     /* See struct tw_weight_product, is_padded. */
     TW_MATMUL_PAD_K = 32,
     TW_MATMUL_PAD_N = 64,
-    /* Rows of activations for one piece of work. */
+    /* Rows of activations per piece of work. */
     TW_MATMUL_ROWS = 128,
-    /* Tile of a weight gradient for one piece of work, whatever the number of threads. */
+    /* Tile of a weight gradient per piece of work, for any number of threads. */
     TW_MATMUL_TILE_M = 256,
     TW_MATMUL_TILE_N = 1024,
 };
@@ -48,19 +48,20 @@ enum tw_matmul_form {
 
 struct tw_matmul_library;
 
-/* NULL when that one was not built in. AUTO: the fastest built in, never NULL. */
+/* NULL if the library was not built in. AUTO: the fastest that is built in, never NULL. */
 const struct tw_matmul_library *tw_matmul_library_get(enum tw_matmul_backend backend);
 /* "oneDNN", "OpenBLAS", "reference" */
 const char *tw_matmul_library_name(const struct tw_matmul_library *library);
-/* Whether it multiplies that type well on this processor. F32: always. BF16: oneDNN where the
- * processor has instructions for it (without, oneDNN would convert and lose); the reference. */
+/* Whether the library multiplies that type well on this processor. F32: always. BF16: the
+ * reference, and oneDNN if the processor has bf16 instructions (without them oneDNN would convert,
+ * and be slower). */
 bool tw_matmul_library_has(const struct tw_matmul_library *library, enum tw_type type);
 
 /* ---- products of two activations, or of anything plain ------------------------------------- */
 
 struct tw_multiplier;
 
-/* TW_NOMEM. Borrows nothing; destroy takes NULL. */
+/* TW_NOMEM. Borrows nothing; destroy accepts NULL. */
 enum tw_status tw_multiplier_create(struct tw_multiplier **multiplier,
                                     const struct tw_matmul_library *library, struct tw_error *err);
 void tw_multiplier_destroy(struct tw_multiplier *multiplier);
@@ -68,10 +69,10 @@ void tw_multiplier_destroy(struct tw_multiplier *multiplier);
 struct tw_matmul {
     uint32_t m, k, n; /* each > 0 */
     enum tw_matmul_form form;
-    enum tw_type type;                   /* of a and b: one the library has */
+    enum tw_type type;                   /* of a and b; the library must support it */
     enum tw_type y_type;                 /* F32, or `type` */
     bool is_added;                       /* y += instead of y =; y_type is F32 */
-    size_t a_stride, b_stride, y_stride; /* elements between rows; 0: rows touch */
+    size_t a_stride, b_stride, y_stride; /* elements between rows; 0: contiguous rows */
 };
 
 /* y = or += the product; sums in float32, y rounded once. y overlaps neither a nor b. */
@@ -80,23 +81,23 @@ void tw_multiply(struct tw_multiplier *multiplier, void *y, const void *a, const
 
 /* ---- products with a weight matrix --------------------------------------------------------- */
 
-/* A weight matrix ready to be multiplied with: y (rows, n) = a (rows, k) W. The float32 master
- * stays where it is; libraries that gain by it (and every library in bf16) multiply with a packed
- * copy in `type`, to be renewed whenever the master changes. The forward pass and the gradient of
- * the input read one master as two weights (k and n, NN and NT swap). */
+/* A weight matrix for y (rows, n) = a (rows, k) W. The float32 master stays in place. Libraries
+ * that gain by it (in bf16, every library) multiply with a packed copy in `type`, which must be
+ * renewed after each change of the master. The forward pass and the gradient of the input use one
+ * master as two weights, with k and n, and NN and NT, swapped. */
 struct tw_weight {
     uint32_t k, n;
     enum tw_matmul_form form; /* of the master: NN (k, n), NT (n, k) */
     enum tw_type type;        /* of a, and of the packed copy */
-    const float *master;      /* rows touch; borrowed */
-    void *packed;             /* tw_weight_bytes, 64-byte aligned; NULL where that is 0; borrowed */
+    const float *master;      /* contiguous rows; borrowed */
+    void *packed;             /* tw_weight_bytes, 64-byte aligned; NULL if that is 0; borrowed */
 };
 
-/* Bytes of the packed copy; 0: the product reads the master itself, tw_weight_pack does nothing. */
+/* Bytes of the packed copy. 0: the product reads the master, and tw_weight_pack does nothing. */
 size_t tw_weight_bytes(const struct tw_matmul_library *library, const struct tw_weight *weight);
 
-/* A weight is cut in panels of whole columns (panel i is columns [tw_weight_column(i),
- * tw_weight_column(i + 1))), so that threads can share the packing of even one large matrix. */
+/* A weight is cut into panels of whole columns: panel i has columns [tw_weight_column(i),
+ * tw_weight_column(i + 1)). Threads can thus share the packing of one large matrix. */
 uint32_t tw_weight_panels(const struct tw_weight *weight);
 uint32_t tw_weight_column(const struct tw_weight *weight, uint32_t panel);
 
@@ -104,22 +105,22 @@ uint32_t tw_weight_column(const struct tw_weight *weight, uint32_t panel);
 void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *weight,
                     uint32_t panel);
 
-/* Products over all columns with rows that touch (strides 0), or padded ones, are the fast ones;
- * any other goes through dense copies of a and y. */
+/* Fast for all columns with contiguous rows (strides 0) or padded rows. Other products go through
+ * dense copies of a and y. */
 struct tw_weight_product {
     uint32_t rows;
     uint32_t panel_first, panels; /* columns of y computed; panels 0: all */
     enum tw_type y_type;          /* F32, or the weight's type */
     bool is_added;                /* y += ; y_type is F32 */
-    /* For k or n that are not round: a's rows go on with zeros (or with anything finite, where
-     * the weight is not packed) up to a_stride, which is even and at most k rounded up to
-     * TW_MATMUL_PAD_K; y's may be overwritten up to y_stride, at most n rounded up to
+    /* For k or n that are no multiples of the padding. Rows of a continue with zeros up to a_stride
+     * (with any finite values if the weight is not packed); a_stride is even and at most k rounded
+     * up to TW_MATMUL_PAD_K. Rows of y may be overwritten up to y_stride, at most n rounded up to
      * TW_MATMUL_PAD_N. panels is 0, or all. */
     bool is_padded;
     size_t a_stride, y_stride; /* elements between rows; 0: k, n */
 };
 
-/* y (rows, n) = or += a W in the columns of those panels; y and a point at column 0 of row 0. */
+/* y (rows, n) = or += a W in the columns of those panels; y and a point to row 0, column 0. */
 void tw_multiply_weight(struct tw_multiplier *multiplier, void *y, const void *a,
                         const struct tw_weight *weight, const struct tw_weight_product *product);
 

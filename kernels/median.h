@@ -6,7 +6,7 @@
 
 enum { TW_MEDIAN_MAX = 64 };
 
-/* The lower one where count is even. values (count): 1 to TW_MEDIAN_MAX, no NaN. */
+/* The lower median if count is even. values (count): 1 to TW_MEDIAN_MAX, no NaN. */
 double tw_median_low(const double *values, uint32_t count);
 
 #endif

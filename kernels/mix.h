@@ -1,5 +1,5 @@
-/* mix.h - what an outer step does to the live parameters, and what is sent of them. Host, fixed
- * order, no contraction. Arrays (n) must not overlap. */
+/* mix.h - how an outer step changes the live parameters, and the outer gradient sent from them.
+ * Host, fixed order, no contraction. Arrays (n) must not overlap. */
 #ifndef TW_KERNELS_MIX_H
 #define TW_KERNELS_MIX_H
 
@@ -10,7 +10,8 @@
 void tw_mix(float *theta, const float *anchor_new, float alpha, size_t n);
 void tw_mix_ref(float *theta, const float *anchor_new, float alpha, size_t n);
 
-/* The others: theta = theta + (anchor_new - anchor_old); their own work stays in the next Delta. */
+/* Non-contributors: theta = theta + (anchor_new - anchor_old); their own work stays in the next
+ * Delta. */
 void tw_shift(float *theta, const float *anchor_new, const float *anchor_old, size_t n);
 void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old, size_t n);
 
@@ -18,12 +19,12 @@ void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old
 void tw_delta(float *delta, const float *anchor, const float *theta, size_t n);
 void tw_delta_ref(float *delta, const float *anchor, const float *theta, size_t n);
 
-/* The same with error feedback, in one pass over memory, every operation rounded by itself:
+/* The same with error feedback, in one pass over memory, each operation rounded separately:
  *
  *     delta = anchor - theta;  v = delta + beta residual */
 struct tw_delta {
     float *v;
-    float *delta; /* NULL: not wanted */
+    float *delta; /* NULL: skipped */
     const float *anchor, *theta, *residual;
     float beta;
     size_t n;

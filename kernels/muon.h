@@ -1,4 +1,4 @@
-/* muon.h - Muon: momentum whose matrices are made orthogonal before they are stepped along.
+/* muon.h - Muon: momentum matrices are orthogonalised before the step.
  *
  * Keller Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024,
  * https://kellerjordan.github.io/posts/muon/. For matrices of hidden layers; embeddings, the head,
@@ -9,17 +9,18 @@
  *     u     = momentum m + (1 - momentum) g                   (Nesterov)
  *     theta = theta - lr (0.2 sqrt(max(rows, cols)) orthogonal(u) + decay theta)
  *
- * The scale is that of arXiv 2502.16982, 2.2: an orthogonal matrix has elements of root mean square
- * 1 / sqrt(max(rows, cols)), so every step has that of a usual AdamW step, 0.2, and one learning
- * rate and decay serve both. It is the same for a matrix and its transpose. */
+ * The scale is that of arXiv 2502.16982, 2.2. Elements of an orthogonal matrix have root mean
+ * square 1 / sqrt(max(rows, cols)), so each step has 0.2, that of a usual AdamW step. One learning
+ * rate and decay thus serve both optimizers. The scale is the same for a matrix and its transpose.
+ */
 #ifndef TW_KERNELS_MUON_H
 #define TW_KERNELS_MUON_H
 
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 
-/* A matrix product, whatever runs it: tw_multiply with the calling thread's multiplier (the
- * matrices of a model are then pieces of work, largest first), or one cut among threads. */
+/* A matrix product. Either tw_multiply with the calling thread's multiplier, where the matrices of
+ * a model are the pieces of work, largest first; or one product shared by all threads. */
 typedef void tw_muon_multiply(void *context, void *y, const void *a, const void *b,
                               const struct tw_matmul *shape);
 
@@ -28,29 +29,29 @@ struct tw_muon {
     size_t stride; /* floats between rows of theta, m and gradient, at least cols */
     float lr, momentum, decay;
     float gradient_scale;     /* clip factor */
-    const struct tw_ops *ops; /* ops->type: that of the products */
+    const struct tw_ops *ops; /* ops->type is the operand type of the products */
     tw_muon_multiply *multiply;
     void *context;
 };
 
-/* Bytes of scratch for a matrix of that size, wanted at an alignment of 64. */
+/* Bytes of scratch for a matrix of that size, to be aligned to 64. */
 size_t tw_muon_scratch(uint32_t rows, uint32_t cols, enum tw_type type);
 
 /* One step; theta, m (rows, cols): in/out, gradient: in. Same inputs and same products, same bits.
- * A gradient that is not finite makes all of theta not finite; one of zeros steps nowhere. */
+ * A gradient that is not finite makes all of theta not finite. A zero gradient changes nothing. */
 void tw_muon_step(float *theta, float *m, const float *gradient, void *scratch,
                   const struct tw_muon *cfg);
 
-/* x (rows, cols; rows touch) becomes nearly U V^T of its singular value decomposition U S V^T: five
- * Newton-Schulz steps
+/* x (rows, cols; contiguous rows) becomes nearly U V^T of its singular value decomposition U S V^T.
+ * Five Newton-Schulz steps
  *     x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
  * from x / |x| (Frobenius) bring singular values above 0.0016 |x| into [0.68, 1.21] and leave
- * smaller ones below. The coefficients are the source's: the steepest at 0 whose values stay
- * near 1. */
+ * smaller ones below. The coefficients are the source's: the steepest at 0 whose values stay near
+ * 1. */
 void tw_muon_orthogonalise(float *x, void *scratch, const struct tw_muon *cfg);
 
-/* The specification of tw_muon_step: float64, with products of its own; of cfg it reads neither
- * ops nor multiply. scratch: tw_muon_ref_scratch bytes. */
+/* The specification of tw_muon_step: float64, with its own products; ignores cfg's ops and
+ * multiply. scratch: tw_muon_ref_scratch bytes. */
 size_t tw_muon_ref_scratch(uint32_t rows, uint32_t cols);
 void tw_muon_step_ref(float *theta, float *m, const float *gradient, double *scratch,
                       const struct tw_muon *cfg);

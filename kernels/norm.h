@@ -1,5 +1,5 @@
-/* norm.h - sums of squares and finiteness. Double accumulators in a fixed order: same bits for the
- * same input on every machine. */
+/* norm.h - sums of squares, and tests for finite values. Double accumulators in a fixed order: same
+ * input, same bits on every machine. */
 #ifndef TW_KERNELS_NORM_H
 #define TW_KERNELS_NORM_H
 

@@ -1,17 +1,17 @@
 /* ops.h - the operations of a decoder, as tables of functions: one table per instruction set and
- * type of activation, and plain reference tables that say what each operation means.
+ * type of activation, and plain reference tables that specify each operation.
  *
- * Activations (`void *`) are arrays of the table's type, float32 or bf16; what is float32 whatever
- * the table is written float. Arithmetic is float32 and each stored activation is rounded once, to
- * nearest even (bf16 below the least normal number may become 0). Arrays are row-major, in host
- * memory, at any element's alignment, and must not overlap unless said.
+ * Activations (`void *`) are arrays of the table's type, float32 or bf16. Arrays declared float are
+ * float32 in every table. Arithmetic is float32, and each stored activation is rounded once, to
+ * nearest even (bf16 denormals may become 0). Arrays are row-major, in host memory, aligned to an
+ * element, and must not overlap unless stated.
  *
- * Operations are serial, callable from any thread, allocate nothing and cannot fail; non-finite
- * input gives non-finite output. None splits its work by itself: callers cut rows, columns or
- * ranges. What adds to a float array (gradients) adds its rows in order, so a caller that cuts
- * columns, or cuts rows in fixed blocks with a partial sum each, gets the same bits with any number
- * of threads. The fast tables may round differently from each other: nothing here has to agree
- * between machines (what has to is in outer.h, merge.h, mix.h, norm.h). */
+ * Operations are serial, thread-safe, allocate nothing and cannot fail; non-finite input gives
+ * non-finite output. Callers divide the work into rows, columns or ranges. Operations that add to a
+ * float array (gradients) add its rows in order. A caller that divides columns, or rows into fixed
+ * blocks with a partial sum each, thus gets the same bits with any number of threads. Tables may
+ * round differently from each other: nothing here must agree between machines (outer.h, merge.h,
+ * mix.h and norm.h must). */
 #ifndef TW_KERNELS_OPS_H
 #define TW_KERNELS_OPS_H
 
@@ -31,24 +31,25 @@ struct tw_norm {
 
 /* One key/value head and the `group` query heads that share it. */
 struct tw_attention {
-    uint32_t queries, keys; /* query i sees keys [0, keys - queries + i]; queries <= keys */
+    uint32_t queries, keys; /* query i attends to keys [0, keys - queries + i]; queries <= keys */
     uint32_t group, head_size;
     size_t q_stride, kv_stride, out_stride; /* elements between rows */
 };
 
-/* What the two passes of attention read and write. */
+/* Arrays of the two attention passes. */
 struct tw_attention_arrays {
-    const void *q;      /* (queries, group * head_size) */
-    const void *k, *v;  /* (keys, head_size) */
-    void *out;          /* as q; input of the backward pass */
-    float *lse;         /* (group, queries): log sum exp of each row of scores; likewise. NULL: not
-                           wanted by a forward pass that none follows */
-    float *scratch;     /* tw_attention_scratch() floats, contents of no matter */
-    const void *dout;   /* of the backward pass alone, as out */
-    void *dq, *dk, *dv; /* likewise, as q, k, v */
+    const void *q;     /* (queries, group * head_size) */
+    const void *k, *v; /* (keys, head_size) */
+    void *out;         /* as q; input of the backward pass */
+    float *lse; /* (group, queries): log sum exp of each row of scores; input of the backward pass.
+                   NULL: not needed, no backward pass follows */
+    float *scratch;     /* tw_attention_scratch() floats, uninitialised */
+    const void *dout;   /* backward pass only; shaped like out */
+    void *dq, *dk, *dv; /* backward pass only; shaped like q, k, v */
 };
 
-/* cos, sin (rows, head_size / 2): of the positions of the rows given, any scaling included. */
+/* cos, sin (rows, head_size / 2) for the positions of the given rows, scaled frequencies included.
+ */
 struct tw_rope {
     uint32_t heads, head_size; /* head_size is even */
     const float *cos, *sin;
@@ -57,22 +58,22 @@ struct tw_rope {
 struct tw_cross_entropy {
     uint32_t rows, vocab;
     size_t logits_stride, dlogits_stride; /* elements between rows, at least vocab */
-    float scale;                          /* of the gradient, for instance 1 / tokens of a step */
-    float z_loss;                         /* 0: none */
+    float scale;  /* factor of the gradient, for example 1 / tokens of a step */
+    float z_loss; /* 0: none */
 };
 
-/* Rows [row_first, row_first + rows) of a batch whose row r is token t = r mod context of sequence
- * b = r / context: the token is tokens[b * token_stride + t], its position position_first + t. */
+/* Rows [row_first, row_first + rows) of a batch. Row r is token t = r mod context of sequence b = r
+ * / context: token number tokens[b * token_stride + t] at position position_first + t. */
 struct tw_embedding {
     uint32_t row_first, rows;
     uint32_t context, width;
     uint32_t position_first;
     const uint32_t *tokens;
     uint32_t token_stride;
-    uint32_t column_first, columns; /* embedding_backward only: the part of a row it adds */
+    uint32_t column_first, columns; /* embedding_backward only: the columns that it adds */
 };
 
-/* AdamW, arXiv 1711.05101, Algorithm 2, with the learning rate in front of the decay:
+/* AdamW, arXiv 1711.05101, Algorithm 2, with the decay multiplied by the learning rate:
  *     g = gradient * gradient_scale
  *     m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
  *     theta = theta - lr (m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + decay theta) */
@@ -87,14 +88,14 @@ struct tw_ops {
     enum tw_type type;
     uint32_t type_bytes;
 
-    /* x (rows, width) += residual when not NULL, then y (rows, width) = norm(x):
+    /* x (rows, width) += residual if not NULL, then y (rows, width) = norm(x):
      *     LayerNorm, arXiv 1607.06450: (x - mean) rstd weight + bias
      *     RMSNorm, arXiv 1910.07467:   x rstd weight, with mean 0
-     * with rstd = 1 / sqrt(mean((x - mean)^2) + eps) over the x that was stored. stats (rows, 2):
-     * mean and rstd of each row, for the backward pass; NULL: not wanted. y may be x. */
+     * with rstd = 1 / sqrt(mean((x - mean)^2) + eps) of the stored x. stats (rows, 2): mean and
+     * rstd of each row, for the backward pass; NULL: skipped. y may be x. */
     void (*norm)(void *y, void *x, const void *residual, float *stats, const struct tw_norm *norm);
-    /* dx (rows, width) += dL/dx; dweight (width) += dL/dweight, dbias (width) += dL/dbias, either
-     * NULL when not wanted. x, stats as norm left them; dy (rows, width). */
+    /* dx (rows, width) += dL/dx; dweight (width) += dL/dweight, dbias (width) += dL/dbias, each
+     * NULL to skip it. x and stats as norm left them; dy (rows, width). */
     void (*norm_backward)(void *dx, float *dweight, float *dbias, const void *dy, const void *x,
                           const float *stats, const struct tw_norm *norm);
 
@@ -102,22 +103,21 @@ struct tw_ops {
     void (*add)(void *y, const void *x, size_t n);
     /* y (rows, n) += bias (n) */
     void (*bias)(void *y, const float *bias, uint32_t rows, uint32_t n);
-    /* dbias (n) += column sums of dy (rows, n), whose rows lie dy_stride elements apart */
+    /* dbias (n) += column sums of dy (rows, n), with rows dy_stride elements apart. */
     void (*bias_backward)(float *dbias, const void *dy, size_t dy_stride, uint32_t rows,
                           uint32_t n);
 
-    /* Rotary embedding, arXiv 2104.09864, in place: with a = x[i], b = x[i + head_size / 2] of a
-     * head, i < head_size / 2 (the halves of Hugging Face, not neighbours):
+    /* Rotary embedding, arXiv 2104.09864, in place. With a = x[i], b = x[i + head_size / 2] of a
+     * head, i < head_size / 2 (halves as in Hugging Face, not adjacent pairs):
      *     a, b = a cos - b sin, b cos + a sin
-     * is_inverse: by the opposite angle, which is the backward pass. A row of x is `heads` heads;
-     * rows lie x_stride elements apart. */
+     * is_inverse: by the opposite angle, which is the backward pass. A row of x has `heads` heads;
+     * rows are x_stride elements apart. */
     void (*rope)(void *x, size_t x_stride, uint32_t rows, const struct tw_rope *rope,
                  bool is_inverse);
 
-    /* y (n) = x Phi(x) in the tanh form of arXiv 1606.08415:
-     * x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))). y may be x when the backward pass is not
-     * to follow. Adding the bias in the same sweep was tried and is no faster: the block of rows
-     * is in the cache. */
+    /* y (n) = x Phi(x) in the tanh form of arXiv 1606.08415: x / 2 (1 + tanh(sqrt(2 / pi) (x +
+     * 0.044715 x^3))). y may be x if no backward pass follows. Adding the bias in the same pass was
+     * no faster, because the block of rows is in the cache. */
     void (*gelu)(void *y, const void *x, size_t n);
     /* dy (n) *= gelu'(x) */
     void (*gelu_backward)(void *dy, const void *x, size_t n);
@@ -129,29 +129,29 @@ struct tw_ops {
     void (*swiglu_backward)(void *dx, const void *dy, const void *x, uint32_t rows, uint32_t n);
 
     /* Causal attention of one key/value head: out and lse from q, k, v.
-     *     P = softmax(q k^T / sqrt(head_size)) over the keys a query sees,  out = P v
+     *     P = softmax(q k^T / sqrt(head_size)) over the keys a query attends to,  out = P v
      * Sums are float32; a bf16 table may round P (and dS below) to bf16 before it multiplies them.
-     * Never (queries, keys) of anything: blocks of 64 by 64, or for up to four queries a row of
-     * scores each. */
+     * No (queries, keys) matrix is stored: blocks of 64 by 64 or, for up to four queries, one row
+     * of scores each. */
     void (*attention)(const struct tw_attention *shape, const struct tw_attention_arrays *arrays);
-    /* dq, dk, dv = dL/d (overwritten) from dout; out and lse as the forward pass left them. */
+    /* dq, dk, dv = dL/d (overwritten) from dout; out and lse as written by the forward pass. */
     void (*attention_backward)(const struct tw_attention *shape,
                                const struct tw_attention_arrays *arrays);
 
     /* With lse = log sum exp of a row of logits (rows, vocab; overwritten):
      *     loss = lse - logits[target], to which z_loss lse^2 is added (arXiv 2204.02311, 5)
      *     dlogits = scale ((1 + 2 z_loss lse) softmax(logits) - onehot(target))
-     * Returns the sum of losses in nats, neither scaled nor with the z_loss term. dlogits NULL: the
-     * loss only. dlogits may be the memory of logits if each row of dlogits begins where that of
-     * logits begins (bf16: dlogits_stride = 2 logits_stride). targets[i] < vocab. */
+     * Returns the sum of losses in nats, unscaled and without the z_loss term. dlogits NULL: the
+     * loss only. dlogits may share the memory of logits if each of its rows begins where that of
+     * logits does (bf16: dlogits_stride = 2 logits_stride). targets[i] < vocab. */
     double (*cross_entropy)(void *dlogits, float *logits, const uint32_t *targets,
                             const struct tw_cross_entropy *cfg);
 
-    /* x (rows, width) = wte[token] + wpe[position]; wpe NULL: none. Tokens and positions are inside
-     * the tables (of `width` floats a row). */
+    /* x (rows, width) = wte[token] + wpe[position]; wpe NULL: none. Tokens and positions must be
+     * inside the tables (of `width` floats a row). */
     void (*embedding)(void *x, const float *wte, const float *wpe, const struct tw_embedding *in);
-    /* dwte[token] += dx, dwpe[position] += dx (NULL: none), columns [column_first, column_first +
-     * columns) alone; dx (rows, width). */
+    /* dwte[token] += dx, dwpe[position] += dx (NULL: none), only columns [column_first,
+     * column_first + columns); dx (rows, width). */
     void (*embedding_backward)(float *dwte, float *dwpe, const void *dx,
                                const struct tw_embedding *in);
 
@@ -166,26 +166,26 @@ struct tw_ops {
     void (*to_f32)(float *to, const void *from, size_t n);
 };
 
-/* Floats of scratch for either attention pass, and for any with no more queries and keys. */
+/* Floats of scratch for either attention pass; also enough for fewer queries and keys. */
 size_t tw_attention_scratch(const struct tw_attention *shape);
 
-/* Documents of one window that do not see each other are attention of each by itself: a mask that
- * costs nothing and saves what it hides. The arrays of the document whose first query and key are
- * row `begin` of `window`, which has as many queries as keys; its part of lse (group, its queries)
- * follows those of the documents before. type_bytes: of the table. */
+/* Attention within one document. Documents of a window that must not attend to each other are
+ * computed one by one: a mask that costs nothing and saves the masked work. Returns the arrays of
+ * the document whose first query and key are row `begin` of `window`, which has as many queries as
+ * keys. Its part of lse (group, its queries) follows those of earlier documents. type_bytes: of the
+ * table. */
 struct tw_attention_arrays tw_attention_document(const struct tw_attention *shape,
                                                  const struct tw_attention_arrays *window,
                                                  uint32_t type_bytes, uint32_t begin);
 
-/* Plain C, written to be read: the specification. */
+/* Plain, readable C: the specification. */
 const struct tw_ops *tw_ops_ref(enum tw_type type);
 
-/* Table `i` of those this processor can run, best first; NULL past the last. */
+/* Table `i` of those that this processor can run, best first; NULL past the last. */
 const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i);
 
-/* The type that trains fastest here, given a matrix product that makes use of it: BF16 where the
- * processor multiplies it faster than float32 (AMX, or avx512_bf16 at full width on AMD), else
- * F32. */
+/* The type that trains fastest here with a suitable matrix product: BF16 if the processor
+ * multiplies it faster than float32 (AMX, or full-width avx512_bf16 on AMD), else F32. */
 enum tw_type tw_ops_best_type(void);
 
 #endif

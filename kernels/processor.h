@@ -1,4 +1,4 @@
-/* processor.h - what this processor can run: asked by those who choose between forms of code. */
+/* processor.h - instruction sets of this processor, for choosing between variants of code. */
 #ifndef TW_KERNELS_PROCESSOR_H
 #define TW_KERNELS_PROCESSOR_H
 
@@ -6,6 +6,6 @@
 
 bool tw_cpu_has_avx2(void);         /* and FMA, BMI, LZCNT, F16C, MOVBE: x86-64-v3 */
 bool tw_cpu_has_avx512(void);       /* and all of that: x86-64-v4 */
-bool tw_cpu_has_avx512_vbmi2(void); /* and VBMI: bytes and words are permuted and expanded */
+bool tw_cpu_has_avx512_vbmi2(void); /* and VBMI: permuting and expanding bytes and words */
 
 #endif

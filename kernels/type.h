@@ -1,4 +1,4 @@
-/* type.h - the types activations are kept in. Arithmetic is float32 in either case. */
+/* type.h - types of stored activations. Arithmetic is float32 for both. */
 #ifndef TW_KERNELS_TYPE_H
 #define TW_KERNELS_TYPE_H
 
@@ -19,7 +19,7 @@ static inline float tw_bf16_to_f32(uint16_t x) {
     return value;
 }
 
-/* To nearest, ties to even; beyond the largest bf16: infinity. Any NaN stays a NaN. */
+/* Rounds to nearest even; beyond the largest bf16: infinity. A NaN stays a NaN. */
 static inline uint16_t tw_bf16_from_f32(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));

@@ -1,4 +1,4 @@
-/* adamw.c - one pass over theta, m, v and the gradient: bound by memory. */
+/* adamw.c - one pass over theta, m, v and the gradient, limited by memory bandwidth. */
 #include <math.h>
 
 #include "kernels/cpu/isa.h"
@@ -19,7 +19,7 @@ void TW_CPU(adamw)(float *restrict theta, float *restrict m, float *restrict v,
     }
 }
 
-/* Sums in double, so that no finite float overflows and no float is lost. */
+/* Sums in double: the square of no finite float overflows or vanishes. */
 double TW_CPU(sum_squares)(const float *x, size_t n) {
     enum { LANES = 32 };
     double sum[LANES] = {0}, total = 0.0;

@@ -1,6 +1,6 @@
-/* attention.c - causal attention of one key/value head: a block of queries against a block of keys
- * at a time, with the largest score and the sum of each query's softmax kept up to date (online
- * softmax, arXiv 1805.02867; blocks as in arXiv 2205.14135, Algorithm 1). */
+/* attention.c - causal attention of one key/value head: one block of queries against one block of
+ * keys at a time, with the running maximum and sum of each query's softmax (online softmax, arXiv
+ * 1805.02867; blocks as in arXiv 2205.14135, Algorithm 1). */
 #include "kernels/cpu/attention.h"
 
 #include "kernels/cpu/exp2.h"
@@ -12,7 +12,7 @@ struct work {
     float *q_rows;             /* (TW_BLOCK, length) */
     float *q;                  /* (length, TW_BLOCK) */
     float *p;                  /* (TW_KEYS, TW_BLOCK): scores, then softmax as units across rows */
-    float *o;                  /* (TW_BLOCK, width): not yet divided by sum */
+    float *o;                  /* (TW_BLOCK, width): before division by sum */
     float *max, *sum, *factor; /* (TW_BLOCK) */
 };
 

@@ -1,8 +1,8 @@
-/* attention.h - what the passes of attention share: the sizes of one key/value head, and the ways
- * its rows are packed into units (tile.h) before they are multiplied.
+/* attention.h - shared parts of the attention passes: sizes of one key/value head, and packing of
+ * its rows into units (tile.h) before multiplication.
  *
- * Scores are kept transposed, (keys, queries): a vector is one key and TW_VEC queries, so that a
- * softmax needs no sum across a vector, and no operand but a block of queries is transposed. */
+ * Scores are stored transposed, (keys, queries): a vector holds one key and TW_VEC queries. A
+ * softmax thus needs no sum across a vector, and only blocks of queries must be transposed. */
 #ifndef TW_KERNELS_CPU_ATTENTION_H
 #define TW_KERNELS_CPU_ATTENTION_H
 
@@ -13,17 +13,17 @@
 enum {
     TW_BLOCK = 64, /* queries of a block: the length of a row of scores */
     TW_KEYS = 64,  /* keys of a block */
-    TW_STEP = 16,  /* rows that are left out together beyond the diagonal */
+    TW_STEP = 16,  /* rows that are skipped together beyond the diagonal */
 };
 
 struct tw_head {
     size_t queries, keys, size;
-    size_t first;  /* query i sees keys [0, first + i] */
-    size_t units;  /* of one row */
-    size_t length; /* a row of units in memory: units and zeros to whole vectors */
-    size_t width;  /* a row of floats in memory: size and zeros to whole vectors */
-    float scale;   /* of scores: 1 / sqrt(size) */
-    float scale2;  /* the same for a softmax in powers of 2 */
+    size_t first;  /* query i attends to keys [0, first + i] */
+    size_t units;  /* units per row */
+    size_t length; /* length of a row of units in memory, padded with zeros to whole vectors */
+    size_t width; /* width of a row of floats in memory: size, padded with zeros to whole vectors */
+    float scale;  /* factor of scores: 1 / sqrt(size) */
+    float scale2; /* the same for a softmax with base 2 */
 };
 
 #define TW_LOG2E 1.44269504f
@@ -51,7 +51,7 @@ static inline size_t tw_least(size_t a, size_t b) {
     return a < b ? a : b;
 }
 
-/* The next n floats of scratch, on a cache line. */
+/* The next n floats of scratch, aligned to a cache line. */
 static inline float *tw_take(float **scratch, size_t n) {
     float *taken = *scratch;
     *scratch += tw_round_up(n, 16);
@@ -64,7 +64,7 @@ static inline float *tw_aligned(float *scratch) {
 
 /* ---- vectors -------------------------------------------------------------------------------- */
 
-/* a[0] b[0] a[1] b[1] ... of the lower and of the upper halves of a and b */
+/* a[0] b[0] a[1] b[1] ... of the lower and of the upper halves of a and b. */
 #if defined(TW_ISA_AVX512)
 #define TW_ZIP(a, b, i)                                                                            \
     __builtin_shufflevector(a, b, i, i + 16, i + 1, i + 17, i + 2, i + 18, i + 3, i + 19, i + 4,   \
@@ -84,7 +84,7 @@ TW_INLINE tw_vec tw_vec_zip_high(tw_vec a, tw_vec b) {
     return TW_ZIP(a, b, TW_VEC / 2);
 }
 
-/* TW_UNIT vectors of floats -> the vector of their units */
+/* Converts TW_UNIT vectors of floats to one vector of their units. */
 TW_INLINE tw_vec tw_unit_of(const tw_vec part[TW_UNIT]) {
 #if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
     static const uint16_t zip[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
@@ -96,7 +96,7 @@ TW_INLINE tw_vec tw_unit_of(const tw_vec part[TW_UNIT]) {
 #endif
 }
 
-/* One vector of floats, as the units along a row from element `lane` on. */
+/* Stores one vector of floats as units along a row, from element `lane` on. */
 TW_INLINE void tw_units_store(float *row, size_t lane, tw_vec value) {
 #if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
     const __m256bh half = _mm512_cvtneps_pbh((__m512)value);
@@ -112,23 +112,23 @@ TW_INLINE void tw_units_store(float *row, size_t lane, tw_vec value) {
 struct tw_block {
     size_t query, rows, lanes; /* lanes: rows rounded up to vectors */
     size_t key, keys;
-    ptrdiff_t edge; /* query i of the block sees its keys [0, edge + i) */
+    ptrdiff_t edge; /* query i of the block attends to the keys [0, edge + i) */
 };
 
-/* To the keys from `key` on, as far as the last query sees. */
+/* Moves the block to the keys from `key` on, as far as the last query attends. */
 static inline void tw_block_move(struct tw_block *block, size_t key, const struct tw_head *head) {
     block->key = key;
     block->edge = (ptrdiff_t)(head->first + block->query + 1) - (ptrdiff_t)key;
     block->keys = tw_least(TW_KEYS, (size_t)(block->edge + (ptrdiff_t)block->rows - 1));
 }
 
-/* Keys of the block that query `lane` and all later ones see. */
+/* Number of the block's keys that query `lane` and all later ones attend to. */
 static inline size_t tw_clear_keys(const struct tw_block *block, size_t lane) {
     const ptrdiff_t clear = block->edge + (ptrdiff_t)lane;
     return clear < 0 ? 0 : tw_least((size_t)clear, block->keys);
 }
 
-/* x where the queries from `lane` on see key s, `otherwise` elsewhere. */
+/* x in lanes whose query (from `lane` on) attends to key s, `otherwise` in the others. */
 TW_INLINE tw_vec tw_seen(const struct tw_block *block, size_t s, size_t lane, tw_vec x,
                          float otherwise) {
     static const int32_t index[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -139,7 +139,7 @@ TW_INLINE tw_vec tw_seen(const struct tw_block *block, size_t s, size_t lane, tw
 }
 
 /* scores (TW_KEYS, TW_BLOCK) = keys from rows (all keys, length) times queries (length, TW_BLOCK).
- * Where a whole vector of queries does not see a key, nothing is written. */
+ * Vectors whose queries all miss a key are not written. */
 static inline void tw_scores_of(float *scores, const float *rows, const float *queries,
                                 const struct tw_block *block, const struct tw_head *head) {
     struct tw_tile tile = {.m = tw_clear_keys(block, 0),
@@ -152,7 +152,8 @@ static inline void tw_scores_of(float *scores, const float *rows, const float *q
     const float *k = rows + block->key * head->length;
     tw_tile_multiply(scores, k, queries, &tile);
     for (size_t s = tile.m; s < block->keys; s += tile.m) {
-        const size_t blind = (size_t)((ptrdiff_t)s + 1 - block->edge); /* queries that miss s */
+        const size_t blind =
+            (size_t)((ptrdiff_t)s + 1 - block->edge); /* queries that do not attend to s */
         const size_t from = blind / TW_VEC * TW_VEC;
         tile.m = tw_least(TW_STEP, block->keys - s);
         tile.n = block->lanes - from;
@@ -162,12 +163,12 @@ static inline void tw_scores_of(float *scores, const float *rows, const float *q
 
 /* ---- packing ------------------------------------------------------------------------------- */
 
-/* One vector of a row of activations, from element i on, as floats; zero beyond the row's end. */
+/* One vector of a row of activations, from element i on, as floats; zeros beyond the row's end. */
 TW_INLINE tw_vec tw_row_load(const tw_act *from, size_t i, size_t size) {
     return i + TW_VEC <= size ? tw_act_load(from + i) : tw_act_load_part(from + i, size - i);
 }
 
-/* The way back: elements beyond the row's end are not written. */
+/* The inverse: elements beyond the row's end are not written. */
 TW_INLINE void tw_row_store(tw_act *to, size_t i, size_t size, tw_vec value) {
     if (i + TW_VEC <= size) {
         tw_act_store(to + i, value);
@@ -210,7 +211,7 @@ static inline void tw_pack_across(float *restrict to, const tw_act *restrict fro
     for (size_t r = 0; r < rows; r += 2) {
         const tw_act *low = from + r * stride, *high = low + stride;
         for (size_t i = 0; i < head->width; i += TW_VEC) {
-            const tw_uvec a = (tw_uvec)tw_row_load(low, i, head->size); /* bf16 in its upper half */
+            const tw_uvec a = (tw_uvec)tw_row_load(low, i, head->size); /* bf16 in the upper half */
             const tw_uvec b =
                 r + 1 < rows ? (tw_uvec)tw_row_load(high, i, head->size) : (tw_uvec){0};
             tw_vec_store(to + r / 2 * head->width + i, (tw_vec)(a >> 16 | b));
@@ -218,9 +219,9 @@ static inline void tw_pack_across(float *restrict to, const tw_act *restrict fro
     }
 }
 
-/* `to` (units rounded up to vectors, TW_BLOCK) = transpose of `from` (rows, length), rows a
- * multiple of TW_VEC: a square of TW_VEC vectors at a time, by the perfect shuffle of row i with
- * row i + TW_VEC / 2, log2(TW_VEC) times over. */
+/* `to` (units rounded up to vectors, TW_BLOCK) = transpose of `from` (rows, length); rows is a
+ * multiple of TW_VEC. Works on squares of TW_VEC vectors: a perfect shuffle of row i with row i +
+ * TW_VEC / 2, repeated log2(TW_VEC) times. */
 static inline void tw_transpose(float *restrict to, const float *restrict from, size_t rows,
                                 const struct tw_head *head) {
     for (size_t r = 0; r < rows; r += TW_VEC) {
@@ -243,8 +244,8 @@ static inline void tw_transpose(float *restrict to, const float *restrict from, 
 
 /* ---- few queries ---------------------------------------------------------------------------- */
 
-/* attention_few.c: up to this many queries go one row at a time, bound by the reading of k and v.
- */
+/* Up to this many queries are computed one row at a time, limited by reading k and v:
+ * attention_few.c. */
 enum { TW_FEW = 4 };
 __typeof__(*((const struct tw_ops *)0)->attention) TW_CPU(attention_few);
 

@@ -1,4 +1,4 @@
-/* attention_backward.c - the way back through attention.c: the softmax P of a block is computed
+/* attention_backward.c - the backward pass of attention.c. The softmax P of a block is computed
  * again from the stored log sum exp (arXiv 2205.14135, Algorithm 4; D as in its appendix B.4):
  *
  *     P  = exp(scale q k^T - lse),  dP = dout v^T,  dS = P (dP - D),  D = row sums of dout out
@@ -6,7 +6,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/exp2.h"
 
-/* Rows of a block of queries in the three ways they are multiplied. */
+/* Rows of a block of queries in three layouts. */
 struct operand {
     float *rows;   /* (TW_BLOCK, length) units along rows */
     float *turned; /* (length, TW_BLOCK) the transpose of that */
@@ -20,7 +20,7 @@ struct work {
     float *dk, *dv;  /* (keys, width): sums so far */
     struct operand q, dout;
     float *dq;        /* (TW_BLOCK, width): sums so far */
-    float *lse, *d;   /* (TW_BLOCK): lse in powers of 2 */
+    float *lse, *d;   /* (TW_BLOCK): lse with base 2 */
     float *p, *dp;    /* (TW_KEYS, TW_BLOCK): then P and dS as units along rows */
     float *ds_across; /* (TW_KEYS / TW_UNIT, TW_BLOCK) dS as units across rows */
 };
@@ -34,7 +34,8 @@ static void operand_pack(const struct operand *to, const tw_act *from, size_t st
     if (to->across != to->rows) tw_pack_across(to->across, from, stride, block->rows, head);
 }
 
-/* From scores and dP: P and dS, of `vecs` vectors of queries from `lane` on. vecs is a literal. */
+/* Computes P and dS from scores and dP, for `vecs` vectors of queries from `lane` on. vecs is a
+ * literal. */
 TW_INLINE void softmax_lanes(const struct work *work, const struct tw_block *block, size_t lane,
                              const size_t vecs) {
     const size_t clear = tw_clear_keys(block, lane);
@@ -133,7 +134,7 @@ static void block_backward(const struct work *work, struct tw_block block) {
     }
 }
 
-/* Rows of sums, times `factor`, as activations. */
+/* Stores rows of sums, times `factor`, as activations. */
 static void store_rows(tw_act *to, size_t stride, const float *from, size_t rows, float factor,
                        const struct tw_head *head) {
     for (size_t r = 0; r < rows; r++) {

@@ -1,11 +1,11 @@
-/* attention_few.c - attention of a few queries (decoding with a cache): each key and value is read
- * once for up to four rows of queries, so the time is that of reading k and v. */
+/* attention_few.c - attention of a few queries (decoding with a cache). Each key and value is read
+ * once for up to four rows of queries, so reading k and v determines the time. */
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/exp2.h"
 
 enum {
     ROWS = 4,
-    VECS = TW_VEC_REGISTERS == 32 ? 4 : 2, /* of a row of values at a time */
+    VECS = TW_VEC_REGISTERS == 32 ? 4 : 2, /* vectors of a row of values at a time */
 };
 
 /* Up to ROWS rows of queries: row i is query i % queries of query head i / queries. */
@@ -13,7 +13,7 @@ struct work {
     struct tw_head head;
     const tw_act *k, *v;
     size_t kv_stride;
-    size_t first, count; /* rows at work */
+    size_t first, count; /* first and number of the present rows */
     float *q;            /* (ROWS, width) */
     float *scores;       /* (ROWS, stride): scores, then their softmax */
     size_t stride;       /* keys rounded up to vectors */
@@ -83,7 +83,8 @@ TW_INLINE void values_at(const struct work *work, size_t key, size_t i, const si
     }
 }
 
-/* One row over the `seen` keys its query sees, zero up to `keys`. Returns its log sum exp. */
+/* Softmax of one row over the `seen` keys its query attends to; zeros up to `keys`. Returns its log
+ * sum exp. */
 static float softmax_of(float *row, size_t seen, size_t keys, const struct tw_head *head) {
     const tw_vec scale = tw_vec_all(head->scale2);
     for (size_t s = seen; s < tw_round_up(keys, TW_VEC); s++) row[s] = -INFINITY;

@@ -1,4 +1,4 @@
-/* bias.c - adding a residual, adding a bias, and the column sums that are its gradient. */
+/* bias.c - adding a residual, adding a bias, and column sums (the gradient of a bias). */
 #include "kernels/cpu/vec.h"
 
 void TW_CPU(add)(void *y, const void *x, size_t n) {
@@ -22,7 +22,7 @@ void TW_CPU(bias)(void *y, const float *bias, uint32_t rows, uint32_t n) {
     }
 }
 
-/* Columns in strips that stay in registers while the rows go by. */
+/* Columns in strips that stay in registers across all rows. */
 void TW_CPU(bias_backward)(float *dbias, const void *dy, size_t dy_stride, uint32_t rows,
                            uint32_t n) {
     enum { STRIP = 8 };

@@ -1,4 +1,4 @@
-/* convert.c - between float32 and the type of activations. */
+/* convert.c - conversion between float32 and the type of activations. */
 #include "kernels/cpu/vec.h"
 
 void TW_CPU(from_f32)(void *to, const float *from, size_t n) {

@@ -1,12 +1,12 @@
-/* cross_entropy.c - loss and gradient of a row of logits in three visits: its largest, the
- * exponentials and their sum, the gradient. */
+/* cross_entropy.c - loss and gradient of a row of logits in three passes: maximum, exponentials and
+ * their sum, gradient. */
 #include <math.h>
 
 #include "kernels/cpu/exp.h"
 
 enum { CHAINS = 4 };
 
-/* A NaN may be overlooked: it comes back from row_exp. */
+/* May miss a NaN, which row_exp then returns. */
 static float row_largest(const float *row, size_t n) {
     tw_vec largest[CHAINS];
     size_t i = 0;
@@ -23,7 +23,7 @@ static float row_largest(const float *row, size_t n) {
     return max;
 }
 
-/* The sum of e^(row - max), which are left in row if is_kept. */
+/* Returns the sum of e^(row - max), and stores these in row if is_kept. */
 TW_INLINE float row_exp(float *row, size_t n, float max, const bool is_kept) {
     tw_vec sum[CHAINS] = {{0}};
     size_t i = 0;
@@ -48,7 +48,7 @@ TW_INLINE float row_exp(float *row, size_t n, float max, const bool is_kept) {
     return tw_vec_sum((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
-/* to = row * factor; to may begin where row does: it is written no further than row was read. */
+/* to = row * factor; `to` may begin where row does, because writing never overtakes reading. */
 static void row_scale(tw_act *to, const float *row, size_t n, float factor) {
     size_t i = 0;
     for (; i + TW_VEC <= n; i += TW_VEC) tw_act_store(to + i, tw_vec_load(row + i) * factor);

@@ -1,4 +1,4 @@
-/* exp.h - e^x and the logistic function of each element of a vector. */
+/* exp.h - e^x and the logistic function, per element of a vector. */
 #ifndef TW_KERNELS_CPU_EXP_H
 #define TW_KERNELS_CPU_EXP_H
 
@@ -6,13 +6,13 @@
 
 #include "kernels/cpu/vec.h"
 
-/* x = i ln 2 + r with |r| <= ln(2) / 2; e^r by a polynomial whose largest relative error over that
- * range is least (1.9e-9 before rounding), 2^i by its exponent bits. Relative error below 2e-7 for
- * x in [-87.3, 88.3]; 0 below -87.7, infinity above 88.4, e^0 is 1, NaN in, NaN out. Adding
- * 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
+/* x = i ln 2 + r with |r| <= ln(2) / 2. e^r is the polynomial with the least maximum relative error
+ * over that range (1.9e-9 before rounding); 2^i sets the exponent bits. Relative error below 2e-7
+ * for x in [-87.3, 88.3]; 0 below -87.7, infinity above 88.4; e^0 is 1; NaN stays NaN. Adding 1.5 *
+ * 2^23 rounds to an integer and leaves it in the low bits. */
 TW_INLINE tw_vec tw_vec_exp(tw_vec x) {
     const float magic = 12582912.0f;
-    x = tw_vec_max(tw_vec_all(-88.0f), x); /* in this order a NaN stays */
+    x = tw_vec_max(tw_vec_all(-88.0f), x); /* in this order a NaN is kept */
     x = tw_vec_min(tw_vec_all(88.7f), x);
     const tw_vec shifted = x * 1.44269504f + magic;
     const tw_vec f = shifted - magic;

@@ -1,14 +1,15 @@
-/* isa.h - files of kernels/cpu/ that say TW_CPU(op) are compiled once per instruction set and type
- * of activation, under one name each: tw_avx512_bf16_gelu, tw_avx2_f32_gelu, tw_base_f32_gelu. */
+/* isa.h - names of functions per instruction set. Files of kernels/cpu/ that use TW_CPU(op) are
+ * compiled once per instruction set and type of activation: tw_avx512_bf16_gelu, tw_avx2_f32_gelu,
+ * tw_base_f32_gelu. */
 #ifndef TW_KERNELS_CPU_ISA_H
 #define TW_KERNELS_CPU_ISA_H
 
 #include "kernels/act.h"
 #include "kernels/ops.h"
 
-/* TW_VEC floats are a vector (vec.h); VEC_REGISTERS of them stay in registers. */
+/* A vector is TW_VEC floats (vec.h); VEC_REGISTERS of them fit into registers. */
 #if defined(TW_ISA_AVX512)
-#if defined(TW_ISA_AVX512_BF16) /* which has products of pairs of bf16 besides: attention */
+#if defined(TW_ISA_AVX512_BF16) /* with bf16 dot products, used by attention */
 #define TW_CPU(op) TW_ACT_NAME(avx512bf16, op)
 #define TW_CPU_NAME "AVX-512 BF16"
 #else

@@ -1,5 +1,5 @@
-/* matmul_openblas.c - float32 products by OpenBLAS: the one file that knows it. Weights are used
- * where they are; bf16 is not in its interface as it is mostly built. */
+/* matmul_openblas.c - float32 products by OpenBLAS. The only file that uses it. Weights are used in
+ * place; usual builds of OpenBLAS have no bf16 interface. */
 #include <cblas.h>
 #include <stdlib.h>
 
@@ -10,7 +10,7 @@ static bool has(enum tw_type type) {
 }
 
 static struct tw_multiplier *create(void) {
-    openblas_set_num_threads(1); /* of the whole process: products run in the thread that asks */
+    openblas_set_num_threads(1); /* process-wide: products run in the calling thread */
     return calloc(1, sizeof(struct tw_multiplier));
 }
 

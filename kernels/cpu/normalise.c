@@ -1,12 +1,11 @@
-/* normalise.c - LayerNorm and RMSNorm: a few visits to a row that stays in the first-level cache.
- */
+/* normalise.c - LayerNorm and RMSNorm: a few passes over a row in the first-level cache. */
 #include <math.h>
 
 #include "kernels/cpu/vec.h"
 
 enum { CHAINS = 4 }; /* independent sums, to hide the latency of an addition */
 
-/* row += residual as it will be read back. */
+/* row += residual, rounded as it is stored. */
 static void add_residual(tw_act *row, const tw_act *residual, size_t width) {
     size_t i = 0;
     for (; i + TW_VEC <= width; i += TW_VEC) {
@@ -77,7 +76,7 @@ void TW_CPU(norm)(void *y, void *x, const void *residual, float *stats,
     }
 }
 
-/* ---- backward, a few rows at a time so that weights and their gradients are visited less ----- */
+/* ---- backward, a few rows at a time, to reuse weights and their gradients ----- */
 
 enum { ROWS = 4 };
 

@@ -1,7 +1,7 @@
 /* rope.c - rotary embedding in place. */
 #include "kernels/cpu/vec.h"
 
-/* One head: its two halves turn by the angles of the row. */
+/* Rotates the two halves of one head by the angles of the row. */
 static void turn(tw_act *x, const float *cos, const float *sin, size_t half, float sign) {
     size_t i = 0;
     for (; i + TW_VEC <= half; i += TW_VEC) {

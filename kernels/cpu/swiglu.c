@@ -1,4 +1,4 @@
-/* swiglu.c - SwiGLU: gate through silu times the other half, one exponential each. */
+/* swiglu.c - SwiGLU: silu of the gate times the other half, with one exponential each. */
 #include "kernels/cpu/exp.h"
 
 void TW_CPU(swiglu)(void *y, const void *x, uint32_t rows, uint32_t n) {

@@ -1,10 +1,10 @@
-/* tile.h - small matrix products inside attention: y (m, n) = or += a b, with operands that sit in
- * the first- and second-level caches. a is read one unit at a time at any stride and spread over a
- * vector, the rows of b are read as vectors.
+/* tile.h - small matrix products inside attention: y (m, n) = or += a b, with operands in the
+ * first- and second-level caches. a is read one unit at a time, at any stride, and broadcast to a
+ * vector; rows of b are read as vectors.
  *
- * A unit is four bytes of an operand along the inner dimension: one float; or, where the processor
- * multiplies them at twice the rate of floats (TW_UNIT 2), two neighbouring bf16 values. The sums
- * are float32 either way. */
+ * A unit is four bytes of an operand along the inner dimension: one float, or two adjacent bf16
+ * values (TW_UNIT 2) if the processor multiplies those at twice the rate. Sums are float32 in both
+ * cases. */
 #ifndef TW_KERNELS_CPU_TILE_H
 #define TW_KERNELS_CPU_TILE_H
 
@@ -40,7 +40,7 @@ TW_INLINE tw_vec tw_unit_multiply(tw_vec sum, const float *a, tw_vec b) {
 #endif
 }
 
-/* A block of `rows` by `vecs` vectors of y held in registers. rows, vecs are literals. */
+/* A block of `rows` by `vecs` vectors of y, held in registers. rows and vecs are literals. */
 TW_INLINE void tw_tile_block(float *y, const float *a, const float *b, const struct tw_tile *t,
                              const size_t rows, const size_t vecs) {
     tw_vec sum[6][4];

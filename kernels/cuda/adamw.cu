@@ -1,4 +1,4 @@
-/* step.cu - what a step decides on the device, and AdamW. */
+/* adamw.cu - decisions of a step on the device (clipping, skipping), and AdamW. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 

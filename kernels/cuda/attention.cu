@@ -1,4 +1,5 @@
-/* attention.cu - which kernels a call runs on, and what the backward pass needs of each row. */
+/* attention.cu - chooses the kernels of a call, and computes the per-row inputs of the backward
+ * pass. */
 extern "C" {
 #include "base/assert.h"
 }
@@ -6,7 +7,7 @@ extern "C" {
 
 namespace {
 
-enum { THREADS = 256, LANES = 8, ROWS = THREADS / LANES }; /* LANES work on a row */
+enum { THREADS = 256, LANES = 8, ROWS = THREADS / LANES }; /* LANES threads share a row */
 
 /* The lane's part of dout . out. */
 template <typename T, bool IS_PACKED>
@@ -54,7 +55,7 @@ bool is_aligned(const void *array, size_t stride) {
     return (uintptr_t)array % 16 == 0 && stride % 8 == 0;
 }
 
-/* Whether the arrays suit the kernels that move 16 bytes at a time. NULL does. */
+/* Whether the arrays suit kernels that move 16 bytes at a time. True for NULL. */
 bool is_fast(const tw_attention_call &call) {
     const struct tw_cuda_attention &s = call.shape;
     const struct tw_cuda_attention_arrays &a = call.arrays;
@@ -65,12 +66,12 @@ bool is_fast(const tw_attention_call &call) {
            is_aligned(a.dk, s.kv_stride) && is_aligned(a.dv, s.kv_stride);
 }
 
-/* False when there is nothing to do. */
+/* False if there is nothing to do. */
 bool is_work(const struct tw_cuda_attention *shape) {
     TW_ASSERT(shape->head_size > 0 && shape->head_size <= TW_CUDA_HEAD_MAX);
     TW_ASSERT(shape->kv_heads > 0 && shape->group > 0);
     TW_ASSERT(shape->queries <= shape->keys && shape->keys <= shape->kv_rows);
-    /* a launch has fewer than 2^31 blocks, and a row index is 32 bits */
+    /* A launch has fewer than 2^31 blocks, and a row index has 32 bits. */
     TW_ASSERT((uint64_t)shape->keys * shape->group * shape->kv_heads * shape->sequences < 1u << 31);
     return shape->sequences > 0 && shape->queries > 0;
 }

@@ -1,10 +1,9 @@
-/* attention_tile.cuh - tiles of bfloat16 in shared memory, and products of them on tensor cores.
+/* attention_tile.cuh - tiles of bfloat16 in shared memory, and their products on tensor cores.
  *
- * A tile is rows of SIZE elements in chunks of 16 bytes; row r keeps chunk c at place c ^ (r % 8),
- * so that eight rows' worth of one chunk, which is what ldmatrix reads at once, lie in different
- * banks. A warp works on 16 M rows of the product: fragments are PTX's of mma.m16n8k16, in which
- * lane l holds of a block of 16 by 8 the rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next.
- */
+ * A tile is rows of SIZE elements in chunks of 16 bytes. Row r stores chunk c at position c ^ (r %
+ * 8), so that one chunk of eight rows, which ldmatrix reads at once, lies in different banks. A
+ * warp works on 16 M rows of the product. Fragments are those of PTX's mma.m16n8k16: of a block of
+ * 16 by 8, lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the next. */
 #ifndef TW_KERNELS_CUDA_ATTENTION_TILE_CUH
 #define TW_KERNELS_CUDA_ATTENTION_TILE_CUH
 
@@ -42,7 +41,7 @@ static __device__ __forceinline__ const tw_bf16 *tw_tile_at(const tw_bf16 *tile,
     return tile + row * SIZE + (chunk ^ row % 8) * 8;
 }
 
-/* Rows [begin, begin + ROWS) of `from` on their way into a tile; behind the last: zeros. */
+/* Starts copying rows [begin, begin + ROWS) of `from` into a tile; zeros beyond the last row. */
 template <int SIZE, int ROWS, int THREADS>
 static __device__ __forceinline__ void
 tw_tile_load(tw_bf16 *tile, const tw_attention_rows<const tw_bf16> &from, uint32_t begin) {
@@ -104,7 +103,8 @@ tw_tile_product(float (&d)[M][SIZE / 8][4], const uint32_t (&a)[M][K][4], const 
     }
 }
 
-/* A product, rounded, as the left factor of the next: the lanes hold the very same places. */
+/* Rounds a product to be the left factor of the next one: each lane already holds the right
+ * elements. */
 template <int M, int N>
 static __device__ __forceinline__ void tw_tile_round(uint32_t (&a)[M][N / 2][4],
                                                      const float (&d)[M][N][4]) {
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void tw_tile_round(uint32_t (&a)[M][N / 2][4],
     }
 }
 
-/* Writes the warp's d, each row times its scale, to rows [begin + row, ...) of `to`, by way of rows
+/* Writes the warp's d, each row times its scale, to rows [begin + row, ...) of `to`, through rows
  * [row, row + 16 M) of a tile that no other warp uses. */
 template <int SIZE, int M>
 static __device__ __forceinline__ void

@@ -1,36 +1,37 @@
-/* attention_view.cuh - what a block of an attention kernel works on: one key/value head of one
- * sequence, and of that some rows, or some keys.
+/* attention_view.cuh - the data of one block of an attention kernel: one key/value head of one
+ * sequence, and some of its rows or keys.
  *
- * The query heads of a group share keys, so they are rows of one matrix here: row r is query
- * r / group with head r % group of the group. */
+ * Query heads of a group share keys, so they are rows of one matrix here: row r is query r / group
+ * of the group's head r % group. */
 #ifndef TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
 #define TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/device.cuh"
 
-/* A call, as kernels get it. */
+/* A call, as passed to kernels. */
 struct tw_attention_call {
     struct tw_cuda_attention shape;
     struct tw_cuda_attention_arrays arrays;
 };
 
-/* What the backward pass needs of a row of scores, in scratch: (sequences, kv_heads, rows). */
+/* The values that the backward pass needs per row of scores, in scratch: (sequences, kv_heads,
+ * rows). */
 struct alignas(16) tw_attention_row {
     float lse;
     float delta;         /* dout . out */
-    uint32_t begin, end; /* the keys that it sees */
+    uint32_t begin, end; /* the keys that it attends to */
 };
 
 /* The block's head. */
 struct tw_attention_head {
-    uint32_t sequence, head; /* head: of keys */
-    uint32_t block;          /* of the rows, or of the keys */
+    uint32_t sequence, head; /* head: index of the key/value head */
+    uint32_t block;          /* index of the block of rows, or of keys */
     uint32_t rows;
 };
 
-/* Blocks of a head lie next to each other in the grid: what they share is read once from memory.
- * is_falling: the last first. Late rows see more keys, so their blocks begin before the others. */
+/* Blocks of a head are adjacent in the grid, so that shared data is read from memory once.
+ * is_falling: the last block comes first, because late rows attend to more keys and take longer. */
 static __device__ __forceinline__ tw_attention_head
 tw_attention_head_of(const tw_attention_call &call, uint32_t blocks, bool is_falling) {
     const uint32_t block = blockIdx.x % blocks, rest = blockIdx.x / blocks;
@@ -38,7 +39,7 @@ tw_attention_head_of(const tw_attention_call &call, uint32_t blocks, bool is_fal
             is_falling ? blocks - 1 - block : block, call.shape.queries * call.shape.group};
 }
 
-/* The keys that a row sees: [x, y). */
+/* The keys that a row attends to: [x, y). */
 static __device__ __forceinline__ uint2 tw_attention_seen(const tw_attention_call &call,
                                                           const tw_attention_head &head,
                                                           uint32_t row) {
@@ -49,7 +50,7 @@ static __device__ __forceinline__ uint2 tw_attention_seen(const tw_attention_cal
         call.shape.keys - call.shape.queries + query + 1);
 }
 
-/* Where lse of a row lies. */
+/* Index of a row's lse. */
 static __device__ __forceinline__ size_t tw_attention_lse_at(const tw_attention_call &call,
                                                              const tw_attention_head &head,
                                                              uint32_t row) {
@@ -75,7 +76,7 @@ template <typename T> struct tw_attention_rows {
     }
 };
 
-/* Of an array like q, or like out. */
+/* Rows of an array shaped like q or out. */
 template <typename T>
 static __device__ __forceinline__ tw_attention_rows<T>
 tw_attention_queries(const tw_attention_call &call, const tw_attention_head &head, T *array,
@@ -86,7 +87,7 @@ tw_attention_queries(const tw_attention_call &call, const tw_attention_head &hea
             stride, shape.group, shape.head_size, head.rows};
 }
 
-/* Of an array like k. */
+/* Rows of an array shaped like k. */
 template <typename T>
 static __device__ __forceinline__ tw_attention_rows<T>
 tw_attention_keys(const tw_attention_call &call, const tw_attention_head &head, T *array) {
@@ -96,16 +97,17 @@ tw_attention_keys(const tw_attention_call &call, const tw_attention_head &head, 
             shape.kv_stride, 1, shape.head_size, shape.keys};
 }
 
-/* The rows [x, y) that see one of the keys [key, last]. */
+/* The rows [x, y) that attend to one of the keys [key, last]. */
 static __device__ __forceinline__ uint2 tw_attention_seers(const tw_attention_call &call,
                                                            const tw_attention_head &head,
                                                            uint32_t key, uint32_t last) {
-    const uint32_t hidden = call.shape.keys - call.shape.queries; /* before the keys of the batch */
+    const uint32_t hidden =
+        call.shape.keys - call.shape.queries; /* keys before those of the batch */
     uint32_t from = key > hidden ? key - hidden : 0, to = call.shape.queries;
     const uint32_t first = from;
     if (call.arrays.begin != nullptr) {
         const uint32_t *begin = call.arrays.begin + (size_t)head.sequence * call.shape.queries;
-        while (from < to) { /* the first query whose document begins behind */
+        while (from < to) { /* finds the first query whose document begins after `last` */
             const uint32_t middle = from + (to - from) / 2;
             if (__ldg(begin + middle) <= last)
                 from = middle + 1;

@@ -1,5 +1,5 @@
-/* column_sums.cuh - sums over rows, column by column, in a fixed order: first of chunks of rows,
- * then of the chunks. What gradients of biases and of the weights of norms are. */
+/* column_sums.cuh - sums over rows, column by column, in a fixed order: first within chunks of
+ * rows, then over the chunks. Used for gradients of biases and of norm weights. */
 #ifndef TW_KERNELS_CUDA_COLUMN_SUMS_CUH
 #define TW_KERNELS_CUDA_COLUMN_SUMS_CUH
 
@@ -8,7 +8,7 @@
 enum : unsigned { TW_COLUMN_SUMS_WIDE = 32, TW_COLUMN_SUMS_HIGH = 8, TW_COLUMN_SUMS_BLOCKS = 1024 };
 enum : unsigned { TW_COLUMN_SUMS_ROWS_LEAST = 64 };
 
-/* Into how many chunks the rows are cut: by the shape alone. */
+/* Number of chunks, a function of the shape alone. */
 static inline unsigned tw_column_sums_chunks(size_t rows, uint32_t columns) {
     const size_t tiles = (columns + TW_COLUMN_SUMS_WIDE - 1) / TW_COLUMN_SUMS_WIDE;
     const size_t most = tiles < TW_COLUMN_SUMS_BLOCKS ? TW_COLUMN_SUMS_BLOCKS / tiles : 1;
@@ -17,13 +17,13 @@ static inline unsigned tw_column_sums_chunks(size_t rows, uint32_t columns) {
     return (unsigned)(chunks > 0 ? chunks : 1);
 }
 
-/* Bytes for `sums` sums of each column. */
+/* Scratch bytes for `sums` sums of each column. */
 static inline size_t tw_column_sums_scratch(size_t rows, uint32_t columns, unsigned sums) {
     return (size_t)tw_column_sums_chunks(rows, columns) * columns * sums * sizeof(float);
 }
 
-/* F: enum { SUMS }; add(float sums[SUMS], size_t row, unsigned column) adds what that element has.
- * partial (chunks, SUMS, columns). */
+/* F has enum { SUMS } and add(float sums[SUMS], size_t row, unsigned column), which adds that
+ * element's terms. partial (chunks, SUMS, columns). */
 template <typename F>
 static __global__ void tw_column_sums_partial(float *partial, F f, size_t rows, unsigned columns) {
     TW_SHARED(float, sums_of, F::SUMS *TW_COLUMN_SUMS_HIGH *TW_COLUMN_SUMS_WIDE);
@@ -47,7 +47,7 @@ static __global__ void tw_column_sums_partial(float *partial, F f, size_t rows, 
     partial[((size_t)blockIdx.y * F::SUMS + threadIdx.y) * columns + column] = sum;
 }
 
-/* to[s] (columns) += the chunks; NULL: not wanted. */
+/* to[s] (columns) += the chunks; NULL: skipped. */
 struct tw_column_sums_to {
     float *to[2];
 };

@@ -1,8 +1,8 @@
-/* device.cuh - what kernels include: CUDA, or its emulation on a CPU (TW_CUDA_EMULATED), and the
- * words both have. Sources launch with TW_LAUNCH alone and keep no state on the device.
+/* device.cuh - the header of all kernels: CUDA, or its emulation on a CPU (TW_CUDA_EMULATED), and
+ * helpers for both. Sources launch only with TW_LAUNCH and keep no state on the device.
  *
- * Sums are in a fixed order, so the same inputs give the same bits on one device: nothing that
- * trains may add floats atomically. */
+ * Sums have a fixed order, so the same inputs give the same bits on one device. Nothing that trains
+ * may add floats atomically. */
 #ifndef TW_KERNELS_CUDA_DEVICE_CUH
 #define TW_KERNELS_CUDA_DEVICE_CUH
 
@@ -16,11 +16,11 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-/* Remembers the first launch that was refused: tw_cuda_finish() says it (runtime.cu). */
+/* Stores the first refused launch, which tw_cuda_finish() reports (runtime.cu). */
 void tw_cuda_launch_failed(const char *kernel, cudaError_t status);
 
-/* TW_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...): queues a kernel; grid and
- * block are numbers or dim3. A kernel with commas stands in parentheses: ((k<float, 64>), ...). */
+/* TW_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...): queues a kernel. grid and
+ * block are numbers or dim3. A kernel name with commas needs parentheses: ((k<float, 64>), ...). */
 #define TW_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                  \
     do {                                                                                           \
         const size_t tw_launch_bytes = (shared_bytes);                                             \
@@ -36,9 +36,9 @@ void tw_cuda_launch_failed(const char *kernel, cudaError_t status);
         if (tw_launch_status != cudaSuccess) tw_cuda_launch_failed(#kernel, tw_launch_status);     \
     } while (0)
 
-/* TW_SHARED(float, tile, 32 * 33): an array of the block, contents of no matter at its start. */
+/* TW_SHARED(float, tile, 32 * 33): an array per block, uninitialised. */
 #define TW_SHARED(type, name, count) __shared__ type name[count]
-/* The array of shared_bytes of the launch, on a multiple of 128 bytes; one in a kernel. */
+/* The array of the launch's shared_bytes, on a multiple of 128 bytes; one per kernel. */
 #define TW_SHARED_DYNAMIC(type, name)                                                              \
     extern __shared__ __align__(128) unsigned char tw_shared_dynamic[];                            \
     type *const name = reinterpret_cast<type *>(tw_shared_dynamic)
@@ -46,7 +46,7 @@ void tw_cuda_launch_failed(const char *kernel, cudaError_t status);
 
 #define TW_ALL_LANES 0xffffffffu
 
-/* ---- activations: float, or bf16 as kernels/type.h has it ---- */
+/* ---- activations: float, or bf16 of kernels/type.h ---- */
 
 struct tw_bf16 {
     uint16_t bits;
@@ -78,8 +78,8 @@ static __device__ __forceinline__ void tw_store_f32(tw_bf16 *p, size_t i, float 
     p[i] = tw_bf16_of(value);
 }
 
-/* Two bf16 in a register, `low` in the lower half: an operand of tw_mma_bf16(). As tw_bf16_of()
- * for all but NaN, of which a card makes its own. */
+/* Two bf16 in a register, `low` in the lower half: an operand of tw_mma_bf16(). Same bits as
+ * tw_bf16_of(), except for NaN, whose payload differs on a GPU. */
 static __device__ __forceinline__ uint32_t tw_bf16_pair(float low, float high) {
 #ifdef TW_CUDA_EMULATED
     return (uint32_t)tw_bf16_of(low).bits | (uint32_t)tw_bf16_of(high).bits << 16;
@@ -90,7 +90,7 @@ static __device__ __forceinline__ uint32_t tw_bf16_pair(float low, float high) {
 #endif
 }
 
-/* 16 bytes of memory at a time. p is on a multiple of 16 bytes. */
+/* Access to memory in units of 16 bytes; p is a multiple of 16 bytes. */
 template <typename T> struct alignas(16) tw_pack {
     enum { COUNT = 16 / sizeof(T) };
     T v[COUNT];
@@ -118,7 +118,7 @@ template <typename T> static __device__ __forceinline__ T tw_warp_sum(T x) {
     for (int by = 16; by > 0; by /= 2) x += __shfl_xor_sync(TW_ALL_LANES, x, by);
     return x;
 }
-/* NaN if any is. */
+/* NaN if a or b is. */
 static __device__ __forceinline__ float tw_max_or_nan(float a, float b) {
     return a > b || a != a ? a : b;
 }
@@ -129,8 +129,8 @@ static __device__ __forceinline__ float tw_warp_max(float x) {
     return x;
 }
 
-/* Of blocks of whole warps, x only: every thread gets the same bits. All threads of the block call
- * them; they begin and end with a barrier. */
+/* For blocks of whole warps in x only: every thread gets the same bits. All threads of the block
+ * must call; each function begins and ends with a barrier. */
 template <typename T> static __device__ __forceinline__ T tw_block_sum(T x) {
     TW_SHARED(T, sums, 32);
     const unsigned warps = blockDim.x / 32;
@@ -162,8 +162,8 @@ static __device__ __forceinline__ float tw_block_max(float x) {
 #define TW_HERE_AS_DEFAULT
 #endif
 
-/* d (16, 8) += a (16, 16) b (16, 8), spread over a warp as PTX has it for mma.m16n8k16, with
- * row = lane / 4 and pair = 2 (lane % 4), the lower half of a register first:
+/* d (16, 8) += a (16, 16) b (16, 8), distributed over a warp as in PTX's mma.m16n8k16, with row =
+ * lane / 4 and pair = 2 (lane % 4), the lower half of a register first:
  *     a[0] = A[row][pair, pair + 1], a[1] = A[row + 8][..], a[2] = A[row][pair + 8, pair + 9],
  *     a[3] = A[row + 8][pair + 8, ..];   b[0] = B[pair, pair + 1][row], b[1] = B[pair + 8, ..][row]
  *     d[0], d[1] = D[row][pair, pair + 1],   d[2], d[3] = D[row + 8][pair, pair + 1] */
@@ -185,9 +185,9 @@ static __device__ __forceinline__ uint32_t tw_shared_address(const void *shared)
 }
 #endif
 
-/* Four matrices (8, 8) of bf16 in shared memory: lane l gives the row l % 8 (16 bytes, on a
- * multiple of 16) of matrix l / 8, and gets of matrix i in r[i] the elements
- * [lane / 4][2 (lane % 4), + 1]; transposed: [2 (lane % 4), + 1][lane / 4]. */
+/* Loads four matrices (8, 8) of bf16 from shared memory. Lane l passes row l % 8 (16 bytes, on a
+ * multiple of 16) of matrix l / 8. In r[i] it gets the elements [lane / 4][2 (lane % 4), + 1] of
+ * matrix i; transposed: [2 (lane % 4), + 1][lane / 4]. */
 static __device__ __forceinline__ void tw_ldmatrix_x4(uint32_t r[4],
                                                       const void *shared_row TW_HERE_AS_DEFAULT) {
 #ifdef TW_CUDA_EMULATED
@@ -211,9 +211,9 @@ tw_ldmatrix_x4_trans(uint32_t r[4], const void *shared_row TW_HERE_AS_DEFAULT) {
 #endif
 }
 
-/* 16 bytes from global to shared memory, both on multiples of 16, or zeros where !is_valid (global
- * is not read then). They are there for the thread that copied once it has waited, for the others
- * of the block after a __syncthreads() on top. */
+/* Copies 16 bytes from global to shared memory, both on multiples of 16. Writes zeros if !is_valid,
+ * without reading global. The copying thread sees the data after tw_copy_wait, other threads of the
+ * block after a further __syncthreads(). */
 static __device__ __forceinline__ void tw_copy_async16(void *shared, const void *global,
                                                        bool is_valid) {
 #ifdef TW_CUDA_EMULATED
@@ -224,7 +224,7 @@ static __device__ __forceinline__ void tw_copy_async16(void *shared, const void 
                  : "memory");
 #endif
 }
-/* The thread's copies since the last commit are a group. */
+/* Groups the thread's copies since the last commit. */
 static __device__ __forceinline__ void tw_copy_commit() {
 #ifdef TW_CUDA_EMULATED
     tw_emulated_copy_commit();
@@ -232,7 +232,7 @@ static __device__ __forceinline__ void tw_copy_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
-/* Waits until no more than N of the thread's groups, the latest, are under way. */
+/* Waits until at most the latest N of the thread's groups are in flight. */
 template <int N> static __device__ __forceinline__ void tw_copy_wait() {
 #ifdef TW_CUDA_EMULATED
     tw_emulated_copy_wait(N);

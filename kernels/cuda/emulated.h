@@ -1,15 +1,14 @@
-/* emulated.h - CUDA's execution model on a CPU: how kernels are tested on machines without a card.
- * C++, tests only; device.cuh includes it when TW_CUDA_EMULATED is defined.
+/* emulated.h - CUDA's execution model on a CPU, for testing kernels on machines without a GPU. C++,
+ * tests only; device.cuh includes it when TW_CUDA_EMULATED is defined.
  *
- * Blocks run one after the other, a block's threads as fibers on the thread of the CPU that
- * launched: a thread runs until it waits for others, so a kernel whose threads never wait costs no
- * switch. What a card leaves to chance is an error here, and ends the process with a sentence:
- *  - threads of a block that wait at different __syncthreads(), or after others have ended;
- *  - a collective of a warp whose lanes do not all come, or come with another operation;
- *  - writing past a shared array, a shared row at a wrong alignment, more memory than a card has.
- * Shared memory is all ones (NaN) when a block starts, asynchronous copies arrive when they are
- * waited for and not before. The order of threads (between two waits) and of blocks is up, down or
- * shuffled: see emulation.h. */
+ * Blocks run one after the other on the launching thread. Threads of a block are fibers: each runs
+ * until it waits for others, so a kernel without waits costs no switch. Behaviour that is undefined
+ * on a GPU is an error here, and ends the process with a sentence: - threads of a block wait at
+ * different __syncthreads(), or after others have ended; - some lanes miss a warp collective, or
+ * reach it with another operation; - a write past a shared array, a misaligned shared row, more
+ * memory than the device has. Shared memory is all ones (NaN) when a block starts. Asynchronous
+ * copies arrive when they are waited for, not before. Threads (between two waits) and blocks run
+ * upwards, downwards or shuffled: see emulation.h. */
 #ifndef TW_KERNELS_CUDA_EMULATED_H
 #define TW_KERNELS_CUDA_EMULATED_H
 
@@ -18,7 +17,7 @@
 
 #include "kernels/cuda/emulated_words.h"
 
-/* Who the running thread is. */
+/* Indices of the running thread. */
 struct tw_emulated_identity {
     uint3 thread, block, block_size, grid_size;
 };
@@ -35,13 +34,13 @@ struct tw_emulated_kernel {
     const char *name;
     dim3 grid, block;
     size_t shared_bytes;
-    std::function<void()> body; /* one thread */
+    std::function<void()> body; /* body of one thread */
 };
 
-/* Runs it to its end, here and now. */
+/* Runs the kernel to its end before returning. */
 void tw_emulated_run(const tw_emulated_kernel &kernel);
 
-/* Puts it into a stream (runtime_emulated.cc); NULL: runs it. */
+/* Queues the kernel on a stream (runtime_emulated.cc); NULL: runs it at once. */
 void tw_emulated_submit(void *stream, tw_emulated_kernel kernel);
 
 template <typename... Params, typename... Args>
@@ -58,7 +57,7 @@ static inline void tw_emulated_launch(void *stream, tw_emulated_kernel kernel,
 
 /* ---- shared memory ---- */
 
-/* The block's array of that place in the source: made, all ones, for its first thread. */
+/* The block's array for that place in the source. The first thread to ask creates it, all ones. */
 void *tw_emulated_shared(const void *place, size_t bytes, const char *name);
 void *tw_emulated_shared_dynamic();
 
@@ -71,7 +70,7 @@ void *tw_emulated_shared_dynamic();
 
 /* ---- waiting for each other ---- */
 
-/* Returns the sum over the block's threads of value. */
+/* Waits for all threads of the block; returns the sum of their values. */
 int tw_emulated_barrier(int value, const char *what, const char *file, int line);
 
 #define TW_HERE const char *file = __builtin_FILE(), int line = __builtin_LINE()
@@ -91,14 +90,14 @@ static inline int __syncthreads_and(int predicate, TW_HERE) {
 
 enum { TW_EMULATED_LANE_BYTES = 64 };
 
-/* What each lane of a warp brought. */
+/* The bytes that each lane of a warp passed. */
 struct tw_emulated_lanes {
     alignas(16) unsigned char of[32][TW_EMULATED_LANE_BYTES];
 };
 
-/* One step of the lanes in `mask`: each brings `bytes`, the last to come calls `complete` (if any)
- * on all of it, then every one goes on. What was brought may be read until the caller's next
- * step. */
+/* One collective step of the lanes in `mask`. Each passes `bytes`; the last to arrive calls
+ * `complete` (if any) on all of them; then all continue. The passed bytes can be read until the
+ * caller's next step. */
 struct tw_emulated_step {
     const char *what;
     uint32_t mask;
@@ -122,7 +121,7 @@ static inline T tw_emulated_shuffle(const char *what, unsigned mask, T value, un
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "as on a device");
     T result;
     const auto *lanes = tw_emulated_warp({what, mask, &value, sizeof(value), nullptr}, file, line);
-    /* a lane that takes no part has nothing to give: poison, where a device is undefined */
+    /* A lane outside the mask has no value: poison here, undefined on a device. */
     memset(&result, 0xff, sizeof(result));
     if (mask >> source & 1) memcpy(&result, lanes->of[source], sizeof(result));
     return result;
@@ -170,7 +169,7 @@ static inline int __all_sync(unsigned mask, int predicate, TW_HERE) {
     return __ballot_sync(mask, predicate, file, line) == mask;
 }
 
-/* ---- what device.cuh has instructions for ---- */
+/* ---- instructions used in device.cuh ---- */
 
 void tw_emulated_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], const char *file,
                           int line);

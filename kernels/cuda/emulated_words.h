@@ -1,5 +1,5 @@
-/* emulated_words.h - CUDA's words that need no other thread: types, intrinsics, atomics (blocks and
- * threads of emulated.h run one after the other). C++, tests only; device.cuh includes it. */
+/* emulated_words.h - parts of CUDA that need no other thread: types, intrinsics, atomics (blocks
+ * and threads of emulated.h run one after the other). C++, tests only; device.cuh includes it. */
 #ifndef TW_KERNELS_CUDA_EMULATED_WORDS_H
 #define TW_KERNELS_CUDA_EMULATED_WORDS_H
 
@@ -65,7 +65,7 @@ TW_EMULATED_LESS(unsigned long)
 TW_EMULATED_LESS(long long)
 TW_EMULATED_LESS(unsigned long long)
 #undef TW_EMULATED_LESS
-/* As fmin and fmax: a NaN gives way to a number. */
+/* Like fmin and fmax: a number wins over a NaN. */
 static inline float min(float a, float b) {
     return fminf(a, b);
 }
@@ -79,7 +79,7 @@ static inline double max(double a, double b) {
     return fmax(a, b);
 }
 
-/* Built without contraction: every operation is rounded by itself. */
+/* Built without contraction: every operation is rounded separately. */
 static inline float __fmul_rn(float a, float b) {
     return a * b;
 }
@@ -132,8 +132,8 @@ static inline float __int2float_rn(int a) {
     return (float)a;
 }
 
-/* Estimates on a device, exact to rounding here. (The C library has declared functions of the first
- * three names.) */
+/* Approximations on a device, correctly rounded here. (The C library declares functions of the
+ * first three names.) */
 #define __expf expf
 #define __logf logf
 #define __powf powf

@@ -1,11 +1,12 @@
-/* emulation.h - how the emulated device behaves, for tests. Exists in tw_kernels_emulated alone:
- * tests that are built for a card too ask `#ifdef TW_CUDA_EMULATED`.
+/* emulation.h - controls of the emulated device, for tests. Exists in tw_kernels_emulated only;
+ * tests that are also built for a GPU check `#ifdef TW_CUDA_EMULATED`.
  *
- * In every order but `up` its memory can be touched by what is put into a stream alone: a host that
- * reads or writes it dies of SIGSEGV; and a stream does nothing until somebody waits for it (or for
- * what waits for it), so that a missing wait shows.
+ * In every order but `up`, only queued work can access device memory: a host access dies of
+ * SIGSEGV. A stream also does nothing until somebody waits for it (or for work that waits for it),
+ * so that a missing wait shows.
  *
- * The environment says the same: TW_EMULATED_ORDER=up, down, both, or a number that shuffles. */
+ * The environment variable TW_EMULATED_ORDER sets the order: up, down, both, or a number that seeds
+ * a shuffle. */
 #ifndef TW_KERNELS_CUDA_EMULATION_H
 #define TW_KERNELS_CUDA_EMULATION_H
 
@@ -19,34 +20,34 @@ extern "C" {
 
 enum tw_emulation_order {
     TW_EMULATION_UP,   /* thread 0 first, block 0 first */
-    TW_EMULATION_DOWN, /* the last first */
-    /* Every kernel runs twice, up and down, on the same memory: a byte of device memory that
-     * differs ends the process with a sentence that names the kernel. A missing barrier shows,
-     * as does a sum by atomics. */
+    TW_EMULATION_DOWN, /* last thread first, last block first */
+    /* Every kernel runs twice, up and down, on the same memory. A byte of device memory that
+     * differs ends the process with a sentence that names the kernel. Finds missing barriers and
+     * sums by atomics. */
     TW_EMULATION_BOTH,
     TW_EMULATION_SHUFFLED /* by the seed */
 };
 
-/* Of this process, from the next launch on. */
+/* For this process, from the next launch on. */
 void tw_emulation_set_order(enum tw_emulation_order order, uint64_t seed);
 
-/* The call number `calls` from now of those that may fail on a card (allocations, copies, launches;
- * 1 is the next) fails: an allocation with TW_NOMEM, what is put into a stream as a fault that ends
- * all work on that device. 0: none. */
+/* Makes a coming call fail that may fail on a GPU (allocation, copy, launch): the one with number
+ * `calls` from now, 1 being the next. An allocation fails with TW_NOMEM, queued work with a fault
+ * that ends all work on that device. 0: none. */
 void tw_emulation_fail_after(uint64_t calls);
 
-/* How many such calls there were since the process began. */
+/* Number of such calls since the process began. */
 uint64_t tw_emulation_calls(void);
 
-/* Puts a function into a stream, as a launch would be: it alone may touch device memory. `bytes` of
- * arguments are copied. What products of a library are here. */
+/* Queues a function like a launch, so that it may access device memory. `bytes` of arguments are
+ * copied. Library products run this way here. */
 void tw_emulation_submit(void *stream, const char *name, void (*work)(const void *arguments),
                          const void *arguments, size_t bytes);
 
-/* Bytes the devices that are opened from now on say they have. 1 GiB at first. */
+/* Total memory reported by devices opened from now on. Initially 1 GiB. */
 void tw_emulation_set_memory(uint64_t bytes);
 
-/* Whether tw_cuda_host_pin() succeeds, from now on; it does at first. */
+/* Whether tw_cuda_host_pin() succeeds from now on. Initially true. */
 void tw_emulation_set_pins(bool are_possible);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* gemm_after.h - what follows a product, by kernels: where no library does it in the product. */
+/* gemm_after.h - epilogues as separate kernels, for products that the library does not fuse. */
 #ifndef TW_KERNELS_CUDA_GEMM_AFTER_H
 #define TW_KERNELS_CUDA_GEMM_AFTER_H
 
@@ -8,8 +8,9 @@ extern "C" {
 
 #include "kernels/cuda/gemm.h"
 
-/* The epilogue of a product whose p is in y, rounded. scratch: for TW_CUDA_BIAS_GRADIENT, at least
- * (n) floats of device memory; the more, up to TW_GEMM_AFTER_PARTS times that, the faster. */
+/* Runs the epilogue of a product whose p is already in y, rounded. scratch (for
+ * TW_CUDA_BIAS_GRADIENT): at least n floats of device memory; faster with more, up to
+ * TW_GEMM_AFTER_PARTS times n. */
 enum { TW_GEMM_AFTER_PARTS = 64 };
 void tw_gemm_after(const struct tw_cuda_gemm *gemm, float *scratch, size_t scratch_floats,
                    void *stream);

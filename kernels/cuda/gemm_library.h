@@ -1,5 +1,5 @@
-/* gemm_library.h - the functions of cuBLASLt that products are done with, found at run time: types
- * and constants come from the toolkit's header, the library from the machine it runs on. */
+/* gemm_library.h - the functions of cuBLASLt that products need, found at run time. Types and
+ * constants come from the toolkit's header, the library from the machine. */
 #ifndef TW_KERNELS_CUDA_GEMM_LIBRARY_H
 #define TW_KERNELS_CUDA_GEMM_LIBRARY_H
 
@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "kernels/cuda/gemm.h"
 
-enum { TW_GEMM_LIBRARY_LEAST = 120000 }; /* 12.0, as cublasLtGetVersion counts */
+enum { TW_GEMM_LIBRARY_LEAST = 120000 }; /* version 12.0 in the format of cublasLtGetVersion */
 
 /* X(member, its name in the library) */
 #define TW_GEMM_LIBRARY_LIST(X)                                                                    \
@@ -30,23 +30,23 @@ enum { TW_GEMM_LIBRARY_LEAST = 120000 }; /* 12.0, as cublasLtGetVersion counts *
     X(check, cublasLtMatmulAlgoCheck)                                                              \
     X(matmul, cublasLtMatmul)
 
-/* Work queued on a stream, to be timed. */
+/* Queues work on a stream, to be timed. */
 typedef cublasStatus_t tw_gemm_work(void *context);
 
 struct tw_gemm_library {
 #define X(member, symbol) __typeof__(symbol) *member;
     TW_GEMM_LIBRARY_LIST(X)
 #undef X
-    /* Not of cuBLASLt. Whether a graph is being captured: nothing may wait. */
+    /* Not part of cuBLASLt. True while a graph is captured, when nothing may wait. */
     bool (*is_capturing)(void *stream);
-    /* How long that work takes the device; negative where it fails. */
+    /* Time that the work takes on the device; negative if it fails. */
     double (*time_us)(void *stream, tw_gemm_work *work, void *context);
 };
 
-/* The library of this process, opened once and kept. TW_DEVICE: none, too old, or not whole. */
+/* The library of this process, opened once and kept. TW_DEVICE: absent, too old, or incomplete. */
 enum tw_status tw_gemm_library_get(const struct tw_gemm_library **library, struct tw_error *err);
 
-/* tw_cuda_products_open with these functions. */
+/* Like tw_cuda_products_open, with the given functions. */
 enum tw_status tw_gemm_products_create(struct tw_cuda_products **products, struct tw_cuda *cuda,
                                        const struct tw_gemm_library *library, const char *plans,
                                        struct tw_error *err);

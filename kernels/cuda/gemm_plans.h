@@ -1,7 +1,7 @@
-/* gemm_plans.h - which algorithm each shape of product is done by, and the file that keeps it.
+/* gemm_plans.h - the plan (algorithm) of each GEMM shape, and the file that caches the plans.
  *
- * The file is this machine's own cache: a header, an entry per plan, a checksum, little-endian. It
- * is read whole or not at all; what it says is still put before the library's own check. */
+ * The file is local to this machine: a header, an entry per plan, a checksum, little-endian. It is
+ * read completely or not at all. The library still checks each plan that was read. */
 #ifndef TW_KERNELS_CUDA_GEMM_PLANS_H
 #define TW_KERNELS_CUDA_GEMM_PLANS_H
 
@@ -14,46 +14,47 @@
 
 enum { TW_GEMM_KEY_WORDS = 16, TW_GEMM_ALGO_WORDS = 8, TW_GEMM_OWNER_BYTES = 128 };
 
-/* All that the choice of an algorithm may depend on. */
+/* All values that the choice of an algorithm may depend on. */
 struct tw_gemm_key {
     uint64_t words[TW_GEMM_KEY_WORDS];
 };
 
 struct tw_gemm_plan {
-    uint64_t algo[TW_GEMM_ALGO_WORDS]; /* the library's own words */
+    uint64_t algo[TW_GEMM_ALGO_WORDS]; /* opaque to us, defined by the library */
     uint64_t workspace_bytes;
-    uint64_t is_fused; /* 0: what follows the product is done after it */
+    uint64_t is_fused; /* 0: the epilogue runs as separate kernels */
 };
 
 struct tw_gemm_plans {
-    char owner[TW_GEMM_OWNER_BYTES]; /* the device and the library, in words; zeros after them */
+    char owner[TW_GEMM_OWNER_BYTES]; /* names of device and library, padded with zeros */
     uint32_t count, oldest;
-    bool is_changed; /* since the file was read or written */
+    bool is_changed; /* changed since the file was read or written */
     struct tw_gemm_key keys[TW_CUDA_GEMM_PLANS_MAX];
     struct tw_gemm_plan plans[TW_CUDA_GEMM_PLANS_MAX];
 };
 
-/* `align`: the power of two, at most 256, that every address is a multiple of. */
+/* `align`: the largest power of two, up to 256, that divides every address. */
 struct tw_gemm_key tw_gemm_key(const struct tw_cuda_gemm *gemm, uint32_t align);
 
-/* Empty. */
+/* Starts with no plans. */
 void tw_gemm_plans_init(struct tw_gemm_plans *plans, const char *owner);
 
-/* The slot of that key; TW_CUDA_GEMM_PLANS_MAX: none. */
+/* Slot of the key; TW_CUDA_GEMM_PLANS_MAX if absent. */
 uint32_t tw_gemm_plans_find(const struct tw_gemm_plans *plans, const struct tw_gemm_key *key);
 
-/* Puts a plan in: for the one of that key, or where there is no room for the oldest; its slot. */
+/* Stores a plan in the slot of its key, in a free slot, or in place of the oldest plan. Returns the
+ * slot. */
 uint32_t tw_gemm_plans_put(struct tw_gemm_plans *plans, const struct tw_gemm_key *key,
                            const struct tw_gemm_plan *plan);
 
-/* path itself; or of a folder, which ends with '/', the file of that kind of device in it. The
- * caller's to free; NULL: no memory. */
+/* `path` itself, or if it is a folder (ends in '/'), the file for that kind of device in it. The
+ * caller frees it; NULL: no memory. */
 char *tw_gemm_plans_path(const char *path, const char *device);
 
-/* Whether the file was there, whole and of this owner; else the plans stay as they are. */
+/* True if the file exists, is whole and has this owner; otherwise the plans stay as they are. */
 bool tw_gemm_plans_read(struct tw_gemm_plans *plans, const char *path);
 
-/* Replaces the file at once, by a rename. TW_IO. */
+/* Replaces the file atomically, by a rename. TW_IO. */
 enum tw_status tw_gemm_plans_write(struct tw_gemm_plans *plans, const char *path,
                                    struct tw_error *err);
 

@@ -12,7 +12,7 @@ extern "C" { /* around the headers of the project, too: they are plain C */
 #include "kernels/cuda/gemm.h"
 #include "kernels/type.h"
 
-/* A matrix in each of theta, m and gradient, that many elements from their beginning. */
+/* A matrix that starts `begin` elements into each of theta, m and gradient. */
 struct tw_cuda_muon_matrix {
     uint64_t begin;
     uint32_t rows, cols;
@@ -22,24 +22,24 @@ struct tw_cuda_muon_matrix {
 struct tw_cuda_step; /* kernels/cuda/ops.h */
 
 struct tw_cuda_muon {
-    /* Device memory: lr, decay, momentum, gradient_scale; where is_skipped, nothing changes. */
+    /* Device memory with lr, decay, momentum and gradient_scale. If is_skipped, nothing changes. */
     const struct tw_cuda_step *step;
-    enum tw_type type; /* of the products */
-    void *theta_act;   /* NULL, or like theta in bfloat16: the copy, to be renewed */
+    enum tw_type type; /* operand type of the products */
+    void *theta_act;   /* NULL, or the bfloat16 copy of theta to update */
     struct tw_cuda_products *products;
 };
 
-/* Matrices of one size that are next to each other in a list are worked on together, so many at
- * most and less of large ones. */
+/* Consecutive matrices of equal size are processed together: at most this many, fewer if they are
+ * large. */
 enum { TW_CUDA_MUON_BATCH = 8 };
 
-/* Bytes of device scratch for that list, wanted at an alignment of 256. */
+/* Bytes of device scratch for that list, to be aligned to 256. */
 size_t tw_cuda_muon_scratch(const struct tw_cuda_muon_matrix *matrices, uint32_t count,
                             enum tw_type type);
 
-/* One step on each matrix, queued on `stream`; theta, m: in/out, gradient: in, float32 device
- * memory. Same inputs and same plans of products, same bits. A gradient that is not finite makes
- * all of its theta not finite; one of zeros steps nowhere. */
+/* One step on each matrix, queued on `stream`. theta, m: in/out; gradient: in; float32 device
+ * memory. Same inputs and same GEMM plans, same bits. A gradient that is not finite makes all of
+ * its theta not finite. A zero gradient changes nothing. */
 void tw_cuda_muon_step(float *theta, float *m, const float *gradient, void *scratch,
                        const struct tw_cuda_muon_matrix *matrices, uint32_t count,
                        const struct tw_cuda_muon *cfg, void *stream);

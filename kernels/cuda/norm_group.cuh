@@ -1,12 +1,12 @@
-/* norm_group.cuh - what norm.cu and norm_backward.cu share: the threads that work on one vector. */
+/* norm_group.cuh - shared by norm.cu and norm_backward.cu: the threads that work on one vector. */
 #ifndef TW_KERNELS_CUDA_NORM_GROUP_CUH
 #define TW_KERNELS_CUDA_NORM_GROUP_CUH
 
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
-/* A vector belongs to a warp, or where it is long to a block; kept in registers if it has whole
- * octets, no more than OCTETS a thread. */
+/* A vector is processed by a warp or, if it is long, by a block. It stays in registers if it
+ * consists of whole groups of 8, at most TW_NORM_OCTETS per thread. */
 enum : unsigned { TW_NORM_THREADS = 256, TW_NORM_OCTETS = 4 };
 
 template <unsigned GROUP> static __device__ __forceinline__ float tw_norm_sum(float x) {
@@ -14,7 +14,7 @@ template <unsigned GROUP> static __device__ __forceinline__ float tw_norm_sum(fl
     return tw_block_sum(x);
 }
 
-/* What kernels know of struct tw_cuda_norm. */
+/* The fields of struct tw_cuda_norm that kernels use. */
 struct tw_norm_rows {
     size_t vectors; /* rows * heads */
     uint32_t heads, width;
@@ -23,7 +23,7 @@ struct tw_norm_rows {
     float eps;
     bool is_rms;
 
-    /* Where vector v begins. */
+    /* Index of the first element of vector v. */
     __device__ __forceinline__ size_t at(size_t v, size_t stride) const {
         return v / heads * stride + v % heads * width;
     }
@@ -50,8 +50,8 @@ static inline bool tw_norm_fits_warp(uint32_t width) {
     return width <= 32 * TW_NORM_OCTETS * TW_VEC8;
 }
 
-/* TW_NORM_LAUNCH(kernel, T, norm, is_octets, stream, arguments...): kernel<T, GROUP, IN_REGISTERS>,
- * with as many blocks as the vectors need. */
+/* TW_NORM_LAUNCH(kernel, T, norm, is_octets, stream, arguments...): launches kernel<T, GROUP,
+ * IN_REGISTERS> with as many blocks as the vectors need. */
 #define TW_NORM_LAUNCH(kernel, T, rows, is_octets, stream, ...)                                    \
     do {                                                                                           \
         const unsigned tw_per_block = TW_NORM_THREADS / 32;                                        \

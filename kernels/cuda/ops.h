@@ -1,15 +1,15 @@
-/* ops.h - the operations of a decoder on a CUDA device: those of kernels/ops.h that work on rows
- * and elements, with the same equations.
+/* ops.h - operations of a decoder on a CUDA device: those of kernels/ops.h that work on rows and
+ * elements, with the same equations.
  *
- * Every pointer is of device memory at any element's alignment (multiples of 16 bytes are faster),
- * `type` that of activations (`void *`). Arithmetic is float32, each stored activation is rounded
- * once, to nearest even. Arrays must not overlap unless said. Operations are put into `stream`
- * (tw_cuda_stream()), allocate nothing, return at once and never fail by themselves:
- * tw_cuda_finish() says what went wrong. Sums are in a fixed order: the same inputs give the same
- * bits on one device. Nothing to do (rows or n of 0) is fine.
+ * All pointers are device memory, aligned to an element (multiples of 16 bytes are faster); `type`
+ * is that of activations (`void *`). Arithmetic is float32; each stored activation is rounded once,
+ * to nearest even. Arrays must not overlap unless stated. Operations are queued on `stream`
+ * (tw_cuda_stream()), allocate nothing and return at once. They report no errors: tw_cuda_finish()
+ * does. Sums have a fixed order, so the same inputs give the same bits on one device. rows or n of
+ * 0 is allowed.
  *
- * scratch is the caller's, of tw_cuda_X_scratch() bytes, on a multiple of 16, contents of no
- * matter, in use until the stream has passed the operation. */
+ * scratch belongs to the caller: tw_cuda_X_scratch() bytes on a multiple of 16, uninitialised, in
+ * use until the stream has passed the operation. */
 #ifndef TW_KERNELS_CUDA_OPS_H
 #define TW_KERNELS_CUDA_OPS_H
 
@@ -27,29 +27,29 @@ extern "C" { /* around the headers of the project, too: they are plain C */
 
 /* ---- norms (norm.cu, norm_backward.cu) ---- */
 
-/* Of rows of one vector each, or (QK-norm) of `heads` vectors of shape.width side by side which
- * share weight and bias. */
+/* Rows of one vector each or, for QK-norm, of `heads` adjacent vectors of shape.width that share
+ * weight and bias. */
 struct tw_cuda_norm {
     enum tw_type type;
     struct tw_norm shape; /* weight, bias: device */
-    uint32_t heads;       /* 1, or more */
-    size_t x_stride;      /* elements between rows of x and residual, */
-    size_t y_stride;      /* of y and dy, */
-    size_t dx_stride;     /* of dx; each at least heads * width */
+    uint32_t heads;       /* vectors per row, at least 1 */
+    size_t x_stride;      /* elements between rows of x and residual; at least heads * width */
+    size_t y_stride;      /* elements between rows of y and dy; at least heads * width */
+    size_t dx_stride;     /* elements between rows of dx; at least heads * width */
 };
 
-/* x += residual when not NULL; y = norm(x). stats (rows, heads, 2): mean and rstd, or NULL. y may
- * be x with the same stride. */
+/* x += residual if not NULL; y = norm(x). stats (rows, heads, 2): mean and rstd, or NULL. y may be
+ * x with the same stride. */
 void tw_cuda_norm(void *stream, const struct tw_cuda_norm *norm, void *y, void *x,
                   const void *residual, float *stats);
 
 struct tw_cuda_norm_gradients {
-    bool is_added; /* dx += dL/dx, else dx = dL/dx and dx may be dy with the same stride */
+    bool is_added; /* dx += dL/dx; else dx = dL/dx, and dx may be dy with the same stride */
     void *dx;
     const void *dy, *x; /* as norm read and wrote them */
     const float *stats;
-    float *dweight, *dbias; /* (width): +=; NULL: not wanted */
-    void *scratch;          /* may be NULL when neither is wanted */
+    float *dweight, *dbias; /* (width): +=; NULL: skipped */
+    void *scratch;          /* may be NULL if both are */
 };
 void tw_cuda_norm_backward(void *stream, const struct tw_cuda_norm *norm,
                            const struct tw_cuda_norm_gradients *gradients);
@@ -95,8 +95,8 @@ size_t tw_cuda_bias_backward_scratch(const struct tw_cuda_bias *shape);
 
 /* ---- rotary embedding (rope.cu) ---- */
 
-/* In place: row r is at position position_first + r mod context, whose angles are that row of the
- * tables rope.cos, rope.sin (positions, head_size / 2), device. */
+/* In place. Row r is at position position_first + r mod context; its angles are that row of the
+ * tables rope.cos, rope.sin (positions, head_size / 2), device memory. */
 struct tw_cuda_rope {
     enum tw_type type;
     struct tw_rope rope;
@@ -109,18 +109,19 @@ void tw_cuda_rope(void *stream, const struct tw_cuda_rope *rope, void *x);
 /* ---- token and position embeddings (embedding.cu) ---- */
 
 /* x (rows, width) = wte[token] + wpe[position]; wpe NULL: none. in->tokens: device. Tokens and
- * positions are inside the tables. columns of struct tw_embedding are not looked at: all. */
+ * positions must be inside the tables. All columns are computed; those of struct tw_embedding are
+ * ignored. */
 void tw_cuda_embedding(void *stream, enum tw_type type, void *x, const float *wte, const float *wpe,
                        const struct tw_embedding *in);
 
-/* Host: the rows of a batch, [0, rows), in order of their tokens, equals in order of rows: `order`
- * (rows), host. in->tokens: host. swap (rows): host scratch. */
+/* On the host: sorts the rows [0, rows) of a batch by token, equal tokens by row, into `order`
+ * (rows). in->tokens, order and the scratch swap (rows) are host memory. */
 void tw_cuda_embedding_order(uint32_t *order, uint32_t *swap, const struct tw_embedding *in);
 
 struct tw_cuda_embedding_gradients {
     float *dwte, *dwpe; /* +=; dwpe NULL: none */
     const void *dx;
-    const uint32_t *order; /* (rows): tw_cuda_embedding_order()'s, device */
+    const uint32_t *order; /* (rows): from tw_cuda_embedding_order(), copied to the device */
     void *scratch;
 };
 /* dwte[token] += dx, dwpe[position] += dx. in->tokens: device. */
@@ -133,44 +134,45 @@ size_t tw_cuda_embedding_backward_scratch(const struct tw_embedding *in);
 struct tw_cuda_cross_entropy {
     enum tw_type logits_type, dlogits_type;
     struct tw_cross_entropy shape;
-    uint32_t dlogits_columns; /* of dlogits that are written: zeros past vocab; at least vocab */
+    uint32_t dlogits_columns; /* columns of dlogits to write, zeros beyond vocab; at least vocab */
     const void *logits;       /* (rows, vocab) */
-    void *dlogits;            /* NULL: the loss only. May be the memory of logits if each row begins
-                                 where that of logits begins and its type is no wider */
-    const uint32_t *targets;  /* (rows), each less than vocab */
-    float *losses;            /* (rows): of each row, without scale and without the z_loss term */
+    void *dlogits; /* NULL: the loss only. May share the memory of logits if its rows begin where
+                      those of logits do and its type is no wider */
+    const uint32_t *targets; /* (rows), each less than vocab */
+    float *losses; /* (rows): loss of each row, without scale and without the z_loss term */
 };
 void tw_cuda_cross_entropy(void *stream, const struct tw_cuda_cross_entropy *rows);
 
 /* ---- sums (sums.cu) ---- */
 
-/* *sum = (is_added: +=) sum of x (n), of its squares, in double; NaN or infinite exactly if an
+/* *sum = (is_added: +=) sum of x (n), or of its squares, in double; NaN or infinite exactly if an
  * element is not finite. */
 void tw_cuda_sum(void *stream, double *sum, const float *x, size_t n, bool is_added, void *scratch);
 void tw_cuda_sum_squares(void *stream, double *sum, const float *x, size_t n, bool is_added,
                          void *scratch);
-/* *sum = sum of (a - b)^2, likewise. */
+/* *sum = sum of (a - b)^2, in the same way. */
 void tw_cuda_sum_distances(void *stream, double *sum, const float *a, const float *b, size_t n,
                            void *scratch);
-enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, whatever n is */
+enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, independent of n */
 
-/* ---- the update (step.cu) ---- */
+/* ---- the update (adamw.cu) ---- */
 
-/* What changes from step to step, in device memory, so that a graph of a step holds none of it. */
+/* Values that change from step to step, in device memory, so that a captured step does not contain
+ * them. */
 struct tw_cuda_step {
     /* written by the host before the step */
-    float lr, correction1, correction2; /* as of struct tw_adamw */
-    float decay;                        /* of tensors that have one */
+    float lr, correction1, correction2; /* as in struct tw_adamw */
+    float decay;                        /* of tensors with weight decay */
     float momentum;                     /* Muon's */
     float padding;
     double clip; /* norm above which gradients are scaled down; 0: none */
-    /* summed by the step: zeros before it */
+    /* accumulated by the step; zero before it */
     double loss;    /* tw_cuda_sum() of losses */
     double squares; /* tw_cuda_sum_squares() of gradients */
     /* decided by the device */
     double norm;
     float gradient_scale;
-    uint32_t is_skipped; /* loss or norm is not finite: the update changes nothing */
+    uint32_t is_skipped; /* loss or norm is not finite, so the update changes nothing */
 };
 
 /* norm = sqrt(squares), gradient_scale = clip > 0 and norm > clip ? clip / norm : 1, is_skipped. */
@@ -184,14 +186,14 @@ struct tw_cuda_adamw {
     float beta1, beta2, eps;
     bool has_decay;
 };
-/* AdamW of kernels/ops.h with the numbers of *step; nothing when it is skipped. Bits of
+/* AdamW of kernels/ops.h with the values of *step; does nothing if it is skipped. Bits of
  * kernels/ref/adamw_ref.c. */
 void tw_cuda_adamw(void *stream, const struct tw_cuda_adamw *arrays,
                    const struct tw_cuda_step *step);
 
 /* ---- outer steps (outer.cu) ---- */
 
-/* kernels/outer.h on the device, with its bits. */
+/* kernels/outer.h on the device, with the same bits. */
 struct tw_cuda_outer {
     float *anchor, *momentum; /* (n): in/out */
     const float *delta;       /* (n) */
@@ -203,14 +205,14 @@ void tw_cuda_outer_heavyball(void *stream, const struct tw_cuda_outer *step);
 
 /* ---- after an outer step (mix.cu, momentum_lead.cu) ---- */
 
-/* kernels/mix.h on the device, with its bits. copy (n): bf16 of theta; NULL: none. */
+/* kernels/mix.h on the device, with the same bits. copy (n): bf16 of theta; NULL: none. */
 void tw_cuda_mix(void *stream, float *theta, void *copy, const float *anchor_new, float alpha,
                  size_t n);
 void tw_cuda_shift(void *stream, float *theta, void *copy, const float *anchor_new,
                    const float *anchor_old, size_t n);
 
-/* kernels/momentum_lead.h on the device. Its sums are in another order, so its scale is about the
- * host's; what is made of that has the bits. */
+/* kernels/momentum_lead.h on the device. Its sums have another order, so its scale differs slightly
+ * from the host's; the rest has the same bits. */
 struct tw_cuda_lead {
     float *m;               /* (n): in/out */
     const float *v, *delta; /* (n) */
@@ -219,7 +221,7 @@ struct tw_cuda_lead {
     void *scratch; /* TW_CUDA_LEAD_SCRATCH */
 };
 void tw_cuda_lead(void *stream, const struct tw_cuda_lead *lead);
-enum { TW_CUDA_LEAD_SCRATCH = 8192 }; /* bytes, whatever n is */
+enum { TW_CUDA_LEAD_SCRATCH = 8192 }; /* bytes, independent of n */
 
 #ifdef __cplusplus
 }

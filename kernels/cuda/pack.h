@@ -1,10 +1,9 @@
-/* pack.h - outer gradients on a device: Delta, what it is like, and its bytes in the codecs of a
- * fixed rate. Every function is put into a stream and fails by itself never; pointers are of device
- * memory.
+/* pack.h - outer gradients on a device: Delta, its statistics, and its encoding in the fixed-rate
+ * codecs. Functions are queued on a stream and report no errors; pointers are device memory.
  *
- * Nodes agree on bytes, so these are the bits of the host: the roundings of kernels/mix.h and
- * kernels/merge.h, and the bytes of compress/codec_*.h, whose headers have the equations. Sums of
- * squares alone are in another order. */
+ * Nodes must agree on bytes, so the bits are those of the host: the roundings of kernels/mix.h and
+ * kernels/merge.h, and the bytes of compress/codec_*.h, whose headers have the equations. Only sums
+ * of squares have another order. */
 #ifndef TW_KERNELS_CUDA_PACK_H
 #define TW_KERNELS_CUDA_PACK_H
 
@@ -17,11 +16,11 @@ extern "C" { /* around the headers of the project, too: they are plain C */
 
 #include "kernels/outlier.h"
 
-/* ---- what is sent ---- */
+/* ---- the outer gradient ---- */
 
 struct tw_cuda_delta {
     float *v;              /* (n): phi - theta, plus ahead, plus beta residual */
-    float *given;          /* (n): the same without the residual; NULL: not wanted */
+    float *given;          /* (n): the same without the residual; NULL: skipped */
     const float *phi;      /* (n) */
     const float *theta;    /* (n) */
     const float *ahead;    /* (n); NULL: none */
@@ -31,15 +30,15 @@ struct tw_cuda_delta {
 };
 void tw_cuda_delta(void *stream, const struct tw_cuda_delta *delta);
 
-/* energies (TW_OUTLIER_BLOCKS): of the blocks of a fragment v (n), as tw_outlier_add() has them;
- * not finite where an element is not. Their sum is the square of the norm. */
+/* energies (TW_OUTLIER_BLOCKS) of the blocks of a fragment v (n), as in tw_outlier_add(); not
+ * finite if an element is not. Their sum is the square of the norm. */
 void tw_cuda_energies(void *stream, double *energies, const float *v, size_t n, void *scratch);
 enum { TW_CUDA_ENERGIES_SCRATCH = TW_OUTLIER_BLOCKS * 16 * 8 }; /* bytes, on a multiple of 16 */
 
 /* x (n) *= factor */
 void tw_cuda_scale(void *stream, float *x, float factor, size_t n);
 
-/* ---- its bytes ---- */
+/* ---- encoding ---- */
 
 enum tw_cuda_pack_format {
     TW_CUDA_PACK_BF16,
@@ -51,7 +50,7 @@ enum tw_cuda_pack_format {
     TW_CUDA_PACK_SIGN,
 };
 
-/* Bytes of n elements: `bound` of the codec of that name. */
+/* Bytes of n elements: `bound` of the corresponding codec. */
 size_t tw_cuda_pack_bytes(enum tw_cuda_pack_format format, size_t n);
 
 struct tw_cuda_pack {
@@ -59,14 +58,14 @@ struct tw_cuda_pack {
     size_t n;
     const float *v;    /* (n) */
     uint8_t *out;      /* (bytes), at an even address */
-    float *decoded;    /* (n): D(out); NULL: not wanted */
-    float *lost;       /* (n): v - D(out), the error for feedback; NULL: not wanted */
-    uint32_t *refused; /* 1 where the codec says TW_CORRUPT, else as it was; the rest is undefined
-                          then */
+    float *decoded;    /* (n): the decoded values D(out); NULL: skipped */
+    float *lost;       /* (n): the residual v - D(out); NULL: skipped */
+    uint32_t *refused; /* set to 1 if the codec fails with TW_CORRUPT, else unchanged; after a
+                          failure the outputs are undefined */
 };
 void tw_cuda_pack(void *stream, const struct tw_cuda_pack *pack);
 
-/* sum (n) += weight x (n), both roundings kept: tw_merge_add() of kernels/merge.h. */
+/* sum (n) += weight x (n), rounded twice as in tw_merge_add() of kernels/merge.h. */
 void tw_cuda_merge_add(void *stream, float *sum, const float *x, float weight, size_t n);
 
 #ifdef __cplusplus

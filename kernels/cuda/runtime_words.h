@@ -1,4 +1,4 @@
-/* runtime_words.h - the sentences of runtime.h that both of its libraries say (C++). */
+/* runtime_words.h - error messages that both libraries of runtime.h use (C++). */
 #ifndef TW_KERNELS_CUDA_RUNTIME_WORDS_H
 #define TW_KERNELS_CUDA_RUNTIME_WORDS_H
 

@@ -1,5 +1,5 @@
-/* vec8.cuh - eight elements of either type at a time, as floats: what the kernels that stream
- * through memory read and write. */
+/* vec8.cuh - loads and stores of eight elements of either type as floats, for kernels that stream
+ * through memory. */
 #ifndef TW_KERNELS_CUDA_VEC8_CUH
 #define TW_KERNELS_CUDA_VEC8_CUH
 
@@ -28,15 +28,16 @@ template <typename T> static __device__ __forceinline__ void tw_vec8_store(T *p,
 
 /* ---- host ---- */
 
-/* Whether rows of arrays that begin there, `stride` elements apart, can be gone through by octets:
- * NULL always can. */
+/* True if rows of an array at p, `stride` elements apart, can be accessed in groups of eight. True
+ * for NULL. */
 static inline bool tw_is_octets(const void *p, size_t stride = 0) {
     return (uintptr_t)p % 16 == 0 && stride % TW_VEC8 == 0;
 }
 
 enum : unsigned { TW_STREAM_THREADS = 256, TW_STREAM_BLOCKS = 2048 };
 
-/* Blocks of TW_STREAM_THREADS for so many pieces of work, each thread taking every n-th. */
+/* Number of blocks of TW_STREAM_THREADS for `pieces` of work; each thread takes every n-th piece.
+ */
 static inline unsigned tw_stream_blocks(size_t pieces) {
     const size_t wanted = (pieces + TW_STREAM_THREADS - 1) / TW_STREAM_THREADS;
     return wanted < TW_STREAM_BLOCKS ? (unsigned)wanted : TW_STREAM_BLOCKS;

@@ -1,5 +1,5 @@
-/* ref.h - the reference operations, compiled once per type of activation; callers use
- * tw_ops_ref(). They compute in double and round what they store. */
+/* ref.h - the reference operations, compiled once per type of activation; callers use tw_ops_ref().
+ * They compute in double and round on storing. */
 #ifndef TW_KERNELS_REF_REF_H
 #define TW_KERNELS_REF_REF_H
 
@@ -9,7 +9,7 @@
 /* tw_ref_f32_gelu, tw_ref_bf16_gelu */
 #define TW_REF(op) TW_ACT_NAME(ref, op)
 
-/* A function with the type of that member of struct tw_ops. */
+/* Declares a function with the type of that member of struct tw_ops. */
 #define TW_REF_DECLARE(op) __typeof__(*((const struct tw_ops *)0)->op) TW_REF(op)
 
 TW_REF_DECLARE(norm);
@@ -33,7 +33,7 @@ TW_REF_DECLARE(from_f32);
 TW_REF_DECLARE(to_f32);
 extern const struct tw_ops TW_REF(table);
 
-/* x[i] as the specification sees it, and what it stores. */
+/* Reading x[i] as a double, and storing it rounded. */
 static inline double tw_ref_get(const void *x, size_t i) {
     return (double)tw_act_get((const tw_act *)x + i);
 }
