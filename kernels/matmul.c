@@ -63,8 +63,8 @@ void tw_multiply(struct tw_multiplier *multiplier, void *y, const void *a, const
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-/* Columns of a panel, a multiple of 64: about 4 Mi elements, but neither so narrow that rows of
- * activations are read often, nor wider than helps anything. */
+/* Columns of a panel, a multiple of 64: about 4 Mi elements. Narrower panels would read rows of
+ * activations too often; wider ones gain nothing. */
 static uint32_t panel_columns(const struct tw_weight *weight) {
     enum { ELEMENTS = 1 << 22, COLUMNS_MIN = 192, COLUMNS_MAX = 1024 };
     const uint32_t columns = (uint32_t)ELEMENTS / weight->k / 64 * 64;

@@ -1,4 +1,4 @@
-/* merge.c - shares of the contributors, and their weighted sum. */
+/* merge.c - weights of the contributors, and their weighted sum. */
 #include "kernels/merge.h"
 
 #include <stdbool.h>
@@ -15,7 +15,7 @@ static double rate(uint64_t tokens, uint32_t steps) {
     return (double)tokens * ((double)tokens / (double)(steps > 0 ? steps : 1));
 }
 
-/* With steps NULL shares of tokens. Summed in the given order: tokens are exact below 2^53. */
+/* With steps NULL: shares of tokens. Summed in the given order; tokens are exact below 2^53. */
 static void weigh(float *weights, const uint64_t *tokens, const uint32_t *steps, uint32_t count) {
     TW_ASSERT(count > 0);
     double sum = 0.0;

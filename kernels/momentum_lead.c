@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* ||m / sqrt(v_hat)|| / ||delta||, where m changes. */
+/* ||m / sqrt(v_hat)|| / ||delta||, over elements where m changes. */
 static float largest_scale(const float *m, const float *v, const float *delta, size_t n,
                            const struct tw_momentum_lead *cfg) {
     double own = 0.0, merged = 0.0;

@@ -1,5 +1,4 @@
-/* norm.c - sums in eight double lanes, added up in lane order: vector code with one defined result.
- */
+/* norm.c - sums in eight double lanes, added in lane order: vector code with a defined result. */
 #include "kernels/norm.h"
 
 #include <stdint.h>
@@ -39,7 +38,8 @@ double tw_distance_squared(const float *a, const float *b, size_t n) {
     return lanes_sum(lanes);
 }
 
-/* Not finite = all exponent bits set = the largest patterns once the sign is gone. */
+/* A value is not finite if all exponent bits are set: without the sign these are the largest bit
+ * patterns. */
 bool tw_is_finite(const float *x, size_t n) {
     uint32_t max = 0;
     for (size_t i = 0; i < n; i++) {

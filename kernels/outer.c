@@ -1,4 +1,4 @@
-/* outer.c - outer steps with Nesterov and heavy-ball momentum, and what shapes them. */
+/* outer.c - outer steps with Nesterov and heavy-ball momentum, and their rules. */
 #include "kernels/outer.h"
 
 #include <math.h>

@@ -67,7 +67,7 @@ static bool has_merges(const struct tw_outlier *outlier, size_t block) {
     return outlier->merges_count[block] >= TW_OUTLIER_LEAST;
 }
 
-/* The largest energy per element of a block that is not insane. */
+/* The largest energy per element of a block that is not an outlier. */
 static double block_limit(const struct tw_outlier *outlier, size_t block) {
     const uint32_t count = outlier->merges_count[block];
     double most = 0;

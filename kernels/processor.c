@@ -4,8 +4,8 @@
 #include <cpuid.h>
 #include <stdatomic.h>
 
-/* The rest of what compilers use for x86-64-v3, of which clang 14 has no names. Where LZCNT is not
- * known it runs all the same, as another instruction, and counts wrong. */
+/* The rest of x86-64-v3 that compilers use and clang 14 has no names for. On processors without
+ * LZCNT its opcode runs as another instruction, with wrong results. */
 static bool has_more(void) {
     const unsigned more = bit_MOVBE | bit_F16C;
     unsigned a, b, c, d;
@@ -13,7 +13,7 @@ static bool has_more(void) {
     return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT) != 0;
 }
 
-/* Asked once: in a virtual machine CPUID takes 5 us, and coders ask for every block of theirs. */
+/* Cached: in a virtual machine CPUID takes 5 us, and coders call this for every block. */
 static bool has_more_kept(void) {
     enum { UNKNOWN, YES, NO };
     static _Atomic int kept = UNKNOWN;

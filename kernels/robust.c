@@ -1,4 +1,4 @@
-/* robust.c - coordinates are sorted LANES at a time by a network, so that comparing is vector code.
+/* robust.c - sorts LANES coordinates at a time by a sorting network, so that comparisons vectorise.
  */
 #include "kernels/robust.h"
 
@@ -11,18 +11,18 @@
 
 enum { LANES = 16 };
 
-/* One row per input, one column per coordinate: floats as integers of the same order, which every
- * compiler compares as vectors. */
+/* One row per input, one column per coordinate. Floats are stored as integers of the same order,
+ * which every compiler compares as vectors. */
 struct tile {
     int32_t rows[TW_ROBUST_MAX][LANES];
 };
 
-/* Of a float's bits, and back. */
+/* Maps the bits of a float to an integer of the same order, and back. */
 static int32_t key(int32_t bits) {
     return bits ^ (bits < 0 ? INT32_MAX : 0);
 }
 
-/* Columns [begin, begin + width) of the inputs; what is beyond width is of no use. */
+/* Loads columns [begin, begin + width) of the inputs; later columns are undefined. */
 static void tile_load(struct tile *tile, const float *const *x, uint32_t count, size_t begin,
                       size_t width) {
     for (uint32_t i = 0; i < count; i++) {
@@ -39,7 +39,7 @@ static void exchange(int32_t *restrict low, int32_t *restrict high) {
     }
 }
 
-/* Every column ascending: Batcher's merge exchange, Knuth 5.2.2 M, for any count. */
+/* Sorts every column in ascending order: Batcher's merge exchange, Knuth 5.2.2 M, for any count. */
 static void tile_sort(struct tile *tile, uint32_t count) {
     uint32_t top = 1;
     while (top * 2 < count) top *= 2;
@@ -67,7 +67,7 @@ static void tile_mean(const struct tile *tile, uint32_t first, uint32_t end, flo
         for (size_t j = 0; j < LANES; j++) sums[j] += (double)row[j];
     }
     const double rows = end - first;
-    for (size_t j = 0; j < LANES; j++) out[j] = (float)(sums[j] / rows) + 0.0f; /* no -0 */
+    for (size_t j = 0; j < LANES; j++) out[j] = (float)(sums[j] / rows) + 0.0f; /* + 0: no -0 */
 }
 
 /* The mean of the inputs ranked [first, end), per coordinate. */
@@ -94,7 +94,7 @@ void tw_robust_trimmed(float *out, const float *const *x, uint32_t count, size_t
     ranked_mean(out, x, count, n, count / 4, count - count / 4);
 }
 
-/* How much of each input's way from the centre counts. */
+/* Share of each input's distance from the centre that counts. */
 static void clip_shares(double *shares, const float *centre, const float *const *x, uint32_t count,
                         size_t n) {
     double distances[TW_ROBUST_MAX];

@@ -4,41 +4,42 @@
  *     P = exp(q k^T scale - lse),  dS = P (dout v^T - delta),  delta = rowsum(dout out)
  *     dv = P^T dout,  dk = dS^T q scale,  dq = dS k scale
  *
- * The sums of dk and dv run over queries, that of dq over keys, so one walk over tiles cannot keep
- * them all in registers. Two kernels do it here, and each computes P and dS: 7 products in place of
- * 5, but nothing is added up in memory, and the same inputs give the same bits. They are one
- * template: a block keeps 128 of its own rows (keys, or queries) and walks over tiles of 32 of the
- * others. With s and dp the products own1 x tile1^T and own2 x tile2^T:
+ * dk and dv are sums over queries, dq is a sum over keys, so one loop over tiles cannot keep all of
+ * them in registers. Two kernels each compute P and dS: 7 products instead of 5, but nothing is
+ * accumulated in memory, and the same inputs give the same bits. Both are one template: a block
+ * keeps 128 of its own rows (keys, or queries) and loops over tiles of 32 of the others. With s and
+ * dp the products own1 x tile1^T and own2 x tile2^T:
  *
  *                own1  own2  tile1  tile2   s     sum1 += dS' tile1   sum2 += P' tile2
  *     of keys    k     v     q      dout    S^T   dk                  dv
  *     of queries q     dout  k      v       S     dq                  -
  *
- * so P and dS never leave the registers: what a product leaves there is the left factor of the
+ * P and dS thus never leave the registers: each product's result there is the left factor of the
  * next. */
 #include "kernels/cuda/attention_tile.cuh"
 
 namespace {
 
 template <int SIZE> struct backward_plan {
-    /* Heads of 128 have sums twice as wide: half the rows for a warp, twice the warps. */
+    /* Heads of 128 have sums twice as wide, so a warp has half the rows, and a block twice the
+     * warps. */
     static constexpr int M = SIZE == 64 ? 2 : 1, WARPS = SIZE == 64 ? 4 : 8;
     static constexpr int THREADS = WARPS * 32, OWN = WARPS * M * 16, TILE = 32;
-    static constexpr int BLOCKS = SIZE == 64 ? 2 : 1; /* on a processor, at least */
-    static constexpr int ROWS = 2 * TILE * SIZE;      /* elements of a stage before its rows */
+    static constexpr int BLOCKS = SIZE == 64 ? 2 : 1; /* per multiprocessor, at least */
+    static constexpr int ROWS = 2 * TILE * SIZE;      /* elements of a stage before its row data */
     static constexpr int STAGE = ROWS + TILE * (int)(sizeof(tw_attention_row) / sizeof(tw_bf16));
     static constexpr size_t SHARED = (2 * OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
 };
 
-/* A block's tiles, and what a warp knows of its own rows. */
+/* A block's tiles, and the data of a warp's own rows. */
 template <int SIZE, bool IS_KEYS> struct backward_block {
     using plan = backward_plan<SIZE>;
     tw_bf16 *own1, *own2, *stages;
-    uint32_t warp_row;                                /* in own1 and own2 */
-    float own_lse[plan::M][2], own_delta[plan::M][2]; /* of queries */
+    uint32_t warp_row;                                /* first row of the warp in own1 and own2 */
+    float own_lse[plan::M][2], own_delta[plan::M][2]; /* if its rows are queries */
 };
 
-/* Where a row keeps lse and delta: of queries, in registers; of keys, with the tile. */
+/* lse and delta of queries are in registers if the block's rows are queries, else with the tile. */
 template <int SIZE, bool IS_KEYS, int M, int N>
 __device__ __forceinline__ void soften(float (&s)[M][N][4],
                                        const backward_block<SIZE, IS_KEYS> &block,
@@ -60,7 +61,7 @@ __device__ __forceinline__ void soften(float (&s)[M][N][4],
     }
 }
 
-/* dp becomes dS. */
+/* Turns dp into dS. */
 template <int SIZE, bool IS_KEYS, int M, int N>
 __device__ __forceinline__ void differentiate(float (&dp)[M][N][4], const float (&p)[M][N][4],
                                               const backward_block<SIZE, IS_KEYS> &block,
@@ -80,9 +81,9 @@ __device__ __forceinline__ void differentiate(float (&dp)[M][N][4], const float 
     }
 }
 
-/* P becomes 0, and with it dS, where the row does not see the key. rows: of the tile (of keys), or
- * from this warp's first own row on; key: the first of the warp, or of the tile. `most` is the last
- * of rows. */
+/* Sets P, and with it dS, to 0 where the row does not attend to the key. rows: those of the tile
+ * (kernel of keys), or those from this warp's first own row on. key: the first one of the warp, or
+ * of the tile. `most` is the last index of rows. */
 template <bool IS_KEYS, int M, int N>
 __device__ __forceinline__ void hide(float (&p)[M][N][4], const tw_attention_row *rows,
                                      uint32_t most, uint32_t key) {
@@ -103,7 +104,7 @@ __device__ __forceinline__ void hide(float (&p)[M][N][4], const tw_attention_row
     }
 }
 
-/* Queues the loads of a tile: others [from, from + TILE). */
+/* Starts loading a tile: the others [from, from + TILE). */
 template <int SIZE, bool IS_KEYS>
 __device__ __forceinline__ void load_stage(const tw_attention_call &call,
                                            const tw_attention_head &head, tw_bf16 *stage,
@@ -132,7 +133,7 @@ __device__ __forceinline__ void load_stage(const tw_attention_call &call,
     tw_copy_commit();
 }
 
-/* Queues the loads of the block's own rows. */
+/* Starts loading the block's own rows. */
 template <int SIZE, bool IS_KEYS>
 __device__ __forceinline__ void load_own(const tw_attention_call &call,
                                          const tw_attention_head &head, tw_bf16 *own1,
@@ -155,8 +156,8 @@ __device__ __forceinline__ void load_own(const tw_attention_call &call,
     }
 }
 
-/* What the rows of a warp, or of a tile, see in all: [least begin, most end), and what each of them
- * sees: [most begin, least end). Both only grow from row to row. */
+/* Keys that at least one row of a warp or tile attends to: [least begin, most end); keys that all
+ * of them attend to: [most begin, least end). Both bounds only grow from row to row. */
 struct backward_seen {
     uint32_t least_begin, most_begin, least_end, most_end;
 
@@ -172,8 +173,8 @@ struct backward_seen {
     }
 };
 
-/* One tile: adds to the warp's sums. Of keys in two halves: the two sums alone take 128
- * registers of a lane. */
+/* Adds one tile to the warp's sums. The kernel of keys does it in two halves, because its two sums
+ * alone take 128 registers of a lane. */
 template <int SIZE, bool IS_KEYS, int M>
 __device__ __forceinline__ void
 add_tile(float (&sum1)[M][SIZE / 8][4], float (&sum2)[M][SIZE / 8][4],
@@ -224,14 +225,14 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
     const uint32_t key = begin + block.warp_row;
     for (uint32_t stage = 0; row < seers.y; row += plan::TILE, stage ^= 1) {
         tw_copy_wait<0>();
-        __syncthreads(); /* the tile is there, and no warp reads the other stage any more */
+        __syncthreads(); /* the tile has arrived, and no warp still reads the other stage */
         if (row + plan::TILE < seers.y) {
             load_stage<SIZE, true>(call, head, block.stages + (stage ^ 1) * plan::STAGE,
                                    row + plan::TILE);
         }
         const tw_bf16 *tile = block.stages + stage * plan::STAGE;
         const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
-        /* Rows behind the last are all zeros, and so is what they add. */
+        /* Rows beyond the last are zeros and add zeros. */
         const uint32_t last = min(row + plan::TILE, head.rows) - row - 1;
         const backward_seen seen(rows, last);
         if (key >= call.shape.keys || seen.has_none(key, M * 16)) continue;
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
                              key);
     }
     tw_copy_wait<0>();
-    __syncthreads(); /* keys that no row sees: the loads above are still under way */
+    __syncthreads(); /* if no row attends to these keys, the loads above are still in flight */
     float scale[M][2], one[M][2];
 #pragma unroll
     for (int i = 0; i < M * 2; i++) {
@@ -272,7 +273,7 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
     const uint32_t end = head_rows[last].end;
     load_stage<SIZE, false>(call, head, block.stages, key);
 
-    /* A warp without rows looks at the last row, and skips all. */
+    /* A warp without rows uses the last row and skips everything. */
     const bool has_rows = begin + block.warp_row <= last;
     const uint32_t row = min(begin + block.warp_row, last);
     const uint32_t most = min(row + M * 16 - 1, last) - row;
@@ -287,7 +288,7 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
     float dq[M][SIZE / 8][4] = {};
     for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
         tw_copy_wait<0>();
-        __syncthreads(); /* the tile is there, and no warp reads the other stage any more */
+        __syncthreads(); /* the tile has arrived, and no warp still reads the other stage */
         if (key + plan::TILE < end) {
             load_stage<SIZE, false>(call, head, block.stages + (stage ^ 1) * plan::STAGE,
                                     key + plan::TILE);

@@ -1,27 +1,28 @@
 /* attention_flash_forward.cu - attention on tensor cores: FlashAttention-2, arXiv 2307.08691,
- * Algorithm 1. A block keeps 128 rows of queries and walks over the keys they see. */
+ * Algorithm 1. A block keeps 128 rows of queries and loops over the keys they attend to. */
 #include "kernels/cuda/attention_tile.cuh"
 
 namespace {
 
 template <int SIZE> struct forward_plan {
     static constexpr int M =
-        2; /* blocks of 16 rows of a warp: each tile of keys is read half as often */
+        2; /* blocks of 16 rows per warp: each tile of keys is read half as often */
     static constexpr int WARPS = 4, THREADS = WARPS * 32, OWN = WARPS * M * 16;
-    /* As many keys as registers and two blocks of a processor's shared memory hold. */
+    /* As many keys as fit into registers and, for two blocks per multiprocessor, into shared
+     * memory. */
     static constexpr int TILE = SIZE == 64 ? 64 : 32;
     static constexpr int STAGE = 2 * TILE * SIZE; /* elements: k and v */
     static constexpr size_t SHARED = (OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
 };
 
-/* A warp's rows, so far. sum is that of the columns of a lane. */
+/* Running results of a warp's rows. sum covers the columns of one lane. */
 template <int SIZE> struct forward_rows {
     static constexpr int M = forward_plan<SIZE>::M;
     float out[M][SIZE / 8][4];
     float max[M][2], sum[M][2];
 };
 
-/* The scores that a row may not see become -infinity. */
+/* Sets scores of keys that a row does not attend to to -infinity. */
 template <int M, int N>
 __device__ __forceinline__ void hide(float (&s)[M][N][4], const tw_attention_call &call,
                                      const tw_attention_head &head, uint32_t row, uint32_t key) {
@@ -41,8 +42,8 @@ __device__ __forceinline__ void hide(float (&s)[M][N][4], const tw_attention_cal
     }
 }
 
-/* The online softmax, in powers of 2: scores become exp(score - max), and what there was is brought
- * to the new max. A row that has seen nothing yet has max -infinity. */
+/* Online softmax with base 2: scores become exp(score - max), and earlier results are rescaled to
+ * the new max. A row without any key so far has max -infinity. */
 template <int SIZE, int N>
 __device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
                                        float (&s)[forward_plan<SIZE>::M][N][4], float scale) {
@@ -71,7 +72,8 @@ __device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
             rows.sum[m][half] = fmaf(rows.sum[m][half], correction[m][half], sum);
         }
     }
-    if (__all_sync(TW_ALL_LANES, is_same)) return; /* mostly: the greatest score comes early */
+    if (__all_sync(TW_ALL_LANES, is_same))
+        return; /* the usual case: the greatest score comes early */
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll
@@ -140,7 +142,7 @@ __global__ void __launch_bounds__(forward_plan<SIZE>::THREADS, 2)
     for (int i = 0; i < plan::M * 2; i++) rows.max[i / 2][i % 2] = -INFINITY;
     for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
         tw_copy_wait<0>();
-        __syncthreads(); /* the tile is there, and no warp reads the other stage any more */
+        __syncthreads(); /* the tile has arrived, and no warp still reads the other stage */
         if (key + plan::TILE < end) load(stage ^ 1, key + plan::TILE);
         if (!has_rows || key >= last_sees.y || key + plan::TILE <= first_sees.x) continue;
         const tw_bf16 *keys = stages + stage * plan::STAGE;

@@ -1,13 +1,14 @@
 /* attention_plain.cu - attention for heads of any size and both types, without tensor cores: the
- * same walks over tiles as in attention_flash_*.cu, in float32. A warp keeps 4 rows of its own and
- * meets tiles of 32 others: a lane has the score of one of them, and every 32nd column of a sum. */
+ * same loops over tiles as in attention_flash_*.cu, in float32. A warp keeps 4 rows of its own and
+ * loops over tiles of 32 others. A lane has the score of one of those, and every 32nd column of a
+ * sum. */
 #include "kernels/cuda/attention_view.cuh"
 
 namespace {
 
 enum { WARPS = 4, MINE = 4, OWN = WARPS * MINE, TILE = 32, THREADS = WARPS * 32 };
 
-/* Rows [begin, begin + count) as float32, `stride` apart; behind the last: zeros. */
+/* Loads rows [begin, begin + count) as float32, `stride` apart; zeros beyond the last. */
 template <typename T>
 __device__ __forceinline__ void load(float *to, uint32_t stride,
                                      const tw_attention_rows<const T> &from, uint32_t begin,
@@ -21,7 +22,7 @@ __device__ __forceinline__ void load(float *to, uint32_t stride,
     }
 }
 
-/* d[i] = row i of own . the lane's row of the tile */
+/* d[i] = dot product of row i of own and the lane's row of the tile. */
 __device__ __forceinline__ void dots(float (&d)[MINE], const float *own, const float *tile,
                                      uint32_t size) {
     const float *mine = tile + threadIdx.x % 32 * (size | 1);
@@ -33,7 +34,7 @@ __device__ __forceinline__ void dots(float (&d)[MINE], const float *own, const f
     }
 }
 
-/* sum (MINE, size) += p (MINE, TILE) tile (TILE, size), p[i] of a lane being its column. */
+/* sum (MINE, size) += p (MINE, TILE) tile (TILE, size); p[i] of a lane is its column. */
 template <int N>
 __device__ __forceinline__ void add(float (&sum)[MINE][N], const float (&p)[MINE],
                                     const float *tile, uint32_t size) {
@@ -64,7 +65,7 @@ __device__ __forceinline__ void store(const tw_attention_rows<T> &to, uint32_t r
     }
 }
 
-/* N: columns of a lane, head_size <= 32 N */
+/* N: columns per lane, head_size <= 32 N. */
 template <typename T, int N>
 __global__ void __launch_bounds__(THREADS, 4)
     plain_forward(const tw_attention_call call, uint32_t blocks) {
@@ -92,7 +93,7 @@ __global__ void __launch_bounds__(THREADS, 4)
             const bool is_seen = key + lane >= seen.x && key + lane < seen.y;
             const float score = is_seen ? p[i] * scale : -INFINITY;
             const float top = tw_max_or_nan(most[i], tw_warp_max(score));
-            const float base = top == -INFINITY ? 0.0f : top; /* nothing seen yet */
+            const float base = top == -INFINITY ? 0.0f : top; /* no key so far */
             const float correction = expf(most[i] - base);
             p[i] = expf(score - base);
             most[i] = top;
@@ -113,8 +114,8 @@ __global__ void __launch_bounds__(THREADS, 4)
     }
 }
 
-/* Of keys: dk, dv; else of queries: dq. The table in attention_flash_backward.cu says which array
- * is what. */
+/* Kernel of keys: dk, dv; kernel of queries: dq. The table in attention_flash_backward.cu names the
+ * arrays. */
 template <typename T, int N, bool IS_KEYS>
 __global__ void __launch_bounds__(THREADS, 4)
     plain_backward(const tw_attention_call call, uint32_t blocks) {
@@ -171,7 +172,7 @@ uint32_t blocks_of(uint32_t rows) {
     return (rows + OWN - 1) / OWN;
 }
 
-/* Tiles in shared memory: `own` of OWN rows, and two of TILE. */
+/* Bytes of the tiles in shared memory: `own` of OWN rows, and two of TILE rows. */
 size_t shared_of(const tw_attention_call &call, uint32_t own) {
     const size_t size = call.shape.head_size;
     return (own * OWN * size + 2 * TILE * (size | 1)) * sizeof(float);

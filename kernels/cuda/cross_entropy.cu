@@ -1,5 +1,5 @@
-/* cross_entropy.cu - softmax, loss and gradient: a block a row, read twice (the second time from
- * the cache, where it fits). */
+/* cross_entropy.cu - softmax, loss and gradient: one block per row, which is read twice (the second
+ * time from the cache, if it fits). */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
@@ -7,8 +7,8 @@
 
 enum : unsigned { THREADS = 512 };
 
-/* max and sum e^(x - max) of what a thread has seen. It begins with a number, so that minus
- * infinity can come first. */
+/* Running max and sum of e^(x - max). Starts with a finite number, so that minus infinity can come
+ * first. */
 struct running {
     float max, sum;
     __device__ __forceinline__ void add(const float *x, int count) {
@@ -37,8 +37,7 @@ static __device__ __forceinline__ void store_some(T *p, const float v[WIDTH]) {
     }
 }
 
-/* The columns from `begin` on in which this thread has its part: WIDTH of them, fewer at the end.
- */
+/* Loads this thread's columns from `begin` on: WIDTH of them, fewer at the end. */
 template <typename X, int WIDTH>
 static __device__ __forceinline__ int columns_at(float v[WIDTH], const X *x, unsigned i,
                                                  unsigned vocab) {
@@ -54,8 +53,8 @@ static __device__ __forceinline__ int columns_at(float v[WIDTH], const X *x, uns
     return count;
 }
 
-/* D may be narrower than X in the same memory: a turn of the block writes where turns before it, or
- * it itself, have read, and waits in between. */
+/* D may be narrower than X in the same memory. An iteration of the block only writes where it or
+ * earlier iterations have read, with a barrier in between. */
 template <typename X, typename D, int WIDTH>
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy(struct tw_cuda_cross_entropy rows, bool is_in_place) {

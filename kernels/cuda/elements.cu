@@ -1,4 +1,4 @@
-/* elements.cu - operations that work on every element by itself: bound by memory. */
+/* elements.cu - elementwise operations, limited by memory bandwidth. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
@@ -26,8 +26,8 @@ struct fill {
     }
 };
 
-/* gelu(x) = x s, s = 1 / (1 + e^(-2 z)), z = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form with
- * (1 + tanh z) / 2 = s. From 30 on s is 0 or 1, and the square of a larger x could overflow. */
+/* gelu(x) = x s, s = 1 / (1 + e^(-2 z)), z = sqrt(2 / pi) (x + 0.044715 x^3): the tanh form with (1
+ * + tanh z) / 2 = s. Beyond 30, s is 0 or 1, and the square of a larger x could overflow. */
 struct gelu_slope {
     float s, dz; /* 2 dz/dx */
     __device__ __forceinline__ gelu_slope(float x) {
@@ -117,7 +117,7 @@ static __device__ __forceinline__ void backward_of(float *gate, float *up, float
     *up = dy * g * s;
 }
 
-/* WIDTH elements of a row at a time: 8, or 1 where rows do not fall on multiples. */
+/* WIDTH elements of a row at a time: 8, or 1 if rows are not aligned. */
 template <typename T, int WIDTH>
 static __device__ __forceinline__ void load(float v[8], const T *p) {
     if constexpr (WIDTH == 8) {

@@ -26,14 +26,14 @@ namespace {
 enum : unsigned { THREADS_MAX = 1024, LANES = 32, WARPS_MAX = THREADS_MAX / LANES };
 enum : unsigned { READY_MAX = 2 * THREADS_MAX, GROUPS_MAX = 8, ARRAYS_MAX = 32 };
 enum : unsigned { NOBODY = ~0u };
-/* Of a block on the cards this is for: 227 KiB, of which 48 KiB may be arrays of fixed size. */
+/* Limits of a block on the supported GPUs: 227 KiB, of which 48 KiB may be fixed-size arrays. */
 enum : size_t { SHARED_MOST = 227u << 10, STATIC_MOST = 48u << 10, GAP = 128, GAP_BYTE = 0xa5 };
 
-/* Lanes of a warp that step together by one mask. Values lie in turns: a lane may bring the next
- * while another has not read the last. */
+/* Lanes of a warp in collectives with one mask. Values are stored alternately: a lane may pass the
+ * next value before another has read the last one. */
 struct group {
     uint32_t mask, arrived;
-    unsigned unread; /* lanes that have not gone on since the last step */
+    unsigned unread; /* lanes that have not continued since the last step */
     unsigned turn;
     const char *what;
     tw_emulated_lanes lanes[2];
@@ -46,8 +46,8 @@ struct copy {
 };
 
 struct thread {
-    tw_fiber *fiber;         /* NULL: has not begun, or has ended */
-    const char *what, *file; /* where it waits; NULL: it does not */
+    tw_fiber *fiber;         /* NULL: not begun, or ended */
+    const char *what, *file; /* where it waits; NULL: it does not wait */
     int line;
     bool has_ended;
     unsigned groups_committed;
@@ -61,8 +61,7 @@ struct array {
     size_t bytes;
 };
 
-/* Everything a thread of the CPU needs to run blocks, one after the other; kept between launches.
- */
+/* State of a CPU thread that runs blocks, one after the other; kept between launches. */
 struct machine {
     const tw_emulated_kernel *kernel = nullptr;
     tw_emulation_state order = {};
@@ -75,14 +74,14 @@ struct machine {
     unsigned ready[READY_MAX]; /* ring */
     unsigned ready_first = 0, ready_count = 0;
 
-    unsigned waiting = 0; /* at the barrier */
+    unsigned waiting = 0; /* threads at the barrier */
     int sum = 0, sum_before = 0;
     const char *barrier_file = nullptr, *barrier_what = nullptr;
     int barrier_line = 0;
 
     std::vector<group> groups[WARPS_MAX];
 
-    unsigned char *shared = nullptr; /* arrays with gaps between */
+    unsigned char *shared = nullptr; /* arrays with gaps between them */
     size_t shared_used = 0, static_bytes = 0;
     array arrays[ARRAYS_MAX];
     unsigned arrays_count = 0;
@@ -98,10 +97,10 @@ struct machine {
     }
 };
 
-/* Of the thread of the CPU that runs a kernel. */
+/* The machine of this CPU thread, while it runs a kernel. */
 __thread machine *here;
 
-/* ---- last words ---- */
+/* ---- errors ---- ---- */
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void broken(const char *format, ...) {
     char text[512];
@@ -115,7 +114,7 @@ __thread machine *here;
     tw_assert_failed("the kernel keeps CUDA's rules", __FILE__, __LINE__);
 }
 
-/* Nobody can go on, and some wait. */
+/* No thread can continue, and some wait. */
 [[noreturn]] void stuck() {
     const thread *first = nullptr, *other = nullptr;
     unsigned first_at = 0, other_at = 0, waiting = 0;
@@ -140,7 +139,7 @@ __thread machine *here;
            first == nullptr ? 0 : first->line, first_at, here->ended);
 }
 
-/* ---- whose turn it is ---- */
+/* ---- scheduling ------ ---- */
 
 void push_last(unsigned thread) {
     here->ready[(here->ready_first + here->ready_count++) % READY_MAX] = thread;
@@ -166,8 +165,8 @@ void become(unsigned i) {
     tw_emulated_self.thread = uint3{i % size.x, i / size.x % size.y, i / size.x / size.y};
 }
 
-/* Runs threads that have not begun, one after the other, on one stack; leaves it when the next in
- * turn has a stack of its own. */
+/* Runs threads that have not begun, one after the other, on one stack. Leaves the stack when the
+ * next thread in turn has one of its own. */
 void fiber_body() {
     for (;;) {
         tw_fiber *const self = here->threads[here->current].fiber;
@@ -206,7 +205,7 @@ tw_fiber *fiber_get() {
     return fiber;
 }
 
-/* The running thread waits (or has put itself in line): the next one's turn, until its own. */
+/* The running thread waits (or has queued itself): switches to the next one, until its own turn. */
 void give_up() {
     const unsigned self = here->current, next = pop();
     if (next == NOBODY) stuck();
@@ -390,7 +389,7 @@ group &group_of(const tw_emulated_step &step, const char *file, int line) {
         if (g.arrived == 0 && g.unread == 0) found = &g;
     }
     if (groups.size() < GROUPS_MAX) {
-        groups.reserve(GROUPS_MAX); /* they never move */
+        groups.reserve(GROUPS_MAX); /* reserved, so that groups never move */
         groups.emplace_back();
         found = &groups.back();
     }
@@ -402,7 +401,7 @@ group &group_of(const tw_emulated_step &step, const char *file, int line) {
     return *found;
 }
 
-/* The lanes of a warp whose step is done, in the order of the launch, before anybody else. */
+/* Makes the lanes of a completed step ready, in launch order, before all others. */
 void wake(uint32_t mask) {
     const unsigned first = here->current / LANES * LANES;
     for (unsigned i = LANES; i-- > 0;) {

@@ -21,13 +21,14 @@ extern "C" {
 
 #ifdef TW_FIBER_ASAN
 #include <sanitizer/common_interface_defs.h>
-enum : size_t { STACK_BYTES = 256u << 10 }; /* frames with their red zones */
+enum : size_t { STACK_BYTES = 256u << 10 }; /* frames are larger with red zones */
 #else
 enum : size_t { STACK_BYTES = 64u << 10 };
 #endif
 enum : size_t { GUARD_BYTES = 4096 };
 
-/* Whom the fiber now running took over from: it says so to the sanitizer once it stands. */
+/* The fiber that the present one was switched to from; it reports this to the sanitizer after the
+ * switch. */
 static __thread tw_fiber *arrived_from;
 
 static void leave(tw_fiber *from, tw_fiber *to) {
@@ -52,7 +53,7 @@ static void arrive(tw_fiber *self) {
 #endif
 }
 
-/* The first thing on a new stack, whose first word is the entry. */
+/* First function on a new stack, whose first word is the entry. */
 static void begin(void (*entry)()) {
     arrive(nullptr);
     entry();
@@ -60,8 +61,8 @@ static void begin(void (*entry)()) {
 }
 
 #ifdef __x86_64__
-/* swapcontext() asks the kernel for the signal mask at every switch: some hundred times the price.
- * Kept are the registers a called function may not change, floating-point modes as they are. */
+/* swapcontext() calls the kernel for the signal mask at every switch, which takes some hundred
+ * times as long. This saves the callee-saved registers; floating-point modes stay as they are. */
 extern "C" void tw_fiber_exchange(void **left, void *to);
 __asm__(".text\n"
         ".globl tw_fiber_exchange\n"
@@ -83,7 +84,7 @@ __asm__(".text\n"
         "    popq %rbp\n"
         "    ret\n"
         ".size tw_fiber_exchange, . - tw_fiber_exchange\n"
-        /* Where a new stack begins: the entry lies in the register that was popped as %rbx. */
+        /* Start of a new stack: the entry is in the register popped as %rbx. */
         ".type tw_fiber_first, @function\n"
         "tw_fiber_first:\n"
         "    movq %rbx, %rdi\n"
@@ -95,7 +96,7 @@ extern "C" void tw_fiber_first(void);
 
 static bool prepare(tw_fiber *fiber, void (*entry)()) {
     uintptr_t *top = (uintptr_t *)((char *)fiber->stack + fiber->stack_bytes);
-    top -= 2; /* tw_fiber_first stands on a multiple of 16, as after the call it never made */
+    top -= 2; /* tw_fiber_first starts at a multiple of 16, as after a call */
     *--top = (uintptr_t)&tw_fiber_first;
     *--top = 0;                 /* rbp */
     *--top = (uintptr_t)entry;  /* rbx */

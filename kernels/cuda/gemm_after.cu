@@ -1,4 +1,4 @@
-/* gemm_after.cu - see gemm_after.h. A block works on rows, or a thread on a column. */
+/* gemm_after.cu - see gemm_after.h. A block handles a row, or a thread a column. */
 #include "kernels/cuda/gemm_after.h"
 
 #include "kernels/cuda/device.cuh"
@@ -20,7 +20,7 @@ static __device__ float gelu_slope(float x) {
     return 0.5f * (1.0f + h) + 0.5f * x * dh;
 }
 
-/* Row blockIdx.x: y += bias, and where there is pre: pre = y, y = gelu(pre). */
+/* Row blockIdx.x: y += bias; with pre also pre = y, y = gelu(pre). */
 template <typename T>
 static __global__ void add_bias(T *y, T *pre, const T *bias, uint32_t n, size_t stride) {
     const size_t row = blockIdx.x * stride;
@@ -33,7 +33,7 @@ static __global__ void add_bias(T *y, T *pre, const T *bias, uint32_t n, size_t 
     }
 }
 
-/* Row blockIdx.x: y *= gelu'(pre) */
+/* Row blockIdx.x: y *= gelu'(pre). */
 template <typename T>
 static __global__ void gelu_backward(T *y, const T *pre, uint32_t n, size_t stride) {
     const size_t row = blockIdx.x * stride;
@@ -43,7 +43,7 @@ static __global__ void gelu_backward(T *y, const T *pre, uint32_t n, size_t stri
     }
 }
 
-/* sums (parts, n): of the columns of x (rows, n), in part blockIdx.y of its rows. */
+/* sums (parts, n): column sums of x (rows, n) over part blockIdx.y of its rows. */
 template <typename T>
 static __global__ void sum_columns(float *sums, const T *x, uint32_t rows, uint32_t n,
                                    size_t stride) {
@@ -56,7 +56,7 @@ static __global__ void sum_columns(float *sums, const T *x, uint32_t rows, uint3
     sums[(size_t)blockIdx.y * n + column] = sum;
 }
 
-/* to (n) = sum over parts of columns (parts, n), or += */
+/* to (n) = (or +=) sum over parts of columns (parts, n). */
 static __global__ void add_columns(float *to, const float *columns, uint32_t parts, uint32_t n,
                                    bool is_added) {
     const uint32_t column = blockIdx.x * THREADS + threadIdx.x;

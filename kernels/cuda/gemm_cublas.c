@@ -1,5 +1,5 @@
-/* gemm_cublas.c - products by cuBLASLt, which counts columns first: row-major y = a b is to it
- * y^T = b^T a^T, so its A is b here, its B is a, and its m and n are n and m. */
+/* gemm_cublas.c - products by cuBLASLt, which is column-major. Row-major y = a b is its y^T = b^T
+ * a^T, so its A is our b, its B our a, and its m and n our n and m. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,16 +11,17 @@
 #include "kernels/cuda/runtime.h"
 
 enum {
-    TRIED = 8,                                               /* algorithms timed */
-    TIMES = 5,                                               /* each, for the median */
-    COLUMNS_BYTES = TW_CUDA_GEMM_N_MAX * (int)sizeof(float), /* end of the workspace */
+    TRIED = 8, /* algorithms timed */
+    TIMES = 5, /* timings of each, for the median */
+    COLUMNS_BYTES =
+        TW_CUDA_GEMM_N_MAX * (int)sizeof(float), /* column sums, at the end of the workspace */
     ALIGN_MAX = 256,
 };
 
-/* What the library wants to know of one plan, made when it is first used. */
+/* The library's descriptors of one plan, created on first use. */
 struct prepared {
     cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, y; /* ours */
+    cublasLtMatrixLayout_t a, b, y; /* a, b, y in our notation */
 };
 
 struct tw_cuda_products {
@@ -29,12 +30,12 @@ struct tw_cuda_products {
     cublasLtHandle_t handle;
     char *path; /* owned; NULL: plans are not kept */
     void *workspace;
-    size_t workspace_bytes; /* for the library: what is before the sums of columns */
+    size_t workspace_bytes; /* part for the library, before the column sums */
     struct tw_gemm_plans plans;
     struct prepared prepared[TW_CUDA_GEMM_PLANS_MAX];
 };
 
-/* One product, on its way. */
+/* One product to run. */
 struct product {
     struct tw_cuda_products *products;
     const struct tw_cuda_gemm *gemm;
@@ -65,7 +66,7 @@ static uint32_t count_of(const struct tw_cuda_gemm *gemm) {
     return gemm->count == 0 ? 1 : gemm->count;
 }
 
-/* The power of two, at most ALIGN_MAX, that all the numbers are multiples of. */
+/* The largest power of two, up to ALIGN_MAX, that divides all addresses and steps. */
 static uint32_t align_of(const struct tw_cuda_gemm *gemm) {
     const struct tw_matmul *const shape = &gemm->shape;
     const size_t in = tw_type_bytes(shape->type), out = tw_type_bytes(shape->y_type);
@@ -91,7 +92,7 @@ static void check(const struct tw_cuda_gemm *gemm) {
     }
 }
 
-/* ---- what the library is told -------------------------------------------------------------- */
+/* ---- descriptors ------------ -------------------------------------------------------------- */
 
 static cudaDataType_t type_of(enum tw_type type) {
     return type == TW_BF16 ? CUDA_R_16BF : CUDA_R_32F;
@@ -123,7 +124,7 @@ static float *columns_of(const struct tw_cuda_products *products) {
 #define SET(what, attribute, value)                                                                \
     library->desc_set(what, CUBLASLT_MATMUL_DESC_##attribute, &(value), sizeof(value))
 
-/* The addresses of what follows the product. */
+/* Sets the addresses of the epilogue. */
 static cublasStatus_t set_addresses(const struct tw_cuda_products *products,
                                     const struct tw_cuda_gemm *gemm, cublasLtMatmulDesc_t op) {
     const struct tw_gemm_library *const library = products->library;
@@ -155,7 +156,7 @@ static cublasStatus_t set_op(const struct tw_cuda_products *products,
 
 struct matrix {
     enum tw_type type;
-    uint64_t rows, cols; /* as the library counts: rows are neighbours in memory */
+    uint64_t rows, cols; /* in the library's notation: rows are adjacent in memory */
     size_t stride, step;
     int32_t count;
 };
@@ -207,7 +208,7 @@ static cublasStatus_t run(void *context) {
         products->workspace, p->plan->workspace_bytes, (cudaStream_t)p->stream);
 }
 
-/* What the library has not done of what follows. */
+/* Runs the epilogue as separate kernels, if it was not fused. */
 static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
     const struct tw_cuda_products *const products = p->products;
     if (p->plan->is_fused == 0) {
@@ -219,8 +220,8 @@ static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
     }
 }
 
-/* To be timed: the product with what follows, whose sums of columns, which may be added to, go
- * where nobody misses what was there. */
+/* The product with its epilogue, for timing. Column sums that are to be added to go to scratch
+ * instead. */
 static cublasStatus_t run_whole(void *context) {
     const struct product *const p = context;
     const struct tw_cuda_products *const products = p->products;
@@ -239,7 +240,7 @@ static cublasStatus_t set_preference(const struct tw_cuda_products *products, ui
                                      cublasLtMatmulPreference_t preference) {
     const struct tw_gemm_library *const library = products->library;
     const uint64_t workspace = products->workspace_bytes;
-    /* Partial sums are added in float32: y is rounded once. */
+    /* Partial sums are added in float32, so y is rounded once. */
     const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     const cublasLtMatmulPreferenceAttributes_t aligned[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -254,7 +255,7 @@ static cublasStatus_t set_preference(const struct tw_cuda_products *products, ui
     return status;
 }
 
-/* What the library proposes, best first; 0: nothing, or it refuses. */
+/* Algorithms that the library proposes, best first; 0: none, or it refuses. */
 static int propose(const struct tw_cuda_products *products, const struct prepared *prepared,
                    uint32_t align, cublasLtMatmulHeuristicResult_t proposed[TRIED]) {
     const struct tw_gemm_library *const library = products->library;
@@ -280,7 +281,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median; negative where it fails. The first goes unmeasured: it may load code. */
+/* Median time; negative if it fails. The first run is not measured, because it may load code. */
 static double time_plan(struct product *product) {
     const struct tw_gemm_library *const library = product->products->library;
     double us[TIMES + 1];
@@ -298,7 +299,7 @@ static struct tw_gemm_plan plan_of(const cublasLtMatmulHeuristicResult_t *propos
     return plan;
 }
 
-/* The fastest of those proposed, and how long it takes; negative where none can run. */
+/* The fastest of the proposed algorithms; returns its time, negative if none can run. */
 static double choose(struct product *product, int count, bool is_fused,
                      const cublasLtMatmulHeuristicResult_t proposed[TRIED],
                      struct tw_gemm_plan *best) {
@@ -320,15 +321,15 @@ static size_t y_bytes(const struct tw_cuda_gemm *gemm) {
     return (last + shape->n) * tw_type_bytes(shape->y_type);
 }
 
-/* A way to do a product. */
+/* A plan with its descriptors and time. */
 struct way {
     struct prepared prepared;
     struct tw_gemm_plan plan;
-    double us; /* negative: it was not timed */
+    double us; /* negative: not timed */
 };
 
-/* Times what was proposed, on y itself where nothing is added to it: the first is taken where
- * that cannot be. False where none can run. */
+/* Times the proposed algorithms. Writes to y itself unless y is added to, which needs spare memory;
+ * without it, the first proposal is taken. False if none can run. */
 static bool tune(struct product *product, int count, bool is_fused,
                  const cublasLtMatmulHeuristicResult_t proposed[TRIED], struct way *way) {
     struct tw_cuda *const cuda = product->products->cuda;
@@ -348,8 +349,8 @@ static bool tune(struct product *product, int count, bool is_fused,
     return way->us >= 0.0;
 }
 
-/* GELU's argument lies in memory as y does, and its rows are wanted at multiples of 8. How near the
- * library's GELU is it does not say: near enough where it is rounded to bfloat16. */
+/* GELU's argument is laid out like y, and the library needs its rows at multiples of 8. The library
+ * does not specify the accuracy of its GELU; it suffices for results rounded to bfloat16. */
 static bool may_fuse(const struct tw_cuda_gemm *gemm) {
     if (gemm->pre == NULL) return true;
     return gemm->shape.y_type == TW_BF16 && y_stride(&gemm->shape) % 8 == 0;
@@ -368,7 +369,7 @@ static void give_up(struct tw_cuda_products *products, const struct tw_cuda_gemm
     tw_cuda_fault(products->cuda, doing, reason);
 }
 
-/* With what follows in the product, or after it. */
+/* Finds the best plan with the epilogue fused, or separate. */
 static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t align,
                                struct way *way) {
     struct tw_cuda_products *const products = product->products;
@@ -387,9 +388,9 @@ static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t 
     return status;
 }
 
-/* A plan for a shape that has none, and its slot; the end of the table where there is none. What
- * follows is done in the product unless that takes longer than after it; where nothing can be timed
- * in the product. */
+/* Makes a plan for a shape without one; returns its slot, or the end of the table on failure. The
+ * epilogue is fused unless that is slower than separate kernels; if nothing can be timed, it is
+ * fused. */
 static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key, uint32_t align) {
     struct tw_cuda_products *const products = product->products;
     const struct tw_cuda_gemm *const gemm = product->gemm;
@@ -416,7 +417,7 @@ static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key
     return slot;
 }
 
-/* Whether the slot, read from a file, is what the library takes; prepared then. */
+/* Prepares a plan that was read from a file. False if the library does not accept it. */
 static bool revive(struct tw_cuda_products *products, const struct tw_cuda_gemm *gemm,
                    uint32_t slot) {
     const struct tw_gemm_plan *const plan = &products->plans.plans[slot];
@@ -464,7 +465,7 @@ void tw_cuda_gemm(struct tw_cuda_products *products, void *stream,
     }
 }
 
-/* ---- from open to close -------------------------------------------------------------------- */
+/* ---- open and close ----------------------------------------------------------------------- */
 
 static enum tw_status fill(struct tw_cuda_products *products, const char *path,
                            struct tw_error *err) {

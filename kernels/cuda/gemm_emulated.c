@@ -1,5 +1,5 @@
 /* gemm_emulated.c - products of the emulated device: plain loops, sums in float32 in the order of
- * k, and what follows by the kernels of gemm_after.h. */
+ * k, and epilogues by the kernels of gemm_after.h. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -12,9 +12,9 @@ struct tw_cuda_products {
     struct tw_cuda *cuda;
 };
 
-enum { ROWS = 8, COLUMNS = 256 }; /* of y at a time */
+enum { ROWS = 8, COLUMNS = 256 }; /* block of y computed at a time */
 
-/* Elements from one row to the next, and from one column. */
+/* Distance in elements between rows, and between columns. */
 struct lines {
     size_t row, column;
 };
@@ -33,7 +33,7 @@ static void load_line(float *line, const void *x, size_t at, size_t step, uint32
     for (uint32_t i = 0; i < count; i++) line[i] = load(x, at + i * step, type);
 }
 
-/* One product of tw_cuda_gemm, strides given. */
+/* One product of tw_cuda_gemm, with its strides filled in. */
 struct work {
     struct tw_matmul shape;
     void *y;
@@ -119,7 +119,7 @@ void tw_cuda_gemm(struct tw_cuda_products *products, void *stream,
     tw_gemm_after(gemm, workspace, bytes / sizeof(float), stream);
 }
 
-/* ---- from open to close -------------------------------------------------------------------- */
+/* ---- open and close ----------------------------------------------------------------------- */
 
 enum tw_status tw_cuda_products_look(struct tw_error *err) {
     (void)err;

@@ -6,7 +6,7 @@
 
 #define STRING(x) #x
 
-/* Of the toolkit this was built with first. */
+/* The version of the toolkit of this build comes first. */
 static const char *const names[] = {
 #if CUBLAS_VER_MAJOR >= 13
     "libcublasLt.so.13",
@@ -43,7 +43,7 @@ static double time_us(void *stream, tw_gemm_work *work, void *context) {
     return us;
 }
 
-/* A pointer to a function is of the size of any other here, and C has no cast from one to it. */
+/* Function pointers have the size of data pointers here, and C has no cast between them. */
 static bool find(void *handle, const char *symbol, void *function, size_t bytes) {
     void *const found = dlsym(handle, symbol);
     _Static_assert(sizeof(found) == sizeof(void (*)(void)), "dlsym gives functions");

@@ -80,7 +80,7 @@ static void get_words(const uint8_t **at, uint64_t *words, size_t count) {
     for (size_t i = 0; i < count; i++, *at += 8) words[i] = tw_get_u64(*at);
 }
 
-/* The count, where these are the bytes of a file of that owner; else more than there can be. */
+/* Returns the number of plans, or UINT32_MAX unless `bytes` is a valid plan file of this owner. */
 static uint32_t check_bytes(const struct tw_gemm_plans *plans, const uint8_t *bytes, size_t size) {
     if (size < HEAD_BYTES + SUM_BYTES || tw_get_u32(bytes) != MAGIC) return UINT32_MAX;
     const uint32_t count = tw_get_u32(bytes + 4);
@@ -133,7 +133,7 @@ static size_t bytes_of(const struct tw_gemm_plans *plans, uint8_t *bytes) {
     return (size_t)(at - bytes) + SUM_BYTES;
 }
 
-/* A cache: what a power cut leaves of it is not read, and made anew. */
+/* Not synced: the file is a cache, and a copy damaged by a power cut is rejected and made again. */
 static bool write_file(const char *path, const char *part, const uint8_t *bytes, size_t size) {
     FILE *const file = fopen(part, "wbe");
     if (file == NULL) return false;

@@ -1,4 +1,4 @@
-/* mix.cu - what an outer step does to the live parameters, with the roundings of
+/* mix.cu - updates of the live parameters after an outer step, with the roundings of
  * kernels/ref/mix_ref.c: no multiplication is fused with an addition. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"

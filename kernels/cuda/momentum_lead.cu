@@ -1,14 +1,14 @@
-/* momentum_lead.cu - kernels/momentum_lead.h: sums of every block, the scale they come to, and the
- * moment by it. With the same scale every element has the bits of kernels/momentum_lead.c. */
+/* momentum_lead.cu - kernels/momentum_lead.h in three kernels: sums per block, the scale from them,
+ * and the new moment. With equal scale every element has the bits of kernels/momentum_lead.c. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
 enum : unsigned { THREADS = 256, BLOCKS = 256, PER_BLOCK = 4096 };
 
-/* What scratch holds. */
+/* Contents of scratch. */
 struct scratch {
-    double own[BLOCKS], merged[BLOCKS]; /* of each block, where m changes: squares of m /
-                                           sqrt(v_hat), of delta */
+    double own[BLOCKS], merged[BLOCKS]; /* per block, over elements where m changes: sums of squares
+                                           of m / sqrt(v_hat), and of delta */
     float scale;                        /* 0: nothing changes */
 };
 static_assert(sizeof(struct scratch) <= TW_CUDA_LEAD_SCRATCH, "scratch of lead");

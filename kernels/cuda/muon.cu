@@ -1,5 +1,5 @@
-/* muon.cu - see muon.h. A group of matrices of one size is worked on at a time: blockIdx.y of each
- * kernel, and the count of each product. */
+/* muon.cu - see muon.h. A group of equal-sized matrices is processed at a time: blockIdx.y of each
+ * kernel is the matrix, and products have the group's size as count. */
 #include "kernels/cuda/muon.h"
 
 #include "kernels/cuda/device.cuh"
@@ -18,15 +18,15 @@ enum {
 #define B (-4.7750f)
 #define C 2.0315f
 
-/* Matrices of one size; n and small are elements of one. */
+/* Matrices of equal size; n and small are elements of one matrix. */
 struct group {
     uint64_t begin[TW_CUDA_MUON_BATCH];
-    uint32_t rows, cols, count;
+    uint32_t rows, cols, count; /* larger matrices fill a device alone */
     size_t stride, n, small;
 };
 
-/* Of a group: x in float32 and as the products read it, Gram matrices and their squares, either
- * as the products read it, parts of sums of squares, and the factors those lead to. */
+/* Scratch of a group: x in float32 and in the products' type, Gram matrices and their squares in
+ * both, partial sums of squares, and the factors computed from them. */
 struct scratch {
     float *x, *gram, *square, *factor;
     void *x_act, *small_act;
@@ -34,7 +34,7 @@ struct scratch {
     size_t bytes;
 };
 
-/* ---- what is worked on together ---- */
+/* ---- groups ---- */
 
 static struct group group_of(const struct tw_cuda_muon_matrix *matrices, uint32_t count) {
     const struct tw_cuda_muon_matrix *const first = matrices;
@@ -83,7 +83,7 @@ extern "C" size_t tw_cuda_muon_scratch(const struct tw_cuda_muon_matrix *matrice
 
 /* ---- kernels ---- */
 
-/* Where element i of the group's matrix lies in theta, m and gradient. */
+/* Offset of element i of the group's matrix in theta, m and gradient. */
 static __device__ size_t place(const struct group &g, size_t i) {
     return (size_t)g.begin[blockIdx.y] + i / g.cols * g.stride + i % g.cols;
 }
@@ -103,7 +103,7 @@ static __global__ void momentum(float *x, float *m, const float *gradient, struc
     }
 }
 
-/* parts (count, PARTS): of the sums of squares of each x (n). */
+/* parts (count, PARTS): partial sums of squares of each x (n). */
 static __global__ void square_parts(double *parts, const float *x, size_t n) {
     double sum = 0.0;
     x += blockIdx.y * n;
@@ -113,7 +113,7 @@ static __global__ void square_parts(double *parts, const float *x, size_t n) {
     if (threadIdx.x == 0) parts[blockIdx.y * PARTS + blockIdx.x] = sum;
 }
 
-/* factor (count) = 1 / |x|; 0 where there is nothing. One thread each. */
+/* factor (count) = 1 / |x|, or 0 if x is 0. One thread each. */
 static __global__ void find_factors(float *factor, const double *parts, uint32_t count) {
     const uint32_t k = threadIdx.x;
     double sum = 0.0;
@@ -123,7 +123,7 @@ static __global__ void find_factors(float *factor, const double *parts, uint32_t
     factor[k] = norm < 1e-30 ? 0.0f : (float)(1.0 / norm);
 }
 
-/* x_act = x factor, x = A x factor; without factors: as if they were 1. */
+/* x_act = x factor, x = A x factor; without factors, factor is 1. */
 template <typename T>
 static __global__ void split(T *x_act, float *x, const float *factor, size_t n) {
     const float by = factor == nullptr ? 1.0f : factor[blockIdx.y];
@@ -135,14 +135,14 @@ static __global__ void split(T *x_act, float *x, const float *factor, size_t n) 
     }
 }
 
-/* to (n) = x, or where there is a square: B x + C square */
+/* to (n) = x; with square: B x + C square. */
 template <typename T>
 static __global__ void combine(T *to, const float *x, const float *square, size_t n) {
     for (size_t i = (size_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += gridDim.x * THREADS)
         tw_store_f32(to, i, square == nullptr ? x[i] : B * x[i] + C * square[i]);
 }
 
-/* theta = (1 - lr decay) theta - lr 0.2 sqrt(max(rows, cols)) x, and its copy. */
+/* theta = (1 - lr decay) theta - lr 0.2 sqrt(max(rows, cols)) x, and its bfloat16 copy. */
 static __global__ void update(float *theta, tw_bf16 *theta_act, const float *x, struct group g,
                               const struct tw_cuda_step *step) {
     const float size = step->lr * 0.2f * sqrtf((float)max(g.rows, g.cols));
@@ -163,14 +163,14 @@ static unsigned blocks_for(size_t n) {
     return (unsigned)min((n + THREADS - 1) / THREADS, (size_t)BLOCKS_MAX);
 }
 
-/* y += or = a b, float32 sums kept; elements of one matrix are the steps to the next. */
+/* y = or += a b, with float32 sums; consecutive matrices are contiguous. */
 static void multiply(const struct tw_cuda_muon *cfg, void *stream, struct tw_cuda_gemm gemm) {
     gemm.shape.type = cfg->type;
     gemm.shape.y_type = TW_F32;
     tw_cuda_gemm(cfg->products, stream, &gemm);
 }
 
-/* x = A x + (B gram + C gram^2) x, as kernels/muon.c has it. */
+/* x = A x + (B gram + C gram^2) x, as in kernels/muon.c. */
 template <typename T>
 static void newton_schulz(const struct scratch &s, const struct group &g,
                           const struct tw_cuda_muon *cfg, void *stream) {

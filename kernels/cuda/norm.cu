@@ -1,16 +1,16 @@
 /* norm.cu - LayerNorm and RMSNorm after an optional residual: each vector is read once. */
 #include "kernels/cuda/norm_group.cuh"
 
-/* The threads of a group have elements lane * 8 + i * GROUP * 8 + [0, 8) of a vector in registers,
- * or go through memory one by one. */
+/* Threads of a group hold elements lane * 8 + i * GROUP * 8 + [0, 8) of a vector in registers, or
+ * loop over memory one element at a time. */
 template <typename T> struct forward {
     struct tw_norm_rows rows;
     T *y, *x;
     const T *residual; /* NULL: none */
-    float *stats;      /* NULL: not wanted */
+    float *stats;      /* NULL: skipped */
 };
 
-/* x + residual as it is stored. */
+/* x + residual, rounded as it is stored. */
 template <typename T> static __device__ __forceinline__ float stored(float x) {
     T rounded[1];
     tw_store_f32(rounded, 0, x);
@@ -90,7 +90,7 @@ static __device__ __forceinline__ void norm_streamed(const forward<T> &f, size_t
 template <typename T, unsigned GROUP, bool IS_KEPT>
 static __global__ void __launch_bounds__(TW_NORM_THREADS) norm(forward<T> f) {
     const size_t vector = (size_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
-    if (vector >= f.rows.vectors) return; /* whole groups */
+    if (vector >= f.rows.vectors) return; /* whole groups return */
     if (IS_KEPT) {
         norm_kept<T, GROUP>(f, vector, threadIdx.x % GROUP);
     } else {

@@ -75,7 +75,7 @@ static __device__ __forceinline__ void backward_streamed(const backward<T> &b, s
 template <typename T, unsigned GROUP, bool IS_KEPT>
 static __global__ void __launch_bounds__(TW_NORM_THREADS) norm_backward(backward<T> b) {
     const size_t vector = (size_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
-    if (vector >= b.rows.vectors) return; /* whole groups */
+    if (vector >= b.rows.vectors) return; /* whole groups return */
     if (IS_KEPT) {
         backward_kept<T, GROUP>(b, vector, threadIdx.x % GROUP);
     } else {
@@ -102,7 +102,7 @@ static void launch(void *stream, const backward<T> &b,
                            tw_is_octets(b.dy, b.rows.y_stride) &&
                            tw_is_octets(b.dx, b.rows.dx_stride);
     if (b.rows.vectors == 0 || b.rows.width == 0) return;
-    /* before dx, which may be written over dy */
+    /* Before dx is written, which may share memory with dy. */
     if (gradients->dweight != NULL || gradients->dbias != NULL)
         tw_column_sums_sum(stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}},
                            weights<T>{b}, b.rows.vectors, b.rows.width, gradients->scratch);

@@ -1,4 +1,4 @@
-/* pack.cu - Delta and its sizes; bytes are in pack_codes.cu. Each operation is rounded by itself,
+/* pack.cu - Delta and its energies; pack_codes.cu encodes it. Each operation is rounded separately,
  * as on the host. */
 #include "kernels/cuda/pack.h"
 
@@ -29,7 +29,7 @@ static __global__ void multiply(float *x, float factor, size_t n) {
     EACH(i, n) x[i] = __fmul_rn(x[i], factor);
 }
 
-/* parts (TW_OUTLIER_BLOCKS, ENERGY_PARTS): block blockIdx.y of v, part blockIdx.x of it. */
+/* parts (TW_OUTLIER_BLOCKS, ENERGY_PARTS): energy of part blockIdx.x of block blockIdx.y of v. */
 static __global__ void energy_parts(double *parts, const float *v, size_t n) {
     const size_t begin = n * blockIdx.y / TW_OUTLIER_BLOCKS,
                  end = n * (blockIdx.y + 1) / TW_OUTLIER_BLOCKS;

@@ -1,6 +1,6 @@
-/* pack_codes.cu - the bytes of pack.h. A warp has a block of elements: lane l those numbered l, l +
- * 32 .. Of a block's eight words (compress/block.h) lane l has digits of word l mod 8 alone, so
- * four lanes put a word together. */
+/* pack_codes.cu - the encoders of pack.h. A warp encodes a block of elements: lane l has elements
+ * l, l + 32 ... Of the block's eight words (compress/block.h), lane l has digits of word l mod 8
+ * only, so four lanes assemble a word. */
 #include <math.h>
 
 #include "kernels/codebook.h"
@@ -11,13 +11,13 @@ enum {
     THREADS = 128,
     WARPS = THREADS / 32,
     BF16_BLOCKS_MAX = 2048,
-    E3M0_ZERO = 120, /* exponents of float32 above are those of levels 1 to 7 */
+    E3M0_ZERO = 120, /* larger float32 exponents are those of levels 1 to 7 */
 };
 
-#define TOO_LARGE 0x7E800000u /* 2^126: no element reaches it */
+#define TOO_LARGE 0x7E800000u /* 2^126, the bound of every element */
 #define NOT_FINITE 0x7F800000u
 
-/* Levels of nf4, and the middles between them. */
+/* Levels of nf4, and the midpoints between them. */
 struct levels {
     float of[TW_NF4_LEVELS], bounds[TW_NF4_LEVELS - 1];
 };
@@ -67,8 +67,8 @@ static __device__ float quotient(float x, struct factor by) {
     return __fmul_rn(__fmul_rn(x, by.lift), by.inverse);
 }
 
-/* A sum of whole numbers over the elements, each 2^bits x y where y is x in its block's unit: of
- * squares, or of magnitudes. */
+/* Sum of integers 2^bits x y over the elements, where y is x in units of its block: for squares, or
+ * for magnitudes. */
 template <bool IS_SQUARE, int PER>
 static __device__ float average(const float *x, uint32_t max, uint32_t count) {
     const float one = IS_SQUARE ? 1048576.0f : 2097152.0f; /* 2^20, 2^21 */
@@ -97,13 +97,13 @@ static __device__ uint32_t nf4_digit(float value, const struct levels &levels) {
 static __device__ uint32_t e3m0_digit(float value) {
     const uint32_t bits = __float_as_uint(value);
     const int32_t size = (int32_t)(bits & 0x7FFFFFFFu);
-    /* 1.5 * 2^e is the middle between 2^e and 2^(e + 1). */
+    /* 1.5 * 2^e is the midpoint between 2^e and 2^(e + 1). */
     const int32_t level = ((size + (1 << 22)) >> 23) - E3M0_ZERO;
     const int32_t least = size >= E3M0_ZERO << 23;
     return (uint32_t)max(level, least) | bits >> 31 << 3;
 }
 
-/* The scale, and a digit of each element. */
+/* Computes the scale, and a digit of each element. */
 template <enum tw_cuda_pack_format F, int PER>
 static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t max, uint32_t count,
                                     const struct levels &levels) {
@@ -128,7 +128,7 @@ static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t m
                 digits[t] = nf4_digit(value, levels);
             } else if constexpr (F == TW_CUDA_PACK_E3M0) {
                 digits[t] = e3m0_digit(value);
-            } else { /* to nearest even by adding 1.5 * 2^23 */
+            } else { /* rounds to nearest even by adding 1.5 * 2^23 */
                 digits[t] = __float_as_uint(__fadd_rn(value, 12582912.0f)) &
                             (F == TW_CUDA_PACK_INT8 ? 255u : 15u);
             }
@@ -137,7 +137,7 @@ static __device__ uint32_t quantise(uint32_t *digits, const float *x, uint32_t m
     }
 }
 
-/* D of a digit. */
+/* The decoded value D of a digit. */
 template <enum tw_cuda_pack_format F>
 static __device__ float level(uint32_t digit, float scale, const struct levels &levels) {
     if constexpr (F == TW_CUDA_PACK_INT8) return __fmul_rn(scale, (float)(int8_t)digit);
@@ -154,10 +154,10 @@ static __device__ float level(uint32_t digit, float scale, const struct levels &
     return __uint_as_float(__float_as_uint(scale) | digit << 31);
 }
 
-/* ---- a block's bytes ---- */
+/* ---- bytes of a block ---- */
 
-/* Digit t of lane l is number 4 t + l / 8 of word l mod 8; words are written as halves, for they
- * lie at even addresses. */
+/* Digit t of lane l is number 4 t + l / 8 of word l mod 8. Words are written as halves, because
+ * they are only 2-byte aligned. */
 template <enum tw_cuda_pack_format F, int PER>
 static __device__ void store_words(uint8_t *to, const uint32_t *digits, uint32_t lane) {
     constexpr uint32_t BITS = bits_of(F), WORD_BITS = elements_of(F) / 8 * BITS;

@@ -1,4 +1,4 @@
-/* rope.cu - rotary embedding in place, arXiv 2104.09864, pairs half a head apart. */
+/* rope.cu - rotary embedding in place, arXiv 2104.09864, with pairs half a head apart. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 

@@ -28,9 +28,9 @@ struct tw_cuda {
     uint64_t recorded;
     struct allocation *allocations;
     void *workspace;
-    const char *doing; /* the first thing that failed, and why; NULL: nothing has */
+    const char *doing; /* action of the first failure; NULL: no failure so far */
     cudaError_t failure;
-    /* where a library failed: doing is library_doing */
+    /* after a failure of a library, doing points to library_doing */
     char library_doing[TW_CUDA_REASON_BYTES], library_reason[TW_CUDA_REASON_BYTES];
 };
 
@@ -38,7 +38,7 @@ struct tw_cuda_graph {
     cudaGraphExec_t exec;
 };
 
-/* The first launch of the process that was refused: launches know no struct tw_cuda. */
+/* The first refused launch of the process, because launches have no struct tw_cuda. */
 static const char *refused_kernel;
 static cudaError_t refused_status;
 
@@ -77,7 +77,7 @@ extern "C" int tw_cuda_count(struct tw_error *err) {
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaSuccess && count > 0) return count;
     (void)cudaGetLastError();
-    /* Without a driver its version is 0, and the error says that it is too old. */
+    /* Without a driver its version is 0, and CUDA's error would call it too old. */
     int driver = 0;
     const bool is_driven = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
     (void)tw_fail(err, TW_DEVICE, "no CUDA device can be used: %s",
@@ -102,7 +102,8 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
     }
     (void)snprintf(info->name, sizeof(info->name), "%.63s", prop.name);
     if (cudaDeviceGetPCIBusId(info->pci, sizeof(info->pci), ordinal) != cudaSuccess) {
-        (void)cudaGetLastError(); /* then nobody can ask the driver how it fares, and that is all */
+        (void)cudaGetLastError(); /* without a PCI address the driver cannot be queried, which is
+                                     harmless */
         info->pci[0] = '\0';
     }
     info->major = prop.major;
@@ -118,11 +119,11 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
     return TW_OK;
 }
 
-/* What tw_cuda_open() makes beside memory; what failed is kept. */
+/* Creates streams and events for tw_cuda_open(); failures are stored. */
 static void make_streams(struct tw_cuda *cuda) {
     int least = 0, greatest = 0;
     keep(cuda, cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
-    /* Training goes first: what overlaps it takes what it leaves. */
+    /* Training has priority; concurrent work gets the rest of the device. */
     for (int i = 0; i < TW_CUDA_QUEUES; i++) {
         const int priority = i == TW_CUDA_COMPUTE ? greatest : least;
         keep(cuda, cudaStreamCreateWithPriority(&cuda->streams[i], cudaStreamNonBlocking, priority),
@@ -269,7 +270,7 @@ extern "C" bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t byte
     TW_ASSERT(bytes > 0);
     if (cuda->doing != NULL) return false;
     if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
-    (void)cudaGetLastError(); /* no fault of the launch that asks next */
+    (void)cudaGetLastError(); /* must not be taken for a fault of the next launch */
     return false;
 }
 
@@ -320,8 +321,7 @@ extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
 
 extern "C" uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue) {
     const uint64_t event = ++cuda->recorded;
-    /* What the slot stood for is done before it stands for something else: older numbers need no
-     * slot any more. */
+    /* Waits for the slot's old event before reusing it: events older than EVENTS need no slot. */
     if (event > EVENTS)
         keep(cuda, cudaEventSynchronize(cuda->events[event % EVENTS]), "waiting for an old event");
     keep(cuda, cudaEventRecord(cuda->events[event % EVENTS], cuda->streams[queue]),
@@ -341,7 +341,7 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
     if (event == 0 || cuda->recorded - event >= EVENTS) return true;
     const cudaError_t status = cudaEventQuery(cuda->events[event % EVENTS]);
     if (status == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* no fault of the launch that asks next */
+        (void)cudaGetLastError(); /* must not be taken for a fault of the next launch */
         return false;
     }
     keep(cuda, status, "asking for an event");

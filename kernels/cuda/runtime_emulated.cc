@@ -1,6 +1,6 @@
-/* runtime_emulated.cc - runtime.h on this processor: a device of host memory with a limit, streams
- * of closures. What it finds wrong (a write past an array, a kernel whose result depends on the
- * order of its threads) ends the process with a sentence. */
+/* runtime_emulated.cc - runtime.h on the CPU: a device of host memory with a limit, and streams of
+ * closures. Violations (a write past an array, a kernel whose result depends on the order of its
+ * threads) end the process with a sentence. */
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -33,7 +33,7 @@ namespace {
 std::atomic<uint64_t> device_bytes{1u << 30}, calls_made{0}, calls_until_fault{0};
 std::atomic<bool> can_pin{true};
 
-/* Whether the call that is made now is the one that fails. */
+/* True if this call is the one that must fail. */
 bool is_failing() {
     calls_made++;
     uint64_t left = calls_until_fault;
@@ -68,16 +68,16 @@ struct tw_emulated_stream {
 struct tw_cuda {
     struct tw_cuda_info info;
     uint64_t limit, used;
-    unsigned char *arena; /* total_bytes, closed to everybody but what runs in a stream */
-    size_t opened;        /* of it, were ever handed out */
-    unsigned inside;      /* things that run now */
-    bool is_closed;       /* the arena, to all */
+    unsigned char *arena;                     /* total_bytes, accessible only to queued work */
+    size_t opened;                            /* bytes of the arena ever handed out */
+    unsigned inside;                          /* closures running now */
+    bool is_closed;                           /* the arena is inaccessible to all */
     std::map<size_t, allocation> allocations; /* by offset in the arena */
     tw_emulated_stream streams[TW_CUDA_QUEUES];
-    std::map<unsigned char *, uint64_t> pinned; /* the caller's: bytes by address */
+    std::map<unsigned char *, uint64_t> pinned; /* memory of the caller: bytes by address */
     tw_cuda_graph *capturing;
     void *workspace;
-    std::string fault; /* what failed; "" */
+    std::string fault; /* action of the first failure, or "" */
     std::string reason;
 };
 
@@ -94,7 +94,7 @@ size_t padded(uint64_t bytes) {
     return (size_t)(bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT + ALIGNMENT;
 }
 
-/* Opens the arena to whom it is for. */
+/* Makes the arena accessible, for queued work. */
 void enter(struct tw_cuda *cuda) {
     cuda->inside++;
     if (!cuda->is_closed) return;
@@ -102,8 +102,9 @@ void enter(struct tw_cuda *cuda) {
     cuda->is_closed = false;
 }
 
-/* Closes it to the host. Not where every call runs at once: a system call for each takes longer
- * than most kernels of tests, and the same test is run in the other orders. */
+/* Makes the arena inaccessible to the host. Not in the order `up`, where every call runs at once: a
+ * system call each would take longer than most test kernels, and the same tests also run in the
+ * other orders. */
 void leave(struct tw_cuda *cuda) {
     if (--cuda->inside > 0 || cuda->opened == 0) return;
     if (tw_emulation_state_now().order == TW_EMULATION_UP) return;
@@ -111,7 +112,7 @@ void leave(struct tw_cuda *cuda) {
     cuda->is_closed = true;
 }
 
-/* The first hole that is wide enough; SIZE_MAX: none. */
+/* The first hole that is large enough; SIZE_MAX: none. */
 size_t hole(const struct tw_cuda *cuda, size_t bytes) {
     size_t at = 0;
     for (const auto &[begin, a] : cuda->allocations) {
@@ -163,7 +164,7 @@ void put_back(const struct tw_cuda *cuda, const std::vector<unsigned char> &all)
     }
 }
 
-/* Up, then down on the same memory: the bytes must be those of the first time. */
+/* Runs an item up, then down on the same memory; both results must be equal. */
 void run_both(struct tw_cuda *cuda, const item &item) {
     const tw_emulation_state up = {TW_EMULATION_UP, 0}, down = {TW_EMULATION_DOWN, 0};
     const std::vector<unsigned char> before = contents(cuda);
@@ -196,7 +197,7 @@ void run_item(struct tw_cuda *cuda, const item &item) {
     }
 }
 
-/* Runs what is in the stream, until that many events were passed. */
+/* Runs the stream's items until that many events have passed. */
 void drain(tw_emulated_stream *stream, uint64_t events) {
     if (stream->items.empty()) return;
     enter(stream->cuda);
@@ -225,7 +226,7 @@ void put(tw_emulated_stream *stream, item item) {
     if (tw_emulation_state_now().order == TW_EMULATION_UP) drain(stream, UINT64_MAX);
 }
 
-/* Something that may fail on a card. */
+/* Queues a call that may fail on a GPU. */
 void put_call(tw_emulated_stream *stream, item item) {
     if (is_failing() && stream->cuda->fault.empty()) stream->cuda->fault = item.name;
     put(stream, std::move(item));
@@ -253,7 +254,7 @@ extern "C" void tw_emulation_submit(void *stream, const char *name,
                                     void (*work)(const void *arguments), const void *arguments,
                                     size_t bytes) {
     TW_ASSERT(stream != nullptr);
-    /* in words of 16 bytes: aligned for whatever it is */
+    /* In units of max_align_t, aligned for any type. */
     std::vector<std::max_align_t> copy((bytes + sizeof(std::max_align_t) - 1) /
                                        sizeof(std::max_align_t));
     if (bytes > 0) memcpy(copy.data(), arguments, bytes);
@@ -407,7 +408,7 @@ extern "C" void tw_cuda_host_free(struct tw_cuda *cuda, void *host) {
     free(host);
 }
 
-/* What the driver refuses is refused: no whole pages, or pages that are pinned. */
+/* Refuses like the driver: memory that is not whole pages, or is pinned already. */
 extern "C" bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t bytes) {
     auto *at = (unsigned char *)host;
     TW_ASSERT(bytes > 0);
@@ -495,7 +496,7 @@ extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
 
 /* ---- order ---- */
 
-/* Events of stream q are the numbers 2 i + q, i from 1. */
+/* Events of stream q have the numbers 2 i + q, with i from 1. */
 extern "C" uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue) {
     tw_emulated_stream *const stream = &cuda->streams[queue];
     not_in_graph(cuda, "tw_cuda_record");

@@ -1,4 +1,4 @@
-/* adamw_ref.c - AdamW as ops.h writes it. */
+/* adamw_ref.c - AdamW as specified in ops.h. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"

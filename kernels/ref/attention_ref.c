@@ -3,12 +3,12 @@
 
 #include "kernels/ref/ref.h"
 
-/* Query head g of the group, and the key/value head. */
+/* Query head g of the group with its key/value head. */
 struct head {
     const struct tw_attention *shape;
     const struct tw_attention_arrays *arrays;
     float *lse; /* (queries), or NULL */
-    size_t at;  /* of the head within a row of q and out */
+    size_t at;  /* offset of the head within a row of q and out */
     double scale;
 };
 
@@ -28,7 +28,7 @@ static double dot(const void *a, size_t at_a, const void *b, size_t at_b, size_t
 }
 
 static size_t first_of(const struct tw_attention *shape) {
-    return (size_t)shape->keys - shape->queries; /* query i sees keys [0, first + i] */
+    return (size_t)shape->keys - shape->queries; /* query i attends to keys [0, first + i] */
 }
 
 static double score(const struct head *head, size_t t, size_t s) {
@@ -82,7 +82,7 @@ static double p_of(double *ds, const struct head *head, size_t t, size_t s) {
     return p;
 }
 
-/* dq of query t = sum over the keys it sees of dS k. */
+/* dq of query t = sum of dS k over the keys that it attends to. */
 static void query_backward(const struct head *head, size_t t) {
     const struct tw_attention *shape = head->shape;
     const struct tw_attention_arrays *a = head->arrays;
@@ -102,8 +102,8 @@ static void query_backward(const struct head *head, size_t t) {
     }
 }
 
-/* dk, dv of key s from P and dS (group, queries) of those that see it: sums over all of dS q and of
- * P dout */
+/* dk, dv of key s from P and dS (group, queries): sums of dS q and of P dout over all queries that
+ * attend to it. */
 static void key_backward(const struct tw_attention *shape, const struct tw_attention_arrays *a,
                          size_t s, const float *p, const float *ds) {
     const size_t first = first_of(shape), from = s < first ? 0 : s - first;

@@ -1,4 +1,4 @@
-/* bias_ref.c - what adding a residual and adding a bias mean. */
+/* bias_ref.c - adding a residual, and adding a bias. */
 #include "kernels/ref/ref.h"
 
 void TW_REF(add)(void *y, const void *x, size_t n) {

@@ -1,4 +1,4 @@
-/* convert_ref.c - between float32 and the type of activations. */
+/* convert_ref.c - conversion between float32 and the type of activations. */
 #include "kernels/ref/ref.h"
 
 void TW_REF(from_f32)(void *to, const float *from, size_t n) {

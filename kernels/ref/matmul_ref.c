@@ -1,6 +1,5 @@
-/* matmul_ref.c - the matrix products as their indices say, in float64: slow, and the specification.
- * Packed is bf16, transposed
- * (columns, k), both padded with zeros. */
+/* matmul_ref.c - matrix products by their definition, in float64: slow; the specification. The
+ * packed form is bf16, transposed (columns, k), padded with zeros in both dimensions. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* merge_ref.c - the weighted sum, rounding by rounding. */
+/* merge_ref.c - the weighted sum, with each rounding explicit. */
 #include "kernels/merge.h"
 
 void tw_merge_add_ref(float *sum, const float *x, float weight, size_t n) {

@@ -1,4 +1,4 @@
-/* mix_ref.c - the rules of mix.h, rounding by rounding. */
+/* mix_ref.c - the rules of mix.h, with each rounding explicit. */
 #include "kernels/mix.h"
 
 void tw_mix_ref(float *theta, const float *anchor_new, float alpha, size_t n) {

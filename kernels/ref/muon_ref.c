@@ -1,5 +1,5 @@
-/* muon_ref.c - Muon's step in float64 as muon.h says it: slow, and the specification. Its products
- * are its own; a tall matrix is not transposed. */
+/* muon_ref.c - Muon's step in float64, as specified in muon.h: slow; the specification. It has its
+ * own products, and does not transpose tall matrices. */
 #include <math.h>
 
 #include "kernels/muon.h"

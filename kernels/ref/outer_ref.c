@@ -1,4 +1,4 @@
-/* outer_ref.c - the outer steps, rounding by rounding. */
+/* outer_ref.c - the outer steps, with each rounding explicit. */
 #include "kernels/outer.h"
 
 void tw_outer_nesterov_ref(float *anchor, float *momentum, const float *delta, size_t n,

@@ -1,4 +1,4 @@
-/* rda_ref.c - the merge of rda.h, rounding by rounding. */
+/* rda_ref.c - the merge of rda.h, with each rounding explicit. */
 #include <float.h>
 #include <math.h>
 

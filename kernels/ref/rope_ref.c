@@ -1,4 +1,4 @@
-/* rope_ref.c - rotary embedding: pairs turn by an angle that grows with the position. */
+/* rope_ref.c - rotary embedding: rotates pairs by an angle proportional to the position. */
 #include "kernels/ref/ref.h"
 
 void TW_REF(rope)(void *x, size_t x_stride, uint32_t rows, const struct tw_rope *rope,

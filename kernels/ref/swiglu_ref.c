@@ -1,4 +1,4 @@
-/* swiglu_ref.c - SwiGLU: a gate through silu times the other half. */
+/* swiglu_ref.c - SwiGLU: silu of the gate times the other half. */
 #include <math.h>
 
 #include "kernels/ref/ref.h"
