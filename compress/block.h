@@ -1,14 +1,14 @@
-/* block.h - what codecs of blocks have in common: a bf16 scale per block, and a digit of 1, 2 or 4
- * bits per element.
+/* block.h - shared parts of block codecs: a bf16 scale per block, and a digit of 1, 2 or 4 bits per
+ * element.
  *
  * Bytes, with b = ceil(n / elements) blocks: b little-endian scales, then the digits of each block,
- * the last one padded with digits 0. A block is 8 little-endian words, of 16 or 32 bits each:
- * element 8 k + j is digit k, counted from the lowest bits, of word j. So eight neighbours in
- * memory are eight lanes of a vector, in encoders and decoders of any width.
+ * the last block padded with digits 0. A block is 8 little-endian words of 16 or 32 bits: element 8
+ * k + j is digit k of word j, counted from the lowest bits. Eight adjacent elements are thus eight
+ * lanes of a vector, in encoders and decoders of any width.
  *
- * A codec says what becomes of one element; the loops are here, of constant length and over eight
- * lanes, and compilers make vectors of them. It is a `static const struct tw_block`, which they see
- * through, and TW_CODEC_ROW(tw_block, ...) of codec_row.h. */
+ * A codec defines the coding of one element. The loops are here, of constant length and over eight
+ * lanes, so that compilers vectorise them. A codec is a `static const struct tw_block`, which
+ * compilers can inline, and TW_CODEC_ROW(tw_block, ...) of codec_row.h. */
 #ifndef TW_COMPRESS_BLOCK_H
 #define TW_COMPRESS_BLOCK_H
 
@@ -19,40 +19,42 @@
 #include "compress/codec_row.h"
 #include "kernels/type.h"
 
-#define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as a float: no element reaches it */
+#define TW_BLOCK_TOO_LARGE 0x7E800000u /* 2^126 as a float, the bound of every element */
 #define TW_BLOCK_TINY 0x0D800000u      /* 2^-100 */
 
 enum {
     TW_BLOCK_LANES = 8,
-    TW_BLOCK_GROUP = 64, /* elements: a loop over 8 digits of a word is unrolled */
-    TW_BLOCK_SOME = 8,   /* blocks encoded together: their scales do not wait for each other */
-    TW_BLOCK_LINE = 16,  /* elements of a line of a cache */
+    TW_BLOCK_GROUP = 64, /* elements: a loop over 8 digits of a word, unrolled */
+    TW_BLOCK_SOME = 8,  /* blocks encoded together, so that their scales are computed in parallel */
+    TW_BLOCK_LINE = 16, /* elements of a cache line */
     TW_BLOCK_ELEMENTS_MAX = 256
 };
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of digits are copied as they are");
 
-/* x / scale is x * lift * inverse: a tiny block is lifted by 2^64, exactly, so that the reciprocal
- * of its scale stays finite. */
+/* x / scale is computed as x * lift * inverse. A tiny block is lifted by 2^64, exactly, so that the
+ * reciprocal of its scale is finite. */
 struct tw_block_factor {
     float lift, inverse;
 };
 
 struct tw_block {
-    uint32_t elements;   /* of a block, a multiple of TW_BLOCK_GROUP */
+    uint32_t elements;   /* elements of a block, a multiple of TW_BLOCK_GROUP */
     uint32_t digit_bits; /* elements / 8 * digit_bits is 16 or 32 */
-    uint16_t scale_end;  /* bf16: decoders take scales below, whose values are all finite */
-    float top;           /* largest level: the scale is max |x| / top, rounded up; 0: an average */
+    /* bf16: decoders accept smaller scales only, for which all values are finite */
+    uint16_t scale_end;
+    /* largest level: the scale is max |x| / top, rounded up; 0: the scale is an average */
+    float top;
 
-    /* Averages are of whole numbers, which have the same sum in any order: x, with the block in
-     * units of tw_block_unit, adds the bits of a float that are above those of 0. */
+    /* Averages are sums of integers, which do not depend on the order. part(x), with x in units of
+     * tw_block_unit, returns the bits of a float minus those of part(0). */
     uint32_t (*part)(float x);
     float (*average)(float sum, float count);
 
-    uint32_t (*digit)(float x, float by);        /* by: 1 / scale, or the scale if an average */
+    uint32_t (*digit)(float x, float by); /* by: 1 / scale, or the scale if it is an average */
     float (*level)(uint32_t digit, float scale); /* scale times the level */
 
-    /* NULL, or what digit() and level() make of a block, sooner. */
+    /* NULL, or faster variants of digit() and level() for a whole block. */
     void (*words)(const float *restrict x, struct tw_block_factor by, uint32_t *restrict words);
     void (*values)(const uint32_t *restrict words, float scale, float *restrict values);
 };
@@ -71,13 +73,13 @@ static inline float tw_block_float(uint32_t bits) {
     return x;
 }
 
-/* |x| as bits: in their order as integers NaN and infinity are the largest. */
+/* |x| as bits: ordered as integers, with NaN and infinity the largest. */
 static inline uint32_t tw_block_magnitude(float x) {
     return tw_block_bits(x) & 0x7FFFFFFFu;
 }
 
 static inline uint32_t tw_block_max(const float *x, uint32_t count) {
-    int32_t max = 0; /* SSE2 compares no unsigned numbers */
+    int32_t max = 0; /* signed, because SSE2 has no unsigned comparison */
     for (uint32_t i = 0; i < count; i++) {
         const int32_t bits = (int32_t)tw_block_magnitude(x[i]);
         max = bits > max ? bits : max;
@@ -87,10 +89,10 @@ static inline uint32_t tw_block_max(const float *x, uint32_t count) {
 
 /* ---- scales -------------------------------------------------------------------------------- */
 
-/* No branches: scales of some blocks are made side by side. */
+/* Without branches, so that several scales are computed in parallel. */
 
-/* The least bf16 that is max / top or more, and not 0 where max is not: the quotient may
- * underflow. */
+/* The least bf16 that is at least max / top, and not 0 unless max is: the quotient may underflow.
+ */
 static inline uint16_t tw_block_scale_up(uint32_t max, float top) {
     const uint32_t scale = (tw_block_bits(tw_block_float(max) / top) + 0xFFFFu) >> 16;
     return (uint16_t)(scale | ((max != 0) & (scale == 0)));
@@ -100,13 +102,13 @@ static inline float tw_block_lift(uint32_t max) {
     return max < TW_BLOCK_TINY ? 0x1p64f : 1.0f;
 }
 
-/* Where the scale is 0 all elements are, and any inverse will do. */
+/* If the scale is 0, all elements are, and the inverse does not matter. */
 static inline struct tw_block_factor tw_block_factor(uint32_t max, uint16_t scale) {
     const float lift = tw_block_lift(max), size = tw_bf16_to_f32((uint16_t)(scale | (scale == 0)));
     return (struct tw_block_factor){.lift = lift, .inverse = 1.0f / (size * lift)};
 }
 
-/* Powers of two that take `max` < 2^126 into [1, 2), or below if it has no exponent, and back. */
+/* Powers of two that scale `max` < 2^126 into [1, 2) (below for denormals), and back. */
 struct tw_block_unit {
     float into, back;
 };
@@ -123,7 +125,7 @@ static inline uint32_t tw_block_bytes(const struct tw_block *block) {
     return block->elements * block->digit_bits / 8;
 }
 
-/* Word by word: a vector loaded from where its halves were just stored would wait for them. */
+/* Word by word: a vector load from two halves just stored would stall on store forwarding. */
 static inline void tw_block_load(const struct tw_block *block, const uint8_t *restrict from,
                                  uint32_t *restrict words) {
     for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
@@ -148,7 +150,7 @@ static inline void tw_block_store(const struct tw_block *block, const uint32_t *
     }
 }
 
-/* words: digits of a block. The rounds of the loop over words become lanes. */
+/* words: digits of a block. Iterations of the loop over words become lanes. */
 static inline void tw_block_put(const struct tw_block *block, const float *restrict x,
                                 struct tw_block_factor by, uint32_t *restrict words) {
     if (block->words != NULL) {
@@ -208,31 +210,31 @@ static inline uint32_t tw_block_sum(const struct tw_block *block, const float *x
 static inline uint16_t tw_block_scale(const struct tw_block *block, uint32_t max, uint32_t sum,
                                       uint32_t count) {
     if (block->top > 0.0f) return tw_block_scale_up(max, block->top);
-    /* The conversion from int32_t is one instruction everywhere; sums are smaller. */
+    /* Converting from int32_t is one instruction everywhere; sums fit it. */
     return tw_bf16_from_f32(block->average((float)(int32_t)sum, (float)count) *
                             tw_block_unit(max).back);
 }
 
-/* Where blocks go: the parts of a payload, from the first of them on. */
+/* Destination of blocks: pointers into the parts of a payload. */
 struct tw_block_at {
     uint8_t *scales, *digits;
-    const float *next; /* as many blocks more that will be encoded after them; NULL: fewer */
+    const float *next; /* as many further blocks to be encoded next; NULL: fewer */
 };
 
-/* Into the cache by the time it is needed: a processor by itself is not far enough ahead of one
- * that computes between loads. */
+/* Prefetches: the hardware prefetcher does not run far enough ahead of code that computes between
+ * loads. */
 static inline void tw_block_expect(const float *x, uint32_t elements) {
     for (uint32_t i = 0; i < elements; i += TW_BLOCK_LINE) __builtin_prefetch(x + i);
 }
 
-/* Of blocks that are encoded together. */
+/* Scales of the blocks that are encoded together. */
 struct tw_block_scales {
     uint32_t max[TW_BLOCK_SOME], sum[TW_BLOCK_SOME];
     uint16_t scale[TW_BLOCK_SOME];
     float lift[TW_BLOCK_SOME], by[TW_BLOCK_SOME];
 };
 
-/* The rest, from max and sum. False: refused. */
+/* Computes the other fields from max and sum. False: refused. */
 static inline bool tw_block_scales(const struct tw_block *block, uint32_t count,
                                    struct tw_block_scales *s) {
     uint32_t bad = 0;
@@ -247,7 +249,8 @@ static inline bool tw_block_scales(const struct tw_block *block, uint32_t count,
     return bad == 0;
 }
 
-/* Up to TW_BLOCK_SOME blocks, or one and n elements of it that are no padding. False: refused. */
+/* Encodes up to TW_BLOCK_SOME blocks, or one with n elements that are not padding. False: refused.
+ */
 static inline bool tw_block_put_some(const struct tw_block *block, struct tw_codec_source source,
                                      struct tw_block_at to) {
     const uint32_t elements = block->elements, bytes = tw_block_bytes(block);
@@ -265,7 +268,7 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
     if (!tw_block_scales(block, count, &s)) return false;
     for (uint32_t b = 0; b < blocks; b++) {
         const float *const x = source.x + b * elements;
-        if (s.lift[b] == 1.0f) { /* said again, it costs no multiplication */
+        if (s.lift[b] == 1.0f) { /* a constant lift of 1 saves a multiplication */
             tw_block_put(block, x, (struct tw_block_factor){1.0f, s.by[b]}, words[b]);
         } else {
             tw_block_put(block, x, (struct tw_block_factor){s.lift[b], s.by[b]}, words[b]);
@@ -275,7 +278,8 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
         tw_put_u16(to.scales + 2 * b, s.scale[b]);
         tw_block_store(block, words[b], to.digits + b * bytes);
     }
-    for (uint32_t b = 0; b < blocks && source.lost != NULL; b++) { /* x + -1 D is x - D */
+    for (uint32_t b = 0; b < blocks && source.lost != NULL;
+         b++) { /* adding -1 times D gives x - D */
         tw_block_get(block, words[b], tw_bf16_to_f32(s.scale[b]),
                      (struct tw_codec_sink){
                          .dst = source.lost + b * elements, .weight = -1.0f, .is_add = true});
@@ -283,7 +287,7 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
     return true;
 }
 
-/* The last block of an array that ends within it: its padding is 0 and has digits 0. */
+/* The incomplete last block of an array: its padding is 0 and has digits 0. */
 static inline bool tw_block_put_end(const struct tw_block *block, struct tw_codec_source source,
                                     struct tw_block_at to) {
     const uint32_t mask = (1u << block->digit_bits) - 1;
@@ -337,7 +341,7 @@ static inline enum tw_status tw_block_check(const struct tw_block *block, const 
     const uint32_t mask = (1u << block->digit_bits) - 1;
     uint32_t words[TW_BLOCK_LANES], bad = 0;
     for (size_t b = 0; b < count; b++) bad |= tw_get_u16(src + 2 * b) >= block->scale_end;
-    if (n % block->elements != 0) { /* one form of every payload: its padding is 0 */
+    if (n % block->elements != 0) { /* canonical: the padding must be 0 */
         tw_block_load(block, src + bytes - tw_block_bytes(block), words);
         for (size_t i = n % block->elements; i < block->elements; i++) {
             bad |= words[i % TW_BLOCK_LANES] >> i / TW_BLOCK_LANES * block->digit_bits & mask;

@@ -5,7 +5,8 @@
 
 #include "base/assert.h"
 
-/* A rung of least error + lambda bytes; of equal ones that of fewest bytes, then of least error. */
+/* The rung of least error + lambda bytes; among equal ones the one of fewest bytes, then of least
+ * error. */
 static uint32_t rung_at(const struct tw_budget_piece *piece, uint32_t rungs_count, double lambda) {
     uint32_t best = 0;
     double best_cost = piece->error[0] + lambda * piece->bytes[0];
@@ -37,7 +38,7 @@ static uint64_t choose_at(const struct problem *problem, double lambda) {
     return bytes;
 }
 
-/* At this price nobody buys anything: a byte more would save less than it costs. */
+/* A price at which every piece takes its cheapest rung: one more byte saves less than it costs. */
 static double price_of_nothing(const struct problem *problem) {
     double most = 0.0;
     for (size_t i = 0; i < problem->pieces_count; i++) {
@@ -49,8 +50,8 @@ static double price_of_nothing(const struct problem *problem) {
     return 2.0 * most;
 }
 
-/* Numbers that are not negative are in the order of their bits, of which there are 64: bisection
- * over them ends at neighbours. */
+/* Non-negative doubles are ordered like their 64 bits, so bisection over the bits ends at adjacent
+ * numbers. */
 static double number_of(uint64_t bits) {
     double number;
     memcpy(&number, &bits, sizeof(number));
@@ -69,7 +70,8 @@ uint64_t tw_budget_choose(struct tw_budget_piece *pieces, size_t pieces_count, u
     const struct problem problem = {pieces, pieces_count, rungs_count};
     uint64_t bytes = choose_at(&problem, 0.0);
     if (bytes <= bytes_max) return bytes;
-    uint64_t dear = bits_of(price_of_nothing(&problem)), cheap = 0; /* fits, or nothing does */
+    uint64_t dear = bits_of(price_of_nothing(&problem)),
+             cheap = 0; /* at `dear` the choice fits, if any does */
     while (dear - cheap > 1) {
         const uint64_t middle = cheap + (dear - cheap) / 2;
         if (choose_at(&problem, number_of(middle)) <= bytes_max) {

@@ -1,14 +1,14 @@
-/* budget.h - bytes where they do most: which rung each piece of an outer gradient gets.
+/* budget.h - chooses the rung of each piece of an outer gradient, so that bytes are spent where
+ * they reduce the error most.
  *
  *     minimise  sum_i error_i(rung_i)   subject to   sum_i bytes_i(rung_i) <= bytes_max
  *
- * by one Lagrange multiplier: every piece takes the rung with the least error + lambda bytes, and
- * the least lambda that fits is found by bisection. Errors are whatever adds up over pieces, as
- * squared ones do, and what error feedback comes to hold of them (codec_auto_fit.c). So on the
- * lower convex hulls of the pieces this is the optimum; L-GreCo (arXiv 2210.17357) reaches the same
- * by a dynamic program over norms, which is the oracle of the tests. Pieces whose next rung has
- * exactly that price take it in their order while it fits: more bytes never mean a larger
- * error. */
+ * With one Lagrange multiplier: every piece takes the rung with the least error + lambda bytes, and
+ * bisection finds the least lambda that fits. Errors must add up over pieces, like squared errors
+ * or residuals under error feedback (codec_auto_fit.c). On the lower convex hulls of the pieces
+ * this is the optimum. L-GreCo (arXiv 2210.17357) reaches the same by a dynamic program over norms,
+ * which is the oracle of the tests. Pieces whose next rung costs exactly lambda take it in their
+ * order while it fits, so more bytes never mean a larger error. */
 #ifndef TW_COMPRESS_BUDGET_H
 #define TW_COMPRESS_BUDGET_H
 
@@ -20,12 +20,12 @@ enum { TW_BUDGET_RUNGS_MAX = 16 };
 struct tw_budget_piece {
     double error[TW_BUDGET_RUNGS_MAX]; /* finite, not negative */
     uint32_t bytes[TW_BUDGET_RUNGS_MAX];
-    uint32_t rung; /* out: what was chosen */
+    uint32_t rung; /* out: the chosen rung */
 };
 
-/* Chooses pieces[..].rung among the first `rungs_count` (1 to TW_BUDGET_RUNGS_MAX), and returns the
- * sum of their bytes. Where even the smallest are more than bytes_max: the smallest. Rungs that
- * cost as much go to the least error, and of equal ones to the lowest. */
+/* Chooses pieces[..].rung among the first `rungs_count` (1 to TW_BUDGET_RUNGS_MAX); returns the sum
+ * of their bytes. If even the smallest rungs exceed bytes_max, chooses those. Among rungs of equal
+ * bytes it takes the least error, among equal ones the lowest. */
 uint64_t tw_budget_choose(struct tw_budget_piece *pieces, size_t pieces_count, uint32_t rungs_count,
                           uint64_t bytes_max);
 

@@ -1,4 +1,4 @@
-/* codec_auto.c - see codec_auto.h: the format, and the row without a target. */
+/* codec_auto.c - see codec_auto.h: the format, and encoding without a target. */
 #include "compress/codec_auto.h"
 
 #include "base/assert.h"
@@ -12,7 +12,7 @@ static const enum tw_codec_id ladder[TW_AUTO_RUNGS] = {
 
 enum {
     INT4_RUNG = 1,
-    PIECE_END = TW_AUTO_PIECE_MAX + TW_AUTO_BLOCK, /* all are smaller */
+    PIECE_END = TW_AUTO_PIECE_MAX + TW_AUTO_BLOCK, /* above every piece */
     RUNG_SHIFT = 24,
 };
 _Static_assert(PIECE_END <= 1 << RUNG_SHIFT, "elements and rung share a word");
@@ -30,8 +30,8 @@ static size_t pieces_max(size_t n) {
     return n < TW_AUTO_BLOCK ? 1 : n / TW_AUTO_BLOCK;
 }
 
-/* No rung needs more than ecsq, but that the heads of its blocks and streams come once per piece:
- * 32 bytes; and topk has room for a whole chunk where a single piece is less: 256. */
+/* No rung needs more than ecsq, with two exceptions. Heads of blocks and streams come once per
+ * piece: 32 bytes. topk needs a whole chunk even if a single piece is shorter: 256 bytes. */
 static size_t bound(size_t n) {
     if (n == 0) return 0;
     return TW_AUTO_HEAD_BYTES + pieces_max(n) * (TW_AUTO_PIECE_HEAD_BYTES + 32) + 256 +
@@ -46,12 +46,12 @@ uint64_t tw_auto_bytes_min(uint64_t n) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Walks over the pieces of a payload whose heads are sound. */
+/* Iterates over the pieces of a payload with valid heads. */
 struct walk {
     const uint8_t *head, *body;
-    size_t rest; /* of the body */
+    size_t rest; /* bytes left of the body */
     uint32_t pieces_left;
-    const struct tw_codec *codec; /* of the present piece, and the rest of what is known of it */
+    const struct tw_codec *codec; /* codec of the present piece; the fields below describe it too */
     uint32_t rung;
     size_t elements, bytes;
     const uint8_t *payload;
@@ -72,7 +72,7 @@ static enum tw_status walk_begin(struct walk *walk, const uint8_t *src, size_t b
     return TW_OK;
 }
 
-/* The next piece, of which there is one; is_single: there is no other. */
+/* Moves to the next piece, which must exist; is_single: it is the only one. */
 static enum tw_status walk_next(struct walk *walk, bool is_single) {
     const uint32_t word = tw_get_u32(walk->head);
     const uint32_t bytes = tw_get_u32(walk->head + 4);
@@ -119,12 +119,12 @@ static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
     return TW_OK;
 }
 
-/* With a weight it is added. */
+/* With a weight, adds instead of setting. */
 static enum tw_status read_all(const uint8_t *src, size_t bytes, const float *weight, float *dst,
                                size_t n) {
     uint64_t elements[TW_AUTO_RUNGS];
     struct walk walk;
-    TW_TRY(tw_auto_mix(src, bytes, n, elements)); /* pieces are as many as there is room for */
+    TW_TRY(tw_auto_mix(src, bytes, n, elements)); /* also checks the number of pieces */
     TW_TRY(walk_begin(&walk, src, bytes, n));
     const bool is_single = walk.pieces_left == 1;
     for (; walk.pieces_left > 0; dst += walk.elements) {
@@ -173,7 +173,7 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
     *bytes_out = 0;
     if (n > TW_PAYLOAD_BYTES_MAX || capacity < bound(n)) return TW_LIMIT;
     if (n == 0) return TW_OK;
-    /* What is left after whole pieces, if it is less than the least one, goes to the last. */
+    /* A rest below the least piece size is added to the last piece. */
     const size_t whole = n / TW_AUTO_PIECE_MAX;
     const bool has_more = whole == 0 || n % TW_AUTO_PIECE_MAX >= TW_AUTO_BLOCK;
     const size_t count = whole + has_more;

@@ -1,5 +1,5 @@
-/* codec_auto_fit.c - see codec_auto.h: cuts a part into pieces, weighs what each would cost and
- * lose on every rung, and encodes them within the target. */
+/* codec_auto_fit.c - see codec_auto.h: cuts a part into pieces, estimates bytes and error of each
+ * on every rung, and encodes them within the target. */
 #include <math.h>
 #include <string.h>
 
@@ -10,20 +10,20 @@ enum {
     RUNS = 4,
     RUN = TW_AUTO_SAMPLE / RUNS,
     TRIES = 6,
-    RATE_ONE = 1024, /* how much ecsq may be stretched: from RATE_LEAST to RATE_MOST of its bits */
+    RATE_ONE = 1024, /* factor of ecsq's bits, from RATE_LEAST to RATE_MOST */
     RATE_LEAST = 640,
     RATE_MOST = 1536,
 };
 
-/* Of so many elements that are left, of which `most` are wanted, so that another piece, if there is
- * one, is no crumb. */
+/* Size of the next piece: `most` of the elements left, or fewer so that a following piece is not
+ * too small. */
 static size_t piece_size(size_t left, size_t most) {
     if (left <= most) return left;
     if (left - most >= TW_AUTO_BLOCK) return most;
     return most > TW_AUTO_BLOCK ? most - TW_AUTO_BLOCK : left;
 }
 
-/* ---- what a rung would cost and lose --------------------------------------------------------- */
+/* ---- estimates of rungs ------------ --------------------------------------------------------- */
 
 static double squares(const float *x, const float *y, size_t n) {
     double sum = 0.0;
@@ -34,17 +34,17 @@ static double squares(const float *x, const float *y, size_t n) {
     return sum;
 }
 
-/* Of squares `energy` a codec loses the share e. What it loses is added to the next outer gradient:
- * r' = e (d + r) of squares that are at right angles, which comes to rest at r = e / (1 - e) of
- * what is new in a round. That is what is weighed, not e: at less than a bit an error falls by
- * nearly the same with every byte, so whole tensors were sent finely, each in its turn, and those
- * that waited drifted apart (tests/RECORDS.md, "auto"). */
+/* Residual that error feedback comes to hold. A codec loses the share e of the squares `energy`,
+ * and the loss is added to the next outer gradient: r' = e (d + r) for vectors at right angles,
+ * whose fixed point is r = e / (1 - e) of the new squares in a round. This residual is minimised,
+ * not e. Below a bit, e falls by nearly the same with every byte, so whole tensors were sent finely
+ * in turn, and those that waited drifted apart (tests/RECORDS.md, "auto"). */
 static double held(double energy, double e) {
     const double most = 0.999;
     return energy * (e < most ? e / (1.0 - e) : most / (1.0 - most));
 }
 
-/* Some of x, as many as there is room for. */
+/* Copies a sample of x, as much as there is room for. */
 static size_t sample(struct tw_auto *work, const float *x, size_t n) {
     if (n <= TW_AUTO_SAMPLE) {
         memcpy(work->sample, x, n * sizeof(*x));
@@ -57,7 +57,7 @@ static size_t sample(struct tw_auto *work, const float *x, size_t n) {
     return TW_AUTO_SAMPLE;
 }
 
-/* Per element, and per square: of x (n). */
+/* Bytes per element, and error per square, on x (n). */
 struct rates {
     double bytes[TW_AUTO_RUNGS], error[TW_AUTO_RUNGS];
 };
@@ -79,12 +79,12 @@ static enum tw_status measure(struct tw_auto *work, const float *x, size_t n, st
 
 /* ---- cells ----------------------------------------------------------------------------------- */
 
-/* Cells of a range that is measured as one. */
+/* Adds the cells of a range with common measurements. */
 static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part *part, size_t begin,
                                 size_t end) {
     struct rates rates;
-    /* A change of rung within ecsq costs the states of an entropy coder, among sparse ones nothing;
-     * but these have no rates between them. */
+    /* A change of rung within ecsq costs the states of an entropy coder. Among sparse rungs it
+     * costs nothing, but there are no rates between them. */
     const bool is_sparse = part->bytes_max < part->n / 16;
     const size_t few = (part->n / 64 / TW_AUTO_BLOCK + 1) * TW_AUTO_BLOCK;
     const size_t most = is_sparse && few < TW_AUTO_CELL_MAX ? few : TW_AUTO_CELL_MAX;
@@ -104,8 +104,8 @@ static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part 
     return TW_OK;
 }
 
-/* Tensors, small ones together with the next, large ones in parts. What is left at the end and too
- * small to stand alone goes with the last. */
+/* Cells: tensors; small ones are joined with the next, large ones are cut. A rest too small to
+ * stand alone is joined with the last cell. */
 static enum tw_status cut(struct tw_auto *work, const struct tw_auto_part *part) {
     size_t begin = 0;
     work->cells_count = 0;
@@ -126,8 +126,8 @@ static enum tw_status cut(struct tw_auto *work, const struct tw_auto_part *part)
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* The end of the piece that begins with cell i: cells on one rung, and blocks of 2^12 that are no
- * others than those of the cells. */
+/* End of the piece that begins with cell i: cells on one rung, such that the piece's blocks of 2^12
+ * are those of the cells. */
 static uint32_t piece_end(const struct tw_auto *work, uint32_t i) {
     const size_t begin = work->begins[i];
     uint32_t end = i + 1;
@@ -145,7 +145,7 @@ static uint32_t pieces_count(const struct tw_auto *work) {
     return count;
 }
 
-/* How much ecsq is stretched, so that all comes to `goal` bytes. */
+/* Factor of ecsq's rate with which the total is `goal` bytes. */
 static uint32_t rate_for(const struct tw_auto *work, size_t goal) {
     double others = TW_AUTO_HEAD_BYTES + (double)pieces_count(work) * TW_AUTO_PIECE_HEAD_BYTES;
     double ecsq = 0.0;
@@ -179,7 +179,7 @@ static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_aut
     return TW_OK;
 }
 
-/* What feedback would hold of all cells, were they decoded to work->decoded. */
+/* Residual that feedback would hold of all cells, for the decoded values in work->decoded. */
 static double held_of_cells(const struct tw_auto *work, const float *x) {
     double sum = 0.0;
     for (uint32_t i = 0; i < work->cells_count; i++) {
@@ -191,8 +191,8 @@ static double held_of_cells(const struct tw_auto *work, const float *x) {
     return sum;
 }
 
-/* All of a small part on one rung, if that fits; what was written gives way to it if more of it
- * would be held. */
+/* Encodes all of a small part on one rung, if that fits. Replaces the previous result if the
+ * residual is smaller. */
 static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part *part,
                                 uint32_t rung, double *least, uint8_t *dst, size_t *bytes_out) {
     enum { HEADS = TW_AUTO_HEAD_BYTES + TW_AUTO_PIECE_HEAD_BYTES };
@@ -205,7 +205,7 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
     const size_t room = part->bytes_max - HEADS;
     double rate = RATE_ONE;
     if (tw_auto_is_ecsq(rung)) rate *= 8.0 * (double)room / ((double)part->n * codec->bits);
-    if (rate > RATE_MOST) return TW_OK; /* a finer one does better */
+    if (rate > RATE_MOST) return TW_OK; /* a finer rung does better */
     for (uint32_t tries = 0; tries < TRIES && rate >= RATE_LEAST; tries++) {
         piece.rate_1024 = (uint32_t)rate;
         TW_TRY(tw_auto_put(&piece, head, work->coded, sizeof(work->coded), &bytes));
@@ -224,8 +224,9 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
     return TW_OK;
 }
 
-/* Each piece has an entropy coder's states to pay for, which of some thousand elements at a bit are
- * a quarter: there all of them together may be better off than each with what suits it. */
+/* Each piece pays for an entropy coder's states, which for some thousand elements at one bit are a
+ * quarter of the bytes. One piece on a common rung can then be better than the best rung for each.
+ */
 static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part *part,
                                  uint8_t *dst, size_t *bytes_out) {
     double least = INFINITY;
@@ -241,8 +242,8 @@ static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part
 
 static enum tw_status put_mixed(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                                 size_t capacity, size_t *bytes_out) {
-    /* What was measured on samples, and heads, are known for sure only when it is written. With a
-     * little more than there is, what nearly fits is not passed over: ecsq then gives way. */
+    /* Sizes are estimates from samples until the payload is written. Starting with a slightly
+     * larger goal keeps rungs that nearly fit; ecsq then adapts its rate. */
     size_t goal = part->bytes_max;
     for (uint32_t tries = 0;; tries++) {
         (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS,

@@ -9,7 +9,7 @@
 
 extern const struct tw_codec tw_codec_bf16;
 
-/* The bf16 nearest to x, ties to even; a finite x may round to infinity. NaN keeps no promise. */
+/* The bf16 nearest to x, ties to even; a finite x may round to infinity. NaN is not preserved. */
 uint16_t tw_bf16_round(float x);
 float tw_bf16_value(uint16_t bits);
 

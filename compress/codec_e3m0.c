@@ -6,15 +6,15 @@
 
 enum {
     ELEMENTS = 64,
-    ZERO = 120,         /* exponents of float32 above are those of levels 1 to 7: 2^-6 to 1 */
+    ZERO = 120,         /* larger float32 exponents are those of levels 1 to 7: 2^-6 to 1 */
     HALF = 1 << 22,     /* of the span of one exponent */
-    LEAST = ZERO << 23, /* 2^-7 as a float: from there on 2^-6 is nearer than 0 */
+    LEAST = ZERO << 23, /* 2^-7 as a float: from here on 2^-6 is nearer than 0 */
 };
 
 static uint32_t digit(float x, float inverse) {
     const uint32_t bits = tw_block_bits(x * inverse);
     const int32_t size = (int32_t)(bits & 0x7FFFFFFFu);
-    /* 1.5 * 2^e is the middle between 2^e and 2^(e + 1). */
+    /* 1.5 * 2^e is the midpoint between 2^e and 2^(e + 1). */
     const int32_t level = ((size + HALF) >> 23) - ZERO, least = size >= LEAST;
     return (uint32_t)(level > least ? level : least) | bits >> 31 << 3;
 }

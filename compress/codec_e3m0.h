@@ -1,13 +1,13 @@
 /* codec_e3m0.h - blocks of 64 elements as a sign and a power of two, times a bf16 scale: 4.25 bits
- * each. The format of Streaming DiLoCo, arXiv 2501.18512, which leaves open where 0 lies and what
- * the scale is: here 0 replaces 2^-7, and the scale is that of int4 and nf4.
+ * each. The format of Streaming DiLoCo, arXiv 2501.18512, which does not specify the code of 0 and
+ * the scale: here 0 replaces 2^-7, and the scale is that of int4 and nf4.
  *
  *     m = max |x| over the block,  scale = bf16(m) rounded up,
- *     levels 0, 2^-6, 2^-5 ... 1: the nearest to |x| inverse, a middle goes up,
+ *     levels 0, 2^-6, 2^-5 ... 1: the nearest to |x| inverse, ties go up,
  *     inverse = 1 / scale in float32,  D(x) = +-scale level
  *
- * Bytes: block.h, the sign above 3 bits of level; there is a -0. Four times the squared error of
- * nf4 in the same bytes. Encode refuses m >= 2^126; decode takes scales below 2^127. */
+ * Bytes: block.h, with the sign above 3 bits of level; -0 exists. Four times the squared error of
+ * nf4 in the same bytes. Encode refuses m >= 2^126; decode accepts scales below 2^127. */
 #ifndef TW_COMPRESS_CODEC_E3M0_H
 #define TW_COMPRESS_CODEC_E3M0_H
 

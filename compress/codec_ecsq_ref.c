@@ -1,5 +1,6 @@
-/* codec_ecsq_ref.c - ecsq as codec_ecsq.h and rans.h read. Only the choice of a step (ecsq_rate.c)
- * and the model of an entropy coder (rans.c) are those of the fast forms: both are plain. */
+/* codec_ecsq_ref.c - ecsq as specified in codec_ecsq.h and rans.h. Only the choice of a step
+ * (ecsq_rate.c) and the model of an entropy coder (rans.c) are shared with the fast variants: both
+ * are plain. */
 #include "compress/codec_ref.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 
 enum { BLOCK = TW_ECSQ_BLOCK, LANES = TW_RANS_LANES, TOTAL = TW_RANS_TOTAL, ALPHABET = 256 };
 
-/* Head and scales of a payload, and what it is of. */
+/* Head and scales of a payload, with the array's size and codec. */
 struct array {
     const struct tw_ecsq *row;
     size_t n;
@@ -20,19 +21,19 @@ struct array {
     struct tw_ecsq_step step;
 };
 
-/* s of element i, 0 where it has no code. */
+/* s of element i; 0 if it has no code. */
 static float step_of(const struct array *array, size_t i) {
     return tw_bf16_to_f32(tw_ecsq_scale(array->scales, i / BLOCK)) *
            ((float)array->step.c / 4096.0f);
 }
 
-/* The first element behind the stream that begins with element i. */
+/* End of the stream that begins with element i. */
 static size_t stream_end(const struct array *array, size_t i) {
     const size_t elements = (size_t)TW_ECSQ_STREAM_CODES * array->row->in_code;
     return array->n - i < elements ? array->n : i + elements;
 }
 
-/* Where the range of each symbol begins, of 2^12, and the last one ends. */
+/* First slot of each symbol's range, of 2^12, and the end of the last range. */
 static void starts_of(const struct tw_rans_model *model, uint32_t *starts) {
     starts[0] = 0;
     for (uint32_t s = 0; s < ALPHABET; s++) starts[s + 1] = starts[s] + model->frequency[s];
@@ -40,7 +41,7 @@ static void starts_of(const struct tw_rans_model *model, uint32_t *starts) {
 
 /* ---- encode -------------------------------------------------------------------------------- */
 
-/* Of x in units of the largest, in 64 parts, which is how every form adds. */
+/* rms of x in units of the largest element, in 64 partial sums, the order of all variants. */
 static float rms_of(const float *x, size_t count, float max) {
     int exponent;
     (void)frexpf(max, &exponent);
@@ -55,7 +56,7 @@ static float rms_of(const float *x, size_t count, float max) {
     return (float)ldexp(sqrt(sum / (double)count), exponent);
 }
 
-/* r of block b, and its largest |x| / r. */
+/* Writes r of block b; *size is its largest |x| / r. */
 static enum tw_status put_scale(const struct tw_ecsq *row, const float *x, size_t n, size_t b,
                                 uint8_t *scales, float *size) {
     const size_t count = tw_ecsq_count(n, b);
@@ -70,7 +71,7 @@ static enum tw_status put_scale(const struct tw_ecsq *row, const float *x, size_
     return TW_OK;
 }
 
-/* r of each block, and the largest |x| / r of those that the step is chosen from. */
+/* Writes r of each block; *peak is the largest |x| / r of the sampled blocks. */
 static enum tw_status put_scales(const struct tw_ecsq *row, const float *x, size_t n,
                                  uint8_t *scales, float *peak) {
     const size_t blocks = tw_ecsq_blocks(n);
@@ -84,13 +85,13 @@ static enum tw_status put_scales(const struct tw_ecsq *row, const float *x, size
     return TW_OK;
 }
 
-/* a of element i; 0 where it has no code. */
+/* a of element i; 0 if it has no code. */
 static uint32_t size_of(const struct array *array, const float *x, size_t i) {
     const float s = step_of(array, i), bias = tw_ecsq_bias(array->row);
     return s == 0.0f ? 0 : (uint32_t)(fabsf(x[i]) * (1.0f / s) + bias);
 }
 
-/* The code that begins with element i, of a stream that ends with element `end`. */
+/* The code that begins with element i, in a stream that ends with element `end`. */
 static uint8_t code_of(const struct array *array, const float *x, size_t i, size_t end) {
     const uint32_t limit = tw_ecsq_limit(array->row);
     uint32_t code = 0;
@@ -101,8 +102,8 @@ static uint8_t code_of(const struct array *array, const float *x, size_t i, size
     return (uint8_t)code;
 }
 
-/* Words and states of codes (count), the words before `end`; where that is NULL, they are counted.
- * The words. */
+/* Writes words before `end` and the states of codes (count). Only counts words if `end` is NULL.
+ * Returns the number of words. */
 static uint32_t put_words(const struct tw_rans_model *model, const uint8_t *codes, uint32_t count,
                           uint32_t *states, uint8_t *end) {
     uint32_t words = 0, starts[ALPHABET + 1];
@@ -121,8 +122,8 @@ static uint32_t put_words(const struct tw_rans_model *model, const uint8_t *code
     return words;
 }
 
-/* How often each code comes, from all groups at first and then one of eight; whatever comes at all
- * counts once. All counts. */
+/* Counts codes: all groups at first, then one of eight; each code that occurs counts at least once.
+ * Returns the sum of counts. */
 static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
                             uint32_t *counts) {
     const uint32_t in_group = 64 / row->in_code;
@@ -139,7 +140,7 @@ static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uin
     return total;
 }
 
-/* Codes (count) as their kind has it, coded where that is no larger. The bytes. */
+/* Writes codes (count): entropy-coded if that is smaller. Returns the bytes. */
 static size_t put_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
                         uint8_t *kind, uint8_t *dst) {
     struct tw_rans_model model;
@@ -167,7 +168,7 @@ static size_t put_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_
     return bytes;
 }
 
-/* The stream of elements [begin, end). The bytes: none where it has no codes. */
+/* Writes the stream of elements [begin, end). Returns the bytes; 0 if it has no codes. */
 static size_t put_stream(const struct array *array, const float *x, size_t begin, size_t end,
                          uint8_t *dst) {
     uint8_t codes[TW_ECSQ_STREAM_CODES], *at = dst + TW_ECSQ_STREAM_HEAD_BYTES;
@@ -214,12 +215,12 @@ enum tw_status tw_ecsq_encode_ref(enum tw_codec_id id, const float *src, size_t 
 
 /* ---- decode -------------------------------------------------------------------------------- */
 
-/* What is not yet read of a payload. */
+/* Unread bytes of a payload. */
 struct rest {
     const uint8_t *at, *end;
 };
 
-/* The next `bytes` of it, or NULL. */
+/* Takes the next `bytes`, or returns NULL. */
 static const uint8_t *take(struct rest *rest, size_t bytes) {
     const uint8_t *const from = rest->at;
     if ((size_t)(rest->end - from) < bytes) return NULL;
@@ -227,10 +228,10 @@ static const uint8_t *take(struct rest *rest, size_t bytes) {
     return from;
 }
 
-/* A stream on its way in. */
+/* A stream being read. */
 struct stream {
     enum tw_ecsq_kind kind;
-    uint32_t count; /* codes taken */
+    uint32_t count; /* codes taken so far */
     struct rest written, codes, words;
     struct tw_ref_reader signs;
     uint32_t starts[ALPHABET + 1], states[LANES];
@@ -256,7 +257,7 @@ static enum tw_status open_coded(const struct tw_ecsq *row, struct rest *in,
     return TW_OK;
 }
 
-/* Up to the signs, of a stream of so many elements. */
+/* Reads a stream of that many elements up to its signs. */
 static enum tw_status open_stream(const struct tw_ecsq *row, struct rest *in, uint32_t elements,
                                   struct stream *stream) {
     const uint8_t *const head = take(in, TW_ECSQ_STREAM_HEAD_BYTES);
@@ -300,7 +301,7 @@ static enum tw_status next_code(const struct tw_ecsq *row, struct stream *stream
     return *code < tw_ecsq_alphabet(row) ? TW_OK : TW_CORRUPT;
 }
 
-/* +-(a + shift) s, where its code says `size`. */
+/* Value of an element whose code is `size`: +-(a + shift) s. */
 static enum tw_status next_value(const struct array *array, struct stream *stream, uint32_t size,
                                  float s, float *value) {
     const struct tw_ecsq_step step = array->step;
@@ -321,7 +322,7 @@ static enum tw_status next_value(const struct array *array, struct stream *strea
     return TW_OK;
 }
 
-/* Nothing is left over. */
+/* TW_CORRUPT unless everything was used. */
 static enum tw_status close_stream(struct stream *stream, struct rest *in) {
     if (stream->written.at != stream->written.end) return TW_CORRUPT;
     if (stream->words.at != stream->words.end) return TW_CORRUPT;
@@ -333,7 +334,7 @@ static enum tw_status close_stream(struct stream *stream, struct rest *in) {
     return TW_OK;
 }
 
-/* Elements [begin, end). */
+/* Reads elements [begin, end). */
 static enum tw_status read_stream(const struct array *array, struct rest *in, size_t begin,
                                   size_t end, float *dst) {
     const struct tw_ecsq *const row = array->row;
@@ -351,7 +352,7 @@ static enum tw_status read_stream(const struct array *array, struct rest *in, si
         }
         dst[i] = value;
     }
-    if (code != 0) return TW_CORRUPT; /* behind an odd last element */
+    if (code != 0) return TW_CORRUPT; /* the partner of an odd last element */
     return elements > 0 ? close_stream(&stream, in) : TW_OK;
 }
 

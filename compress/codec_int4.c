@@ -6,7 +6,7 @@
 
 enum { ELEMENTS = 64 };
 
-/* To nearest even by adding 1.5 * 2^23: the product is at most 7. */
+/* Rounds to nearest even by adding 1.5 * 2^23: the product is at most 7. */
 static uint32_t digit(float x, float inverse) {
     return tw_block_bits(x * inverse + 12582912.0f) & 15u;
 }

@@ -4,8 +4,9 @@
  *     code = RNE(x inverse),  inverse = 1 / scale in float32,  D(x) = scale code
  *
  * Bytes: block.h, digits in two's complement. Rounding the scale up keeps |code| <= 7 without
- * clamping, so |x - D(x)| <= scale / 2 for every element, up to the rounding of the product; the
- * error is symmetric. Encode refuses m >= 2^126; decode takes scales below 2^124, code -8 too. */
+ * clamping. So |x - D(x)| <= scale / 2 for every element, up to the rounding of the product, and
+ * the error is symmetric. Encode refuses m >= 2^126; decode accepts scales below 2^124, and code
+ * -8. */
 #ifndef TW_COMPRESS_CODEC_INT4_H
 #define TW_COMPRESS_CODEC_INT4_H
 

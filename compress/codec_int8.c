@@ -1,4 +1,4 @@
-/* codec_int8.c - see codec_int8.h. Loops over a block of constant length become vector code. */
+/* codec_int8.c - see codec_int8.h. Loops over a block of constant length vectorise. */
 #include "compress/codec_int8.h"
 
 #include "compress/block.h"
@@ -15,7 +15,7 @@ static size_t bound(size_t n) {
     return n + 2 * blocks_of(n);
 }
 
-/* To nearest even by adding 1.5 * 2^23: the product is at most 127. */
+/* Rounds to nearest even by adding 1.5 * 2^23: the product is at most 127. */
 static void quantise(const float *restrict src, size_t n, struct tw_block_factor by,
                      uint8_t *restrict dst) {
     for (size_t i = 0; i < n; i++) {
@@ -37,7 +37,7 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
         const uint16_t scale = tw_block_scale_up(max, 127.0f);
         const struct tw_block_factor by = tw_block_factor(max, scale);
         tw_put_u16(dst + 2 * b, scale);
-        if (left >= BLOCK && by.lift == 1.0f) { /* said again, it costs no multiplication */
+        if (left >= BLOCK && by.lift == 1.0f) { /* a constant lift of 1 saves a multiplication */
             quantise(src + at, BLOCK, (struct tw_block_factor){1.0f, by.inverse}, codes + at);
         } else {
             quantise(src + at, left < BLOCK ? left : BLOCK, by, codes + at);

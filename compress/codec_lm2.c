@@ -8,7 +8,7 @@
 
 enum { ELEMENTS = 64 };
 
-/* From 8 on floats are 2^-20 apart. */
+/* Floats from 8 on are 2^-20 apart. */
 static uint32_t part(float x) {
     return tw_block_bits(x * x + 8.0f);
 }

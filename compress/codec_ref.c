@@ -13,8 +13,8 @@
 struct format {
     size_t block;
     unsigned digit_bits, lanes; /* element i: digit i / lanes of word i % lanes */
-    bool has_padding;           /* the last block is whole, too */
-    float top;                  /* largest level: the scale is max |x| / top; 0: an average */
+    bool has_padding;           /* the last block is padded to full size */
+    float top; /* largest level: the scale is max |x| / top; 0: the scale is an average */
     float scale_end;
     float (*average)(const float *x, size_t count);
     unsigned (*digit_of)(float x, float scale, float quotient);
@@ -89,7 +89,7 @@ static unsigned sign_digit(float x, float scale, float quotient) {
 
 /* ---- scales -------------------------------------------------------------------------------- */
 
-/* e with max |x| = 1.m * 2^e, at least that of the smallest normal float. */
+/* e with max |x| = 1.m * 2^e, at least the exponent of the smallest normal float. */
 static int exponent_of(const float *x, size_t count) {
     int exponent;
     (void)frexpf(tw_ref_max(x, count), &exponent);
@@ -196,7 +196,7 @@ static size_t bytes_of(const struct format *format, size_t n) {
     return 2 * blocks + coded * format->digit_bits / 8;
 }
 
-/* First bit of element i, from the first bit of the payload, little-endian. */
+/* First bit of element i, counted from the first bit of the payload, little-endian. */
 static size_t bit_of(const struct format *format, size_t n, size_t i) {
     const size_t within = i % format->block,
                  word_bits = format->block / format->lanes * format->digit_bits;

@@ -1,24 +1,24 @@
-/* codec_ref.h - the codecs of blocks (int8, int4, nf4, e3m0, lm2, sign), of positions (topk256,
- * topk64, topk32, sparse8) and ecsq as their headers read, one element at a time: the same bytes
- * and bits as the fast forms, slowly.
+/* codec_ref.h - plain twins: block codecs (int8, int4, nf4, e3m0, lm2, sign), sparse codecs
+ * (topk256, topk64, topk32, sparse8) and ecsq, written as in their headers, one element at a time.
+ * Slow, with the same bytes and bits as the fast variants.
  *
- * bf16 and auto have one form, and it is plain: no twin would say it otherwise. What pieces of auto
- * decode to is held to the twins of their codecs by test_codec_auto. */
+ * bf16 and auto have no twin, because their only variant is already plain. test_codec_auto compares
+ * decoded pieces of auto with the twins of their codecs. */
 #ifndef TW_COMPRESS_CODEC_REF_H
 #define TW_COMPRESS_CODEC_REF_H
 
 #include "compress/codec.h"
 
-/* Whether the codec is one of them. */
+/* Whether the codec has a twin. */
 bool tw_codec_has_ref(enum tw_codec_id id);
 
-/* As encode and decode of struct tw_codec. */
+/* Like encode and decode of struct tw_codec. */
 enum tw_status tw_codec_encode_ref(enum tw_codec_id id, const float *src, size_t n, uint8_t *dst,
                                    size_t capacity, size_t *bytes_out);
 enum tw_status tw_codec_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes,
                                    float *dst, size_t n);
 
-/* For codec_ref.c: those of positions, and ecsq. dst has room for what the codec's bound() says. */
+/* For codec_ref.c: twins of the sparse codecs and ecsq. dst has the codec's bound() of room. */
 enum tw_status tw_topk_encode_ref(enum tw_codec_id id, const float *src, size_t n, uint8_t *dst,
                                   size_t *bytes_out);
 enum tw_status tw_topk_decode_ref(enum tw_codec_id id, const uint8_t *src, size_t bytes, float *dst,

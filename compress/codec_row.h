@@ -1,7 +1,7 @@
-/* codec_row.h - functions of a row of struct tw_codec take no row: each codec of a family has its
- * own, around those of the family, and compilers see what is constant in them.
+/* codec_row.h - functions of struct tw_codec get no row argument. Each codec of a family has its
+ * own wrappers around the family's functions, so that compilers see its constants.
  *
- * A family F has, each with the row first,
+ * A family F has these functions, each with the row first:
  *
  *     size_t F_bound(row, n);
  *     enum tw_status F_encode(row, struct tw_codec_source, dst, capacity, bytes_out);
@@ -12,14 +12,15 @@
 
 #include "compress/isa.h"
 
-/* dst (n) is set, or weight times the elements are added to it. */
+/* Sets dst (n) to the elements, or adds weight times the elements. */
 struct tw_codec_sink {
     float *dst;
     float weight;
     bool is_add;
 };
 
-/* The codec called as its `static const` row is; ARGN: what else struct tw_codec says of it. */
+/* Defines the codec of a `static const` row, under the row's name; ARGN: further fields of struct
+ * tw_codec. */
 #define TW_CODEC_ROW(family, row, ID, ...)                                                         \
     static size_t row##_bound(size_t n) {                                                          \
         return family##_bound(&(row), n);                                                          \

@@ -6,7 +6,7 @@
 
 enum { ELEMENTS = 256 };
 
-/* From 4 on floats are 2^-21 apart. */
+/* Floats from 4 on are 2^-21 apart. */
 static uint32_t part(float x) {
     return tw_block_bits(tw_block_float(tw_block_magnitude(x)) + 4.0f);
 }

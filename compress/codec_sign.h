@@ -4,10 +4,10 @@
  *     e = exponent of max |x|,  y = x 2^-e,
  *     scale = bf16(2^e sum RNE(2^21 |y|) / (2^21 count)) to nearest even,  D(x) = +-scale
  *
- * Bytes: block.h, a digit is the sign bit of the float, so -0 is minus and +0 plus. The sum is one
- * of whole numbers, so that any order gives the same; a block of elements below 2^-146 may decode
- * to 0. For use with error feedback only. Encode refuses elements of 2^126 or more; decode takes
- * scales below 2^127. */
+ * Bytes: block.h; a digit is the sign bit of the float, so -0 is minus and +0 plus. The sum is one
+ * of integers, so any order gives the same bits. A block of elements below 2^-146 may decode to 0.
+ * Only for use with error feedback. Encode refuses elements of 2^126 or more; decode accepts scales
+ * below 2^127. */
 #ifndef TW_COMPRESS_CODEC_SIGN_H
 #define TW_COMPRESS_CODEC_SIGN_H
 

@@ -23,9 +23,9 @@ static size_t bound(size_t n) {
     return chunks_of(n) * HEAD_BYTES + n;
 }
 
-/* The shortest for gaps that come as chance has them: one more bit pays from the mean gap on at
- * which (1 - 1 / mean)^(2^r) is the golden ratio less 1, and that is 2.078 * 2^r + 1/2. count > 0
- */
+/* The r that gives the shortest code for randomly distributed gaps: one more bit pays from the mean
+ * gap on at which (1 - 1 / mean)^(2^r) is the golden ratio minus 1, which is 2.078 * 2^r + 1/2.
+ * count > 0. */
 static unsigned r_of(uint32_t elements, uint32_t count) {
     unsigned r = 0;
     while (32 * (2 * elements - count) >= (133 * count) << r) r++;
@@ -34,7 +34,7 @@ static unsigned r_of(uint32_t elements, uint32_t count) {
 
 /* ---- encode --------------------------------------------------------------------------------- */
 
-/* RNE(x lift inverse) by adding and taking away 1.5 * 2^23: |product| <= 127. */
+/* RNE(x lift inverse) by adding and subtracting 1.5 * 2^23: |product| <= 127. */
 static void quantise(const float *restrict x, uint32_t elements, struct tw_block_factor factor,
                      int8_t *restrict codes) {
     for (uint32_t i = 0; i < elements; i++) {
@@ -52,7 +52,8 @@ static uint32_t positions_bytes(const uint16_t *positions, uint32_t count, unsig
     return (bits + 7) / 8;
 }
 
-/* The codes that are not 0, or all where that is no longer. Returns where the next chunk goes. */
+/* Writes the codes that are not 0, or all codes if that is no longer. Returns the end of the chunk.
+ */
 static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head) {
     uint16_t positions[CHUNK];
     uint32_t count = 0, zeros = 0, next = 0;
@@ -63,7 +64,7 @@ static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head)
     }
     const unsigned r = count > 0 ? r_of(elements, count) : 0;
     uint8_t *const at = head + HEAD_BYTES;
-    /* A position takes a bit or more: with a tenth of zeros the list is longer without a look. */
+    /* A position takes at least a bit, so with at most a tenth of zeros the list is longer. */
     if (zeros <= elements / 10 || positions_bytes(positions, count, r) + count >= elements) {
         tw_put_u16(head + 2, (uint16_t)elements);
         memcpy(at, codes, elements);
@@ -100,16 +101,16 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
 
 /* ---- decode --------------------------------------------------------------------------------- */
 
-/* A chunk of a payload, and what lies in it. */
+/* A chunk of a payload. */
 struct chunk {
     float scale;
     uint32_t elements, count;
     const uint8_t *codes;
 };
 
-/* No -128, and 0 only where all codes are sent. */
+/* No code is -128, and 0 occurs only if all codes are sent. */
 static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
-    uint8_t bad = 0, zeros = 0; /* as wide as codes are: vectors take them as they come */
+    uint8_t bad = 0, zeros = 0; /* as wide as codes, for vectorisation */
     for (uint32_t i = 0; i < count; i++) {
         bad = (uint8_t)(bad | (codes[i] == 0x80));
         zeros = (uint8_t)(zeros | (codes[i] == 0));
@@ -117,7 +118,7 @@ static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
     return bad == 0 && (may_be_zero || zeros == 0);
 }
 
-/* positions (count); the codes follow them. */
+/* Reads positions (count); the codes follow them. */
 static enum tw_status read_positions(struct chunk *chunk, const uint8_t *end, uint16_t *positions) {
     struct tw_bits_reader from = {.at = chunk->codes, .end = end};
     uint32_t next = 0;
@@ -133,7 +134,7 @@ static enum tw_status read_positions(struct chunk *chunk, const uint8_t *end, ui
     return TW_OK;
 }
 
-/* positions (CHUNK): of the codes, where not all elements have one. *src goes on to the next
+/* positions (CHUNK): those of the codes, unless all elements have one. *src moves to the next
  * chunk. */
 static enum tw_status chunk_open(struct chunk *chunk, uint16_t *positions, uint32_t elements,
                                  const uint8_t **src, const uint8_t *end) {
@@ -152,7 +153,7 @@ static enum tw_status chunk_open(struct chunk *chunk, uint16_t *positions, uint3
     return TW_OK;
 }
 
-/* y (elements) of a chunk that was found right. */
+/* Decodes a checked chunk to y (elements). */
 static void chunk_get(const struct chunk *chunk, const uint16_t *positions, float *restrict y) {
     const uint32_t elements = chunk->elements;
     const uint8_t *const restrict codes = chunk->codes;
@@ -165,7 +166,7 @@ static void chunk_get(const struct chunk *chunk, const uint16_t *positions, floa
     for (uint32_t i = 0; i < chunk->count; i++) y[positions[i]] = scale * (float)(int8_t)codes[i];
 }
 
-/* sum (elements) += weight D, both roundings kept. */
+/* sum (elements) += weight D, rounded twice. */
 static void chunk_add(const struct chunk *chunk, const uint16_t *positions, float weight,
                       float *restrict sum) {
     const uint32_t elements = chunk->elements;
@@ -182,7 +183,7 @@ static void chunk_add(const struct chunk *chunk, const uint16_t *positions, floa
     for (uint32_t i = 0; i < elements; i++) sum[i] = sum[i] + weight * y[i];
 }
 
-/* Without a sink it only checks. */
+/* Only checks if there is no sink. */
 static enum tw_status read_all(const uint8_t *src, size_t bytes, size_t n,
                                const struct tw_codec_sink *sink) {
     if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;

@@ -1,17 +1,16 @@
-/* codec_sparse8.h - for merges of sparse contributions: elements that are 0 stay 0 and cost nothing
- * but their gap, the others are 8-bit integers times a bf16 scale per 4096.
+/* codec_sparse8.h - for merges of sparse contributions: elements that are 0 stay 0 and cost only
+ * their gap; the others are 8-bit integers times a bf16 scale per 4096.
  *
  *     m = max |x| over the chunk,  scale = bf16(m / 127) rounded up,  code = RNE(x (1 / scale))
  *     D = scale code, exact in float32
  *
- * Nothing is left out, whatever the density: a chunk that is no longer as codes alone is sent so,
- * at 8.01 bits per element. So it needs no error feedback.
+ * Nothing is left out at any density: a chunk is sent as plain codes, at 8.01 bits per element,
+ * unless the list is shorter. It therefore needs no error feedback.
  *
- * Bytes, per chunk of 4096 (the last may be shorter): scale (bf16), count (u16), then
- * count < elements: positions of the codes that are not 0 (rice.h, with the least r for which
- * 32 (2 elements - count) < 133 count 2^r), padded to a byte, and these codes; count = elements:
- * all codes. Codes are in two's complement, from -127 on. TW_CORRUPT where an element is 2^126 or
- * more. */
+ * Bytes, per chunk of 4096 (the last may be shorter): scale (bf16), count (u16), then for count <
+ * elements: positions of the codes that are not 0 (rice.h, with the least r for which 32 (2
+ * elements - count) < 133 count 2^r), padded to a byte, and these codes; for count = elements: all
+ * codes. Codes are in two's complement, from -127 on. TW_CORRUPT if an element is 2^126 or more. */
 #ifndef TW_COMPRESS_CODEC_SPARSE8_H
 #define TW_COMPRESS_CODEC_SPARSE8_H
 

@@ -1,4 +1,4 @@
-/* codec_sparse8_ref.c - sparse8 as codec_sparse8.h reads, bits written one by one. */
+/* codec_sparse8_ref.c - sparse8 as specified in codec_sparse8.h, with bits written one by one. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -13,14 +13,14 @@ static uint32_t count_of(size_t n, size_t begin) {
     return (uint32_t)(n - begin < CHUNK ? n - begin : CHUNK);
 }
 
-/* The least r for which 32 (2 elements - count) < 133 count 2^r. count > 0 */
+/* The least r for which 32 (2 elements - count) < 133 count 2^r. count > 0. */
 static unsigned r_of(uint32_t elements, uint32_t count) {
     unsigned r = 0;
     while (!(32 * (2 * elements - count) < 133 * count * (1u << r))) r++;
     return r;
 }
 
-/* Of the codes that are not 0. Returns the bytes: fewer than two bits an element. */
+/* Positions of the codes that are not 0. Returns the bytes: fewer than two bits per element. */
 static size_t put_positions(const int8_t *codes, uint32_t elements, uint32_t count, uint8_t *list) {
     struct tw_ref_writer to = {.dst = list};
     uint32_t next = 0;
@@ -64,7 +64,7 @@ enum tw_status tw_sparse8_encode_ref(const float *src, size_t n, uint8_t *dst, s
     return TW_OK;
 }
 
-/* positions (count): whose codes follow. */
+/* Reads the positions (count) of the codes that follow. */
 static bool read_positions(struct tw_ref_reader *from, uint32_t elements, uint32_t count,
                            uint32_t *positions) {
     uint32_t next = 0;
@@ -80,7 +80,7 @@ static bool read_positions(struct tw_ref_reader *from, uint32_t elements, uint32
     return tw_ref_get_padding(from);
 }
 
-/* *at goes on to the next chunk. dst (elements) */
+/* Decodes a chunk to dst (elements); *at moves to the next chunk. */
 static bool read_chunk(const uint8_t *src, size_t bytes, size_t *at, float *dst,
                        uint32_t elements) {
     if (bytes - *at < HEAD_BYTES) return false;

@@ -12,7 +12,7 @@
 enum {
     CHUNK = TW_TOPK_CHUNK,
     MEAN_END = 0x7F80 /* infinity */,
-    LINE = 64 /* bytes of memory that come together */
+    LINE = 64 /* bytes of a cache line */
 };
 
 struct topk {
@@ -33,14 +33,14 @@ static uint32_t kept_of(const struct topk *topk, uint32_t count) {
     return (topk->k * count + CHUNK - 1) / CHUNK;
 }
 
-/* Of a chunk: k ones, remainders and signs, and all gaps together less than 4096. */
+/* Bits of a chunk: k ones, remainders and signs; all gaps together are below 4096. */
 static size_t topk_bound(const struct topk *topk, size_t n) {
     const size_t bits = topk->k * (2 + (size_t)topk->r) + (CHUNK >> topk->r);
     return chunks_of(n) * (2 + (bits + 7) / 8);
 }
 
-/* The next chunk after x comes from memory while this one is worked on: with each position its
- * part. There may be none. */
+/* Prefetches the chunk after x while this one is processed, a part with each position. There may be
+ * no next chunk. */
 static inline void fetch_next(const struct topk *topk, const float *x, uint32_t position) {
     const uintptr_t at = (uintptr_t)x + CHUNK * sizeof(*x);
     const uint32_t lines = CHUNK * sizeof(*x) / LINE / topk->k, first = position * lines;
@@ -51,8 +51,8 @@ static inline void fetch_next(const struct topk *topk, const float *x, uint32_t 
 
 /* ---- encode --------------------------------------------------------------------------------- */
 
-/* Writes positions and signs. The mean, summed in order and in double: the same bits on every
- * machine. */
+/* Writes positions and signs; returns the mean, summed in order and in double: the same bits on
+ * every machine. */
 static uint16_t put_chunk(const struct topk *topk, const float *x, const uint16_t *kept, uint32_t k,
                           struct tw_bits_writer *to) {
     double sum = 0.0;
@@ -67,7 +67,7 @@ static uint16_t put_chunk(const struct topk *topk, const float *x, const uint16_
     return tw_bf16_from_f32((float)(sum / k));
 }
 
-/* magnitudes (count); the largest of them. */
+/* Computes magnitudes (count); returns the largest. */
 static uint32_t measure(const float *restrict x, uint32_t count, uint32_t *restrict magnitudes) {
     int32_t max = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -78,7 +78,7 @@ static uint32_t measure(const float *restrict x, uint32_t count, uint32_t *restr
     return (uint32_t)max;
 }
 
-/* x = x - D, of which k are not 0. */
+/* x = x - D, where k elements of D are not 0. */
 static void lose_chunk(float *x, const uint16_t *kept, uint32_t k, uint16_t mean) {
     const uint32_t size = (uint32_t)mean << 16;
     for (uint32_t i = 0; i < k; i++) {
@@ -103,7 +103,7 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
         const struct tw_bits_writer before = to;
         const uint16_t mean = put_chunk(topk, x, kept, k, &to);
         tw_put_u16(dst + 2 * c, mean);
-        if (mean == 0) to = before; /* its positions are not needed */
+        if (mean == 0) to = before; /* its positions are not sent */
         if (source.lost != NULL && mean != 0) lose_chunk(source.lost + c * CHUNK, kept, k, mean);
     }
     tw_bits_pad(&to);
@@ -113,8 +113,8 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
 
 /* ---- decode --------------------------------------------------------------------------------- */
 
-/* Elements of a chunk that are not 0 are put to y (count) as `value`, or added there, unless it is
- * NULL. */
+/* Sets the nonzero elements of a chunk in y (count) to `value`, or adds it there. Only checks if y
+ * is NULL. */
 static inline enum tw_status get_chunk(const struct topk *topk, float value, bool is_add,
                                        uint32_t count, struct tw_bits_reader *from, float *y) {
     const uint32_t k = kept_of(topk, count);
@@ -131,7 +131,7 @@ static inline enum tw_status get_chunk(const struct topk *topk, float value, boo
     return TW_OK;
 }
 
-/* Without a sink it only checks. */
+/* Only checks if there is no sink. */
 static enum tw_status read_all(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n,
                                const struct tw_codec_sink *sink) {
     const size_t chunks = chunks_of(n);

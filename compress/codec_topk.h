@@ -1,18 +1,18 @@
 /* codec_topk.h - topk256, topk64, topk32: of every 4096 elements the k largest, as signs times
  * their mean; all others are 0. 0.41, 0.14 and 0.08 bits per element.
  *
- *     the k largest |x| of a chunk; of equal ones those of lowest index
+ *     the k largest |x| of a chunk; among equal ones those of lowest index
  *     mean = bf16(float32(sum of their |x| / k)), in float64 and their order
  *     D = +-mean for them, else 0
  *
- * With error feedback alone: SparseLoCo, arXiv 2508.15706, with one level instead of its 2 bits,
+ * Only with error feedback: SparseLoCo, arXiv 2508.15706, with one level instead of its 2 bits,
  * which is as good for normal numbers and better for tails. The last chunk, of m elements, keeps
  * ceil(k m / 4096).
  *
  * Bytes, with b = ceil(n / 4096) chunks: b little-endian bf16 means, not negative; then for each
  * chunk whose mean is not 0, for each kept element in order: the position (rice.h, r = 3, 5, 6) and
- * a bit that is 1 for minus. One stream of bits, padded once. TW_CORRUPT where an element is 2^126
- * or more. */
+ * a sign bit, 1 for minus. One bit stream, padded once. TW_CORRUPT if an element is 2^126 or more.
+ */
 #ifndef TW_COMPRESS_CODEC_TOPK_H
 #define TW_COMPRESS_CODEC_TOPK_H
 
@@ -24,8 +24,8 @@ extern const struct tw_codec TW_COMPRESS_ISA(codec_topk256), TW_COMPRESS_ISA(cod
     TW_COMPRESS_ISA(codec_topk32);
 
 /* kept (k): the ascending positions of the k largest of magnitudes (count), lowest first among
- * equal ones. 0 < k <= count <= 4096, k <= TW_TOPK_MAX; magnitudes below 2^31. `guess` is any
- * number and leaves one that serves the next chunk: the nearer to the k-th largest, the faster. */
+ * equal ones. 0 < k <= count <= 4096, k <= TW_TOPK_MAX; magnitudes below 2^31. `guess` can be any
+ * number, and is updated for the next chunk: the closer to the k-th largest, the faster. */
 void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k,
                                   uint16_t *kept, uint32_t *guess);
 /* The same, by sorting. */

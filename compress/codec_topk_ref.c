@@ -1,5 +1,5 @@
-/* codec_topk_ref.c - topk as codec_topk.h reads: elements sorted by size, bits written one by one.
- */
+/* codec_topk_ref.c - topk as specified in codec_topk.h: elements sorted by size, bits written one
+ * by one. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -10,7 +10,7 @@
 
 enum { CHUNK = TW_TOPK_CHUNK };
 
-/* The k first of all, sorted from the largest down; equal ones stay in their order. */
+/* Sorts the k largest in descending order; equal ones keep their order. */
 void tw_topk_select_ref(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept) {
     uint16_t sorted[TW_TOPK_MAX];
     bool is_kept[CHUNK] = {false};
@@ -52,7 +52,7 @@ static uint16_t put_chunk(enum tw_codec_id id, const float *x, uint32_t count,
     uint16_t kept[TW_TOPK_MAX];
     double sum = 0.0;
     for (uint32_t i = 0; i < count; i++) {
-        const float magnitude = fabsf(x[i]); /* in their order as integers, too */
+        const float magnitude = fabsf(x[i]); /* floats whose bits are ordered as integers, too */
         memcpy(&magnitudes[i], &magnitude, sizeof(magnitude));
     }
     tw_topk_select_ref(magnitudes, count, k, kept);

@@ -1,6 +1,6 @@
-/* isa.h - files that name their row TW_COMPRESS_ISA(x) are compiled once per instruction set,
- * under one name each: tw_avx512_codec_int4, tw_avx2_codec_int4, tw_base_codec_int4. All forms have
- * the same bits. */
+/* isa.h - names of codecs per instruction set. Files that name their row TW_COMPRESS_ISA(x) are
+ * compiled once per instruction set: tw_avx512_codec_int4, tw_avx2_codec_int4, tw_base_codec_int4.
+ * All variants produce the same bits. */
 #ifndef TW_COMPRESS_ISA_H
 #define TW_COMPRESS_ISA_H
 
@@ -14,7 +14,7 @@
 #define TW_COMPRESS_ISA(name) tw_base_##name
 #endif
 
-/* codec_list.c: every codec by its id, of this form or of its only one. */
+/* codec_list.c: every codec by its id, in this variant or in its only one. */
 enum { TW_CODECS_COUNT = TW_CODEC_AUTO + 1 };
 extern const struct tw_codec *const TW_COMPRESS_ISA(codecs)[TW_CODECS_COUNT];
 

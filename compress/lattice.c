@@ -1,4 +1,4 @@
-/* lattice.c - see lattice.h. Loops over a block of constant length become vector code. */
+/* lattice.c - see lattice.h. Loops over a block of constant length vectorise. */
 #include "compress/lattice.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ size_t tw_lattice_bound(size_t n) {
     return HEAD + n * sizeof(float);
 }
 
-/* Bits of max |x|: as integers, so NaN and infinity come out largest. */
+/* Bits of max |x|, compared as integers, so that NaN and infinity are the largest. */
 static uint32_t max_bits(const float *x, size_t n) {
     uint32_t max = 0;
     for (size_t i = 0; i < n; i++) {
@@ -77,7 +77,7 @@ static void quantise(const float *restrict x, size_t n, double inverse, int32_t 
     }
 }
 
-/* Of k >> 8, in two's complement. */
+/* Checksum of k >> 8, in two's complement. */
 static uint16_t checksum(const int32_t *k, size_t n) {
     uint32_t sum = 0;
     for (size_t i = 0; i < n; i++)

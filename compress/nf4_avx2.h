@@ -1,5 +1,5 @@
-/* nf4_avx2.h - digits and values of a block of nf4 in AVX2: digit() and level() of
- * codec_nf4.c have the same. */
+/* nf4_avx2.h - digits and values of a block of nf4 in AVX2, equal to digit() and level() of
+ * codec_nf4.c. */
 #ifndef TW_COMPRESS_NF4_AVX2_H
 #define TW_COMPRESS_NF4_AVX2_H
 
@@ -8,14 +8,14 @@
 #include "compress/block.h"
 #include "compress/codec_nf4.h"
 
-/* 2 found, less one where value is greater than the bound: comparisons are -1 where they hold. */
+/* 2 found, minus one where value > bound: a true comparison is -1. */
 static inline __m256i tw_nf4_search(__m256i found, __m256 value, __m256 bound) {
     const __m256 is_above = _mm256_cmp_ps(value, bound, _CMP_GT_OQ);
     return _mm256_add_epi32(_mm256_add_epi32(found, found), _mm256_castps_si256(is_above));
 }
 
-/* Four comparisons instead of fifteen: the next bound is that of what was found, which is minus the
- * upper bits of the digit and, modulo the length of each table, an index of it. */
+/* Binary search with four comparisons instead of fifteen. `found` is minus the upper bits of the
+ * digit, and modulo the length of each table it is the index of the next bound. */
 static inline void tw_nf4_words_avx2(const float *restrict x, struct tw_block_factor by,
                                      uint32_t *restrict words) {
     const __m256 first = _mm256_set1_ps(tw_nf4_bound(7)),
@@ -41,8 +41,8 @@ static inline void tw_nf4_words_avx2(const float *restrict x, struct tw_block_fa
     _mm256_storeu_si256((__m256i *)(void *)words, word);
 }
 
-/* The levels times the scale, one half each; the lower bits of a digit are an index of either, and
- * the highest says of which. */
+/* The levels times the scale, in two halves. The lower bits of a digit index either half, and the
+ * highest bit selects it. */
 static inline void tw_nf4_values_avx2(const uint32_t *restrict words, float scale,
                                       float *restrict values) {
     const __m256 by = _mm256_set1_ps(scale),

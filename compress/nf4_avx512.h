@@ -1,5 +1,5 @@
-/* nf4_avx512.h - digits and values of a block of nf4 in AVX-512: digit() and level() of
- * codec_nf4.c have the same. */
+/* nf4_avx512.h - digits and values of a block of nf4 in AVX-512, equal to digit() and level() of
+ * codec_nf4.c. */
 #ifndef TW_COMPRESS_NF4_AVX512_H
 #define TW_COMPRESS_NF4_AVX512_H
 
@@ -9,16 +9,15 @@
 #include "compress/block.h"
 #include "compress/codec_nf4.h"
 
-/* How far the digits of elements at, at + 1, ... are from the first bit of their word: those of 8
- * elements are side by side in the words of a block. */
+/* Bit offsets within their words of the digits of elements at, at + 1, ...: groups of 8 elements
+ * are adjacent in the words of a block. */
 static inline __m512i tw_nf4_shifts(size_t at) {
     const __m512i within = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
     return _mm512_add_epi32(within, _mm512_set1_epi32((int)(at / TW_BLOCK_LANES * 4)));
 }
 
-/* From -1 to 1 there are 31 cells of a fifteenth, and no two bounds in any: which cell a value is
- * in tells its digit but for one comparison. That with the cell beside it, at an edge, has the
- * same result. */
+/* [-1, 1] has 31 cells of width 1/15, each with at most one bound. The cell of a value thus leaves
+ * one comparison to find its digit. At an edge, either neighbouring cell gives the same result. */
 static inline __m512i tw_nf4_digits(__m512 value) {
     const float none = INFINITY;
     const __m512 low_bounds =

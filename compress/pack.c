@@ -13,7 +13,7 @@ enum {
     FRAMES = 2 * PLANES, /* phi, then u */
     HEADER_BYTES = 16 + 4 * FRAMES,
     VERSION = 1,
-    LEVEL = 1, /* planes of mantissa are noise: higher levels gain nothing */
+    LEVEL = 1, /* mantissa planes are noise: higher levels gain nothing */
 };
 
 static const char magic[4] = {'T', 'W', 'P', 'K'};
@@ -56,7 +56,7 @@ size_t tw_pack_bound(size_t n) {
     return HEADER_BYTES + FRAMES * ZSTD_compressBound(n);
 }
 
-/* Moves the sign to the lowest bit, so that the first plane is the exponent alone: rotate left. */
+/* Rotates the sign to the lowest bit, so that the first plane is the exponent alone. */
 static uint32_t rotated(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));
@@ -68,7 +68,7 @@ static void take_plane(uint8_t *restrict plane, const float *restrict x, size_t 
     for (size_t i = 0; i < n; i++) plane[i] = (uint8_t)(rotated(x[i]) >> shift);
 }
 
-/* The planes come most significant first: each pushes the earlier ones up. */
+/* Planes come most significant first: each one shifts the earlier ones up. */
 static void give_plane(float *restrict x, const uint8_t *restrict plane, size_t n, unsigned p) {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = 0;
@@ -79,7 +79,7 @@ static void give_plane(float *restrict x, const uint8_t *restrict plane, size_t 
     }
 }
 
-/* All exponent bits set: NaN or infinity. */
+/* A value is not finite if all its exponent bits are set. */
 static int is_finite(const float *x, size_t n) {
     uint32_t max = 0;
     for (size_t i = 0; i < n; i++) {
@@ -120,14 +120,14 @@ enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *
     return TW_OK;
 }
 
-/* One frame, alone, of exactly n bytes, into packer->plane. */
+/* Unpacks exactly one frame, of exactly n bytes, into packer->plane. */
 static enum tw_status unpack_frame(struct tw_packer *packer, const uint8_t *frame, size_t bytes,
                                    size_t n, struct tw_error *err) {
     if (ZSTD_getFrameContentSize(frame, bytes) != n ||
         ZSTD_findFrameCompressedSize(frame, bytes) != bytes) {
         return tw_fail(err, TW_CORRUPT, "packed state: a plane is not one frame of %zu bytes", n);
     }
-    /* Into a buffer of the expected size nothing is allocated, whatever the frame claims. */
+    /* With a buffer of the expected size zstd allocates nothing, whatever the frame claims. */
     const size_t got = ZSTD_decompressDCtx(packer->decompress, packer->plane, n, frame, bytes);
     if (ZSTD_isError(got) || got != n) {
         return tw_fail(err, TW_CORRUPT, "packed state: a plane does not decompress");

@@ -1,8 +1,8 @@
-/* pack.h - (phi, u) of a fragment, losslessly, for nodes that join: each float is rotated left by
- * one bit, so that its first byte is the exponent, and the four bytes go to four planes, most
- * significant first; each plane is one zstd frame. rans.h instead would save less than one in a
- * hundred bytes of phi and lose them again in the runs of zeros of u: tests/RECORDS.md. All state
- * that is handed on is float32, so there is no other split of bytes, such as one for bf16.
+/* pack.h - (phi, u) of a fragment, losslessly, for nodes that join. Each float is rotated left by
+ * one bit, so that its first byte is the exponent. The four bytes go to four planes, most
+ * significant first; each plane is one zstd frame. rans.h instead would save less than one percent
+ * of phi, and lose it again in the runs of zeros of u: tests/RECORDS.md. All transferred state is
+ * float32, so no other split of bytes is needed.
  *
  * Bytes: "TWPK", version 1 (u32), elements (u64), bytes of each of the 8 plane frames (u32 each),
  * then the frames. Unpacking trusts no length: each frame must be exactly one zstd frame whose
@@ -20,18 +20,18 @@ struct tw_packer; /* zstd contexts and one plane of scratch memory; one thread a
 /* Heap; for fragments of up to elements_max elements. TW_NOMEM. */
 enum tw_status tw_packer_create(struct tw_packer **packer_out, size_t elements_max,
                                 struct tw_error *err);
-void tw_packer_destroy(struct tw_packer *packer); /* NULL is fine */
+void tw_packer_destroy(struct tw_packer *packer); /* NULL is allowed */
 
 /* Bytes tw_pack may write for n elements of phi and of u. */
 size_t tw_pack_bound(size_t n);
 
-/* phi (n), u (n) into dst[capacity]. TW_LIMIT when capacity is too small (bound suffices) or n is
- * above elements_max, TW_CORRUPT when a value is not finite; dst is then undefined. */
+/* phi (n), u (n) into dst[capacity]. TW_LIMIT if capacity is too small (tw_pack_bound suffices) or
+ * n is above elements_max, TW_CORRUPT if a value is not finite; dst is then undefined. */
 enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *u, size_t n,
                        uint8_t *dst, size_t capacity, size_t *bytes_out, struct tw_error *err);
 
-/* Exact inverse into phi (n), u (n). Hostile input: TW_CORRUPT with a sentence, and phi and u are
- * then undefined: unpack into spare memory. Every value of a success is finite. */
+/* Exact inverse into phi (n), u (n), for hostile input. TW_CORRUPT with a sentence; phi and u are
+ * then undefined, so unpack into spare memory. On success every value is finite. */
 enum tw_status tw_unpack(struct tw_packer *packer, const uint8_t *src, size_t bytes, float *phi,
                          float *u, size_t n, struct tw_error *err);
 

@@ -1,8 +1,8 @@
-/* rice.h - ascending positions as bits: of each gap to the position before, Golomb-Rice code.
+/* rice.h - ascending positions as bits: Golomb-Rice codes of the gaps between them.
  *
- * Golomb, "Run-length encodings", IEEE Trans. IT 12 (3), 1966, with divisors 2^r (Rice): for
- * g = position - previous - 1, previous = -1 at first, (g >> r) times 0 and a 1, then the r lowest
- * bits of g. Bits fill bytes from the lowest; the last byte is padded with 0. */
+ * Golomb, "Run-length encodings", IEEE Trans. IT 12 (3), 1966, with divisors 2^r (Rice). For g =
+ * position - previous - 1, previous = -1 at first: (g >> r) zeros and a 1, then the r lowest bits
+ * of g. Bits fill bytes from the lowest; the last byte is padded with 0. */
 #ifndef TW_COMPRESS_RICE_H
 #define TW_COMPRESS_RICE_H
 
@@ -12,11 +12,11 @@
 
 #include "base/bytes.h"
 
-/* ---- writing: the caller has room for all there will be ------------------------------------- */
+/* ---- writing: the caller has checked the room --------- ------------------------------------- */
 
 struct tw_bits_writer {
     uint8_t *at;
-    uint64_t held; /* bits not yet written, from the lowest: fewer than 32 */
+    uint64_t held; /* bits not yet written, lowest first; fewer than 32 */
     unsigned count;
 };
 
@@ -31,7 +31,7 @@ static inline void tw_bits_put(struct tw_bits_writer *to, uint32_t value, unsign
     to->count -= 32;
 }
 
-/* And `more` bits of `value` behind it, at once. r + more <= 23 */
+/* Also writes `more` bits of `value` after the gap. r + more <= 23. */
 static inline void tw_bits_put_gap_and(struct tw_bits_writer *to, uint32_t gap, unsigned r,
                                        uint32_t value, unsigned more) {
     const uint32_t low = gap & ((1u << r) - 1);
@@ -52,7 +52,7 @@ static inline void tw_bits_put_gap(struct tw_bits_writer *to, uint32_t gap, unsi
     tw_bits_put_gap_and(to, gap, r, 0, 0);
 }
 
-/* ---- reading: bytes from a stranger ---------------------------------------------------------- */
+/* ---- reading: untrusted bytes ----- ---------------------------------------------------------- */
 
 struct tw_bits_reader {
     const uint8_t *at, *end;
@@ -61,7 +61,7 @@ struct tw_bits_reader {
 };
 
 static inline void tw_bits_fill(struct tw_bits_reader *from) {
-    if (from->end - from->at >= 8) { /* as many whole bytes as there is room for */
+    if (from->end - from->at >= 8) { /* as many whole bytes as fit */
         const unsigned bits = (63 - from->count) & ~7u;
         const uint64_t next = tw_get_u64(from->at) & ((UINT64_C(1) << bits) - 1);
         from->held |= next << from->count;
@@ -75,7 +75,7 @@ static inline void tw_bits_fill(struct tw_bits_reader *from) {
     }
 }
 
-/* False where bits ran out. bits <= 32 */
+/* False if bits ran out. bits <= 32. */
 static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint32_t *value) {
     if (from->count < bits) tw_bits_fill(from);
     if (from->count < bits) return false;
@@ -85,12 +85,12 @@ static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint3
     return true;
 }
 
-/* False where bits ran out or the gap is `end` or more, however long it would be. */
+/* False if bits ran out or the gap is `end` or more, however large. */
 static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint32_t end,
                                    uint32_t *gap) {
     uint32_t zeros = 0, low = 0;
     while (from->held == 0) {
-        zeros += from->count; /* zeros to the end of what is held */
+        zeros += from->count; /* zeros up to the end of the held bits */
         from->count = 0;
         if (from->at == from->end || zeros > end) return false;
         tw_bits_fill(from);
@@ -105,9 +105,9 @@ static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint
     return *gap < end;
 }
 
-/* The rest of the last byte: false unless it is 0. */
+/* Checks the rest of the last byte: false unless it is 0. */
 static inline bool tw_bits_end(struct tw_bits_reader *from) {
-    from->at -= from->count / 8; /* whole bytes that were held are not read */
+    from->at -= from->count / 8; /* whole bytes that were held go back */
     const uint64_t rest = from->held & ((1u << from->count % 8) - 1);
     from->held = from->count = 0;
     return rest == 0;

@@ -1,6 +1,6 @@
-/* topk_select.c - the k largest of a chunk. A bound that leaves a few more than k is found by
- * counting how many are above, which is what vectors do fast; mostly that of the chunk before will
- * do. The few are listed, and the k-th largest of them is found by bisection. */
+/* topk_select.c - finds the k largest of a chunk. It first looks for a bound with slightly more
+ * than k elements above it, by counting, which vectorises well; usually the last chunk's bound
+ * suffices. Then it lists these elements and finds the k-th largest of them by bisection. */
 #include <string.h>
 
 #include "base/bytes.h"
@@ -12,8 +12,9 @@
 
 enum {
     CHUNK = TW_TOPK_CHUNK,
-    FIRST_STEP = 20,  /* 2^20 is 6 to 12 % of a float */
-    MARGIN = 1 << 19, /* from the k-th largest of a chunk to the bound for the next */
+    FIRST_STEP = 20, /* 2^20 in float bits is 6 to 12 % */
+    MARGIN =
+        1 << 19, /* distance from a chunk's k-th largest to the first bound of the next chunk */
     WORD = 64,
     SOME = 8, /* positions taken from a word at a time */
 };
@@ -40,10 +41,10 @@ struct search {
     const uint32_t *magnitudes;
     uint32_t count, k;
     uint32_t low, high; /* the k-th largest is in [low, high] */
-    uint32_t least;     /* as many are low or more: k at least */
+    uint32_t least;     /* number of elements that are low or more, at least k */
 };
 
-/* Narrows [low, high] at low <= at < high; true where the k-th largest is above. */
+/* Narrows [low, high] at low <= at < high; true if the k-th largest is above. */
 static bool probe(struct search *s, uint32_t at) {
     const uint32_t above = count_above(s->magnitudes, s->count, at);
     if (above >= s->k) {
@@ -59,12 +60,12 @@ static bool is_done(const struct search *s, uint32_t enough) {
     return s->least <= enough || s->low == s->high;
 }
 
-/* Until no more than `enough` are low or more, or all that are equal it. */
+/* Narrows until at most `enough` elements are low or more, or all of those equal low. */
 static void narrow(struct search *s, uint32_t enough) {
     while (!is_done(s, enough)) (void)probe(s, s->low + (s->high - s->low) / 2);
 }
 
-/* The same from a guess on, in growing steps. */
+/* The same, starting from a guess with growing steps. */
 static void narrow_from(struct search *s, uint32_t enough, uint32_t guess) {
     if (guess >= s->high) guess = s->high - 1;
     const bool is_up = probe(s, guess);
@@ -76,7 +77,7 @@ static void narrow_from(struct search *s, uint32_t enough, uint32_t guess) {
     narrow(s, enough);
 }
 
-/* A bit for each of magnitudes (count <= 64) above the bound. */
+/* A bit for each of magnitudes (count <= 64) that is above the bound. */
 static uint64_t above(const uint32_t *magnitudes, uint32_t count, int32_t bound) {
     uint8_t flags[WORD] = {0};
     uint64_t word = 0;
@@ -84,15 +85,14 @@ static uint64_t above(const uint32_t *magnitudes, uint32_t count, int32_t bound)
     if (count == WORD) return tw_topk_above_avx2(magnitudes, bound);
 #endif
     for (uint32_t i = 0; i < count; i++) flags[i] = (int32_t)magnitudes[i] > bound;
-    for (uint32_t i = 0; i < WORD; i += 8) { /* eight flags, which are bytes, into a byte */
+    for (uint32_t i = 0; i < WORD; i += 8) { /* packs eight byte flags into one byte */
         word |= tw_get_u64(flags + i) * UINT64_C(0x0102040810204080) >> 56 << i;
     }
     return word;
 }
 
-/* The positions in [begin, end) of those above the bound, in order; behind them a few are written
- * that mean nothing: how many there are in a word nobody foresees, so some are taken in any case.
- */
+/* Lists positions in [begin, end) of elements above the bound, in order. A few meaningless entries
+ * follow: taking a fixed number from each word avoids branches on its count. */
 static uint32_t list(const uint32_t *magnitudes, uint32_t begin, uint32_t end, int32_t bound,
                      uint16_t *found) {
     uint32_t found_count = 0;
@@ -110,8 +110,8 @@ static uint32_t list(const uint32_t *magnitudes, uint32_t begin, uint32_t end, i
     return found_count;
 }
 
-/* Of those that are low or more, but of those that equal it no more than k, the first: a chunk may
- * be nearly all zeros. */
+/* Lists elements above low, and at most the first k that equal it: a chunk may be nearly all zeros.
+ */
 static uint32_t list_ties(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint32_t low,
                           uint16_t *found) {
     uint32_t end = 0;
@@ -137,7 +137,7 @@ void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, ui
     s.high = max < s.high ? max : s.high;
     narrow(&s, k);
     *guess = s.low > MARGIN ? s.low - MARGIN : 0;
-    /* Where more than k are low or more, the last of those that equal it are too many. */
+    /* If more than k are low or more, removes the last of those that equal low. */
     for (uint32_t i = found_count, extra = s.least - k; extra > 0; i--) {
         if (listed[i - 1] != s.low) continue;
         listed[i - 1] = NONE;

@@ -1,4 +1,4 @@
-/* ecsq.h - what the files of the ecsq codecs share; the format is in codec_ecsq.h. */
+/* ecsq.h - shared parts of the ecsq codecs; the format is in codec_ecsq.h. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_H
 #define TW_COMPRESS_ECSQ_ECSQ_H
 
@@ -9,14 +9,15 @@
 
 enum tw_ecsq_bounds {
     TW_ECSQ_HEAD_BYTES = 4,
-    TW_ECSQ_STREAM_HEAD_BYTES = 5, /* kind, sizes written out */
+    TW_ECSQ_STREAM_HEAD_BYTES = 5, /* kind, number of sizes written out */
     TW_ECSQ_STEP_ONE = 1 << 12,    /* c = 1 */
     TW_ECSQ_STEP_MAX = 1 << 15,
-    TW_ECSQ_PEAK = 69,    /* |x| / rms of 4096 is 64 at most, half a step, roundings */
-    TW_ECSQ_FLAT = 3,     /* below 2 bits: the largest |x| / r is at least that */
-    TW_ECSQ_SAMPLED = 64, /* blocks that a step is chosen from, at most */
-    /* How often codes come in a stream is counted in groups of so many elements: in all of them
-     * within the first so many codes, and then in one of eight, which counts for all of them. */
+    TW_ECSQ_PEAK =
+        69, /* bound of |x| / rms: 64 for a block of 4096, plus half a step and roundings */
+    TW_ECSQ_FLAT = 3,     /* below 2 bits: least value of the largest |x| / r */
+    TW_ECSQ_SAMPLED = 64, /* most blocks from which a step is chosen */
+    /* Codes of a stream are counted in groups of TW_ECSQ_GROUP elements: all groups within the
+     * first TW_ECSQ_COUNTED codes, then one of eight, which stands for all eight. */
     TW_ECSQ_GROUP = 64,
     TW_ECSQ_COUNTED = 1 << 14,
     TW_ECSQ_COUNTED_LOG = 3,
@@ -29,10 +30,10 @@ enum tw_ecsq_kind { TW_ECSQ_CODED, TW_ECSQ_RAW, TW_ECSQ_ONE };
 /* One codec of the family. */
 struct tw_ecsq {
     uint32_t bits_256;  /* target, in 1/256 bit per element */
-    uint32_t size_bits; /* of each size in a code */
-    uint32_t in_code;   /* elements: 1 or 2 */
+    uint32_t size_bits; /* bits of each size in a code */
+    uint32_t in_code;   /* elements per code: 1 or 2 */
     uint32_t dead_256;  /* dead zone, in 1/256 of a step */
-    uint32_t step_min;  /* so that few sizes are written out, whatever the elements are */
+    uint32_t step_min;  /* bounds the number of sizes written out, for any elements */
 };
 
 /* What the encoder chose for a payload. */
@@ -41,28 +42,29 @@ struct tw_ecsq_step {
     int8_t shift_one, shift_more;
 };
 
-/* What the choice is made from: blocks spread evenly, of which alone the scales are there. */
+/* Input of the choice of a step: evenly spread blocks; only their scales are computed yet. */
 struct tw_ecsq_source {
     const float *x;
     size_t n;
     const uint8_t *scales;
-    float peak; /* largest |x| / r of theirs */
+    float peak; /* their largest |x| / r */
 };
 
-/* The finest step within the target of bits, from a sample; but one that leaves something of it, or
- * error feedback would send the same zeros for ever. ecsq_rate.c. */
+/* The finest step within the target of bits, from a sample. Limited so that some elements of the
+ * sample remain nonzero: otherwise error feedback would send the same zeros for ever. ecsq_rate.c.
+ */
 struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source);
 
 enum tw_status TW_COMPRESS_ISA(ecsq_encode)(const struct tw_ecsq *ecsq,
                                             struct tw_codec_source source, uint8_t *dst,
                                             size_t capacity, size_t *bytes_out);
 
-/* Without a sink it only checks. */
+/* Only checks if there is no sink. */
 enum tw_status TW_COMPRESS_ISA(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src,
                                             size_t bytes, size_t n,
                                             const struct tw_codec_sink *sink);
 
-/* The codec's row in the family. */
+/* The codec's row of the family. */
 const struct tw_ecsq *TW_COMPRESS_ISA(ecsq_row)(enum tw_codec_id id);
 
 static inline uint32_t tw_ecsq_bits(float x) {
@@ -81,21 +83,21 @@ static inline size_t tw_ecsq_blocks(size_t n) {
     return n / TW_ECSQ_BLOCK + (n % TW_ECSQ_BLOCK != 0);
 }
 
-/* How many of them a step is chosen from. */
+/* Number of blocks from which a step is chosen. */
 static inline size_t tw_ecsq_sampled(size_t blocks) {
     return blocks < TW_ECSQ_SAMPLED ? blocks : TW_ECSQ_SAMPLED;
 }
 
-/* And which: one of each range of as many, but not the same of all, or rows of a matrix would be
- * met always or never. i < tw_ecsq_sampled(blocks) */
+/* Index of sampled block i < tw_ecsq_sampled(blocks): one of each range of blocks, at varying
+ * positions. A fixed position would always or never hit the rows of a matrix. */
 static inline size_t tw_ecsq_sampled_block(size_t blocks, size_t i) {
     const size_t begin = i * blocks / tw_ecsq_sampled(blocks);
     const size_t end = (i + 1) * blocks / tw_ecsq_sampled(blocks);
     return begin + ((uint32_t)i * 0x9E3779B1u >> 8) % (end - begin);
 }
 
-/* Is this group, of those that are not all counted, the one of its eight? As above: its place among
- * them changes. */
+/* True if this group is the one of its eight that is counted (beyond the first codes). Its position
+ * among the eight varies, as above. */
 static inline bool tw_ecsq_is_counted(uint32_t group) {
     const uint32_t place =
         (group >> TW_ECSQ_COUNTED_LOG) * 0x9E3779B1u >> (32 - TW_ECSQ_COUNTED_LOG);
@@ -112,7 +114,7 @@ static inline uint16_t tw_ecsq_scale(const uint8_t *scales, size_t b) {
     return tw_get_u16(scales + 2 * b);
 }
 
-/* Elements with codes in blocks [begin, end). */
+/* Elements of blocks [begin, end) that have codes. */
 static inline uint32_t tw_ecsq_active(const uint8_t *scales, size_t n, size_t begin, size_t end) {
     uint32_t count = 0;
     for (size_t b = begin; b < end; b++) {
@@ -121,28 +123,28 @@ static inline uint32_t tw_ecsq_active(const uint8_t *scales, size_t n, size_t be
     return count;
 }
 
-/* Sizes from here on are written out. */
+/* Sizes from this one on are written out. */
 static inline uint32_t tw_ecsq_limit(const struct tw_ecsq *ecsq) {
     return (1u << ecsq->size_bits) - 1;
 }
 
-/* Codes are below. */
+/* All codes are below. */
 static inline uint32_t tw_ecsq_alphabet(const struct tw_ecsq *ecsq) {
     return 1u << ecsq->size_bits * ecsq->in_code;
 }
 
-/* Codes of so many elements. */
+/* Number of codes of that many elements. */
 static inline uint32_t tw_ecsq_codes(const struct tw_ecsq *ecsq, uint32_t elements) {
     return (elements + ecsq->in_code - 1) / ecsq->in_code;
 }
 
-/* The block behind the last of the stream that begins with block `begin`. */
+/* End of the stream that begins with block `begin`: the index after its last block. */
 static inline size_t tw_ecsq_stream_end(const struct tw_ecsq *ecsq, size_t begin, size_t blocks) {
     const size_t end = begin + TW_ECSQ_STREAM_CODES / TW_ECSQ_BLOCK * ecsq->in_code;
     return end < blocks ? end : blocks;
 }
 
-/* s of a block: 8 bits of significand by 16, exact. */
+/* s of a block: 8 bits of significand times 16, exact. */
 static inline float tw_ecsq_unit(uint16_t scale, uint32_t c) {
     return tw_bf16_to_f32(scale) * ((float)c / (float)TW_ECSQ_STEP_ONE);
 }

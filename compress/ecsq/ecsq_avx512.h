@@ -1,5 +1,5 @@
-/* ecsq_avx512.h - what of ecsq_isa.h is worth doing in AVX-512: making codes, and numbers of
- * them. */
+/* ecsq_avx512.h - the functions of ecsq_isa.h that gain by AVX-512: encoding to codes, and decoding
+ * codes to values. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_AVX512_H
 #define TW_COMPRESS_ECSQ_ECSQ_AVX512_H
 
@@ -7,7 +7,7 @@
 
 enum { TW_ECSQ_WIDTH = 16 };
 
-/* The sizes of x (16), at most `most`. */
+/* Sizes of x (16), at most `most`. */
 static inline __m512i tw_ecsq_sizes_avx512(const struct tw_ecsq_quantiser *q, __m512 x,
                                            float most) {
     const __m512 size = _mm512_add_ps(_mm512_mul_ps(_mm512_abs_ps(x), _mm512_set1_ps(q->inverse)),
@@ -15,7 +15,7 @@ static inline __m512i tw_ecsq_sizes_avx512(const struct tw_ecsq_quantiser *q, __
     return _mm512_cvttps_epi32(_mm512_min_ps(size, _mm512_set1_ps(most)));
 }
 
-/* A bit for each of 32 that has the sign. */
+/* Sign bits of 32 elements. */
 static inline uint32_t tw_ecsq_minus_avx512(__m512 low, __m512 high) {
     return _cvtmask32_u32(_mm512_kunpackw(_mm512_movepi32_mask(_mm512_castps_si512(high)),
                                           _mm512_movepi32_mask(_mm512_castps_si512(low))));
@@ -32,7 +32,8 @@ static inline bool tw_ecsq_make_avx512(const struct tw_ecsq_quantiser *q, const 
     const __m512i high =
         _mm512_packs_epi32(tw_ecsq_sizes_avx512(q, x2, most), tw_ecsq_sizes_avx512(q, x3, most));
     const uint32_t is_minus[2] = {tw_ecsq_minus_avx512(x0, x1), tw_ecsq_minus_avx512(x2, x3)};
-    /* Packing works within quarters: fours of bytes come out as 0 4 8 12 1 5 9 13 ... */
+    /* Packing works within 128-bit quarters: groups of four bytes are in the order 0 4 8 12 1 5 9
+     * 13 ... */
     const __m512i sizes = _mm512_permutexvar_epi32(
         _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
         _mm512_packus_epi16(low, high));
@@ -58,7 +59,7 @@ static inline __m256i tw_ecsq_split_avx512(const struct tw_ecsq_levels *levels,
     const __m256i both =
         _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes));
     const __m256i high = _mm256_sll_epi16(both, _mm_cvtsi32_si128(8 - (int)levels->size_bits));
-    /* The lower bits of the low byte, and those above them as the high one: a & c | b & ~c. */
+    /* The low byte gets the lower bits, the high byte those above them: a & c | b & ~c. */
     return _mm256_and_si256(_mm256_ternarylogic_epi32(both, high, _mm256_set1_epi16(0x00FF), 0xE4),
                             _mm256_set1_epi8((char)levels->limit));
 }

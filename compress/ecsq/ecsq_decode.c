@@ -1,5 +1,5 @@
-/* ecsq_decode.c - the decoder of codec_ecsq.h. Codes are decoded a block at a time, and what they
- * ask for is found to be there before any of them becomes a number. */
+/* ecsq_decode.c - the decoder of codec_ecsq.h. Codes are decoded a block at a time. The signs and
+ * sizes that a block needs are checked before any of its codes becomes a value. */
 #include <math.h>
 #include <string.h>
 
@@ -19,16 +19,16 @@ struct reader {
     const uint8_t *scales;
     uint32_t c;
     int32_t shift_one, shift_more; /* in 2^-8 */
-    const uint8_t *at, *end;       /* what is not yet read */
+    const uint8_t *at, *end;       /* unread bytes */
 };
 
 struct stream {
     enum tw_ecsq_kind kind;
-    uint8_t code;                    /* of kind one */
-    const uint8_t *raw;              /* of kind raw */
+    uint8_t code;                    /* of a stream of kind one */
+    const uint8_t *raw;              /* of a stream of kind raw */
     const uint8_t *written;          /* sizes written out, not yet used */
-    uint32_t written_left;           /* not yet asked for */
-    size_t signs_count;              /* asked for */
+    uint32_t written_left;           /* sizes that no code has asked for yet */
+    size_t signs_count;              /* signs asked for so far */
     struct tw_ecsq_signs_left signs; /* not yet used */
     struct tw_rans_decoder decoder;
 };
@@ -84,7 +84,7 @@ static enum tw_status read_coded(struct reader *r, struct stream *stream) {
     return TW_OK;
 }
 
-/* Codes as they are, or the one of them. */
+/* Codes of kind raw, or the code of kind one. */
 static enum tw_status read_plain(struct reader *r, struct stream *stream, uint32_t codes) {
     const size_t bytes = stream->kind == TW_ECSQ_RAW ? codes : 1;
     if (!has(r, bytes)) return TW_CORRUPT;
@@ -97,7 +97,7 @@ static enum tw_status read_plain(struct reader *r, struct stream *stream, uint32
     return TW_OK;
 }
 
-/* A stream of `active` elements, up to its signs. */
+/* Reads the head of a stream of `active` elements, up to its signs. */
 static enum tw_status stream_open(struct reader *r, struct stream *stream, uint32_t active) {
     if (!has(r, TW_ECSQ_STREAM_HEAD_BYTES)) return TW_CORRUPT;
     const uint8_t kind = r->at[0];
@@ -126,7 +126,8 @@ static enum tw_status stream_next(struct stream *stream, uint8_t *codes, uint32_
     return TW_OK;
 }
 
-/* Nothing is left over, not even behind the last sign, and the reader goes on to the next. */
+/* TW_CORRUPT unless everything was used, including the last byte of signs. The reader moves to the
+ * next stream. */
 static enum tw_status stream_close(struct reader *r, const struct stream *stream) {
     const size_t bytes = (stream->signs_count + 7) / 8, odd = stream->signs_count % 8;
     if (stream->written_left != 0) return TW_CORRUPT;
@@ -136,8 +137,8 @@ static enum tw_status stream_close(struct reader *r, const struct stream *stream
     return TW_OK;
 }
 
-/* As many of the signs and of the sizes written out are there as codes (count) ask for, behind
- * which stand zeros, which ask for nothing. */
+/* Checks that the signs and written-out sizes that codes (count) need are there. The zeros after
+ * the codes need none. */
 static enum tw_status check_codes(const struct reader *r, struct stream *stream,
                                   const uint8_t *codes, uint32_t count) {
     struct tw_ecsq_asked asked = {0};
@@ -148,7 +149,7 @@ static enum tw_status check_codes(const struct reader *r, struct stream *stream,
     return has(r, (stream->signs_count + 7) / 8) ? TW_OK : TW_CORRUPT;
 }
 
-/* y (PIECE). */
+/* Decodes a piece to y (PIECE). */
 static void put_piece(const struct tw_ecsq_levels *levels, struct stream *stream,
                       const uint8_t *codes, float *y) {
     for (uint32_t large = tw_ecsq_put(levels, false, codes, &stream->signs, y); large != 0;
@@ -159,7 +160,7 @@ static void put_piece(const struct tw_ecsq_levels *levels, struct stream *stream
     }
 }
 
-/* The same times the weight, added to dst (count <= PIECE). */
+/* Adds the piece times the weight to dst (count <= PIECE). */
 static void add_piece(const struct tw_ecsq_levels *levels, struct stream *stream,
                       const uint8_t *codes, float *dst, uint32_t count) {
     float values[PIECE];
@@ -168,7 +169,7 @@ static void add_piece(const struct tw_ecsq_levels *levels, struct stream *stream
     for (uint32_t i = 0; i < count; i++) dst[i] = dst[i] + levels->weight * values[i];
 }
 
-/* Elements of a block with codes, behind which stand zeros. */
+/* Decodes the codes of a block's elements, followed by zeros. */
 static void put_values(const struct tw_ecsq_levels *levels, struct stream *stream,
                        const uint8_t *codes, float *y, uint32_t count) {
     const uint32_t whole = count - count % PIECE;
@@ -208,7 +209,7 @@ static struct tw_ecsq_levels levels_of(const struct reader *r, size_t b, float w
     return levels;
 }
 
-/* Block b, whose codes are there unless its scale is 0. */
+/* Decodes block b; its codes are given unless its scale is 0. */
 static void put_block(const struct reader *r, struct stream *stream, size_t b, const uint8_t *codes,
                       const struct tw_codec_sink *sink) {
     const uint32_t count = tw_ecsq_count(r->n, b);
@@ -228,7 +229,7 @@ static void put_block(const struct reader *r, struct stream *stream, size_t b, c
     }
 }
 
-/* Codes of block b, and zeros behind them; what is behind an odd last element must be one. */
+/* Reads the codes of block b and appends zeros. The partner of an odd last element must be 0. */
 static enum tw_status next_block(const struct reader *r, struct stream *stream, size_t b,
                                  uint8_t *codes) {
     const struct tw_ecsq *const ecsq = r->ecsq;
@@ -239,7 +240,7 @@ static enum tw_status next_block(const struct reader *r, struct stream *stream, 
     return is_odd && codes[count - 1] >> ecsq->size_bits != 0 ? TW_CORRUPT : TW_OK;
 }
 
-/* Blocks [begin, end). */
+/* Reads the stream of blocks [begin, end). */
 static enum tw_status read_stream(struct reader *r, size_t begin, size_t end,
                                   const struct tw_codec_sink *sink) {
     struct stream stream;

@@ -1,6 +1,6 @@
-/* ecsq_encode.c - the encoder of codec_ecsq.h: a step for all blocks, from the scales of some, then
- * stream by stream scales, signs and codes, which are counted as they are made, and what rANS makes
- * of them. Of a large array a block comes from memory once. */
+/* ecsq_encode.c - the encoder of codec_ecsq.h. It chooses a step for all blocks from the scales of
+ * some. Then, stream by stream, it computes scales, signs and codes, counts the codes as they are
+ * made, and entropy-codes them. Each block of a large array is read from memory once. */
 #include <math.h>
 #include <string.h>
 
@@ -13,10 +13,10 @@
 
 enum {
     BLOCK = TW_ECSQ_BLOCK,
-    PIECE = 64, /* elements whose maxima are separate */
+    PIECE = 64, /* elements with a common maximum */
     MADE = TW_ECSQ_MADE,
-    LAG = 512,  /* codes between one that is made and one that is counted */
-    TABLES = 4, /* of counts, so that equal neighbours do not wait for each other */
+    LAG = 512,  /* distance in codes between making and counting */
+    TABLES = 4, /* tables of counts, so that equal adjacent codes do not wait for each other */
     COUNTED = TW_ECSQ_COUNTED,
     EVERY = TW_ECSQ_COUNTED_EVERY,
 };
@@ -25,28 +25,28 @@ enum {
 struct writer {
     const struct tw_ecsq *ecsq;
     const float *x;
-    float *lost; /* x, which becomes x - D; or NULL */
+    float *lost; /* NULL, or x itself, which becomes the residual x - D */
     size_t n;
     uint8_t *scales;
-    bool has_scales; /* of all blocks */
-    float peak;      /* largest |x| / r of those that have one */
+    bool has_scales; /* scales of all blocks are computed */
+    float peak;      /* largest |x| / r of the blocks with a scale */
     struct tw_ecsq_step step;
     uint8_t *at; /* where the next byte goes */
     const uint8_t *end;
-    uint32_t written; /* sizes written out, of the stream at work */
+    uint32_t written; /* sizes written out in the present stream */
 };
 
-/* What a stream will be made of. */
+/* Content of the stream being made. */
 struct content {
     uint32_t made, counted; /* codes */
     uint32_t counts[TABLES][TW_RANS_SYMBOLS_MAX];
-    struct tw_ecsq_set seen; /* of those counted, at least the ones that were looked for */
+    struct tw_ecsq_set seen; /* codes counted; at least those that were looked for */
     struct tw_ecsq_signs signs;
     uint8_t sign_bytes[TW_ECSQ_STREAM_CODES * 2 / 8 + 8];
     uint8_t codes[TW_ECSQ_STREAM_CODES];
 };
 
-/* The next block comes from memory while the codes of this one are made. There may be none. */
+/* Prefetches the next block while the codes of this one are made. There may be no next block. */
 static void fetch_next(const float *x) {
     const uintptr_t at = (uintptr_t)x + BLOCK * sizeof(*x);
     for (size_t i = 0; i < MADE * sizeof(*x); i += 64) __builtin_prefetch((const void *)(at + i));
@@ -66,8 +66,8 @@ static float max_of(const float *x, uint32_t count) {
     return max;
 }
 
-/* The rms of x (count), the largest of which is max. Partial sums are in a fixed order, the same
- * bits in every width of vector, and of x in units of max, whose squares float32 holds. */
+/* rms of x (count) with the largest element max. Partial sums have a fixed order, the same in every
+ * vector width, and are in units of max, whose squares fit float32. */
 static float rms_of(const float *x, uint32_t count, float max) {
     const struct tw_block_unit unit = tw_block_unit(tw_ecsq_bits(max));
     float sums[PIECE] = {0};
@@ -87,14 +87,14 @@ static float rms_of(const float *x, uint32_t count, float max) {
     return (float)(sqrt(sum / count) * (double)unit.back);
 }
 
-/* r of a block. What error feedback leaves of a block that sent nothing for a while is flat: beside
- * blocks with tails it would stay below a step that suits these, however much of it there were. */
+/* r of a block. The residual of a block that sent nothing for a while is flat: next to blocks with
+ * tails, it would always stay below the common step, however large it grew. */
 static float scale_of(const struct tw_ecsq *ecsq, float rms, float max) {
     const float most = max / (float)TW_ECSQ_FLAT;
     return ecsq->dead_256 > 0 && rms > most ? most : rms;
 }
 
-/* Of block b. */
+/* Computes the scale of block b. */
 static enum tw_status put_scale(struct writer *w, size_t b) {
     const float *const x = w->x + b * BLOCK;
     const uint32_t count = tw_ecsq_count(w->n, b);
@@ -102,7 +102,7 @@ static enum tw_status put_scale(struct writer *w, size_t b) {
     if (max >= TOO_LARGE) return TW_CORRUPT;
     const float rms = rms_of(x, count, max);
     const uint16_t scale = tw_bf16_from_f32(scale_of(w->ecsq, rms, max));
-    if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* as of a block with a NaN */
+    if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* also for a block with a NaN */
     const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
     const float size = is_zero ? 0.0f : max / tw_bf16_to_f32(scale);
     w->peak = size > w->peak ? size : w->peak;
@@ -141,7 +141,7 @@ static void add_counts(struct content *content, const uint8_t *codes, uint32_t c
     for (uint32_t i = whole; i < count; i++) content->counts[0][codes[i]] += each;
 }
 
-/* Those that were never counted are counted once: whatever comes needs a share. */
+/* Counts codes that were never counted once: each code that occurs needs a frequency. */
 static void add_unseen(struct content *content, const uint8_t *codes, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         uint32_t sum = 0;
@@ -159,8 +159,8 @@ static bool are_seen(const struct content *content, const uint8_t *codes, uint32
     return are;
 }
 
-/* A group is what is made at a time: of all of them but the last `in_group` codes. Of many a few
- * tell how often each code comes. */
+/* A group is the codes made at a time; all but the last have `in_group` codes. In long streams a
+ * sample of the groups suffices. */
 static inline void count_codes(struct content *content, uint32_t in_group) {
     const uint8_t *const codes = content->codes + content->counted;
     const uint32_t left = content->made - content->counted;
@@ -174,7 +174,7 @@ static inline void count_codes(struct content *content, uint32_t in_group) {
     content->counted += count;
 }
 
-/* Writes out what of x (count) is too large for a code. */
+/* Writes out the sizes of x (count) that are too large for a code. */
 static void put_large(struct writer *w, const struct tw_ecsq_quantiser *q, const float *x,
                       uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
@@ -187,7 +187,7 @@ static void put_large(struct writer *w, const struct tw_ecsq_quantiser *q, const
     }
 }
 
-/* What is left of block b in its place, to the bits of decoding it and taking that away. */
+/* Replaces block b by its residual, with the bits of decoding and subtracting. */
 static void put_lost(const struct writer *w, size_t b) {
     float *const x = w->lost + b * BLOCK;
     const uint32_t count = tw_ecsq_count(w->n, b);
@@ -206,8 +206,8 @@ static void put_lost(const struct writer *w, size_t b) {
     }
 }
 
-/* Those of block b are made. Counting waits for memory and making for arithmetic, so a processor
- * does both at once, if what is counted has long been stored. */
+/* Makes the codes of block b. Counting waits for memory and making for arithmetic, so they overlap,
+ * if counting only touches codes stored long before. */
 static void make_codes(struct writer *w, size_t b, struct content *content) {
     const struct tw_ecsq_quantiser q = quantiser_of(w, b);
     const float *const x = w->x + b * BLOCK;
@@ -229,7 +229,7 @@ static void make_codes(struct writer *w, size_t b, struct content *content) {
     content->made += tw_ecsq_codes(w->ecsq, count - whole);
 }
 
-/* The codes, by rANS, in at most as many bytes as they are; 0 if they do not fit. */
+/* Entropy-codes the codes, in at most as many bytes as there are codes; 0 if they do not fit. */
 static size_t put_coded(const struct writer *w, const struct content *content,
                         const struct tw_rans_model *model) {
     struct tw_rans_encoder encoder;
@@ -241,7 +241,7 @@ static size_t put_coded(const struct writer *w, const struct content *content,
     tw_rans_encoder_init(&encoder, model);
     for (size_t end = content->made; end > 0;) {
         const size_t begin = (end - 1) / BLOCK * BLOCK;
-        /* In their place at once, while there is room for whatever they come to. */
+        /* Written in place if there is room for the longest possible result. */
         uint8_t *const place = w->at + room - words_bytes;
         const bool is_apart = words_bytes + sizeof(apart) > room;
         uint8_t *const to = is_apart ? apart + sizeof(apart) : place;
@@ -258,7 +258,7 @@ static size_t put_coded(const struct writer *w, const struct content *content,
     return head_bytes + words_bytes;
 }
 
-/* Counts of codes into sums (256). All of them. */
+/* Adds the counts of codes into sums (256); returns their total. */
 static uint32_t sum_counts(const struct content *content, uint32_t *sums) {
     uint32_t total = 0;
     for (uint32_t s = 0; s < TW_RANS_SYMBOLS_MAX; s++) {
@@ -269,7 +269,7 @@ static uint32_t sum_counts(const struct content *content, uint32_t *sums) {
     return total;
 }
 
-/* What is made of the codes, as its kind says. */
+/* Writes the codes; returns the kind of the stream. */
 static enum tw_ecsq_kind put_codes(struct writer *w, const struct content *content) {
     struct tw_rans_model model;
     uint32_t sums[TW_RANS_SYMBOLS_MAX];
@@ -308,7 +308,7 @@ static enum tw_status put_stream(struct writer *w, size_t begin, size_t end) {
         if (tw_ecsq_scale(w->scales, b) != 0) make_codes(w, b, &content);
         if (w->lost != NULL) put_lost(w, b);
     }
-    if (content.made == 0) { /* no codes, no stream */
+    if (content.made == 0) { /* without codes there is no stream */
         w->at = head;
         return TW_OK;
     }

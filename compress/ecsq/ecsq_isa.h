@@ -1,6 +1,6 @@
-/* ecsq_isa.h - what coders of ecsq do to a few dozen elements at a time, between numbers on one
- * side, codes and bits of signs on the other. In plain C here, in AVX2 in ecsq_avx2.h, some in
- * AVX-512 in ecsq_avx512.h. */
+/* ecsq_isa.h - inner loops of the ecsq coders, a few dozen elements at a time: between values on
+ * one side, and codes and sign bits on the other. Plain C here, AVX2 in ecsq_avx2.h, partly AVX-512
+ * in ecsq_avx512.h. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_ISA_H
 #define TW_COMPRESS_ECSQ_ECSQ_ISA_H
 
@@ -9,54 +9,55 @@
 #include "compress/ecsq/ecsq.h"
 
 enum {
-    TW_ECSQ_MADE = TW_ECSQ_GROUP, /* elements whose codes are made at a time: vectors are full */
-    TW_ECSQ_PIECE = 32, /* elements that are decoded at a time, and codes that are looked at */
-    TW_ECSQ_SIZES = 32, /* that a code can hold, at most */
+    TW_ECSQ_MADE = TW_ECSQ_GROUP, /* elements encoded at a time, which fill vectors */
+    TW_ECSQ_PIECE = 32,           /* elements decoded, and codes examined, at a time */
+    TW_ECSQ_SIZES = 32,           /* largest number of sizes in a code */
 };
 
-/* What makes codes of a block. */
+/* Parameters for encoding a block to codes. */
 struct tw_ecsq_quantiser {
     float inverse, bias;
     uint32_t limit, size_bits, in_code;
 };
 
-/* What makes numbers of them. */
+/* Parameters for decoding codes to values. */
 struct tw_ecsq_levels {
     float level[TW_ECSQ_SIZES]; /* (a + shift) s */
-    float added[TW_ECSQ_SIZES]; /* weight times that */
+    float added[TW_ECSQ_SIZES]; /* weight times level */
     float s, weight;
     int32_t one, more; /* shifts, in 2^-8 */
     uint32_t limit, size_bits, in_code;
 };
 
-/* What codes ask for besides. */
+/* Signs and written-out sizes that codes require. */
 struct tw_ecsq_asked {
     uint32_t signs, written; /* sizes written out */
 };
 
-/* Signs on their way out. Eight bytes are written at a time. */
+/* Sign bits being written, eight bytes at a time. */
 struct tw_ecsq_signs {
-    uint64_t rest; /* not yet a byte of them */
+    uint64_t rest; /* bits that do not fill a byte yet */
     unsigned rest_count;
     uint8_t *at;
 };
 
-/* Of codes, a bit each: by the upper half of a code, in a table for each half of lower ones. */
+/* A set of codes, one bit each: by the upper half of a code, in one table per half of the lower
+ * values. */
 struct tw_ecsq_set {
     uint8_t bits[2][16];
 };
 
-/* Signs not yet taken, in what is left of a payload. */
+/* Sign bits not yet taken, in the rest of a payload. */
 struct tw_ecsq_signs_left {
     const uint8_t *at, *end;
-    unsigned taken; /* of the byte there */
+    unsigned taken; /* bits taken of the byte at `at` */
 };
 
 static inline int32_t tw_ecsq_size(const struct tw_ecsq_quantiser *q, float x) {
-    return (int32_t)(fabsf(x) * q->inverse + q->bias); /* at most 64 / c + 1: it fits */
+    return (int32_t)(fabsf(x) * q->inverse + q->bias); /* at most 64 / c + 1, which fits */
 }
 
-/* count: at most 32; the others of `bits` are 0. */
+/* count: at most 32; the other bits of `bits` are 0. */
 static inline void tw_ecsq_signs_put(struct tw_ecsq_signs *signs, uint64_t bits, unsigned count) {
     const uint64_t all = signs->rest | bits << signs->rest_count;
     const unsigned all_count = signs->rest_count + count;
@@ -66,7 +67,7 @@ static inline void tw_ecsq_signs_put(struct tw_ecsq_signs *signs, uint64_t bits,
     signs->rest_count = all_count % 8;
 }
 
-/* At least 32 of them, and what is behind; 0 behind the end. */
+/* At least the next 32 bits; 0 beyond the end. */
 static inline uint64_t tw_ecsq_signs_next(const struct tw_ecsq_signs_left *signs) {
     const size_t bytes = (size_t)(signs->end - signs->at);
     uint8_t last[8] = {0};
@@ -107,7 +108,7 @@ static inline void tw_ecsq_sizes(const struct tw_ecsq_quantiser *q, const float 
     tw_ecsq_signs_put(signs, bits, bits_count);
 }
 
-/* Codes of x (count <= 64), and its signs. Whether there is a size to be written out. */
+/* Codes and signs of x (count <= 64). True if a size must be written out. */
 static inline bool tw_ecsq_make_some(const struct tw_ecsq_quantiser *q, const float *x,
                                      uint32_t count, uint8_t *restrict codes,
                                      struct tw_ecsq_signs *signs) {
@@ -142,7 +143,7 @@ static inline void tw_ecsq_set_add(struct tw_ecsq_set *set, uint8_t code) {
     *bits = (uint8_t)(*bits | 1u << (code & 7));
 }
 
-/* Are all codes (32) in it? */
+/* True if the set contains all codes (32). */
 static inline bool tw_ecsq_set_has(const struct tw_ecsq_set *set, const uint8_t *codes) {
 #ifdef __AVX2__
     return tw_ecsq_set_has_avx2(set, codes);
@@ -155,14 +156,14 @@ static inline bool tw_ecsq_set_has(const struct tw_ecsq_set *set, const uint8_t 
 #endif
 }
 
-/* What codes (32) ask for is added. */
+/* Adds the requirements of codes (32). */
 static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
                                struct tw_ecsq_asked *asked) {
 #ifdef __AVX2__
     tw_ecsq_ask_avx2(ecsq, codes, asked);
 #else
     const uint8_t limit = (uint8_t)tw_ecsq_limit(ecsq);
-    uint8_t signs = 0, written = 0; /* bytes hold what so few can ask for */
+    uint8_t signs = 0, written = 0; /* a byte is enough for 32 codes */
     for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
         const uint8_t low = codes[i] & limit, high = (uint8_t)(codes[i] >> ecsq->size_bits);
         signs = (uint8_t)(signs + (low != 0) + (high != 0));
@@ -173,9 +174,9 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
 #endif
 }
 
-/* y (32): +-(a + shift) s, and +0 where a = 0; or weight times that is added to it. A bit for each
- * whose size was written out: there the sign alone is right; when adding, where there is any,
- * nothing is added and no sign is taken. */
+/* y (32): +-(a + shift) s, and +0 where a = 0; or weight times that is added. Returns a bit per
+ * element whose size was written out; of these only the sign is set in y. When adding, if there is
+ * any such element, nothing is added and no sign is taken. */
 static inline uint32_t tw_ecsq_put(const struct tw_ecsq_levels *levels, bool is_add,
                                    const uint8_t *codes, struct tw_ecsq_signs_left *signs,
                                    float *restrict y) {

@@ -1,24 +1,24 @@
-/* ecsq_rate.c - which step an ecsq payload takes: a histogram of sampled |x| / rms, fine enough to
- * tell for any step how often each size comes, and a bisection. In integers but for the sampling,
- * which is one product per element: the same on every machine. */
+/* ecsq_rate.c - chooses the step of an ecsq payload: a histogram of sampled |x| / rms, fine enough
+ * to count each size at any step, and a bisection. Integers except for the sampling, which is one
+ * product per element: the same on every machine. */
 #include <string.h>
 
 #include "compress/ecsq/ecsq.h"
 #include "compress/rans/rans.h"
 
 enum {
-    PIECE = 1024, /* elements of a sampled block, where there are many */
-    FEW = 16,     /* blocks, which are sampled whole */
+    PIECE = 1024, /* sampled elements of a block, if there are many blocks */
+    FEW = 16,     /* number of blocks that are sampled whole */
     BINS_PER_RMS = 64,
-    BIN_STEPS = TW_ECSQ_STEP_ONE / BINS_PER_RMS, /* a bin in units of c */
+    BIN_STEPS = TW_ECSQ_STEP_ONE / BINS_PER_RMS, /* width of a bin in units of c */
     BINS = 64 * BINS_PER_RMS,
     LOG_BITS = 16, /* fractional bits of logarithms */
-    /* What a stream takes besides its model, codes and signs: a quarter of the states' bits are
+    /* Overhead of a stream besides its model, codes and signs: a quarter of the states' bits are
      * content. */
     STREAM_BITS = 8 * (TW_ECSQ_STREAM_HEAD_BYTES + 4 + TW_RANS_STATES_BYTES * 3 / 4),
     SIZE_BITS_MAX = 5,
-    MODEL_BITS_PER_CODE = 12, /* that occurs, with those beside it that do not */
-    WRITTEN_BITS = 16,        /* of a size written out */
+    MODEL_BITS_PER_CODE = 12, /* per code that occurs, including adjacent ones that do not */
+    WRITTEN_BITS = 16,        /* per size written out */
 };
 _Static_assert(TW_ECSQ_BLOCK / PIECE == 4, "pieces come from all quarters of blocks");
 
@@ -27,7 +27,7 @@ struct sample {
     uint32_t count;
 };
 
-/* log2(x) in 2^-16, rounded down: the square of the mantissa doubles the logarithm. x > 0. */
+/* log2(x) in 2^-16, rounded down: squaring the mantissa doubles the logarithm. x > 0. */
 static uint32_t log2_of(uint32_t x) {
     uint32_t log = 31;
     while (x >> 31 == 0) {
@@ -69,7 +69,7 @@ static void sample_take(struct sample *sample, const struct tw_ecsq_source *sour
         if (scale == 0) continue;
         const uint32_t count = tw_ecsq_count(source->n, b);
         const float *const x = source->x + b * TW_ECSQ_BLOCK;
-        if (blocks <= FEW || count < TW_ECSQ_BLOCK) { /* or the last */
+        if (blocks <= FEW || count < TW_ECSQ_BLOCK) { /* also the last block */
             sample_piece(sample, x, count, scale);
         } else {
             sample_piece(sample, x + i % 4 * PIECE, PIECE, scale);
@@ -78,7 +78,8 @@ static void sample_take(struct sample *sample, const struct tw_ecsq_source *sour
     for (uint32_t i = 0; i < BINS; i++) sample->below[i + 1] += sample->below[i];
 }
 
-/* Sampled elements of a size below a: in their bin they are taken to lie evenly. */
+/* Number of sampled elements of a size below a; elements are assumed to be evenly spread within
+ * their bin. */
 static uint32_t below_size(const struct sample *sample, const struct tw_ecsq *ecsq, uint32_t c,
                            uint32_t a) {
     const uint64_t edge = (uint64_t)(256 * a - 128 + ecsq->dead_256) * c / 256;
@@ -88,7 +89,7 @@ static uint32_t below_size(const struct sample *sample, const struct tw_ecsq *ec
     return sample->below[bin] + (uint32_t)(inside * part / BIN_STEPS);
 }
 
-/* How often each size comes in the sample at step c. */
+/* Counts each size in the sample at step c. */
 static void count_sizes(const struct sample *sample, const struct tw_ecsq *ecsq, uint32_t c,
                         uint32_t *counts) {
     const uint32_t limit = tw_ecsq_limit(ecsq);
@@ -100,8 +101,8 @@ static void count_sizes(const struct sample *sample, const struct tw_ecsq *ecsq,
     }
 }
 
-/* Bits of the sample in 2^-16: entropy, signs, sizes written out. Two elements of a code are taken
- * to have nothing to do with each other, here and below. */
+/* Bits of the sample in 2^-16: entropy, signs, sizes written out. The two elements of a code are
+ * assumed to be independent, here and below. */
 static uint64_t sample_bits(const struct sample *sample, const struct tw_ecsq *ecsq,
                             const uint32_t *counts) {
     const uint64_t log_count = log2_of(sample->count);
@@ -114,7 +115,7 @@ static uint64_t sample_bits(const struct sample *sample, const struct tw_ecsq *e
     return bits;
 }
 
-/* Codes that are likely to occur in a stream of so many. */
+/* Number of distinct codes expected in a stream of `codes` codes. */
 static uint32_t codes_likely(const struct sample *sample, const struct tw_ecsq *ecsq,
                              const uint32_t *counts, uint32_t codes) {
     const uint64_t one = (uint64_t)sample->count * sample->count;
@@ -128,12 +129,12 @@ static uint32_t codes_likely(const struct sample *sample, const struct tw_ecsq *
     return likely;
 }
 
-/* What a payload holds besides zeros. */
+/* Content of a payload besides zeros. */
 struct extent {
     uint64_t active, streams, heads; /* elements with a code; bits of all heads but models */
 };
 
-/* As the sampled blocks have it: with few blocks they are all there are. */
+/* Estimated from the sampled blocks; with few blocks these are all blocks. */
 static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source) {
     const size_t blocks = tw_ecsq_blocks(source->n);
     const size_t in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);
@@ -160,8 +161,8 @@ static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_
     };
 }
 
-/* Whether step c takes no more than the target. However large heads are, codes and signs may take
- * half of it. */
+/* Whether step c stays within the target. Codes and signs may always take half of it, however large
+ * heads are. */
 static bool is_within(const struct sample *sample, const struct tw_ecsq *ecsq,
                       const struct extent *extent, uint32_t c) {
     uint32_t counts[1 << SIZE_BITS_MAX];
@@ -184,7 +185,7 @@ static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq
         const uint32_t a = (256 * middle + (128 - ecsq->dead_256) * c) / (256 * c);
         if (a < first || a >= end) continue;
         const uint64_t count = sample->below[bin + 1] - sample->below[bin];
-        sum += count * (256 + 256 * middle / c - 256 * a); /* one step up: not negative */
+        sum += count * (256 + 256 * middle / c - 256 * a); /* plus one step, to stay non-negative */
         total += count;
     }
     if (total == 0) return 0;
@@ -192,7 +193,7 @@ static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq
     return (int8_t)(shift < -128 ? -128 : shift > 127 ? 127 : shift);
 }
 
-/* A step at which the largest element is not 0: it may be needed where many are alike. */
+/* The largest step at which the largest element is not 0, for arrays with many equal elements. */
 static uint32_t step_of_peak(const struct tw_ecsq *ecsq, float peak) {
     const float edge = (float)(128 + ecsq->dead_256) / 256.0f;
     const float step = peak / edge * (TW_ECSQ_STEP_ONE - 1);

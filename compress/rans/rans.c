@@ -1,4 +1,4 @@
-/* rans.c - see rans.h: models, the tables of coders, and which form this processor runs. */
+/* rans.c - see rans.h: models, the tables of coders, and the choice of an implementation. */
 #include "compress/rans/rans.h"
 
 #include <string.h>
@@ -10,7 +10,7 @@
 enum {
     TOTAL = TW_RANS_TOTAL,
     SYMBOLS = TW_RANS_SYMBOLS_MAX,
-    WIDE = 128 /* a frequency of two bytes */
+    WIDE = 128 /* least frequency that takes two bytes */
 };
 
 /* Is a / b < c / d? Counts have 32 bits, frequencies 12. */
@@ -18,7 +18,8 @@ static bool is_less(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return a * d < c * b;
 }
 
-/* Where one less costs the fewest bits: count log2(f / (f - 1)) is nearly count / (f - 1/2). */
+/* The symbol for which one unit less costs the fewest bits: count log2(f / (f - 1)) is nearly count
+ * / (f - 1/2). */
 static unsigned cheapest_loss(const struct tw_rans_model *model, const uint32_t *counts) {
     unsigned best = SYMBOLS;
     for (unsigned s = 0; s < SYMBOLS; s++) {
@@ -31,7 +32,7 @@ static unsigned cheapest_loss(const struct tw_rans_model *model, const uint32_t 
     return best;
 }
 
-/* Where one more saves the most bits. */
+/* The symbol for which one unit more saves the most bits. */
 static unsigned best_gain(const struct tw_rans_model *model, const uint32_t *counts) {
     unsigned best = SYMBOLS;
     for (unsigned s = 0; s < SYMBOLS; s++) {
@@ -104,8 +105,8 @@ size_t tw_rans_model_decode(struct tw_rans_model *model, const uint8_t *src, siz
     return at;
 }
 
-/* x / f = (x reciprocal >> 32) >> shift for every x < 2^31 (Alverson; Giesen's form of it), so
- * x' = x + bias + (x / f) (2^12 - f). With f = 1 the product gives x - 1 and the bias makes up. */
+/* x / f = (x reciprocal >> 32) >> shift for every x < 2^31 (Alverson; in Giesen's form), so x' = x
+ * + bias + (x / f) (2^12 - f). With f = 1 the product gives x - 1, which the bias corrects. */
 static void set_division(struct tw_rans_encoder *encoder, unsigned s) {
     const uint32_t f = encoder->frequency[s];
     uint32_t bias = encoder->start[s], shift = 0, reciprocal = UINT32_MAX;

@@ -1,6 +1,6 @@
-/* rans_vbmi2.c - a decoder of rANS in AVX-512 with VBMI2, for up to 64 symbols: 64 lanes are 2
- * vectors of 32 states, their high and low halves apart, and the tables of an alphabet stay in
- * registers. Latency bounds it: a search finds two bits of a symbol at a time. */
+/* rans_vbmi2.c - an rANS decoder in AVX-512 with VBMI2, for up to 64 symbols. 64 lanes are 2
+ * vectors of 32 states, with high and low halves separate; the tables of an alphabet stay in
+ * registers. Latency limits its speed, so the search finds two bits of a symbol at a time. */
 #include <immintrin.h>
 
 #include "compress/rans/rans_isa.h"
@@ -16,27 +16,27 @@ enum {
 _Static_assert(VECTORS *WIDTH == LANES, "a group is every lane once");
 _Static_assert(SMALL == WIDTH && LARGE == 2 * WIDTH, "a table is 1 or 2 vectors of halves");
 
-/* What is_large says is then known to compilers. */
+/* Inlined, so that is_large is a constant. */
 #define INLINE static inline __attribute__((always_inline))
 
 static inline __m512i load(const void *from) {
     return _mm512_loadu_si512(from);
 }
 
-/* A digit of a symbol, in base 4, is how many of three starts a slot has reached: those of the
- * symbols with 1, 2 and 3 for that digit and 0 for the lower ones. */
+/* A base-4 digit of a symbol is the number of three starts that a slot has reached: those of the
+ * symbols with 1, 2 and 3 as that digit and 0 as lower digits. */
 struct starts {
     __m512i of[3];
 };
 
-/* A search finds the highest digit first. Tables are by what is known of a symbol: an index of its
- * digits, the highest in the lowest bits. Of 32 symbols the lowest digit is a bit. */
+/* The search finds the highest digit first. Tables are indexed by the known digits, the highest in
+ * the lowest bits. With 32 symbols the lowest digit is one bit. */
 struct ranges {
     struct starts high, middle, low;
     __m512i start[2], frequency[2], symbols;
 };
 
-/* Of a table of 64 halves those at `index`. */
+/* Entries of a table of 64 halves at `index`. */
 static inline __m512i pick(const uint16_t *table, __m512i index) {
     return _mm512_permutex2var_epi16(load(table), index, load(table + WIDTH));
 }
@@ -52,7 +52,7 @@ static inline struct starts starts_of(const struct tw_rans_decoder *decoder, __m
 }
 
 INLINE struct ranges ranges_of(const struct tw_rans_decoder *decoder, bool is_large) {
-    const short middle = is_large ? 4 : 2, high = 4 * middle; /* what digits stand for */
+    const short middle = is_large ? 4 : 2, high = 4 * middle; /* place values of the digits */
     uint16_t counted[WIDTH];
     for (int i = 0; i < WIDTH; i++) counted[i] = (uint16_t)i;
     const __m512i index = load(counted), three = _mm512_set1_epi16(3);
@@ -82,14 +82,14 @@ static inline __m512i look_up(__m512i table, __m512i index) {
     return _mm512_permutexvar_epi16(index, table);
 }
 
-/* The bits of `set` where the sign is not. */
+/* Sets the bits of `set` where the sign is clear. */
 static inline __m512i add_unless(__m512i index, __m512i sign, short set) {
     return _mm512_ternarylogic_epi32(index, _mm512_srai_epi16(sign, 15), _mm512_set1_epi16(set),
                                      0xF2); /* a | ~b & c */
 }
 
-/* index with its next digit, whose lower bit is `bit`: two of it have been reached, and all or one
- * but not the next. */
+/* Adds the next digit to index, with `bit` as its lower bit. The upper bit is set if two starts
+ * have been reached; the lower if one or three have. */
 static inline __m512i add_digit(__m512i index, __m512i slots, __m512i a, __m512i b, __m512i c,
                                 short bit) {
     const __m512i from_b = _mm512_sub_epi16(slots, b);
@@ -98,8 +98,8 @@ static inline __m512i add_digit(__m512i index, __m512i slots, __m512i a, __m512i
     return add_unless(add_unless(index, from_b, (short)(2 * bit)), odd, bit);
 }
 
-/* The index of the last symbol that starts at the slot or before: ties are symbols that do not
- * occur, and the one that does. */
+/* Index of the last symbol that starts at or before the slot. Symbols that do not occur tie with
+ * the one that does. */
 INLINE __m512i find(const struct ranges *tables, bool is_large, __m512i slots) {
     const __m512i *const high = tables->high.of, *const middle = tables->middle.of,
                          *const low = tables->low.of;
@@ -109,7 +109,7 @@ INLINE __m512i find(const struct ranges *tables, bool is_large, __m512i slots) {
     return add_digit(s, slots, look_up(low[0], s), look_up(low[1], s), look_up(low[2], s), 16);
 }
 
-/* Of a table by index. */
+/* Table entries by index. */
 INLINE __m512i fetch(const __m512i *table, bool is_large, __m512i index) {
     return is_large ? _mm512_permutex2var_epi16(table[0], index, table[1])
                     : look_up(table[0], index);
@@ -120,8 +120,8 @@ struct states {
     __m512i high, low;
 };
 
-/* Takes a symbol from each of 32 lanes, of which this is the index, and words for those that want
- * one. x' = f m + r, with m = x >> 12 of 19 bits and r < f. */
+/* Decodes a symbol from each of 32 lanes, returned as its index, and takes words for the lanes that
+ * need one. x' = f m + r, with m = x >> 12 of 19 bits and r < f. */
 INLINE __m512i pull(const struct ranges *tables, bool is_large, struct states *x,
                     const uint8_t **at) {
     const __m512i words = load(*at);
@@ -133,14 +133,14 @@ INLINE __m512i pull(const struct ranges *tables, bool is_large, struct states *x
     const __m512i r = _mm512_sub_epi16(slots, fetch(tables->start, is_large, index));
     const __m512i product = _mm512_mullo_epi16(f, m);
     const __m512i above = _mm512_add_epi16(_mm512_mulhi_epu16(f, m), _mm512_mullo_epi16(f, m_top));
-    /* x' >= 2^15 where a bit of `above` is set, or the highest of the sum that stays at its most
-     * rather than carry. */
+    /* x' >= 2^15 if a bit of `above` is set, or the highest bit of the saturating sum. */
     const __m512i some =
         _mm512_ternarylogic_epi32(above, _mm512_adds_epu16(product, r),
                                   _mm512_set1_epi16((short)TW_RANS_FIRST_STATE), 0xF8); /* a|b&c */
     const __mmask32 wants = _mm512_testn_epi16_mask(some, some);
     const __m512i low = _mm512_add_epi16(product, r);
-    /* The carry: of the highest bits of both and of the sum, the last negated, that of two. */
+    /* The carry, from the highest bits of both addends and of the sum (negated): set if two of them
+     * are. */
     const __m512i carried = _mm512_srli_epi16(_mm512_ternarylogic_epi32(product, r, low, 0xD4), 15);
     x->high = _mm512_mask_mov_epi16(_mm512_add_epi16(above, carried), wants, low);
     x->low = _mm512_mask_expand_epi16(low, wants, words);
@@ -170,7 +170,7 @@ static void store_states(uint32_t *to, const struct states *x) {
     }
 }
 
-/* As many groups as there are words for, whatever they take. Returns their symbols. */
+/* Decodes as many groups as there are certainly enough words for. Returns their symbols. */
 INLINE size_t decode_groups(bool is_large, struct tw_rans_decoder *decoder, uint8_t *symbols,
                             size_t n) {
     const struct ranges tables = ranges_of(decoder, is_large);
@@ -179,7 +179,7 @@ INLINE size_t decode_groups(bool is_large, struct tw_rans_decoder *decoder, uint
     size_t i = 0;
     struct states x[VECTORS];
     load_states(x, decoder->states);
-    /* A group takes at most a word a lane, and loads no more. */
+    /* A group takes at most one word per lane, and loads no more than that. */
     for (; n - i >= LANES && decoder->end - at >= 2 * LANES; i += LANES) {
         const __m512i a = pull(&tables, is_large, &x[0], &at);
         const __m512i b = pull(&tables, is_large, &x[1], &at);
