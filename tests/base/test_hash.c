@@ -17,8 +17,8 @@ static void digests_are_the_published_ones(void **state) {
     assert_true(tw_xxh64("", 0) == 0xEF46DB3751D8E999u);
 }
 
-/* Every size to 299 bytes, each digest into one of all. The first was made by Python's hashlib, the
- * second by xxHash 0.8. */
+/* Every size up to 299 bytes, all digests hashed into one. Expected: Python's hashlib, and xxHash
+ * 0.8. */
 static void digests_of_every_size_are_those_of_others(void **state) {
     (void)state;
     static uint8_t bytes[300], digests[300 * sizeof(struct tw_id)], hashes[300 * 8];

@@ -1,4 +1,4 @@
-/* Tests of base/log.c: what a line begins with. */
+/* Tests of base/log.c: the prefix of a line. */
 #include "base/log.h"
 
 #include <stdio.h>
@@ -9,8 +9,8 @@
 
 #include "tests/test.h"
 
-/* One line as it is written to standard error while that is a pipe; JOURNAL_STREAM names this pipe
- * (stream NULL), or is `stream`. */
+/* One line as it is written to stderr, which is a pipe. JOURNAL_STREAM names this pipe (stream
+ * NULL), or is `stream`. */
 static void log_line(const char *stream, char line[256]) {
     int ends[2];
     struct stat file;
@@ -40,7 +40,8 @@ static void the_journal_gets_a_level_and_no_time(void **state) {
     assert_string_equal(line, "<4>level=warn ev=tested n=7\n");
 }
 
-/* `thinwire start` in a session of a service, or 2>file in a unit: the variable is another's. */
+/* `thinwire start` in a session of a service, or 2>file in a unit: the variable names another
+ * stream. */
 static void a_file_gets_the_time_though_a_journal_is_near(void **state) {
     (void)state;
     static const char *const others[] = {"1:1", "", ":", "8", "x:y", "99999999999999999999:1"};

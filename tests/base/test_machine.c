@@ -1,4 +1,4 @@
-/* test_machine.c - what bounds a process is found wherever it stands. */
+/* test_machine.c - every bound of a process is found. */
 #include "base/machine.h"
 
 #include <sched.h>
@@ -35,7 +35,7 @@ static int tear_down(void **state) {
     return rmdir(root);
 }
 
-/* root/path, with its folders. */
+/* Creates root/path and its folders. */
 static void file_make(const char *path, const char *text) {
     char name[PATH_BYTES];
     const int n = snprintf(name, sizeof(name), "%s%s", root, path);
@@ -99,7 +99,7 @@ static void groups_of_version_1_bound(void **state) {
     (void)state;
     meminfo_make();
     file_make("/proc/self/cgroup", "5:pids:/x\n4:cpu,memory:/host/box\n0::/\n");
-    /* In a container the group's own path is not mounted, and its folder is the root. */
+    /* In a container the group's own path is not mounted; its folder is the root. */
     file_make("/sys/fs/cgroup/memory/memory.limit_in_bytes", "500000000\n");
     file_make("/sys/fs/cgroup/memory/memory.usage_in_bytes", "300000000\n");
     file_make("/sys/fs/cgroup/memory/memory.stat",
@@ -110,7 +110,7 @@ static void groups_of_version_1_bound(void **state) {
     assert_int_equal(tw_machine_memory_at(root), 0);
 }
 
-/* What counts against RLIMIT_AS (column 0) or RLIMIT_DATA (column 5) now. */
+/* Bytes that count against RLIMIT_AS (column 0) or RLIMIT_DATA (column 5) now. */
 static uint64_t used_bytes(unsigned column) {
     unsigned long long pages[6] = {0};
     FILE *const file = fopen("/proc/self/statm", "r");

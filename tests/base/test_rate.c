@@ -18,7 +18,7 @@ static void full_bucket_lets_a_burst_through_and_then_waits(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, CAP / 100, 7 + 10000), 0);
 }
 
-/* Whatever the pattern of records, no window of time carries more than rate * window + burst. */
+/* With any pattern of records, no window of time carries more than rate * window + burst. */
 static void long_run_obeys_the_cap_in_every_window(void **state) {
     (void)state;
     struct tw_rate rate;

@@ -1,4 +1,4 @@
-/* test_units.c - sizes as people write them. */
+/* test_units.c - sizes in the forms that people write. */
 #include "base/units.h"
 
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-/* sample.h - valid rosters, manifests and messages for tests, drawn from a seed. */
+/* sample.h - valid rosters, round records and messages for tests, drawn from a seed. */
 #ifndef TW_TESTS_PROTO_SAMPLE_H
 #define TW_TESTS_PROTO_SAMPLE_H
 
@@ -11,10 +11,10 @@ struct tw_id tw_sample_id(struct tw_rng *rng); /* not zero */
 /* `count` members sorted by id; each weight is 0 with chance 1/4. */
 void tw_sample_roster(struct tw_rng *rng, struct tw_roster *roster, uint32_t count);
 
-/* A manifest that passes tw_record_check and fits *roster; unused elements are zero. */
+/* A record that passes tw_record_check and fits *roster; unused elements are zero. */
 void tw_sample_close(struct tw_rng *rng, struct tw_record *record, const struct tw_roster *roster);
 
-/* The largest manifest there is. */
+/* The largest possible record. */
 void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record);
 
 /* A valid message of the kind; unused elements are zero. */

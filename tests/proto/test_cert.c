@@ -1,4 +1,4 @@
-/* Tests of proto/cert.c. Signatures are daemon/'s: here they are bytes like others. */
+/* Tests of proto/cert.c. Signatures are checked in daemon/; here they are arbitrary bytes. */
 #include "tests/test.h"
 
 #include "base/hash.h"
@@ -92,16 +92,16 @@ static void a_chain_leads_to_the_owner(void **state) {
     certs.certs[0].issuer = id(9);
     expect(&certs, &asked, TW_NOT_ADMITTED, "does not lead to the owner");
     certs = sample(true);
-    certs.count = 1; /* a node's signature alone */
+    certs.count = 1; /* signed by a node, without that node's certificate */
     expect(&certs, &asked, TW_NOT_ADMITTED, "does not lead to the owner");
     certs = sample(true);
     certs.certs[1].issuer = id(9);
     expect(&certs, &asked, TW_NOT_ADMITTED, "does not lead to the owner");
     certs = sample(true);
-    certs.certs[1].node = id(9); /* not who signed the first */
+    certs.certs[1].node = id(9); /* not the node that signed the first */
     expect(&certs, &asked, TW_NOT_ADMITTED, "are no chain");
     certs = sample(true);
-    certs.certs[0].issuer = id(OWNER); /* the second proves nothing then */
+    certs.certs[0].issuer = id(OWNER); /* the second is then not part of the chain */
     expect(&certs, &asked, TW_NOT_ADMITTED, "are no chain");
 }
 
@@ -115,7 +115,7 @@ static void only_the_owner_lets_nodes_admit(void **state) {
     certs.certs[1].may = TW_CERT_TRAIN;
     expect(&certs, &asked, TW_NOT_ADMITTED, "does not let it admit others");
     certs = sample(false);
-    certs.certs[0].may = TW_CERT_ADMIT; /* a key that signs and is no node */
+    certs.certs[0].may = TW_CERT_ADMIT; /* a key that signs but is no node */
     expect(&certs, &asked, TW_NOT_ADMITTED, "does not let it train");
     struct tw_cert_question admits = asked;
     admits.may = TW_CERT_ADMIT;
@@ -152,7 +152,7 @@ static void a_wrong_clock_has_its_own_cause(void **state) {
     asked.now_s = certs.certs[0].until_s + DAY_S; /* ahead of theirs by two days */
     asked.their_now_s = certs.certs[0].until_s - DAY_S;
     expect(&certs, &asked, TW_BAD_CLOCK, "the other is 2 d");
-    asked.their_now_s = 0; /* not told */
+    asked.their_now_s = 0; /* not reported */
     expect(&certs, &asked, TW_NOT_ADMITTED, "ended at");
 }
 

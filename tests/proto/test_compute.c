@@ -1,4 +1,4 @@
-/* test_compute.c - devices as text: every one comes back, everything else is refused by name. */
+/* test_compute.c - every device survives its text; any other text is refused by name. */
 #include "proto/compute.h"
 
 #include <setjmp.h>

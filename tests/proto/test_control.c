@@ -55,7 +55,8 @@ static void every_prefix_is_handled_and_room_is_respected(void **state) {
             assert_int_equal(tw_control_encode(&sample, body, whole - 1, &used, &err), TW_LIMIT);
         assert_int_equal(tw_control_encode(&sample, body, whole, &used, &err), TW_OK);
         for (size = 0; size < whole; size++) {
-            uint8_t *exact = malloc(size + 1); /* a sanitizer sees what is read past the end */
+            uint8_t *exact =
+                malloc(size + 1); /* exact size, so that a sanitizer sees reads past the end */
             assert_non_null(exact);
             memcpy(exact, body, size);
             (void)tw_control_decode((uint16_t)kinds[i], exact, size, &back, &err);
@@ -93,7 +94,7 @@ static void refused_message_leaves_the_caller_s_untouched(void **state) {
     assert_memory_equal(&back, &before, sizeof(back));
 }
 
-/* Two bytes on the wire per element that costs tens when unpacked. */
+/* Two bytes on the wire per element, tens of bytes in memory. */
 static void memory_is_bounded_by_the_size_of_the_body(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(body); i += 2) {

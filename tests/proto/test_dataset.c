@@ -50,7 +50,7 @@ static enum tw_status decode(void) {
     return tw_dataset_decode(text, size, shards_back, ROOM, &back, &err);
 }
 
-/* The text with the first `from` become `to`, its size line made right again. */
+/* Replaces the first `from` in the text by `to`, and corrects its size line. */
 static void change(const char *from, const char *to) {
     static char changed[sizeof(text)];
     char *const at = strstr(text, from);

@@ -1,4 +1,4 @@
-/* Tests of proto/extension.c: the list at the end of HELLO, from friends and from anybody. */
+/* Tests of proto/extension.c: the list at the end of HELLO, valid and hostile. */
 #include "base/bytes.h"
 #include "proto/extension.h"
 #include "proto/frame.h"
@@ -70,7 +70,8 @@ static void every_cut_is_refused(void **state) {
 
 static void types_ascend_and_come_once(void **state) {
     (void)state;
-    tw_put_u16(bytes + 4 + 12, TW_EXTENSION_FEATURES); /* the software, in disguise */
+    tw_put_u16(bytes + 4 + 12,
+               TW_EXTENSION_FEATURES); /* a second field with the software's bytes */
     refused("field 1 after 1");
     sample();
     tw_put_u16(bytes + 4, 0);
@@ -111,7 +112,7 @@ static void what_is_known_has_its_form(void **state) {
     refused("name of 24");
 }
 
-/* Every bit this program says it has stands for kinds, and a kind needs one bit at most. */
+/* Every feature bit of this program stands for frame kinds, and a kind needs at most one bit. */
 static void kinds_belong_to_features(void **state) {
     (void)state;
     uint64_t seen = 0;

@@ -33,7 +33,7 @@ static void send(struct tw_frame *frame, uint16_t kind, uint32_t body_bytes) {
     stream_bytes += TW_FRAME_HEADER_BYTES + body_bytes;
 }
 
-/* Takes every whole frame out of the reader and holds it against what was sent. */
+/* Takes every complete frame from the reader and compares it with the one sent. */
 static unsigned take(struct tw_reader *reader, unsigned received) {
     struct tw_frame frame;
     enum tw_status status;
@@ -93,7 +93,7 @@ static void largest_chunk_fits(void **state) {
     assert_int_equal(feed(&reader, 100000), 2);
 }
 
-/* The reader's answer to the bytes of stream[], given at once. */
+/* The reader's result for the bytes of stream[], given at once. */
 static enum tw_status read_once(size_t capacity) {
     static uint8_t buffer[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
     struct tw_reader reader;
@@ -119,7 +119,7 @@ static void one_wrong_bit_anywhere_is_noticed(void **state) {
         stream[bit / 8] ^= (uint8_t)(1 << bit % 8);
         const enum tw_status status = read_once(1000);
         assert_int_not_equal(status, TW_OK);
-        /* Only the length may make it wait for more. */
+        /* Only a changed length may make it wait for more. */
         if (status == TW_AGAIN) assert_in_range(bit / 8, 8, 11);
         stream[bit / 8] ^= (uint8_t)(1 << bit % 8);
     }

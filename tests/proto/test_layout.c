@@ -152,7 +152,7 @@ static void tensors_have_the_shapes_of_llama(void **state) {
     assert_null(tw_layout_find(&layout, "lm_head.weight"));
 }
 
-/* The engine takes q, k, v as one matrix and gate, up as one. */
+/* The engine uses q, k, v as one matrix, and gate, up as one. */
 static void matrices_that_make_one_follow_each_other(void **state) {
     (void)state;
     static const char *const groups[][3] = {

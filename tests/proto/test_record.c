@@ -77,7 +77,7 @@ static void changed_bytes_are_refused_or_mean_something_else(void **state) {
     assert_true(accepted > 100);
 }
 
-/* Spoils a valid manifest by `spoil` and expects the check to say so. */
+/* Spoils a valid record with `spoil` and expects the check to refuse it. */
 static void expect_refused(void (*spoil)(struct tw_record *record)) {
     tw_sample_close_full(&rng, &sample);
     assert_int_equal(tw_record_check(&sample, &err), TW_OK);

@@ -168,7 +168,7 @@ static void unknown_key_is_answered_with_the_nearest(void **state) {
 
 static const char owner_hex[] = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
-/* Sets one key of the defaults and expects the check to name `word`. */
+/* Sets one key of the defaults; the check must mention `word`. */
 static void check_names(const char *key, const char *value, const char *word) {
     tw_run_defaults(&run);
     assert_int_equal(tw_run_set(&run, key, value, &err), TW_OK);
@@ -248,7 +248,7 @@ static void llama_relations_are_checked(void **state) {
     }
 }
 
-/* What does not go together is refused with the reason; the rest of the row is as it should be. */
+/* Contradictory keys are refused with the reason. */
 static void contradictions_between_knobs_are_refused(void **state) {
     (void)state;
     const struct {
@@ -290,7 +290,7 @@ static void contradictions_between_knobs_are_refused(void **state) {
         assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
         if (strstr(err.message, rows[i].reason) == NULL) fail_msg("%s", err.message);
     }
-    /* The published constants are within the bound, and so is what it allows. */
+    /* The published constants are within the bounds, and so are the bounds themselves. */
     tw_run_defaults(&run);
     run.sync.nodes = 5;
     tw_run_apply_preset(&run, TW_PRESET_NOLOCO);
@@ -306,14 +306,14 @@ static void contradictions_between_knobs_are_refused(void **state) {
     tw_run_apply_preset(&run, TW_PRESET_STREAMING);
     run.sync.merge = TW_MERGE_TRIMMED;
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
-    /* A merge that nobody can outvote knows no weights. */
+    /* A robust merge accepts no weights. */
     for (unsigned merge = TW_MERGE_TRIMMED; merge <= TW_MERGE_CLIPPED; merge++) {
         run.sync.merge = (enum tw_merge)merge;
         run.sync.weights = TW_WEIGHTS_TOKENS;
         assert_int_equal(tw_run_check(&run, &err), TW_CONFIG);
         assert_non_null(strstr(err.message, "counts every node as one"));
     }
-    /* Three bits are a result, two are not. */
+    /* A three-bit codec can code results, a two-bit codec cannot. */
     run.sync.merge = TW_MERGE_RDA;
     run.sync.result = TW_CODEC_ECSQ3;
     assert_int_equal(tw_run_check(&run, &err), TW_OK);
@@ -357,7 +357,7 @@ static void only_canonical_bytes_decode(void **state) {
     changed[13] = '2';
     assert_int_equal(tw_run_decode(changed, size, &back, &err), TW_VERSION);
     assert_int_equal(tw_run_decode(text, TW_MANIFEST_BYTES_MAX + 1, &back, &err), TW_CONFIG);
-    /* Any single byte changed: refused, or other values that encode to just those bytes. */
+    /* Any single changed bit: refused, or other values that encode to exactly those bytes. */
     for (size_t i = 0; i < size; i++) {
         for (unsigned bit = 0; bit < 8; bit++) {
             char again[TW_MANIFEST_BYTES_MAX];
@@ -393,7 +393,7 @@ static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
     assert_int_equal(run.sync.fragments, 1);
     assert_int_equal(run.sync.mix_millionths, 0);
     assert_int_equal(run.sync.overlap, 3);
-    /* The row is fitted to the model and budget of the file, wherever they stand in it. */
+    /* The row is fitted to the model and budget of the file, wherever these keys stand in it. */
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = streaming\nmodel.layers = 9\n"
                                "train.tokens = 1g\n"),
                      TW_OK);
@@ -401,7 +401,7 @@ static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
     assert_int_equal(run.sync.outer_lr_millionths, 400000);
 }
 
-/* And to its period, but for what the file says. */
+/* It is also fitted to the file's period, except for keys that the file sets. */
 static void run_file_fits_outer_constants_to_its_period(void **state) {
     (void)state;
     const char tail[] = "train.batch = 8\nmodel.context = 128\nsync.nodes = 4\n"
@@ -453,7 +453,7 @@ static void run_file_errors_name_the_line(void **state) {
     assert_non_null(strstr(err.message, "line 2"));
 }
 
-/* Wherever it is cut, but for the first few lines, which a person may have written. */
+/* Truncated anywhere but within the first few lines, which a person may have written. */
 static void a_file_that_was_cut_off_is_refused(void **state) {
     (void)state;
     enum { BY_HAND_MAX = 8 };
@@ -513,7 +513,8 @@ static void presets_make_valid_runs_of_any_depth(void **state) {
     }
 }
 
-/* Of period and fragments the one that was not set gives way, so that any of either will do. */
+/* If only the period or only the fragments are set, the other one gives way, so that every value
+ * works. */
 static void a_set_period_or_fragments_fit_the_other(void **state) {
     (void)state;
     static const char *const presets[] = {"diloco",    "streaming",  "eager",     "noloco", "co2",
@@ -550,7 +551,7 @@ static void fragments_give_way_to_the_next_fewer(void **state) {
         uint32_t period, fragments, overlap;
     } rows[] = {
         {"", 30, 3, 2},
-        {"sync.period = 60\n", 60, 3, 2}, /* as it always was */
+        {"sync.period = 60\n", 60, 3, 2}, /* the preset's own values */
         {"sync.period = 50\n", 50, 2, 2},
         {"sync.period = 7\n", 7, 1, 1},
         {"sync.period = 2\n", 2, 2, 0},
@@ -568,7 +569,7 @@ static void fragments_give_way_to_the_next_fewer(void **state) {
         assert_int_equal(run.sync.fragments, rows[i].fragments);
         assert_int_equal(run.sync.overlap, rows[i].overlap);
     }
-    /* Who sets both means both. */
+    /* If both are set, both count. */
     assert_int_equal(read_text("thinwire-run 1\nsync.period = 50\nsync.fragments = 3\n"),
                      TW_CONFIG);
     assert_non_null(strstr(err.message, "51 would do"));

@@ -1,4 +1,4 @@
-/* What a preset's row says of a run, and where other keys were set. */
+/* Keys that a preset sets, alone and next to keys that were set explicitly. */
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@ static enum tw_status read_text(const char *file) {
     return tw_run_read(file, strlen(file), &run, &err);
 }
 
-/* What only the row says never stands in the way of a topology, a rule or a codec somebody set. */
+/* Values that only the row has never contradict a topology, rule or codec that was set. */
 static void a_row_yields_to_what_was_set(void **state) {
     (void)state;
     static const char *const lines[] = {"sync.topology = solo",
@@ -35,14 +35,16 @@ static void a_row_yields_to_what_was_set(void **state) {
         tw_run_key_format(tw_run_key_find("sync.preset"), &run, name);
         for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
             const bool is_robust = strstr(lines[i], "median") != NULL;
-            if (preset == TW_PRESET_NOLOCO && is_robust) continue;     /* no choice of a pair's */
-            if (preset == TW_PRESET_SPARSELOCO && is_robust) continue; /* nor of few numbers */
+            if (preset == TW_PRESET_NOLOCO && is_robust)
+                continue; /* pairs have no choice of merge */
+            if (preset == TW_PRESET_SPARSELOCO && is_robust)
+                continue; /* nor has this preset's sparse codec */
             (void)snprintf(file, sizeof(file), "thinwire-run 1\nsync.preset = %s\n%s\n", name,
                            lines[i]);
             if (read_text(file) != TW_OK) fail_msg("%s, %s: %s", name, lines[i], err.message);
         }
     }
-    /* A pair of a group's row merges as NoLoCo does, at a gain of its own. */
+    /* In a pair, a group's row merges like NoLoCo, with NoLoCo's gain. */
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = co2\nsync.topology = pair\n"
                                "train.tokens = 1g\n"),
                      TW_OK);
@@ -50,7 +52,7 @@ static void a_row_yields_to_what_was_set(void **state) {
     assert_int_equal(run.sync.outer_lr_millionths, 700000);
     assert_int_equal(run.sync.gap_penalty_millionths, 0);
     assert_int_equal(run.sync.sent, TW_SENT_KEEP);
-    /* And what somebody wrote does not yield. */
+    /* Explicit values do not give way. */
     assert_int_equal(read_text("thinwire-run 1\nsync.topology = pair\nsync.lead = 0.5\n"),
                      TW_CONFIG);
     assert_non_null(strstr(err.message, "set sync.lead = 0"));
@@ -62,7 +64,7 @@ static void a_row_yields_to_what_was_set(void **state) {
     assert_non_null(strstr(err.message, "needs sync.outer = heavyball"));
 }
 
-/* Zeros of the others would outvote what a node sends. */
+/* The zeros of others would outvote a node's values. */
 static void merges_by_parameter_take_no_sparse_codec(void **state) {
     (void)state;
     static const char *const merges[] = {"mean", "clipped", "median", "trimmed"};
@@ -80,7 +82,8 @@ static void merges_by_parameter_take_no_sparse_codec(void **state) {
     }
 }
 
-/* Wherever feedback comes from, a part of what it keeps stays in theta, unless somebody says. */
+/* Wherever feedback comes from, a share of the residual stays in theta, unless the file says
+ * otherwise. */
 static void a_part_of_what_coding_lost_stays_at_home(void **state) {
     (void)state;
     const struct {
@@ -127,7 +130,7 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
         {20, TW_PRESET_DILOCO, 800200, 449550, 2},
         {40, TW_PRESET_STREAMING, 700000, 675000, 4},
         {70, TW_PRESET_STREAMING, 700000, 712500, 7},
-        {100, TW_PRESET_EAGER, 854800, 326700, 10}, /* deltas come late */
+        {100, TW_PRESET_EAGER, 854800, 326700, 10}, /* late outer gradients */
         {550, TW_PRESET_EAGER, 910000, 202500, 10},
         {1000, TW_PRESET_EAGER, 910000, 202500, 10},
         {1000, TW_PRESET_CO2, 1000000, 112500, 10},
@@ -156,8 +159,8 @@ static void outer_constants_fit_the_length_of_the_run(void **state) {
     }
 }
 
-/* Two runs that are nearly alike have constants that are: a slightly longer one, or one that merges
- * slightly less often. */
+/* Similar runs get similar constants: a slightly longer run, or one that merges slightly less
+ * often. */
 static void outer_constants_have_no_cliffs(void **state) {
     (void)state;
     enum { NEAR = 60000 };
@@ -207,17 +210,17 @@ static void outer_constants_fit_the_codec(void **state) {
         assert_int_equal(run.sync.outer_lr_millionths, 1000000);
         assert_int_equal(run.sync.outer_momentum_millionths, 600000);
     }
-    run.sync.codec = TW_CODEC_AUTO; /* as coarse as budgets make it: midway */
+    run.sync.codec = TW_CODEC_AUTO; /* as coarse as budgets make it: the middle */
     tw_run_refit(&run);
     assert_int_equal(run.sync.outer_lr_millionths, 840100);
     assert_int_equal(run.sync.outer_momentum_millionths, 679950);
     run.sync.codec = TW_CODEC_TOPK32;
-    run.sync.merge = TW_MERGE_RDA; /* gives back what averaging takes */
+    run.sync.merge = TW_MERGE_RDA; /* restores the size that averaging shrinks */
     tw_run_refit(&run);
     assert_int_equal(run.sync.outer_lr_millionths, 600000);
 }
 
-/* A row that did not choose the rule, or the topology, does not know its constants. */
+/* If another rule or topology was set, the row's constants do not apply. */
 static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
     (void)state;
     const struct {
@@ -245,8 +248,8 @@ static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
     assert_int_equal(run.sync.mix_millionths, 500000);
 }
 
-/* Pairs are slow to learn of each other, whatever row they come from; and a period of the row is
- * known for one where the share of the budget that is together was set. */
+/* Work spreads slowly in pairs, whatever the row. The period is recognised as the row's, also if
+ * the share of the budget trained together was set. */
 static void a_period_follows_what_was_set(void **state) {
     (void)state;
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = diloco\nsync.topology = pair\n"),
@@ -281,7 +284,7 @@ static void short_runs_merge_often_where_nodes_are_slow_to_learn(void **state) {
         tw_run_apply_preset(&run, TW_PRESET_DILOCO); /* after the codec of sparseloco: */
         tw_run_apply_preset(&run, TW_PRESET_DILOCO);
         assert_int_equal(run.sync.period, 30);
-        run.sync.codec = TW_CODEC_ECSQ05; /* as the user wants it */
+        run.sync.codec = TW_CODEC_ECSQ05; /* set explicitly */
         tw_run_apply_preset(&run, TW_PRESET_DILOCO);
         assert_int_equal(run.sync.period, rows[i].period);
     }

@@ -166,7 +166,7 @@ static void what_is_written_is_read_back(void **state) {
         assert_non_null(found);
         assert_memory_equal(found, &out[i], sizeof(*found));
     }
-    /* A value of equal length leaves every other byte where it was. */
+    /* A value of equal length leaves every other byte unchanged. */
     written.metadata[0].value = text("ab");
     assert_int_equal(tw_safetensors_encode(&written, again, sizeof(again), &size_again, &err),
                      TW_OK);
@@ -174,13 +174,13 @@ static void what_is_written_is_read_back(void **state) {
     unsigned differences = 0;
     for (size_t i = 0; i < size; i++) differences += header[i] != again[i];
     assert_int_equal(differences, 2);
-    /* One byte less than needed, and nothing is written past the end. */
+    /* With one byte too few, nothing is written past the end. */
     again[size - 1] = 0x77;
     assert_int_equal(tw_safetensors_encode(&written, again, size - 1, &size_again, &err), TW_LIMIT);
     assert_int_equal(again[size - 1], 0x77);
 }
 
-/* Any one byte changed is either refused or still describes a file that tiles its data. */
+/* Any single changed byte is either refused or still describes a file that tiles its data. */
 static void damaged_headers_never_escape_their_bounds(void **state) {
     (void)state;
     const char *good = "{\"__metadata__\":{\"format\":\"pt\"}," A

@@ -1,4 +1,4 @@
-/* Tests of proto/ticket.c: the line as a machine writes it and as people paste it. */
+/* Tests of proto/ticket.c: the line as printed, and as people paste it. */
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "proto/ticket.h"
@@ -110,7 +110,7 @@ static void what_is_no_ticket_is_told_apart(void **state) {
     refused("shorter");
 }
 
-/* Base32 of bytes with good check digits, as somebody who means harm would make. */
+/* Base32 of bytes with valid check digits, as an attacker would make. */
 static void line_of(uint8_t *bytes, size_t size) {
     static const char digits[] = "0123456789abcdefghjkmnpqrstvwxyz";
     const struct tw_id hash = tw_sha256(bytes, size);

@@ -100,7 +100,7 @@ static void peers_have_their_bounds(void **state) {
     tw_put_u16(body + at - 2, 5);
     size = at + 5;
     refused("peer 0 has a bad length");
-    /* one more than fit */
+    /* one more than fits */
     welcome.peers_count = TW_WELCOME_PEERS_MAX;
     for (unsigned i = 0; i < TW_WELCOME_PEERS_MAX; i++) memcpy(welcome.peers[i].addr, "a:1", 4);
     size = tw_welcome_encode(&welcome, body);
