@@ -1,5 +1,5 @@
-/* test_block.c - codecs of blocks do what their equations say, to the last bit, keep their error
- * bounds, and take nothing that decodes to what is not finite. */
+/* test_block.c - block codecs match their equations to the last bit, keep their error bounds, and
+ * accept nothing that decodes to non-finite values. */
 #include "compress/block.h"
 
 #include "compress/codec_lm2.h"
@@ -34,7 +34,7 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     return to;
 }
 
-/* Normal numbers with zeros, equals, halves of levels and lonely giants among them. */
+/* Normal numbers mixed with zeros, equal values, half levels and single huge values. */
 static float *sample_new(struct tw_rng *rng, size_t n, float magnitude) {
     float *x = fill_new(rng, n, magnitude / 8.0f);
     for (size_t i = 0; i < n; i++) {
@@ -50,7 +50,7 @@ static float *sample_new(struct tw_rng *rng, size_t n, float magnitude) {
     return x;
 }
 
-/* Every form makes and takes the bytes of the reference. */
+/* Every variant encodes and decodes like the reference. */
 static void check_forms(enum tw_codec_id id, const float *x, size_t n) {
     const size_t capacity = tw_codec_get(id)->bound(n);
     float *y = fill_copy(x, n), *want = fill_copy(x, n);
@@ -84,7 +84,7 @@ static void forms_agree_with_the_equations(void **state) {
     assert_false(tw_codec_has_ref(TW_CODEC_BF16));
 }
 
-/* Blocks are encoded some at a time: giants beside what has to be lifted, and zeros. */
+/* Several blocks are encoded together: huge values next to tiny ones and zeros. */
 static void blocks_do_not_know_their_neighbours(void **state) {
     (void)state;
     enum { N = 5000 };
@@ -121,7 +121,7 @@ static void one_bad_element_of_any_block_is_refused(void **state) {
     }
 }
 
-/* Middles between levels and the floats beside them, for blocks of scale 1 and any other. */
+/* Midpoints between levels and the adjacent floats, for blocks of scale 1 and other scales. */
 static void floats_beside_middles_agree_with_the_equations(void **state) {
     (void)state;
     enum { N = 64 };
@@ -145,7 +145,7 @@ static void floats_beside_middles_agree_with_the_equations(void **state) {
         }
 }
 
-/* Fifteenths and the floats beside them, at scale 1: there the cells of nf4_avx512.h end. */
+/* Multiples of 1/15 and the adjacent floats, at scale 1: the edges of the cells of nf4_avx512.h. */
 static void floats_beside_fifteenths_agree_in_nf4(void **state) {
     (void)state;
     enum { CELLS = 31, BESIDE = 4, BLOCK = 64 };
@@ -163,7 +163,7 @@ static void floats_beside_fifteenths_agree_in_nf4(void **state) {
     check_forms(TW_CODEC_NF4, x[0], (size_t)CELLS * BLOCK);
 }
 
-/* Any bytes at all: the reference and the forms take the same ones, and see the same in them. */
+/* For arbitrary bytes, the reference and all variants agree on acceptance and values. */
 static void forms_agree_on_hostile_bytes(void **state) {
     (void)state;
     enum { TRIES = 40 };
@@ -231,7 +231,7 @@ static void scales_are_the_least_that_reach_the_maximum(void **state) {
     }
 }
 
-/* The levels of a block whose scale is 1. */
+/* The levels of a block with scale 1. */
 static void nearest_levels_are_taken(void **state) {
     (void)state;
     float x[64], y[64];
@@ -333,7 +333,7 @@ static void scales_that_are_not_finite_or_negative_are_refused(void **state) {
             }
             tw_put_u16(coded + 2 * b, end);
             assert_int_equal(codec->decode_add(coded, bytes, 1.0f, y, N), TW_CORRUPT);
-            tw_put_u16(coded + 2 * b, (uint16_t)(end - 1)); /* the largest scale that is taken */
+            tw_put_u16(coded + 2 * b, (uint16_t)(end - 1)); /* the largest accepted scale */
             assert_int_equal(codec->check(coded, bytes, N), TW_OK);
         }
         /* With every code in whole blocks, none of which is out of range. */
@@ -354,7 +354,7 @@ static void padding_is_zero(void **state) {
         const struct tw_codec *codec = tw_codec_get(formats[f].id);
         const size_t n = sizes[s], blocks = (n + formats[f].block - 1) / formats[f].block;
         const size_t bytes = codec->bound(n), digits = blocks * formats[f].code_bytes * 8;
-        if (formats[f].id == TW_CODEC_INT8 || n == 0) continue; /* it has none */
+        if (formats[f].id == TW_CODEC_INT8 || n == 0) continue; /* the codec has no padding */
         uint8_t *coded = calloc(bytes, 1);
         size_t taken = 0;
         for (size_t bit = 0; bit < digits; bit++) {
@@ -377,7 +377,7 @@ static void every_payload_has_one_form(void **state) {
         float *x = fill_new(&rng, n, 1.0f);
         size_t bytes;
         uint8_t *first = encoded(codec, x, n, &bytes);
-        /* The room before must not shine through. */
+        /* Earlier contents of the buffer must not show. */
         uint8_t *second = malloc(bytes + 1);
         memset(second, 0xFF, bytes);
         assert_int_equal(codec->encode(x, n, second, bytes, &bytes), TW_OK);

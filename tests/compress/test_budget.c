@@ -1,12 +1,13 @@
-/* test_budget.c - bytes are dealt out as well as they can be: against every way of dealing them
- * out, and against L-GreCo's dynamic program. */
+/* test_budget.c - bytes are distributed optimally: compared with every possible choice, and with
+ * L-GreCo's dynamic program. */
 #include "compress/budget.h"
 
 #include "tests/kernels/fill.h"
 
 enum { SEED = 6161, PIECES = 6, RUNGS = 4, INSTANCES = 200, BUCKETS = 10000 };
 
-/* Errors fall as bytes rise, but no more than that: rungs off the convex hull are among them. */
+/* Errors that fall as bytes rise, but are otherwise arbitrary: some rungs are off the convex hull.
+ */
 static void instance(struct tw_rng *rng, struct tw_budget_piece pieces[PIECES]) {
     for (unsigned i = 0; i < PIECES; i++) {
         double error = 1.0 + 100.0 * tw_rng_unit(rng) * tw_rng_unit(rng);
@@ -38,7 +39,7 @@ static uint64_t bytes_at(const struct tw_budget_piece pieces[PIECES], unsigned r
     return bytes;
 }
 
-/* The least error within so many bytes, by looking at all 4^6 choices. */
+/* The least error within that many bytes, by trying all 4^6 choices. */
 static double least_error(const struct tw_budget_piece pieces[PIECES], uint64_t bytes_max) {
     double least = INFINITY;
     for (unsigned choice = 0; choice < 1u << (2 * PIECES); choice++) {
@@ -53,7 +54,8 @@ static double least_error(const struct tw_budget_piece pieces[PIECES], uint64_t 
     return least;
 }
 
-/* What one piece more on its next rung could save at most: the multiplier stops short of that. */
+/* Largest saving of one more step of any piece: the multiplier can miss the optimum by at most
+ * that. */
 static double largest_step(const struct tw_budget_piece pieces[PIECES]) {
     double most = 0.0;
     for (unsigned i = 0; i < PIECES; i++) {
@@ -76,7 +78,7 @@ static void what_fits_is_kept_to_and_is_nearly_the_least_error(void **state) {
             assert_int_equal(bytes, bytes_of(pieces, PIECES));
             assert_true(bytes <= bytes_max);
             const double error = error_of(pieces, PIECES);
-            /* Of what it really took it made the best. */
+            /* With the bytes that it used, the choice is optimal. */
             assert_true(error <= least_error(pieces, bytes) * (1 + 1e-12));
             assert_true(error <= least_error(pieces, bytes_max) + largest_step(pieces));
         }
@@ -86,7 +88,7 @@ static void what_fits_is_kept_to_and_is_nearly_the_least_error(void **state) {
 }
 
 /* L-GreCo's dynamic program, with squared errors: the fewest bytes for an error of at most
- * `target`, in buckets of it. */
+ * `target`, in buckets. */
 static uint64_t fewest_bytes(const struct tw_budget_piece pieces[PIECES], double target) {
     static uint64_t best[BUCKETS + 1], next[BUCKETS + 1];
     const double width = target / BUCKETS;
@@ -168,7 +170,8 @@ static void out_of_reach_is_the_smallest_of_all(void **state) {
     assert_int_equal(pieces[0].rung, 2);
     assert_int_equal(pieces[1].rung, 1);
     assert_int_equal(tw_budget_choose(pieces, 0, 3, 0), 0);
-    assert_int_equal(tw_budget_choose(pieces, 2, 3, 1000), 35); /* nothing is bought for nothing */
+    assert_int_equal(tw_budget_choose(pieces, 2, 3, 1000),
+                     35); /* no byte is spent without a smaller error */
 }
 
 int main(void) {

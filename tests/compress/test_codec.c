@@ -1,4 +1,4 @@
-/* test_codec.c - codecs keep their error bounds, refuse what they must, and are bit-exact. */
+/* test_codec.c - codecs keep their error bounds, refuse invalid input, and are bit-exact. */
 #include "compress/codec.h"
 
 #include "compress/codec_bf16.h"
@@ -8,14 +8,14 @@
 
 enum { SEED = 5150 };
 
-static const struct tw_codec *const *codecs; /* all of them */
+static const struct tw_codec *const *codecs; /* all codecs */
 static uint32_t codecs_count;
 static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 255, 256, 257, 1024, 5000};
 
 #define EACH(array, item) for (size_t item = 0; item < sizeof(array) / sizeof((array)[0]); item++)
 #define EACH_CODEC(c) for (uint32_t c = 0; c < codecs_count; c++)
 
-/* Encodes into an exactly fitting heap block, so that a sanitizer sees a byte too many. */
+/* Encodes into a heap block of exact size, so that a sanitizer sees writes past it. */
 static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, size_t *bytes) {
     const size_t capacity = codec->bound(n);
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
@@ -66,8 +66,9 @@ static void decode_add_has_the_bits_of_decode_then_merge(void **state) {
 static void what_is_not_finite_is_not_encoded(void **state) {
     (void)state;
     enum { N = 300 };
-    float bad[] = {NAN, -NAN, INFINITY, -INFINITY, 0.0f, 3.4028235e38f}; /* whose code is not */
-    const uint32_t quiet = 0x7FFFFFFFu; /* the NaN that rounding would carry to zero */
+    float bad[] = {NAN,  -NAN,         INFINITY, -INFINITY,
+                   0.0f, 3.4028235e38f}; /* the last finite value whose code is not finite */
+    const uint32_t quiet = 0x7FFFFFFFu;  /* the NaN that rounding carries to zero */
     float x[N];
     size_t bytes;
     memcpy(&bad[4], &quiet, sizeof(bad[4]));
@@ -92,7 +93,7 @@ static void short_room_is_refused(void **state) {
     float *x = fill_new(&rng, 300, 1.0f);
     EACH_CODEC(c) {
         const size_t capacity = codecs[c]->bound(300);
-        uint8_t *to = malloc(capacity - 1); /* a sanitizer sees what is written beyond it */
+        uint8_t *to = malloc(capacity - 1); /* a sanitizer sees writes past it */
         size_t bytes;
         assert_int_equal(codecs[c]->encode(x, 300, to, capacity - 1, &bytes), TW_LIMIT);
         free(to);
@@ -124,8 +125,8 @@ static void a_payload_of_the_wrong_size_is_refused(void **state) {
     }
 }
 
-/* Bytes of every kind, at the size of a payload and at others: decode, decode_add and check agree
- * on what is taken, and what is taken is finite. */
+/* For all kinds of bytes, of a payload's size and others, decode, decode_add and check agree on
+ * acceptance, and accepted values are finite. */
 static void hostile_bytes_are_refused_or_finite(void **state) {
     (void)state;
     enum { TRIES = 300 };
@@ -146,7 +147,7 @@ static void hostile_bytes_are_refused_or_finite(void **state) {
             assert_true(status == TW_OK || status == TW_CORRUPT);
             assert_int_equal(codecs[c]->decode_add(coded, bytes, 0.0f, y, n), status);
             for (size_t i = 0; i < n && status == TW_OK; i++) {
-                assert_true(y[i] == kept[i]); /* + 0 times finite */
+                assert_true(y[i] == kept[i]); /* plus 0 times a finite value */
             }
             assert_int_equal(codecs[c]->decode(coded, bytes, y, n), status);
             for (size_t i = 0; i < n && status == TW_OK; i++) assert_true(isfinite(y[i]) != 0);
@@ -187,15 +188,15 @@ static void every_form_has_the_same_bits(void **state) {
     assert_ptr_equal(tw_codecs_form(0, &name), codecs);
 }
 
-/* Shapes of arrays that are hard on one codec or another. */
+/* Arrays that are difficult for one codec or another. */
 enum { SHAPES = 6 };
 static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     float *x = fill_new(rng, n, 1e-3f);
     for (size_t i = 0; i < n; i++) {
         switch (shape) {
         case 0: break;                                          /* normal */
-        case 1: x[i] = i == n / 2 ? -7.0f : 0.0f; break;        /* one alone */
-        case 2: x[i] = i == n / 2 ? 7.0f : 1e-3f * x[i]; break; /* one above all others */
+        case 1: x[i] = i == n / 2 ? -7.0f : 0.0f; break;        /* a single element */
+        case 2: x[i] = i == n / 2 ? 7.0f : 1e-3f * x[i]; break; /* one far above the others */
         case 3: x[i] = 0.25f; break;
         case 4: x[i] = i % 2 == 0 ? 3e-7f : -3e-7f; break;
         default: x[i] = ldexpf(x[i], (int)tw_rng_below(rng, 20)); break;
@@ -204,7 +205,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     return x;
 }
 
-/* Of what every error feedback lives: || x - D(x) || < || x ||. */
+/* The condition of all error feedback: || x - D(x) || < || x ||. */
 static void less_is_lost_than_was_there(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -229,7 +230,7 @@ static void less_is_lost_than_was_there(void **state) {
     }
 }
 
-/* Of all forms: the bytes of encode, and to the bit what a decoder leaves of x. */
+/* For all variants: the bytes of encode, and exactly the residual that a decoder leaves. */
 static void what_is_lost_is_what_decoding_leaves(void **state) {
     (void)state;
     const char *name;

@@ -1,5 +1,5 @@
-/* test_codec_auto.c - payloads of many rungs: within their bytes, no worse than one rung for all,
- * and read by nobody who should not. */
+/* test_codec_auto.c - payloads of many rungs stay within their bytes, are no worse than one rung
+ * for all, and hostile ones are refused. */
 #include "compress/codec_auto.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 enum { SEED = 6262, N = 200000, ENDS = 5, HEADS = TW_AUTO_HEAD_BYTES };
 
-/* Tensors of very different size and scale, as in a model. */
+/* Tensors of very different sizes and scales, as in a model. */
 static const uint64_t ends[ENDS] = {300, 40000, 40700, 150000, N};
 static const double scales[ENDS] = {0.1, 1.0, 30.0, 0.02, 3.0};
 
@@ -33,11 +33,11 @@ static struct tw_auto_part part_of(const float *x, size_t bytes_max) {
 static struct tw_auto *work_new(void) {
     struct tw_auto *work = malloc(sizeof(*work));
     assert_non_null(work);
-    memset(work, 0xA5, sizeof(*work)); /* it needs no preparation */
+    memset(work, 0xA5, sizeof(*work)); /* needs no initialisation */
     return work;
 }
 
-/* Into an exactly fitting block; its size. */
+/* Encodes into a block of exact size; returns the size. */
 static size_t fitted(struct tw_auto *work, const struct tw_auto_part *part, uint8_t **payload) {
     const size_t capacity = tw_codec_auto.bound(part->n);
     size_t bytes;
@@ -49,7 +49,7 @@ static size_t fitted(struct tw_auto *work, const struct tw_auto_part *part, uint
     return bytes;
 }
 
-/* Of n squares, the share that y is away from x; and how much they are, if wanted. */
+/* The share of squared error of y relative to x (n); optionally the squares themselves. */
 static double share_lost(const float *x, const float *y, size_t n, double *size_out) {
     double error = 0.0, size = 0.0;
     for (size_t i = 0; i < n; i++) {
@@ -76,8 +76,8 @@ static double error_of(const struct tw_codec *codec, const uint8_t *payload, siz
     return error;
 }
 
-/* What error feedback comes to hold of the tensors, of which those of less than a cell are part of
- * the next: of squares of which the share e is lost e / (1 - e). */
+/* Residual that error feedback comes to hold of the tensors: with a share e of the squares lost, e
+ * / (1 - e). Tensors smaller than a cell belong to the next. */
 static double held_of(const struct tw_codec *codec, const uint8_t *payload, size_t bytes,
                       const float *x) {
     static const size_t begins[] = {0, 40000, 150000, N};
@@ -105,12 +105,12 @@ static void a_target_within_reach_is_kept(void **state) {
         uint8_t *payload;
         const size_t bytes = fitted(work, &part, &payload);
         assert_true(bytes <= bytes_max);
-        /* and made use of, but for what a cell more would take */
+        /* The bytes are used, except for less than another cell takes. */
         if (bytes_max < N) assert_true(bytes + TW_AUTO_BLOCK >= bytes_max - bytes_max / 50);
         const double held = held_of(&tw_codec_auto, payload, bytes, x);
         print_message("%7zu bytes of %7zu: held %.3e\n", bytes, bytes_max, held);
-        /* From half a bit on cells are larger, for the sake of ecsq; and how far ecsq is stretched
-         * is found when rungs have been chosen, which above four bits shows. */
+        /* From half a bit on cells are larger, for the sake of ecsq. The rate of ecsq is found
+         * after the rungs are chosen, which shows above four bits. */
         is_sparse = bytes_max < N / 16;
         const double slack = bytes_max < N / 2 ? 1.02 : 1.15;
         assert_true(held <= slack * last || is_sparse != was_sparse);
@@ -135,8 +135,8 @@ static void out_of_reach_is_as_small_as_it_gets(void **state) {
     free(payload), free(x), free(work);
 }
 
-/* At the bytes of any one codec no more is held than with that codec; below the lowest but one
- * there is nothing to choose. */
+/* With the bytes of any one codec, the residual is no larger than with that codec. Below the lowest
+ * rung but one there is no choice. */
 static void no_rung_alone_is_better_at_its_bytes(void **state) {
     (void)state;
     float *x = gradient_new();
@@ -158,8 +158,8 @@ static void no_rung_alone_is_better_at_its_bytes(void **state) {
     free(x), free(work);
 }
 
-/* Of a few thousand elements at a bit an entropy coder's states are a quarter: where there is
- * nothing to gain by more than one piece, there is one. */
+/* For a few thousand elements at one bit, an entropy coder's states are a quarter of the bytes. If
+ * several pieces gain nothing, there is one. */
 static void small_tensors_that_are_alike_share_a_piece(void **state) {
     (void)state;
     enum { MOST = 30000 };
@@ -194,8 +194,9 @@ static void small_tensors_that_are_alike_share_a_piece(void **state) {
     free(x), free(work);
 }
 
-/* At less than a bit errors fall by nearly the same with every byte. By errors alone the larger of
- * two tensors had them all, until the other had waited for longer: each gets some every time. */
+/* Below a bit, errors fall by nearly the same with every byte. Judged by errors alone, the larger
+ * of two tensors got all bytes until the other had waited longer. Now each gets some in every
+ * round. */
 static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     (void)state;
     enum { TENSOR = 65536, TENSORS = 4 };
@@ -205,7 +206,7 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     float *x = fill_new(&rng, (size_t)TENSORS * TENSOR, 1.0f);
     struct tw_auto *work = work_new();
     for (size_t i = TENSOR; i < (size_t)TENSORS * TENSOR; i++) {
-        x[i] *= 1.0f + 0.25f * (float)(i / TENSOR); /* to 1.75 of the first */
+        x[i] *= 1.0f + 0.25f * (float)(i / TENSOR); /* up to 1.75 of the first */
     }
     static const double bits[] = {0.2, 0.41, 0.7};
     for (uint32_t k = 0; k < 3; k++) {
@@ -227,7 +228,8 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     free(x), free(work);
 }
 
-/* At the top rung there is one piece a tensor; 300 elements go with the next, 700 too. */
+/* At the top rung there is one piece per tensor; tensors of 300 and of 700 elements are joined with
+ * the next. */
 static void pieces_end_where_tensors_do(void **state) {
     (void)state;
     enum { LARGE = 2 * TW_AUTO_PIECE_MAX + 5000 };
@@ -266,7 +268,7 @@ static void without_a_target_all_is_int4(void **state) {
     free(payload), free(x), free(work);
 }
 
-/* Every boundary of pieces, and sizes around them: nothing is lost, and bound() is one. */
+/* Sizes at and around every boundary of pieces: no element is lost, and bound() holds. */
 static void any_size_is_cut_and_comes_back(void **state) {
     (void)state;
     static const size_t sizes[] = {1,
@@ -301,7 +303,7 @@ static void any_size_is_cut_and_comes_back(void **state) {
     free(work);
 }
 
-/* bound() is no less than the pieces of any rung can take. */
+/* bound() is at least the bytes of any rung's pieces. */
 static void no_rung_takes_more_than_the_bound(void **state) {
     (void)state;
     for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
@@ -323,7 +325,7 @@ static void what_is_not_finite_is_refused(void **state) {
     uint8_t *to = malloc(tw_codec_auto.bound(N));
     size_t bytes;
     const struct tw_auto_part part = part_of(x, 60000);
-    x[N - 20000] = NAN; /* where no sample looks */
+    x[N - 20000] = NAN; /* outside every sample */
     assert_int_equal(tw_auto_encode(work, &part, to, tw_codec_auto.bound(N), &bytes), TW_CORRUPT);
     x[N - 20000] = 0.0f;
     assert_int_equal(tw_auto_encode(work, &part, to, tw_codec_auto.bound(N) - 1, &bytes), TW_LIMIT);
@@ -331,7 +333,7 @@ static void what_is_not_finite_is_refused(void **state) {
     free(to), free(x), free(work);
 }
 
-/* Each way in which heads can lie. */
+/* Each way in which heads can be false. */
 static void false_heads_are_refused(void **state) {
     (void)state;
     float *x = gradient_new(), *y = calloc(N, sizeof(*y));
@@ -347,16 +349,16 @@ static void false_heads_are_refused(void **state) {
     } lies[] = {
         {0, 0},                                   /* no pieces */
         {0, count - 1},                           /* one too few */
-        {0, count + 1},                           /* one too many: a head out of a payload */
-        {0, UINT32_MAX},                          /* more than there are bytes */
+        {0, count + 1},                           /* one too many: a head read from a payload */
+        {0, UINT32_MAX},                          /* more than the bytes can hold */
         {HEADS, first + 1},                       /* elements do not add up */
-        {HEADS, (first & 0xFF000000) | 5},        /* a crumb */
+        {HEADS, (first & 0xFF000000) | 5},        /* too small a piece */
         {HEADS, (first & 0xFF000000) | 0xFFFFFF}, /* larger than any piece */
         {HEADS, (first & 0xFFFFFF) | 0xFF000000}, /* no such rung */
         {HEADS, (first & 0xFFFFFF) | 10u << 24},  /* the first that does not exist */
         {HEADS + 4, size + 1},                    /* bytes do not add up */
-        {HEADS + 4, UINT32_MAX},                  /* more than there are */
-        {HEADS, first & 0xFFFFFF}                 /* int8, in the bytes of something else */
+        {HEADS + 4, UINT32_MAX},                  /* more than the payload has */
+        {HEADS, first & 0xFFFFFF}                 /* int8, with bytes of another size */
     };
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         uint8_t *false_one = malloc(bytes);
@@ -377,7 +379,7 @@ static void false_heads_are_refused(void **state) {
     free(payload), free(x), free(y), free(work);
 }
 
-/* A payload put together here, of every rung: the order of the ladder is part of the format. */
+/* A payload with every rung, made here: the order of the ladder is part of the format. */
 static void every_rung_decodes_where_it_lies(void **state) {
     (void)state;
     static const char *const names[TW_AUTO_RUNGS] = {"int8",   "int4",  "ecsq4",  "ecsq3",

@@ -1,5 +1,5 @@
-/* test_codec_golden.c - every codec makes the payloads that NumPy makes of the same arrays from the
- * same equations: tests/golden/codecs.txt and entropy.txt, by make_codecs.py and make_entropy.py.
+/* test_codec_golden.c - every codec gives the payloads that NumPy computes from the same arrays and
+ * equations: tests/golden/codecs.txt and entropy.txt, made by make_codecs.py and make_entropy.py.
  */
 #include "compress/codec.h"
 
@@ -7,13 +7,13 @@
 
 enum { ELEMENTS_MAX = 5000, LINE_BYTES = 16384, WORD_BYTES = 16 };
 
-static char **paths; /* and NULL */
+static char **paths; /* ends with NULL */
 
 static const struct {
     const char *name;
     int exponent;
     bool has_tails, is_zero;
-    unsigned one_of; /* as many are 0 but for one; 0: none */
+    unsigned one_of; /* of that many elements all but one are 0; 0: none */
 } cases[] = {{"usual", -20, false, false, 0},  {"tails", -33, true, false, 0},
              {"large", 100, true, false, 0},   {"small", -110, true, false, 0},
              {"tiny", -140, false, false, 0},  {"zero", 0, false, true, 0},
@@ -84,7 +84,7 @@ static uint32_t id_of(const char *name) {
     return count;
 }
 
-/* A line, by every form of its codec, whose id it returns. */
+/* Checks a line with every variant of its codec; returns the codec's id. */
 static uint32_t check_line(const char *line) {
     static char hex[LINE_BYTES];
     static uint8_t want[LINE_BYTES / 2];
@@ -117,7 +117,7 @@ static void payloads_are_those_of_numpy(void **state) {
         (void)fclose(file);
     }
     assert_true(codecs_count < 32);
-    assert_int_equal(seen, (1u << codecs_count) - 1); /* a new codec brings its lines */
+    assert_int_equal(seen, (1u << codecs_count) - 1); /* a new codec needs its lines */
 }
 
 int main(int argc, char **argv) {

@@ -1,14 +1,14 @@
-/* test_codec_quality.c - what each codec costs and loses: bits per element and squared error, of
- * normal numbers and of Student's t with 4 degrees of freedom, whose tails are those of outer
- * gradients, against numbers measured by other programs. A new codec brings its row. */
+/* test_codec_quality.c - rate and loss of each codec: bits per element and squared error. Inputs
+ * are normal numbers, and Student's t with 4 degrees of freedom, whose tails are those of outer
+ * gradients. The expected values come from other programs. A new codec needs a row. */
 #include "compress/codec.h"
 
 #include "tests/kernels/fill.h"
 
 enum { SEED = 5152, TENSORS = 12, ELEMENTS = 1 << 16 };
 
-/* Squared error over squared size; 0.98 to 1.02 of it, and of tails, whose samples scatter, 0.9 to
- * 1.1. Bits: everything counted. */
+/* Relative squared error, within 0.98 to 1.02 of the table; for tails, whose samples scatter, 0.9
+ * to 1.1. Bits include all overhead. */
 static const struct {
     const char *name;
     double bits, error, tails_bits, tails_error;
@@ -33,7 +33,7 @@ static double normal(struct tw_rng *rng) {
     return radius * cos(6.283185307179586 * unit(rng));
 }
 
-/* Normal, or that over the root of a mean of 4 squares. */
+/* A normal number, or one divided by the root of a mean of 4 squares. */
 static double sample(struct tw_rng *rng, bool has_tails) {
     const double x = normal(rng);
     return has_tails ? x / sqrt(-2.0 * log(unit(rng) * unit(rng)) / 4.0) : x;

@@ -1,6 +1,6 @@
-/* test_codec_ref.c - codecs of positions do what their headers say, to the last bit: every form
- * makes and takes the bytes of the plain twins. Those of ecsq see hostile bytes alike, too; the
- * rest of them is in test_ecsq.c, codecs of blocks in test_block.c. */
+/* test_codec_ref.c - sparse codecs match their headers to the last bit: every variant encodes and
+ * decodes like the plain twins. ecsq is compared on hostile bytes here, otherwise in test_ecsq.c;
+ * block codecs are in test_block.c. */
 #include "compress/codec_ref.h"
 
 #include "base/bytes.h"
@@ -20,7 +20,7 @@ enum shape { ZEROS, TIES, ONE_LARGE, TAILS, NORMAL, SPARSE, CROWDED, RAMP, LATE,
 
 #define EACH(array, item) for (size_t item = 0; item < sizeof(array) / sizeof((array)[0]); item++)
 
-/* Of size 1 at most. */
+/* A number of magnitude 1 at most. */
 static float element(struct tw_rng *rng, enum shape shape, size_t i, size_t n) {
     const float unit = (float)(2.0 * tw_rng_unit(rng) - 1.0);
     const uint64_t dice = tw_rng_below(rng, 128);
@@ -31,7 +31,7 @@ static float element(struct tw_rng *rng, enum shape shape, size_t i, size_t n) {
     case TAILS: return copysignf(fminf(1.0f, 0.02f * powf(fabsf(unit), -0.5f)), unit);
     case NORMAL: return unit;
     case SPARSE: return dice < 3 ? unit : 0.0f;
-    case CROWDED: return dice < 112 ? unit : 0.0f; /* about where a list is as long as all codes */
+    case CROWDED: return dice < 112 ? unit : 0.0f; /* a list is about as long as all codes */
     case RAMP: return (float)(i % CHUNK) / (float)CHUNK;
     case LATE: return i % CHUNK + 300 > CHUNK ? unit : 0.0f;
     case SHAPES: break;
@@ -47,7 +47,7 @@ static float *sample_new(struct tw_rng *rng, size_t n, enum shape shape, float m
     return x;
 }
 
-/* Exactly as large as it is: a sanitizer sees a byte read too many. */
+/* A copy of exact size: a sanitizer sees reads past it. */
 static uint8_t *bytes_copy(const uint8_t *from, size_t bytes) {
     uint8_t *copy = malloc(bytes > 0 ? bytes : 1);
     assert_non_null(copy);
@@ -55,7 +55,7 @@ static uint8_t *bytes_copy(const uint8_t *from, size_t bytes) {
     return copy;
 }
 
-/* Status of any bytes at all, and elements of those that are taken. */
+/* Status of arbitrary bytes, and the elements of accepted ones. */
 static void check_decode(enum tw_codec_id id, const uint8_t *coded, size_t bytes, size_t n) {
     static const float weights[] = {1.0f, -0.3f, 0x1p-20f};
     struct tw_rng rng;
@@ -82,7 +82,7 @@ static void check_decode(enum tw_codec_id id, const uint8_t *coded, size_t bytes
     free(before), free(want), free(exact);
 }
 
-/* Bytes of the twin, which every form makes, too, with what is lost and without. Heap. */
+/* Bytes of the twin, which every variant must give, with and without residual. Heap. */
 static uint8_t *check_encode(enum tw_codec_id id, const float *x, size_t n, size_t *bytes) {
     const size_t capacity = tw_codec_get(id)->bound(n);
     uint8_t *want = malloc(capacity + 1), *coded = malloc(capacity + 1);
@@ -95,7 +95,7 @@ static uint8_t *check_encode(enum tw_codec_id id, const float *x, size_t n, size
     for (size_t i = 0; i < n; i++) decoded[i] = x[i] - decoded[i];
     for (uint32_t f = 0; tw_codecs_form(f, &name) != NULL; f++) {
         const struct tw_codec *codec = tw_codecs_form(f, &name)[id];
-        memset(coded, 0xFF, capacity); /* must not shine through */
+        memset(coded, 0xFF, capacity); /* must not show in the result */
         assert_int_equal(codec->encode(x, n, coded, capacity, &coded_bytes), TW_OK);
         assert_int_equal(coded_bytes, *bytes);
         assert_memory_equal(coded, want, *bytes);
@@ -129,7 +129,7 @@ static void forms_agree_with_the_headers(void **state) {
         }
 }
 
-/* Chunks of every kind side by side: a guess, a mean or bits of one must not show in the next. */
+/* Chunks of every kind side by side: state of one must not affect the next. */
 static void chunks_do_not_know_their_neighbours(void **state) {
     (void)state;
     enum { N = 7 * CHUNK + 99 };
@@ -149,7 +149,7 @@ static void chunks_do_not_know_their_neighbours(void **state) {
     }
 }
 
-/* Of `elements` so many that are not 0: the first, the last, at even distances, or anywhere. */
+/* Sets that many of `elements` to nonzero: the first, the last, evenly spaced, or random. */
 static void place(struct tw_rng *rng, float *x, size_t elements, size_t count, unsigned where) {
     for (size_t i = 0; i < elements; i++) x[i] = 0.0f;
     for (size_t i = 0; i < count; i++) {
@@ -159,7 +159,7 @@ static void place(struct tw_rng *rng, float *x, size_t elements, size_t count, u
     }
 }
 
-/* The parameter of the gaps' code and the choice of a list hang on the count alone. */
+/* The parameter of the gap code, and the choice of a list, depend only on the count. */
 static void every_count_of_elements_is_listed_alike(void **state) {
     (void)state;
     static const size_t elements[] = {1, 2, 3, 10, 33, 100, 1000, 4095, 4096};
@@ -167,7 +167,7 @@ static void every_count_of_elements_is_listed_alike(void **state) {
     tw_rng_seed(&rng, SEED);
     EACH(elements, e) for (size_t count = 0; count <= elements[e]; count++) {
         float x[CHUNK];
-        /* 2.078 * 2^r + 1/2: no distance at which r changes is left out */
+        /* 2.078 * 2^r + 1/2: every distance at which r changes */
         const double distance = count > 0 ? (double)elements[e] / (double)count : 0.0;
         const double fraction = log2((distance - 0.5) / 2.078);
         const bool is_near = distance > 0.5 && fabs(fraction - rint(fraction)) < 0.02;
@@ -179,7 +179,7 @@ static void every_count_of_elements_is_listed_alike(void **state) {
     }
 }
 
-/* Equal elements at the edge of what is kept: the first of them are, wherever larger ones lie. */
+/* Among equal elements at the threshold, the first are kept, wherever larger ones are. */
 static void of_equal_elements_the_first_are_kept(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -195,15 +195,15 @@ static void of_equal_elements_the_first_are_kept(void **state) {
     }
 }
 
-/* What a liar would change: a bit, the first scale to what is one only just or no more, the last
- * byte to no code. */
+/* Attacks: a flipped bit, the first scale just inside or outside its range, the last byte an
+ * invalid code. */
 static void damage(struct tw_rng *rng, uint8_t *coded, size_t bytes) {
     static const uint16_t scales[] = {0x7B7F, 0x7B80, 0x7F7F, 0x7F80, 0x7FC0, 0x8000, 0};
     const uint64_t kind = tw_rng_below(rng, 4);
     if (bytes < 4 || kind == 0) return;
     if (kind == 1) tw_put_u16(coded, scales[tw_rng_below(rng, 7)]);
     if (kind == 2) coded[bytes - 1] = tw_rng_below(rng, 2) == 0 ? 0 : 0x80;
-    /* Half of them where heads are. */
+    /* Half of the changes hit heads. */
     const size_t at = tw_rng_below(rng, tw_rng_below(rng, 2) == 0 ? bytes : 4);
     if (kind == 3) coded[at] = (uint8_t)(coded[at] ^ 1u << tw_rng_below(rng, 8));
 }
@@ -256,7 +256,7 @@ static void what_cannot_be_sent_is_refused_by_the_twins_too(void **state) {
                 const struct tw_codec *codec = tw_codecs_form(f, &name)[ids[c]];
                 assert_int_equal(codec->encode(x, N, to, capacity, &bytes), TW_CORRUPT);
             }
-            x[places[p]] = nextafterf(0x1p126f, 0.0f); /* the largest that can */
+            x[places[p]] = nextafterf(0x1p126f, 0.0f); /* the largest that can be sent */
             free(check_encode(ids[c], x, N, &bytes));
             x[places[p]] = 0.0f;
         }

@@ -1,5 +1,5 @@
-/* test_ecsq.c - the ecsq codecs take the bits of their names, keep every element within its step,
- * are as good as the reference tables say, and refuse what no encoder writes. */
+/* test_ecsq.c - the ecsq codecs take their nominal bits, keep every element within its step, are as
+ * good as the reference tables, and refuse invalid payloads. */
 #include "compress/codec_ecsq.h"
 
 #include "base/bytes.h"
@@ -13,7 +13,7 @@ enum { SEED = 1957, N = 1 << 20, HEAD = TW_ECSQ_HEAD_BYTES };
 struct member {
     enum tw_codec_id id;
     double bits, dead, limit;
-    double gauss, t4; /* squared error that is still good: the reference tables at these bits */
+    double gauss, t4; /* acceptable squared error: the reference tables at these bits */
 };
 
 static const struct member members[] = {
@@ -32,7 +32,7 @@ static double normal(struct tw_rng *rng) {
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * tw_rng_unit(rng));
 }
 
-/* Normal numbers, or Student's t of 4 degrees, of a size that changes from tensor to tensor. */
+/* Normal numbers, or Student's t of 4 degrees, with a scale that changes from tensor to tensor. */
 static float *some(struct tw_rng *rng, size_t n, bool is_t4) {
     float *x = malloc((n > 0 ? n : 1) * sizeof(*x));
     assert_non_null(x);
@@ -54,7 +54,7 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
     assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
     assert_true(*bytes <= capacity);
-    to = realloc(to, *bytes > 0 ? *bytes : 1); /* a sanitizer sees a byte read too many */
+    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer sees reads past it */
     assert_non_null(to);
     return to;
 }
@@ -69,7 +69,7 @@ static double squared_error(const float *x, const float *y, size_t n) {
     return error / size;
 }
 
-/* Tensors weigh alike, whatever their size. */
+/* Tensors have equal weight, whatever their size. */
 static double mean_squared_error(const float *x, const float *y) {
     double sum = 0.0;
     for (size_t at = 0; at < N; at += 65536) sum += squared_error(x + at, y + at, 65536);
@@ -100,7 +100,7 @@ static void bits_are_those_of_the_name_and_errors_those_of_the_tables(void **sta
     free(y);
 }
 
-/* |x| / s is in [a - 1/2 + dead, a + 1/2 + dead), and decoded to a + shift. */
+/* |x| / s is in [a - 1/2 + dead, a + 1/2 + dead), and is decoded to a + shift. */
 static void every_element_is_within_its_step(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -110,7 +110,7 @@ static void every_element_is_within_its_step(void **state) {
         const struct tw_codec *codec = tw_codec_get(m->id);
         const size_t n = sizes[k];
         float *x = some(&rng, n, true), *y = fill_copy(x, n);
-        for (size_t i = 0; i < n; i += 9973) x[i] *= 300.0f; /* far out of any alphabet */
+        for (size_t i = 0; i < n; i += 9973) x[i] *= 300.0f; /* far outside any alphabet */
         size_t bytes;
         uint8_t *coded = encoded(codec, x, n, &bytes);
         assert_int_equal(codec->decode(coded, bytes, y, n), TW_OK);
@@ -182,7 +182,7 @@ static void zeros_are_free(void **state) {
     free(x), free(y);
 }
 
-/* Codes that all are the same, few codes, and codes that do not compress. */
+/* Codes that are all equal, few codes, and codes that do not compress. */
 static void every_kind_of_stream_is_used(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -216,8 +216,8 @@ static void every_kind_of_stream_is_used(void **state) {
     free(coded), free(x);
 }
 
-/* How often each code came, as far as groups of 64 elements were counted: up to the 16384th code
- * all, then one of eight. All counts. */
+/* Counts each code as the encoder does, in groups of 64 elements: all up to the 16384th code, then
+ * one of eight. Returns the sum of counts. */
 static uint32_t counts_of(const struct tw_ecsq *ecsq, const uint8_t *codes, uint32_t count,
                           uint32_t *counts) {
     const uint32_t in_group = 64 / ecsq->in_code;
@@ -235,8 +235,8 @@ static uint32_t counts_of(const struct tw_ecsq *ecsq, const uint8_t *codes, uint
     return total;
 }
 
-/* The model of the stream of `count` elements at `from` is the fit of its codes, which are decoded
- * to tell; where the next one begins. */
+/* Checks that the model of the stream of `count` elements at `from` is the fit of its decoded
+ * codes; returns the start of the next stream. */
 static size_t check_model(const struct tw_ecsq *ecsq, const uint8_t *coded, size_t bytes,
                           size_t from, uint32_t count) {
     static struct tw_rans_decoder decoder;
@@ -265,7 +265,7 @@ static size_t check_model(const struct tw_ecsq *ecsq, const uint8_t *coded, size
     return end + (signs + 7) / 8;
 }
 
-/* Two streams, with blocks of zeros and an end that is no whole block, by every form. */
+/* Two streams, with blocks of zeros and an incomplete last block, in every variant. */
 static void models_are_fits_of_what_is_counted_and_forms_agree(void **state) {
     (void)state;
     enum { MORE = 4096 + 549, N_MOST = 128 * 4096 + MORE };
@@ -297,7 +297,7 @@ static void models_are_fits_of_what_is_counted_and_forms_agree(void **state) {
     free(x), free(y), free(z);
 }
 
-/* A code that comes once, where none are counted, has a share all the same. */
+/* A code that occurs once, outside the counted groups, still has a frequency. */
 static void what_comes_once_is_coded(void **state) {
     (void)state;
     enum { MANY = 100000, ONCE = 64 * (4 * 350 + 2) + 5 };
@@ -312,14 +312,14 @@ static void what_comes_once_is_coded(void **state) {
         uint8_t *coded = encoded(tw_codec_get(m->id), x, MANY, &bytes);
         assert_int_equal(coded[HEAD + 2 * tw_ecsq_blocks(MANY)], TW_ECSQ_CODED);
         assert_int_equal(tw_codec_get(m->id)->decode(coded, bytes, y, MANY), TW_OK);
-        assert_true(y[ONCE] > 5.0f); /* coarse where half a bit is all there is */
+        assert_true(y[ONCE] > 5.0f); /* coarse with half a bit */
         free(coded);
     }
     free(x), free(y);
 }
 
-/* Every 20th block of many, as of a matrix of whose rows few have changed: a sample that met none
- * of them would know nothing of their bits. */
+/* Every 20th of many blocks has values, like a matrix of whose rows few have changed. A sample that
+ * missed all of them would know nothing of their bits. */
 static void few_rows_take_the_bits_of_the_name(void **state) {
     (void)state;
     enum { BLOCKS = 1024, EVERY = 20, ROWS = 51 };
@@ -336,8 +336,8 @@ static void few_rows_take_the_bits_of_the_name(void **state) {
     free(x), free(row);
 }
 
-/* Columns of a matrix 512 wide, of which an eighth are larger: codes counted in these alone, or in
- * others alone, would be coded as what they are not. */
+/* A matrix 512 wide with an eighth of its columns larger. Counting codes only in these, or only in
+ * others, would give wrong frequencies. */
 static void some_columns_take_the_bits_of_the_name(void **state) {
     (void)state;
     enum { ALL = 1 << 20, COLUMNS = 512 };
@@ -353,7 +353,7 @@ static void some_columns_take_the_bits_of_the_name(void **state) {
     free(x);
 }
 
-/* Numbers of a kind, of which there are 8. */
+/* Numbers of one of 8 kinds. */
 static void draw(struct tw_rng *rng, unsigned kind, float *x, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const double value = normal(rng), u = tw_rng_unit(rng);
@@ -370,7 +370,7 @@ static void draw(struct tw_rng *rng, unsigned kind, float *x, size_t n) {
     }
 }
 
-/* By one form: bytes, what they decode to, and what they lose. */
+/* One variant's bytes, decoded values and residual. */
 static void check_form(const struct tw_codec *codec, const float *x, size_t n, const uint8_t *want,
                        size_t want_bytes, const float *y) {
     uint8_t *coded = malloc(codec->bound(n) + 1);
@@ -416,7 +416,7 @@ static void every_form_is_the_reference(void **state) {
     assert_true(kinds[0] > 0 && kinds[1] > 0 && kinds[2] > 0);
 }
 
-/* As auto stretches them. */
+/* Other rates, as auto uses them. */
 static void every_form_gives_the_same_bytes_at_any_rate(void **state) {
     (void)state;
     enum { MOST = 40000 };
@@ -448,7 +448,7 @@ static void every_form_gives_the_same_bytes_at_any_rate(void **state) {
     free(x), free(y);
 }
 
-/* Sparse, spiky and lattice-like arrays: encode itself would say if they did not fit. */
+/* Sparse, spiky and lattice-like arrays: encode itself asserts that they fit. */
 static void bounds_hold_for_numbers_of_any_kind(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -464,7 +464,7 @@ static void bounds_hold_for_numbers_of_any_kind(void **state) {
             if (tw_rng_unit(&rng) < density) x[i] = (float)pow(normal(&rng), power);
             if (round % 5 == 4) x[i] = rintf(x[i]);
         }
-        if (round == 0) { /* nearly as many sizes written out as can be */
+        if (round == 0) { /* nearly as many sizes written out as possible */
             for (size_t i = 0; i < n; i++) x[i] = i % 11 == 0 ? 1.0f : 0.0f;
         }
         size_t bytes;
@@ -475,7 +475,7 @@ static void bounds_hold_for_numbers_of_any_kind(void **state) {
     free(x), free(y);
 }
 
-/* One round of error feedback; the rms of what it leaves of the first block. */
+/* One round of error feedback; returns the rms of the residual in the first block. */
 static double feed_back(const struct tw_codec *codec, float *e, const float *x, float *y,
                         size_t n) {
     double left = 0.0;
@@ -489,8 +489,8 @@ static double feed_back(const struct tw_codec *codec, float *e, const float *x, 
     return sqrt(left / 4096);
 }
 
-/* A block whose elements grow alike beside one that is mostly zeros, as embeddings are: nothing of
- * it would ever reach a step that suits the other. */
+/* A block whose elements grow alike, next to one that is mostly zeros, as in embeddings: none of
+ * its elements would ever reach a step that suits the other block. */
 static void error_feedback_leaves_no_block_for_ever(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -578,7 +578,7 @@ static void heads_that_no_encoder_writes_are_refused(void **state) {
     free_payload(&p);
 }
 
-/* The size of the model at p->data + at. */
+/* Size of the model at p->data + at. */
 static size_t model_bytes(const struct payload *p, size_t at) {
     struct tw_rans_model model;
     return tw_rans_model_decode(&model, p->data + at, p->bytes - at, 64);
@@ -666,8 +666,8 @@ static void signs_that_no_encoder_writes_are_refused(void **state) {
     assert_memory_equal(y, want, sizeof(want));
 }
 
-/* One code for all 4096, which says that each size is written out, and none is: who put the first
- * without a look would read far behind the end. */
+/* One code for all 4096, which means that every size is written out, but none is. A decoder without
+ * a check would read far past the end. */
 static void sizes_that_are_not_there_are_refused(void **state) {
     (void)state;
     enum { ALL = 4096, KIND = HEAD + 2, CODE = KIND + TW_ECSQ_STREAM_HEAD_BYTES };
@@ -686,7 +686,7 @@ static void sizes_that_are_not_there_are_refused(void **state) {
     free_payload(&p);
 }
 
-/* The largest of everything that a decoder takes. */
+/* Every field at the largest value that a decoder accepts. */
 static void what_is_taken_is_finite(void **state) {
     (void)state;
     EACH_MEMBER(m) {

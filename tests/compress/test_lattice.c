@@ -1,4 +1,4 @@
-/* test_lattice.c - anchors in lattice form come back right, or are known not to. */
+/* test_lattice.c - anchors in lattice form are decoded exactly, or the failure is detected. */
 #include "compress/lattice.h"
 
 #include "tests/kernels/fill.h"
@@ -32,7 +32,7 @@ static int tear_down(void **state) {
     return 0;
 }
 
-/* y := x and something of at most `apart` */
+/* y := x plus noise of at most `apart`. */
 static void move(struct fixture *f, float apart) {
     for (size_t i = 0; i < N; i++)
         f->y[i] = f->x[i] + apart * (float)(2.0 * tw_rng_unit(&f->rng) - 1.0);
@@ -59,7 +59,7 @@ static void a_byte_per_element_is_within_half_a_step(void **state) {
         assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->y, f->out, N), TW_OK);
         for (size_t i = 0; i < N; i++)
             assert_true(fabs((double)f->out[i] - (double)f->x[i]) <= step_of(f) / 2.0);
-        /* At the sender, and wherever it can be read, it is the same. */
+        /* The sender and every receiver that can decode it get the same values. */
         assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->x, f->again, N), TW_OK);
         assert_memory_equal(f->out, f->again, N * sizeof(float));
     }
@@ -90,7 +90,7 @@ static void whoever_is_too_far_away_knows(void **state) {
     struct fixture *f = *state;
     encode(f, 0.001f);
     const float wrap = (float)(256.0 * step_of(f));
-    for (unsigned trial = 0; trial < 2000; trial++) { /* one element, by one wrap or some */
+    for (unsigned trial = 0; trial < 2000; trial++) { /* one element, by one or more wraps */
         move(f, 0.001f);
         const size_t i = (size_t)tw_rng_below(&f->rng, N);
         const float turns = (float)(1 + tw_rng_below(&f->rng, 5));
@@ -98,13 +98,13 @@ static void whoever_is_too_far_away_knows(void **state) {
         assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->y, f->out, N), TW_AGAIN);
     }
     unsigned missed = 0;
-    for (unsigned trial = 0; trial < 2000; trial++) { /* many of them */
+    for (unsigned trial = 0; trial < 2000; trial++) { /* many elements */
         move(f, 0.001f);
         for (size_t i = 0; i < TW_LATTICE_BLOCK; i++)
             if (tw_rng_below(&f->rng, 3) == 0) f->y[i] += wrap;
         missed += tw_lattice_decode(f->bytes, f->size, f->y, f->out, N) == TW_OK;
     }
-    assert_in_range(missed, 0, 3); /* of 2000, once in 65536 each */
+    assert_in_range(missed, 0, 3); /* of 2000, with a probability of 1/65536 each */
 }
 
 static void whole_form_is_exact_however_far(void **state) {
@@ -127,7 +127,7 @@ static void large_values_get_a_coarser_step_not_a_wrong_one(void **state) {
     memcpy(f->y, f->x, N * sizeof(float));
     assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->y, f->out, N), TW_OK);
     assert_true(f->out[0] == f->x[0]);
-    f->y[1] = 1e9f; /* its own anchor is beyond what k can hold */
+    f->y[1] = 1e9f; /* the receiver's anchor is beyond the range of k */
     assert_int_equal(tw_lattice_decode(f->bytes, f->size, f->y, f->out, N), TW_AGAIN);
 }
 

@@ -1,4 +1,4 @@
-/* test_pack.c - packed state comes back bit by bit, or not at all. */
+/* test_pack.c - packed state comes back bit for bit, or not at all. */
 #include "compress/pack.h"
 
 #include <zstd.h>
@@ -103,7 +103,7 @@ static void damage_is_refused_or_finite(void **state) {
     }
     print_message("%u of 2000 flips refused\n", refused);
     assert_true(refused > 0);
-    assert_int_equal(unpack(f, f->bytes, f->size, N, NULL), TW_OK); /* the packer is unharmed */
+    assert_int_equal(unpack(f, f->bytes, f->size, N, NULL), TW_OK); /* the packer still works */
 }
 
 static void another_element_count_is_refused(void **state) {
@@ -115,7 +115,7 @@ static void another_element_count_is_refused(void **state) {
     assert_int_equal(unpack(f, f->bytes, f->size, N, &err), TW_CORRUPT);
 }
 
-/* A first plane that claims, and holds, far more than N bytes: a bomb. */
+/* A decompression bomb: a first plane that claims and holds far more than N bytes. */
 static void a_frame_of_another_size_is_refused(void **state) {
     struct fixture *f = *state;
     struct tw_error err;

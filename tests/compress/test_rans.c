@@ -1,6 +1,6 @@
-/* test_rans.c - what is coded comes back, every form gives the same bytes, and a stream that is not
- * whole is refused. With TW_RANS_EMULATED the forms are the AVX-512 one, emulated, and the plain
- * one, on any processor. */
+/* test_rans.c - coded symbols come back, every variant gives the same bytes, and incomplete streams
+ * are refused. With TW_RANS_EMULATED the variants are the emulated AVX-512 one and the plain one,
+ * on any processor. */
 #include "compress/rans/rans.h"
 
 #include "base/bytes.h"
@@ -27,11 +27,11 @@ static const struct tw_rans_form *form_at(uint32_t i) {
 struct stream {
     struct tw_rans_model model;
     uint8_t states[TW_RANS_STATES_BYTES];
-    uint8_t *words; /* heap, exactly words_bytes: a sanitizer sees a byte too many */
+    uint8_t *words; /* heap, exactly words_bytes: a sanitizer sees accesses past it */
     size_t words_bytes;
 };
 
-/* Symbols below `symbols`, the rarer the larger `skew`. */
+/* Random symbols below `symbols`; larger ones are rarer, by `skew`. */
 static uint8_t *some_symbols(struct tw_rng *rng, size_t n, unsigned symbols, double skew) {
     uint8_t *s = malloc(n > 0 ? n : 1);
     assert_non_null(s);
@@ -47,7 +47,7 @@ static bool fit(struct tw_rans_model *model, const uint8_t *symbols, size_t n) {
     return tw_rans_model_fit(model, counts, (uint32_t)n);
 }
 
-/* In calls of `step` symbols, a multiple of 64. */
+/* Encodes in calls of `step` symbols, a multiple of 64. */
 static struct stream coded(const struct tw_rans_form *form, const struct tw_rans_model *model,
                            const uint8_t *symbols, size_t n, size_t step) {
     struct stream stream = {.model = *model};
@@ -124,7 +124,7 @@ static void every_form_gives_the_bytes_of_the_plain_one(void **state) {
     free(back);
 }
 
-/* Order-0 entropy of the symbols, in bits in all. */
+/* Order-0 entropy of the symbols, in bits in total. */
 static double entropy_bits(const uint8_t *symbols, size_t n) {
     double counts[256] = {0}, bits = 0.0;
     for (size_t i = 0; i < n; i++) counts[symbols[i]] += 1.0;
@@ -149,7 +149,7 @@ static void streams_are_as_short_as_their_entropy(void **state) {
         const double bits = 8.0 * ((double)stream.words_bytes + sizeof(stream.states)) / N_MAX;
         print_message("%3u symbols, skew %2.0f: entropy %.4f, coded %.4f bits\n", alphabets[c / 3],
                       skews[c % 3], best, bits);
-        /* States cost 8 * 256 / 70000 = 0.029 of it, half of which they hold of the content. */
+        /* States add 8 * 256 / 70000 = 0.029 bits per symbol, half of which is content. */
         assert_true(bits < best + 0.03);
         free(stream.words), free(symbols);
     }
@@ -163,7 +163,7 @@ static void frequencies_add_up_and_forget_no_symbol(void **state) {
         uint32_t counts[256] = {0}, total = 0;
         const unsigned symbols = 2 + (unsigned)tw_rng_below(&rng, 255);
         for (unsigned s = 0; s < symbols; s++) {
-            /* From one to millions. */
+            /* Counts from one to millions. */
             counts[s] = 1 + (uint32_t)(tw_rng_next(&rng) >> (40 + tw_rng_below(&rng, 24)));
             total += counts[s];
         }
@@ -177,7 +177,7 @@ static void frequencies_add_up_and_forget_no_symbol(void **state) {
         assert_int_equal(sum, TW_RANS_TOTAL);
         uint8_t bytes[TW_RANS_MODEL_BYTES_MAX];
         const size_t size = tw_rans_model_encode(&model, bytes);
-        assert_in_range(size, symbols, symbols + 31); /* at most 31 can have 128 and more */
+        assert_in_range(size, symbols, symbols + 31); /* at most 31 symbols can have 128 or more */
         assert_int_equal(tw_rans_model_decode(&back, bytes, size, 256), size);
         assert_memory_equal(&back, &model, sizeof(model));
     }
@@ -223,8 +223,8 @@ static void a_model_that_no_encoder_writes_is_refused(void **state) {
     }
     const uint8_t wide[] = {0x8F, 0xF0, 0x80, 16}, narrow[] = {0x8F, 0xF0, 16}, all[] = {0x90, 0};
     assert_int_equal(model_size(narrow, sizeof(narrow), 10), sizeof(narrow));
-    assert_int_equal(model_size(wide, sizeof(wide), 10), 0); /* two bytes for what has one */
-    assert_int_equal(model_size(all, sizeof(all), 10), 0);   /* one symbol has it all */
+    assert_int_equal(model_size(wide, sizeof(wide), 10), 0); /* two bytes where one suffices */
+    assert_int_equal(model_size(all, sizeof(all), 10), 0);   /* one symbol has all */
     uint8_t zeros[600] = {0};
     assert_int_equal(model_size(zeros, sizeof(zeros), 256), 0);
 }
@@ -292,7 +292,7 @@ static void missing_and_left_over_words_are_refused(void **state) {
     }
 }
 
-/* Where all symbols are the same, and rare, all lanes take a word at once. */
+/* If all symbols are one rare symbol, all lanes take a word at once. */
 static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
     (void)state;
     enum { GROUPS = 8, COUNT = TW_RANS_LANES * GROUPS };
@@ -316,8 +316,8 @@ static void lanes_in_step_take_the_last_word_and_no_other(void **state) {
     }
 }
 
-/* Words and symbols are one to one: what still ends where it must is another stream, as its encoder
- * would have written it. */
+/* Words and symbols are one to one: if a changed stream still ends correctly, it is the valid
+ * encoding of other symbols. */
 static void damage_is_seen_or_is_another_stream(void **state) {
     struct fixture *f = *state;
     unsigned seen = 0, tried = 0;

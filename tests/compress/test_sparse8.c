@@ -1,5 +1,5 @@
-/* test_sparse8.c - sparse arrays keep their zeros and shrink, dense ones lose nothing but bits, and
- * what no encoder writes is refused. */
+/* test_sparse8.c - sparse arrays keep their zeros and shrink, dense ones lose only precision, and
+ * invalid payloads are refused. */
 #include "compress/codec_sparse8.h"
 
 #include <math.h>
@@ -17,12 +17,12 @@ static uint8_t *encoded(const float *x, size_t n, size_t *bytes) {
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
     assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
     assert_true(*bytes <= capacity);
-    to = realloc(to, *bytes > 0 ? *bytes : 1); /* a sanitizer sees a byte read too many */
+    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer sees reads past it */
     assert_non_null(to);
     return to;
 }
 
-/* Of the elements with that chance not 0. */
+/* Each element is nonzero with that probability. */
 static float *sparse_new(struct tw_rng *rng, size_t n, double density) {
     float *x = fill_new(rng, n, 1e-3f);
     for (size_t i = 0; i < n; i++) {
@@ -48,7 +48,7 @@ static void zeros_stay_and_others_are_within_half_a_step(void **state) {
             const size_t end = n < at + CHUNK ? n : at + CHUNK;
             double max = 0.0;
             for (size_t i = at; i < end; i++) max = fmax(max, fabs((double)x[i]));
-            /* bf16 rounded up: at most 2^-7 above the quotient */
+            /* the scale is rounded up to bf16: at most 2^-7 above the quotient */
             const double half = max / 127.0 * (1.0 + 0x1p-7) / 2.0 * (1.0 + 1e-6);
             for (size_t i = at; i < end; i++) {
                 assert_true(x[i] != 0.0f || (y[i] == 0.0f && signbit(y[i]) == 0));
@@ -59,7 +59,7 @@ static void zeros_stay_and_others_are_within_half_a_step(void **state) {
     }
 }
 
-/* Codes, and gaps at most a twentieth above their entropy. */
+/* Codes, plus gaps at most a twentieth above their entropy. */
 static void sizes_follow_the_density(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -73,7 +73,7 @@ static void sizes_follow_the_density(void **state) {
         const double gaps = -log2(p) - (1.0 - p) / p * log2(1.0 - p);
         const double bits = 8.0 * (double)bytes / (double)n, want = p * (8.0 + gaps) + 32.0 / CHUNK;
         print_message("density 2^-%-2u %.4f bits, with ideal positions %.4f\n", step, bits, want);
-        /* Half a byte of padding a chunk; the smallest numbers round to 0. */
+        /* Half a byte of padding per chunk; the smallest numbers round to 0. */
         assert_true(bits < want + 0.05 * p * gaps + 4.0 / CHUNK);
         free(x);
     }

@@ -1,5 +1,5 @@
-/* test_topk.c - exactly k elements are kept, the largest, as sign and mean; positions that no
- * encoder writes are refused. */
+/* test_topk.c - exactly k elements are kept, the largest, as sign and mean; invalid positions are
+ * refused. */
 #include "compress/codec_topk.h"
 
 #include "base/bytes.h"
@@ -27,12 +27,12 @@ static uint8_t *encoded(const struct tw_codec *codec, const float *x, size_t n, 
     uint8_t *to = malloc(capacity > 0 ? capacity : 1);
     assert_int_equal(codec->encode(x, n, to, capacity, bytes), TW_OK);
     assert_true(*bytes <= capacity);
-    to = realloc(to, *bytes > 0 ? *bytes : 1); /* a sanitizer sees a byte read too many */
+    to = realloc(to, *bytes > 0 ? *bytes : 1); /* exact size: a sanitizer sees reads past it */
     assert_non_null(to);
     return to;
 }
 
-/* Numbers of several kinds, with many equal ones among them. */
+/* Numbers of several kinds, with many equal ones. */
 static uint32_t some_magnitude(struct tw_rng *rng, unsigned kind) {
     const uint32_t bits = (uint32_t)tw_rng_next(rng);
     const float value = (float)pow(tw_rng_unit(rng), -0.4);
@@ -75,7 +75,7 @@ static void the_largest_are_kept_whatever_the_guess(void **state) {
     }
 }
 
-/* What is kept of chunk `count`: k of 4096, rounded up. */
+/* Number of kept elements of a chunk of `count`: k of 4096, rounded up. */
 static void exactly_k_are_decoded_to_their_mean(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -113,7 +113,7 @@ static void exactly_k_are_decoded_to_their_mean(void **state) {
     }
 }
 
-/* -0 and weighted 0 would be +0. */
+/* -0 plus weighted 0 would be +0. */
 static void what_is_not_kept_is_not_touched(void **state) {
     (void)state;
     enum { N = 2 * CHUNK + 100 };
@@ -152,7 +152,7 @@ static void chunks_of_zeros_take_a_mean_alone(void **state) {
         assert_int_equal(codec->decode(coded, bytes, y, 3 * CHUNK), TW_OK);
         for (size_t i = 0; i < 3 * CHUNK; i++) assert_true(y[i] == 0.0f);
         free(coded);
-        x[CHUNK + 9] = -1.0f; /* k - 1 zeros are kept with it: the first ones */
+        x[CHUNK + 9] = -1.0f; /* k - 1 zeros are kept too: the first ones */
         coded = encoded(codec, x, 3 * CHUNK, &bytes);
         assert_int_equal(codec->decode(coded, bytes, y, 3 * CHUNK), TW_OK);
         assert_true(y[CHUNK + 9] == -1.0f / (float)m->k && y[CHUNK] == 1.0f / (float)m->k);
@@ -162,7 +162,7 @@ static void chunks_of_zeros_take_a_mean_alone(void **state) {
     }
 }
 
-/* The worst there is for gaps: nothing but the end of each chunk, or its beginning and its end. */
+/* The longest gaps: only the end of each chunk, or its beginning and its end. */
 static void bounds_hold_for_positions_of_any_kind(void **state) {
     (void)state;
     float *x = malloc(3 * CHUNK * sizeof(*x)), *y = malloc(3 * CHUNK * sizeof(*y));
@@ -214,13 +214,13 @@ static void gaps_come_back_until_bits_run_out(void **state) {
         struct tw_bits_reader from = {.at = bytes, .end = to.at};
         uint32_t gap;
         for (size_t i = 0; i < 4; i++) assert_true(tw_bits_get_gap(&from, r, 4096, &gap));
-        assert_false(tw_bits_get_gap(&from, r, 4095, &gap)); /* a gap as large as what is left */
+        assert_false(tw_bits_get_gap(&from, r, 4095, &gap)); /* a gap as large as the rest */
     }
     const uint8_t zeros[4096] = {0};
     struct tw_bits_reader from = {.at = zeros, .end = zeros + sizeof(zeros)};
     uint32_t gap;
     assert_false(tw_bits_get_gap(&from, 0, 4096, &gap));
-    assert_true(from.at - zeros <= 4096 / 8 + 16); /* it does not read on for ever */
+    assert_true(from.at - zeros <= 4096 / 8 + 16); /* reading stops */
 }
 
 static void assert_refused(const struct tw_codec *codec, const uint8_t *coded, size_t bytes,
@@ -236,7 +236,7 @@ static void assert_refused(const struct tw_codec *codec, const uint8_t *coded, s
     free(y), free(exact);
 }
 
-/* One chunk of which k are kept at the given distances, each plus; more bits at the end. */
+/* One chunk with k elements at the given distances, all positive; further bits at the end. */
 static size_t written(const struct member *m, uint8_t *to, const uint32_t *gaps, uint32_t k,
                       unsigned more) {
     struct tw_bits_writer bits = {.at = to + 2};
@@ -256,7 +256,7 @@ static void positions_that_no_encoder_writes_are_refused(void **state) {
         const struct tw_codec *codec = tw_codec_get(m->id);
         uint32_t gaps[TW_TOPK_MAX] = {0};
         uint8_t coded[4096];
-        gaps[0] = CHUNK - m->k; /* the last k elements: as far as positions go */
+        gaps[0] = CHUNK - m->k; /* the last k elements: the largest positions */
         size_t bytes = written(m, coded, gaps, m->k, 0);
         assert_int_equal(codec->check(coded, bytes, CHUNK), TW_OK);
         assert_refused(codec, coded, bytes, CHUNK - 1, "an element beyond the end");
@@ -288,7 +288,7 @@ static void padding_that_is_not_zero_is_refused(void **state) {
     float x[100];
     size_t bytes;
     for (size_t i = 0; i < 100; i++) x[i] = i == 50 ? 1.0f : 0.0f;
-    uint8_t *coded = encoded(codec, x, 100, &bytes); /* 1 + 6 + 1 bits, and what it takes */
+    uint8_t *coded = encoded(codec, x, 100, &bytes); /* 1 + 6 + 1 bits, plus the mean */
     assert_int_equal(codec->check(coded, bytes, 100), TW_OK);
     assert_int_equal(bytes, 3);
     free(coded);

@@ -15,7 +15,7 @@
 
 #include "base/rng.h"
 
-/* n floats, roughly normal, of that scale. Heap: the caller frees. */
+/* n floats, roughly normal, times scale. Heap: the caller frees. */
 static inline float *fill_new(struct tw_rng *rng, size_t n, float scale) {
     float *x = malloc((n > 0 ? n : 1) * sizeof(*x));
     assert_non_null(x);

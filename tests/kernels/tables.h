@@ -1,5 +1,5 @@
 /* tables.h - for tests of operations: every table of either type, arrays of a table's type, and
- * comparison with what double arithmetic says. */
+ * comparison with double arithmetic. */
 #ifndef TW_TESTS_KERNELS_TABLES_H
 #define TW_TESTS_KERNELS_TABLES_H
 
@@ -37,7 +37,7 @@ static inline const void *act_at(const struct tw_ops *ops, const void *x, size_t
     return (const char *)x + i * ops->type_bytes;
 }
 
-/* n activations, roughly normal, of that scale. Heap: the caller frees. */
+/* n activations, roughly normal, times scale. Heap: the caller frees. */
 static inline void *act_new(const struct tw_ops *ops, struct tw_rng *rng, size_t n, float scale) {
     float *values = fill_new(rng, n, scale);
     void *x = malloc((n > 0 ? n : 1) * ops->type_bytes);
@@ -54,7 +54,7 @@ static inline void *act_copy(const struct tw_ops *ops, const void *x, size_t n) 
     return copy;
 }
 
-/* got is within tolerance * size of want (a NaN never is). */
+/* Asserts that got is within tolerance * size of want (a NaN never is). */
 static inline void assert_close(const struct tw_ops *ops, const char *what, size_t i, double got,
                                 double want, double tolerance, double size) {
     if (fabs(got - want) <= tolerance * size) return;
@@ -62,8 +62,8 @@ static inline void assert_close(const struct tw_ops *ops, const char *what, size
              ops->type == TW_BF16 ? "bf16" : "float32", what, i, got, want);
 }
 
-/* Activation i of x is want rounded once after arithmetic within tolerance * size. What is too
- * small for a normal float may be anything that small. */
+/* Asserts that activation i of x is want, rounded once after arithmetic within tolerance * size.
+ * Denormal results may have any denormal value. */
 static inline void assert_act(const struct tw_ops *ops, const char *what, const void *x, size_t i,
                               double want, double tolerance, double size) {
     const double half_ulp = ops->type == TW_BF16 ? 1.0 / 256.0 : 1.0 / 16777216.0;

@@ -1,5 +1,5 @@
-/* test_activations.c - GELU and SwiGLU of every table against double, their gradients against
- * differences of it. */
+/* test_activations.c - GELU and SwiGLU of every table against double; gradients against finite
+ * differences. */
 #include "tests/kernels/tables.h"
 
 static const uint32_t sizes[] = {1, 3, 17, 65, 127, 128};
@@ -102,7 +102,7 @@ static void check_swiglu(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* Cut anywhere, the same bits: what fills a vector and what is left over are computed alike. */
+/* Split anywhere, the same bits: vectors and remainders are computed alike. */
 static void check_cut(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { N = 100, CUT = 37 };
     void *x = act_new(ops, rng, N, 2.0f), *d[2], *y[2];

@@ -1,5 +1,5 @@
-/* test_agreed.c - outer step, merge, mix and norms: the same bits as rounding by rounding, and the
- * same bits on every machine (values written down once). */
+/* test_agreed.c - outer step, merge, mix and norms have the bits of their references, and the same
+ * bits on every machine (fixed expected values). */
 #include "kernels/merge.h"
 #include "kernels/mix.h"
 #include "kernels/norm.h"
@@ -24,7 +24,8 @@ static void outer_step_is_bit_exact(void **state) {
     free(anchor), free(momentum), free(delta), free(anchor_want), free(momentum_want);
 }
 
-/* By hand: eta .5, mu .5, anchor 1, u 2, delta .25: u = 1.25, anchor = 1 - .5 (.25 + .625). */
+/* Worked by hand: eta .5, mu .5, anchor 1, u 2, delta .25: u = 1.25, anchor = 1 - .5 (.25 + .625).
+ */
 static void outer_step_is_right_by_hand(void **state) {
     (void)state;
     float anchor = 1.0f, u = 2.0f;

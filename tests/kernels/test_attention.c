@@ -1,5 +1,5 @@
-/* test_attention.c - attention of every table and both types against a twin in float64, whose
- * gradients are in turn held against finite differences. */
+/* test_attention.c - attention of every table and both types against a float64 twin, whose
+ * gradients are checked by finite differences. */
 #include "kernels/ops.h"
 
 #include "tests/kernels/fill.h"
@@ -11,7 +11,7 @@ enum { SEED = 20250301, GUARD = 37 };
 /* All arrays dense: q, out (queries, group, size), k, v (keys, size), lse (group, queries). */
 struct twin {
     size_t queries, keys, group, size;
-    const uint32_t *first; /* (queries): the first key each sees; NULL: 0 */
+    const uint32_t *first; /* (queries): the first key of each query; NULL: 0 */
     double *q, *k, *v, *out, *lse, *dout, *dq, *dk, *dv;
     double *p; /* (keys) */
 };
@@ -46,7 +46,7 @@ static size_t twin_first(const struct twin *t, size_t i) {
     return t->first == NULL ? 0 : t->first[i];
 }
 
-/* p[s] = exp(score - lse) of one query; returns the end of the keys it sees. */
+/* p[s] = exp(score - lse) of one query; returns the end of the keys it attends to. */
 static size_t twin_softmax(struct twin *t, size_t g, size_t i) {
     const size_t first = twin_first(t, i), seen = t->keys - t->queries + i + 1;
     const double *q = t->q + (i * t->group + g) * t->size;
@@ -139,7 +139,7 @@ static void twin_agrees_with_finite_differences(void **state) {
 
 /* ---- arrays of a table's type --------------------------------------------------------------- */
 
-/* Rows of `width` elements, `stride` apart; between rows and past the end lie guards. */
+/* Rows of `width` elements, `stride` apart, with guards between rows and at the end. */
 struct rows {
     const struct tw_ops *ops;
     size_t count, width, stride;
@@ -161,7 +161,7 @@ static float rows_get(const struct rows *rows, size_t r, size_t c) {
     return value;
 }
 
-/* Stores x rounded, and makes x what was stored. */
+/* Stores x rounded, and sets x to the stored values. */
 static struct rows rows_of(const struct tw_ops *ops, double *x, size_t count, size_t width,
                            size_t gap) {
     struct rows rows = rows_new(ops, count, width, gap);
@@ -184,7 +184,8 @@ static void rows_assert_guards(const struct rows *rows) {
     }
 }
 
-/* Largest difference at most `slack` of the largest value wanted, or of a tenth of the inputs. */
+/* The largest difference is at most `slack` of the largest expected value, or of a tenth of the
+ * inputs. */
 static void assert_near(const char *what, const struct rows *got, const double *want,
                         double slack) {
     double largest = 0.1, worst = 0.0;
@@ -200,8 +201,8 @@ static void assert_near(const char *what, const struct rows *got, const double *
     }
 }
 
-/* What a table may be off, of the largest element: float32 throughout; or bf16, where results are
- * rounded to 8 bits, and P and dS may be on the way. */
+/* Tolerance relative to the largest element: float32 throughout; or bf16, with results rounded to 8
+ * bits, and P and dS perhaps rounded before. */
 static double slack_of(const struct tw_ops *ops) {
     return ops->type == TW_F32 ? 1e-5 : 1e-2;
 }
@@ -212,7 +213,7 @@ static float *scratch_new(const struct tw_attention *shape) {
     assert_non_null(scratch);
     for (size_t i = 0; i < n + 2; i++) scratch[i] = NAN;
     scratch[n + 1] = 1234.5f;
-    return scratch + 1; /* off a cache line */
+    return scratch + 1; /* not aligned to a cache line */
 }
 
 static void scratch_free(float *scratch, const struct tw_attention *shape) {
@@ -235,7 +236,7 @@ static void each_table(void (*check)(const struct tw_ops *ops, struct tw_rng *rn
     }
 }
 
-/* One pass over all, or where `first` masks it over each document by itself. */
+/* One pass over all rows or, if `first` masks documents, over each document by itself. */
 static void pass(const struct tw_ops *ops, const struct tw_attention *window,
                  const struct tw_attention_arrays *arrays, const uint32_t *first,
                  bool is_backward) {
@@ -257,9 +258,10 @@ static void pass(const struct tw_ops *ops, const struct tw_attention *window,
     }
 }
 
-/* lse of the twin where the passes have it: (group, queries) of document after document. */
+/* The twin's lse at the index that the passes use: (group, queries) of one document after another.
+ */
 static double lse_at(const struct twin *t, size_t at) {
-    size_t begin = at / t->group, end; /* some query of the document */
+    size_t begin = at / t->group, end; /* any query of the document */
     if (t->first == NULL) return t->lse[at];
     for (begin = t->first[begin], end = begin + 1; end < t->queries && t->first[end] == begin;)
         end++;
@@ -267,7 +269,7 @@ static double lse_at(const struct twin *t, size_t at) {
     return t->lse[at / (end - begin) * t->queries + begin + at % (end - begin)];
 }
 
-/* first: NULL, or the mask of a window of documents */
+/* first: NULL, or the mask of a window of documents. */
 static void check_masked(const struct tw_ops *ops, struct tw_rng *rng, struct tw_attention shape,
                          const uint32_t *first) {
     struct twin t = twin_new(rng, &shape);
@@ -327,7 +329,7 @@ static void check_shape(const struct tw_ops *ops, struct tw_rng *rng, struct tw_
 
 static void check_documents(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { WINDOW = 273 };
-    const uint32_t lengths[] = {1, 70, 3, 64, 1, 1, 5, 128}; /* of documents, one after another */
+    const uint32_t lengths[] = {1, 70, 3, 64, 1, 1, 5, 128}; /* lengths of consecutive documents */
     const uint32_t sizes[] = {7, 32, 64}, groups[] = {1, 3};
     uint32_t first[WINDOW], begin = 0;
     for (size_t d = 0; d < sizeof(lengths) / sizeof(lengths[0]); begin += lengths[d++]) {
@@ -346,7 +348,7 @@ static void check_lengths(const struct tw_ops *ops, struct tw_rng *rng) {
                                    {1, 129},  {1, 64},   {3, 70},  {5, 64},  {17, 100}, {64, 65},
                                    {65, 129}, {16, 144}, {4, 200}, {70, 262}};
     const uint32_t sizes[] = {8, 16, 64, 80, 128}, groups[] = {1, 3, 4};
-    size_t turn = 0; /* every length with every size, the groups in turn */
+    size_t turn = 0; /* every length with every size; groups alternate */
     for (size_t l = 0; l < sizeof(lengths) / sizeof(lengths[0]); l++) {
         for (size_t s = 0; s < 5; s++, turn++) {
             const struct tw_attention shape = {.queries = lengths[l][0],
@@ -370,7 +372,7 @@ static void check_odd_sizes(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* ---- what the twin does not say ------------------------------------------------------------- */
+/* ---- other properties ----- ------------------------------------------------------------- */
 
 struct inputs {
     struct rows q, k, v;
@@ -388,7 +390,7 @@ static struct inputs inputs_new(const struct tw_ops *ops, struct tw_rng *rng, ui
     return in;
 }
 
-/* Of a forward pass. */
+/* Arrays of a forward pass. */
 static struct tw_attention_arrays arrays_of(const struct inputs *in, const struct rows *out,
                                             float *lse, float *scratch) {
     return (struct tw_attention_arrays){.q = in->q.memory,
@@ -453,7 +455,7 @@ static void check_causal(const struct tw_ops *ops, struct tw_rng *rng) {
 
 static void check_large_scores(const struct tw_ops *ops, struct tw_rng *rng) {
     struct inputs in = inputs_new(ops, rng, 70);
-    for (size_t i = 0; i < 70 * 32; i++) { /* scores of thousands: one key takes all */
+    for (size_t i = 0; i < 70 * 32; i++) { /* scores of thousands: one key has all the weight */
         const float value = 64.0f * rows_get(&in.k, i / 32, i % 32);
         ops->from_f32(in.k.memory + i * ops->type_bytes, &value, 1);
     }

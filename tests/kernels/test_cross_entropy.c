@@ -1,5 +1,5 @@
-/* test_cross_entropy.c - loss and gradient of every table against double, the gradient against
- * differences of the loss. */
+/* test_cross_entropy.c - loss and gradient of every table against double; the gradient also against
+ * finite differences. */
 #include "tests/kernels/tables.h"
 
 static const uint32_t vocabs[] = {1, 2, 3, 17, 65, 127, 300};
@@ -33,7 +33,7 @@ static struct inputs inputs_new(struct tw_rng *rng, uint32_t vocab, float z_loss
                                 .z_loss = z_loss}};
     in.logits = fill_new(rng, ROWS * (vocab + 3), 4.0f);
     for (size_t r = 0; r < ROWS; r++) in.targets[r] = (uint32_t)tw_rng_below(rng, vocab);
-    in.targets[0] = vocab - 1; /* in what is left of a vector, mostly */
+    in.targets[0] = vocab - 1; /* mostly in the remainder of a vector */
     return in;
 }
 
@@ -75,7 +75,7 @@ static void check(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* The gradient may be written over the logits it comes from. */
+/* The gradient may be written over its logits. */
 static void check_in_place(const struct tw_ops *ops, struct tw_rng *rng) {
     struct inputs in = inputs_new(rng, 301, 0.0f);
     float *logits = fill_copy(in.logits, ROWS * 304);
@@ -91,7 +91,7 @@ static void check_in_place(const struct tw_ops *ops, struct tw_rng *rng) {
     free(logits), free(apart), free(in.logits);
 }
 
-/* Far apart logits cost nothing but what they should; each row is by itself. */
+/* Extreme logits give the expected losses, and rows are independent. */
 static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { VOCAB = 19, N = 4 * VOCAB };
     float logits[N] = {0};
@@ -102,7 +102,7 @@ static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
     logits[0] = 1e30f;              /* the target, alone: no loss */
     logits[VOCAB + 5] = 1e4f;       /* another one: a loss of 1e4 */
     logits[2 * VOCAB + 2] = -1e30f; /* the target, out of reach */
-    logits[4 * VOCAB - 1] = 1e30f;  /* another one, in what is left of a vector */
+    logits[4 * VOCAB - 1] = 1e30f;  /* another one, in the remainder of a vector */
     const double loss = ops->cross_entropy(dlogits, logits, targets, &cfg);
     assert_close(ops, "loss", 0, loss, 2e30, 1e-6, 1e30);
     assert_act(ops, "dlogits", dlogits, 0, 0.0, 1e-7, 1.0);

@@ -1,4 +1,4 @@
-/* test_matmul.c - every library's product is the product, in every form, type and layout. */
+/* test_matmul.c - every library computes the product, in every form, type and layout. */
 #include "kernels/matmul.h"
 
 #include <dirent.h>
@@ -12,13 +12,13 @@
 
 enum { SEED = 71, THREADS = 4, GAP = 5 };
 
-/* ---- a product, and what it has to be ------------------------------------------------------ */
+/* ---- a product and its expected value ------------------------------------------------------ */
 
 struct product {
     struct tw_matmul shape;
     struct tw_rng rng;
     void *a, *b, *y;
-    size_t a_rows, b_rows; /* of the memory */
+    size_t a_rows, b_rows; /* rows in memory */
     double *want;          /* (m, y_stride) */
 };
 
@@ -43,7 +43,7 @@ static void *random_of(struct tw_rng *rng, size_t n, enum tw_type type) {
     return x;
 }
 
-/* y = a b in float64 from the elements as stored; elements outside the matrix stay. */
+/* y = a b in float64 from the stored elements; elements outside the matrix do not change. */
 static void product_init(struct product *p, struct tw_matmul shape, uint64_t seed) {
     const bool is_tn = shape.form == TW_MATMUL_TN, is_nt = shape.form == TW_MATMUL_NT;
     *p = (struct product){.shape = shape};
@@ -93,7 +93,7 @@ static void product_free(struct product *p) {
     free(p->a), free(p->b), free(p->y), free(p->want);
 }
 
-/* ---- every library and type there is here -------------------------------------------------- */
+/* ---- every library and type of this build -------------------------------------------------- */
 
 typedef void check_fn(const struct tw_matmul_library *library, enum tw_type type);
 
@@ -122,7 +122,7 @@ static const uint32_t sizes[][3] = {{1, 1, 1},     {1, 64, 64},   {5, 7, 3},    
                                     {64, 128, 96}, {33, 200, 61}, {17, 31, 130}, {130, 33, 1}};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* Form, y_type, is_added and strides from the bits of `variant`; false: no such product. */
+/* Form, y_type, is_added and strides from the bits of `variant`; false: no such combination. */
 enum { VARIANTS = 3 * 2 * 2 * 2 };
 static bool shape_of(struct tw_matmul *shape, const uint32_t *size, enum tw_type type,
                      uint32_t variant) {
@@ -184,7 +184,7 @@ static void the_reference_is_right_by_hand(void **state) {
 
 /* ---- weights ------------------------------------------------------------------------------- */
 
-/* The masters the products of weights are made of: p->b as float32, rounded as p->b is. */
+/* Master of a weight: p->b as float32, rounded as p->b is. */
 static float *master_of(const struct product *p) {
     const size_t n = (size_t)p->shape.k * p->shape.n;
     float *master = malloc(n * sizeof(*master));
@@ -317,7 +317,7 @@ static void *do_nothing(void *argument) {
     return argument;
 }
 
-/* A sanitizer's own thread comes with the first of a program. */
+/* A sanitizer's own thread starts with a program's first thread. */
 static uint32_t threads_before(void) {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, do_nothing, NULL), 0);
@@ -333,7 +333,7 @@ static void check_threads(const struct tw_matmul_library *library, enum tw_type 
         assert_int_equal(pthread_create(&threads[i], NULL, multiply_in_thread, &job), 0);
     }
     for (int i = 0; i < THREADS; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
-    /* No pool was started: nothing stays but, for a moment, a joined thread. */
+    /* No thread pool was started: only a joined thread may remain for a moment. */
     for (int i = 0; i < 10000 && threads_of_process() > before; i++) (void)sched_yield();
     assert_int_equal(threads_of_process(), before);
 }
@@ -346,7 +346,7 @@ static void threads_multiply_at_the_same_time(void **state) {
 /* ---- no memory ----------------------------------------------------------------------------- */
 
 #ifdef TW_HAVE_ONEDNN
-/* The linker hands what matmul_onednn.c calls to these (--wrap), which fail one call of so many. */
+/* --wrap redirects calls of matmul_onednn.c to these functions, which fail one call in several. */
 enum fault {
     ALIGNED_ALLOC,
     ATTRIBUTES,

@@ -45,7 +45,7 @@ static void merge_never_leads_by_more_than_the_node_went(void **state) {
     assert_true(fabs(step_norm(m, cfg.correction2) / own - 1) < 1e-4);
 }
 
-/* The bound of a sparse merge is what it takes the place of, not all of m. */
+/* The bound of a sparse merge is the part of m that it replaces, not all of m. */
 static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **state) {
     (void)state;
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
@@ -85,7 +85,7 @@ static void nonsense_leads_nowhere(void **state) {
     (void)state;
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
-    for (int i = 0; i < N; i++) before[i] = m[i] = 0; /* and so the bound is 0 */
+    for (int i = 0; i < N; i++) before[i] = m[i] = 0; /* so the bound is 0 */
     tw_momentum_lead(m, v, delta, N, &cfg);
     for (int i = 0; i < N; i++) assert_true(m[i] == 0);
     fill(0.02f);

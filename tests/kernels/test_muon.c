@@ -1,5 +1,5 @@
-/* test_muon.c - Muon's matrices come out orthogonal, with every library and either type, and its
- * step is the one of the header. */
+/* test_muon.c - Muon's matrices become orthogonal with every library and type, and its step is that
+ * of the header. */
 #include "kernels/muon.h"
 
 #include "tests/kernels/tables.h"
@@ -35,7 +35,7 @@ static void *scratch_new(const struct tw_muon *cfg) {
     const size_t bytes = tw_muon_scratch(cfg->rows, cfg->cols, cfg->ops->type);
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
     assert_non_null(scratch);
-    return memset(scratch, 0xff, bytes); /* its contents are of no matter: NaNs */
+    return memset(scratch, 0xff, bytes); /* NaNs, because the contents must not matter */
 }
 
 /* Eigenvalues of the symmetric matrix a (n, n), by Jacobi's rotations, left on its diagonal. */
@@ -58,12 +58,13 @@ static void eigenvalues(double a[SIDE_MAX][SIDE_MAX], size_t n) {
     }
 }
 
-/* Element (i, j) of x (rows, cols), or of its transpose where that is the wide one. */
+/* Element (i, j) of x (rows, cols), or of its transpose if that is the wide one. */
 static double wide(const float *x, const struct tw_muon *cfg, size_t i, size_t j) {
     return cfg->rows <= cfg->cols ? (double)x[i * cfg->cols + j] : (double)x[j * cfg->cols + i];
 }
 
-/* x has singular values near 1, and the singular vectors of g: x g^T is symmetric and positive. */
+/* Asserts that x has singular values near 1 and the singular vectors of g: x g^T is symmetric and
+ * positive. */
 static void assert_orthogonal(const float *x, const float *g, const struct tw_muon *cfg) {
     const size_t side = cfg->rows < cfg->cols ? cfg->rows : cfg->cols;
     const size_t deep = cfg->rows < cfg->cols ? cfg->cols : cfg->rows;
@@ -116,8 +117,8 @@ static void check_orthogonal(struct tw_muon *cfg, struct tw_rng *rng) {
     }
 }
 
-/* The step of the header, with the orthogonal matrix of the function checked above; the matrix is
- * a block of columns of a wider one, whose others stay. */
+/* The step of the header, with the orthogonal matrix checked above. The matrix is a block of
+ * columns of a wider one, whose other columns must not change. */
 static void check_step(struct tw_muon *cfg, struct tw_rng *rng) {
     enum { ROWS = 24, COLS = 15, STRIDE = 40, AT = 5, N = ROWS * STRIDE };
     cfg->rows = ROWS, cfg->cols = COLS, cfg->stride = STRIDE;
@@ -157,7 +158,7 @@ static void check_reference(struct tw_muon *cfg, struct tw_rng *rng) {
         const size_t n = cfg->rows * cfg->stride;
         float *theta = fill_new(rng, n, 1.0f), *want = fill_copy(theta, n);
         float *m = fill_new(rng, n, 1.0f), *want_m = fill_copy(m, n);
-        /* of an orthogonal matrix's step */
+        /* size of an orthogonal matrix's step */
         const double size = (double)cfg->lr * 0.2 * sqrt((double)cfg->rows * (double)cfg->cols);
         void *scratch = scratch_new(cfg);
         double *ref = malloc(tw_muon_ref_scratch(cfg->rows, cfg->cols));
@@ -190,7 +191,7 @@ static void check_odd_gradients(struct tw_muon *cfg, struct tw_rng *rng) {
     float *theta = fill_new(rng, N, 1.0f), *before = fill_copy(theta, N);
     float m[N] = {0}, gradient[N] = {0};
     void *scratch = scratch_new(cfg);
-    tw_muon_step(theta, m, gradient, scratch, cfg); /* of zeros: nowhere */
+    tw_muon_step(theta, m, gradient, scratch, cfg); /* zero gradients: no step */
     assert_memory_equal(theta, before, N * sizeof(float));
     gradient[N - 1] = NAN;
     tw_muon_step(theta, m, gradient, scratch, cfg);

@@ -1,5 +1,5 @@
-/* test_normalise.c - LayerNorm and RMSNorm of every table against double, and their gradients
- * against differences of it. */
+/* test_normalise.c - LayerNorm and RMSNorm of every table against double; gradients against finite
+ * differences. */
 #include "tests/kernels/tables.h"
 
 static const uint32_t widths[] = {1, 3, 17, 65, 127, 128, 200};
@@ -61,7 +61,7 @@ static void check_forward_of(const struct tw_ops *ops, struct tw_rng *rng, uint3
             assert_act(ops, "norm", y, r * width + i, want[i], 3e-6, 1.0 + fabs(want[i]));
         }
     }
-    /* in place, without a residual and without stats: the same */
+    /* in place, without residual and stats: the same bits */
     void *in_place = act_copy(ops, in.x, n);
     ops->norm(in_place, in_place, NULL, NULL, &in.norm);
     assert_memory_equal(in_place, y, n * ops->type_bytes);
@@ -115,7 +115,7 @@ static void check_backward_of(const struct tw_ops *ops, struct tw_rng *rng, uint
             assert_act(ops, "dx", dx, r * width + i, act_get(ops, before, r * width + i) + slope,
                        1e-5, size + fabs(slope));
         }
-        /* y is linear in weight and bias: dL/dweight is dy times y at weight 1, bias 0 */
+        /* y is linear in weight and bias: dL/dweight is dy times y at weight 1, bias 0. */
         float *one = fill_new(rng, width, 1.0f);
         for (size_t i = 0; i < width; i++) one[i] = 1.0f;
         struct tw_norm unit = in.norm;
@@ -142,7 +142,7 @@ static void check_backward(const struct tw_ops *ops, struct tw_rng *rng) {
     }
 }
 
-/* Rows given in two calls: the same bits, the sums of dweight and dbias included. */
+/* Rows split over two calls: the same bits, including the sums of dweight and dbias. */
 static void check_cut(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { WIDTH = 67, FIRST = 2, N = ROWS * WIDTH };
     struct inputs in = inputs_new(ops, rng, WIDTH, false);

@@ -1,4 +1,5 @@
-/* test_outlier.c - results far larger than merges were are found, those of honest runs are not. */
+/* test_outlier.c - results far larger than earlier merges are found; those of honest runs are not.
+ */
 #include "kernels/outlier.h"
 
 #include "tests/kernels/fill.h"
@@ -55,7 +56,7 @@ static void nothing_is_insane_to_who_knows_nothing(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
     assert_true(check(&outlier, 1e30f, 0, N));
-    note_own(&outlier, 0); /* all zero: a scale for nothing */
+    note_own(&outlier, 0); /* all zero: no scale for comparison */
     assert_true(check(&outlier, 1, 0, N));
 }
 
@@ -66,15 +67,15 @@ static void own_size_and_merges_judge_together(void **state) {
     assert_true(check(&outlier, 2, 100, 300));
     assert_false(check(&outlier, 2.1f, 100, 300));
     for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1);
-    note_own(&outlier, 0.05f); /* a slow node: merges are larger */
+    note_own(&outlier, 0.05f); /* a slow node: merges are larger than its own outer gradient */
     assert_true(check(&outlier, 4, 100, 300));
     assert_false(check(&outlier, 4.2f, 100, 300));
-    note_own(&outlier, 50); /* a warm-up: everything is larger than it was */
+    note_own(&outlier, 50); /* a warm-up: everything is larger than before */
     assert_true(check(&outlier, 99, 100, 300));
     assert_false(check(&outlier, 101, 100, 300));
 }
 
-/* Four times what is insane, of whatever that is just now. */
+/* Extreme is four times the present outlier bound, whatever that is. */
 static void wild_is_far_beyond_insane(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
@@ -86,13 +87,14 @@ static void wild_is_far_beyond_insane(void **state) {
     assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_INSANE);
     sizes = sizes_of(16.1f, 0, N);
     assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_WILD);
-    note_own(&outlier, 0.5f); /* both were insane: doubt, and all limits with it */
+    note_own(&outlier, 0.5f); /* both were outliers: doubt widens all bounds */
     sizes = sizes_of(63, 0, N);
     assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_INSANE);
 }
 
-/* Contributions: by merges, or the own one where that is larger; before there are merges by
- * nothing, for a slow node's own says little of a fast one's. */
+/* Contributions are compared with merges, or with the node's own outer gradient if that is larger.
+ * Before there are merges they are not judged, because a slow node's own outer gradient says little
+ * about a fast node's. */
 static void excess_is_of_what_was_merged(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
@@ -103,7 +105,7 @@ static void excess_is_of_what_was_merged(void **state) {
         sizes = sizes_of(1, 0, N / 2);
         tw_outlier_note_merge(&outlier, &sizes, N);
     }
-    sizes = sizes_of(100, N / 2 + 20, 300); /* what was never merged */
+    sizes = sizes_of(100, N / 2 + 20, 300); /* elements that were never merged */
     assert_true(tw_outlier_excess(&outlier, &sizes) == 0);
     sizes = sizes_of(6, 100, 300);
     assert_true(fabs(tw_outlier_excess(&outlier, &sizes) - 1.5) < 1e-6);
@@ -136,7 +138,7 @@ static void parts_differ_in_size_and_owners_change(void **state) {
     assert_false(check(&outlier, 1, 3 * N / 4, N / 4));
 }
 
-/* Not a liar but another regime: after a few rounds of doubt all of it is taken. */
+/* Not a liar but another regime: after a few rounds of doubt everything is accepted. */
 static void nobody_refuses_for_ever(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
@@ -149,11 +151,11 @@ static void nobody_refuses_for_ever(void **state) {
         note_own(&outlier, 1e-3f);
     }
     assert_in_range(rounds, 1, 6);
-    note_own(&outlier, 1e-3f); /* which was taken: no doubt is left */
+    note_own(&outlier, 1e-3f); /* accepted: no doubt is left */
     assert_false(check(&outlier, 1, 0, N));
 }
 
-/* One liar among four owners: the others are no reason to doubt oneself. */
+/* One liar among four owners gives no reason for doubt. */
 static void liar_raises_no_doubt(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};

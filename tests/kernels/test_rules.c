@@ -1,5 +1,5 @@
-/* test_rules.c - outer steps, merges, weights and guard: the same bits as rounding by rounding,
- * what NumPy computes (tests/golden/rules.txt), and what they are for. */
+/* test_rules.c - outer steps, merges, weights and guard: the bits of their references, the values
+ * of NumPy (tests/golden/rules.txt), and their purposes. */
 #include "kernels/guard.h"
 #include "kernels/median.h"
 #include "kernels/merge.h"
@@ -219,7 +219,7 @@ static uint32_t guard_run(const double *args, float *out) {
     return count;
 }
 
-/* What the C code has for a case; returns how many values. */
+/* The C code's values of a case; returns their number. */
 static uint32_t golden_run(const char *kind, const double *args, float *out) {
     static const struct {
         const char *kind;
@@ -300,7 +300,7 @@ static void pull_is_bit_exact(void **state) {
     free(anchor), free(u), free(own), free(theirs), free(anchor_want), free(u_want);
 }
 
-/* The anchors of a pair meet in the middle at gamma = 1, and none gains what the other keeps. */
+/* At gamma = 1 the anchors of a pair meet in the middle, and the total of both is preserved. */
 static void pull_is_right_by_hand(void **state) {
     (void)state;
     float a = 1.0f, b = 5.0f, u = 0.25f, v = 0.25f;
@@ -372,9 +372,10 @@ static void rda_is_bit_exact(void **state) {
     }
 }
 
-/* ---- what they are for ----------------------------------------------------------------------- */
+/* ---- purposes ------------
+ * ----------------------------------------------------------------------- */
 
-/* eta .5, mu .5: u = .5 * 2 + .5 * .25 = 1.125, anchor = 1 - 1.125. */
+/* Worked by hand: eta .5, mu .5: u = .5 * 2 + .5 * .25 = 1.125, anchor = 1 - 1.125. */
 static void heavyball_is_right_by_hand(void **state) {
     (void)state;
     float anchor = 1.0f, u = 2.0f;
@@ -403,8 +404,8 @@ static void typical_move_of_the_anchor_halves_what_comes_late(void **state) {
     assert_true(tw_outer_temper(plain, 1000000, 1000000, &sizes).limit == INFINITY);
 }
 
-/* Gradient descent down a bowl with gradients that are one outer step old, and a step that is too
- * long for that: it swings ever wider. Returns where it is after 300 outer steps. */
+/* Gradient descent on a quadratic with gradients one outer step old and a step too large for that:
+ * it oscillates with growing amplitude. Returns the distance after 300 outer steps. */
 static double swing(uint32_t gap_millionths, uint32_t clip_millionths) {
     enum { AXES = 8, ROUNDS = 300 };
     float phi[AXES], u[AXES] = {0}, late[AXES] = {0}, delta[AXES];
@@ -429,7 +430,7 @@ static void penalty_and_clip_each_keep_stale_steps_stable(void **state) {
     assert_true(neither > 1e5);
     assert_true(penalty < 1e-5);
     assert_true(clip < 0.1);
-    assert_true(swing(0, 3000000) > 1e4); /* in nobody's way, and of no help */
+    assert_true(swing(0, 3000000) > 1e4); /* too wide to have an effect */
 }
 
 static void momentum_is_clipped_on_both_sides(void **state) {
@@ -468,7 +469,7 @@ static void rda_keeps_the_length_of_what_it_merges(void **state) {
     rda_of_two(east, west, out);
     assert_true(out[0] == 0 && out[1] == 0); /* no direction: the mean */
     rda_of_two(east, nowhere, out);
-    assert_true(out[0] == 1.5f && out[1] == 0); /* half the length, the one direction there is */
+    assert_true(out[0] == 1.5f && out[1] == 0); /* half the length, and the only direction */
 }
 
 static void few_liars_do_not_move_robust_merges(void **state) {
@@ -518,7 +519,7 @@ static void claims_weigh_four_times_the_usual_at_most(void **state) {
     assert_true(weights[1] == large);
 }
 
-/* What is scaled down depends on those who are merged alone: an audit knows no others. */
+/* Scaling depends only on the merged contributions, because an audit knows no others. */
 static void factors_are_those_of_the_merged_alone(void **state) {
     (void)state;
     const uint32_t same[] = {10, 10, 10, 10, 10};
@@ -538,21 +539,21 @@ static void guard_knows_liars_from_fast_nodes(void **state) {
     assert_int_equal(tw_guard(factors, liar, same, 5), 1 << 4);
     assert_true(factors[4] == 0.0f && factors[0] == 1.0f);
     assert_int_equal(tw_guard(factors, liar, fast, 5),
-                     0); /* 16 times the steps: up to 8 is usual */
+                     0); /* 16 times the steps: up to 8 times the size is usual */
     assert_true(factors[4] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 3, 1, 1}, same, 5), 0);
     assert_true(factors[2] == (float)(2.0 / 3.0));
-    /* Who claims any number of steps is believed 64 times the usual. */
+    /* A claimed number of steps is limited to 64 times the usual. */
     assert_int_equal(
         tw_guard(factors, (const double[]){1, 1, 40}, (const uint32_t[]){10, 10, UINT32_MAX}, 3),
         1 << 2);
     assert_int_equal(tw_guard(factors, (const double[]){1, 100}, same, 2), 0);
     assert_true(factors[1] == 1.0f);
-    /* Nothing but 0 is usual where most are 0; of two halves neither is. */
+    /* If most are 0, only 0 is usual; with two halves neither is refused. */
     assert_int_equal(tw_guard(factors, (const double[]){0, 0, 5}, same, 3), 1 << 2);
     assert_true(factors[2] == 0.0f && factors[0] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){0, 5, 5, 0}, same, 4), 0);
-    /* What rounding makes of 0 is 0, and no reason to leave a node out. */
+    /* Rounding errors count as 0, and are no reason to leave a node out. */
     assert_int_equal(tw_guard(factors, (const double[]){0, 3e-11, 0}, same, 3), 0);
     assert_true(factors[1] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){3e-11, 2e-9, 5}, same, 3), 1 << 2);

@@ -23,7 +23,7 @@ static inline void card_finish(void) {
     }
 }
 
-/* An array of the device, as host (bytes) is, or of 0xff: NaNs. */
+/* An array on the device: a copy of host (bytes), or 0xff (NaNs). */
 static inline void *card_new(const void *host, size_t bytes) {
     struct tw_error err = {0};
     void *device = NULL;
@@ -43,14 +43,14 @@ static inline void *card_new(const void *host, size_t bytes) {
     return (unsigned char *)device + CARD_GUARD_BYTES;
 }
 
-/* host (bytes) = what the device has, when all is done. */
+/* Waits for all work, then copies the device's bytes to host. */
 static inline void card_read(void *host, const void *device, size_t bytes) {
     card_finish();
     tw_cuda_copy_out(card, TW_CUDA_COMPUTE, host, device, bytes);
     card_finish();
 }
 
-/* Gives back all arrays: nobody wrote beside one. */
+/* Frees all arrays, and checks that nothing was written next to one. */
 static inline void card_free_all(void) {
     while (card_arrays_count > 0) {
         unsigned char *const device = card_arrays[--card_arrays_count].device;
@@ -63,7 +63,7 @@ static inline void card_free_all(void) {
     }
 }
 
-/* False, with a line that says why, where there is no device. */
+/* False, after printing the reason, if there is no device. */
 static inline bool card_open(void) {
     struct tw_error err = {0};
     if (tw_cuda_count(&err) == 0) {

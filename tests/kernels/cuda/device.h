@@ -1,5 +1,5 @@
-/* device.h - for tests of CUDA kernels: a device (emulated, or a card), arrays on it, and how far
- * they are from what the reference says. */
+/* device.h - for tests of CUDA kernels: a device (emulated or a GPU), arrays on it, and comparison
+ * with the reference. */
 #ifndef TW_TESTS_KERNELS_CUDA_DEVICE_H
 #define TW_TESTS_KERNELS_CUDA_DEVICE_H
 
@@ -10,7 +10,7 @@
 enum { DEVICE_SKIPPED = 77 };
 
 static struct tw_cuda *device;
-static void *device_stream; /* the compute stream of it */
+static void *device_stream; /* its compute stream */
 
 /* Group set-up and tear-down of cmocka. */
 static inline int device_open(void **state) {
@@ -27,7 +27,7 @@ static inline int device_close(void **state) {
     return 0;
 }
 
-/* What main() returns: the tests, or DEVICE_SKIPPED where there is no device. */
+/* Result of main(): the tests, or DEVICE_SKIPPED if there is no device. */
 #define DEVICE_RUN(tests)                                                                          \
     (device_is_there() ? cmocka_run_group_tests(tests, device_open, device_close) : DEVICE_SKIPPED)
 static inline bool device_is_there(void) {
@@ -37,13 +37,14 @@ static inline bool device_is_there(void) {
     return false;
 }
 
-/* Waits for everything put into the compute stream. */
+/* Waits for all work on the compute stream. */
 static inline void device_finish(void) {
     struct tw_error err = {0};
     if (tw_cuda_finish(device, TW_CUDA_COMPUTE, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* Device memory: contents of no matter; a copy of `bytes` of the host. device_free() it. */
+/* Device memory: device_new is uninitialised, device_of a copy of `bytes` of the host. Free with
+ * device_free(). */
 static inline void *device_new(size_t bytes) {
     struct tw_error err = {0};
     void *at = NULL;
@@ -61,14 +62,14 @@ static inline void device_free(void *at) {
     tw_cuda_free(device, at);
 }
 
-/* Overwrites the host's copy with what the device has; everything before is done then. */
+/* Waits for all work, then copies the device's bytes to the host. */
 static inline void device_get(void *host, const void *at, size_t bytes) {
     tw_cuda_copy_out(device, TW_CUDA_COMPUTE, host, at, bytes);
     device_finish();
 }
 
-/* Element i of got (activations) is that of want (what the reference stored), give or take one unit
- * in the last place and tolerance * (1 + |want|); not finite where that is not finite. */
+/* Asserts that element i of got (activations) equals that of want (stored by the reference), up to
+ * one unit in the last place and tolerance * (1 + |want|); not finite exactly where want is not. */
 static inline void assert_as_ref(const struct tw_ops *ops, const char *what, const void *got,
                                  const void *want, size_t n, double tolerance) {
     const double ulp = ops->type == TW_BF16 ? 1.0 / 128.0 : 1.0 / 8388608.0;
@@ -82,7 +83,7 @@ static inline void assert_as_ref(const struct tw_ops *ops, const char *what, con
     }
 }
 
-/* Both types, with the reference of each. */
+/* For both types, with the reference of each. */
 static inline void device_each(tables_check *check) {
     for (int type = TW_F32; type <= TW_BF16; type++) {
         struct tw_rng rng;

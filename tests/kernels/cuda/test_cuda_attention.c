@@ -1,7 +1,6 @@
-/* test_cuda_attention.c - attention on a device against the reference, both passes: odd lengths,
- * groups, sizes of heads, documents, caches, both types; what it must not read or write; the same
- * bits whatever the order of threads. Runs on the emulated device, and on a card where there is
- * one. */
+/* test_cuda_attention.c - both attention passes on a device against the reference: odd lengths,
+ * groups, head sizes, documents, caches, both types; memory that must not be read or written; the
+ * same bits for any order of threads. Runs on the emulated device, and on a GPU if there is one. */
 #include "kernels/cuda/attention.h"
 
 #include "tests/kernels/cuda/device.h"
@@ -19,11 +18,11 @@ struct geometry {
     uint32_t element; /* bytes */
 };
 
-/* Between two edges. What is not used is poison (NaN) in an input, and must stay as it was in an
+/* An array between guards. Unused elements are poison (NaN) in an input, and must not change in an
  * output. */
 struct array {
     struct geometry of;
-    size_t bytes, begin; /* edges included; where the data begins */
+    size_t bytes, begin; /* bytes with guards; offset of the data */
     unsigned char *host, *device;
 };
 
@@ -31,7 +30,7 @@ static size_t data_bytes(const struct geometry *g) {
     return g->sequences * g->rows_total * g->stride * g->element;
 }
 
-/* shift: bytes off a multiple of 16 */
+/* shift: bytes off a multiple of 16. */
 static struct array array_new(struct geometry of, size_t shift, int with) {
     struct array a = {
         .of = of, .bytes = data_bytes(&of) + 2 * EDGE_BYTES, .begin = EDGE_BYTES + shift};
@@ -51,7 +50,7 @@ static bool is_used(const struct geometry *g, size_t element) {
     return element % g->stride < g->width && element / g->stride % g->rows_total < g->rows;
 }
 
-/* Random numbers of that type. */
+/* Random numbers of the given type. */
 static void array_fill(struct array *a, enum tw_type type, float scale, struct tw_rng *rng) {
     const size_t n = data_bytes(&a->of) / a->of.element;
     float *x = fill_new(rng, n, scale);
@@ -66,7 +65,7 @@ static void array_in(const struct array *a) {
     tw_cuda_copy_in(device, TW_CUDA_COMPUTE, a->device, a->host, a->bytes);
 }
 
-/* What the device has now. Heap. */
+/* The array as it is on the device. Heap. */
 static unsigned char *array_out(const struct array *a) {
     unsigned char *now = malloc(a->bytes);
     assert_non_null(now);
@@ -81,7 +80,7 @@ static float value_at(const struct array *a, const unsigned char *bytes, size_t 
     return value;
 }
 
-/* a->host holds what is wanted. */
+/* Compares with the expected values in a->host. */
 static void assert_near(const char *what, const struct array *a, double slack) {
     unsigned char *got = array_out(a);
     double largest = 0.5, worst = 0.0; /* inputs are about 1 */
@@ -106,9 +105,9 @@ static void assert_near(const char *what, const struct array *a, double slack) {
 struct sizes {
     enum tw_type type;
     uint32_t head_size, queries, group, kv_heads, sequences;
-    uint32_t past;     /* keys before the first query: of a cache */
-    uint32_t document; /* rows of a document, more or less; 0: none */
-    uint32_t gap;      /* elements between rows */
+    uint32_t past;     /* keys before the first query, as in a cache */
+    uint32_t document; /* about the rows of a document; 0: none */
+    uint32_t gap;      /* extra elements between rows */
     uint32_t shift;    /* bytes off a multiple of 16 */
 };
 
@@ -162,7 +161,7 @@ static struct geometry geometry_of(const struct tw_cuda_attention *s, enum which
     return (struct geometry){s->sequences, heads, heads, s->queries, s->queries, 4};
 }
 
-/* Documents of about that many rows, each sequence its own. */
+/* Documents of about that many rows, different in each sequence. */
 static void fill_begin(struct batch *batch, struct tw_rng *rng) {
     uint32_t *begin = (uint32_t *)(void *)(batch->array[BEGIN].host + batch->array[BEGIN].begin);
     const uint32_t queries = batch->sizes.queries, document = batch->sizes.document;
@@ -221,14 +220,14 @@ static void batch_run(const struct batch *batch) {
     device_finish();
 }
 
-/* ---- what the reference says ----------------------------------------------------------------- */
+/* ---- the reference --------- ----------------------------------------------------------------- */
 
 static void *on_host(const struct batch *batch, enum which which, size_t element) {
     const struct array *a = &batch->array[which];
     return a->host + a->begin + element * a->of.element;
 }
 
-/* A document, or without any a sequence: queries [begin, end). */
+/* A document or, without documents, a sequence: queries [begin, end). */
 struct part {
     uint32_t sequence, head, begin, end;
 };
@@ -274,7 +273,7 @@ static void want_part(const struct batch *batch, const struct part *part) {
     free(scratch);
 }
 
-/* Into the host's copies of the outputs. */
+/* Writes expected outputs to the host's copies. */
 static void batch_want(const struct batch *batch) {
     const uint32_t queries = batch->sizes.queries;
     for (uint32_t s = 0; s < batch->sizes.sequences; s++) {
@@ -366,7 +365,7 @@ static void groups_share_keys(void **state) {
                                   .gap = 8});
         }
     }
-    /* and in numbers that are no power of 2 */
+    /* and group sizes that are no power of 2 */
     check(&(struct sizes){.type = TW_BF16,
                           .head_size = 64,
                           .queries = 61,
@@ -414,7 +413,7 @@ static void queries_behind_a_cache_see_all_of_it(void **state) {
     }
 }
 
-/* What is not on a multiple of 16 bytes goes to the plain kernels. */
+/* Arrays that are not aligned to 16 bytes use the plain kernels. */
 static void any_alignment_is_fine(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
@@ -453,8 +452,8 @@ static void outputs_free(unsigned char *bytes[ARRAYS]) {
     for (enum which i = OUT; i <= DKV; i++) free(bytes[i]);
 }
 
-/* Two documents of 128 rows and more, of which the first is all NaN: tiles of the second alone are
- * read for it, so its results are those of a window without the first, bit for bit. */
+/* Two documents of 128 rows and more, the first all NaN. Only tiles of the second are read for it,
+ * so its results are bit for bit those of a window without the first. */
 static void hidden_documents_are_not_read(void **state) {
     (void)state;
     for (uint32_t head_size = 64; head_size <= 128; head_size *= 2) {
@@ -489,8 +488,8 @@ static void hidden_documents_are_not_read(void **state) {
     }
 }
 
-/* A NaN in the last key and query reaches neither the rows of earlier blocks nor, being behind
- * them, their gradients. */
+/* A NaN in the last key and query reaches neither the rows of earlier blocks nor their gradients.
+ */
 static void the_future_is_not_read(void **state) {
     (void)state;
     for (uint32_t head_size = 64; head_size <= 128; head_size *= 2) {
@@ -516,7 +515,7 @@ static void the_future_is_not_read(void **state) {
     }
 }
 
-/* Scores far apart: the greatest comes first, last, or 80 keys apart from the rest. */
+/* Scores far apart: the greatest comes first, last, or 80 keys apart from the others. */
 static void great_scores_do_not_overflow(void **state) {
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
-/* test_cuda_elements.c - what works by element on a device is what the reference says, whatever the
- * size and the alignment. */
+/* test_cuda_elements.c - elementwise operations on a device match the reference at any size and
+ * alignment. */
 #include "kernels/cuda/ops.h"
 
 #include "tests/kernels/cuda/device.h"
@@ -15,7 +15,8 @@ struct pair {
     double tolerance;
 };
 
-/* y and x begin `y_at` and `x_at` elements into their memory; what lies around stays as it was. */
+/* y and x begin `y_at` and `x_at` elements into their memory; the memory around them must not
+ * change. */
 static void check_pair_at(const struct tw_ops *ops, struct tw_rng *rng, const struct pair *pair,
                           size_t n, const size_t at[2]) {
     const size_t all = n + 16, bytes = all * ops->type_bytes;
@@ -77,7 +78,7 @@ static void check_swiglu(const struct tw_ops *ops, struct tw_rng *rng) {
     check_swiglu_of(ops, rng, 300, 40); /* more than one block */
 }
 
-/* What a gate, a GELU or their slopes make of what is hardly a number, or none. */
+/* Gates, GELU and their slopes on extreme values and NaN. */
 static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
     const float values[] = {NAN,    INFINITY, -INFINITY, 3e38f, -3e38f, 1e20f,
                             -1e20f, 100.0f,   -100.0f,   0.0f,  -0.0f,  1e-30f};
@@ -99,7 +100,7 @@ static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
     free(x), free(dy), free(y), free(got);
 }
 
-/* Every bit pattern of bf16, and the float32 around each: the very bits of the host. */
+/* Every bit pattern of bf16, and the float32 values around each: the same bits as on the host. */
 static void check_convert(const struct tw_ops *ops, struct tw_rng *rng) {
     enum { N = 3 * 65536 + 5 };
     float *from = fill_new(rng, N, 1.0f), *back = fill_copy(from, N);

@@ -1,5 +1,5 @@
-/* test_cuda_gemm.c - products of a device and what follows them are those of double arithmetic, in
- * every form, type, size, stride and number, and write nothing else. */
+/* test_cuda_gemm.c - products on a device with their epilogues match double arithmetic, in every
+ * form, type, size, stride and count, and write nothing else. */
 #include "kernels/cuda/gemm.h"
 
 #include "tests/kernels/cuda/card.h"
@@ -8,13 +8,14 @@ enum { SEED = 51107, GAP = 3 };
 
 static struct tw_cuda_products *products;
 
-/* ---- one product, here and there ------------------------------------------------------------- */
+/* ---- one product, host and device -------------------------------------------------------------
+ */
 
 struct sizes {
     uint32_t m, k, n;
 };
 
-/* Activations as the device has them, and their values. */
+/* Activations as stored on the device, and their values. */
 struct array {
     size_t count;
     enum tw_type type;
@@ -46,7 +47,7 @@ static void *array_card(const struct array *a) {
     return card_new(a->bytes, a->count * tw_type_bytes(a->type));
 }
 
-/* What the device made of it. */
+/* Reads back the array from the device. */
 static void array_read(struct array *a, const void *device) {
     card_read(a->bytes, device, a->count * tw_type_bytes(a->type));
     for (size_t i = 0; i < a->count; i++) {
@@ -55,7 +56,7 @@ static void array_read(struct array *a, const void *device) {
     }
 }
 
-/* Everything of a product on the host. */
+/* All data of a product on the host. */
 struct work {
     struct tw_cuda_gemm gemm;
     struct array a, b, y, bias, pre, sums;
@@ -82,7 +83,7 @@ static struct work work_new(struct tw_rng *rng, struct tw_cuda_gemm gemm) {
     const size_t b = b_rows * stride_of(s->b_stride, columns_of_b(s));
     const size_t y = s->m * stride_of(s->y_stride, s->n);
     if (count > 1) gemm.a_step = a + GAP, gemm.y_step = y + GAP;
-    if (count > 1 && count % 2 == 0) gemm.b_step = b + GAP; /* odd: all read one */
+    if (count > 1 && count % 2 == 0) gemm.b_step = b + GAP; /* odd counts: all products share b */
     return (struct work){.gemm = gemm,
                          .a = array_new(rng, count * (a + GAP), s->type),
                          .b = array_new(rng, count * (b + GAP), s->type),
@@ -124,7 +125,8 @@ static double gelu_slope(double t) {
     return 0.5 * (1.0 + h) + 0.5 * t * dh;
 }
 
-/* Rounded once as it is stored, from a sum of that size; and once before, at `mid`. */
+/* Compares a value rounded when stored, from a sum of magnitude `size`, and rounded once before at
+ * magnitude `mid`. */
 static void near(const char *what, enum tw_type type, double got, double want, double mid,
                  double size) {
     const double half_ulp = type == TW_BF16 ? 0x1p-8 : 0x1p-24;
@@ -133,7 +135,7 @@ static void near(const char *what, enum tw_type type, double got, double want, d
     fail_msg("%s is %.9g, expected %.9g", what, got, want);
 }
 
-/* Of a row, from before the product and after it. */
+/* Checks one element, from the data before and after the product. */
 static void check_element(const struct work *before, const struct work *after, size_t i, size_t j) {
     const struct tw_cuda_gemm *const gemm = &before->gemm;
     const enum tw_type type = gemm->shape.y_type;
@@ -169,7 +171,7 @@ static void check_sums(const struct work *before, const struct work *after) {
     }
 }
 
-/* What lies between rows and after the last is as it was. */
+/* Memory between rows and after the last one is unchanged. */
 static void check_gaps(const struct work *before, const struct work *after) {
     const struct tw_cuda_gemm *const gemm = &before->gemm;
     const size_t stride = stride_of(gemm->shape.y_stride, gemm->shape.n);
@@ -199,7 +201,7 @@ static void run(struct work *after) {
     card_free_all();
 }
 
-/* The same arrays again. */
+/* A copy of all arrays. */
 static struct work work_copy(const struct work *work) {
     struct work copy = *work;
     struct array *const arrays[] = {&copy.a, &copy.b, &copy.y, &copy.bias, &copy.pre, &copy.sums};

@@ -1,6 +1,6 @@
-/* test_cuda_gemm_cublas.c - what cuBLASLt is told gives the products of gemm.h: a library in its
- * place computes, columns first, what it was told, on the emulated device. And plans: timed once,
- * kept, checked, done without where the library refuses. */
+/* test_cuda_gemm_cublas.c - the calls to cuBLASLt give the products of gemm.h. A fake library
+ * computes what it is asked for, in column-major order, on the emulated device. Plans: timed once,
+ * kept, checked, and replaced by separate kernels if the library refuses. */
 #include "kernels/cuda/gemm_library.h"
 
 #include <unistd.h>
@@ -25,16 +25,16 @@ struct op {
     int64_t aux_ld;
 };
 
-/* What the library does and has seen. */
+/* Behaviour of the fake library, and the calls it has seen. */
 static struct {
     bool has_no_epilogues, proposes_nothing, refuses_plans, fuses_badly, fuses_slowly,
         fails_to_start, is_capturing;
-    unsigned broken; /* bits of the algorithms that do not run */
+    unsigned broken; /* set of algorithms that fail */
     int proposals;   /* at most PROPOSED */
-    int fastest;     /* of those proposed */
+    int fastest;     /* index among the proposed */
     int created, timed, proposed, checked, multiplied, algo;
     uint32_t align;
-    struct op op; /* of the last product */
+    struct op op; /* the last product */
 } fake;
 
 static size_t fake_version(void) {
@@ -71,7 +71,7 @@ static cublasStatus_t unmade(void *it) {
 
 static cublasStatus_t fake_desc_create(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                        cudaDataType_t scale) {
-    assert_int_equal(compute, CUBLAS_COMPUTE_32F); /* no shortened factors */
+    assert_int_equal(compute, CUBLAS_COMPUTE_32F); /* no TF32 */
     assert_int_equal(scale, CUDA_R_32F);
     struct op *const op = made(sizeof(*op));
     op->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
@@ -210,7 +210,7 @@ static double gelu(double t) {
     return 0.5 * t * (1.0 + tanh(0.79788456080286536 * (t + 0.044715 * t * t * t)));
 }
 
-/* A matrix of the device, on the host. */
+/* Copies a matrix of the device to the host. */
 static void *brought(const void *device, const struct layout *l, int32_t z) {
     const size_t size = size_of(l->type);
     const size_t bytes = ((size_t)l->ld * (l->cols - 1) + l->rows) * size;
@@ -229,14 +229,14 @@ static void taken(void *device, void *host, const struct layout *l, int32_t z) {
     free(host);
 }
 
-/* An element of what the operation makes of a matrix. */
+/* An element of a matrix after the operation. */
 static double element(const void *x, const struct layout *l, cublasOperation_t op, uint64_t row,
                       uint64_t col) {
     const size_t at = op == CUBLAS_OP_T ? row * (size_t)l->ld + col : col * (size_t)l->ld + row;
     return (double)get(x, at, l->type);
 }
 
-/* d = a b + beta d of one product, and bias as cuBLASLt's manual has it: of the rows of d. */
+/* d = a b + beta d of one product; bias as in cuBLASLt's manual: per row of d. */
 static void multiply(const struct op *op, const struct layout *la, const void *a,
                      const struct layout *lb, const void *b, const struct layout *ld, void *d,
                      float beta) {
@@ -375,7 +375,7 @@ static int set_up(void **state) {
     return 0;
 }
 
-/* Nothing of the library's is left over. */
+/* Checks that none of the library's objects is left. */
 static int tear_down(void **state) {
     (void)state;
     card_free_all();
@@ -384,7 +384,7 @@ static int tear_down(void **state) {
 
 enum { M = 5, K = 7, N = 16, BATCH = 2, ALL = 2 * BATCH * 24 * 24 };
 
-/* Rows of that many elements in a, b and y: wider than they need be. */
+/* Elements between rows of a, b and y: more than their width. */
 static const size_t a_row = 11, b_row = 20, y_row = 24;
 
 struct inputs {
@@ -429,7 +429,7 @@ static struct tw_cuda_gemm gemm_of(enum tw_matmul_form form, enum tw_cuda_epilog
                                  .epilogue = epilogue};
 }
 
-/* Runs it, and holds all that it wrote to the header's words. */
+/* Runs the product, and compares all that it wrote with the definitions of gemm.h. */
 static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, uint64_t seed) {
     struct inputs in = inputs_of(seed), out;
     const size_t count = gemm.count == 0 ? 1 : gemm.count;
@@ -462,7 +462,7 @@ static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, u
                     want *= (gelu(x + 1e-4) - gelu(x - 1e-4)) / 2e-4;
                 }
                 assert_true(fabs((double)out.y[at] - want) <= 1e-4);
-                in.y[at] = out.y[at]; /* the rest is as it was */
+                in.y[at] = out.y[at]; /* the rest is unchanged */
             }
         }
     }
@@ -474,7 +474,7 @@ static void check(struct tw_cuda_products *products, struct tw_cuda_gemm gemm, u
     }
 }
 
-/* GELU of bfloat16, of zeros but for p = 0.25 k and bias or pre of 0.5: one number each. */
+/* GELU in bfloat16, with p = 0.25 k and bias or pre of 0.5, otherwise zeros: one number each. */
 static void run_bf16(struct tw_cuda_products *products, enum tw_cuda_epilogue epilogue) {
     struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NT, epilogue);
     uint16_t halves[ALL], y[ALL];
@@ -519,7 +519,7 @@ static void what_follows_is_done_in_the_product(void **state) {
     struct tw_cuda_products *const products = products_new(NULL);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
-    /* Not GELU where y is exact: how near the library's is it does not say. */
+    /* GELU is not fused for an exact y, because the library's accuracy is not specified. */
     check(products, gemm_of(TW_MATMUL_NT, TW_CUDA_BIAS_GELU), SEED);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_DEFAULT);
     check(products, gemm_of(TW_MATMUL_NT, TW_CUDA_GELU_BACKWARD), SEED);
@@ -534,9 +534,9 @@ static void what_follows_is_done_in_the_product(void **state) {
         check(products, gemm, SEED);
         assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BGRADA);
     }
-    /* Other arrays with the same plan: its addresses are not those of the first. */
+    /* Other arrays with the same plan have other addresses. */
     const int proposed = fake.proposed;
-    void *first = NULL; /* where theirs were */
+    void *first = NULL; /* moves the following arrays */
     assert_int_equal(tw_cuda_alloc(card, &first, 4096, "a test", NULL), TW_OK);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED + 1);
     assert_int_equal(fake.proposed, proposed);
@@ -557,7 +557,7 @@ static void what_the_library_refuses_is_done_after(void **state) {
     tw_cuda_products_close(products);
 }
 
-/* And timing it leaves what is added to as it was: check() sees. */
+/* Timing must not change memory that is added to: check() compares it. */
 static void what_is_slow_in_the_product_is_done_after(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
@@ -584,7 +584,7 @@ static void the_fastest_is_chosen_once(void **state) {
     struct tw_cuda_gemm gemm = gemm_of(TW_MATMUL_NN, TW_CUDA_PLAIN);
     check(products, gemm, SEED);
     assert_int_equal(fake.algo, 2);
-    assert_int_equal(fake.timed, 6 * PROPOSED); /* one unmeasured, five for the median */
+    assert_int_equal(fake.timed, 6 * PROPOSED); /* one untimed run, five for the median */
     assert_int_equal(fake.multiplied, 6 * PROPOSED + 1);
     assert_int_equal(fake.align, 256);
     check(products, gemm, SEED);
@@ -644,14 +644,14 @@ static void plans_come_back_and_are_checked(void **state) {
     assert_int_equal(fake.algo, 2);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
     tw_cuda_products_close(products);
-    fake.refuses_plans = true; /* of another library, say: timed anew */
+    fake.refuses_plans = true; /* as if of another library: timed again */
     products = products_new(path);
     check(products, gemm, SEED);
-    assert_int_equal(fake.proposed, 2); /* in the product, and after it */
+    assert_int_equal(fake.proposed, 2); /* fused, and separate */
     tw_cuda_products_close(products);
 }
 
-/* A folder for plans: the device's own file in it. */
+/* With a folder for plans, the device's own file in it is used. */
 static void a_folder_has_a_file_per_kind_of_device(void **state) {
     (void)state;
     char in_folder[64], file[96];
@@ -679,7 +679,7 @@ static void a_library_that_does_not_start_is_named(void **state) {
     assert_non_null(strstr(err.message, "cuBLASLt 130100 does not start"));
 }
 
-/* The last test: a fault stays. */
+/* The last test, because a fault is permanent. */
 static void a_product_that_cannot_be_done_is_a_fault(void **state) {
     (void)state;
     struct tw_error err = {0};

@@ -1,5 +1,5 @@
-/* test_cuda_gemm_library.c - cuBLASLt is found at run time, or a sentence says what is missing. The
- * calls of dlopen and dlsym are the test's. */
+/* test_cuda_gemm_library.c - cuBLASLt is found at run time, or a sentence names what is missing.
+ * dlopen and dlsym are replaced by the test. */
 #include "kernels/cuda/gemm_library.h"
 
 #include <dlfcn.h>
@@ -7,7 +7,7 @@
 #include "tests/test.h"
 
 static bool is_absent;
-static const char *lacking; /* a function the library has not */
+static const char *lacking; /* a function that the library lacks */
 static size_t version;
 static unsigned opened;
 static char first[64]; /* the name tried first */
@@ -65,7 +65,7 @@ static void a_library_that_is_absent_is_named(void **state) {
     (void)state;
     is_absent = true;
     assert_refused("no cuBLASLt");
-    assert_refused(first); /* of the toolkit this was built with */
+    assert_refused(first); /* of the toolkit of this build */
     assert_true(opened > 2);
 }
 
@@ -84,13 +84,14 @@ static void a_function_that_is_missing_is_named(void **state) {
 #undef X
 }
 
-/* The last test: what was found stays. */
+/* The last test, because a library that was found stays open. */
 static void a_library_is_opened_once(void **state) {
     (void)state;
     struct tw_error err = {0};
     struct tw_cuda_products *products;
     const struct tw_gemm_library *library;
-    assert_int_equal(tw_cuda_products_open(&products, NULL, NULL, &err), TW_NOMEM); /* made */
+    assert_int_equal(tw_cuda_products_open(&products, NULL, NULL, &err),
+                     TW_NOMEM); /* opened again */
     assert_int_equal(opened, 1);
     is_absent = true;
     assert_int_equal(tw_gemm_library_get(&library, &err), TW_OK);

@@ -1,5 +1,5 @@
-/* test_cuda_gemm_plans.c - plans of products are found by all that they depend on, and come back
- * from their file whole or not at all. */
+/* test_cuda_gemm_plans.c - plans are found by all that they depend on, and read from their file
+ * completely or not at all. */
 #include "kernels/cuda/gemm_plans.h"
 
 #include <unistd.h>
@@ -50,7 +50,8 @@ static void a_key_has_all_that_a_plan_depends_on(void **state) {
         assert_memory_not_equal(&key, &differs, sizeof(key));
     }
     assert_memory_not_equal(&key, &shifted, sizeof(key));
-    other[15].y = memory, other[15].a = memory, other[15].count = 1; /* not on these */
+    other[15].y = memory, other[15].a = memory,
+    other[15].count = 1; /* the key does not depend on these */
     const struct tw_gemm_key same = tw_gemm_key(&other[15], 16);
     assert_memory_equal(&key, &same, sizeof(key));
 }
@@ -153,7 +154,7 @@ static void a_damaged_file_is_not_read(void **state) {
     }
     file_write(bytes, size + 1);
     assert_false(tw_gemm_plans_read(again, path));
-    assert_int_equal(again->count, 1); /* as they were */
+    assert_int_equal(again->count, 1); /* unchanged */
     assert_true(find(again, 77) < TW_CUDA_GEMM_PLANS_MAX);
     free(plans), free(again);
 }

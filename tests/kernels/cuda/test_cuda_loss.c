@@ -1,12 +1,11 @@
-/* test_cuda_loss.c - losses, their gradients and long sums on a device are those of the reference.
- */
+/* test_cuda_loss.c - losses, their gradients and long sums on a device match the reference. */
 #include "kernels/cuda/ops.h"
 
 #include "tests/kernels/cuda/device.h"
 
 enum { ROWS = 7 };
 
-/* A row count, strides and types of one call; logits are float32 on the host. */
+/* Sizes, strides and types of one call; logits are float32 on the host. */
 struct shape {
     uint32_t vocab, padded; /* columns of dlogits that are written */
     size_t logits_stride, dlogits_stride;
@@ -17,7 +16,7 @@ struct shape {
 struct loss {
     const struct tw_ops *logits_ops, *dlogits_ops;
     struct shape shape;
-    float *logits; /* as the device has them, rounded to its type */
+    float *logits; /* rounded to the device's type */
     uint32_t targets[ROWS];
     struct tw_cuda_cross_entropy on;
 };

@@ -1,5 +1,5 @@
-/* test_cuda_muon.c - Muon's step on a device is the reference's, for matrices of every form, alone
- * and together. */
+/* test_cuda_muon.c - Muon's step on a device matches the reference, for matrices of every shape,
+ * alone and in groups. */
 #include "kernels/cuda/muon.h"
 
 #include "kernels/cuda/ops.h"
@@ -60,10 +60,10 @@ static void step(const struct state *s, const struct list *list, enum tw_type ty
                       &cfg, tw_cuda_stream(card, TW_CUDA_COMPUTE));
 }
 
-/* One matrix of theta after so many steps, as the device has it and as the reference does. */
+/* Compares one matrix of theta after some steps on the device with the reference. */
 static void assert_matrix(const struct tw_cuda_muon_matrix *x, const float *got, const float *want,
                           double slack) {
-    /* of an orthogonal matrix's step */
+    /* size of an orthogonal matrix's step */
     const double size = (double)usual.lr * 0.2 * sqrt((double)x->rows * (double)x->cols);
     double off = 0.0;
     for (size_t r = 0; r < x->rows; r++) {
@@ -89,7 +89,7 @@ static bool is_inside(const struct list *list, size_t i) {
 
 static void check(struct tw_rng *rng, const struct list *list, enum tw_type type) {
     const size_t n = list->elements;
-    const double slack = type == TW_BF16 ? 0.06 : 1e-3; /* of a step */
+    const double slack = type == TW_BF16 ? 0.06 : 1e-3; /* relative to a step */
     struct state s = state_new(rng, list, type);
     float *const before = fill_copy(s.theta, n), *const theta = fill_copy(s.theta, n);
     float *const m = fill_copy(s.m, n);
@@ -138,7 +138,7 @@ static void step_is_that_of_the_reference(void **state) {
     }
 }
 
-/* More of one size than are worked on at once, and others around them. */
+/* More matrices of one size than a group holds, between others. */
 static void equals_are_worked_on_together(void **state) {
     (void)state;
     struct tw_rng rng;

@@ -1,5 +1,5 @@
-/* test_cuda_norm.c - norms on a device and their gradients are those of the reference: whole rows,
- * heads side by side in wider rows, any width. */
+/* test_cuda_norm.c - norms on a device and their gradients match the reference: whole rows,
+ * adjacent heads in wider rows, any width. */
 #include "kernels/cuda/ops.h"
 
 #include "tests/kernels/cuda/device.h"
@@ -7,17 +7,17 @@
 static const uint32_t widths[] = {1, 3, 17, 64, 127, 200, 768, 1024, 1032, 1100, 8200};
 enum { WIDTHS = sizeof(widths) / sizeof(widths[0]), ROWS = 11 };
 
-/* Vectors as the reference has them (one after the other), and the arrays of the device, where
- * rows of `heads` of them lie `stride` elements apart. */
+/* Contiguous vectors for the reference, and device arrays with rows of `heads` vectors, `stride`
+ * elements apart. */
 struct fixture {
     const struct tw_ops *ops;
-    struct tw_norm norm; /* of the host: rows are vectors */
+    struct tw_norm norm; /* for the host: rows are vectors */
     struct tw_cuda_norm on;
     float *weight, *bias;
-    size_t n, wide; /* elements: of all vectors, of a strided array */
+    size_t n, wide; /* elements of all vectors, and of a strided array */
 };
 
-/* Sizes of vectors, and what lies between rows of them. */
+/* Sizes of vectors, and gaps between rows. */
 struct shape {
     uint32_t width, heads;
     bool is_rms;
@@ -54,7 +54,7 @@ static void fixture_deinit(struct fixture *f) {
     free(f->weight), free(f->bias);
 }
 
-/* Between the two forms: to the strided one, and back. */
+/* Converts between contiguous and strided form. */
 static void spread(const struct fixture *f, char *wide, char *vectors, bool is_back) {
     const size_t part = (size_t)f->on.heads * f->norm.width * f->ops->type_bytes;
     for (size_t r = 0; r < ROWS; r++) {
@@ -105,7 +105,7 @@ static void check_forward_of(struct fixture *f, struct tw_rng *rng) {
     free(x), free(residual), free(y), free(got), free(stats), free(stats_got);
 }
 
-/* Everything the backward pass reads and writes, on both sides. */
+/* All inputs and outputs of the backward pass, on both sides. */
 static void check_backward_of(struct fixture *f, struct tw_rng *rng) {
     const struct tw_ops *ops = f->ops;
     const size_t width = f->norm.width, row = width * sizeof(float);
@@ -135,7 +135,7 @@ static void check_backward_of(struct fixture *f, struct tw_rng *rng) {
         device_get(sums, added.dbias, row);
         fill_assert_near("dbias", sums, dbias, width, 1e-5);
     }
-    /* over dy, once more without the sums */
+    /* dx over dy, and once more without the sums */
     struct tw_cuda_norm_gradients over = added;
     over.is_added = false, over.dx = (void *)added.dy;
     tw_cuda_norm_backward(device_stream, &f->on, &over);

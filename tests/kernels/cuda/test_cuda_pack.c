@@ -1,5 +1,5 @@
-/* test_cuda_pack.c - a device's Delta and its bytes are those of the host, bit for bit: every codec
- * of a fixed rate, odd sizes, tiny and huge numbers, what is refused, and what is lost. */
+/* test_cuda_pack.c - a device's Delta and its encoding have the bits of the host: every fixed-rate
+ * codec, odd sizes, tiny and huge numbers, refusals, and residuals. */
 #include "kernels/cuda/pack.h"
 
 #include "compress/codec.h"
@@ -29,25 +29,25 @@ static void *stream(void) {
     return tw_cuda_stream(card, TW_CUDA_SIDE);
 }
 
-/* Between two levels. */
+/* The midpoint between two levels. */
 static float middle_of_nf4(unsigned level) {
     return (tw_nf4_levels[level] + tw_nf4_levels[level + 1]) * 0.5f;
 }
 
-/* Arrays that are hard on one codec or another. */
+/* Arrays that are difficult for one codec or another. */
 static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     float *x = fill_new(rng, n, 1e-3f);
     for (size_t i = 0; i < n; i++) {
         switch (shape) {
         case 0: break;                                          /* normal */
-        case 1: x[i] = i == n / 2 ? -7.0f : 0.0f; break;        /* one alone */
-        case 2: x[i] = i == n / 2 ? 7.0f : 1e-3f * x[i]; break; /* one above all others */
+        case 1: x[i] = i == n / 2 ? -7.0f : 0.0f; break;        /* a single element */
+        case 2: x[i] = i == n / 2 ? 7.0f : 1e-3f * x[i]; break; /* one far above the others */
         case 3: x[i] = i % 3 == 0 ? -0.25f : 0.25f; break;
         case 4: x[i] = i % 2 == 0 ? 0.0f : -0.0f; break;
-        case 5: x[i] = ldexpf(x[i], -120 - (int)tw_rng_below(rng, 24)); break; /* no exponent */
+        case 5: x[i] = ldexpf(x[i], -120 - (int)tw_rng_below(rng, 24)); break; /* denormals */
         case 6: x[i] = ldexpf(x[i], 130 + (int)tw_rng_below(rng, 4)); break;   /* below 2^126 */
         case 7: x[i] = ldexpf((float)((int)tw_rng_below(rng, 255) - 127), -7); break; /* ties */
-        case 8: x[i] = ldexpf(x[i], -114); break; /* whose scale's reciprocal is no float */
+        case 8: x[i] = ldexpf(x[i], -114); break; /* the reciprocal of the scale is no float */
         case 9: x[i] = i % 64 == 0 ? 1.0f : middle_of_nf4((unsigned)(i % 15)); break;
         default: x[i] = ldexpf(x[i], (int)tw_rng_below(rng, 60) - 30); break;
         }
@@ -55,7 +55,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
     return x;
 }
 
-/* What the device makes of x. */
+/* The device's outputs for x. */
 struct packed {
     uint8_t *bytes;
     float *decoded, *lost;
@@ -133,11 +133,11 @@ static void bytes_are_those_of_the_host(void **state) {
     }
 }
 
-/* Where the codec refuses, the device does, and nowhere else. */
+/* The device refuses exactly where the codec does. */
 static void what_the_host_refuses_the_device_does(void **state) {
     (void)state;
     enum { N = 300 };
-    const uint32_t quiet = 0x7FFFFFFFu; /* the NaN that rounding would carry to zero */
+    const uint32_t quiet = 0x7FFFFFFFu; /* the NaN that rounding carries to zero */
     float odd[] = {NAN, -INFINITY, 0x1p126f, -0x1p126f, 0x1.fffffep125f, 3.4028235e38f, 0.0f};
     float x[N];
     memcpy(&odd[6], &quiet, sizeof(odd[6]));

@@ -38,7 +38,8 @@ static void copies_arrive_in_order(void **state) {
     device_free(a), device_free(b);
 }
 
-/* Columns [1, 4) of rows of 5 to columns [2, 5) of rows of 7: what is beside them stays. */
+/* Columns [1, 4) of rows of 5 to columns [2, 5) of rows of 7; neighbouring columns do not change.
+ */
 static void rows_are_copied_and_nothing_beside_them(void **state) {
     enum { ROWS = 9, FROM = 5, TO = 7, COLUMNS = 3 };
     float from[ROWS * FROM], to[ROWS * TO];
@@ -74,7 +75,7 @@ static void one_stream_waits_for_the_other(void **state) {
     float *a = device_new(BYTES), *b = device_new(BYTES);
     assert_true(tw_cuda_is_done(device, 0));
     tw_cuda_wait_for(device, TW_CUDA_SIDE, 0);
-    for (int turn = 0; turn < 300; turn++) { /* more than a device keeps events of */
+    for (int turn = 0; turn < 300; turn++) { /* more events than a device keeps */
         tw_cuda_copy_in(device, TW_CUDA_COMPUTE, a, from, BYTES);
         const uint64_t event = tw_cuda_record(device, TW_CUDA_COMPUTE);
         assert_true(event != 0);
@@ -114,7 +115,7 @@ static void memory_has_a_limit(void **state) {
     tw_cuda_free(small, NULL);
     assert_int_equal(tw_cuda_alloc(small, &b, 3 * BYTES, "the second", &err), TW_OK);
     assert_int_equal(tw_cuda_alloc(small, &a, UINT64_MAX, "far too much", &err), TW_NOMEM);
-    tw_cuda_close(small); /* b with it */
+    tw_cuda_close(small); /* frees b too */
     assert_int_equal(tw_cuda_open(&small, 0, 1000, &err), TW_NOMEM);
     tw_cuda_close(NULL);
     assert_int_equal(tw_cuda_host_alloc(device, &a, BYTES, "a buffer", &err), TW_OK);
@@ -122,9 +123,9 @@ static void memory_has_a_limit(void **state) {
     tw_cuda_host_free(device, a);
 }
 
-/* Copies from and to it are as they are without. */
+/* Copies from and to pinned memory give the same bytes. */
 static void memory_of_others_can_be_pinned(void **state) {
-    enum { PAGES = 64 * 1024 }; /* on every machine */
+    enum { PAGES = 64 * 1024 }; /* whole pages on every machine */
     const size_t n = PAGES / sizeof(float);
     float *host = aligned_alloc(PAGES, 2 * PAGES);
     struct tw_error err = {0};
@@ -135,7 +136,7 @@ static void memory_of_others_can_be_pinned(void **state) {
     for (size_t i = 0; i < 2 * n; i++) host[i] = (float)i;
     const bool is_pinned = tw_cuda_host_pin(device, host, PAGES);
     tw_cuda_copy_in(device, TW_CUDA_COMPUTE, there, host, PAGES);
-    tw_cuda_copy_out(device, TW_CUDA_COMPUTE, host + n, there, PAGES); /* beside it */
+    tw_cuda_copy_out(device, TW_CUDA_COMPUTE, host + n, there, PAGES); /* not pinned */
     assert_int_equal(tw_cuda_finish(device, TW_CUDA_COMPUTE, &err), TW_OK);
     assert_memory_equal(host, host + n, PAGES);
     if (is_pinned) tw_cuda_host_unpin(device, host);
@@ -162,7 +163,7 @@ static void a_graph_is_run_when_it_is_launched(void **state) {
     tw_cuda_copy(device, TW_CUDA_COMPUTE, b, a, BYTES);
     assert_int_equal(tw_cuda_graph_end(device, &graph, &err), TW_OK);
     device_get(to, a, BYTES);
-    assert_true(to[N - 1] == 1.0f); /* made, not run */
+    assert_true(to[N - 1] == 1.0f); /* captured, not run */
     for (int i = 0; i < 3; i++) tw_cuda_graph_launch(device, graph);
     device_get(to, a, BYTES);
     assert_true(to[0] == 8.0f && to[N - 1] == 8.0f);

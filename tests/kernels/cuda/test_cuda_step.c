@@ -1,5 +1,5 @@
-/* test_cuda_step.c - what a step decides on a device, and an update with the bits of the reference.
- */
+/* test_cuda_step.c - clipping and skipping of a step on a device, and an update with the bits of
+ * the reference. */
 #include "kernels/cuda/ops.h"
 #include "kernels/mix.h"
 
@@ -28,7 +28,7 @@ static void a_step_is_clipped_or_skipped(void **state) {
     assert_int_equal(decided(3.0, (double)INFINITY, 0.0).is_skipped, 1);
 }
 
-/* The four arrays of the host, beginning `at` elements into memory of n + 8. */
+/* The four arrays on the host, `at` elements into memory of n + 8. */
 struct arrays {
     float *theta, *m, *v, *gradient;
 };

@@ -1,5 +1,5 @@
-/* test_emulated.cc - the emulator does what a card does, and ends the process with a sentence where
- * a card would leave it to chance. */
+/* test_emulated.cc - the emulator behaves like a GPU, and ends the process with a sentence where a
+ * GPU's behaviour is undefined. */
 #include <csetjmp>
 #include <csignal>
 #include <cstdarg>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <vector>
 
-extern "C" { /* parts of which forget to say so */
+extern "C" { /* some of these headers lack it */
 #include <cmocka.h>
 }
 
@@ -40,7 +40,7 @@ void finish() {
     if (tw_cuda_finish(device, TW_CUDA_COMPUTE, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* n of T on the device. */
+/* n elements of T on the device. */
 template <typename T> T *device_new(size_t n) {
     void *at = nullptr;
     struct tw_error err;
@@ -56,7 +56,7 @@ template <typename T> std::vector<T> device_get(const T *at, size_t n) {
     return to;
 }
 
-/* ---- what a card does ---- */
+/* ---- like a GPU ---- */
 
 __global__ void write_who(uint32_t *to) {
     const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
@@ -81,7 +81,7 @@ void every_thread_of_every_block_runs_once(void **) {
     tw_cuda_free(device, on);
 }
 
-/* Each thread hands its number round the block `turns` times. */
+/* Each thread passes its number round the block `turns` times. */
 __global__ void hand_round(uint32_t *to, unsigned turns) {
     TW_SHARED(uint32_t, slots, 1024);
     uint32_t value = threadIdx.x;
@@ -122,7 +122,7 @@ __global__ void shuffles(uint32_t *to) {
     at[5] = __shfl_down_sync(all, threadIdx.x, 3u, 4);
     at[6] = __ballot_sync(all, lane < 3);
     at[7] = (uint32_t)__any_sync(all, lane == 31) << 1 | (uint32_t)__all_sync(all, lane == 31);
-    /* two halves that go different ways, and one lane alone in between */
+    /* two halves that diverge, and one lane alone in between */
     const uint32_t half = lane < 16 ? 0xffffu : 0xffff0000u;
     for (unsigned i = 0; i < lane / 16; i++) __syncwarp(half);
     if (lane == 20) __syncwarp(1u << 20);
@@ -154,7 +154,8 @@ void lanes_exchange_what_they_have(void **) {
 
 /* d (16, 8) = a (16, 16) b (16, 8), b as rows through the transposed load. */
 __global__ void product(float *d, const tw_bf16 *a, const tw_bf16 *b) {
-    TW_SHARED(uint4, tile, 16 * 2 + 16 * 2); /* rows of 16 bytes: two a row of a, one of b + pad */
+    TW_SHARED(uint4, tile,
+              16 * 2 + 16 * 2); /* rows of 16 bytes: two per row of a, one of b + pad */
     const unsigned lane = threadIdx.x;
     tw_bf16 *const a_tile = (tw_bf16 *)tile, *const b_tile = (tw_bf16 *)(tile + 32);
     tw_copy_async16(a_tile + lane * 8, a + lane * 8, true);
@@ -164,7 +165,7 @@ __global__ void product(float *d, const tw_bf16 *a, const tw_bf16 *b) {
     __syncwarp();
     uint32_t a_part[4], b_part[4];
     float sum[4] = {1.0f, 1.0f, 1.0f, 1.0f};
-    /* the four 8 by 8 of a: above left, below left, above right, below right */
+    /* the four 8 by 8 of a: upper left, lower left, upper right, lower right */
     tw_ldmatrix_x4(a_part, a_tile + (lane % 16) * 16 + lane / 16 * 8);
     tw_ldmatrix_x4_trans(b_part, b_tile + lane * 8); /* rows 16 to 31 are zeros */
     tw_mma_bf16(sum, a_part, b_part);
@@ -193,7 +194,7 @@ void tensor_cores_multiply(void **) {
     tw_cuda_free(device, on_a), tw_cuda_free(device, on_b), tw_cuda_free(device, on_d);
 }
 
-/* Two groups of copies, looked at before, between and after. */
+/* Two groups of copies, examined before, between and after. */
 __global__ void copy_late(uint32_t *to, const uint32_t *from) {
     TW_SHARED_DYNAMIC(uint32_t, tile);
     TW_SHARED(uint32_t, unwritten, 4);
@@ -218,7 +219,7 @@ void copies_arrive_when_they_are_waited_for(void **) {
     tw_cuda_free(device, on), tw_cuda_free(device, to);
 }
 
-/* ---- what is an error ---- */
+/* ---- errors in kernels ---- */
 
 __global__ void some_end(float *) {
     if (threadIdx.x == 3) return;
@@ -271,7 +272,7 @@ __global__ void too_much(float *) {
     TW_SHARED(float, tile, 13000);
     tile[0] = 0.0f;
 }
-/* Every thread reads what its neighbour writes, without a barrier between. */
+/* Every thread reads its neighbour's value, without a barrier in between. */
 __global__ void race(float *to) {
     TW_SHARED(float, values, 32);
     values[threadIdx.x] = (float)threadIdx.x;
@@ -296,7 +297,7 @@ struct bad {
     const char *sentence;
 };
 
-/* What a child says that runs it, having died of it. */
+/* Runs the body in a child, which must die; returns the child's output. */
 std::string last_words(void (*body)(const bad &), const bad &bad) {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
@@ -304,7 +305,7 @@ std::string last_words(void (*body)(const bad &), const bad &bad) {
     assert_true(child >= 0);
     if (child == 0) {
         (void)dup2(ends[1], 2);
-        (void)signal(SIGSEGV, SIG_DFL); /* not cmocka's */
+        (void)signal(SIGSEGV, SIG_DFL); /* the default, instead of cmocka's handler */
         body(bad);
         _exit(0);
     }
@@ -355,7 +356,7 @@ void kernels_that_break_the_rules_are_told(void **) {
     }
 }
 
-/* ---- what a host must not do ---- */
+/* ---- errors of the host ---- */
 
 void touch(const bad &) {
     float *to = device_new<float>(32);
@@ -399,8 +400,8 @@ void hosts_that_break_the_rules_are_told(void **) {
     }
 }
 
-/* Without an event the side stream may copy what is not there yet: it does, unless the order is
- * up. */
+/* Without an event, the side stream may copy data that is not written yet. In every order but `up`
+ * it does. */
 void a_missing_wait_shows(void **) {
     const float one = 1.0f;
     float *a = device_new<float>(1), *b = device_new<float>(1), got = 0.0f;
