@@ -1,7 +1,7 @@
-/* fuzz_auto.c - auto over hostile bytes: the first three are the element count, the next two a
- * target in eighths of a byte per element, the rest a payload, and then floats to encode. What
- * check accepts decodes to finite values and has the mix of its heads, and decoders refuse what it
- * refuses; what is encoded is accepted, and within its target where anything is. */
+/* fuzz_auto.c - auto on hostile bytes: the first three bytes are the element count, the next two a
+ * target in eighths of a byte per element, the rest a payload, and also floats to encode. Accepted
+ * payloads decode to finite values and have the mix of their heads; decoders refuse all others.
+ * Encoded payloads are accepted, and within their target if that is possible. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { ELEMENTS_MAX = 1 << 16, HEAD = 5 };
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static float *floats_new(size_t n, float value) {
-    float *x = malloc(n * sizeof(*x)); /* not one more */
+    float *x = malloc(n * sizeof(*x)); /* exact size */
     TW_ASSERT(x != NULL || n == 0);
     for (size_t i = 0; i < n; i++) x[i] = value;
     return x;
@@ -49,7 +49,7 @@ static void decode(const uint8_t *payload, size_t bytes, size_t n) {
     free(want);
 }
 
-/* The floats over and over, up to n of them: a few bytes of input make many cells. */
+/* Repeats the floats up to n of them, so that a few bytes of input make many cells. */
 static void encode(const uint8_t *bytes, size_t floats_count, size_t n, size_t target) {
     static struct tw_auto work;
     const size_t capacity = tw_codec_auto.bound(n);
@@ -69,7 +69,7 @@ static void encode(const uint8_t *bytes, size_t floats_count, size_t n, size_t t
     TW_ASSERT(written <= capacity);
     if (status == TW_OK) {
         TW_ASSERT(tw_codec_auto.check(to, written, n) == TW_OK);
-        /* A block of the lowest rung takes 78 bytes at most, a head 8, twice if it is cut. */
+        /* A block of the lowest rung takes at most 78 bytes, a head 8, twice that if it is cut. */
         const size_t blocks = n / TW_AUTO_BLOCK + 1;
         TW_ASSERT(target == 0 || written <= target || written <= 4 + 160 * blocks);
         decode(to, written, n);

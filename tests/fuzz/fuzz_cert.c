@@ -1,7 +1,7 @@
-/* fuzz_cert.c - certificates, lists of the revoked and their text form, from anybody.
+/* fuzz_cert.c - certificates, revocation lists and their text form, from untrusted sources.
  *
- * The first byte chooses the decoder. What decodes has exactly these canonical bytes, since a
- * signature is of the encoded form; no question about it does more than answer. */
+ * The first byte chooses the decoder. Decoded bytes must be canonical, because signatures cover the
+ * encoded form. Checking a certificate has no other effect than an answer. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void fuzz_certs(const uint8_t *data, size_t size) {
     TW_ASSERT(tw_certs_encode(&certs, again) == size);
     TW_ASSERT(memcmp(again, data, size) == 0);
     tw_cert_signed(&certs.certs[0], text);
-    /* Asked by who fits the certificates best, at moments that matter. */
+    /* Checks for the node that the certificates are for, at relevant times. */
     const struct tw_cert *own = &certs.certs[0];
     struct tw_cert_question asked = {.owner = certs.certs[certs.count - 1].issuer,
                                      .run = own->run,
@@ -36,7 +36,7 @@ static void fuzz_certs(const uint8_t *data, size_t size) {
         const enum tw_status status = tw_certs_check(&certs, &asked, &err);
         TW_ASSERT(status == TW_OK || status == TW_NOT_ADMITTED || status == TW_BAD_CLOCK);
     }
-    asked.owner.bytes[0] ^= 1; /* nobody else's key will do */
+    asked.owner.bytes[0] ^= 1; /* any other owner's key is refused */
     TW_ASSERT(tw_certs_check(&certs, &asked, &err) == TW_NOT_ADMITTED);
 }
 

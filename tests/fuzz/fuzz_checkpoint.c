@@ -1,5 +1,5 @@
-/* Any bytes as a checkpoint file, as they come and with every digest repaired: refused with a
- * sentence, or loaded. Never a byte written outside the tensors. */
+/* fuzz_checkpoint.c - arbitrary bytes as a checkpoint file, unchanged and with every digest
+ * repaired: refused with a sentence, or loaded. No byte is written outside the tensors. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -59,7 +59,7 @@ static void put_hash(const struct tw_safetensors_text *text, size_t at, const ui
     if (text->size >= at + 64) memcpy((char *)(uintptr_t)text->bytes + at, hex, 64);
 }
 
-/* Makes the digests true where the header can be understood at all. */
+/* Repairs the digests if the header can be parsed. */
 static void repair(uint8_t *bytes, size_t size) {
     enum { ROOM = 64, BLOCK_BYTES = 1 << 20 };
     static struct tw_safetensors_tensor tensors[ROOM];

@@ -1,8 +1,8 @@
-/* fuzz_codec.c - codecs over hostile bytes: the first byte chooses the codec, the next two the
- * element count, the rest is a payload, and then floats to encode. What check accepts decodes to
- * finite values; what encode makes is accepted, and what it loses
- * is what decoding leaves. All forms of a codec agree, and so does its reference if it has one.
- * fuzz_decode is the half of it that strangers reach, and many times as fast. */
+/* fuzz_codec.c - codecs on hostile bytes: the first byte chooses the codec, the next two are the
+ * element count, the rest is a payload, and also floats to encode. Accepted payloads decode to
+ * finite values. Encoded ones are accepted, and their residual is that of decoding. All variants of
+ * a codec agree, and its reference if it has one. fuzz_decode covers the half that attackers reach,
+ * and is many times as fast. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is lost beside the bytes is x - D of them, to the bit, in all forms. */
+/* The residual is x - D to the bit, in all variants. */
 static void lose(enum tw_codec_id id, const float *x, size_t n, const uint8_t *first,
                  size_t bytes) {
     const char *name;

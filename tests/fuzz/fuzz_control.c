@@ -1,5 +1,5 @@
-/* fuzz_control.c - any body as any kind of control message: what decodes is encoded again and must
- * decode to the same. Input: u8 kind, then the body. */
+/* fuzz_control.c - arbitrary bodies as any kind of control message: a decoded message is encoded
+ * again and must decode to the same. Input: u8 kind, then the body. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct tw_error err;
     size_t body_bytes, again_bytes;
     if (size == 0) return 0;
-    const uint16_t kind = data[0] % 40; /* from 0: also numbers nobody has given out */
+    const uint16_t kind = data[0] % 40; /* from 0: includes unassigned kinds */
     if (tw_control_decode(kind, data + 1, size - 1, &first, &err) != TW_OK) return 0;
     TW_ASSERT(tw_control_encode(&first, body, sizeof(body), &body_bytes, &err) == TW_OK);
     TW_ASSERT(tw_control_decode(kind, body, body_bytes, &second, &err) == TW_OK);

@@ -1,5 +1,5 @@
-/* Any bytes as the index of a dataset: refused, or a dataset that is written as these very bytes.
- */
+/* fuzz_dataset.c - arbitrary bytes as the index of a dataset: refused, or a dataset that encodes to
+ * exactly these bytes. */
 #include <string.h>
 
 #include "base/assert.h"

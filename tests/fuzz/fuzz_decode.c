@@ -1,7 +1,7 @@
-/* fuzz_decode.c - decoders alone over hostile bytes: the first byte chooses the codec, the next two
- * the element count, the rest is a payload. Nothing is encoded, so it is many times as fast as
- * fuzz_codec and fuzz_auto. The mutator (repair.h) makes payloads that a decoder takes to its end,
- * which chance never finds where they are entropy coded, or lists of pieces. */
+/* fuzz_decode.c - decoders alone on hostile bytes: the first byte chooses the codec, the next two
+ * are the element count, the rest is a payload. Without encoding it is many times as fast as
+ * fuzz_codec and fuzz_auto. The mutator (repair.h) makes payloads that decoders accept to the end,
+ * which chance never finds for entropy-coded payloads or lists of pieces. */
 #include <stdint.h>
 
 #include "base/bytes.h"
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The heads alone say how many elements are on which rung. */
+/* The heads alone give the number of elements on each rung. */
 static void assert_mix(const uint8_t *payload, size_t bytes, size_t n, enum tw_status status) {
     uint64_t mix[TW_AUTO_RUNGS], sum = 0;
     const enum tw_status mixed = tw_auto_mix(payload, bytes, n, mix);

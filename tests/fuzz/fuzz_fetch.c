@@ -1,9 +1,10 @@
-/* fuzz_fetch.c - libFuzzer target: the fetcher against any order of events that a shell can bring.
+/* fuzz_fetch.c - libFuzzer target: the fetcher against any order of events that a runtime can
+ * deliver.
  *
- * The input is a list of events, two bytes and what they need. Peers are unbound: chunks and
- * MISSING come at any time, of any hash, index and size, near to what was asked for. The shell
- * keeps its word: every ticket is answered once, every CHECK once. The fetcher is audited as it
- * goes. */
+ * The input is a list of events: two bytes each, and their arguments. Peers are unrestricted:
+ * chunks and MISSING arrive at any time, with hash, index and size close to those of a request. The
+ * runtime keeps its contract: every ticket is answered once, every CHECK once. The fetcher is
+ * audited throughout. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -47,7 +48,7 @@ static const struct tw_fetch_file *file_at(uint32_t number) {
     return number == TW_FETCH_INDEX ? &index : &rig.files[number];
 }
 
-/* ---- the shell's side ---------------------------------------------------------------------- */
+/* ---- the runtime's side ---------------------------------------------------------------------- */
 
 static void on_pull(const struct tw_fetch_action *pull) {
     TW_ASSERT(pull->peer < PEERS && rig.is_up[pull->peer]);
@@ -88,7 +89,8 @@ static void drain(void) {
     for (uint32_t i = 0; i < rig.files_count; i++) whole += rig.is_whole[i];
     TW_ASSERT(!rig.has_files || view.files_whole == whole);
     TW_ASSERT(view.bytes_here <= view.bytes_count && view.bytes_whole <= view.bytes_here);
-    if (rig.size % 8 == 0) tw_fetch_audit(rig.fetch); /* what is broken stays broken */
+    if (rig.size % 8 == 0)
+        tw_fetch_audit(rig.fetch); /* a broken invariant stays broken, so sampling suffices */
 }
 
 static void feed(const struct tw_fetch_event *event) {
@@ -128,7 +130,7 @@ static void start(uint8_t how) {
 static void link_change(uint8_t how) {
     const uint16_t peer = how % PEERS;
     struct tw_fetch_event event = {.kind = TW_FETCH_PEER_UP, .peer = peer};
-    event.id.bytes[0] = (uint8_t)(1 + how % (2 * PEERS)); /* somebody comes back, or another */
+    event.id.bytes[0] = (uint8_t)(1 + how % (2 * PEERS)); /* a peer comes back, or a new one */
     if (rig.is_up[peer] && how < 240) event.kind = TW_FETCH_PEER_DOWN;
     rig.is_up[peer] = event.kind == TW_FETCH_PEER_UP;
     feed(&event);
@@ -149,7 +151,7 @@ static void arrive(const struct tw_fetch_arrival *arrival) {
     drain();
 }
 
-/* The chunk of a PULL, or nearly. */
+/* The chunk of a PULL, or nearly that. */
 static void deliver(uint8_t how) {
     if (rig.pulls_count == 0) return;
     const uint32_t back = 1 + how % 16;
@@ -176,7 +178,8 @@ static void stored(uint8_t how) {
     struct tw_fetch_event event = {.kind = TW_FETCH_STORED, .ticket = row};
     if (what > 230) event.result = what > 245 ? TW_FETCH_FAILED : TW_FETCH_WRONG;
     if (rig.tickets[row].file == TW_FETCH_INDEX && rig.tickets[row].idx == 0)
-        event.index_bytes = what < 200 ? rig.index_bytes : 1 + 65535u * what; /* as the liar says */
+        event.index_bytes =
+            what < 200 ? rig.index_bytes : 1 + 65535u * what; /* a size claimed by a lying peer */
     rig.tickets[row].is_open = false;
     feed(&event);
 }
@@ -189,7 +192,7 @@ static void checked(uint8_t how) {
         event.file = TW_FETCH_INDEX;
         rig.is_index_checking = false;
         feed(&event);
-        /* Unless what was checked had been given up meanwhile, the index is known. */
+        /* Unless the checked index was given up meanwhile, it is known now. */
         static struct tw_fetch_view view;
         tw_fetch_view(rig.fetch, rig.now_us, &view);
         if (event.result == TW_FETCH_OK && view.stage == TW_FETCH_IDLE) know(0);
@@ -237,7 +240,7 @@ static void pass_time(uint8_t how) {
     uint32_t count = 0;
     do {
         feed(&(struct tw_fetch_event){.kind = TW_FETCH_TICK});
-        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* a busy loop in a real shell */
+        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* a busy loop in a real runtime */
     } while (tw_fetch_deadline(rig.fetch) <= rig.now_us);
 }
 
@@ -263,7 +266,7 @@ static void begin(void) {
         file->kind = (enum tw_fetch_kind)(what % 3);
         file->head_bytes = what % 16 == 0 ? 0 : 4096;
         file->bytes = file->head_bytes + 1 + (uint64_t)take() * (what > 200 ? 100000 : 8000);
-        if (what == 255 && i > 0) file->hash = rig.files[0].hash; /* the same twice */
+        if (what == 255 && i > 0) file->hash = rig.files[0].hash; /* the same file twice */
     }
     const struct tw_id self = {{take()}};
     tw_fetch_init(rig.fetch, &self, rig.now_us);

@@ -1,7 +1,7 @@
-/* fuzz_handshake.c - bodies of HELLO and GOODBYE, and the member cache, from anybody.
+/* fuzz_handshake.c - bodies of HELLO and GOODBYE, and the member cache, from untrusted sources.
  *
- * The first byte chooses the decoder. What HELLO accepts must encode to the same bytes again: the
- * proof covers the encoded form, so two forms of one HELLO would be a hole. */
+ * The first byte chooses the decoder. An accepted HELLO must encode to the same bytes, because the
+ * proof covers the encoded form. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void fuzz_hello(const uint8_t *data, size_t size) {
     TW_ASSERT(tw_hello_encode(&hello, again) == size);
     TW_ASSERT(memcmp(again, data, size) == 0);
     const struct tw_hello ours = hello;
-    /* Nobody guesses the proof. */
+    /* The proof cannot be guessed. */
     TW_ASSERT(tw_hello_check_proof(&hello, &ours, &secrets, ekm, &which, &err) == TW_WRONG_SECRET);
     TW_ASSERT(tw_hello_check_ticket(&hello, ticket_key, ekm, &err) == TW_TICKET_UNKNOWN);
 }

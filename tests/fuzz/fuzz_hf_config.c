@@ -1,5 +1,5 @@
-/* Any bytes as config.json: refused with a sentence, or a model that our own writer can say again
- * and that means the same when read back. */
+/* fuzz_hf_config.c - arbitrary bytes as config.json: refused with a sentence, or a model that our
+ * own writer can write and that reads back the same. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -1,5 +1,5 @@
-/* Any bytes as model.safetensors.index.json: refused with a sentence, or a sorted list of plain
- * names in which every tensor is found. */
+/* fuzz_hf_index.c - arbitrary bytes as model.safetensors.index.json: refused with a sentence, or a
+ * sorted list of plain names in which every tensor is found. */
 #include <string.h>
 
 #include "base/assert.h"

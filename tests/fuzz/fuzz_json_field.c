@@ -1,5 +1,5 @@
-/* Any bytes as a line of JSON: refused with a sentence, or a field within the line. What is
- * accepted is JSON to jansson too, where it is UTF-8, and has the string that jansson finds. Input:
+/* fuzz_json_field.c - arbitrary bytes as a line of JSON: refused with a sentence, or a field within
+ * the line. If an accepted line is UTF-8, jansson accepts it too and finds the same string. Input:
  * the line; the field is "t". */
 #include <jansson.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* jansson has its own limits: depth, numbers, and half surrogate pairs, which are U+FFFD to us. */
+/* jansson has its own limits: depth, numbers, and unpaired surrogates, which we map to U+FFFD. */
 static void compare(const uint8_t *data, size_t size, const uint8_t *text, size_t bytes) {
     json_error_t why;
     json_t *const root =
@@ -36,8 +36,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         TW_ASSERT(err.status == TW_DATA);
         TW_ASSERT(memchr(err.message, 0, sizeof(err.message)) != NULL);
         for (const char *c = err.message; *c != 0; c++) TW_ASSERT(*c >= ' ' && *c <= '~');
-        /* Strict the other way too: an object with such a string is never refused, but for a depth
-         * and for what stands twice. jansson takes a NUL for the end. */
+        /* Conversely, an object with such a string is only refused for its depth or a duplicate
+         * key. jansson ends at a NUL. */
         json_t *const root = json_loadb((const char *)data, size, JSON_REJECT_DUPLICATES, NULL);
         const json_t *const value = root != NULL ? json_object_get(root, "t") : NULL;
         TW_ASSERT(!json_is_string(value) || strstr(err.message, "brackets") != NULL ||

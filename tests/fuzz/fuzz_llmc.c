@@ -1,7 +1,7 @@
 /* fuzz_llmc.c - a file of token numbers through the reader: llm.c's shards, bare numbers, or text.
  *
- * Input: a byte of choices; the first 12 bytes of the file; what follows them, with choice 8 behind
- * the zeros that fill a head of llm.c up. With choice 16 the tokens told are those there are. */
+ * Input: a byte of choices, the first 12 bytes of the file, then the rest. Choice 8 pads llm.c's
+ * head with zeros before the rest. Choice 16 sets the head's token count to the actual number. */
 #include <stddef.h>
 
 #include "base/bytes.h"

@@ -1,4 +1,5 @@
-/* fuzz_megatron.c - a pair of Megatron's through the reader, with every document and boundary.
+/* fuzz_megatron.c - a pair of Megatron's files through the reader, with every document and
+ * boundary.
  *
  * Input: a byte of choices, u16 size of the index, the index, the tokens. */
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* Any bytes as a model: the first two say how long config.json is, the rest is model.safetensors.
- * Refused with a sentence, or every tensor of it is finite numbers. */
+/* fuzz_model.c - arbitrary bytes as a model: the first two are the length of config.json, the rest
+ * is model.safetensors. Refused with a sentence, or every tensor has finite values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static void write_file(const char *name, const uint8_t *bytes, size_t size) {
     TW_ASSERT(fclose(file) == 0);
 }
 
-/* In memory where there is such a place: an input is two files. */
+/* In memory if there is such a folder, because each input makes two files. */
 static void make_folder(void) {
     static const char *const PLACES[] = {"/dev/shm", "/tmp"};
     for (unsigned i = 0; i < 2; i++) {
@@ -51,7 +51,7 @@ static enum tw_status read_all(struct tw_model_source *source, struct tw_error *
     TW_TRY(tw_model_source_bind(source, &layout, "live", err));
     for (uint32_t i = 0; i < layout.tensors_count; i++) {
         const uint64_t count = (uint64_t)layout.tensors[i].rows * layout.tensors[i].cols;
-        TW_ASSERT(count <= ELEMENTS_MAX); /* the input holds them all */
+        TW_ASSERT(count <= ELEMENTS_MAX); /* bounded by the input's size */
         TW_TRY(tw_model_source_read(source, i, 0, count, values, err));
     }
     return TW_OK;

@@ -1,9 +1,9 @@
-/* Any bytes as a life of one node among peers that say nearly right things: no assertion, no busy
- * deadline, no action the shell could not carry out, rounds that only grow, a position and a vote
- * that can be read back.
+/* fuzz_node.c - arbitrary bytes as the life of one node among peers that send nearly correct
+ * messages. No assertion fails, no deadline busy-loops, every action can be carried out, rounds
+ * only grow, and a position and a vote can be read back.
  *
- * The shell here keeps the contract of sync/node.h: it answers what was asked and nothing else. The
- * peers keep only that of tw_message_check(). */
+ * The runtime here keeps the contract of sync/node.h: it only answers what was asked. Peers keep
+ * only that of tw_message_check(). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +36,7 @@ static struct {
     struct row rows[2 * TW_PAYLOADS_MAX];
 
     bool worker_up, has_encode, has_reduce, has_export;
-    bool has_change[TW_FRAGMENTS_MAX]; /* of each fragment one at a time */
+    bool has_change[TW_FRAGMENTS_MAX]; /* one at a time per fragment */
     struct tw_action changes[TW_FRAGMENTS_MAX];
     uint64_t step;
     uint64_t rounds[TW_FRAGMENTS_MAX];
@@ -47,9 +47,9 @@ static struct {
     bool has_vote;
     uint64_t stores[STORES_MAX];
     uint32_t stores_count;
-    struct tw_pair_id pair;  /* last one of either side */
-    uint64_t ballot;         /* last one heard of */
-    struct tw_record record; /* last one seen */
+    struct tw_pair_id pair;  /* newest one of either side */
+    uint64_t ballot;         /* newest one received */
+    struct tw_record record; /* newest one seen */
     bool has_close;
 } rig;
 
@@ -71,7 +71,7 @@ static struct tw_id peer_id(uint32_t peer) {
     return (struct tw_id){{(uint8_t)(0x20 + 0x20 * peer)}};
 }
 
-/* A number near `right`, seldom one far away. */
+/* A number near `right`, rarely one far away. */
 static uint64_t near(uint64_t right) {
     static const uint64_t far[] = {0, 1, UINT64_MAX, UINT64_MAX - 1, UINT64_C(1) << 63, 1 << 20};
     const uint8_t how = take();
@@ -104,7 +104,7 @@ static void must_hold(const struct tw_id *hash) {
     TW_ASSERT(row->held == HELD_YES);
 }
 
-/* ---- actions: could a shell carry this out? -------------------------------------------------- */
+/* ---- actions: can a runtime carry them out? -------------------------------------------------- */
 
 static void put_change(const struct tw_action *action, uint32_t fragment) {
     rig.changes[fragment] = *action;
@@ -280,7 +280,7 @@ static void near_roster(struct tw_roster *roster) {
     if (how < 128 && roster->count > 0) return;
     roster->number += how & 1;
     roster->count = 0;
-    for (uint32_t i = 0; i <= PEERS; i++) { /* any subset of everybody, us included */
+    for (uint32_t i = 0; i <= PEERS; i++) { /* any subset of all nodes, including us */
         if ((how >> i & 1) == 0) continue;
         struct tw_member *member = &roster->members[roster->count++];
         *member = (struct tw_member){.id = i < PEERS ? peer_id(i) : rig.config.self};
@@ -534,7 +534,7 @@ static void hear_status(uint8_t how) {
                                               .tip = rig.view.tip,
                                               .rounds = rig.view.rounds,
                                               .clock_tokens = rig.view.clock_tokens};
-    if (rig.config.is_pair && how >= 64) { /* everybody in a lineage of its own */
+    if (rig.config.is_pair && how >= 64) { /* every node in a lineage of its own */
         message.u.status.state = TW_STATE_SOLO;
         message.u.status.lineage = name((uint8_t)(event.peer + 1));
     }
@@ -682,11 +682,11 @@ static void pass_time(uint8_t how) {
     uint32_t count = 0;
     do {
         feed(&(struct tw_event){.kind = TW_EV_TICK});
-        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* a busy loop in a real shell */
+        TW_ASSERT(++count < SAME_TIME_TICKS_MAX); /* a busy loop in a real runtime */
     } while (tw_node_deadline(rig.node) <= rig.now_us);
 }
 
-/* kill -9: what is on disk comes back. */
+/* kill -9: the node restarts with the state on disk. */
 static void restart(uint8_t how) {
     static struct tw_position position, position_read;
     static struct tw_vote vote_read;

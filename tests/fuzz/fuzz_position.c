@@ -1,4 +1,5 @@
-/* Any bytes as a stored position: refused, or exactly what we would write. */
+/* fuzz_position.c - arbitrary bytes as a stored position: refused, or exactly the bytes we would
+ * write. */
 #include <string.h>
 
 #include "base/assert.h"

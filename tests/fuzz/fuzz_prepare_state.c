@@ -1,5 +1,5 @@
-/* Any bytes as the state of a prepare, with a checksum that is made to fit: refused, or numbers
- * that are the same written and read again. */
+/* fuzz_prepare_state.c - arbitrary bytes, with a repaired checksum, as the state of a prepare:
+ * refused, or numbers that survive writing and reading. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,5 @@
-/* fuzz_rans.c - streams from a hostile peer: two bytes for the symbols there should be, then a
- * model, states and words. Every form says the same, and what is taken encodes to the same bytes.
- */
+/* fuzz_rans.c - streams from a hostile peer: two bytes for the number of symbols, then a model,
+ * states and words. All implementations agree, and an accepted stream encodes to the same bytes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

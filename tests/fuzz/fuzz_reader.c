@@ -1,8 +1,8 @@
-/* fuzz_reader.c - any bytes, split anyhow, through the frame reader and the decoders behind it.
+/* fuzz_reader.c - arbitrary bytes, split anywhere, through the frame reader and its decoders.
  *
  * Input: u64 seed of the splits, u8 choice of buffer size, then the stream. The stream is read
- * twice with different splits; both must see the same frames and the same end. The mutator repairs
- * lengths and checksums, for otherwise nothing would ever get past them. */
+ * twice with different splits; both must give the same frames and the same end. The mutator repairs
+ * lengths and checksums, which random bytes would never pass. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ enum { CAPACITIES_COUNT = sizeof(capacities) / sizeof(capacities[0]) };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What a reading saw, in a number. */
+/* Hash of everything that a reading saw. */
 static uint64_t fold(uint64_t seen, const void *bytes, size_t size) {
     const struct tw_range ranges[] = {{&seen, sizeof(seen)}, {bytes, size}};
     return tw_xxh64_ranges(ranges, 2);
@@ -97,7 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t max_size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed);
 
-/* Makes the bytes at `frame` a valid frame, mostly; returns how many belong to it. */
+/* Usually makes the bytes at `frame` a valid frame; returns its size. */
 static size_t repair(uint8_t *frame, size_t size, struct tw_rng *rng) {
     static const uint8_t magic[] = {'T', 'W', 'F', '1', TW_WIRE_VERSION, 0};
     const size_t room = size - TW_FRAME_HEADER_BYTES;

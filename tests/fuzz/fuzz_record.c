@@ -1,4 +1,4 @@
-/* fuzz_record.c - any bytes as a round record: what decodes has exactly these canonical bytes. */
+/* fuzz_record.c - arbitrary bytes as a round record: only canonical bytes decode. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_run.c - any text as a manifest and as a run file: what is read can be written and read back,
- * and has a layout or a reason why not. */
+/* fuzz_run.c - arbitrary text as a manifest and as a run file: an accepted run can be written and
+ * read back, and has a layout or a reason why not. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Fields, not padding: two runs are equal when their canonical texts are. */
+/* Compares by canonical text, which ignores padding. */
 static void expect_equal(const struct tw_run *a, const struct tw_run *b) {
     static char first[TW_MANIFEST_BYTES_MAX], second[TW_MANIFEST_BYTES_MAX];
     size_t first_size, second_size;

@@ -1,5 +1,5 @@
-/* Any bytes as a safetensors header: refused, or a description that tiles its data and that our own
- * writer can write again. Input: u64 size of the data, then the JSON. */
+/* fuzz_safetensors.c - arbitrary bytes as a safetensors header: refused, or a description that
+ * tiles its data and that our own writer can write. Input: u64 size of the data, then the JSON. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -15,7 +15,7 @@ static void write_again(struct tw_safetensors *st, uint64_t data_bytes) {
     static struct tw_safetensors_tensor back[ROOM];
     struct tw_safetensors again = {.tensors = back, .tensors_capacity = ROOM};
     size_t size;
-    st->metadata_count = 0; /* may hold escapes, which we do not write */
+    st->metadata_count = 0; /* may contain escapes, which we do not write */
     TW_ASSERT(tw_safetensors_bound(st) <= sizeof(header));
     TW_ASSERT(tw_safetensors_encode(st, header, sizeof(header), &size, NULL) == TW_OK);
     TW_ASSERT(tw_safetensors_parse(&again, (const char *)header + 8, size - 8, data_bytes, NULL) ==

@@ -1,10 +1,10 @@
-/* fuzz_session.c - a whole TLS handshake by a client with a key of its own, then any bytes: as a
- * stranger's first frames. Input: u16 where to damage what the client sends in the handshake, u8
- * how (0: not at all), u8 (odd: what follows is the body of a frame of kind HELLO with the id that
- * TLS proves; even: size of the records), then the plaintext.
+/* fuzz_session.c - a whole TLS handshake by a client with its own key, then arbitrary bytes as a
+ * stranger's first frames. Input: u16 position of damage in the client's handshake bytes; u8 damage
+ * (0: none); u8 (odd: the rest is the body of a HELLO frame with the id that TLS proves; even: size
+ * of the records); then the plaintext.
  *
- * The session is read as a link reads it before admission: one frame of at most 1 KiB at a time,
- * and only a HELLO with the right proof, by one of two secrets or by a ticket, would be let in. */
+ * The session is read like a link before admission: one frame of at most 1 KiB at a time. Only a
+ * HELLO with a valid proof, by one of two secrets or a ticket, would be admitted. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +30,7 @@ struct session {
     struct tw_tls server;
     SSL *client;
     BIO *to_client, *to_server;
-    size_t sent; /* bytes of the client so far */
+    size_t sent; /* bytes sent by the client so far */
     uint16_t damage_at;
     uint8_t damage;
 };
@@ -66,7 +66,7 @@ static void session_open(struct session *s, const uint8_t *data) {
     SSL_set_connect_state(s->client);
 }
 
-/* What the client made goes to the server, damaged where the input says. */
+/* Carries the client's bytes to the server, with the damage of the input. */
 static bool carry(struct session *s) {
     static uint8_t bytes[CIPHER_BYTES];
     int got;
@@ -91,8 +91,7 @@ static enum tw_status handshake(struct session *s, struct tw_error *err) {
     return status;
 }
 
-/* One HELLO or whatever came: never let in, neither by a secret, while one replaces another, nor by
- * a ticket. */
+/* A HELLO or any other frame: never admitted, neither by one of two secrets nor by a ticket. */
 static bool frame_take(struct session *s, const struct tw_frame *frame) {
     static const uint8_t ticket_key[TW_TICKET_KEY_BYTES] = {3};
     struct tw_hello theirs, ours = {.version_min = 1, .version_max = 1};
@@ -129,7 +128,7 @@ static void plaintext_read(struct session *s) {
     }
 }
 
-/* Writes to the server what the input says; false: the session is over. */
+/* Writes the input's bytes to the server; false: the session is over. */
 static bool plaintext_write(struct session *s, const uint8_t *bytes, size_t size, uint8_t how) {
     static uint8_t frame[TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX];
     enum { ID_AT = 48 };

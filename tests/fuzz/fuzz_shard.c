@@ -1,8 +1,8 @@
-/* fuzz_shard.c - a token shard through the reader, tokens and documents.
+/* fuzz_shard.c - a token shard through the reader, with tokens and documents.
  *
  * Input: a byte of choices, the first TW_SHARD_FIXED_BYTES of a head, then a body. The head is
- * filled up to the length it tells; with choice 8 its digests are made those of the body, for
- * otherwise nothing would ever get past them. With choice 16 the file loses its last byte. */
+ * padded to the length it states. Choice 8 sets its digests to those of the body, which random
+ * bytes would never match. Choice 16 cuts the file's last byte. */
 #include <stddef.h>
 
 #include "base/hash.h"

@@ -1,5 +1,5 @@
-/* Any bytes as the head of a token shard: refused, or a shard that is written as these very bytes.
- */
+/* fuzz_shard_head.c - arbitrary bytes as the head of a token shard: refused, or a shard that
+ * encodes to exactly these bytes. */
 #include <stdlib.h>
 #include <string.h>
 

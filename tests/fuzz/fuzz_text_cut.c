@@ -1,6 +1,6 @@
-/* Any bytes as a text that comes in pieces: every byte belongs to one document, and the documents
- * do not depend on the pieces. Input: unit, size of a piece, the text, which is repeated to a size
- * that is worth cutting. */
+/* fuzz_text_cut.c - arbitrary bytes as a text that arrives in pieces: every byte belongs to one
+ * document, and documents do not depend on the pieces. Input: unit, size of a piece, the text,
+ * which is repeated to a useful size. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { ROOM = 1 << 19 };
 
-/* With more and more to look at: the first answer must be the last. */
+/* With a growing prefix, the first answer must be final. */
 static void check_pieces(enum tw_text_unit unit, const uint8_t *text, size_t size, size_t piece,
                          struct tw_text_cut whole) {
     for (size_t there = piece; there < size; there += piece + there / 2) {

@@ -1,5 +1,5 @@
-/* Any bytes as a file called .gz or .zst: refused with a sentence, or text that is the same however
- * it is read. Input: packing and size of a piece, then the file. */
+/* fuzz_text_stream.c - arbitrary bytes as a .gz or .zst file: refused with a sentence, or text that
+ * does not depend on how it is read. Input: packing and size of a piece, then the file. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { OUT_BYTES = 1 << 16 }; /* read at most: a few bytes may stand for gigabytes */
+enum { OUT_BYTES = 1 << 16 }; /* limit of reading, because a few bytes can expand to gigabytes */
 
-/* How many bytes came, and whether the end was a good one. */
+/* Reads all; returns the final status and the number of bytes. */
 static enum tw_status read_all(const char *path, enum tw_packing packing, size_t piece,
                                uint8_t *out, size_t *got) {
     struct tw_text_stream *stream;

@@ -1,7 +1,7 @@
-/* fuzz_ticket.c - lines that people paste as tickets, and the WELCOME that answers one.
+/* fuzz_ticket.c - lines that people paste as tickets, and WELCOME, the reply to one.
  *
- * The first byte chooses. Check digits are a wall to a fuzzer, so a third way in writes them itself
- * and comes to what lies behind. What is accepted is written the same again. */
+ * The first byte chooses the decoder. A fuzzer cannot guess check digits, so a third choice
+ * computes them and reaches the code behind them. Accepted input encodes to the same bytes. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* fuzz_tls.c - any bytes where a TLS handshake should begin, to who accepts and to who dials, in
- * pieces as TCP may cut them. Input: u8 (bit 0: we dialled, the others: size of the pieces), then
- * the bytes. Nobody gets through, and what waits to be sent stays small. */
+/* fuzz_tls.c - arbitrary bytes at the start of a TLS handshake, to an accepting and to a dialling
+ * end, in pieces as TCP may cut them. Input: u8 (bit 0: we dialled; others: size of the pieces),
+ * then the bytes. The handshake never completes, and the send queue stays small. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,6 @@
-/* Any bytes as a tokenizer.json and a text: refused, or tokens of its vocabulary that give the text
- * back where it says they do. Input: the JSON, NUL, the text. */
+/* fuzz_tokenizer.c - arbitrary bytes as a tokenizer.json and a text: refused, or tokens of its
+ * vocabulary. If the tokenizer claims to be exact, they decode to the text. Input: the JSON, NUL,
+ * the text. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* Any bytes as vote.a, as they come and with the SHA-256 repaired: CORRUPT, or a vote that we would
- * write with exactly these bytes. */
+/* fuzz_vote.c - arbitrary bytes as vote.a, unchanged and with a repaired SHA-256: CORRUPT, or a
+ * vote that encodes to exactly these bytes. */
 #include <stdlib.h>
 
 #include "base/assert.h"

@@ -1,6 +1,6 @@
-/* repair.h - a mutator for payloads of codecs: u8 codec, u16 elements, payload. What is entropy
- * coded gets a stream that ends where it should, what is a list of positions gets one that holds
- * them, and auto heads that fit its pieces. */
+/* repair.h - a mutator for payloads of codecs: u8 codec, u16 elements, payload. Entropy-coded
+ * payloads get a stream that ends correctly, lists of positions get all their positions, and auto
+ * gets heads that match its pieces. */
 #ifndef TW_TESTS_FUZZ_REPAIR_H
 #define TW_TESTS_FUZZ_REPAIR_H
 
@@ -28,13 +28,14 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsi
 
 enum { FEW = 512, CHUNK = 4096, WRITTEN_MAX = 8, PAYLOAD_MAX = 8 * REPAIR_ELEMENTS_MAX };
 
-/* ---- entropy coded --------------------------------------------------------------------------- */
+/* ---- entropy coding ---------------------------------------------------------------------------
+ */
 
 static bool is_ecsq(enum tw_codec_id id) {
     return id >= TW_CODEC_ECSQ4 && id <= TW_CODEC_ECSQ05;
 }
 
-/* Codes of n elements of any sizes, of which mostly `written` say that they are written out. */
+/* Codes of n elements with random sizes, of which about `written` are written out. */
 static void draw_codes(struct tw_rng *rng, const struct tw_ecsq *ecsq, uint8_t *codes, size_t n,
                        size_t written) {
     static uint8_t sizes[REPAIR_ELEMENTS_MAX + 1];
@@ -49,7 +50,7 @@ static void draw_codes(struct tw_rng *rng, const struct tw_ecsq *ecsq, uint8_t *
     }
 }
 
-/* A sign for every size above 0, of codes (n). The bytes. */
+/* Writes a random sign for every size above 0 of codes (n). Returns the bytes. */
 static size_t put_signs(struct tw_rng *rng, const struct tw_ecsq *ecsq, const uint8_t *codes,
                         size_t n, uint8_t *to) {
     size_t bits = 0;
@@ -64,7 +65,8 @@ static size_t put_signs(struct tw_rng *rng, const struct tw_ecsq *ecsq, const ui
     return (bits + 7) / 8;
 }
 
-/* Model, words and states of symbols (n) into `to`. The bytes; 0: one symbol alone. */
+/* Writes model, words and states of symbols (n). Returns the bytes; 0 if there is only one symbol.
+ */
 static size_t put_stream(const uint8_t *symbols, size_t n, uint8_t *to) {
     static struct tw_rans_encoder encoder;
     static uint8_t words[2 * REPAIR_ELEMENTS_MAX + TW_RANS_WORDS_SLACK];
@@ -81,8 +83,8 @@ static size_t put_stream(const uint8_t *symbols, size_t n, uint8_t *to) {
     return at + 4 + TW_RANS_STATES_BYTES + bytes;
 }
 
-/* The one stream of a payload of ecsq, made anew behind the sizes written out. The payload's size.
- */
+/* Makes the one stream of an ecsq payload anew, after the sizes written out. Returns the payload's
+ * size. */
 static size_t repair_ecsq(enum tw_codec_id id, uint8_t *payload, size_t size, size_t n,
                           struct tw_rng *rng) {
     static uint8_t codes[REPAIR_ELEMENTS_MAX];
@@ -110,7 +112,7 @@ static size_t repair_ecsq(enum tw_codec_id id, uint8_t *payload, size_t size, si
     return (size_t)(to - payload) + put_signs(rng, ecsq, codes, codes_count, to);
 }
 
-/* A payload of ecsq that none was before. */
+/* A random ecsq payload. */
 static size_t draw_ecsq(enum tw_codec_id id, uint8_t *payload, size_t n, struct tw_rng *rng) {
     const size_t head = TW_ECSQ_HEAD_BYTES + 2 * tw_ecsq_blocks(n);
     const uint32_t limit = tw_ecsq_limit(tw_base_ecsq_row(id)),
@@ -131,7 +133,7 @@ static size_t draw_ecsq(enum tw_codec_id id, uint8_t *payload, size_t n, struct 
 
 /* ---- lists of positions ---------------------------------------------------------------------- */
 
-/* `count` of `elements` positions, ascending, each with `signs` bits behind it. */
+/* `count` of `elements` positions, ascending, each followed by `signs` bits. */
 static void put_positions(struct tw_bits_writer *to, uint32_t elements, uint32_t count, unsigned r,
                           unsigned signs, struct tw_rng *rng) {
     uint32_t next = 0;
@@ -185,7 +187,7 @@ static size_t draw_sparse8(uint8_t *payload, size_t n, struct tw_rng *rng) {
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* A payload that the codec takes; where it has a fixed rate, by its own encoder. */
+/* A payload that the codec accepts; fixed-rate codecs use their own encoder. */
 static size_t draw_payload(enum tw_codec_id id, uint8_t *payload, size_t n, struct tw_rng *rng) {
     static float x[REPAIR_ELEMENTS_MAX];
     size_t bytes = 0;
@@ -198,7 +200,7 @@ static size_t draw_payload(enum tw_codec_id id, uint8_t *payload, size_t n, stru
     return bytes;
 }
 
-/* One piece or more, each on some rung. */
+/* One or more pieces, each on a random rung. */
 static size_t draw_auto(uint8_t *payload, size_t n, struct tw_rng *rng) {
     const size_t most = n < TW_AUTO_BLOCK ? 1 : n / TW_AUTO_BLOCK;
     const size_t count = 1 + tw_rng_below(rng, most);
@@ -224,8 +226,8 @@ static size_t draw(enum tw_codec_id id, uint8_t *payload, size_t n, struct tw_rn
     return id == TW_CODEC_AUTO ? draw_auto(payload, n, rng) : draw_payload(id, payload, n, rng);
 }
 
-/* Half are drawn anew, and of those of ecsq a quarter repaired. Three in four get few elements:
- * they are many times as fast, and several blocks are needed for little. */
+/* Half are drawn anew; of those of ecsq a quarter is repaired instead. Three in four have few
+ * elements, which is many times as fast and suffices for most cases. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
     static uint8_t payload[PAYLOAD_MAX];
     struct tw_rng rng;

@@ -1,4 +1,4 @@
-/* test_bare.c - the cmocka of machines without cmocka notices what the real one would. */
+/* test_bare.c - the substitute for cmocka detects the failures that the real one would. */
 #include <cmocka.h>
 
 #include <errno.h>

@@ -1,11 +1,11 @@
-/* bench_attention.c - how fast attention is, in GFLOP/s of what a causal pass needs (4 head_size
- * per query and key it sees forward, 10 backward), beside the float32 rate of one core of this
- * machine measured between the rows, since clocks and neighbours change.
+/* bench_attention.c - speed of attention, in GFLOP/s of a causal pass (4 head_size per query and
+ * key it attends to forward, 10 backward). Next to it is the float32 rate of one core, measured
+ * between the rows, because clocks and other load change.
  *
  *     thinwire-attention-bench            the tables that would be chosen here, one thread
- *     thinwire-attention-bench --all      every table, the reference too
+ *     thinwire-attention-bench --all      every table, including the reference
  *
- * And what masked documents of a window save, in turns with the whole window. */
+ * Also measures the saving of masked documents in a window, alternating with the whole window. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "kernels/ops.h"
 
-/* Of this thread's processor: what else runs here costs less in the figures. */
+/* CPU time of this thread, less sensitive to other load. */
 static double now_s(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -29,7 +29,7 @@ static double now_s(void) {
 #define UNROLL _Pragma("GCC unroll 20")
 #endif
 
-/* GFLOP/s of `lanes` wide multiply-adds, twenty at a time, none waiting for another. */
+/* GFLOP/s of multiply-adds `lanes` wide, twenty independent ones at a time. */
 #define PEAK(name, lanes, ...)                                                                     \
     typedef float name##_vec __attribute__((vector_size(lanes * 4)));                              \
     __VA_ARGS__ static double name(void) {                                                         \
@@ -90,7 +90,7 @@ static float *floats(size_t n) {
     return x;
 }
 
-/* As in a model of width 12 heads: q, k, v are columns of one matrix. */
+/* As in a model of 12 heads: q, k, v are columns of one matrix. */
 static struct tw_attention_arrays arrays_new(const struct tw_ops *ops,
                                              const struct tw_attention *shape) {
     const size_t q = shape->queries * shape->q_stride, k = shape->keys * shape->kv_stride;
@@ -203,7 +203,7 @@ static void bench_documents(const struct tw_ops *ops, uint32_t length) {
     arrays_free(&a);
 }
 
-/* One new token for a head with a cache that was last used a layer ago: from memory or L3. */
+/* One new token for a head whose cache was last used a layer ago: reads from memory or L3. */
 static void bench_decoding(const struct tw_ops *ops, uint32_t keys, uint32_t group,
                            size_t kv_stride) {
     enum { LAYERS = 12, STEPS = 20 };

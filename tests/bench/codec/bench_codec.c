@@ -1,9 +1,9 @@
-/* bench_codec.c - thinwire-codec-bench: codecs and outer arithmetic against memcpy, in the same
- * run.
+/* bench_codec.c - thinwire-codec-bench: codecs and outer arithmetic compared with memcpy in the
+ * same run.
  *
  *   thinwire-codec-bench [ELEMENTS [FORM [CODEC]]]
  *
- * Speeds are GB of float32 per processor second; ratios are what survives a noisy machine. */
+ * Speeds are GB of float32 per CPU second. Ratios to memcpy are robust on a noisy machine. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -76,8 +76,8 @@ static void delta(struct arrays *a) {
     tw_delta(a->y, a->x, a->z, a->n);
 }
 
-/* Delta and what error feedback adds to it, encoded, and what that loses in its place: as
- * worker/merge/inflight.h. */
+/* Sends like worker/merge/inflight.h: Delta plus feedback, encoded, and the residual in its place.
+ */
 static void send(struct arrays *a) {
     const struct tw_delta delta = {.v = a->lost,
                                    .anchor = a->x,
@@ -99,7 +99,7 @@ static void print_speed(const char *codec, const char *what, double speed, doubl
     (void)fflush(stdout);
 }
 
-/* "feedback" is what sending takes more than Delta does: encoding, and both ways of the residual.
+/* "feedback" is the cost of sending beyond Delta: encoding, and reading and writing the residual.
  */
 static void bench_feedback(struct arrays *a, double base) {
     for (size_t i = 0; i < a->n; i++) {
@@ -113,7 +113,7 @@ static void bench_feedback(struct arrays *a, double base) {
 
 static void bench_codec(struct arrays *a, const struct tw_codec *codec) {
     double error = 0.0, size = 0.0;
-    const double base = speed_of(copy, a); /* as busy a machine as the codec finds */
+    const double base = speed_of(copy, a); /* measured next to the codec, under the same load */
     a->codec = codec;
     print_speed(codec->name, "encode", speed_of(encode, a), base);
     print_speed(codec->name, "decode", speed_of(decode, a), base);
@@ -144,7 +144,7 @@ static void fill(struct arrays *a) {
     }
 }
 
-/* Room for the largest payload of n elements, and the arrays. */
+/* Allocates the arrays, and room for the largest payload of n elements. */
 static bool arrays_init(struct arrays *a, size_t n) {
     uint32_t count;
     const struct tw_codec *const *codecs = tw_codecs(&count);

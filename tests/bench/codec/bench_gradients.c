@@ -3,14 +3,14 @@
  *
  *   thinwire-gradient-bench PARTS FILE...
  *
- * The files are those of one fragment in the order of its rounds, raw float32, as
- * thinwire-quality-bench --dump writes them; each is encoded in PARTS pieces, as many as it has
- * owners. Printed per codec, of squared norms:
+ * The files are those of one fragment in the order of its rounds, raw float32, as written by
+ * thinwire-quality-bench --dump. Each is encoded in PARTS pieces, one per owner. Printed per codec,
+ * of squared norms:
  *
  *     error    |Delta - D(Delta)|^2 / |Delta|^2, over all rounds
- *     way      |sum of D - sum of Delta|^2 / |sum of Delta|^2: what is missing of the whole way,
+ *     way      |sum of D - sum of Delta|^2 / |sum of Delta|^2: the missing part of the total move,
  *              without feedback, and with v = .95 e + Delta, D = D(v), e = v - D
- *     held     |e|^2 / |Delta|^2 with it, over the second half of the rounds */
+ *     held     |e|^2 / |Delta|^2 with feedback, over the second half of the rounds */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ static double squares(const float *x, size_t n) {
     return sum;
 }
 
-/* y = D(x). The bytes it takes. */
+/* y = D(x). Returns the encoded bytes. */
 static size_t through(struct bench *b, const struct tw_codec *codec, const float *x) {
     size_t total = 0;
     for (unsigned k = 0; k < b->parts; k++) {
@@ -109,7 +109,7 @@ static struct figures measure(struct bench *b, const struct tw_codec *codec, flo
     return figures;
 }
 
-/* What kind of numbers they are: normal ones have a kurtosis of 3. */
+/* Prints statistics of the numbers: normal ones have a kurtosis of 3. */
 static void describe(const struct bench *b) {
     double two = 0, four = 0, along = 0;
     size_t zeros = 0;

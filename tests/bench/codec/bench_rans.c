@@ -1,5 +1,5 @@
-/* bench_rans.c - thinwire-rans-bench: symbols a second of every form of rANS, against memcpy of the
- * floats that these symbols stand for, in the same run. */
+/* bench_rans.c - thinwire-rans-bench: symbols per second of every rANS implementation, compared
+ * with memcpy of the corresponding floats in the same run. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ struct work {
     struct tw_rans_decoder decoder;
     uint8_t symbols[SYMBOLS], back[SYMBOLS], words[2 * SYMBOLS + TW_RANS_WORDS_SLACK];
     uint8_t states[TW_RANS_STATES_BYTES];
-    float from[FLOATS], to[FLOATS]; /* more than caches hold */
+    float from[FLOATS], to[FLOATS]; /* larger than caches */
     size_t words_bytes;
 };
 
@@ -33,7 +33,7 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median of `count` things per second, in units of 10^9. */
+/* Median of `count` items per second, in units of 10^9. */
 static double speed_of(void (*run)(struct work *w), struct work *w, double count) {
     double seconds[ROUNDS];
     run(w);
@@ -72,7 +72,7 @@ static void decode(struct work *w) {
     TW_ASSERT(tw_rans_decoder_finish(&w->decoder) == TW_OK);
 }
 
-/* Two-sided geometric symbols, as quantised numbers are: the lower the more frequent. */
+/* Two-sided geometric symbols, like quantised numbers: lower ones are more frequent. */
 static void fill(struct work *w, unsigned alphabet, unsigned of_256) {
     struct tw_rng rng;
     uint32_t counts[256] = {0};

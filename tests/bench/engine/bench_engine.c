@@ -1,10 +1,9 @@
-/* bench_engine.c - thinwire-engine-bench: training steps of a model, and the bound that its matrix
- * products set (bound.h), in alternating rounds, so that a machine whose speed changes changes
- * both.
+/* bench_engine.c - thinwire-engine-bench: training steps of a model, and the bound by their matrix
+ * products (bound.h), in alternating rounds, so that a change of the machine's speed affects both.
  *
- * --serve lets another program alternate this with others: it prints a line that describes, then
- * does as many steps as each line read from stdin says, and prints the seconds and processor
- * seconds of one, and the loss of the last. */
+ * --serve lets another program alternate this with others. It prints a description line. For each
+ * line read from stdin, it makes that many steps and prints the seconds and CPU seconds of one, and
+ * the loss of the last. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +23,7 @@ struct options {
     struct tw_run run;
     struct tw_compute_config compute;
     uint32_t rounds;
-    uint32_t document; /* tokens of one; 0: as the random tokens have it */
+    uint32_t document; /* tokens per document; 0: separators as they occur in random tokens */
     bool has_step, has_bound, is_served, is_detailed;
 };
 
@@ -35,7 +34,7 @@ struct bench {
     struct bound *bound;      /* NULL: step only */
     uint32_t *tokens;
     double loss; /* of the last step */
-    double peak; /* of products of a GPU; 0: not measured */
+    double peak; /* fastest product of a GPU; 0: not measured */
     double step_s[ROUNDS_MAX], bound_s[ROUNDS_MAX];
 };
 
@@ -105,7 +104,7 @@ static enum tw_status open_bound(struct bench *bench, struct tw_error *err) {
 
 static enum tw_status alternate(struct bench *bench, struct tw_error *err) {
     const uint32_t rounds = bench->options->rounds;
-    for (uint32_t i = 0; i < rounds + 1; i++) { /* the first warms up */
+    for (uint32_t i = 0; i < rounds + 1; i++) { /* the first round warms up */
         const uint32_t at = i == 0 ? 0 : i - 1;
         if (bench->engine != NULL) {
             const double start = now_s(CLOCK_MONOTONIC);
@@ -270,7 +269,7 @@ static enum tw_status read_options(struct options *options, int argc, char **arg
     return TW_OK;
 }
 
-/* The model the demo trains. */
+/* The model that the demo trains. */
 static void set_demo(struct tw_run *run) {
     tw_run_defaults(run);
     run->model.layers = 4;

@@ -1,7 +1,6 @@
-/* bench_gemm.c - thinwire-gemm-bench: products of a layer with what follows them on a device, as
- * they are planned (kernels/cuda/gemm.h), beside the plain product and a kernel after it. In
- * alternating rounds, so that a device whose speed changes changes both. The last line is one of
- * JSON. */
+/* bench_gemm.c - thinwire-gemm-bench: a layer's products with their epilogues on a device, as
+ * planned (kernels/cuda/gemm.h), compared with the plain product and a separate kernel. Rounds
+ * alternate, so that a change of the device's speed affects both. The last line is JSON. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +39,7 @@ static const struct {
              {"gelu_backward", TW_CUDA_GELU_BACKWARD},
              {"bias_gradient", TW_CUDA_BIAS_GRADIENT}};
 
-/* Of the matrix (width, 4 width) of a feed-forward part: what goes in, or its gradients. */
+/* A product with the matrix (width, 4 width) of a feed-forward layer: forward, or a gradient. */
 static struct tw_cuda_gemm gemm_of(const struct bench *bench, enum tw_cuda_epilogue epilogue) {
     const uint32_t rows = bench->rows, width = bench->width;
     struct tw_cuda_gemm gemm = {.shape = {.m = rows,
@@ -66,7 +65,7 @@ static struct tw_cuda_gemm gemm_of(const struct bench *bench, enum tw_cuda_epilo
     return gemm;
 }
 
-/* The same in two: the product alone, and the kernel. */
+/* The same in two steps: the product, then the kernel. */
 static void queue_apart(const struct bench *bench, const struct tw_cuda_gemm *gemm) {
     struct tw_cuda_gemm plain = *gemm;
     size_t bytes = 0;
@@ -78,7 +77,7 @@ static void queue_apart(const struct bench *bench, const struct tw_cuda_gemm *ge
     tw_gemm_after(gemm, scratch, bytes / sizeof(float), bench->queue);
 }
 
-/* Seconds of one. */
+/* Measures the seconds of one product. */
 static enum tw_status take(const struct bench *bench, const struct tw_cuda_gemm *gemm,
                            bool is_apart, double *took_s, struct tw_error *err) {
     const double begin_s = now_s();
@@ -103,7 +102,7 @@ static enum tw_status compare(const struct bench *bench, enum tw_cuda_epilogue e
                               double medians_s[2], struct tw_error *err) {
     const struct tw_cuda_gemm gemm = gemm_of(bench, epilogue);
     double took_s[2][ROUNDS];
-    for (int round = -1; round < ROUNDS; round++) { /* the first makes plans */
+    for (int round = -1; round < ROUNDS; round++) { /* the first round makes plans */
         for (int is_apart = 0; is_apart < 2; is_apart++) {
             double *const to = &took_s[is_apart][round < 0 ? 0 : round];
             TW_TRY(take(bench, &gemm, is_apart != 0, to, err));
@@ -118,7 +117,7 @@ static enum tw_status compare(const struct bench *bench, enum tw_cuda_epilogue e
 
 /* ---- a device -------------------------------------------------------------------------------- */
 
-/* Zeros: what is timed does not depend on it by more than a card's clock does. */
+/* Zeros: contents change the time by no more than the GPU's clock does. */
 static enum tw_status get(struct bench *bench, void **array, uint64_t bytes, struct tw_error *err) {
     TW_TRY(tw_cuda_alloc(bench->cuda, array, bytes, "a bench of products", err));
     tw_cuda_zero(bench->cuda, TW_CUDA_COMPUTE, *array, bytes);
@@ -147,7 +146,7 @@ static enum tw_status run(struct bench *bench, struct tw_error *err) {
     char json[512];
     int used = 0;
     TW_TRY(open_bench(bench, err));
-    (void)printf("%-14s %12s %16s\n", "what follows", "as planned", "kernel after it");
+    (void)printf("%-14s %12s %16s\n", "epilogue", "as planned", "kernel after it");
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         double s[2];
         TW_TRY(compare(bench, kinds[i].epilogue, s, err));

@@ -1,12 +1,13 @@
-/* bench_round.c - thinwire-round-bench: what the rounds of a run cost a node's training. The
- * worker's own loop takes steps, a period with the rounds of every fragment and a period without in
- * turn, so that a machine whose speed changes changes both. The daemon's side is in this process:
- * ENCODE, REDUCE of what two nodes would send, APPLY. Snapshots and evaluation are left out.
+/* bench_round.c - thinwire-round-bench: the cost of a run's rounds for a node's training. The
+ * worker's own loop takes steps, alternating between a period with the rounds of every fragment and
+ * one without, so that a change of the machine's speed affects both. The daemon's side is in this
+ * process: ENCODE, REDUCE of two nodes' contributions, APPLY. Snapshots and evaluation are left
+ * out.
  *
- * The last line is one of JSON. encode_s and apply_s are what the boundaries with these requests
- * took longer, of all rounds of a period; they are in the overhead, as is what REDUCE takes from
- * steps that it runs beside. Digests of (phi, u) are told apart: they are plain C where the program
- * is built without a library for them. */
+ * The last line is JSON. encode_s and apply_s are the extra time of step boundaries with these
+ * requests, over all rounds of a period. The overhead includes them, and the slowdown of steps
+ * while REDUCE runs. Digests of (phi, u) are reported separately: they are plain C if the program
+ * is built without a hash library. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ struct bench {
     uint32_t *tokens; /* (batch, context + 1) */
     struct fragment fragments[TW_FRAGMENTS_MAX];
     double plain_s[PERIODS_MAX], rounds_s[PERIODS_MAX];
-    /* turns that answered these, with the steps in them */
+    /* loop turns that answered such a request, including their steps */
     double encode_s[PERIODS_MAX], apply_s[PERIODS_MAX];
 };
 
@@ -199,9 +200,9 @@ static enum tw_status refused(const char *what, uint32_t status, struct tw_error
                    tw_status_name((enum tw_status)status));
 }
 
-/* What a round of fragment p waits for: each answer is followed by what a daemon would ask next.
- * *stage: 0 nothing is under way, 1 ENCODED, 2 REDUCED, 3 APPLIED. In the first period both parts
- * are reduced; later the other owner's result is the one of then. */
+/* Next request of a round of fragment p, as a daemon would send it after each answer. *stage: 0
+ * nothing is in progress, 1 ENCODED, 2 REDUCED, 3 APPLIED. The first period reduces both parts;
+ * later ones reuse that result of the other owner. */
 static enum tw_status follow(struct bench *bench, uint32_t p, uint32_t *stage,
                              struct tw_error *err) {
     struct fragment *const fragment = &bench->fragments[p];
@@ -227,7 +228,7 @@ static enum tw_status follow(struct bench *bench, uint32_t p, uint32_t *stage,
     return TW_OK;
 }
 
-/* Spans hold what was sent; for the next round they have their whole room again. */
+/* Spans have the size of the sent bytes; resets them to their full room for the next round. */
 static void room_again(struct bench *bench, uint32_t p) {
     const struct tw_codec *const codec = tw_codec_get(bench->run.sync.codec);
     const struct tw_codec *const result = tw_codec_get(bench->run.sync.result);
@@ -240,7 +241,7 @@ static void room_again(struct bench *bench, uint32_t p) {
 
 /* ---- periods --------------------------------------------------------------------------------- */
 
-/* Seconds of one period, and of its turns at whose end each kind of request was answered. */
+/* Seconds of one period, and of its turns that answered each kind of request. */
 struct taken {
     double all_s, encode_s, apply_s;
 };

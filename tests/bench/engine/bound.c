@@ -12,19 +12,19 @@
 
 enum { SHAPES_MAX = 32, TRIES = 3, ALIGN = 4096 };
 
-/* The ways to do one product with all threads. */
+/* Ways to compute one product with all threads. */
 enum way { WHOLE, WHOLE_PACKED, SHARED, WAYS };
 static const char *const way_names[] = {"whole matrix", "whole, packed", "shared pieces"};
 
-/* A product that a step has `count` times, with other matrices each time. */
+/* A product that a step has `count` times, with different matrices. */
 struct shape {
     char name[16];
     struct tw_matmul product; /* b is a weight unless form is TN */
     uint32_t count;
     void **a, **b, **y, **packed; /* (count) */
-    struct tw_weight weight;      /* of SHARED; packed and master are put in */
+    struct tw_weight weight;      /* of SHARED; packed and master are filled in */
     struct whole *whole[2];       /* plain, packed; NULL: not available */
-    double seconds[WAYS];         /* of one product, the best; 0: not available */
+    double seconds[WAYS];         /* best time of one product; 0: not available */
     enum way way;
 };
 
@@ -95,7 +95,7 @@ static void add_step(struct bound *bound, const struct tw_run *run) {
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
-/* Small numbers that are not zero: some processors multiply zeros faster. */
+/* Small nonzero numbers: some processors multiply zeros faster. */
 static void *matrix_new(size_t elements, enum tw_type type) {
     const size_t bytes = (elements * tw_type_bytes(type) + ALIGN - 1) / ALIGN * ALIGN;
     void *memory = aligned_alloc(ALIGN, bytes);
@@ -129,7 +129,7 @@ static bool shape_alloc(struct bound *bound, struct shape *shape) {
         shape->y[i] = matrix_new(y, p->y_type);
         if (shape->a[i] == NULL || shape->b[i] == NULL || shape->y[i] == NULL) return false;
         if (packed == 0) continue;
-        float *master = matrix_new(b, TW_F32); /* the packed copy lasts, the master does not */
+        float *master = matrix_new(b, TW_F32); /* only the packed copy is kept */
         shape->packed[i] = aligned_alloc(ALIGN, (packed + ALIGN - 1) / ALIGN * ALIGN);
         shape->weight.master = master;
         shape->weight.packed = shape->packed[i];
@@ -171,7 +171,7 @@ static uint32_t least(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-/* A block of rows, over all columns. */
+/* One block of rows, over all columns. */
 static void weight_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct job *job = context;
     const struct tw_matmul *p = &job->shape->product;
@@ -227,7 +227,7 @@ static void choose(const struct bound *bound, struct shape *shape) {
     const uint32_t count = least(shape->count, 4);
     for (int way = 0; way < WAYS; way++) {
         if (way != SHARED && shape->whole[way] == NULL) continue;
-        run_way(bound, shape, (enum way)way, 1); /* prepares */
+        run_way(bound, shape, (enum way)way, 1); /* prepares the shape */
         for (int i = 0; i < TRIES; i++) {
             const double start = now_s();
             run_way(bound, shape, (enum way)way, count);

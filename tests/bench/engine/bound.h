@@ -1,10 +1,10 @@
-/* bound.h - how long the matrix products of one training step take with nothing around them: what a
- * step cannot be faster than with that library.
+/* bound.h - time of the matrix products of one training step alone: a lower bound of the step with
+ * that library.
  *
  * Products of linear layers and head, forward, gradient of the input and of the weight, over all
- * rows of the step at once; attention's are left out. Every shape is timed in several ways first
- * (oneDNN over the whole matrix with all threads, plain and with packed weights; rows and tiles
- * shared by a team, each thread calling the library alone), and rounds use the fastest of each. */
+ * rows of the step at once; those of attention are left out. Each shape is first timed in several
+ * ways: oneDNN over the whole matrix with all threads, plain and with packed weights; and rows and
+ * tiles divided among threads that each call the library. Rounds use the fastest way. */
 #ifndef TW_TESTS_BENCH_BOUND_H
 #define TW_TESTS_BENCH_BOUND_H
 
@@ -20,13 +20,13 @@ enum tw_status bound_create(struct bound **bound, const struct tw_run *run, uint
                             enum tw_type type, uint32_t threads, struct tw_error *err);
 void bound_destroy(struct bound *bound);
 
-/* All products once; seconds. */
+/* Runs all products once; returns seconds. */
 double bound_round(struct bound *bound);
 /* Multiplications and additions of a round. */
 double bound_flops(const struct bound *bound);
 /* The highest rate of any shape, FLOP/s. */
 double bound_peak(const struct bound *bound);
-/* One line a shape on stdout: the ways and their rates. */
+/* Prints one line per shape to stdout: the ways and their rates. */
 void bound_print(const struct bound *bound);
 
 #endif

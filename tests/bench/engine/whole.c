@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "kernels/cpu/onednn.h"
 
-void omp_set_num_threads(int threads); /* clang ships no omp.h of gcc's runtime */
+void omp_set_num_threads(int threads); /* clang ships no omp.h for gcc's runtime */
 
 struct whole {
     struct tw_matmul product;
@@ -16,7 +16,7 @@ struct whole {
     dnnl_stream_t stream;
     dnnl_primitive_t primitive; /* NULL: sgemm */
     dnnl_memory_t a, b, y;
-    void *packed; /* NULL: b is used as it is */
+    void *packed; /* NULL: b is used directly */
 };
 
 static void must(dnnl_status_t status) {

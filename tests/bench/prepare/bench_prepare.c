@@ -1,13 +1,14 @@
-/* How fast `thinwire data prepare` is, with one tokenizer thread and with two, and in what memory.
+/* bench_prepare.c - speed of `thinwire data prepare` with one tokenizer thread and with two, and
+ * its memory.
  *
  *   thinwire-prepare-bench ENGINE TOKENIZER|bytes FOLDER [MB [RUNS]]
  *   thinwire-prepare-bench text FILE MB
  *
  * Makes FOLDER/text of 1000 MB of prose and code, once, and prepares it RUNS (3) times with each
- * number of threads in turn. One line of JSON a run, and the medians: MB/s by the clock, CPU
- * seconds of the process, largest resident memory, the ratio of the rates, and the ratio that the
- * CPU seconds leave room for on two cores. Fails if two runs differ in their dataset. The second
- * form makes the text alone. */
+ * number of threads in turn. Prints one line of JSON per run, and the medians: MB/s of wall time,
+ * CPU seconds, peak resident memory, the ratio of the rates, and the ratio that the CPU seconds
+ * would allow on two idle cores. Fails if two runs give different datasets. The second form only
+ * makes the text. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -41,7 +42,7 @@ static double seconds(struct timeval time) {
     return (double)time.tv_sec + 1e-6 * (double)time.tv_usec;
 }
 
-/* CPU seconds of the thread of the process that has had most, as far as it can be seen. */
+/* CPU seconds of the process's busiest thread, as far as they were observed. */
 static double busiest_s(pid_t process) {
     char path[PATH_BYTES];
     double most = 0;
@@ -63,7 +64,7 @@ static double busiest_s(pid_t process) {
     return most;
 }
 
-/* Waits for it, and looks at its threads until then. */
+/* Waits for the child, observing its threads. */
 static int wait_for(pid_t child, struct rusage *usage, double *busiest) {
     const struct timespec pause = {.tv_nsec = 20 * 1000000};
     int status = 0;
@@ -123,7 +124,7 @@ static void tell(const char *event, int threads, struct run run, double mb) {
     (void)fflush(stdout);
 }
 
-/* On two cores that nobody else uses. */
+/* Time on two cores without other load. */
 static double undisturbed_s(struct run run) {
     return run.busiest_s > run.cpu_s / 2 ? run.busiest_s : run.cpu_s / 2;
 }

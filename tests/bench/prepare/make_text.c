@@ -14,7 +14,7 @@ enum { WORDS = 150000, WORD_BYTES = 32 };
 struct maker {
     struct tw_rng rng;
     FILE *to;
-    uint64_t bytes; /* so far */
+    uint64_t bytes; /* written so far */
     char (*words)[WORD_BYTES];
 };
 
@@ -47,7 +47,7 @@ static void make_word(struct maker *maker, char word[WORD_BYTES], unsigned sylla
     }
 }
 
-/* Rank r comes with a probability of about 1 / r; frequent words are short. */
+/* Rank r has a probability of about 1 / r; frequent words are short. */
 static const char *pick(struct maker *maker) {
     const double rank = pow(WORDS, tw_rng_unit(&maker->rng));
     return maker->words[(unsigned)rank % WORDS];

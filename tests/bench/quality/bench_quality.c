@@ -1,8 +1,9 @@
-/* bench_quality.c - thinwire-quality-bench: what sync strategies and codecs cost, by real training.
+/* bench_quality.c - thinwire-quality-bench: the cost of sync strategies and codecs, measured by
+ * real training.
  *
  * Runs the cases of a plan (plan.h) one after the other in one thread, and appends a line of JSON
- * for each to the results. Cases that are there already are skipped, so a plan goes on where it
- * was left, and a slice ends by itself between two cases. report.py makes tables and pictures. */
+ * for each to the results. Finished cases are skipped, so a plan continues where it stopped. A
+ * slice ends between two cases. report.py makes tables and pictures. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +18,11 @@
 static const char usage[] =
     "usage: thinwire-quality-bench --plan FILE --text FILE --results FILE\n"
     "           [--slice MINUTES] [--share I/N] [--only WORD] [--list] [--dump FOLDER]\n"
-    "--text: what is trained on, 4 MB or more (`bible -f gen1:1-rev22:21`). --slice: no case\n"
+    "--text: the training text, 4 MB or more (`bible -f gen1:1-rev22:21`). --slice: no case\n"
     "but the first is begun later (90). --share: every N-th case, from the I-th on, for N programs "
     "at a "
     "time. --only:\n"
-    "cases whose name or varied keys hold WORD. --list: what would be done. --dump: what the "
+    "cases whose name or varied keys hold WORD. --list: the cases that would run. --dump: what the "
     "first\n"
     "node merges, and its anchor and momentum at the end, as raw float32.\n";
 
@@ -71,7 +72,7 @@ static bool read_options(struct options *options, int argc, char **argv) {
     return options->plan != NULL && options->text != NULL && options->results != NULL;
 }
 
-/* Whole file with a NUL after it; heap. */
+/* Reads a whole file and appends a NUL; heap. */
 static enum tw_status read_file(const char *path, char **bytes, size_t *size,
                                 struct tw_error *err) {
     FILE *file = fopen(path, "rb");
@@ -93,7 +94,7 @@ static enum tw_status read_file(const char *path, char **bytes, size_t *size,
     return TW_OK;
 }
 
-/* Losses are compared to a percent: by less text that would be luck. */
+/* Losses are compared to a percent, which needs enough held-out text. */
 static enum tw_status check_text(const struct plan *plan, size_t size, struct tw_error *err) {
     for (uint32_t i = 0; i < plan->count; i++) {
         const struct tw_run *run = &plan->cases[i].run;
@@ -107,7 +108,7 @@ static enum tw_status check_text(const struct plan *plan, size_t size, struct tw
     return TW_OK;
 }
 
-/* Operations of a case, for the time that is left: training, then held-out text. */
+/* Operations of a case, for estimating the remaining time: training, then held-out text. */
 static double work_of(const struct setting *setting) {
     const double held = (double)setting->evals * CURVE_TOKENS + 220000;
     return (double)tw_engine_flops_token(&setting->run) *
@@ -168,7 +169,7 @@ static enum tw_status run_cases(const struct options *options, const struct plan
     return TW_OK;
 }
 
-/* SHA-256 of what is in a file, and how long it is. */
+/* SHA-256 and size of a file. */
 static enum tw_status hash_file(const char *path, struct tw_id *id, size_t *size,
                                 struct tw_error *err) {
     char *bytes = NULL;

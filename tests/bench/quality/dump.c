@@ -16,7 +16,7 @@ static FILE *file_create(const char *folder, const struct node *node, const char
     const int length =
         snprintf(path, sizeof(path), "%s/%s-%s.f32", folder, node->setting->name, tail);
     if (length < 0 || (size_t)length >= sizeof(path)) {
-        (void)tw_fail(err, TW_CONFIG, "the name of the folder to dump into is too long");
+        (void)tw_fail(err, TW_CONFIG, "the name of the dump folder is too long");
         return NULL;
     }
     FILE *file = fopen(path, "wb");

@@ -1,11 +1,11 @@
-/* dump.h - what a case worked on, as files of raw float32 of this machine: for measuring codecs on
- * real numbers (thinwire-gradient-bench). */
+/* dump.h - the arrays of a case as files of raw float32 in this machine's order: for measuring
+ * codecs on real numbers (thinwire-gradient-bench). */
 #ifndef TW_TESTS_QUALITY_DUMP_H
 #define TW_TESTS_QUALITY_DUMP_H
 
 #include "tests/bench/quality/node.h"
 
-/* phi - theta of a fragment, as `node` is about to send it: FOLDER/CASE-fFF-rRRRRR.f32. */
+/* phi - theta of a fragment before `node` sends it: FOLDER/CASE-fFF-rRRRRR.f32. */
 enum tw_status dump_delta(const char *folder, const struct node *node, uint64_t round,
                           uint32_t fragment, struct tw_error *err);
 

@@ -1,5 +1,5 @@
-/* exact.h - outer gradients as they are: float32 in, float32 out. No codec of the product; what
- * compression costs is told against it. */
+/* exact.h - uncompressed outer gradients: float32 in, float32 out. Not a codec of the product; the
+ * baseline for the cost of compression. */
 #ifndef TW_TESTS_QUALITY_EXACT_H
 #define TW_TESTS_QUALITY_EXACT_H
 

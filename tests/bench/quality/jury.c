@@ -1,5 +1,5 @@
-/* jury.c - see jury.h. Cores are put where an event would have put them, where the events that lead
- * there are of no interest (links, inputs, decoded results); what is asked of them they answer. */
+/* jury.c - see jury.h. Where events are of no interest here (links, inputs, decoded results), cores
+ * are set directly to the state after them. Their answers are real. */
 #include "tests/bench/quality/jury.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static struct tw_id name_of(const char *what, uint64_t a, uint64_t b) {
     return tw_sha256(bytes, sizeof(bytes));
 }
 
-/* In the order of the nodes, as rosters are sorted. */
+/* Ids ascend with the node number, because rosters are sorted by id. */
 struct tw_id jury_id(uint32_t node) {
     struct tw_id id = name_of("node", node, 0);
     id.bytes[0] = (uint8_t)(node + 1);
@@ -33,7 +33,7 @@ static uint64_t nonce_of(uint32_t node) {
     return 1000 + node;
 }
 
-/* What a core asks its shell for is of no interest here. */
+/* Drops the core's actions, which are of no interest here. */
 static void quiet(struct tw_node *core) {
     core->queue_head = core->queue_tail = 0;
     core->messages_count = core->bodies_count = 0;
@@ -126,7 +126,7 @@ static uint64_t members_of(const struct tw_node *core, uint64_t nodes) {
     return members;
 }
 
-/* Everybody is here and at this round; who is no member asks to be one. */
+/* All members are linked and at this round; other nodes ask to join. */
 static void see_all(const struct jury *jury, struct tw_node *core, uint32_t self) {
     uint32_t joins = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++)
@@ -146,7 +146,7 @@ static void see_all(const struct jury *jury, struct tw_node *core, uint32_t self
                                                          .nonce = nonce_of(i),
                                                          .weight = 1};
     }
-    core->round.retry_us = UINT64_MAX; /* closes nothing by itself */
+    core->round.retry_us = UINT64_MAX; /* makes no proposal by itself */
     quiet(core);
 }
 

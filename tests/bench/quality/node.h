@@ -1,5 +1,5 @@
-/* node.h - one node: a real engine on its own data, and the worker's merging on plain memory. The
- * world (world.h) plays its daemon. */
+/* node.h - one node: a real engine on its own data, and the worker's merging in plain memory. The
+ * world (world.h) acts as its daemon. */
 #ifndef TW_TESTS_QUALITY_NODE_H
 #define TW_TESTS_QUALITY_NODE_H
 
@@ -14,7 +14,7 @@
 #include "worker/merge/merger.h"
 #include "worker/merge/pairing.h"
 
-/* Bytes that travel; heap. */
+/* Bytes to send; heap. */
 struct payload {
     uint8_t *bytes;
     uint32_t size;
@@ -22,7 +22,7 @@ struct payload {
 void payload_free(struct payload *payload);
 struct payload payload_copy(const void *bytes, uint32_t size);
 
-/* Who owns which range of the fragment. */
+/* Owners of a fragment's parts. */
 struct division {
     uint32_t parts;
     uint32_t owners[TW_PARTS_MAX]; /* nodes */
@@ -31,8 +31,8 @@ struct division {
 
 struct contribution {
     bool has;
-    uint64_t tokens;          /* since the last one that was listed, of any fragment: the clock */
-    uint64_t fragment_tokens; /* in this Delta: weights and guard */
+    uint64_t tokens; /* since its newest listed contribution, of any fragment: for the run clock */
+    uint64_t fragment_tokens; /* in this Delta: for weights and guard */
     uint32_t fragment_steps;
     struct payload parts[TW_PARTS_MAX];
 };
@@ -41,16 +41,16 @@ struct commit {
     uint64_t round;
     uint32_t fragment;
     bool is_final;
-    uint32_t steps; /* inner ones in a Delta: mean of who is listed */
+    uint32_t steps; /* mean inner steps of the listed contributors */
     struct division division;
     struct payload results[TW_PARTS_MAX]; /* size 0: the part is absent */
     uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */
     bool has_digest;
-    struct tw_id digest; /* of the fragment, where it was applied first */
+    struct tw_id digest; /* of the fragment, as computed by the first node that applied it */
 };
 
 struct stream {
-    uint64_t seed, cursor; /* of a node's data: KIND_BIG draws from those of all nodes */
+    uint64_t seed, cursor; /* of a node's data; KIND_BIG draws from those of all nodes */
 };
 
 struct node {
@@ -59,39 +59,39 @@ struct node {
     uint32_t index;
     struct tw_engine *engine;
     struct tw_data data;
-    uint32_t *tokens; /* a batch */
+    uint32_t *tokens; /* one batch */
     struct stream streams[TW_MEMBERS_MAX];
     uint32_t streams_count;
     void *memory;
     size_t memory_bytes;
     struct tw_shm shm;
-    struct tw_run merge_run;   /* the setting's, with a consensus that no manifest may have */
-    struct tw_vectors vectors; /* of the merger: theta where the engine has it */
+    struct tw_run merge_run;   /* the setting's, with a consensus outside the manifest's bounds */
+    struct tw_vectors vectors; /* the merger's: theta in the engine's memory */
     struct tw_merger merger;
     struct tw_pairing pairing;
     struct {
-        bool is_out, is_unread; /* sent and not applied; the last partner could not be read */
-        uint32_t with;          /* whose share it got */
-        uint64_t struck; /* set of nodes it deals with no more: a strike outlasts these runs */
+        bool is_out, is_unread; /* is_out: sent and not applied; is_unread: the last partner's share
+                                   could not be decoded */
+        uint32_t with;          /* the partner whose share it has */
+        uint64_t struck;        /* set of struck nodes: strikes last longer than these runs */
         struct payload own_delta, own_phi, their_delta, their_phi;
     } pair;
     bool has_merger, has_pairing, is_alive, is_owner, is_hostile;
-    bool is_apart;  /* merges no more: sync.together */
-    bool is_struck; /* owns no part any more: a ban is longer than these runs */
+    bool is_apart;  /* trains alone: sync.together */
+    bool is_struck; /* owns no part: strikes last longer than these runs */
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
     uint64_t listed_tokens, last_send_step;
-    /* Where the work that Delta of a fragment holds began: sync/account.c. */
+    /* Counts at the point where the fragment's Delta starts: sync/account.c. */
     uint64_t delta_steps[TW_FRAGMENTS_MAX], delta_tokens[TW_FRAGMENTS_MAX];
-    uint64_t own_steps, own_tokens; /* when it last contributed */
-    uint64_t applied;               /* rounds */
+    uint64_t own_steps, own_tokens; /* at its last contribution */
+    uint64_t applied;               /* rounds applied */
     struct tw_wmsg_clock told;      /* the daemon's CLOCK */
-    uint64_t clock;                 /* of the run, as this node sees it; never falls */
-    uint64_t skipped;               /* steps whose gradient was not finite, rounds it could not
-                                       encode for */
+    uint64_t clock;                 /* run clock as this node knows it; never decreases */
+    uint64_t skipped; /* steps without a finite gradient, and rounds it could not encode for */
 };
 
-/* text_path: the training text. *node must stay where it is. On failure node_close is still due. */
+/* text_path: the training text. *node must not move. Call node_close even after a failure. */
 enum tw_status node_open(struct node *node, const struct setting *setting,
                          const struct tw_layout *layout, uint32_t index, const char *text_path,
                          struct tw_error *err);
@@ -100,53 +100,53 @@ void node_close(struct node *node);
 /* One inner step. */
 enum tw_status node_step(struct node *node, struct tw_error *err);
 
-/* Its outer gradient, as a hostile one would have it if it is one. TW_CORRUPT: not finite. */
+/* Encodes its outer gradient, falsified if the node is hostile. TW_CORRUPT: not finite. */
 enum tw_status node_encode(struct node *node, uint64_t round, uint32_t fragment,
                            const struct division *division, struct contribution *out,
                            struct tw_error *err);
 
-/* What a node asks its worker about bytes of others before it uses them. */
+/* The worker's check of other nodes' bytes before they are used. */
 bool node_check(struct node *node, const struct payload *payload, uint64_t count,
                 enum tw_content content);
 
-/* What its worker makes of a result of elements [begin, begin + count), and whether the node would
- * vote for it: hostile nodes would for any. */
+/* The worker's judgement of a result of elements [begin, begin + count). Hostile nodes accept
+ * everything. */
 enum jury_finding node_finding(struct node *node, const struct payload *result, uint32_t fragment,
                                uint64_t begin, uint64_t count);
 bool node_takes(struct node *node, const struct payload *result, uint32_t fragment, uint64_t begin,
                 uint64_t count);
 
-/* What a hostile node makes of a result: -`times` of it, or noise as large, or bytes that are
- * nothing, or three times its size in one direction for ever. */
+/* A hostile node's version of a result: -`times` of it, or noise of that size, or undecodable
+ * bytes, or three times its size in a fixed direction. */
 enum tw_status node_falsify(const struct node *node, struct payload *payload, uint32_t fragment,
                             uint64_t count, double times, struct tw_error *err);
 
 /* Merges part `part` of the contributions of the nodes in *merged into out. *merged becomes the set
- * of those that entered it: some may be refused. */
+ * of merged ones: some may be refused. */
 enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,
                            const struct division *division, uint32_t part,
                            const struct contribution *from, uint64_t *merged, struct payload *out,
                            struct tw_error *err);
 
-/* The next round's results. TW_CORRUPT when the anchor is not that of the others. */
+/* Applies the next round's results. TW_CORRUPT if the anchor differs from the others'. */
 enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_error *err);
 
-/* A node that comes back without anything: state and place of `donor`. *bytes: what that took. */
+/* Restores a node without any state from `donor`. *bytes: the transferred bytes. */
 enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
                          struct tw_error *err);
 
-/* In pairs: Delta and phi of the next round's fragment. TW_CORRUPT: not finite. */
+/* In pairs: encodes Delta and phi of the next round's fragment. TW_CORRUPT: not finite. */
 enum tw_status node_pair_encode(struct node *node, struct tw_error *err);
 
-/* What it got of node `with`, if that can be read; else that one is struck. */
+/* Takes the payloads of node `with`. If they cannot be decoded, strikes that node. */
 void node_pair_take(struct node *node, const struct node *with);
 
-/* The step with what was exchanged, or alone where nothing was. *is_alone: what was exchanged was
- * of no use. A partner whose share was far too large is struck. */
+/* Takes the pair step, or the step alone if nothing was exchanged. *is_alone: the exchanged
+ * payloads could not be used. Strikes a partner with a far too large share. */
 enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_alone,
                                struct tw_error *err);
 
-/* phi of all fragments into to (elements). */
+/* Writes phi of all fragments to `to` (elements). */
 void node_anchor(const struct node *node, float *to);
 
 #endif

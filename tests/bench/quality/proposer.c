@@ -8,10 +8,10 @@
 #include "base/hash.h"
 #include "base/rng.h"
 
-/* Of the next round: an honest owner's, and the largest that a hostile one tries. */
+/* Weights in the next roster: an honest owner's, and the largest that a hostile proposer tries. */
 enum { SHARE_EVEN = 16, SHARE_MAX = 1 << 20 };
 
-/* Results under which manifests name them: what owners made, then what a proposer made of them. */
+/* Results by the names that records use: those of owners, then those that a proposer made. */
 struct made {
     struct payload payloads[TW_PARTS_MAX];
     struct tw_id names[TW_PARTS_MAX];
@@ -47,8 +47,8 @@ static bool is_accepted(struct world *world, uint32_t proposer, const struct tw_
     return own + jury_votes(world->jury, proposer, record) >= majority(world);
 }
 
-/* Every honest node's worker looks at the results. What that node remembers of it is kept, or with
- * is_trial nothing. Returns the parts that too few members would take. */
+/* Every honest node's worker judges the results, and remembers it unless is_trial. Returns the
+ * parts that too few members would accept. */
 static uint32_t look(struct world *world, const struct commit *commit, const struct made *made,
                      bool is_trial) {
     const struct division *division = &commit->division;
@@ -98,7 +98,7 @@ static void free_made(struct made *made) {
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) payload_free(&made->payloads[k]);
 }
 
-/* Lies in place of all results, `times` as large as these. */
+/* Makes lies in place of all results, `times` as large. */
 static enum tw_status make_lies(struct world *world, uint32_t proposer, const struct commit *commit,
                                 double times, struct made *lies, struct tw_error *err) {
     for (uint32_t k = 0; k < commit->division.parts; k++) {
@@ -113,7 +113,7 @@ static enum tw_status make_lies(struct world *world, uint32_t proposer, const st
     return TW_OK;
 }
 
-/* The largest that are voted for. *has_lies: there are any. */
+/* Puts in the largest lies that are voted for. *has_lies: there are any. */
 static enum tw_status put_lies(struct world *world, uint32_t proposer, const struct commit *commit,
                                struct made *lies, struct tw_record *record, bool *has_lies,
                                struct tw_error *err) {
@@ -140,7 +140,7 @@ static enum tw_status put_lies(struct world *world, uint32_t proposer, const str
     return status;
 }
 
-/* Results as they are, of one contributor each. */
+/* Lists the true results with one contributor each. */
 static bool misfile(struct world *world, uint32_t proposer, const struct commit *commit,
                     const struct made *made, struct tw_record *record, struct tw_record *tried) {
     *tried = *record;
@@ -155,14 +155,14 @@ static bool misfile(struct world *world, uint32_t proposer, const struct commit 
     return true;
 }
 
-/* The node owns nothing next time, as who was late. */
+/* The node owns nothing in the next round, as if it was late. */
 static void take_part(uint32_t node, struct tw_roster *next) {
     const struct tw_id id = jury_id(node);
     const int at = tw_roster_find(next, &id);
     if (at >= 0) next->members[at].weight = 0;
 }
 
-/* As many results as can be left out. */
+/* Leaves out as many results as possible. */
 static void leave_out(struct world *world, uint32_t proposer, const struct commit *commit,
                       struct tw_record *record, struct tw_record *tried) {
     for (uint32_t most = commit->division.parts; most > 0; most--) {
@@ -188,7 +188,7 @@ static bool is_hostile_member(const struct world *world, const struct tw_member 
     return false;
 }
 
-/* The next roster: as few honest members as possible. */
+/* Makes a next roster with as few honest members as possible. */
 static void vote_out(struct world *world, uint32_t proposer, struct tw_record *record,
                      struct tw_record *tried) {
     for (uint32_t honest = 0; honest < record->next.count; honest++) {
@@ -209,7 +209,7 @@ static void vote_out(struct world *world, uint32_t proposer, struct tw_record *r
     }
 }
 
-/* `kept` honest owners of the next round, with a share of SHARE_EVEN each. Returns the share of
+/* Keeps `kept` honest owners in the next roster, with weight SHARE_EVEN each. Returns the share of
  * hostile members. */
 static double divide(const struct world *world, struct tw_roster *next, uint32_t kept,
                      uint32_t weight) {
@@ -228,7 +228,7 @@ static double divide(const struct world *world, struct tw_roster *next, uint32_t
     return all > 0 ? ours / all : 0;
 }
 
-/* Its parts: as large a share as possible for hostile members. */
+/* Gives hostile members as large a share as possible. */
 static void share_out(struct world *world, uint32_t proposer, struct tw_record *record,
                       struct tw_record *tried) {
     struct tw_roster best = record->next;
@@ -253,7 +253,7 @@ static uint32_t first_honest(const struct world *world) {
     for (uint32_t i = 0; i < world->count; i++) {
         if (!world->nodes[i].is_hostile && is_member(world, i)) return i;
     }
-    return 0; /* nobody is left who could object */
+    return 0; /* no honest member is left */
 }
 
 static enum tw_status lie(struct world *world, uint32_t proposer, const struct commit *commit,
@@ -274,7 +274,7 @@ static enum tw_status lie(struct world *world, uint32_t proposer, const struct c
     return status;
 }
 
-/* One part in sixteen is merged again: sync/audit.c. */
+/* One part in sixteen is audited: sync/audit.c. */
 static bool is_audited(const struct world *world, const struct commit *commit, uint32_t part) {
     uint64_t state = world->setting->seed * 1000003 + commit->round * TW_PARTS_MAX + part;
     return tw_splitmix64(&state) % 16 == 0;
@@ -288,7 +288,7 @@ static uint64_t nodes_of(const struct world *world, uint64_t members) {
     return nodes;
 }
 
-/* What was decided is what is applied, whoever made it. */
+/* Applies the decided content, whoever made it. */
 static void adopt(struct world *world, struct commit *commit, const struct tw_record *record,
                   struct made *lies) {
     uint32_t found = 0;
@@ -299,7 +299,7 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_re
         const bool is_absent = part->bytes == 0;
         const bool is_other =
             lies->payloads[k].size > 0 && tw_id_equal(&lies->names[k], &part->result);
-        /* Nobody answers for what it never told (sync/audit.c). */
+        /* No owner is blamed for a result it did not announce (sync/audit.c). */
         const bool is_false = owner->is_hostile && world->setting->hostile.is_owner && !is_other &&
                               listed == commit->listed[k];
         world->traffic.refused += is_absent && commit->results[k].size > 0;

@@ -1,22 +1,23 @@
-/* proposer.h - rounds whose proposers may lie: who closes, what is proposed, what honest cores
- * accept (jury.h). Only in worlds with hostile proposers; in others a round is what its owners
- * made.
+/* proposer.h - rounds with possibly lying proposers: which node proposes, its proposal, and the
+ * votes of honest cores (jury.h). Only for worlds with hostile proposers; in others a round is
+ * decided as its owners made it.
  *
- * A hostile proposer knows what honest members vote for, and does the worst of it: lies in place of
- * every result, as large as workers let pass; else results without their contributors, who then
- * merge their work twice; else as many results left out as can be. The next roster without as many
- * honest members, and with as much of its parts for its own, as can be done. Other proposers are
- * honest, and hostile members never vote for what they propose. What a refused proposer costs in
- * time (2 s) is left out. */
+ * A hostile proposer knows which proposals honest members accept, and makes the worst of these. It
+ * replaces every result by a lie, as large as workers accept. Failing that, it lists results
+ * without their contributors, who then merge their work twice; else it leaves out as many results
+ * as possible. Its next roster has as few honest members, and as large parts for hostile ones, as
+ * possible. Other proposers are honest, and hostile members never vote for them. The delay of a
+ * refused proposer (2 s) is not simulated. */
 #ifndef TW_TESTS_QUALITY_PROPOSER_H
 #define TW_TESTS_QUALITY_PROPOSER_H
 
 #include "tests/bench/quality/world.h"
 
-/* The open round of the jury becomes the world's. */
+/* Makes the jury's open round the world's. */
 void proposer_open(struct world *world);
 
-/* The results are made; in what is left of them *commit becomes what a majority accepts. */
+/* Decides the round after its results are made: *commit becomes the content that a majority
+ * accepts. */
 enum tw_status proposer_decide(struct world *world, struct commit *commit, struct tw_error *err);
 
 #endif

@@ -41,7 +41,7 @@ unsigned results_foreign(const char *path, const struct tw_id *program) {
     return foreign;
 }
 
-/* JSON has no number that is none. */
+/* JSON has no NaN. */
 static void put_real(FILE *to, const char *before, double value) {
     if (isfinite(value)) {
         (void)fprintf(to, "%s%.6g", before, value);
@@ -50,7 +50,7 @@ static void put_real(FILE *to, const char *before, double value) {
     }
 }
 
-/* Lines `key = value` as members of an object; values as numbers where they are some. */
+/* Writes lines `key = value` as members of an object, with numbers as numbers. */
 static void put_manifest(FILE *to, const struct setting *setting) {
     char text[TW_MANIFEST_BYTES_MAX];
     const char *between = "";
@@ -121,7 +121,8 @@ static void put_case(FILE *to, const struct setting *setting, const struct tw_id
     (void)fputs("}\n", to);
 }
 
-/* One write of a whole line, so that two programs may share a file and a kill cuts none. */
+/* Writes the whole line at once, so that two programs can share a file and a kill truncates none.
+ */
 enum tw_status results_add(const char *path, const struct setting *setting,
                            const struct tw_id *program, const struct outcome *outcome,
                            struct tw_error *err) {

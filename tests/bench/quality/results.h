@@ -1,4 +1,4 @@
-/* results.h - a line of JSON per finished case; what a plan that goes on does not do again. */
+/* results.h - a line of JSON per finished case, which a continued plan does not repeat. */
 #ifndef TW_TESTS_QUALITY_RESULTS_H
 #define TW_TESTS_QUALITY_RESULTS_H
 
@@ -6,14 +6,14 @@
 
 #include "tests/bench/quality/measure.h"
 
-/* Does the file at path hold the case? A line that was cut off by a kill does not count. */
+/* True if the file at path has the case. A line truncated by a kill does not count. */
 bool results_have(const char *path, const struct tw_id *id);
 
-/* Cases in it that another build of the program has run: what they came to may not compare. */
+/* Number of cases run by another build of the program: their results may not be comparable. */
 unsigned results_foreign(const char *path, const struct tw_id *program);
 
-/* Appends the case. Nothing of it depends on when or how fast it ran. program: SHA-256 of the
- * bench. TW_IO. */
+/* Appends the case. The line does not depend on time or speed. program: SHA-256 of the bench.
+ * TW_IO. */
 enum tw_status results_add(const char *path, const struct setting *setting,
                            const struct tw_id *program, const struct outcome *outcome,
                            struct tw_error *err);

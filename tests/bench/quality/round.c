@@ -1,5 +1,5 @@
-/* round.c - the open round of a world: who contributes when, what is merged, who applies it. The
- * rules are those of sync/round.c and sync/log.c. */
+/* round.c - the open round of a world: contributions, merging, and application. The rules are those
+ * of sync/round.c and sync/log.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,13 +9,13 @@
 #include "tests/bench/quality/proposer.h"
 #include "tests/bench/quality/world.h"
 
-#define GRACE_FLOOR_US UINT64_C(200000) /* as sync/node_internal.h */
+#define GRACE_FLOOR_US UINT64_C(200000) /* as in sync/node_internal.h */
 
 static uint32_t fragment_of(const struct world *world) {
     return (uint32_t)(world->rounds % world->layout->fragments_count);
 }
 
-/* The parts of the round go to those who contributed to the last one. */
+/* The parts of the round go to the contributors of the last one. */
 static void divide(struct world *world) {
     struct division *division = &world->round.division;
     const uint32_t weights[TW_PARTS_MAX] = {0}, fragment = fragment_of(world);
@@ -49,8 +49,8 @@ void round_open(struct world *world) {
 
 /* ---- contributing -------------------------------------------------------------------------- */
 
-/* When the clock says that the round begins. A node whose steps are long encodes at the boundary
- * before it: is_due_soon of sync/round.c. */
+/* Time of the round's beginning by the clock. A node with long steps encodes at the boundary
+ * before: is_due_soon of sync/round.c. */
 static uint64_t clock_due_us(const struct world *world) {
     return world->last_commit_us + (uint64_t)world->setting->run.sync.pace_ms * 1000;
 }
@@ -75,7 +75,7 @@ bool round_is_due(const struct world *world, const struct node *node) {
     return node->steps >= node->last_send_step + stride - early;
 }
 
-/* What is encoded counts from when it is time, or somebody else has begun. */
+/* An encoded contribution counts from its due time on, or once another node has begun. */
 static void enter(struct world *world) {
     struct round *round = &world->round;
     const bool is_paced = world->setting->run.sync.pace == TW_PACE_CLOCK && !world->is_final;
@@ -108,7 +108,7 @@ enum tw_status round_contribute(struct world *world, struct node *node, struct t
     }
     const enum tw_status status =
         node_encode(node, world->rounds, fragment_of(world), &round->division, made, err);
-    if (status == TW_CORRUPT) { /* it has diverged, and says nothing */
+    if (status == TW_CORRUPT) { /* it has diverged, and contributes nothing */
         node->skipped++;
         node->last_send_step = node->steps;
         return TW_OK;
@@ -141,7 +141,7 @@ static int order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A high median of how late nodes were, and 4 deviations: grace_us of sync/round.c. */
+/* A high median of the nodes' lateness, and 4 deviations: grace_us of sync/round.c. */
 static uint64_t grace_us(const struct world *world) {
     const uint64_t most = (uint64_t)world->setting->run.sync.grace_ms * 1000;
     const uint32_t count =
@@ -190,7 +190,7 @@ uint64_t round_deadline_us(const struct world *world) {
 
 /* ---- committing ---------------------------------------------------------------------------- */
 
-/* Is a majority left that votes for it? sync/veto.c. */
+/* True if a majority would vote for the part: sync/veto.c. */
 static bool is_taken(struct world *world, const struct commit *commit, uint32_t part) {
     uint32_t live = 0, taking = 0;
     for (uint32_t i = 0; i < world->count; i++) {
@@ -203,13 +203,13 @@ static bool is_taken(struct world *world, const struct commit *commit, uint32_t 
     return taking > live / 2;
 }
 
-/* One part in sixteen is merged again: sync/audit.c. A lie that is committed is found by that. */
+/* One part in sixteen is audited, which finds a committed lie: sync/audit.c. */
 static bool is_audited(const struct world *world, const struct commit *commit, uint32_t part) {
     uint64_t state = world->setting->seed * 1000003 + commit->round * TW_PARTS_MAX + part;
     return tw_splitmix64(&state) % 16 == 0;
 }
 
-/* A result that is not taken is left out: the part is absent, and its owner owns none next time. */
+/* A vetoed result is left out: the part is absent, and its owner owns none in the next round. */
 static enum tw_status reduce(struct world *world, struct commit *commit, struct tw_error *err) {
     const struct round *round = &world->round;
     uint32_t live = 0;
@@ -224,7 +224,7 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
         world->traffic.results += (live - 1) * traffic_of(result->size);
         world->traffic.refused +=
             (uint64_t)__builtin_popcountll(round->merged & ~commit->listed[k]);
-        if (world->jury != NULL) continue; /* its proposer decides */
+        if (world->jury != NULL) continue; /* the proposer decides */
         const bool is_lie = owner->is_hostile && world->setting->hostile.is_owner;
         if (is_lie && is_audited(world, commit, k)) owner->is_struck = true;
         if (is_taken(world, commit, k)) continue;
@@ -236,7 +236,7 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
     return TW_OK;
 }
 
-/* Who is in some part's result has contributed: the clock counts its tokens, once. */
+/* A node in any part's result has contributed: the clock counts its tokens once. */
 static uint64_t list(struct world *world, struct commit *commit) {
     const struct round *round = &world->round;
     const uint64_t grace = (uint64_t)world->setting->run.sync.grace_ms * 1000;
@@ -318,7 +318,7 @@ enum tw_status round_advance(struct world *world, struct tw_error *err) {
 
 /* ---- applying ------------------------------------------------------------------------------ */
 
-/* Payloads that every live node has applied are of no more use. */
+/* Frees payloads that every live node has applied. */
 static void forget(struct world *world, const struct commit *commit) {
     for (uint32_t i = 0; i < world->count; i++) {
         if (world->nodes[i].is_alive && world->nodes[i].applied <= commit->round) return;

@@ -1,4 +1,4 @@
-/* setting.h - one case of a plan: a run's manifest, and what happens to its nodes. */
+/* setting.h - one case of a plan: a run's manifest, and the events of its nodes. */
 #ifndef TW_TESTS_QUALITY_SETTING_H
 #define TW_TESTS_QUALITY_SETTING_H
 
@@ -13,68 +13,71 @@
 enum { SETTING_PAIRS_MAX = 96, SETTING_WORD_BYTES = 64, SETTING_VARIED_BYTES = 256 };
 
 enum kind {
-    KIND_GROUP, /* nodes that sync as the manifest says */
-    KIND_ALONE, /* one node with a node's batch, for as many steps as a node of the group does */
-    KIND_BIG    /* one node that takes the batches of all the others: data parallel, every step */
+    KIND_GROUP, /* nodes that merge as the manifest says */
+    KIND_ALONE, /* one node with a node's batch, for as many steps as a node of the group */
+    KIND_BIG    /* one node with the batches of all nodes: data parallel at every step */
 };
 
-/* What hostile nodes send in place of their outer gradient D. */
+/* Replacement of a hostile node's outer gradient D. */
 enum hostility {
     HOSTILE_NONE,
     HOSTILE_FLIP,  /* -10 D */
     HOSTILE_NOISE, /* normal numbers, 1000 times the size of D */
-    HOSTILE_NAN,   /* bytes that should decode to nothing finite */
-    HOSTILE_SHIFT  /* twice the size of D, all of them in one direction: what the guard lets in */
+    HOSTILE_NAN,   /* undecodable bytes */
+    HOSTILE_SHIFT  /* twice the size of D in one common direction: the most that the guard admits */
 };
 
 struct setting {
-    char name[SETTING_WORD_BYTES];     /* of the case's line in the plan */
+    char name[SETTING_WORD_BYTES];     /* from the case's line in the plan */
     char varied[SETTING_VARIED_BYTES]; /* "seed=1 train.lr=0.004": the keys that have a grid */
     enum kind kind;
-    uint32_t nodes, steps, warmup; /* steps: of a node at the planned speed */
+    uint32_t nodes, steps, warmup; /* steps: those of a node at the planned speed */
     uint32_t evals;                /* points of the curve */
     uint64_t seed;                 /* of initial weights and of the order of the data */
-    bool is_exact;                 /* float32 on the wire, whatever sync.codec says */
-    uint32_t step_ms, latency_ms;  /* virtual: an inner step; from a closed intake to a commit */
-    uint32_t slow[TW_MEMBERS_MAX]; /* a node's step takes so many times step_ms */
-    /* What a node may contribute, in 1/1000 bit per parameter, where sync.codec = auto; 0: any */
+    bool is_exact;                 /* float32 on the wire, overriding sync.codec */
+    uint32_t step_ms,
+        latency_ms; /* virtual time of an inner step; from the end of intake to the commit */
+    uint32_t slow[TW_MEMBERS_MAX]; /* factor of a node's step_ms */
+    /* Limit of a node's contribution, in 1/1000 bit per parameter, with sync.codec = auto; 0: none.
+     */
     uint32_t budget[TW_MEMBERS_MAX];
     struct {
-        uint32_t node, at, steps; /* gone after step `at` of a planned node, for `steps` */
-    } death;                      /* steps 0: nobody dies */
+        uint32_t node, at, steps; /* gone after step `at` of a planned node, for `steps` steps */
+    } death;                      /* steps 0: no death */
     struct {
         enum hostility kind;
-        uint32_t count;   /* the last ones of the nodes */
-        bool is_owner;    /* their results are false too, not only their contributions */
-        bool is_secret;   /* their results alone are */
-        bool is_proposer; /* what they propose as proposers too: proposer.h */
-        uint32_t claims;  /* they say that they took so many times the steps; 0: what they took */
+        uint32_t count;   /* the last nodes are hostile */
+        bool is_owner;    /* their results are false too */
+        bool is_secret;   /* only their results are false */
+        bool is_proposer; /* their proposals are false too: proposer.h */
+        uint32_t claims;  /* factor of the steps that they claim; 0: honest counts */
     } hostile;
-    uint32_t gamma_millionths; /* of pairs, outside the bounds of sync.consensus too; 0: that */
+    uint32_t gamma_millionths; /* of pairs, also outside the bounds of sync.consensus; 0:
+                                  sync.consensus */
     struct tw_run run;
-    struct tw_id id; /* of all of the above */
+    struct tw_id id; /* of all fields above */
 };
 
 struct pair {
     char key[SETTING_WORD_BYTES], value[SETTING_WORD_BYTES];
 };
 
-/* From key=value pairs: keys of a manifest, where those of sync.* overrule the preset, and
+/* Makes a case from key=value pairs: keys of a manifest (those of sync.* override the preset), and
  *
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
  *     model    tiny, small, medium, NAME preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
- *     budget   0.5, 4:1:0.5 bits per parameter of the nodes, the last of all others
+ *     budget   0.5, 4:1:0.5 bits per parameter of the nodes; the last also for all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
  *     hostile_proposer  yes, no     hostile_claims  64
  *     gamma    1.8
  *
- * TW_CONFIG names the case. `text`: of the training text, enters the id. */
+ * TW_CONFIG names the case. `text`: id of the training text, part of the case's id. */
 enum tw_status setting_make(struct setting *setting, const char *name, const struct pair *pairs,
                             uint32_t count, const struct tw_id *text, struct tw_error *err);
 
-/* Keys of the manifest that are not zero, as text lines `key = value`: what the id covers, so that
- * a key that is added later, and is zero, changes no id. size: room in text. */
+/* Writes the manifest's nonzero keys as lines `key = value`. The id covers these, so a key that is
+ * added later, with value zero, changes no id. size: room in text. */
 void setting_manifest(const struct setting *setting, char *text, size_t size);
 
 const char *kind_name(enum kind kind);

@@ -92,7 +92,7 @@ static enum tw_status fate(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* All nodes whose step ends now: they learn, apply what is due, and contribute if that is due. */
+/* All nodes with a step that ends now: they train, apply and contribute whatever is due. */
 static enum tw_status steps_end(struct world *world, struct tw_error *err) {
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
@@ -111,7 +111,7 @@ static enum tw_status steps_end(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* The budget is spent: each fragment once more, and everybody ends with the anchor. */
+/* The budget is spent: merges each fragment once more, and all nodes end with the anchor. */
 static enum tw_status finish(struct world *world, struct tw_error *err) {
     world->is_final = true;
     for (uint32_t p = 0; p < world->layout->fragments_count; p++) {
@@ -129,7 +129,7 @@ static enum tw_status finish(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* As finish, of nodes each with an anchor of its own. */
+/* Like finish, for nodes with their own anchors. */
 static enum tw_status finish_pairs(struct world *world, struct tw_error *err) {
     world->is_final = true;
     for (uint32_t p = 0; p <= world->layout->fragments_count; p++) {
@@ -147,12 +147,12 @@ static void count_clock(struct world *world) {
     for (uint32_t i = 0; i < world->count; i++) world->clock += world->nodes[i].trained;
 }
 
-/* The part of the budget that nodes train together is over: what was merged is applied, and each
- * goes on alone, its clock running for all of them. */
+/* Ends the part of the budget that nodes train together: the merges are applied, and each node
+ * continues alone. Its clock counts for all of them. */
 static enum tw_status part_ways(struct world *world, struct tw_error *err) {
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
-        node->last_send_step = 0; /* the overlap is over */
+        node->last_send_step = 0; /* without overlap */
         TW_TRY(round_apply(world, node, err));
         node->told.contributors = world->count;
         node->is_apart = true;
@@ -172,7 +172,7 @@ static enum tw_status settle_pairs(struct world *world, struct tw_error *err) {
     return TW_OK;
 }
 
-/* What a moment brings after the steps that end in it. */
+/* Everything at a moment after the steps that end in it. */
 static enum tw_status settle(struct world *world, struct tw_error *err) {
     const uint64_t budget = world->setting->run.train.tokens;
     if (!has_rounds(world)) {
@@ -186,7 +186,7 @@ static enum tw_status settle(struct world *world, struct tw_error *err) {
     if (world->rounds == before) return TW_OK;
     if (world->clock >= budget) return finish(world, err);
     if (world->clock >= tw_run_together_tokens(&world->setting->run)) return part_ways(world, err);
-    /* Without an overlap a merge is in before the next step begins. */
+    /* Without an overlap, a merge is applied before the next step begins. */
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
         if (node->boundary_us == world->now_us) TW_TRY(round_apply(world, node, err));

@@ -1,9 +1,10 @@
-/* world.h - nodes under virtual time, and what their daemons do: rounds as sync/ makes them when
- * messages arrive at once and nobody lies about the protocol. ARCHITECTURE.md, section 4.
+/* world.h - nodes in virtual time, and their daemons' work: rounds as in sync/ if messages arrive
+ * at once and no node breaks the protocol (sync/DESIGN.md).
  *
- * Deliberately left out: votes and ballots but where proposers lie (proposer.h; else a round
- * commits latency_ms after its intake closed; their bytes are counted as measured elsewhere,
- * measure.h), and the seconds in which the others notice that a node is gone. */
+ * Deliberately left out: votes and ballots, unless proposers lie (proposer.h). Otherwise a round
+ * commits latency_ms after the end of its intake; the bytes of votes are counted as measured
+ * elsewhere (measure.h). Also left out: the seconds until other nodes notice that a node is gone.
+ */
 #ifndef TW_TESTS_QUALITY_WORLD_H
 #define TW_TESTS_QUALITY_WORLD_H
 
@@ -11,32 +12,33 @@
 #include "tests/bench/quality/measure.h"
 #include "tests/bench/quality/node.h"
 
-enum { WORLD_ARRIVALS_KEPT = 32 }; /* as sync/node_internal.h */
+enum { WORLD_ARRIVALS_KEPT = 32 }; /* as in sync/node_internal.h */
 
 struct round {
     struct division division;
     bool is_active, is_closed;
     uint64_t first_us, closed_us;
     uint64_t heard_us[TW_MEMBERS_MAX];
-    /* Sets of nodes: encoded before it was time, heard, decodable, both of the latter. */
+    /* Sets of nodes: encoded before it was time; received; decodable; received and decodable. */
     uint64_t waiting, heard, sound, merged;
     struct contribution from[TW_MEMBERS_MAX];
 };
 
 struct world {
     const struct setting *setting;
-    const char *dump; /* folder, or NULL: dump.h, of the first node */
+    const char *dump; /* NULL, or a folder for the first node's arrays: dump.h */
     struct tw_layout *layout;
     struct node *nodes;
     uint32_t count;
     uint64_t now_us, last_commit_us;
-    uint64_t rounds; /* committed */
-    uint64_t clock;  /* tokens listed in them */
+    uint64_t rounds; /* committed rounds */
+    uint64_t clock;  /* tokens listed in these */
     bool is_final, is_over, is_apart;
     struct round round;     /* the open one: number `rounds` */
-    struct jury *jury;      /* where proposers may lie, else NULL: proposer.h */
-    struct jury_round open; /* of the jury: who is a member of the open round, who closes it */
-    struct commit *commits; /* of every round; results are freed once everybody applied them */
+    struct jury *jury;      /* if proposers may lie, else NULL: proposer.h */
+    struct jury_round open; /* the jury's view of the open round: members and proposer */
+    /* of every round; results are freed after all nodes have applied them */
+    struct commit *commits;
     uint64_t commits_room;
     uint64_t arrivals_us[WORLD_ARRIVALS_KEPT];
     uint32_t arrivals_count;
@@ -44,11 +46,12 @@ struct world {
     struct measure measure;
 };
 
-/* Runs a case from beginning to end. dump: folder, or NULL. *outcome is whole on success only. */
+/* Runs a case from beginning to end. dump: folder, or NULL. *outcome is complete only on success.
+ */
 enum tw_status world_run(const struct setting *setting, const char *text_path, const char *dump,
                          struct outcome *outcome, struct tw_error *err);
 
-/* round.c: the open round at this moment, contributions aside. */
+/* round.c: the open round at this moment, except for contributions. */
 void round_open(struct world *world);
 bool round_is_due(const struct world *world, const struct node *node);
 enum tw_status round_contribute(struct world *world, struct node *node, struct tw_error *err);

@@ -1,11 +1,11 @@
-/* Encodes documents with a tokenizer.json: how fast, and to which tokens.
+/* bench_tokenizer.c - encodes documents with a tokenizer.json: speed and tokens.
  *
  *   thinwire-tokenizer-bench TOKENIZER DOCUMENTS [IDS [plain]]
  *
- * DOCUMENTS is a file of documents, each a 32-bit little-endian length and its bytes. Encodes them
- * all three times on one core and prints the best rate; joins the tokens again and counts the
- * documents that came back otherwise; writes to IDS, for each document, the number of its tokens
- * and these, all 32-bit little-endian. */
+ * DOCUMENTS is a file of documents, each a 32-bit little-endian length and its bytes. Encodes all
+ * of them three times on one core and prints the best rate. Decodes the tokens and counts documents
+ * that changed. Writes to IDS, for each document, the number of its tokens and the tokens, all
+ * 32-bit little-endian. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static int is_whole(struct text text) {
     return at == text.size;
 }
 
-/* Seconds to encode all; tokens_count is how many tokens came. */
+/* Encodes all documents; returns seconds and the number of tokens. */
 static double encode_all(struct tw_encoder *encoder, struct text text, enum tw_encode_flags flags,
                          size_t *tokens_count) {
     struct tw_tokens tokens = {.tokens = NULL};
@@ -85,7 +85,7 @@ static void put_u32(uint32_t value, FILE *to) {
     (void)fwrite(bytes, 1, 4, to);
 }
 
-/* Writes the tokens, and returns how many documents their texts do not give back. */
+/* Writes the tokens; returns the number of documents that do not decode to their text. */
 static size_t write_all(const struct tw_tokenizer *tokenizer, struct tw_encoder *encoder,
                         struct text text, enum tw_encode_flags flags, FILE *to) {
     struct tw_tokens tokens = {.tokens = NULL};

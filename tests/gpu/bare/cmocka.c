@@ -7,7 +7,7 @@
 
 enum outcome { PASSED, FAILED, SKIPPED };
 
-static jmp_buf back; /* out of the test that runs */
+static jmp_buf back; /* return point of the running test */
 static bool is_inside;
 
 void bare_print(const char *format, ...) {
@@ -18,7 +18,7 @@ void bare_print(const char *format, ...) {
     (void)fflush(stdout);
 }
 
-/* Outside of a test, as in a group's teardown, there is nowhere to go back to. */
+/* Outside of a test, as in a group's teardown, there is no return point. */
 __attribute__((noreturn)) static void leave(enum outcome outcome) {
     (void)fflush(stdout);
     if (!is_inside) __builtin_trap();

@@ -1,5 +1,5 @@
-/* pack.c - compress/pack.h on a machine without zstd: a fragment's state as it is, whole. Only a
- * bench reads it back; nodes of a run speak zstd. */
+/* pack.c - compress/pack.h on a machine without zstd: a fragment's state, uncompressed. Only a
+ * bench reads it back; nodes of a run need zstd. */
 #include "compress/pack.h"
 
 #include <string.h>
