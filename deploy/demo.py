@@ -1,6 +1,6 @@
-"""demo.py - drives the demo: starts the nodes, shows them, kills one, judges the end.
+"""demo.py - runs the demo: starts the nodes, shows them, kills one, and judges the result.
 
-Everything here goes through what any user has: configuration files, signals, the status socket and
+It uses only the interfaces that every user has: configuration files, signals, the status socket and
 the command line. Every verdict can be recomputed from OUT/demo.json. Standard library only.
 """
 import argparse
@@ -28,15 +28,16 @@ GOALS = {
     "own_anchors_apart_max": 0.1,    # relative L2
     "bytes_ratio_min": 100.0,        # fp32 data parallel / ours
     "utilisation_min": 0.97,
-    "rejoin_s": 10.0,                # + the time of a round + missing bytes / rate
-    "pause_s_max": 5.0,              # longest time another node showed no new step around the kill
+    "rejoin_s": 10.0,                # plus the time of a round and missing bytes / rate
+    "pause_s_max": 5.0,              # longest time without a step of another node, after the kill
 }
 
-# What two cores can train in two minutes, five nodes at a time. The inner rate is a low one, where
-# neither the group nor the solo node depends on luck (at 0.004 three solo runs ended between 1.80
-# and 1.94); the outer momentum makes up for it. Five fragments keep a merge short on a slow line.
+# A run that two cores can train in two minutes, with five nodes at a time. The inner rate is low,
+# so that neither the group nor the solo node depends on luck (at 0.004 three solo runs ended
+# between 1.80 and 1.94). The outer momentum makes up for it. Five fragments keep a merge short on a
+# slow link.
 MANIFEST = {"train.batch": "8", "model.context": "256", "train.lr": "0.002"}
-PRESETS = {  # over the preset's row, which is fitted to the length of the run
+PRESETS = {  # override the preset's row, which is fitted to the length of the run
     "streaming": {"sync.period": "40", "sync.fragments": "5", "sync.outer_lr": "1",
                   "sync.outer_momentum": "0.7", "sync.sent": "mix", "sync.mix": "0.5"},
     "diloco": {"sync.period": "40", "sync.outer_lr": "1", "sync.outer_momentum": "0.7"},
@@ -50,14 +51,14 @@ PRESETS = {  # over the preset's row, which is fitted to the length of the run
     "local-sgd": {"sync.period": "20", "sync.codec": "int4", "sync.result": "int4"},
     "btm": {},
 }
-# Whose outer constants are chosen for this demo: they are held to a lead. The others have those of
-# their rows, for longer runs, and some of them get ahead of the solo node by little.
+# Presets with outer constants chosen for this demo: these must lead by a margin. The others have
+# the constants of their rows, which suit longer runs, and some lead the solo node by little.
 CHOSEN = ("streaming", "diloco")
-OWN_ANCHORS = ("noloco", "btm")  # each node has its own, at the end: near each other, or not
+OWN_ANCHORS = ("noloco", "btm")  # presets whose nodes end with anchors of their own
 
 
 class Stopped(Exception):
-    """SIGTERM: stop the nodes as after an interrupt from the keyboard."""
+    """SIGTERM: stops the nodes like an interrupt from the keyboard."""
 
 
 def on_sigterm(_number, _frame):
@@ -78,7 +79,7 @@ class Api(http.client.HTTPConnection):
 
 
 def ask(path, what="/v1/status"):
-    """The node's answer, or None while it does not answer."""
+    """The node's answer, or None if it does not answer."""
     api = Api(path)
     try:
         api.request("GET", what)
@@ -90,12 +91,12 @@ def ask(path, what="/v1/status"):
 
 
 class Node:
-    """One thinwired with its folder, its process and what it said over time."""
+    """One thinwired with its folder, its process and its status over time."""
 
     def __init__(self, name, folder, binaries):
         self.name, self.folder, self.binaries = name, folder, binaries
         self.config = folder / f"{name}.conf"
-        # Socket paths are short (108 bytes) and folders may be deep.
+        # Socket paths are limited to 108 bytes, and folders may be deep.
         self.run_dir = pathlib.Path(os.environ.get("XDG_RUNTIME_DIR", "/tmp"),
                                     f"thinwire-demo-{os.getpid()}", name)
         self.socket = str(self.run_dir / "thinwired.sock")
@@ -103,7 +104,7 @@ class Node:
         self.status = None
         self.samples = []   # (seconds since the start, steps, tokens)
         self.distance_max = 0.0
-        self.sent_before = 0   # bytes sent by processes that are gone
+        self.sent_before = 0   # bytes sent by earlier processes
         self.received_before = 0
         self.sent = self.received = 0
         self.losses = {}
@@ -113,7 +114,7 @@ class Node:
         command = [self.binaries / "thinwire", "init", "--config", self.config, "--name", self.name,
                    "--state-dir", self.folder / self.name, "--run-dir", self.run_dir,
                    "--run", self.manifest, "--threads", "1"]
-        if has_data: # the others fetch them
+        if has_data: # other nodes fetch it
             command += ["--data", self.data]
         if port is not None:
             command += ["--listen", f"127.0.0.1:{port}", "--upload", args.upload,
@@ -122,7 +123,7 @@ class Node:
             command += ["--secret-file", secret]
         check(command)
         settings = {"checkpoint_interval": "5s", "eval_steps": str(args.eval_steps)}
-        if port is None: # alone: the whole budget is not its own, its steps are
+        if port is None: # alone: it stops after its own steps
             settings.update(links="off", stop_step=str(args.steps))
         self.set(settings)
 
@@ -186,7 +187,7 @@ class Node:
 
 
 def check(command, **options):
-    """Runs a command; what it printed is shown only when it fails."""
+    """Runs a command; shows its output only if it fails."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           errors="replace", **options)
     if done.returncode != 0:
@@ -203,7 +204,7 @@ def corpus(folder):
 
 
 def dataset(binaries, folder):
-    """That text as shards of half a megabyte, one passage in twenty held out."""
+    """The same text as shards of half a megabyte, with one passage in twenty held out."""
     path = folder / "bible"
     check([binaries / "thinwire", "data", "prepare", corpus(folder), "--out", path,
            "--heldout", "5%", "--shard-tokens", "512k"])
@@ -211,7 +212,7 @@ def dataset(binaries, folder):
 
 
 def has_same_data(node):
-    """Whether a node's copy of the dataset is the one it was made of."""
+    """Whether a node's copy of the dataset equals the original."""
     names = [path.name for path in node.data.iterdir() if not path.name.startswith("prepare.")]
     copies = [path for path in (node.folder / node.name).glob("*/data") if path.is_dir()]
     return len(copies) == 1 and all(
@@ -220,7 +221,7 @@ def has_same_data(node):
 
 
 def free_ports(count):
-    """Ports nobody listens on right now."""
+    """Ports that are free right now."""
     holders = []
     for _ in range(count):
         holder = socket.socket()
@@ -237,7 +238,7 @@ def number(value, form="{:.3f}", none="-"):
 
 
 class Table:
-    """The live table: redrawn in place on a terminal, a line per ten seconds elsewhere."""
+    """The live table: redrawn in place on a terminal, printed every ten seconds elsewhere."""
 
     HEAD = ("node    state        step  tok/s  train  valid  anchor  round  known/alive/mixed"
             "    sent  busy%")
@@ -275,7 +276,7 @@ class Table:
 
 
 class Churn:
-    """Kills one node midway and starts it again; measures what that did to everybody."""
+    """Kills one node midway and restarts it; measures the effect on all nodes."""
 
     DOWN_S = 8.0
 
@@ -294,7 +295,7 @@ class Churn:
             self.before_steps = {node.name: node.last_step for node in self.others}
         elif self.state == "down" and now_s - self.killed_s >= self.DOWN_S:
             self.received = self.victim.received
-            # Rounds each other had decided when it came back: it must enter a later one.
+            # Rounds decided by each other node at the restart: the victim must enter a later one.
             self.rounds = {n: n.status["sync"]["rounds_committed"] for n in self.others if n.status}
             self.facts["round_s"] = round(
                 max((now_s / max(n, 1) for n in self.rounds.values()), default=0.0), 2)
@@ -316,8 +317,8 @@ class Churn:
                 "over": f"{self.victim.name} came back and mixes"}[self.state]
 
     def is_mixed(self):
-        """A round decided after the restart lists the victim, as another node tells. (Members of a
-        group have one count of rounds, so any of them will do.)"""
+        """Whether another node reports a round after the restart that lists the victim. (Members
+        of a group count the same rounds, so any of them will do.)"""
         for node, rounds in self.rounds.items():
             peers = ask(node.socket, "/v1/peers")
             if any(peer["id"] == self.victim_id and (peer["last_mixed_round"] or 0) >= rounds
@@ -326,7 +327,7 @@ class Churn:
         return False
 
     def watch(self, now_s):
-        """The longest time any other node went without a new step while one was gone."""
+        """Updates the longest time without a new step of any other node while one was gone."""
         if self.state not in ("down", "back"):
             return
         for node in self.others:
@@ -370,7 +371,7 @@ def evaluate(node, part, windows):
 
 
 def merged_nats(args, group, files):
-    """Loss of what `thinwire merge` makes of nodes that parted; None for other presets."""
+    """Loss of the model that `thinwire merge` makes of parted nodes; None for other presets."""
     if args.preset != "btm":
         return None
     node = group[0]
@@ -381,7 +382,7 @@ def merged_nats(args, group, files):
 
 
 def run_loop(args, group, solo, churn):
-    """Until everybody is done; returns seconds it took."""
+    """Runs until all nodes are done; returns the seconds it took."""
     table, start_s = Table(), time.monotonic()
     nodes = group + [solo]
     while True:
@@ -420,7 +421,7 @@ def stop_all(nodes):
 
 
 def judge(facts):
-    """(name, what was seen, whether it is enough), recomputable from the facts alone."""
+    """Rows of name, measured value and verdict, recomputable from the facts alone."""
     group, solo = facts["nodes"], facts["solo"]
     lives = [n["live_nats"] for n in group if n["live_nats"] is not None]
     anchors = [n["anchor_nats"] for n in group if n["anchor_nats"] is not None]
@@ -556,7 +557,7 @@ def parse():
     parser.add_argument("--bin", type=pathlib.Path, default="build/release/bin",
                         help=argparse.SUPPRESS)
     parser.add_argument("--out", type=pathlib.Path, default="demo-out",
-                        help="folder for everything it makes (default: %(default)s, made anew)")
+                        help="output folder (default: %(default)s, emptied first)")
     parser.add_argument("--nodes", type=int, default=4, help="nodes that train together")
     parser.add_argument("--steps", type=int, default=1200, help="inner steps of each node")
     parser.add_argument("--preset", default="streaming", choices=list(PRESETS))
@@ -564,9 +565,9 @@ def parse():
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="changes the run's manifest, as in `thinwire run new`")
     parser.add_argument("--no-kill", dest="kill", action="store_false",
-                        help="leaves everybody alive")
+                        help="kills no node")
     parser.add_argument("--no-sync", action="store_true",
-                        help="cuts the links: the verdict must then be a failure")
+                        help="cuts the links: the demo must then fail")
     parser.add_argument("--keep", action="store_true", help="leaves the nodes running at the end")
     parser.add_argument("--eval-steps", type=int, default=100, help=argparse.SUPPRESS)
     parser.add_argument("--windows", type=int, default=200, help=argparse.SUPPRESS)
@@ -605,7 +606,7 @@ def prepare(args):
         return path, text
 
     shared, text = manifest("demo", args.nodes)
-    # The same run for one node: the same batch, steps and schedule, a budget of its own steps.
+    # The same run for one node: equal batch, steps and schedule, and a budget of its own steps.
     alone, _ = manifest("demo-solo", 1)
     print(text)
     ports = free_ports(args.nodes)
@@ -657,7 +658,7 @@ def main():
         return 130
     finally:
         if is_kept:
-            print("The nodes go on running. Look at one:"
+            print("The nodes keep running. Look at one:"
                   f"\n  {args.bin}/thinwire --config {args.out}/node1.conf status"
                   "\nStop them all:\n  kill " + " ".join(str(n.process.pid) for n in nodes))
         else:

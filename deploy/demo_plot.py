@@ -38,7 +38,7 @@ def write_curves(path, facts):
         points = [(0, 0.0), (1, 1.0)]
     steps_max = max(x for x, _ in points) or 1
     low, high = min(y for _, y in points), max(y for _, y in points)
-    # The first value is far above the rest: what matters happens below it.
+    # The first value is far above the rest: the plot shows the range below it.
     later = sorted(y for x, y in points if x > 0)
     if later:
         high = min(high, later[-1] + 0.25 * (later[-1] - low) + 0.05)
@@ -76,7 +76,7 @@ def write_curves(path, facts):
         label_y.append((at(*series[-1])[1], name, colour, series[-1][1]))
     label_y.sort()
     ceiling = HEIGHT - BOTTOM
-    for i in reversed(range(len(label_y))):  # labels at the right, never on each other
+    for i in reversed(range(len(label_y))):  # labels at the right, moved apart
         y, name, colour, value = label_y[i]
         y = min(y, ceiling)
         ceiling = y - 17

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # make_codecs.py - payloads of codecs as NumPy computes them for tests/compress/test_codec_golden.c.
-"""Writes codecs.txt: what each codec of blocks makes of some arrays, from the equations in
+"""Writes codecs.txt: payloads of each block codec for some arrays, from the equations in
 compress/codec_*.h alone.
 
-Wants NumPy, which the build and the tests do not: run it by hand when a codec is added, and commit
-what it writes. The arrays follow from a formula that the test repeats.
+Needs NumPy, which the build and the tests do not: run it by hand when a codec is added, and commit
+its output. The arrays follow from a formula that the test repeats.
 
 A line: codec, case, elements, payload in hex, sum over i of (i + 1) * (bits of D(x)[i]) mod 2^64.
 """
@@ -12,7 +12,7 @@ import pathlib
 
 import numpy as np
 
-ELEMENTS = 300  # whole blocks and a part of one
+ELEMENTS = 300  # whole blocks and an incomplete one
 F = np.float32
 # case -> (exponent of the elements, whether some are 64 times as large)
 CASES = {"usual": (-20, False), "tails": (-33, True), "large": (100, True), "small": (-110, True),
@@ -63,7 +63,7 @@ def bf16_up(x):
 # ---- blocks ------------------------------------------------------------------------------------
 
 def in_blocks(x, size):
-    """(blocks, size), the last one padded with 0, and how many of each are elements."""
+    """(blocks, size), the last one padded with 0, and the number of elements of each."""
     blocks = -(-len(x) // size)
     padded = np.zeros(blocks * size, F)
     padded[:len(x)] = x
@@ -79,8 +79,8 @@ def scale_of_max(x, top):
 
 
 def quotients(x, scale):
-    """x times the float32 nearest to 1 / scale, rounded to float32: in doubles, which have room
-    for reciprocals beyond float32, whose product with a float32 they hold exactly."""
+    """x times the float32 nearest to 1 / scale, rounded to float32. Computed in double, whose range
+    exceeds the reciprocal's, and which holds the product exactly."""
     value = bf16_value(scale).astype(np.float64)
     with np.errstate(divide="ignore", over="ignore"):
         inverse = np.where(value > 0, 1 / value, 0)

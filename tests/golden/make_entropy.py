@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # make_entropy.py - payloads of the codecs of chunks as NumPy computes them, like make_codecs.py.
-"""Writes entropy.txt: what ecsq*, topk* and sparse8 make of some arrays, from the descriptions in
+"""Writes entropy.txt: payloads of ecsq*, topk* and sparse8 for some arrays, from the texts of
 compress/codec_*.h, rans.h, rice.h and ecsq_rate.c, without their code.
 
-Wants NumPy, which the build and the tests do not: run it by hand when a codec is added, and commit
-what it writes. Lines are those of codecs.txt.
+Needs NumPy, which the build and the tests do not: run it by hand when a codec is added, and commit
+its output. Lines are those of codecs.txt.
 """
 import math
 import pathlib
@@ -16,8 +16,8 @@ from make_codecs import CASES, bf16_near, bf16_value, hash32, quotients, scale_o
 
 F = np.float32
 BLOCK = 4096
-SPARSE = len(CASES)  # one more case: one of 29 elements is not 0
-# case -> elements of it: two chunks, or little enough to stay raw
+SPARSE = len(CASES)  # a further case: one of 29 elements is not 0
+# case -> its elements: two chunks, or few enough to stay raw
 ELEMENTS = {"usual": 5000, "tails": 4999, "large": 300, "small": 299, "tiny": 300, "zero": 300,
             "sparse": 5000}
 
@@ -40,7 +40,7 @@ def blocks_of(x):
 # ---- rANS --------------------------------------------------------------------------------------
 
 def frequencies(counts):
-    """{symbol: share of 4096}: rounded, then units where they cost least and save most."""
+    """{symbol: share of 4096}: rounded, then units moved where they cost least and save most."""
     total = sum(counts.values())
     f = {s: max(1, (n * 4096 + total // 2) // total) for s, n in counts.items()}
     while sum(f.values()) > 4096:
@@ -54,7 +54,7 @@ def frequencies(counts):
 
 
 def model(f):
-    """Frequencies of symbols up to the last that occurs."""
+    """Frequencies of symbols up to the last one that occurs."""
     out, zeros = b"", 0
     for share in [f.get(s, 0) for s in range(max(f) + 1)]:
         if share and zeros:
@@ -86,7 +86,7 @@ def rans(symbols, f):
 # ---- ecsq --------------------------------------------------------------------------------------
 
 def log2(x):
-    """In 2^-16, rounded down, by squaring the mantissa."""
+    """log2 in 2^-16, rounded down, by squaring the mantissa."""
     log = x.bit_length() - 1
     mantissa = x << (31 - log)
     for _ in range(16):
@@ -111,7 +111,7 @@ def root_mean_square(x):
 
 
 class Sample:
-    """How often |x| / rms lies in each 64th, and what follows for a step of c / 4096 rms."""
+    """Histogram of |x| / rms in 64ths, and estimates from it for a step of c / 4096 rms."""
 
     def __init__(self, blocks, scales, limit, dead):
         self.limit, self.dead = limit, dead
@@ -144,7 +144,7 @@ class Sample:
         return bits
 
     def codes(self, c, in_code, codes):
-        """How many are likely in a stream of so many."""
+        """Number of distinct codes expected in a stream of `codes` codes."""
         sizes = self.sizes(c)
         if in_code == 1:
             return sum(n > 0 for n in sizes)
@@ -234,7 +234,7 @@ def ecsq(x, target, size_bits, in_code, dead, step_min):
 # ---- positions ---------------------------------------------------------------------------------
 
 def packed(bits):
-    """Text of 0 and 1, the first in the lowest bit."""
+    """Bytes from a text of 0 and 1, the first in the lowest bit."""
     bits += "0" * (-len(bits) % 8)
     return bytes(int(bits[at:at + 8][::-1], 2) for at in range(0, len(bits), 8))
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # make_gradients.py - losses and gradients of PyTorch for tests/worker/engine/test_gradients.c.
-"""Writes gradients.txt: losses and gradients of small models as PyTorch and transformers have them.
+"""Writes gradients.txt: losses and gradients of small models by PyTorch and transformers.
 
-Wants torch and transformers (any of 2024 or later), which the build and the tests do not: run it by
-hand when a case is added, and commit what it writes.
+Needs torch and transformers (any of 2024 or later), which the build and the tests do not: run it by
+hand when a case is added, and commit its output.
 
 Parameters and tokens follow from formulas that tests/worker/engine/test_gradients.c repeats, so
 that only results need to be stored: the norm of each tensor's gradient and SAMPLES elements of it.
@@ -104,7 +104,7 @@ CASES = [
 
 
 def layout_order(model):
-    """Parameters by the names of the manifest's layout; what it does not have is set to zero."""
+    """Parameters by the names of the manifest's layout; those absent from it are set to zero."""
     parameters = {}
     for name, parameter in model.named_parameters():
         short = name.removeprefix("transformer.")
@@ -120,7 +120,7 @@ def write(out, name, keys, model):
     model = model.eval()
     parameters = layout_order(model)
     for tensor, parameter in parameters.items():
-        # Numbered by name, so that the order of the layout does not matter.
+        # Numbered by name, because the order of the layout must not matter.
         fill(sum((i + 1) * ord(c) for i, c in enumerate(tensor)), tensor, parameter)
     model = model.double()
     ids = tokens(DOCUMENTS[0] in keys)

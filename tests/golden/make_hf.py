@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# make_hf.py - tiny random models as Hugging Face's transformers saves them, with their logits.
+# make_hf.py - tiny random models, saved by Hugging Face's transformers, with their logits.
 #
 #   tests/golden/make_hf.py FOLDER [--all]
 #
@@ -73,7 +73,7 @@ def make(name, folder):
     model.save_pretrained(folder, **({"max_shard_size": limit} if limit else {}))
     (folder / "generation_config.json").unlink(missing_ok=True)
     tokens = numpy.random.default_rng(3).integers(0, config.vocab_size, TOKENS).astype("<u4")
-    # As stored, computed in float32. (The model at hand has its rotation rounded as well.)
+    # Stored weights, computed in float32. (The model in memory has a rounded rotation, too.)
     model = transformers.AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager")
     logits = logits_of(model.eval(), tokens)

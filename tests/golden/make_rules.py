@@ -4,8 +4,8 @@
 guard.h of kernels/, and eager.txt, the anchor of one node that takes its outer steps eagerly
 (worker/merge/inflight.h), for tests/worker/merge/test_eager.c.
 
-Wants NumPy, which the build and the tests do not: run it by hand when a case is added, and commit
-what it writes. Everything is float64 and written from the equations, not from the C code; inputs
+Needs NumPy, which the build and the tests do not: run it by hand when a case is added, and commit
+its output. Everything is float64 and written from the equations, not from the C code; inputs
 follow from a formula that the test repeats.
 """
 import sys
@@ -16,7 +16,7 @@ N, STEPS = 40, 6
 
 
 def noise(stream, n=N):
-    """n numbers in [-0.5, 0.5) that float32 holds exactly."""
+    """n numbers in [-0.5, 0.5) that are exact in float32."""
     i = np.arange(n, dtype=np.uint64)
     x = (np.uint64(stream * 1000003) + i * np.uint64(2654435761)) & np.uint64(0xFFFFFFFF)
     x ^= x >> np.uint64(15)
@@ -26,7 +26,7 @@ def noise(stream, n=N):
 
 
 def inputs(count, stream, loud):
-    """Around a common vector; the first `loud` are 32 times as large and the other way."""
+    """Inputs around a common vector; the first `loud` are 32 times as large and opposite."""
     common = noise(stream)
     rows = [common + noise(stream + 1 + i) / 2 for i in range(count)]
     return np.array([row * (-32 if i < loud else 1) for i, row in enumerate(rows)])
@@ -71,7 +71,7 @@ def shift():
 
 
 def lead(share, lr, steps, correction):
-    """m towards where the merge went, where that says so and AdamW has been: no longer than m was
+    """Moves m towards the merge's direction, where delta and v are not 0; never beyond m's norm
     there."""
     m, v, delta = noise(50) / 16, noise(51) ** 2, noise(52) / 8
     v[3::7], delta[2::5] = 0, 0
@@ -84,12 +84,12 @@ def lead(share, lr, steps, correction):
 
 
 def eager(lr, mu, heavy, nodes):
-    """The anchors of one node after each of its outer steps, as the paper has them: its own
-    gradient now, what the others have come to one step later (arXiv 2502.12996, Algorithm 3)."""
+    """The anchors of one node after each of its outer steps, as in the paper: its own gradient now,
+    the others' result one step later (arXiv 2502.12996, Algorithm 3)."""
     anchor, u, seen = np.zeros(N), np.zeros(N), []
     own_before, mean_before, weight = np.zeros(N), np.zeros(N), 1.0
     for step in range(STEPS):
-        # So coarse that bfloat16 loses nothing of what is sent and of what is merged.
+        # Coarse numbers, so that bfloat16 holds all sent and merged values exactly.
         own = np.round(noise(70 + step) * 128) / 128
         delta = weight * own + (mean_before - own_before)
         u = mu * u + (lr * delta if heavy else delta)
@@ -133,7 +133,7 @@ def rates(tokens, steps):
 
 
 def bound(w):
-    """No weight above four times the median one; of two, nobody knows who exaggerates."""
+    """No weight above four times the median; with two weights, none can be called too large."""
     w = np.array(w, dtype=np.float64)
     if len(w) >= 3:
         w = np.minimum(w, 4 * np.sort(w)[(len(w) - 1) // 2])

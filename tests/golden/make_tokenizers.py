@@ -3,7 +3,7 @@
 #
 #   tests/golden/make_tokenizers.py
 #
-# Needs the package `tokenizers` (0.23.3 made the files that are here); the build does not. Each
+# Needs the package `tokenizers` (0.23.3 made the present files); the build does not. Each
 # LAYOUT.json is a tokenizer of that layout, trained on the text below; cases.json holds texts and,
 # for each layout, their tokens: plain, and with the template around them.
 """Makes the tokenizers that the tests read, and the tokens they must find."""
@@ -92,7 +92,7 @@ def train_flags(texts):
 
 
 def write(name, tok):
-    """Without the spaces; GPT-2's with merges as they were written before 2024."""
+    """Writes compact JSON; GPT-2's merges in the format used before 2024."""
     parts = json.loads(tok.to_str())
     if name == "gpt2":
         parts["model"]["merges"] = [" ".join(pair) for pair in parts["model"]["merges"]]

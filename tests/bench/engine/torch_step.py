@@ -1,10 +1,10 @@
 """torch_step.py - a training step of a GPT-2-shaped model in PyTorch, for compare.
 
-The same work as `thinwire-engine-bench --only step --serve`, spoken to in the same way: a number of
-steps in, seconds of one out. Attention, norms and GELU are PyTorch's own modules, then AdamW, mean
-cross-entropy, gradient clipping at 1; with --compute bf16 the products run under autocast.
-With --device cuda it is what people train with there: torch.compile, flash attention, fused AdamW;
-the loss stays on the device but for one look a step.
+The same work and interface as `thinwire-engine-bench --only step --serve`: reads a number of steps,
+prints the seconds of one. Attention, norms and GELU are PyTorch's own modules, with AdamW, mean
+cross-entropy, and gradient clipping at 1; with --compute bf16 the products run under autocast.
+--device cuda uses the usual setup there: torch.compile, flash attention, fused AdamW. The loss
+stays on the device, and is read once per step.
 """
 import argparse
 import json
@@ -96,7 +96,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), we
                               **({"fused": True} if is_cuda else {}))
 tokens = torch.randint(options.vocab, (options.batch, options.context + 1)).to(options.device)
 if is_cuda:
-    # Flash attention or an error: a slower one behind its back would be no comparison.
+    # Flash attention or an error: a silent slower fallback would make the comparison useless.
     from torch.nn.attention import SDPBackend, sdpa_kernel
     chosen = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]
                          if options.compute == "bf16" else [SDPBackend.EFFICIENT_ATTENTION])

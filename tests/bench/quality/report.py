@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-# report.py - tables and pictures of what thinwire-quality-bench measured.
+# report.py - tables and pictures of the results of thinwire-quality-bench.
 """Usage:
     report.py RESULTS.jsonl... [--out FOLDER] [--by KEY]... [--json]
 
-Cases that differ in nothing but their seed are one row: mean and spread of the held-out loss of the
-anchor, against the lone node and the big batch of the same plan, bits of an element of an outer
-gradient, bits at the socket per parameter and merge (contribution, result and control), and bytes
-of all nodes. `own`: the loss is that of the mean of what nodes have of their own; this is the mean
-of their losses. Where a grid of rates (train.lr) was run, a row is the best one
-of them; --by KEY keeps rows apart by the named varied keys alone. --out writes loss-tokens.svg and
+Cases that differ only in their seed form one row. It has the mean and spread of the anchor's
+held-out loss, compared with a node alone and with the big batch of the same plan; bits per element
+of an outer gradient; bits at the socket per parameter and merge (contribution, result and control);
+and bytes of all nodes. If nodes have anchors or models of their own, the loss is that of their
+mean, and `own` is the mean of their losses. With a grid of rates (train.lr), a row is the best one;
+--by KEY separates rows by the named varied keys only. --out writes loss-tokens.svg and
 loss-bytes.svg."""
 import argparse
 import html
@@ -28,14 +28,14 @@ RATE = "train.lr"
 # ---- reading ----------------------------------------------------------------------------------
 
 def read(paths):
-    """Whole lines of all files; of a case that stands there twice, the last."""
+    """Complete lines of all files; if a case occurs twice, the last one."""
     cases = {}
     for path in paths:
         for line in pathlib.Path(path).read_text().splitlines():
             try:
                 case = json.loads(line)
             except json.JSONDecodeError:
-                continue  # cut off by a kill: the bench runs it again
+                continue  # truncated by a kill: the bench runs it again
             cases[case["id"]] = case
     return list(cases.values())
 
@@ -46,7 +46,7 @@ def varied(case):
 
 
 def told_apart(groups):
-    """{key of a group: label}: where a name stands for several, with what they differ in."""
+    """{key of a group: label}: a name shared by several groups gets their differing keys."""
     alike, labels = {}, {}
     for name, rest in groups:
         alike.setdefault(name, []).append(dict(rest))
@@ -63,7 +63,7 @@ def told_apart(groups):
 
 def rows_of(cases, by):
     """Cases of one row per (name, kept varied keys, all other keys but seed and rate), each with
-    the best of the rates that have most seeds."""
+    the best among the rates with the most seeds."""
     groups = {}
     for case in cases:
         keys = varied(case)
@@ -87,19 +87,19 @@ def rows_of(cases, by):
 
 
 def loss_of(cases):
-    """Mean over the seeds; a case that diverged is worse than any."""
+    """Mean over the seeds; a diverged case is worse than all others."""
     values = [case["anchor"] for case in cases]
     return math.inf if None in values else statistics.fmean(values)
 
 
 def scale_of(row):
-    """What must be equal for two rows to be compared."""
+    """The settings that must be equal for two rows to be comparable."""
     case = row["cases"][0]
     return case["params"], case["steps"], case["nodes"]
 
 
 def fill(rows):
-    """Figures of each row, against alone and big of its size where the results hold them."""
+    """Figures of each row, relative to `alone` and `big` of its size if the results have these."""
     def reference(kind, scale):
         found = [loss_of(row["cases"]) for row in rows
                  if row["cases"][0]["kind"] == kind and scale_of(row) == scale]
@@ -124,7 +124,7 @@ def fill(rows):
 
 
 def socket_bits(case):
-    """Of all that a node sends, per parameter and time that the whole model is merged."""
+    """Bits that a node sends in total, per parameter and merge of the whole model."""
     merges = case["rounds"] / int(case["manifest"].get("sync.fragments", 1))
     return 8 * case["bytes"] / (case["params"] * case["nodes"] * merges) if merges else 0.0
 
@@ -170,7 +170,7 @@ def points_of(row, x):
 
 
 def ticks(low, high):
-    """Round numbers within, six or so."""
+    """About six round numbers in the range."""
     step = 10.0 ** math.floor(math.log10(max(high - low, 1e-9) / 3))
     while (high - low) / step > 8:
         step *= 2 if round(step / 10 ** math.floor(math.log10(step))) != 2 else 2.5
@@ -216,7 +216,7 @@ def draw(path, title, what, rows, x):
                    f' text-anchor="middle">{text}</text>')
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}"'
                f' text-anchor="middle">{what}</text>')
-    for label, loss in silent:  # who sends nothing: a line at what it comes to
+    for label, loss in silent:  # cases that send nothing: a line at their loss
         y = at((10 ** left if x == 1 else 0, loss))[1]
         out.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#555"'
                    f' stroke-dasharray="2 3"/><text x="{WIDTH - RIGHT + 4}" y="{y + 4:.1f}"'

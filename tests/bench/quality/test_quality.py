@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# test_quality.py - the smoke of the quality bench: tiny models, real rounds, behaviour only.
+# test_quality.py - smoke test of the quality bench: tiny models, real rounds, behaviour only.
 """Usage:
     test_quality.py BENCH REPORT      BENCH: thinwire-quality-bench, REPORT: report.py"""
 import json
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-# At a rate that does not fall, what the mean of nodes takes away is the noise of small batches.
+# With a constant rate, averaging the nodes removes the noise of small batches.
 SCALE = ("model=tiny nodes=4 steps=200 warmup=60 evals=2 data.heldout=0.2 train.lr=0.006 "
          "train.lr_final=1 train.batch=2")
 BITS = {"int8": 8.0625, "int4": 4.25}  # per parameter, of the presets' codecs
@@ -40,7 +40,7 @@ budget     preset=streaming sync.codec=auto sync.feedback=0.95 budget=4:3:3
 
 
 def make_text(path, size):
-    """Sentences of made-up words, as frequent as those of real ones: Zipf 1949."""
+    """Sentences of made-up words with the frequencies of real ones: Zipf 1949."""
     source = random.Random(1)
     onsets = ["b", "d", "f", "gr", "h", "k", "l", "m", "n", "pr", "s", "t", "v", ""]
     vowels = "aeiou"
@@ -73,7 +73,7 @@ class Smoke:
         return [json.loads(line) for line in lines]
 
     def losses(self):
-        """Of the first seed, by name."""
+        """Results of the first seed, by name."""
         return {case["name"]: case["anchor"] for case in self.cases("all") if case["seed"] == 1}
 
     def groups_beat_the_lone_node(self):
@@ -82,7 +82,7 @@ class Smoke:
                      "keep", "noloco", "sparse", "budget", "btm"):
             assert loss[name] < loss["alone"], f"{name}: {loss[name]}, alone: {loss['alone']}"
         assert loss["big"] < loss["alone"]
-        # Lying proposers can still end rounds with nothing in them, but only their share of rounds.
+        # Lying proposers can still commit empty rounds, but only their share of the rounds.
         assert loss["proposers"] < 1.05 * loss["six"], loss
         assert loss["six"] < 1.05 * loss["proposers"], loss
         own = {case["name"]: case["own"] for case in self.cases("all")}
@@ -104,7 +104,7 @@ class Smoke:
             else:
                 assert abs(case["bits"] - bits) < 0.01 * bits + 1e-9, (case["name"], case["bits"])
             if case["name"] == "bf16":
-                # Of n elements in 4 parts, 3 quarters leave each node; so do 3 copies of its part.
+                # Of n elements in 4 parts a node sends 3 quarters, and 3 copies of its own part.
                 times = case["rounds"] / int(case["manifest"]["sync.fragments"])
                 payload = 2 * 2 * 4 * case["params"] * 3 / 4 * times
                 sent = case["bytes"] - case["bytes_control"]
@@ -119,14 +119,14 @@ class Smoke:
         for case in self.cases("all"):
             if case["name"] == "nonsense":
                 assert case["refused"] >= case["rounds"]
-            elif case["name"] == "proposers":  # its own results, and whole rounds that it closed
+            elif case["name"] == "proposers":  # its own results, and whole rounds that it proposed
                 assert case["refused"] > 0
-            elif case["name"] != "death":  # who returns has cold moments: the guard may object
+            elif case["name"] != "death":  # a returning node has cold moments, for the guard
                 assert case["refused"] == 0, case["name"]
             assert (case["bytes_states"] > 0) == (case["name"] == "death"), case["name"]
             assert case["skipped"] == 0, case["name"]
             if case["name"] == "slow":
-                # A step of the slow node takes 20 of the others: waiting would make 10 rounds.
+                # A slow step takes as long as 20 of the others: waiting would allow 10 rounds.
                 assert case["rounds"] > 25, case["rounds"]
 
     def same_again_and_in_slices(self):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-# compare.py - our tokens and our speed against the `tokenizers` package, on the same text.
+# compare.py - our tokens and speed compared with the `tokenizers` package, on the same text.
 #
 #   compare.py BENCH [--out DIR] [--mb 10] [--vocab 32000] [--layouts gpt2,llama3,qwen2,smollm]
 #              [--no-wild]
 #
 # BENCH is thinwire-tokenizer-bench. Trains a tokenizer of each layout on mixed text of this machine
-# (the King James bible, translations of programs, C and Python), encodes that text and a wild one
+# (the King James bible, translations of programs, C and Python). Encodes that text and a wild one
 # (all characters, emoji, invalid UTF-8) with both, and prints one line each. Exit status 1 if any
-# token differs. Tokenizers stay in DIR for the next time. Needs the package `tokenizers`; both
+# token differs. DIR keeps the tokenizers for the next run. Needs the package `tokenizers`; both
 # sides use one thread.
 """Compares Thinwire's tokenizer with the package `tokenizers`."""
 import os
@@ -47,7 +47,7 @@ def bible():
 
 
 def translations(room):
-    """Sentences in many languages and scripts, out of the catalogues of installed programs."""
+    """Sentences in many languages and scripts, from the catalogues of installed programs."""
     parts, size = [], 0
     paths = sorted(glob.glob("/usr/share/locale/*/LC_MESSAGES/*.mo"))
     random.Random(2).shuffle(paths)
@@ -101,7 +101,7 @@ def mixed(mb):
 
 
 def is_known(code):
-    """Assigned in Python's Unicode, and in the package's, which normalises by an older one."""
+    """Assigned in Python's Unicode version and in the package's older one."""
     char = chr(code)
     if unicodedata.category(char) in ("Cn", "Cs"):
         return False
@@ -132,7 +132,7 @@ def wild_document(rng, codes, tokens):
             pool = codes[first:first + 60]
             text.append("".join(rng.choice(pool) for _ in range(rng.randrange(1, 40))))
     data = "".join(text).encode()
-    if rng.randrange(2):  # bytes of no character
+    if rng.randrange(2):  # bytes that are no character
         data = bytearray(data)
         for _ in range(rng.randrange(1, 6)):
             data.insert(rng.randrange(len(data) + 1),
@@ -155,7 +155,7 @@ def wild(mb, tokens):
 # ---- the two sides ---------------------------------------------------------------------------
 
 def stretches(data):
-    """Valid text (str) and single bytes that no character can come of (int)."""
+    """Valid text (str), and single bytes that are no part of a character (int)."""
     while data:
         try:
             yield data.decode()
@@ -187,7 +187,7 @@ def encode(tok, singles, data):
 
 
 def theirs(tok, documents):
-    """Tokens of each document, and MB/s, of the best of three for text that is valid."""
+    """Tokens of each document, and MB/s, the best of three for valid text."""
     singles, best = byte_tokens(tok), 1e9
     try:
         texts = [document.decode() for document in documents]

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # unequal.py - four nodes, one at a twentieth of the speed, one stopped: what do the others lose?
 #
-# Each node, daemon and worker, gets a share of a core by cgroup (version 2 or 1; needs root), so
-# that a node that stops leaves the others no faster. First every node trains alone, links off; then
-# together; then node3 is stopped with SIGSTOP, and goes on. Steps and tokens per second are those
-# of the status API. Exit status 0 only if the goals hold. Needs the demo's packages and a machine
-# with little else to do; takes eight minutes.
+# A cgroup (version 2 or 1; needs root) limits each node, daemon and worker, to a share of a core,
+# so that a stopped node does not make the others faster. First every node trains alone, links off;
+# then together; then node3 is stopped with SIGSTOP, and continued. Steps and tokens per second come
+# from the status API. Exit status 0 only if the goals hold. Needs the demo's packages and a machine
+# with little other load; takes eight minutes.
 import argparse
 import json
 import os
@@ -21,10 +21,10 @@ sys.path.insert(0, str(HERE.parents[2] / "deploy"))
 from demo import Node, ask, check, corpus, free_ports, stop_all  # noqa: E402
 
 GOALS = {
-    "swarm_share_min": 0.95,    # tokens/s together, of what the running nodes do alone
-    "steps_change_max": 0.05,   # of a node's steps/s when another stops
-    "stopped_back_s": 30.0,     # until it mixes again
-    "slow_rounds_share_min": 0.8,  # rounds the slow node is in, of those it could be: one a step
+    "swarm_share_min": 0.95,    # tokens/s together, relative to the running nodes alone
+    "steps_change_max": 0.05,   # relative change of a node's steps/s when another stops
+    "stopped_back_s": 30.0,     # time until it mixes again
+    "slow_rounds_share_min": 0.8,  # rounds with the slow node, of those possible: one per step
 }
 PERIOD_US = 100000
 FAST, SLOW = 0.40, 0.02  # of a core
@@ -32,7 +32,7 @@ STOPPED = "node3"
 
 
 class Cage:
-    """A cgroup that holds a node to a share of one core."""
+    """A cgroup that limits a node to a share of one core."""
 
     def __init__(self, name, share):
         quota = int(share * PERIOD_US)
@@ -75,7 +75,7 @@ class CagedNode(Node):
 
     def start(self):
         before = os.getpid()
-        # The daemon inherits the cgroup of who starts it; the worker that of the daemon.
+        # The daemon inherits the cgroup of this process, the worker that of the daemon.
         own = pathlib.Path("/sys/fs/cgroup/cpu" if "/cpu/" in str(self.cage.path)
                            else "/sys/fs/cgroup")
         self.cage.enter()
@@ -86,7 +86,7 @@ class CagedNode(Node):
 
 
 def measure(nodes, seconds, what):
-    """{node: steps/s, tokens/s} over that time, from two looks at the status."""
+    """{node: steps/s, tokens/s} over that time, from the status before and after."""
     first = {}
     begin_s = time.monotonic()
     while time.monotonic() - begin_s < seconds:
@@ -151,7 +151,7 @@ def judge(alone, together, stopped, back_s, slow_share):
     share_all = (sum(together[n]["tokens"] for n in together) /
                  sum(alone[n]["tokens"] for n in together))
     share_rest = (sum(stopped[n]["tokens"] for n in rest) / sum(alone[n]["tokens"] for n in rest))
-    # The slow node makes a few steps a minute: its rate is no measure.
+    # The slow node makes only a few steps a minute, too few to measure a rate.
     change = max(abs(stopped[n]["steps"] / together[n]["steps"] - 1)
                  for n in rest if together[n]["steps"] > 0.5)
     return [

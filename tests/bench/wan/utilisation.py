@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# utilisation.py - what training together over a bad path costs two nodes that could train alone.
+# utilisation.py - the cost of training together over a bad path, for two nodes.
 """Two nodes of one core each, 20 Mbit/s, 100 ms and one packet in a hundred lost each way between
 them (tests/system/wan/lab.py): alone and together in turn.
 
@@ -7,11 +7,11 @@ them (tests/system/wan/lab.py): alone and together in turn.
 
 Per pair both nodes train alone (links off) at once, then both train together; three figures each:
 
-    steps     steps per second, together over alone: all that is lost, and the machine's other work
-    cpu       steps per second of processor time of worker and daemon, together over alone: what
-              merging, coding and encrypting take of the core, whatever else runs
-    waiting   share of the worker's time that was steps, as the status has it, together over alone:
-              snapshots and evaluations wait alike in both
+    steps     steps per second, together over alone: all losses, and the machine's other load
+    cpu       steps per CPU second of worker and daemon, together over alone: the cost of
+              merging, coding and encryption, independent of other load
+    waiting   share of the worker's time spent in steps, from the status, together over alone;
+              snapshots and evaluations count in both
 
 Exit status 0 only if the medians of cpu and waiting are 0.99 and a full-precision all-reduce of the
 model over this path would take 50 steps (by processor time, as if the core were theirs alone).
@@ -46,7 +46,7 @@ class Pinned:
         self.lab = lab
 
     def on(self, side):
-        """What a command line begins with there."""
+        """Prefix of command lines on that host."""
         return self.lab.on(side) + ["taskset", "-c", CORES[side]]
 
 
@@ -83,7 +83,7 @@ def look(world, config, daemon):
 
 
 def phase(world, configs, seconds, is_linked):
-    """Both nodes at once for a while; what each did."""
+    """Runs both nodes for a while; returns the work of each."""
     daemons = {}
     for side, config in configs.items():
         world.daemon(side, config)
