@@ -1,11 +1,11 @@
-/* dial_history.h - what the newest dial to each address came to, for people: `status`, `peers`, the
+/* dial_history.h - result of the newest dial to each address, shown in `status`, `peers` and the
  * log.
  *
- * Configured addresses have rows of their own; of all others, which gossip may invent at will, the
- * last TW_DIAL_HISTORY_OTHERS are kept. A failure that is news is a line in the log; the same one
- * again, and whatever had to displace another address, is one line of all these in ten seconds.
+ * Configured addresses have their own rows. Other addresses come from gossip, which may invent any
+ * number; the last TW_DIAL_HISTORY_OTHERS are kept. A new failure is logged at once. Repeated
+ * failures, and failures that displaced another address, share one log line in ten seconds.
  *
- * Pure: results and time come in. */
+ * Pure: the caller passes results and time. */
 #ifndef TW_DAEMON_NET_DIAL_HISTORY_H
 #define TW_DAEMON_NET_DIAL_HISTORY_H
 
@@ -26,24 +26,24 @@ enum {
 
 struct tw_dial_row {
     char address[TW_ADDR_BYTES];
-    char sentence[TW_DIAL_SENTENCE_BYTES]; /* why it failed; "": it did not */
+    char sentence[TW_DIAL_SENTENCE_BYTES]; /* why the dial failed; "": it did not */
     enum tw_dial_cause cause;
-    struct tw_id other; /* answers there instead of who was looked for; zero: that is not why */
+    struct tw_id other; /* node that answered instead of the expected one; zero: none */
     uint64_t failed_us;
-    uint32_t failures; /* in a row */
+    uint32_t failures; /* consecutive failures */
 };
 
 struct tw_dial_history {
     uint32_t configured_count, others_next;
-    struct tw_dial_row rows[TW_DIAL_HISTORY_ROWS]; /* those configured first */
+    struct tw_dial_row rows[TW_DIAL_HISTORY_ROWS]; /* configured addresses first */
     struct tw_log_limit limit;
 };
 
-/* Zero-initialised knows no address. This one is configured; the first TW_DIAL_HISTORY_CONFIGURED
- * have rows of their own. */
+/* Adds a configured address. The first TW_DIAL_HISTORY_CONFIGURED have their own rows. A zeroed
+ * history is empty. */
 void tw_dial_history_configure(struct tw_dial_history *history, const char *address);
 
-/* NULL: nothing is known of it. */
+/* NULL: the address is unknown. */
 const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *history,
                                                const char *address);
 
@@ -51,15 +51,15 @@ const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *his
 struct tw_dial_failure {
     enum tw_dial_cause cause;
     const char *sentence;
-    const struct tw_id *other; /* answered instead of who was looked for; or NULL */
+    const struct tw_id *other; /* node that answered instead of the expected one; or NULL */
 };
 
-/* True: the log is to say so, and that *held_back lines were not said. */
+/* Records a failure. True: log it, and add that *held_back lines were suppressed before. */
 bool tw_dial_history_failed(struct tw_dial_history *history, const char *address,
                             const struct tw_dial_failure *failure, uint64_t now_us,
                             uint64_t *held_back);
 
-/* That address leads to whom it should. */
+/* Records that the address leads to the expected node. */
 void tw_dial_history_worked(struct tw_dial_history *history, const char *address);
 
 #endif

@@ -1,6 +1,6 @@
 /* handshake.h - HELLO and GOODBYE: the first and the last frame of a connection. Pure bytes.
  *
- * PROTOCOL.md section 3 is the truth. HELLO body, little-endian:
+ * PROTOCOL.md section 3 is normative. HELLO body, little-endian:
  *
  *    0  version min u32      16  run id   32 bytes     128  addresses count u32
  *    4  version max u32      48  node id  32 bytes     132  per address: length u8, then
@@ -9,14 +9,15 @@
  *
  *    proof = HMAC-SHA256(run secret, "thinwire-join" || EKM || body without the proof)
  *
- * EKM is 32 bytes of keying material of this very TLS session, label TW_HELLO_EXPORT: a proof is
- * of no use on another session, so it can be neither replayed nor relayed. While one secret
- * replaces another, either proves; who is dialled answers with the one the dialler used. `open`
- * runs use 32 zero bytes for the secret. The link tag of a bulk connection names the control
- * connection it belongs to: the first 16 bytes exported there, label TW_LINK_EXPORT; zero on
- * control.
+ * EKM is 32 bytes of keying material of this TLS session, label TW_HELLO_EXPORT. A proof is thus
+ * valid in this session only and can be neither replayed nor relayed. While one secret replaces
+ * another, either is accepted; the dialled node answers with the secret that the dialler used.
+ * `open` runs use 32 zero bytes for the secret.
  *
- * GOODBYE body: enum tw_status u32, then a sentence for the log of the other side. */
+ * The link tag of a bulk connection names its control connection: the first 16 bytes exported
+ * there, label TW_LINK_EXPORT. It is zero on control.
+ *
+ * GOODBYE body: enum tw_status u32, then a sentence for the other node's log. */
 #ifndef TW_DAEMON_NET_HANDSHAKE_H
 #define TW_DAEMON_NET_HANDSHAKE_H
 
@@ -34,22 +35,22 @@
 #define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"
 #define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
 
-/* A guest has a ticket and wants a WELCOME, a probe tries whether an address can be dialled: both
- * are gone after that. */
+/* A guest presents a ticket and wants a WELCOME. A probe tests whether an address can be dialled.
+ * Both leave after that. */
 enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK, TW_ROLE_GUEST, TW_ROLE_PROBE };
 
 enum { TW_LINK_TAG_BYTES = 16, TW_PROOF_BYTES = 32 };
 
 struct tw_hello {
-    uint32_t version_min, version_max; /* of frames and messages */
+    uint32_t version_min, version_max; /* versions of frames and messages */
     enum tw_role role;
-    uint32_t boot; /* starts of the node: increases */
+    uint32_t boot; /* number of starts of the node; increases */
     struct tw_id run, id;
     uint8_t link_tag[TW_LINK_TAG_BYTES];
     uint8_t proof[TW_PROOF_BYTES];
     uint32_t addrs_count;
     char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
-    struct tw_extensions extensions; /* unknown ones too: the proof covers every byte */
+    struct tw_extensions extensions; /* unknown ones are kept too: the proof covers every byte */
 };
 
 struct tw_goodbye {
@@ -57,32 +58,33 @@ struct tw_goodbye {
     char sentence[256];
 };
 
-/* Body bytes; returns their count. */
+/* Writes the body. Returns its size in bytes. */
 uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYTES_MAX]);
 
-/* Strict inverse for untrusted bytes: TW_PROTO names the field. Addresses are host:port in form
- * only; they may point anywhere. */
+/* Strict inverse for untrusted bytes: TW_PROTO names the field. Addresses have the form host:port;
+ * they may point anywhere. */
 enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
                                struct tw_error *err);
 
-/* Fills hello->proof from everything else. secret NULL: an `open` run. */
+/* Computes hello->proof from all other fields. secret NULL: an `open` run. */
 void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
                     const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
 
-/* Is `theirs` of this run? `authenticated` is the id their TLS key proved. In this order: TW_PROTO
- * (another id than proven), TW_VERSION, TW_OTHER_RUN. The words are the detail of tw_dial_sentence
- * at both ends: here and, by GOODBYE, there. */
+/* Checks that `theirs` belongs to this run. `authenticated` is the id that the other node's TLS key
+ * proved. Checked in this order: TW_PROTO (the HELLO claims another id), TW_VERSION, TW_OTHER_RUN.
+ * The error text is the detail of tw_dial_sentence, here and (by GOODBYE) at the other node. */
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
                               const struct tw_id *authenticated, struct tw_error *err);
 
-/* Is `theirs` proven by one of our secrets (no secrets: an `open` run)? *which: by the one of that
- * index; answer with the same. TW_WRONG_SECRET, with the same kind of detail. */
+/* Checks the proof in `theirs` against each of our secrets (no secrets: an `open` run). *which:
+ * index of the secret that matched; answer with the same one. TW_WRONG_SECRET, with the same kind
+ * of detail. */
 enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct tw_hello *ours,
                                     const struct tw_secrets *secrets,
                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
                                     struct tw_error *err);
 
-/* The same for a guest and its inviter, by the key of a ticket (TW_TICKET_KEY_BYTES of them).
+/* The same for a guest and its inviter, with the key of a ticket (TW_TICKET_KEY_BYTES bytes).
  * TW_TICKET_UNKNOWN: another key. */
 void tw_hello_prove_ticket(struct tw_hello *hello, const uint8_t *key,
                            const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
@@ -92,8 +94,8 @@ enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_
 uint32_t tw_goodbye_encode(enum tw_status status, const char *sentence,
                            uint8_t body[TW_HELLO_BYTES_MAX]);
 
-/* Unprintable bytes become '?', double quotes single ones, unknown codes TW_PROTO, long sentences
- * are cut. */
+/* Replaces unprintable bytes by '?', double quotes by single ones and unknown codes by TW_PROTO,
+ * and cuts long sentences. */
 enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goodbye *goodbye,
                                  struct tw_error *err);
 

@@ -1,10 +1,10 @@
-/* handshake_limiter.h - which of the connections that knock may begin a handshake. Pure: time comes
- * in.
+/* handshake_limiter.h - decides which incoming connections may begin a handshake. Pure: the caller
+ * passes the time.
  *
- * A stranger pays twice: into the bucket of its network (/24 of IPv4, /48 of IPv6), then into that
- * of all strangers together. A host a member came from within a day pays into a bucket of its own
- * and no other: a flood, wherever it comes from, shuts no member out. Tables are of fixed size; the
- * row unused for longest makes room. */
+ * A stranger pays twice: into the bucket of its network (/24 of IPv4, /48 of IPv6), then into the
+ * shared bucket of all strangers. A host that a member came from within a day pays only into its
+ * own bucket, so a flood from anywhere shuts no member out. Tables have a fixed size; the least
+ * recently used row makes room. */
 #ifndef TW_DAEMON_NET_HANDSHAKE_LIMITER_H
 #define TW_DAEMON_NET_HANDSHAKE_LIMITER_H
 
@@ -24,7 +24,7 @@ enum {
 };
 
 struct tw_handshake_limiter_row {
-    uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
+    uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES]; /* IPv4 is stored as ::ffff:a.b.c.d */
     uint64_t used_us;                                  /* 0: the row is free */
     struct tw_rate rate;
 };
@@ -32,26 +32,27 @@ struct tw_handshake_limiter_row {
 struct tw_handshake_limiter {
     struct tw_rate strangers;
     struct tw_handshake_limiter_row nets[TW_HANDSHAKE_LIMITER_NETS];
-    struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* members came from there */
+    struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* hosts that members came
+                                                                        * from */
 };
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us);
 
-/* One connection from there: TW_OK and it is paid for, or TW_LIMIT and the sentence says whose
- * bucket is empty. now_us > 0. */
+/* Charges one connection. TW_OK, or TW_LIMIT with a sentence that names the empty bucket. now_us >
+ * 0. */
 enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
                                          const struct sockaddr_storage *from, uint64_t now_us,
                                          struct tw_error *err);
 
-/* A member was let in from there. */
+/* Records that a member was admitted from this address. */
 void tw_handshake_limiter_admitted(struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us);
 
-/* Did a member come from there within a day? */
+/* True if a member came from this address within a day. */
 bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us);
 
-/* One IPv4 address, or one /64 of IPv6, is one host. */
+/* One host is one IPv4 address or one /64 of IPv6. */
 bool tw_handshake_limiter_is_same_host(const struct sockaddr_storage *a,
                                        const struct sockaddr_storage *b);
 

@@ -1,18 +1,18 @@
-/* link_quality.h - what each peer's link is like, and which one is out of line with all the others.
+/* link_quality.h - measured quality of each peer's link, and which link is out of line.
  *
- * One number says little about a link: 200 kB/s is fast in one group and a fault in another. So a
- * peer is held against the middle of the other peers, as this node measures all of them, and only
- * where at least TW_LINK_QUALITY_MIN others were measured:
+ * An absolute number says little about a link: 200 kB/s is fast in one group and a fault in
+ * another. A peer is therefore compared with the median of the other peers, as this node measures
+ * them. This needs at least TW_LINK_QUALITY_MIN other measured peers.
  *
- *   slow sender     its payloads come to us at less than a quarter of the middle
- *   slow receiver   the path to it carries less than a quarter of the middle
- *   flapping        its link broke at least three times lately, and far oftener than theirs
- *   lossy           far more of what we send it is lost (this one is only named: TCP copes)
+ *   slow sender     its payloads reach us at less than a quarter of the median
+ *   slow receiver   the path to it carries less than a quarter of the median
+ *   flapping        its link broke at least three times lately, and far more often than the others
+ *   lossy           far more of our segments to it are lost (only shown: TCP copes)
  *
- * What is found is named to people with its evidence, and to the core, which routes around it
- * (sync/part_weights.c). It ends when the peer is back within two fifths of the middle.
+ * A finding is shown to people with its evidence. It also goes to the core, which routes around the
+ * peer (sync/part_weights.c). It ends when the peer is back within two fifths of the median.
  *
- * Pure: measurements and time come in. Whole numbers. */
+ * Pure: the caller passes measurements and time. Integers only. */
 #ifndef TW_DAEMON_NET_LINK_QUALITY_H
 #define TW_DAEMON_NET_LINK_QUALITY_H
 
@@ -24,13 +24,12 @@
 #include "base/limits.h"
 
 enum {
-    TW_LINK_QUALITY_ROWS = 2 * TW_PEERS_MAX, /* linked, and lately gone */
-    TW_LINK_QUALITY_MIN = 3,                 /* others that were measured */
+    TW_LINK_QUALITY_ROWS = 2 * TW_PEERS_MAX, /* linked peers, and peers that left lately */
+    TW_LINK_QUALITY_MIN = 3,                 /* minimum number of other measured peers */
     TW_LINK_QUALITY_TEXT_BYTES = 200,
     TW_LINK_QUALITY_LINE_BYTES = 192,
     TW_LINK_QUALITY_FILE_MAX = (TW_LINK_QUALITY_ROWS + 1) * TW_LINK_QUALITY_LINE_BYTES,
-    TW_LINK_QUALITY_OLD_S =
-        7 * 86400, /* what links were like so long ago says nothing of them now */
+    TW_LINK_QUALITY_OLD_S = 7 * 86400, /* age after which stored measurements are ignored */
 };
 
 enum tw_link_quality_anomaly {
@@ -44,42 +43,42 @@ enum tw_link_quality_anomaly {
 struct tw_link_quality_peer {
     bool is_used, is_linked;
     struct tw_id id;
-    uint64_t changed_us;              /* linked or not since */
-    uint64_t linked_us, known_us;     /* time it was linked, of the time it was known; fading */
-    uint32_t breaks_milli;            /* links that broke, in thousandths; fading by the hour */
-    uint64_t faded_us;                /* when that faded last */
-    uint32_t rtt_us;                  /* 0: not known */
-    uint64_t in_bytes_s, out_bytes_s; /* 0: not known */
-    uint32_t in_count;                /* transfers behind the first */
+    uint64_t changed_us;              /* time up to which linked_us and known_us are counted */
+    uint64_t linked_us, known_us;     /* time linked, and time known; both decay */
+    uint32_t breaks_milli;            /* broken links, in thousandths; decays by the hour */
+    uint64_t faded_us;                /* time of the last decay */
+    uint32_t rtt_us;                  /* 0: unknown */
+    uint64_t in_bytes_s, out_bytes_s; /* 0: unknown */
+    uint32_t in_count;                /* number of transfers measured */
     bool has_loss;
-    uint32_t loss_ppm;              /* of the segments we sent */
-    uint64_t retransmits, segments; /* as last counted in */
+    uint32_t loss_ppm;              /* lost part of our segments */
+    uint64_t retransmits, segments; /* counters at the last look */
     bool is_pulling;                /* a transfer from it is under way since: */
     uint64_t pull_us, pull_bytes;
     enum tw_link_quality_anomaly anomaly;
-    uint64_t middle; /* of the others, in the measure it is out of line by */
+    uint64_t middle; /* median of the others, in the measure that is out of line */
 };
 
 struct tw_link_quality {
     struct tw_link_quality_peer peers[TW_LINK_QUALITY_ROWS];
-    uint64_t upload_bytes_s; /* this node can, to all together; 0: not known */
-    bool was_busy;           /* at the last look */
+    uint64_t upload_bytes_s; /* this node's own upload rate, to all peers together; 0: unknown */
+    bool was_busy;           /* state at the last look */
     uint64_t sent_bytes, sent_us;
 };
 
-/* Zero-initialised knows nobody. */
+/* The link to `id` came up. A zeroed table knows no peer. */
 void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint64_t now_us);
-/* `broke`: without a goodbye. */
+/* The link went down. `broke`: without a GOODBYE. */
 void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id, bool broke,
                           uint64_t now_us);
 
-/* Bytes of a payload came from it. `is_last`: nothing more is asked of it now. */
+/* Bytes of a payload arrived from the peer. `is_last`: no other request to it is pending. */
 void tw_link_quality_arrived(struct tw_link_quality *quality, const struct tw_id *id,
                              uint32_t bytes, bool is_last, uint64_t now_us);
 
-/* What the link says, several times a second. Counters since the link was up. */
+/* Measurements of a link, several times a second. Counters start when the link came up. */
 struct tw_link_quality_look {
-    bool is_pulling; /* payloads were asked of it and have not come */
+    bool is_pulling; /* payloads were requested from it and have not arrived */
     uint32_t rtt_us;
     uint64_t path_bytes_s;
     uint64_t retransmits, segments;
@@ -88,39 +87,40 @@ struct tw_link_quality_look {
 void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *id,
                           const struct tw_link_quality_look *look, uint64_t now_us);
 
-/* How much has been sent to all peers, and whether more waited to be sent. `cap`: 0 = none. */
+/* Bytes sent to all peers so far, and whether more waited to be sent. `cap`: 0 = none. */
 void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, bool is_busy,
                           uint64_t cap, uint64_t now_us);
 
-/* Looks who is out of line. */
+/* Decides which peers are out of line. */
 void tw_link_quality_judge(struct tw_link_quality *quality, uint64_t now_us);
 
-/* NULL: nothing is known of it. */
+/* NULL: the peer is unknown. */
 const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *quality,
                                                         const struct tw_id *id);
 
-/* Is it to be routed around? */
+/* True if the core must route around the peer. */
 bool tw_link_quality_is_odd(const struct tw_link_quality_peer *peer);
 
-/* Of the time it is known, the part it was linked, in thousandths. */
+/* Share of the time known in which the peer was linked, in thousandths. */
 uint32_t tw_link_quality_reliability(const struct tw_link_quality_peer *peer, uint64_t now_us);
 
 /* ---- over a restart (link_quality_text.c)
  * ----------------------------------------------------------- */
 
-/* All of it as text: a line with the time (`wall_s`, unix) and the own upload, then one per peer.
- * Returns its bytes. */
+/* Writes the table as text: a line with the time (`wall_s`, unix) and the own upload rate, then one
+ * line per peer. Returns the bytes written. */
 size_t tw_link_quality_encode(const struct tw_link_quality *quality,
                               char text[TW_LINK_QUALITY_FILE_MAX], uint64_t now_us,
                               uint64_t wall_s);
 
-/* Takes such a text back into an empty table: nobody is linked, and the time between counts for
- * nobody. Untrusted: bad lines are skipped, their number is returned; of a text older than
- * TW_LINK_QUALITY_OLD_S nothing is taken. */
+/* Reads such a text into an empty table. No peer is linked, and the time between counts for none of
+ * them. The text is untrusted: bad lines are skipped and their number is returned. A text older
+ * than TW_LINK_QUALITY_OLD_S is ignored. */
 uint32_t tw_link_quality_decode(struct tw_link_quality *quality, const char *text, size_t size,
                                 uint64_t now_us, uint64_t wall_s);
 
-/* "slow sender: 41 kB/s to us in 12 transfers, the others 1.9 MB/s in the middle"; "" when fine. */
+/* The evidence, such as "slow sender: 41 kB/s to us in 12 transfers, the others 1.9 MB/s in the
+ * middle"; "": nothing is wrong. */
 void tw_link_quality_evidence(const struct tw_link_quality_peer *peer,
                               char text[TW_LINK_QUALITY_TEXT_BYTES]);
 

@@ -1,4 +1,4 @@
-/* listen.h - sockets that wait for other nodes. */
+/* listen.h - listening sockets. */
 #ifndef TW_DAEMON_NET_LISTEN_H
 #define TW_DAEMON_NET_LISTEN_H
 
@@ -12,29 +12,29 @@
 #include "daemon/net/egress.h"
 
 struct tw_listener {
-    uv_tcp_t tcp;  /* first; tcp.data is the owner's */
-    uint16_t port; /* really bound */
+    uv_tcp_t tcp;  /* first member; tcp.data is the owner's */
+    uint16_t port; /* port really bound */
     int family;
     bool is_open, is_loopback, is_wildcard;
-    bool is_absent;  /* [::] on a machine without IPv6: nothing to listen on, and no fault */
-    bool is_stalled; /* a connection waits to be accepted: libuv offers no other before that */
+    bool is_absent;  /* [::] on a machine without IPv6: nothing to listen on, not an error */
+    bool is_stalled; /* a connection waits to be accepted; libuv reports no other one before that */
 };
 
 struct tw_listen_options {
     const char *address;            /* "host:port" of this machine; port 0 = any free one */
-    bool is_loopback_only;          /* refuse what others can reach: `open` admission */
-    bool is_one_of_many;            /* [::] leaves IPv4 to another listener, and need not be */
-    const struct tw_egress *egress; /* its interface */
+    bool is_loopback_only;          /* refuse an address that others can reach: `open` admission */
+    bool is_one_of_many;            /* [::] may fail to bind, and leaves IPv4 to another listener */
+    const struct tw_egress *egress; /* interface to listen on */
     uv_connection_cb accept;        /* called with &listener->tcp */
 };
 
-/* Binds and listens. TW_CONFIG: not an address of the right form, or one others can reach where
- * only loopback is allowed. TW_IO: port in use, not an address of this machine, not permitted;
- * the sentence says what to change. Names are resolved here and now (start-up only). */
+/* Binds and listens. TW_CONFIG: not a valid address, or reachable by others where only loopback is
+ * allowed. TW_IO: port in use, not an address of this machine, not permitted; the sentence says
+ * what to change. Resolves names and blocks (call only at start). */
 enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
                                 const struct tw_listen_options *options, struct tw_error *err);
 
-/* Starts to close; `closed` as for uv_close. Only where is_open. */
+/* Starts to close; `closed` as for uv_close. Only if is_open. */
 void tw_listener_close(struct tw_listener *listener, uv_close_cb closed);
 
 /* 127.0.0.0/8, ::1 and ::ffff:127.0.0.0/104. */

@@ -1,7 +1,7 @@
-/* probe.h - dials an address as a node would and says how far it came: name, TCP, TLS, HELLO.
+/* probe.h - dials an address as a node would and reports how far it got: name, TCP, TLS, HELLO.
  *
- * A probe proves the run secret and is gone after that: it takes no seat at the other node, so it
- * may be run beside a daemon with the same identity. Blocking; one thread per probe. */
+ * A probe proves the run secret and then leaves. It takes no seat at the other node, so it may run
+ * beside a daemon with the same identity. Blocking; one thread per probe. */
 #ifndef TW_DAEMON_NET_PROBE_H
 #define TW_DAEMON_NET_PROBE_H
 
@@ -15,7 +15,7 @@
 #include "daemon/net/handshake.h"
 #include "daemon/net/tls.h"
 
-/* The stage that failed; DONE: none did. */
+/* The stage that failed; DONE: none. */
 enum tw_probe_stage {
     TW_PROBE_NAME,
     TW_PROBE_TCP,
@@ -27,24 +27,25 @@ enum tw_probe_stage {
 struct tw_probe_question {
     const char *address;              /* host:port */
     const struct tw_id *expected;     /* or NULL */
-    const struct tw_tls_context *tls; /* of the identity below */
-    struct tw_hello hello;            /* role TW_ROLE_PROBE, id, run; proof is made here */
-    const struct tw_secret *secret;   /* or NULL: `open` */
-    const struct tw_egress *egress;   /* by which line; or NULL: any */
+    const struct tw_tls_context *tls; /* context with the identity below */
+    struct tw_hello hello;            /* role TW_ROLE_PROBE, id, run; the probe computes the
+                                       * proof */
+    const struct tw_secret *secret;   /* NULL: `open` run */
+    const struct tw_egress *egress;   /* NULL: any */
     bool is_stranger;                 /* nothing to prove: TLS is the last stage, no HELLO */
-    uint64_t patience_us;             /* per stage and address; 0 = 5 s */
+    uint64_t patience_us;             /* time limit per stage and address; 0 = 5 s */
 };
 
 struct tw_probe_answer {
     enum tw_probe_stage stage;
     enum tw_dial_cause cause;              /* TW_DIAL_NONE when DONE */
-    char sentence[TW_DIAL_SENTENCE_BYTES]; /* whole, with the way out; "" when DONE */
-    char remote[TW_ADDR_BYTES];            /* IP address and port last tried; "" */
-    uint32_t addresses;                    /* the name stands for, of those that count */
-    uint64_t took_us[TW_PROBE_DONE];       /* per stage, of the address in `remote` */
-    uint32_t mtu_bytes, mss_bytes;         /* of the path, as TCP knows them; 0 = unknown */
+    char sentence[TW_DIAL_SENTENCE_BYTES]; /* whole sentence with the way out; "" when DONE */
+    char remote[TW_ADDR_BYTES];            /* IP address and port tried last; or "" */
+    uint32_t addresses;                    /* number of addresses of the name that were tried */
+    uint64_t took_us[TW_PROBE_DONE];       /* time per stage, for the address in `remote` */
+    uint32_t mtu_bytes, mss_bytes;         /* values of the path, as TCP knows them; 0 = unknown */
     bool has_id;
-    struct tw_id id; /* of who answered */
+    struct tw_id id; /* node that answered */
 };
 
 void tw_probe_run(const struct tw_probe_question *question, struct tw_probe_answer *answer);

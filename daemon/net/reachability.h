@@ -1,13 +1,13 @@
-/* reachability.h - can this node be dialled? What peers found that were asked to try (PROBE,
- * PROBED).
+/* reachability.h - can other nodes dial this one? Results of dials that peers made on request
+ * (PROBE, PROBED).
  *
- * A node knows what it listens on, and cannot know what firewalls and routers let through. So up to
- * TW_REACHABILITY_ASKED_MAX peers are asked to dial it back, once links stand, whenever its
- * addresses change and now and then. Nothing depends on the answer: a node that nobody can dial
- * works by dialling. But two such nodes never link, and a person can change it: so status says what
- * to open.
+ * A node knows the addresses it listens on, but not what firewalls and routers let through. It asks
+ * up to TW_REACHABILITY_ASKED_MAX peers to dial it back: once links are up, whenever its addresses
+ * change, and now and then. Nothing depends on the answer: a node that nobody can dial works by
+ * dialling others. But two such nodes never link, and a person can change that, so `status` says
+ * which port to open.
  *
- * Pure: time and messages come in. */
+ * Pure: the caller passes time and messages. */
 #ifndef TW_DAEMON_NET_REACHABILITY_H
 #define TW_DAEMON_NET_REACHABILITY_H
 
@@ -22,18 +22,19 @@
 enum {
     TW_REACHABILITY_ASKED_MAX = 3,
     TW_REACHABILITY_ROWS_MAX = TW_REACHABILITY_ASKED_MAX * TW_ADDRS_MAX,
-    TW_REACHABILITY_SETTLE_US = 5 * 1000 * 1000,  /* after the first link: others may come */
-    TW_REACHABILITY_ANSWER_US = 30 * 1000 * 1000, /* a prober gives up before that */
-    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* while it cannot be dialled, or nobody says */
+    TW_REACHABILITY_SETTLE_US = 5 * 1000 * 1000,  /* wait after the first link: others may follow */
+    TW_REACHABILITY_ANSWER_US = 30 * 1000 * 1000, /* a prober gives up before this */
+    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* interval while the node cannot be dialled, or
+                                                   * nobody answers */
     TW_REACHABILITY_SENTENCE_BYTES = 480,
 };
-#define TW_REACHABILITY_FINE_US UINT64_C(3600000000) /* while it can */
+#define TW_REACHABILITY_FINE_US UINT64_C(3600000000) /* interval while it can be dialled */
 
 enum tw_reachability_state {
     TW_REACHABILITY_UNKNOWN,   /* nobody has tried, or nobody could */
-    TW_REACHABILITY_YES,       /* the internet, or all there is to try */
-    TW_REACHABILITY_LOCAL,     /* its own network alone: a public address of it cannot be dialled */
-    TW_REACHABILITY_NO,        /* not at any address */
+    TW_REACHABILITY_YES,       /* reachable from the internet, or at every address that was tried */
+    TW_REACHABILITY_LOCAL,     /* only from its own network: its public address cannot be dialled */
+    TW_REACHABILITY_NO,        /* at no address */
     TW_REACHABILITY_DIAL_ONLY, /* it does not listen */
 };
 
@@ -44,48 +45,47 @@ struct tw_reachability_row {
 };
 
 struct tw_reachability {
-    uint64_t due_us;            /* of the next questions; 0: none planned */
-    uint64_t until_us;          /* answers count until then */
-    uint64_t token, checked_us; /* of the newest questions; when the last answer came, 0: never */
+    uint64_t due_us;            /* time of the next request; 0: none planned */
+    uint64_t until_us;          /* latest time at which answers count */
+    uint64_t token, checked_us; /* token of the newest request; time of the last answer, 0: never */
     uint32_t rows_count;
-    struct tw_reachability_row rows[TW_REACHABILITY_ROWS_MAX]; /* of the newest questions */
+    struct tw_reachability_row rows[TW_REACHABILITY_ROWS_MAX]; /* answers to the newest request */
 };
 
-/* Zero-initialised knows nothing. Somebody is linked: questions are due soon, if none are planned.
- */
+/* A peer is linked: plans a request soon, unless one is planned. A zeroed struct knows nothing. */
 void tw_reachability_linked(struct tw_reachability *reachability, uint64_t now_us);
 
-/* The addresses changed: what is known is void, and questions are due soon. */
+/* The addresses changed: forgets the results and plans a request soon. */
 void tw_reachability_moved(struct tw_reachability *reachability, uint64_t now_us);
 
 bool tw_reachability_is_due(const struct tw_reachability *reachability, uint64_t now_us);
 
-/* The questions go out now (or `asked` is false: there was nobody to ask). */
+/* A request is sent now. `asked` false: there was no peer to ask. */
 void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, bool asked,
                          uint64_t now_us);
 
-/* A PROBED came from `by`. Dropped: another token, too late, of an address that is none of this
- * node's, or more rows than belong. */
+/* A PROBED came from `by`. Ignored: wrong token, too late, not an address of this node, or too many
+ * rows. */
 void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_member_row *self,
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us);
 
-/* Can a peer have this address from what the node says of itself? One it says, or, where it says
- * that it listens on all of them, any IP address at that port: as the peer sees it. */
+/* True if a peer may know this address from the node's announcement. That is an announced address,
+ * or, if the node announces that it listens on all addresses, any IP address at that port. */
 bool tw_reachability_is_own(const struct tw_member_row *self, const char *address);
 
 enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening);
 
-/* What it means and what to open, for a person; `port`: listened on. */
+/* A sentence for a person: the result, and what to open. `port`: the port listened on. */
 void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
                               uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]);
 
-/* "yes", "no", ... and "no answer", "nothing listens there", ...: for JSON. Static storage. */
+/* Names for JSON: "yes", "no", ... and "no answer", "nothing listens there", ... Static storage. */
 const char *tw_reachability_state_name(enum tw_reachability_state state);
 const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome);
 
-/* Is the host of this address one of a private network, or of this machine alone? */
+/* True if the host of this address is in a private network, or on this machine only. */
 bool tw_reachability_is_private(const char *address);
 
 #endif

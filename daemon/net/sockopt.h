@@ -1,4 +1,4 @@
-/* sockopt.h - what we ask of the kernel for a TCP connection, and what it tells us. */
+/* sockopt.h - TCP options that we set, and the kernel's statistics of a connection. */
 #ifndef TW_DAEMON_NET_SOCKOPT_H
 #define TW_DAEMON_NET_SOCKOPT_H
 
@@ -8,23 +8,24 @@
 #include "daemon/net/handshake.h"
 #include "daemon/net/pacer.h"
 
-/* No delay, small unsent queue, user timeout, keepalive, BBR where the kernel allows it. Every
- * option is a wish: what the kernel refuses is left as it is. SO_SNDBUF and SO_RCVBUF are never
- * touched: that would switch off the kernel's own tuning (13 instead of 78 Mbit/s at 200 ms). */
+/* Sets no delay, a small unsent queue, user timeout, keepalive, and BBR if the kernel allows it.
+ * Every option is optional: one that the kernel refuses is skipped. SO_SNDBUF and SO_RCVBUF are
+ * never set: that would disable the kernel's autotuning (13 instead of 78 Mbit/s at 200 ms). */
 void tw_sockopt_set(int fd, enum tw_role role);
 
 struct tw_sockopt_info {
     uint32_t rtt_us, rtt_var_us;
-    uint64_t delivery_bytes_per_s, retransmits, segments; /* with data, retransmits among them */
-    uint64_t pace_bytes_per_s;                            /* it is held to; 0 = no limit */
+    uint64_t delivery_bytes_per_s, retransmits, segments; /* segments with data; retransmits is part
+                                                           * of segments */
+    uint64_t pace_bytes_per_s;                            /* pacing rate; 0 = no limit */
     char congestion[16];
 };
 
-/* False where the kernel does not say. */
+/* False if the kernel does not support it. */
 bool tw_sockopt_info(int fd, struct tw_sockopt_info *info);
 
-/* What pacing wants to know, but for now_us; TCP's sum of time without room at the receiver. False
- * where the kernel does not say. */
+/* Input for the pacer, without now_us. The last field is TCP's total time limited by the receiver's
+ * window. False if the kernel does not support it. */
 struct tw_sockopt_flow {
     struct tw_pacer_sample sample;
     uint64_t no_room_us;
@@ -32,7 +33,7 @@ struct tw_sockopt_flow {
 
 bool tw_sockopt_flow(int fd, struct tw_sockopt_flow *flow);
 
-/* The kernel sends at most so much a second, evenly; 0 = as fast as it likes. */
+/* Limits the kernel to this rate, sent evenly; 0 = no limit. */
 void tw_sockopt_pace(int fd, uint64_t bytes_per_s);
 
 #endif

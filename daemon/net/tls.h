@@ -1,9 +1,9 @@
 /* tls.h - TLS 1.3 over memory: ciphertext in, ciphertext out, no socket.
  *
- * One profile and nothing else: TLS 1.3, X25519, Ed25519 certificates on both sides, AES-128-GCM
- * or ChaCha20-Poly1305, ALPN "thinwire/1". No certificate authority, names, dates, sessions or
- * tickets: a certificate is right when its key is Ed25519 and, on a dialled connection with an
- * expected id, hashes to that id. */
+ * One fixed profile: TLS 1.3, X25519, Ed25519 certificates on both sides, AES-128-GCM or
+ * ChaCha20-Poly1305, ALPN "thinwire/1". There are no certificate authorities, names, dates,
+ * sessions or session tickets. A certificate is valid if its key is Ed25519 and, on a dialled
+ * connection with an expected id, hashes to that id. */
 #ifndef TW_DAEMON_NET_TLS_H
 #define TW_DAEMON_NET_TLS_H
 
@@ -18,19 +18,19 @@
 
 enum {
     TW_TLS_EXPORT_BYTES = 32,
-    TW_TLS_UPDATES_MAX = 16, /* post-handshake messages a peer may send per minute */
+    TW_TLS_UPDATES_MAX = 16, /* post-handshake messages that a peer may send per minute */
 };
 
-/* Records under one key, after which a sender takes the next: AES-GCM is good for 2^24.5 of them
- * (RFC 8446 section 5.5). */
+/* Records under one key before a sender updates it. AES-GCM allows 2^24.5 of them (RFC 8446 section
+ * 5.5). */
 #define TW_TLS_KEY_RECORDS (UINT32_C(1) << 23)
 
 struct tw_tls_context {
     struct ssl_ctx_st *ctx; /* owned; shared by all connections of the process */
-    uint32_t key_records;   /* TW_TLS_KEY_RECORDS; tests take fewer */
+    uint32_t key_records;   /* TW_TLS_KEY_RECORDS; fewer in tests */
 };
 
-/* `identity` is used during the call only. */
+/* `identity` is borrowed for the call. */
 enum tw_status tw_tls_context_init(struct tw_tls_context *context,
                                    const struct tw_identity *identity, struct tw_error *err);
 void tw_tls_context_deinit(struct tw_tls_context *context);
@@ -41,24 +41,24 @@ struct tw_tls {
     struct bio_st *in, *out; /* owned by ssl */
     bool has_expected, has_id, is_pin_broken, is_secured;
     struct tw_id expected;
-    struct tw_id id;        /* of the peer, once secured */
-    uint32_t updates_count; /* of the peer's keys */
+    struct tw_id id;        /* id of the peer, once secured */
+    uint32_t updates_count; /* key updates of the peer */
     uint64_t updates_since_us;
-    uint32_t key_records, records; /* under one own key at most, and so far */
+    uint32_t key_records, records; /* limit of records under one own key, and records so far */
 };
 
-/* `expected` may be NULL; only a dialler pins. Cannot fail but for memory (TW_NOMEM). */
+/* `expected` may be NULL; only a dialler pins. Fails only with TW_NOMEM. */
 enum tw_status tw_tls_init(struct tw_tls *tls, const struct tw_tls_context *context,
                            bool is_dialled, const struct tw_id *expected, struct tw_error *err);
 void tw_tls_deinit(struct tw_tls *tls);
 
-/* Takes ciphertext that arrived. The caller bounds what is fed and not yet read. */
+/* Takes ciphertext that arrived. The caller bounds the bytes fed and not yet read. */
 enum tw_status tw_tls_feed(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                            struct tw_error *err);
 
-/* Goes on with the handshake. TW_OK: secured, `id` is the peer's. TW_AGAIN: needs more bytes.
- * TW_WRONG_ID: another node than expected (`id` says who). TW_TLS otherwise. Send what
- * tw_tls_take has, also after a failure: it is the alert. */
+/* Continues the handshake. TW_OK: secured, `id` is the peer's. TW_AGAIN: needs more bytes.
+ * TW_WRONG_ID: not the expected node (`id` is the one found). TW_TLS otherwise. Send the bytes of
+ * tw_tls_take even after a failure: they are the alert. */
 enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err);
 
 /* Plaintext into `to`. TW_OK: *got > 0. TW_AGAIN: needs more bytes. TW_IO: the peer ended the
@@ -70,14 +70,14 @@ enum tw_status tw_tls_read(struct tw_tls *tls, uint8_t *to, size_t capacity, uin
 enum tw_status tw_tls_write(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                             struct tw_error *err);
 
-/* Ciphertext to send: how much waits, and taking some of it. */
+/* Ciphertext to send: the number of bytes, and taking some of them. */
 size_t tw_tls_pending(const struct tw_tls *tls);
 size_t tw_tls_take(struct tw_tls *tls, uint8_t *to, size_t capacity);
 
 /* Queues the end-of-session alert. */
 void tw_tls_shutdown(struct tw_tls *tls);
 
-/* Keying material both ends of this session share and nobody else has (RFC 8446 section 7.5). */
+/* Keying material that only both ends of this session have (RFC 8446 section 7.5). */
 enum tw_status tw_tls_export(struct tw_tls *tls, const char *label,
                              uint8_t out[TW_TLS_EXPORT_BYTES], struct tw_error *err);
 

@@ -1,24 +1,28 @@
 /* transport.h - links to other nodes: TCP, TLS 1.3, admission, two connections per pair.
  *
- * One transport lives on one uv loop and is used from that loop's thread only. A peer is a node
- * that proved its id and its right to be in the run; it has a number `peer` < TW_PEERS_MAX from
- * peer_up until peer_down. The side that dialled the control connection dials the bulk connection
- * too; if either breaks, the peer is down.
+ * A transport belongs to one uv loop and is used only from that loop's thread. A peer is a node
+ * that proved its id and its right to be in the run. It has a number `peer` < TW_PEERS_MAX from
+ * peer_up to peer_down. The side that dialled the control connection also dials the bulk
+ * connection. If either breaks, the peer is down.
  *
- * Rule for callbacks: they are called by the loop alone, never from inside a tw_transport_* call,
- * so the runtime may call any function from any callback and from between two actions of the core.
+ * Callbacks are called only by the loop, never from inside a tw_transport_* call. The runtime may
+ * therefore call any function from any callback and between two actions of the core.
  *
- * Bounds (limits.h): control queue TW_CONTROL_QUEUE_BYTES per peer, full = the peer is closed;
- * TW_BULK_QUEUE_CHUNKS chunks per peer, full = closed; 64 KiB of ciphertext in flight per
- * connection; TW_HANDSHAKES_MAX connections not yet admitted, and handshake_limiter.h says how many
- * may knock; a started frame ends in time (link.h); TW_MESSAGES_PER_S control messages a second of
- * one peer, the rest is read later. Who breaks the protocol again and again is banned (bans.h).
- * Upload of everything counts against the cap; only bulk waits for it.
+ * Bounds (limits.h):
+ * - control queue: TW_CONTROL_QUEUE_BYTES per peer; full = the peer is closed
+ * - bulk queue: TW_BULK_QUEUE_CHUNKS chunks per peer; full = the peer is closed
+ * - ciphertext in flight: 64 KiB per connection
+ * - connections not yet admitted: TW_HANDSHAKES_MAX; handshake_limiter.h limits new ones
+ * - a started frame: ends in time (link.h)
+ * - control messages: TW_MESSAGES_PER_S per peer; the rest is read later
+ * - repeated protocol violations: ban (bans.h)
+ *
+ * All uploads count against the cap; only bulk waits for it.
  *
  * Background chunks (TW_BACKGROUND_QUEUE_CHUNKS per peer, full = closed) go when no payload chunk
- * waits for any peer, so a payload waits for the rest of one background chunk per connection at
- * most. Two things keep them from starving: a payload that moved nothing for a second holds up
- * nobody, and after 10 s without a background record one background chunk goes first. */
+ * waits for any peer. A payload thus waits for the rest of at most one background chunk per
+ * connection. Two rules keep background from starving. A payload that moved nothing for a second
+ * blocks nobody. After 10 s without a background record, one background chunk goes first. */
 #ifndef TW_DAEMON_NET_TRANSPORT_H
 #define TW_DAEMON_NET_TRANSPORT_H
 
@@ -43,67 +47,68 @@ struct tw_transport;
 struct tw_hello;
 struct tw_bans;
 
-/* A chunk on its way out. `bytes` is borrowed until released or dropped. */
+/* A chunk to send. `bytes` is borrowed until released or dropped. */
 struct tw_chunk {
     struct tw_id payload;
-    uint32_t idx;  /* of the chunk within the payload */
+    uint32_t idx;  /* index of the chunk within the payload */
     uint32_t size; /* 1..TW_CHUNK_BYTES_MAX */
     const uint8_t *bytes;
-    bool is_background; /* data sets: waits behind the payloads of every peer */
+    bool is_background; /* dataset: waits behind the payloads of every peer */
 };
 
-/* How a dial ended. Borrowed for the call. */
+/* Result of a dial. Borrowed for the call. */
 struct tw_dial_result {
-    enum tw_status status; /* TW_OK: the address leads to `id`, which is up by this connection, or
-                              up (or about to be) by another: see peer_up */
+    enum tw_status status; /* TW_OK: the address leads to `id`. It is up by this connection, or is
+                            * up (or soon will be) by another: see peer_up */
     enum tw_dial_cause cause; /* TW_DIAL_NONE when TW_OK */
-    const struct tw_id *id;   /* of who answered, also one not wanted; else NULL */
-    const char *sentence;     /* of tw_dial_sentence; "connected" */
+    const struct tw_id *id;   /* node that answered, even if unwanted; or NULL */
+    const char *sentence;     /* sentence of tw_dial_sentence, or "connected" */
 };
 
-/* Who asks to come in with a ticket. Borrowed for the call, but for the number. */
+/* A guest with a ticket. Borrowed for the call, except the number. */
 struct tw_guest {
     uint32_t number;
-    const struct tw_hello *hello; /* its id is proven */
+    const struct tw_hello *hello; /* HELLO of the guest, whose id is proven */
     const uint8_t *ticket_id;     /* TW_TICKET_ID_BYTES */
     const uint8_t *ekm;           /* TW_TLS_EXPORT_BYTES, for tw_hello_check_ticket */
 };
 
-/* Every `sentence` is for a person: log it. Borrowed for the call. Unused callbacks may be NULL,
- * except peer_up, peer_down and frame. */
+/* Every `sentence` is for a person: log it. Arguments are borrowed for the call. Callbacks may be
+ * NULL, except peer_up, peer_down and frame. */
 struct tw_transport_events {
-    /* `hello`: the id of the peer and the addresses it says it can be dialled at. */
+    /* `hello`: the peer's id and the addresses it announces. */
     void (*peer_up)(void *user, uint16_t peer, const struct tw_member_row *hello);
 
-    /* Also follows tw_transport_close. `peer` may be given to somebody else afterwards. */
+    /* Also follows tw_transport_close. Another node may get the number `peer` afterwards. */
     void (*peer_down)(void *user, uint16_t peer, enum tw_status reason, const char *sentence);
 
-    /* A whole frame, checksum right, kind and size allowed on that connection: a kind of message.h
-     * with is_bulk false, TW_FRAME_CHUNK with is_bulk true. Body borrowed for the call. */
+    /* A whole frame with a correct checksum, and a kind and size allowed on that connection.
+     * is_bulk false: a kind of message.h; true: TW_FRAME_CHUNK. The body is borrowed for the
+     * call. */
     void (*frame)(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame);
 
-    /* The bytes of `chunk` are no longer needed; `sent` false: the peer went away first. */
+    /* The bytes of `chunk` are no longer needed. `sent` false: the peer went down first. */
     void (*released)(void *user, uint16_t peer, const struct tw_chunk *chunk, bool sent);
 
-    /* The one answer to each tw_transport_connect. */
+    /* Answers each tw_transport_connect once. */
     void (*dial_done)(void *user, const char *address, const struct tw_dial_result *result);
 
-    /* The one answer to each tw_transport_probe. TW_OK: `address` leads to the node. */
+    /* Answers each tw_transport_probe once. TW_OK: `address` leads to the node. */
     void (*probe_done)(void *user, const char *address, const struct tw_id *expected,
                        const struct tw_dial_result *result);
 
-    /* A node with a ticket asks to come in; all but the ticket is right. Judge it, by
-     * tw_hello_check_ticket first, and answer, now or within the seconds of a handshake, with
-     * tw_transport_welcome or tw_transport_turn_away. Without this callback no ticket is known. */
+    /* A node presents a ticket; everything but the ticket was checked. Judge the ticket, first by
+     * tw_hello_check_ticket. Answer within the time of a handshake by tw_transport_welcome or
+     * tw_transport_turn_away. Without this callback no ticket is known. */
     void (*guest)(void *user, const struct tw_guest *guest);
 
-    /* To tw_transport_visit: the body of the WELCOME. dial_done follows. */
+    /* Result of tw_transport_visit: the body of the WELCOME. dial_done follows. */
     void (*welcomed)(void *user, const uint8_t *body, uint32_t size);
 
-    /* A peer broke the protocol so often that it is left alone for so long; keep the table. */
+    /* A peer broke the protocol so often that it is banned for `seconds`; save the table. */
     void (*banned)(void *user, const struct tw_id *id, uint32_t seconds, const char *sentence);
 
-    /* Somebody was refused, or an accepted connection failed before it became a peer. */
+    /* A node was refused, or an accepted connection failed before it became a peer. */
     void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);
 };
 
@@ -116,84 +121,85 @@ struct tw_transport_config {
     uint32_t boot;
 
     char listen[TW_LISTEN_MAX][TW_ADDR_BYTES];   /* "127.0.0.1:4300", "[::]:4300"; port 0 = any */
-    uint32_t listen_count;                       /* 0: dials only */
+    uint32_t listen_count;                       /* 0: only dials */
     char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* empty after the last; none: the addresses
-                                                    listened on, and for wildcards those this
-                                                    machine dials the internet from */
-    char interface[TW_ADDR_BYTES];               /* to listen and dial by; empty: any */
-    char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IP addresses to dial from; empty after the last;
-                                                    none: any */
+                                                  * listened on, and for wildcards the addresses
+                                                  * from which this machine dials the internet */
+    char interface[TW_ADDR_BYTES];               /* interface to listen on and dial from; empty:
+                                                  * any */
+    char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IP addresses to dial from, empty after the last;
+                                                  * none: any */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
-    struct tw_link_pace pace;                    /* of bulk connections */
-    uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; tests make it short */
-    uint64_t connect_us;                         /* 0 = TW_CONNECT_US; the same */
-    uint64_t background_us;                      /* 0 = 10 s: the longest wait of background */
+    struct tw_link_pace pace;                    /* limits of bulk connections */
+    uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; shorter in tests */
+    uint64_t connect_us;                         /* 0 = TW_CONNECT_US; shorter in tests */
+    uint64_t background_us;                      /* longest wait of background; 0 = 10 s */
 
     struct tw_transport_events events;
     void *user;
 };
 
-/* Binds and listens before it returns: TW_IO names the address and the way out (port in use, not
- * an address of this machine), TW_CONFIG for `open` on an address others can reach. Makes the
- * process ignore SIGPIPE. */
+/* Binds and listens before it returns. TW_IO names the address and the way out (port in use, not an
+ * address of this machine). TW_CONFIG: `open` admission on an address that others can reach. Makes
+ * the process ignore SIGPIPE. */
 enum tw_status tw_transport_create(const struct tw_transport_config *config,
                                    struct tw_transport **transport, struct tw_error *err);
 
-/* Says GOODBYE to every peer and closes everything; peer_down and dial_done are not called any
- * more. `closed` (may be NULL) is called by the loop when the last handle is gone and the memory
- * freed: at once where nothing waits, within 2 s otherwise, or when a name lookup under way
- * ends. Chunks are not read after the call. */
+/* Sends GOODBYE to every peer and closes everything. peer_down and dial_done are not called any
+ * more. The loop calls `closed` (may be NULL) when the last handle is closed and the memory is
+ * freed. That is at once if nothing waits, otherwise within 2 s or when a running name lookup ends.
+ * Chunks are not read after the call. */
 void tw_transport_destroy(struct tw_transport *transport, const char *sentence,
                           void (*closed)(void *user));
 
-/* Dials host:port; `expected` (or NULL) pins the id. Answered by dial_done. TW_LIMIT: too many
- * dials under way, TW_CONFIG: not host:port; then dial_done is not called. */
+/* Dials host:port; `expected` (or NULL) pins the id. Answered by dial_done. Without dial_done:
+ * TW_LIMIT (too many dials in progress) or TW_CONFIG (not host:port). */
 enum tw_status tw_transport_connect(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, struct tw_error *err);
 
-/* Tries whether `address` leads to that node, and makes no link. Answered by probe_done; refused as
- * a connect is. */
+/* Tests whether `address` leads to that node, without making a link. Answered by probe_done. Fails
+ * as tw_transport_connect does. */
 enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,
                                   const struct tw_id *expected, struct tw_error *err);
 
 /* Asks the node that made the ticket, at one of its addresses, for a WELCOME. Answered by welcomed
- * and dial_done, or by dial_done alone; refused as a connect is. */
+ * and dial_done, or by dial_done alone. Fails as tw_transport_connect does. */
 enum tw_status tw_transport_visit(struct tw_transport *transport, const char *address,
                                   const struct tw_ticket *ticket, struct tw_error *err);
 
-/* Answers a guest: with the key of its ticket and the body of a WELCOME, or with the reason why
- * not. A guest that is gone meanwhile is forgotten. */
+/* Answers a guest: with the key of its ticket and the body of a WELCOME, or with the reason for the
+ * refusal. Ignored if the guest left meanwhile. */
 void tw_transport_welcome(struct tw_transport *transport, uint32_t guest, const uint8_t *ticket_key,
                           const uint8_t *body, uint32_t size);
 void tw_transport_turn_away(struct tw_transport *transport, uint32_t guest, enum tw_status status,
                             const char *sentence);
 
-/* Sends a control frame now. Ignored for a peer that is already on its way down, and for a kind of
- * a feature that the peer does not have. A peer that does not read TW_CONTROL_QUEUE_BYTES is
- * closed. */
+/* Sends a control frame now. Ignored if the peer is going down or lacks the feature of that kind. A
+ * peer that does not read TW_CONTROL_QUEUE_BYTES is closed. */
 void tw_transport_send_control(struct tw_transport *transport, uint16_t peer, uint16_t kind,
                                const void *body, uint32_t body_bytes);
 
-/* Queues a chunk on the bulk connection (which may still be coming up). False, and nothing to be
- * released: the peer is on its way down, or was sent there because its queue was full. */
+/* Queues a chunk for the bulk connection, which may still be coming up. False, without a
+ * `released`: the peer is going down, or its queue was full and it is closed for that. */
 bool tw_transport_send_chunk(struct tw_transport *transport, uint16_t peer,
                              const struct tw_chunk *chunk);
 
-/* Whether this chunk of a payload waits for the peer already: who asks for it again, because it
- * takes long, need not get it twice. */
+/* True if this chunk already waits for the peer. A peer that repeats a slow request need not get
+ * the chunk twice. */
 bool tw_transport_has_chunk(const struct tw_transport *transport, uint16_t peer,
                             const struct tw_id *payload, uint32_t idx);
 
-/* Forgets queued chunks of this payload at all peers: its bytes are not read after the call, and
- * `released` is not called for them. A chunk half sent is still sent whole (from a copy). */
+/* Drops queued chunks of this payload for all peers: its bytes are not read after the call, and
+ * `released` is not called for them. A half-sent chunk is completed from a copy. */
 void tw_transport_drop(struct tw_transport *transport, const struct tw_id *payload);
 
-/* Says GOODBYE{reason, sentence} and closes; peer_down follows from the loop. No frame of this
+/* Sends GOODBYE{reason, sentence} and closes. peer_down follows from the loop. No frame of this
  * peer is delivered after the call. */
 void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
-/* The same, and an offence (bans.h): for what the peer's own bytes prove, whatever others said. */
+/* The same, and counts an offence (bans.h). Only for faults that the peer's own bytes prove,
+ * whatever other nodes sent. */
 void tw_transport_blame(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
@@ -204,63 +210,63 @@ struct tw_traffic {
 
 struct tw_peer_net {
     struct tw_id id;
-    char address[TW_ADDR_BYTES]; /* the other end of the control connection */
-    bool is_dialled;             /* by this node */
+    char address[TW_ADDR_BYTES]; /* address of the other end of the control connection */
+    bool is_dialled;             /* dialled by this node */
     bool has_bulk;
     uint32_t boot;
-    uint64_t features;                /* extension.h */
-    char software[TW_SOFTWARE_BYTES]; /* what it calls its program; "" */
-    struct tw_traffic control, bulk;  /* since peer_up, handshakes included */
+    uint64_t features;                /* bits of extension.h */
+    char software[TW_SOFTWARE_BYTES]; /* name of its program, as announced; "" */
+    struct tw_traffic control, bulk;  /* traffic since peer_up, handshakes included */
     uint32_t chunks_queued, background_queued;
     uint32_t control_queued_bytes;
     uint32_t rtt_us, rtt_var_us;    /* smoothed, control connection; 0 = unknown */
-    uint64_t delivery_bytes_per_s;  /* of the bulk connection, as TCP measured it; 0 = unknown */
-    uint64_t retransmits, segments; /* with data, both connections; the former among the latter */
+    uint64_t delivery_bytes_per_s;  /* measured by TCP on the bulk connection; 0 = unknown */
+    uint64_t retransmits, segments; /* segments with data, both connections; retransmits is part of
+                                     * segments */
     char congestion[16];            /* "bbr", "cubic", ... of the bulk connection */
-    uint64_t path_bytes_per_s;      /* what the path from here carries; 0 = not known */
-    uint64_t pace_bytes_per_s;      /* the bulk connection is held to; 0 = no limit */
+    uint64_t path_bytes_per_s;      /* rate that the path from here carries; 0 = unknown */
+    uint64_t pace_bytes_per_s;      /* limit of the bulk connection; 0 = none */
 };
 
-/* Asks the kernel: cheap enough for once a second. False for a number that is not up. */
+/* Reads the kernel's statistics: cheap enough for once a second. False: no such peer is up. */
 bool tw_transport_peer(const struct tw_transport *transport, uint16_t peer,
                        struct tw_peer_net *out);
 
-/* Of everything ever: peers gone, failed handshakes and refused ones included. */
+/* Total traffic, including peers that left and connections that failed or were refused. */
 struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
 
-/* The links rest: every peer hears GOODBYE with the sentence, nothing is dialled and nobody is let
- * in until it is called with NULL. */
+/* Suspends all links: every peer receives GOODBYE with the sentence, nothing is dialled and no node
+ * is admitted. A call with NULL ends it. */
 void tw_transport_rest(struct tw_transport *transport, const char *sentence);
 
-/* Changes the cap of a running node; 0 = none. */
+/* Change the limits of a running node; 0 = none. */
 void tw_transport_set_upload(struct tw_transport *transport, uint64_t upload_bytes_per_s);
 void tw_transport_set_pace(struct tw_transport *transport, const struct tw_link_pace *pace);
 
-/* Changes the run secrets of a running node, of a run that has any. Links that a secret proved
- * which is no longer among them are closed with TW_WRONG_SECRET; honest nodes are back in a moment.
- */
+/* Changes the run secrets of a running node, in a run that has secrets. Closes links whose secret
+ * was removed with TW_WRONG_SECRET; honest nodes reconnect with the new one. */
 void tw_transport_set_secrets(struct tw_transport *transport, const struct tw_secrets *secrets);
 
-/* Looks again at the certificates by which peers are here: closes those that ran out, or that
- * config.gate says were revoked since. */
+/* Checks the certificates of all peers again. Closes peers whose certificate expired or was revoked
+ * according to config.gate. */
 void tw_transport_review(struct tw_transport *transport);
 
 /* The certificates of a peer; none in runs without an owner. */
 struct tw_certs tw_transport_certs(const struct tw_transport *transport, uint16_t peer);
 
-/* It has newer ones, which this node signed. */
+/* Replaces the peer's certificates by newer ones, which this node signed. */
 void tw_transport_renew(struct tw_transport *transport, uint16_t peer,
                         const struct tw_certs *certs);
 
-/* Looks whether this machine has other addresses than before: links from one that is gone are
- * closed, what is advertised follows. True: something changed, and dialling anew may help. */
+/* Checks whether this machine's addresses changed. Closes links from an address that is gone and
+ * updates the announced addresses. True: something changed, so dialling again may help. */
 bool tw_transport_refresh(struct tw_transport *transport);
 
-/* Who is banned: for keeping it across restarts (bans.h), and for people. */
+/* The table of bans, to save it across restarts (bans.h) and to show it. */
 struct tw_bans *tw_transport_bans(struct tw_transport *transport);
 
 /* The port really bound by listen entry `idx` (for port 0; 0: [::] on a machine without IPv6), and
- * the addresses advertised. */
+ * the announced addresses. */
 uint16_t tw_transport_port(const struct tw_transport *transport, uint32_t idx);
 const struct tw_member_row *tw_transport_self(const struct tw_transport *transport);
 

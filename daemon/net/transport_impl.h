@@ -1,9 +1,8 @@
-/* transport_impl.h - what transport.c, admit.c, dialer.c, peer.c and bulk.c share. Private to
+/* transport_impl.h - state shared by transport.c, admit.c, dialer.c, peer.c and bulk.c. Private to
  * them.
  *
- * Everything that may call back to the runtime or free something happens in tw_transport_step,
- * which an idle handle runs after tw_transport_soon: so no call of the runtime is answered from
- * inside. */
+ * Everything that may call the runtime back or free something happens in tw_transport_step. An idle
+ * handle runs it after tw_transport_soon. No call of the runtime is thus answered from inside. */
 #ifndef TW_DAEMON_NET_TRANSPORT_IMPL_H
 #define TW_DAEMON_NET_TRANSPORT_IMPL_H
 
@@ -25,36 +24,39 @@
 
 enum {
     TW_CONNS_MAX =
-        4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX, /* draining ones too */
+        4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX, /* includes draining ones */
     TW_BULK_RETRY_US = 500 * 1000,
-    TW_BULK_UP_US = 20 * 1000 * 1000,     /* a peer without bulk for this long is closed */
-    TW_BACKGROUND_STALL_US = 1000 * 1000, /* a payload that moves less often holds up nothing */
-    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* then one background chunk goes first */
+    TW_BULK_UP_US = 20 * 1000 * 1000,     /* a peer without a bulk connection for this long is
+                                           * closed */
+    TW_BACKGROUND_STALL_US = 1000 * 1000, /* a payload that moved nothing for this long blocks no
+                                           * background chunk */
+    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* longest wait before one background chunk goes
+                                                   * first */
 };
 
-/* One connection from its socket to its end, whatever became of it. */
+/* One connection from its socket to its end, in every role. */
 struct tw_conn {
-    struct tw_link link; /* first: a link is its conn */
+    struct tw_link link; /* first member: the link's address is the conn's */
     struct tw_transport *transport;
     uv_connect_t connect;
     struct sockaddr_storage remote;
-    enum tw_role role; /* of a dialled one */
+    enum tw_role role; /* role of a dialled connection */
     bool is_dialled, is_accepted, has_spoken;
-    bool is_known;                /* accepted from a host that members come from */
-    int peer;                     /* its number once admitted, else -1 */
-    int bulk_of;                  /* dialled bulk, not admitted: for this peer; else -1 */
-    struct tw_dialling *dialling; /* dialled control, not admitted */
-    uint32_t candidate;           /* of its race */
-    enum tw_dial_cause cause;     /* of a failure, where it is not the status that tells it */
-    uint64_t deadline_us;         /* to be admitted; UINT64_MAX after that */
+    bool is_known;                /* accepted from a host that members came from */
+    int peer;                     /* number of the peer once admitted, else -1 */
+    int bulk_of;                  /* dialled bulk, not yet admitted: number of its peer; else -1 */
+    struct tw_dialling *dialling; /* dialled control, not yet admitted */
+    uint32_t candidate;           /* index in the race of `dialling` */
+    enum tw_dial_cause cause;     /* cause of a failure that the status does not express */
+    uint64_t deadline_us;         /* latest time to be admitted; then UINT64_MAX */
     uint64_t since_us;
-    uint32_t secret; /* that proves both HELLOs, of transport->secrets */
+    uint32_t secret; /* index in transport->secrets that proves both HELLOs */
     uint32_t guest;  /* number of an accepted guest; 0: none */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
-    struct tw_certs certs; /* that admitted it, in runs with an owner */
+    struct tw_certs certs; /* certificates that admitted it, in runs with an owner */
 };
 
-/* One tw_transport_connect, _probe or _visit on its way. */
+/* One tw_transport_connect, _probe or _visit in progress. */
 struct tw_dialling {
     struct tw_transport *transport;
     struct tw_lookup lookup;
@@ -62,11 +64,11 @@ struct tw_dialling {
     enum tw_role role;
     bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
     struct tw_id expected, id;
-    uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* of a guest */
+    uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
     struct tw_race race;
     uint64_t deadline_us;
-    struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* those that run */
-    enum tw_dial_cause cause; /* when over: where it is not the status that tells it */
+    struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* running connections */
+    enum tw_dial_cause cause; /* when over: cause that the status does not express */
     struct tw_error result;   /* when over */
 };
 
@@ -75,19 +77,19 @@ struct tw_chunk_ring {
     uint32_t capacity, begin, count;
 };
 
-/* What waits for a peer's bulk connection. bulk.c tells the rules. */
+/* Chunks that wait for a peer's bulk connection. The rules are in bulk.c. */
 struct tw_bulk {
     struct tw_chunk_ring payloads, background;
-    bool is_background; /* the chunk half sent is a background one */
-    bool is_promoted;   /* a background chunk has waited too long: the next one goes first */
-    uint64_t moved_us;  /* when a payload record went, or the first one came to wait */
+    bool is_background; /* the half-sent chunk is a background one */
+    bool is_promoted;   /* a background chunk waited too long: the next one goes first */
+    uint64_t moved_us;  /* when a payload record was last sent, or the queue became non-empty */
 };
 
-/* How fast a bulk connection may send. */
+/* Pacing of a bulk connection. */
 struct tw_pacing {
     struct tw_pacer pacer;
-    uint64_t limit_bytes_per_s;                /* the kernel was told; 0 = none */
-    uint64_t looked_us, bytes_out, no_room_us; /* at the last look */
+    uint64_t limit_bytes_per_s;                /* limit set in the kernel; 0 = none */
+    uint64_t looked_us, bytes_out, no_room_us; /* values at the last look */
     bool is_idle;
 };
 
@@ -96,22 +98,22 @@ enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
 struct tw_slot {
     enum tw_slot_state state;
     struct tw_conn *control, *bulk;
-    struct tw_conn *bulk_dial; /* under way */
+    struct tw_conn *bulk_dial; /* bulk connection in progress */
     struct tw_member_row record;
     uint32_t boot;
-    uint64_t features; /* extension.h */
+    uint64_t features; /* bits of extension.h */
     char software[TW_SOFTWARE_BYTES];
-    uint32_t secret; /* which one proved the link, of transport->secrets */
+    uint32_t secret; /* index in transport->secrets that proved the link */
     bool is_dialled;
     uint8_t tag[TW_LINK_TAG_BYTES];
-    uint64_t bulk_retry_us;    /* dialler: when to try (again); UINT64_MAX = not now */
-    uint64_t bulk_deadline_us; /* until there is a bulk connection */
+    uint64_t bulk_retry_us;    /* dialler: next try; UINT64_MAX = none planned */
+    uint64_t bulk_deadline_us; /* latest time to get a bulk connection */
     struct tw_error bulk_error;
-    struct tw_certs certs;  /* by which it is here, in runs with an owner */
-    struct tw_error reason; /* when ENDING */
+    struct tw_certs certs;  /* certificates that admitted the peer, in runs with an owner */
+    struct tw_error reason; /* set when ENDING */
     bool needs_pump;        /* a connection was resumed */
     struct tw_rate messages;
-    uint64_t throttled_us; /* until then no more control frames are read; 0 = they are */
+    uint64_t throttled_us; /* no control frame is read until then; 0 = reading */
     struct tw_bulk queue;
     struct tw_pacing pacing;
 };
@@ -122,11 +124,11 @@ struct tw_transport {
     bool is_closing;
     struct tw_tls_context tls;
     struct tw_member_row self;
-    char rest[96]; /* why nobody is linked; "": links are as ever */
+    char rest[96]; /* why links are suspended; "": they are not */
     uv_idle_t idle;
     uv_timer_t timer;
-    uint32_t handles_count; /* not yet closed: idle, timer, listeners, connections */
-    uint32_t guests_count;  /* ever */
+    uint32_t handles_count; /* open handles: idle, timer, listeners, connections */
+    uint32_t guests_count;  /* guests since the start */
     uint32_t orphans_count; /* lookups that outlive their dial */
     struct tw_egress egress;
     struct tw_listener listeners[TW_LISTEN_MAX];
@@ -136,11 +138,13 @@ struct tw_transport {
     struct tw_rate upload, accepts;
     struct tw_handshake_limiter limiter;
     struct tw_bans bans;
-    uint64_t accept_due_us; /* when stalled listeners may go on; 0 = as soon as there is room */
+    uint64_t accept_due_us; /* when stalled listeners may accept again; 0 = as soon as there is
+                             * room */
     uint16_t turn, background_turn;
-    uint64_t upload_wait_us;     /* bulk may go on after this pause; 0 = nothing waits */
-    uint64_t background_wait_us; /* background may go on after this pause; 0 = nothing waits */
-    uint64_t background_us;      /* when a background record went, or the first one came to wait */
+    uint64_t upload_wait_us;     /* pause of bulk for the upload cap; 0 = none */
+    uint64_t background_wait_us; /* pause of background; 0 = none */
+    uint64_t background_us;      /* when a background record was last sent, or the queue became
+                                  * non-empty */
     struct tw_traffic retired;
     void (*closed)(void *user);
 };
@@ -153,24 +157,24 @@ void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sente
 /* admit.c: from a secured link to a peer or a refusal. */
 void tw_admit_secured(struct tw_conn *conn);
 void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* A connection that is no peer's failed: tells who waits for it. From the loop. */
+/* A connection that is not a peer's failed: tells its dial or guest. From the loop. */
 void tw_admit_failed(struct tw_conn *conn);
 void tw_admit_accepted(uv_stream_t *server, int status);
-/* What this node says of itself in that role, without a proof. */
+/* Fills this node's HELLO for that role, without a proof. */
 void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello);
-/* Ends a connection that is no peer's, and tells whoever waits for it. */
+/* Ends a connection that is not a peer's, and tells its dial or guest. */
 void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence);
 
 /* guest.c: connections with a ticket. */
 void tw_guest_secured(struct tw_conn *conn);
-/* A HELLO that is right but for its proof. */
+/* A HELLO that is valid except for its proof, which is not checked yet. */
 void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 
-/* offence.c: bans. The sentence of an offence is what its peer was closed for. */
+/* offence.c: bans. The sentence of an offence is the reason why the peer was closed. */
 void tw_offence_note(struct tw_transport *t, const struct tw_id *id, enum tw_status reason,
                      const char *sentence);
-/* TW_BANNED with a sentence for both ends when the node is banned. */
+/* TW_BANNED, with a sentence for both ends, if the node is banned. */
 enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id *id,
                                 struct tw_error *err);
 
@@ -178,9 +182,10 @@ enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
 void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
                     const char *sentence);
-/* A connection of a dial failed before HELLO. True: others of its race go on, and it is gone. */
+/* A connection of a dial failed before HELLO. True: the race goes on without it, and it is
+ * freed. */
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);
-/* Ends dials to a node that is linked now, as far as they have not got to HELLO. */
+/* Ends dials to a node that is now linked, if they have not reached HELLO. */
 void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id);
 uint64_t tw_dialer_deadline_us(const struct tw_transport *t);
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err);
@@ -190,17 +195,18 @@ void tw_dialer_close(struct tw_transport *t);
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
 void tw_peer_attach_bulk(struct tw_conn *conn, int peer);
-/* Ends a peer: links say GOODBYE{reason, sentence}; peer_down comes from the next step. */
+/* Ends a peer: its connections send GOODBYE{reason, sentence}; peer_down follows from the next
+ * step. */
 void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
-/* Delivers the peer_down of an ending peer and frees the slot. From the loop. */
+/* Delivers peer_down of an ending peer and frees its slot. From the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* Reads control frames again, where neither the runtime nor the peer's own flood forbids it. */
+/* Reads control frames again, unless the peer is throttled. */
 void tw_peer_resume_control(struct tw_transport *t, int peer);
 void tw_peers_step(struct tw_transport *t, uint64_t now_us);
 
 /* bulk.c: queues of chunks, and which record goes next. */
-bool tw_bulk_init(struct tw_bulk *bulk); /* empty; keeps its memory. False: no memory */
+bool tw_bulk_init(struct tw_bulk *bulk); /* empties it, reusing its memory. False: no memory */
 void tw_bulk_deinit(struct tw_bulk *bulk);
 void tw_bulk_clear(struct tw_bulk *bulk);
 bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk);
