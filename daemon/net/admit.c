@@ -1,17 +1,18 @@
 /* admit.c - from a TCP connection to a peer: limits, HELLO both ways, one link per pair.
  *
- * Which of two control connections between the same nodes stays is decided by the node with the
- * higher id alone, so that the two cannot disagree:
+ * Of two control connections between the same nodes, one stays. The node with the higher id decides
+ * alone, so the two cannot disagree:
  *
- *  1. The dialler speaks first; the other answers with its own HELLO or refuses with GOODBYE.
- *  2. A dialler that has a link to the id already, or another HELLO to it unanswered, refuses
- *     itself. So a HELLO says: I have no other link that works.
- *  3. The lower id obeys: a HELLO of the higher replaces whatever link it thought it had.
- *  4. The higher id refuses a HELLO while it has a link or an unanswered HELLO of its own; except
- *     where it knows better than the link: the other node started anew (a higher boot), or dialled
- *     that link itself and so (2) lost it.
+ *  1. The dialler sends HELLO first. The other node answers with its own HELLO, or refuses with
+ *  GOODBYE.
+ *  2. A dialler gives up by itself if it already has a link to that id, or another unanswered HELLO
+ *  to it. A HELLO thus says: I have no other working link.
+ *  3. The lower id obeys: a HELLO from the higher id replaces any link it had.
+ *  4. The higher id refuses a HELLO while it has a link or an unanswered HELLO of its own. There
+ *  are two exceptions: the other node restarted (a higher boot), or it had dialled that link itself
+ *  and thus, by rule 2, lost it.
  *
- * Crossing dials therefore end with the connection dialled by the higher id. */
+ * Crossing dials therefore end with the connection that the higher id dialled. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,8 +31,9 @@ static bool is_in_handshake(const struct tw_conn *conn) {
     return conn->is_accepted && conn->peer < 0 && conn->link.state < TW_LINK_CLOSED;
 }
 
-/* Makes room for `fresh`, or says why not. When the table is full the oldest goes, strangers first:
- * a flood must keep paying, and an honest node is done within a few round trips. */
+/* Makes room for `fresh`, or fails with the reason. If the table is full, the oldest handshake is
+ * dropped, strangers first. A flood must keep paying, while an honest node finishes within a few
+ * round trips. */
 static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) {
     struct tw_transport *t = fresh->transport;
     struct tw_conn *oldest = NULL;
@@ -56,8 +58,8 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
     return TW_OK;
 }
 
-/* Leaves the connection with the kernel for a moment when too many come: links that stand must not
- * wait for a loop that does nothing but accept. */
+/* False: too many connections arrive, so this one stays in the kernel's queue for a moment.
+ * Established links must not wait for a loop that only accepts. */
 static bool accept_may(struct tw_transport *t, struct tw_listener *listener) {
     const uint64_t now_us = tw_now_us();
     const uint64_t wait_us = tw_rate_wait_us(&t->accepts, 1, now_us);
@@ -71,12 +73,14 @@ static bool accept_may(struct tw_transport *t, struct tw_listener *listener) {
     return true;
 }
 
-static void refused(const struct tw_conn *conn, enum tw_status reason, const char *sentence) {
+static void refusal_report(const struct tw_conn *conn, enum tw_status reason,
+                           const char *sentence) {
     struct tw_transport *t = conn->transport;
     const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);
     char whole[TW_DIAL_SENTENCE_BYTES];
     if (t->config.events.refused == NULL || t->is_closing) return;
-    /* Who comes in is refused for what it says; how its connection ended is told as it is. */
+    /* A refusal is explained to a person with the way out. Other failures are reported as they
+     * are. */
     if (!tw_dial_is_refusal(cause))
         (void)snprintf(whole, sizeof(whole), "%s", sentence);
     else
@@ -101,13 +105,13 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
         tw_link_abort(&conn->link);
         return;
     }
-    if (t->rest[0] != '\0') { /* for as little as it can cost */
+    if (t->rest[0] != '\0') { /* links are suspended: drop it at the lowest cost */
         tw_link_abort(&conn->link);
         return;
     }
     tw_link_address_read(&conn->link);
     if (accept_check(conn, &err) != TW_OK) {
-        refused(conn, err.status, err.message);
+        refusal_report(conn, err.status, err.message);
         tw_link_abort(&conn->link);
         return;
     }
@@ -129,7 +133,7 @@ void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *se
         slot->bulk_retry_us = tw_now_us() + TW_BULK_RETRY_US;
         (void)tw_fail(&slot->bulk_error, status, "%s", sentence);
     } else if (conn->is_accepted && status != TW_AGAIN) {
-        refused(conn, status, sentence);
+        refusal_report(conn, status, sentence);
     }
     conn->bulk_of = -1;
     conn->deadline_us = UINT64_MAX;
@@ -183,7 +187,7 @@ static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *t
     TW_ASSERT(status == TW_OK); /* the first frame always fits */
 }
 
-/* A HELLO of ours to `id` that has no answer yet? */
+/* True if an earlier HELLO of ours to `id` has no answer yet. */
 static bool is_greeting(const struct tw_transport *t, const struct tw_id *id) {
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         const struct tw_conn *conn = t->conns[i];
@@ -248,7 +252,7 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         tw_admit_refuse(conn, TW_AGAIN, DUPLICATE);
         return;
     }
-    if (t->is_closing) return; /* the runtime closed the transport from peer_down */
+    if (t->is_closing) return; /* peer_down made the runtime close us */
     const int peer = tw_peer_open(conn, hello, &err);
     if (peer < 0) {
         tw_admit_refuse(conn, err.status, err.message);
@@ -278,7 +282,8 @@ static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         return;
     }
     if (slot->bulk != NULL) {
-        /* The dialler has lost the one we hold: what we sent on it may be lost, so start over. */
+        /* The dialler has lost the bulk connection that we still hold. Bytes sent on it may be
+         * lost, so start over. */
         tw_peer_end(t, peer, TW_AGAIN, "the bulk connection was lost");
         tw_admit_refuse(conn, TW_AGAIN, "the bulk connection was lost");
         return;
@@ -293,7 +298,7 @@ static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     tw_peer_attach_bulk(conn, peer);
 }
 
-static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
+static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_goodbye goodbye;
     struct tw_error err;
     char sentence[sizeof(goodbye.sentence) + 16];
@@ -301,8 +306,8 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
         tw_admit_refuse(conn, err.status, err.message);
         return;
     }
-    /* On a control connection AGAIN means: there is, or is about to be, another link. To a probe OK
-     * says that it came to the right place. Nothing else may read as success, whatever its sender
+    /* On a control connection AGAIN means: another link exists or soon will. To a probe, OK means
+     * that it reached the right node. No other status may count as success, whatever its sender
      * wrote. */
     if (conn->dialling != NULL && conn->role == TW_ROLE_PROBE) {
         tw_admit_refuse(conn, goodbye.status, goodbye.sentence);
@@ -316,12 +321,14 @@ static void goodbye_heard(struct tw_conn *conn, const struct tw_frame *frame) {
     tw_admit_refuse(conn, goodbye.status, sentence);
 }
 
-/* In a run with an owner: do its certificates admit the node that TLS proved? */
+/* In a run with an owner: checks that the certificates admit the node that TLS proved. */
 static enum tw_status certs_check(struct tw_conn *conn, const struct tw_hello *theirs,
                                   struct tw_error *err) {
     const struct tw_gate *gate = conn->transport->config.gate;
     uint32_t size = 0;
-    if (gate == NULL || theirs->role == TW_ROLE_GUEST) return TW_OK; /* a probe shows its own too */
+    if (gate == NULL || theirs->role == TW_ROLE_GUEST)
+        return TW_OK; /* a probe shows its
+                       * certificates too */
     const uint8_t *bytes =
         tw_extensions_find(&theirs->extensions, TW_EXTENSION_CERTIFICATES, &size);
     return tw_gate_check(gate, &conn->link.tls.id, bytes, size, &conn->certs, err);
@@ -332,14 +339,14 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_hello theirs, ours;
     struct tw_error err;
     if (frame->kind == TW_FRAME_GOODBYE) {
-        goodbye_heard(conn, frame);
+        goodbye_take(conn, frame);
         return;
     }
     if (frame->kind == TW_FRAME_WELCOME) {
         tw_guest_frame(conn, frame);
         return;
     }
-    TW_ASSERT(frame->kind == TW_FRAME_HELLO); /* the link lets nothing else through */
+    TW_ASSERT(frame->kind == TW_FRAME_HELLO); /* the link lets no other kind through */
     enum tw_status status = tw_hello_decode(frame->body, frame->body_bytes, &theirs, &err);
     if (status == TW_OK) {
         tw_admit_hello(conn, theirs.role, &ours);

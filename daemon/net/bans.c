@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 2026: this program is not older. Machines without a battery begin in 1970, and would end bans by
- * being set. */
+/* Start of 2026; this program is not older. Machines without a clock battery start in 1970, and
+ * setting their clock would end bans. */
 #define CLOCK_SET_S UINT64_C(1767225600)
 
 static bool is_free(const struct tw_ban *row) {
@@ -26,7 +26,7 @@ static int row_find(const struct tw_bans *bans, const struct tw_id *id) {
     return -1;
 }
 
-/* Whom to forget first: nobody, then who was never banned, then whose ban ends first. */
+/* Order of replacement: free rows, then nodes without a ban, then the ban that ends first. */
 static bool is_lesser(const struct tw_ban *a, const struct tw_ban *b) {
     if (is_free(a) != is_free(b)) return is_free(a);
     if (a->until_s != b->until_s) return a->until_s < b->until_s;
@@ -79,8 +79,8 @@ enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_
         tw_id_hex(&row->id, text);
         if (strncmp(text, hex, size) != 0) continue;
         if (found != NULL)
-            return tw_fail(err, TW_CONFIG, "more than one banned node begins with %s: say more",
-                           hex);
+            return tw_fail(err, TW_CONFIG,
+                           "more than one banned node begins with %s: give more digits", hex);
         found = row;
     }
     if (found == NULL)

@@ -1,16 +1,17 @@
-/* bulk.c - what waits for bulk connections, and which record goes next.
+/* bulk.c - queues of bulk connections, and the choice of the next record.
  *
- * Two classes. Payloads belong to rounds; background chunks are what joiners fetch of the dataset.
- * Records go out one at a time, so that the upload cap and the turns of peers are kept:
+ * There are two classes. Payloads belong to rounds. Background chunks are parts of the dataset for
+ * nodes that fetch it. Records are sent one at a time, so that the upload cap and the turns of
+ * peers are kept:
  *
- *   1. payload records of the peers whose connections have room, in turns
- *   2. if no payload waits for any peer: background records, in turns
+ *   1. payload records of the peers whose connections have room, in turn
+ *   2. if no payload waits for any peer: background records, in turn
  *
- * A background chunk half sent is finished first where a payload waits behind it on the same
- * connection. Rule 2 also looks at payloads whose connection has no room just now: such a
- * connection is filling our uplink. One that has moved nothing for TW_BACKGROUND_STALL_US does not
- * count. And since payloads could wait without end, a background chunk counts as a payload once
- * none has moved for TW_BACKGROUND_PATIENCE_US. */
+ * A half-sent background chunk is finished first if a payload waits behind it on the same
+ * connection. Rule 2 also respects payloads whose connection has no room at the moment, because
+ * such a connection is filling our uplink. A connection that has moved nothing for
+ * TW_BACKGROUND_STALL_US does not count. If no background record was sent for
+ * TW_BACKGROUND_PATIENCE_US, one background chunk counts as a payload. */
 #include <stdlib.h>
 
 #include "base/assert.h"
@@ -95,14 +96,14 @@ bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_
     return true;
 }
 
-/* ---- whose record goes next ---------------------------------------------------------------- */
+/* ---- choice of the next record ------------------------------------------------------------- */
 
 static bool is_sending(const struct tw_slot *slot) {
     if (slot->state != TW_SLOT_UP || slot->bulk == NULL) return false;
     return slot->bulk->link.state == TW_LINK_UP && !slot->bulk->link.is_failed;
 }
 
-/* Does a payload wait here, or what stands before one, or what counts as one? */
+/* True if the connection has a payload, the rest of a chunk before one, or a promoted chunk. */
 static bool has_payload(const struct tw_slot *slot) {
     const struct tw_bulk *bulk = &slot->queue;
     if (bulk->payloads.count > 0) return true;
@@ -119,10 +120,10 @@ static bool has_background(const struct tw_slot *slot) {
 struct wanting {
     uint64_t payloads, background; /* peers whose connections have room */
     uint64_t waiting;              /* peers with background chunks, room or not */
-    uint64_t stalled_us; /* until then a payload without room holds up the background; 0 = none */
+    uint64_t stalled_us; /* a payload without room blocks background until then; 0 = none */
 };
 
-static struct wanting look(const struct tw_transport *t) {
+static struct wanting wanting_find(const struct tw_transport *t) {
     struct wanting wanting = {0};
     for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_slot *slot = &t->peers[i];
@@ -141,7 +142,7 @@ static struct wanting look(const struct tw_transport *t) {
     return wanting;
 }
 
-/* One record of one peer. The chunk's bytes are copied when its turn comes, and released. */
+/* Sends one record of one peer. The bytes of a new chunk are copied here, then released. */
 static void send_record(struct tw_transport *t, uint16_t peer, uint64_t now_us) {
     struct tw_slot *slot = &t->peers[peer];
     struct tw_bulk *bulk = &slot->queue;
@@ -162,12 +163,12 @@ static void send_record(struct tw_transport *t, uint16_t peer, uint64_t now_us) 
         t->config.events.released(t->config.user, peer, &chunk, true);
 }
 
-/* One peer's background chunk has waited long enough. */
-static void promote(struct tw_transport *t, uint64_t waiting, uint64_t now_us) {
+/* The next peer's oldest background chunk now counts as a payload. */
+static void background_promote(struct tw_transport *t, uint64_t waiting, uint64_t now_us) {
     struct tw_slot *slot = &t->peers[tw_turn_next(&t->background_turn, waiting)];
     t->background_us = now_us;
     if (tw_link_queued(&slot->bulk->link) > 0 && slot->queue.is_background)
-        slot->queue.is_background = false; /* the rest of the one half sent */
+        slot->queue.is_background = false; /* promotes the rest of the half-sent chunk */
     else
         slot->queue.is_promoted = true;
 }
@@ -175,10 +176,10 @@ static void promote(struct tw_transport *t, uint64_t waiting, uint64_t now_us) {
 void tw_bulk_step(struct tw_transport *t, uint64_t now_us) {
     t->upload_wait_us = t->background_wait_us = 0;
     while (!t->is_closing) {
-        struct wanting wanting = look(t);
+        struct wanting wanting = wanting_find(t);
         if (wanting.waiting != 0 && now_us >= t->background_us + t->config.background_us) {
-            promote(t, wanting.waiting, now_us);
-            wanting = look(t);
+            background_promote(t, wanting.waiting, now_us);
+            wanting = wanting_find(t);
         }
         uint64_t set = wanting.payloads;
         if (wanting.waiting != 0)

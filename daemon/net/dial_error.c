@@ -8,8 +8,8 @@
 
 #include "base/assert.h"
 
-/* An answer that took this long came from a neighbour that gave up looking for the machine (ARP, 3
- * s), not from a firewall; that one may keep its word for the second SYN, after one second. */
+/* A rejection that took this long came from a neighbour whose ARP lookup timed out (3 s). One from
+ * a firewall is faster, even if it answers only the second SYN, after 1 s. */
 enum { NEIGHBOUR_LOST_US = 2500 * 1000 };
 
 struct row {
@@ -35,16 +35,18 @@ static const struct row ROWS[TW_DIAL_CAUSES] = {
         {"private", "no answer from a private address, likely behind NAT",
          "is that machine up? Else forward a port there and `advertise` it, or let that "
          "node dial this one"},
-    [TW_DIAL_STALLED] = {"stalled", "it takes the connection and then says nothing",
+    [TW_DIAL_STALLED] = {"stalled", "it accepts the connection and then sends nothing",
                          "is the daemon there stuck, the port another program's, or the MTU of the "
                          "path too small?"},
     [TW_DIAL_BROKEN] = {"broken", "it ended the connection in the handshake",
                         "it is tried again; if it stays so, see the log there"},
-    [TW_DIAL_NOT_THINWIRE] = {"not_thinwire", "what answers there is no Thinwire node",
-                              "check the port: another program has it"},
-    [TW_DIAL_WRONG_ID] = {"wrong_id", "another node than expected answers there",
-                          "was it set up anew, or who took the address? The id after `=` must be "
-                          "its id"},
+    [TW_DIAL_NOT_THINWIRE] = {"not_thinwire",
+                              "the program that answers there is not a Thinwire node",
+                              "check the address and the port"},
+    [TW_DIAL_WRONG_ID] =
+        {"wrong_id", "another node than expected answers there",
+         "was it set up again, or did another node take the address? The id after `=` must be "
+         "its id"},
     [TW_DIAL_VERSION] = {"version", "no common wire version", "update the older of the two"},
     [TW_DIAL_OTHER_RUN] = {"other_run", "other manifest",
                            "both nodes need the same run.manifest, to the byte"},
@@ -71,7 +73,7 @@ static const struct row ROWS[TW_DIAL_CAUSES] = {
                      "dial does not link them"},
 };
 
-/* RFC 1918, RFC 6598 (carriers), link-local; RFC 4193 and link-local of IPv6. */
+/* RFC 1918, RFC 6598 (carrier-grade NAT), link-local; IPv6: RFC 4193, link-local. */
 static bool is_private4(uint32_t host) {
     return host >> 24 == 10 || host >> 20 == 0xac1 || host >> 16 == 0xc0a8 ||
            host >> 22 == 0x64400000u >> 22 || host >> 16 == 0xa9fe;

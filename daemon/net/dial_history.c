@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From `begin` on, the row of that address. */
+/* The row of that address, searched from `begin` on. */
 static struct tw_dial_row *row_from(struct tw_dial_history *history, uint32_t begin,
                                     const char *address) {
     for (uint32_t i = begin; i < TW_DIAL_HISTORY_ROWS; i++) {
@@ -22,7 +22,7 @@ void tw_dial_history_configure(struct tw_dial_history *history, const char *addr
         if (strcmp(history->rows[i].address, address) == 0) return;
     }
     if (history->configured_count == TW_DIAL_HISTORY_CONFIGURED)
-        return; /* dialled, but one of the others */
+        return; /* already known from a dial; it stays among the others */
     struct tw_dial_row *row = &history->rows[history->configured_count++];
     *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
     (void)snprintf(row->address, sizeof(row->address), "%s", address);
@@ -33,7 +33,7 @@ const struct tw_dial_row *tw_dial_history_find(const struct tw_dial_history *his
     return row_of((struct tw_dial_history *)history, address);
 }
 
-/* A row for an address that has none. */
+/* A row for an address that has none yet. */
 static struct tw_dial_row *row_take(struct tw_dial_history *history, const char *address,
                                     bool *is_full) {
     struct tw_dial_row *row = row_from(history, TW_DIAL_HISTORY_CONFIGURED, "");
@@ -52,7 +52,7 @@ bool tw_dial_history_failed(struct tw_dial_history *history, const char *address
     bool is_full = false;
     struct tw_dial_row *row = row_of(history, address);
     if (row == NULL) row = row_take(history, address, &is_full);
-    /* By the cause: the sentence has numbers that differ every time. */
+    /* Compares causes, because the numbers in the sentences differ every time. */
     const bool is_news = !is_full && (row->failures == 0 || row->cause != failure->cause);
     (void)snprintf(row->sentence, sizeof(row->sentence), "%s", failure->sentence);
     row->cause = failure->cause;

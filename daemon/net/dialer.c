@@ -1,4 +1,4 @@
-/* dialer.c - connections this node opens: to addresses it was told to dial, and bulk to peers. */
+/* dialer.c - connections that this node opens: control to given addresses, and bulk to peers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "daemon/net/transport_impl.h"
 
-/* The first of the addresses that connects is used; the others are let go of. */
+/* The winner of the race is used; the other connections are closed. */
 static void race_decide(struct tw_dialling *dialling, const struct tw_conn *winner) {
     tw_race_connected(&dialling->race, winner->candidate);
     for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
@@ -39,7 +39,7 @@ static void on_connect(uv_connect_t *request, int code) {
         tw_link_fail(&conn->link, &err);
 }
 
-/* NULL: *err and, where the system told it, *cause say why, and nothing is left. */
+/* NULL: nothing is left to undo; *err says why and *cause is set if the system gave one. */
 static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_storage *to,
                                  enum tw_role role, enum tw_dial_cause *cause,
                                  struct tw_error *err) {
@@ -163,7 +163,8 @@ static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling
     dialling->conns[idx] = conn;
 }
 
-/* Starts what is due; with nothing left, the failure that tells most is the answer. */
+/* Starts the candidates that are due. If none is left, the most informative failure is the
+ * result. */
 static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint64_t now_us) {
     int idx;
     dialling->race.count = dialling->lookup.count;
@@ -212,7 +213,7 @@ void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id) {
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++)
             is_greeting |=
                 dialling->conns[k] != NULL && dialling->conns[k]->link.state > TW_LINK_SECURING;
-        if (is_greeting) continue; /* the other side answers it, and knows which of two stays */
+        if (is_greeting) continue; /* the other node answers it, and decides which link stays */
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
             struct tw_conn *conn = dialling->conns[k];
             dialling->conns[k] = NULL;
@@ -236,7 +237,7 @@ uint64_t tw_dialer_deadline_us(const struct tw_transport *t) {
     return next_us;
 }
 
-static void dial_tell(const struct tw_transport *t, const struct tw_dialling *dialling) {
+static void result_report(const struct tw_transport *t, const struct tw_dialling *dialling) {
     char sentence[TW_DIAL_SENTENCE_BYTES] = "connected";
     struct tw_dial_result result = {
         .status = dialling->result.status,
@@ -257,9 +258,9 @@ static void dial_tell(const struct tw_transport *t, const struct tw_dialling *di
     }
 }
 
-/* A lookup that a thread is busy with cannot be ended: it keeps that thread and this memory until
- * the resolver gives up, and nothing else. libuv gives lookups half of its threads at most, and the
- * others in its queue are cancelled: so there are never more of them than that. */
+/* A lookup that already runs on a thread cannot be cancelled. It keeps that thread and this memory
+ * until the resolver gives up. libuv gives lookups at most half of its threads, and queued ones are
+ * cancelled, so their number is bounded. */
 static void dialling_free(struct tw_transport *t, struct tw_dialling *dialling) {
     if (!dialling->lookup.is_busy) {
         free(dialling);
@@ -280,7 +281,7 @@ static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) 
     }
     if (!dialling->is_over) return;
     t->dials[at] = NULL;
-    dial_tell(t, dialling);
+    result_report(t, dialling);
     dialling_free(t, dialling);
 }
 

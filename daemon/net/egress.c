@@ -66,7 +66,7 @@ int tw_egress_apply(const struct tw_egress *egress, uv_tcp_t *tcp, int family,
         return UV_EADDRNOTAVAIL;
     }
     if (has) from = family == AF_INET6 ? egress->v6 : egress->v4;
-    /* libuv would keep this for the connect, and say it without its reason. */
+    /* libuv would defer this error to the connect and lose its reason. */
     const int code = has && !tw_local_address_is(&from)
                          ? UV_EADDRNOTAVAIL
                          : uv_tcp_bind(tcp, (const struct sockaddr *)&from, 0);

@@ -1,12 +1,11 @@
-/* guest.c - guests: they come with a ticket instead of the run secret, get a WELCOME and go.
+/* guest.c - guests: nodes that present a ticket instead of the run secret, get a WELCOME and leave.
  *
  *   guest    HELLO (role guest, ticket's id, proven by its key)  -->
  *   inviter             <-- HELLO (role guest, proven by the key), WELCOME   or GOODBYE
  *   guest    GOODBYE -->
  *
- * Whether a ticket is good is for the runtime to say; everything else about HELLO is checked here
- * as it is for anybody. A guest never gets a peer number, and its connection counts among the
- * handshakes, with their time limit. */
+ * The runtime judges the ticket. Everything else in HELLO is checked here, as for any node. A guest
+ * never gets a peer number. Its connection counts among the handshakes, with their time limit. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -27,17 +26,17 @@ static void hello_send(struct tw_conn *conn, const uint8_t *ticket_id, const uin
     TW_ASSERT(status == TW_OK); /* the first frame always fits */
 }
 
-/* ---- who has a ticket ---------------------------------------------------------------------- */
+/* ---- guest ----------------------------------------------------------------------------- */
 
 void tw_guest_secured(struct tw_conn *conn) {
     const struct tw_dialling *dialling = conn->dialling;
     if (dialling != NULL) hello_send(conn, dialling->ticket_id, dialling->ticket_key);
 }
 
-/* The inviter's HELLO: does it know the ticket's key too? */
-static void inviter_greets(struct tw_conn *conn, const struct tw_hello *hello) {
+/* The inviter's HELLO must be proven with the ticket's key. */
+static void inviter_hello_take(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_error err;
-    if (conn->dialling == NULL) return; /* given up meanwhile */
+    if (conn->dialling == NULL) return; /* the dial was given up */
     enum tw_status status =
         tw_hello_check_ticket(hello, conn->dialling->ticket_key, conn->ekm, &err);
     if (status == TW_OK) status = tw_link_admit(&conn->link, TW_ROLE_GUEST, &err);
@@ -56,7 +55,7 @@ static void welcome_take(struct tw_conn *conn, const struct tw_frame *frame) {
     tw_link_close(&conn->link, TW_OK, "thank you");
 }
 
-/* ---- who made it --------------------------------------------------------------------------- */
+/* ---- inviter --------------------------------------------------------------------------- */
 
 static struct tw_conn *guest_find(struct tw_transport *t, uint32_t number) {
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
@@ -67,7 +66,7 @@ static struct tw_conn *guest_find(struct tw_transport *t, uint32_t number) {
     return NULL;
 }
 
-static void guest_greets(struct tw_conn *conn, const struct tw_hello *hello) {
+static void guest_hello_take(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_transport *t = conn->transport;
     uint32_t size = 0;
     const uint8_t *ticket = tw_extensions_find(&hello->extensions, TW_EXTENSION_TICKET, &size);
@@ -75,7 +74,7 @@ static void guest_greets(struct tw_conn *conn, const struct tw_hello *hello) {
         tw_admit_refuse(conn, TW_TICKET_UNKNOWN, "");
         return;
     }
-    if (conn->guest != 0) { /* one HELLO is enough, however long the disk takes */
+    if (conn->guest != 0) { /* one HELLO is enough, however slow the disk is */
         tw_admit_refuse(conn, TW_PROTO, "a second HELLO of a guest");
         return;
     }
@@ -98,7 +97,7 @@ void tw_transport_welcome(struct tw_transport *t, uint32_t guest, const uint8_t 
         return;
     }
     const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_WELCOME, body, size);
-    TW_ASSERT(status == TW_OK); /* far below the control queue */
+    TW_ASSERT(status == TW_OK); /* far below the size of the control queue */
 }
 
 void tw_transport_turn_away(struct tw_transport *t, uint32_t guest, enum tw_status status,
@@ -111,13 +110,13 @@ void tw_transport_turn_away(struct tw_transport *t, uint32_t guest, enum tw_stat
 
 void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello) {
     if (conn->is_dialled)
-        inviter_greets(conn, hello);
+        inviter_hello_take(conn, hello);
     else
-        guest_greets(conn, hello);
+        guest_hello_take(conn, hello);
 }
 
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame) {
-    TW_ASSERT(frame->kind == TW_FRAME_WELCOME); /* the link lets nothing else through */
+    TW_ASSERT(frame->kind == TW_FRAME_WELCOME); /* the link lets no other kind through */
     if (conn->is_dialled)
         welcome_take(conn, frame);
     else

@@ -30,7 +30,7 @@ _Static_assert(AT_ADDRS + TW_ADDRS_MAX * TW_ADDR_BYTES + TW_EXTENSIONS_HEADER_BY
                "HELLO fits");
 _Static_assert(TW_ADDR_BYTES <= 256, "an address length is one byte");
 
-/* What proves: the run secret, or the key of a ticket. */
+/* Key of a proof: the run secret, or the key of a ticket. */
 struct proof_key {
     const char *domain;
     const uint8_t *bytes;
@@ -63,7 +63,7 @@ uint32_t tw_hello_encode(const struct tw_hello *hello, uint8_t body[TW_HELLO_BYT
     return at + tw_extensions_encode(&hello->extensions, body + at);
 }
 
-/* *end: where the extensions begin. */
+/* *end: offset of the extensions. */
 static enum tw_status addrs_decode(const uint8_t *body, size_t size, struct tw_hello *hello,
                                    size_t *end, struct tw_error *err) {
     size_t at = AT_ADDRS;
@@ -241,7 +241,7 @@ enum tw_status tw_goodbye_decode(const uint8_t *body, size_t size, struct tw_goo
     for (size_t i = 0; i < length; i++) {
         const uint8_t c = body[4 + i];
         goodbye->sentence[i] = (char)(c >= 0x20 && c < 0x7f ? c : '?');
-        if (c == '"') goodbye->sentence[i] = '\''; /* the log quotes it: no fields of its own */
+        if (c == '"') goodbye->sentence[i] = '\''; /* the log puts it in double quotes */
     }
     goodbye->sentence[length] = '\0';
     if (length == 0)

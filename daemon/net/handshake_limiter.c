@@ -5,7 +5,7 @@
 
 static const uint64_t KNOWN_US = UINT64_C(24) * 3600 * 1000 * 1000;
 
-/* Bits of the address that count; the others become zero. */
+/* Number of address bits that count; the others become zero. */
 struct mask {
     unsigned v4, v6;
 };
@@ -45,7 +45,7 @@ static int row_find(const struct tw_handshake_limiter_row *rows, unsigned count,
     return -1;
 }
 
-/* The row of that prefix, made anew if need be. */
+/* The row of that prefix, newly made if there is none. */
 static struct tw_handshake_limiter_row *
 row_take(struct tw_handshake_limiter_row *rows, unsigned count,
          const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t now_us) {

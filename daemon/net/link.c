@@ -12,15 +12,15 @@ enum {
     READ_BYTES = 64 * 1024,
     GREETING_BYTES = TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX,
     CHUNK_FRAME_BYTES = TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX,
-    RECORD_OVERHEAD = 64, /* more than TLS 1.3 adds to a record */
+    RECORD_OVERHEAD = 64, /* upper bound of TLS 1.3's addition to a record */
     SECOND_US = 1000 * 1000,
-    FRAME_CONTROL_US = 10 * SECOND_US, /* link.h */
+    FRAME_CONTROL_US = 10 * SECOND_US, /* see link.h */
     FRAME_CONTROL_PER_S = 4 * 1024,
     FRAME_BULK_US = 30 * SECOND_US,
     FRAME_BULK_PER_S = 512,
 };
 
-/* What TLS may hold besides: one read, records not yet decrypted, a session. */
+/* Other memory of TLS: one read, records not yet decrypted, a session. */
 enum { TLS_BYTES = 4 * READ_BYTES };
 _Static_assert(TW_FRAME_HEADER_BYTES + TW_CONTROL_BYTES_MAX + TW_CONTROL_QUEUE_BYTES +
                        2 * TW_INFLIGHT_BYTES_MAX + TLS_BYTES <=
@@ -125,8 +125,8 @@ void tw_link_address_read(struct tw_link *link) {
 
 enum fate { DELIVER, SKIP, REFUSE };
 
-/* Kinds nobody knows are skipped, so that a newer node can talk to an older one; kinds in the wrong
- * place, and anything but HELLO before admission, are not. */
+/* Unknown kinds are skipped, so that newer nodes can talk to older ones. Kinds in the wrong place,
+ * and anything but HELLO before admission, are refused. */
 static enum fate fate_of(const struct tw_link *link, const struct tw_frame *frame) {
     const bool is_of_owners = frame->kind == TW_FRAME_REVOKE || frame->kind == TW_FRAME_RENEW ||
                               frame->kind == TW_FRAME_CERTS;
@@ -156,7 +156,7 @@ static void frame_take(struct tw_link *link, const struct tw_frame *frame) {
     tw_link_fail(link, &err);
 }
 
-/* One step of decoding. False: it needs more bytes first. */
+/* One step of decoding. False: it needs more bytes. */
 static bool pump_step(struct tw_link *link, uint64_t now_us) {
     struct tw_error err = {0};
     struct tw_frame frame;
@@ -201,7 +201,7 @@ void tw_link_pump(struct tw_link *link) {
         link->frame_us = 0;
     else if (link->frame_us == 0)
         link->frame_us = now_us;
-    if (is_open(link)) flush(link); /* TLS may have answered by itself */
+    if (is_open(link)) flush(link); /* TLS may have produced an answer */
 }
 
 /* All links of a thread share one buffer: libuv fills it and calls on_read at once. */
@@ -236,7 +236,7 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buf) {
         return;
     }
     link->bytes_in += (uint64_t)got;
-    if (!is_open(link)) return; /* draining: read only to see the end */
+    if (!is_open(link)) return; /* draining: reads only to see the end */
     if (tw_tls_feed(&link->tls, (const uint8_t *)buf->base, (size_t)got, &err) != TW_OK) {
         tw_link_fail(link, &err);
         return;
@@ -289,7 +289,7 @@ static void on_written(uv_write_t *write, int code) {
         link->events->writable(link);
 }
 
-/* Counts new ciphertext, and gives what waits to libuv: one write at a time. */
+/* Counts new ciphertext and passes pending bytes to libuv, one write at a time. */
 static void flush(struct tw_link *link) {
     const size_t pending = tw_tls_pending(&link->tls);
     const uint64_t made = link->bytes_out + pending;
@@ -350,7 +350,7 @@ size_t tw_link_push(struct tw_link *link) {
     return (size_t)(link->bytes_spent - before);
 }
 
-/* Makes room for `size` bytes at the end of the queue; NULL when there is none. */
+/* Makes room for `size` bytes at the end of the queue; NULL: it is full. */
 static uint8_t *queue_space(struct tw_link *link, size_t size) {
     const size_t queued = tw_link_queued(link);
     if (size > link->queue_capacity - queued) return NULL;
@@ -414,7 +414,8 @@ enum tw_status tw_link_admit(struct tw_link *link, enum tw_role role, struct tw_
         free(queue);
         return tw_fail(err, TW_NOMEM, "no memory for a peer");
     }
-    /* What came behind the HELLO, and what was queued before the role was known, move over. */
+    /* Bytes that arrived behind the HELLO, and frames queued before the role was known, move
+     * over. */
     const size_t held = link->reader.end - link->reader.begin, queued = tw_link_queued(link);
     memcpy(in, link->in + link->reader.begin, held);
     memcpy(queue, link->queue + link->queue_begin, queued);
@@ -441,7 +442,7 @@ static void on_shut(uv_shutdown_t *shutdown, int code) {
     if (code != 0 || link->has_eof) tw_link_abort(link);
 }
 
-/* When everything is written: end our direction, and wait for the other side to end its own. */
+/* Once everything is written: ends our direction and waits for the other side to end its own. */
 static void drain_step(struct tw_link *link) {
     if (tw_link_queued(link) == 0 && !link->is_ended) {
         link->is_ended = true;
@@ -465,7 +466,8 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
     if (sentence != NULL && link->tls.is_secured && is_between_frames) {
         uint8_t body[TW_HELLO_BYTES_MAX];
         const uint32_t size = tw_goodbye_encode(status, sentence, body);
-        (void)tw_link_send(link, TW_FRAME_GOODBYE, body, size); /* a full queue says nothing */
+        (void)tw_link_send(link, TW_FRAME_GOODBYE, body, size); /* without GOODBYE if the queue is
+                                                                 * full */
     }
     if (link->role == TW_ROLE_BULK && !is_between_frames) link->queue_begin = link->queue_end = 0;
     link->state = TW_LINK_DRAINING;

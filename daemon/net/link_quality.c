@@ -9,8 +9,10 @@
 #define HOUR_US (3600 * SECOND_US)
 
 enum {
-    TRANSFER_BYTES_MIN = 64 * 1024,    /* less says more about the round trip than about the rate */
-    TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer one is counted in between: it may stand still */
+    TRANSFER_BYTES_MIN = 64 * 1024,    /* a shorter transfer measures the round trip, not the
+                                        * rate */
+    TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer transfer is counted in slices, because it may
+                                        * stall */
     SEGMENTS_MIN = 100,
     TRANSFERS_MIN = 3,
     BREAKS_MILLI_MIN = 3000,
@@ -19,7 +21,8 @@ enum {
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-static struct tw_link_quality_peer *find(struct tw_link_quality *quality, const struct tw_id *id) {
+static struct tw_link_quality_peer *row_find(struct tw_link_quality *quality,
+                                             const struct tw_id *id) {
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (quality->peers[i].is_used && tw_id_equal(&quality->peers[i].id, id))
             return &quality->peers[i];
@@ -36,9 +39,9 @@ const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_qua
     return NULL;
 }
 
-/* A free row, or that of who has been gone for longest: more are never linked than half of them. */
-static struct tw_link_quality_peer *take(struct tw_link_quality *quality, const struct tw_id *id,
-                                         uint64_t now_us) {
+/* A free row, or the row of the peer that left longest ago. At most half of the rows are linked. */
+static struct tw_link_quality_peer *row_take(struct tw_link_quality *quality,
+                                             const struct tw_id *id, uint64_t now_us) {
     struct tw_link_quality_peer *row = NULL;
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         struct tw_link_quality_peer *peer = &quality->peers[i];
@@ -53,8 +56,8 @@ static struct tw_link_quality_peer *take(struct tw_link_quality *quality, const 
     return row;
 }
 
-/* Time goes on: of what was, a day counts twice as much as the day before it. */
-static void pass(struct tw_link_quality_peer *peer, uint64_t now_us) {
+/* Adds the time since the last call. Halving at 48 hours makes recent time weigh more. */
+static void time_add(struct tw_link_quality_peer *peer, uint64_t now_us) {
     const uint64_t passed_us = now_us - peer->changed_us;
     peer->known_us += passed_us;
     if (peer->is_linked) peer->linked_us += passed_us;
@@ -65,7 +68,7 @@ static void pass(struct tw_link_quality_peer *peer, uint64_t now_us) {
     }
 }
 
-static void fade(struct tw_link_quality_peer *peer, uint64_t now_us) {
+static void breaks_decay(struct tw_link_quality_peer *peer, uint64_t now_us) {
     for (; now_us - peer->faded_us >= HOUR_US; peer->faded_us += HOUR_US) {
         peer->breaks_milli /= 2;
         if (peer->breaks_milli == 0) peer->faded_us = now_us - HOUR_US;
@@ -73,10 +76,10 @@ static void fade(struct tw_link_quality_peer *peer, uint64_t now_us) {
 }
 
 void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id, uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(quality, id);
-    if (peer == NULL) peer = take(quality, id, now_us);
+    struct tw_link_quality_peer *peer = row_find(quality, id);
+    if (peer == NULL) peer = row_take(quality, id, now_us);
     if (peer == NULL) return;
-    pass(peer, now_us);
+    time_add(peer, now_us);
     peer->is_linked = true;
     peer->is_pulling = false;
     peer->retransmits = peer->segments = 0;
@@ -84,10 +87,10 @@ void tw_link_quality_up(struct tw_link_quality *quality, const struct tw_id *id,
 
 void tw_link_quality_down(struct tw_link_quality *quality, const struct tw_id *id, bool broke,
                           uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(quality, id);
+    struct tw_link_quality_peer *peer = row_find(quality, id);
     if (peer == NULL || !peer->is_linked) return;
-    pass(peer, now_us);
-    fade(peer, now_us);
+    time_add(peer, now_us);
+    breaks_decay(peer, now_us);
     peer->is_linked = false;
     if (broke && peer->breaks_milli < 1000 * 1000) peer->breaks_milli += 1000;
 }
@@ -119,7 +122,7 @@ static void transfer_look(struct tw_link_quality_peer *peer, bool is_pulling, ui
 
 void tw_link_quality_arrived(struct tw_link_quality *quality, const struct tw_id *id,
                              uint32_t bytes, bool is_last, uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(quality, id);
+    struct tw_link_quality_peer *peer = row_find(quality, id);
     if (peer == NULL || !peer->is_pulling) return;
     peer->pull_bytes += bytes;
     if (is_last) transfer_look(peer, false, now_us);
@@ -142,7 +145,7 @@ static void loss_look(struct tw_link_quality_peer *peer, const struct tw_link_qu
 
 void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *id,
                           const struct tw_link_quality_look *look, uint64_t now_us) {
-    struct tw_link_quality_peer *peer = find(quality, id);
+    struct tw_link_quality_peer *peer = row_find(quality, id);
     if (peer == NULL || !peer->is_linked) return;
     if (look->rtt_us > 0) peer->rtt_us = (uint32_t)blend(peer->rtt_us, look->rtt_us, 8);
     if (look->path_bytes_s > 0) peer->out_bytes_s = blend(peer->out_bytes_s, look->path_bytes_s, 8);
@@ -156,11 +159,11 @@ void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, 
     const bool counts = quality->sent_us != 0 && passed_us > 0 && sent_bytes >= quality->sent_bytes;
     if (counts && is_busy && quality->was_busy) {
         const uint64_t rate = (sent_bytes - quality->sent_bytes) * SECOND_US / passed_us;
-        /* Quick to learn that more is possible, slow to forget: less was often the receiver's. */
+        /* Rises fast, falls slowly: a low rate is often due to the receiver. */
         quality->upload_bytes_s =
             blend(quality->upload_bytes_s, rate, rate > quality->upload_bytes_s ? 2 : 32);
     }
-    /* One path alone shows that so much can leave. */
+    /* The rate of a single path is a lower bound of the upload rate. */
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         const struct tw_link_quality_peer *peer = &quality->peers[i];
         if (peer->is_linked && peer->out_bytes_s > quality->upload_bytes_s)
@@ -190,9 +193,9 @@ static bool value_of(const struct tw_link_quality_peer *peer, enum measure measu
     return false;
 }
 
-/* The middle of all others that were measured; false: too few. Of two in the middle the one that
- * makes it harder to be out of line: the lower rate, the higher fault. */
-static bool middle_of(const struct tw_link_quality *quality, const struct tw_link_quality_peer *but,
+/* Median of all other measured peers; false: too few. With an even count it takes the middle value
+ * that is less likely to find an anomaly: the lower rate, the higher fault. */
+static bool median_of(const struct tw_link_quality *quality, const struct tw_link_quality_peer *but,
                       enum measure measure, uint64_t *middle) {
     uint64_t sorted[TW_LINK_QUALITY_ROWS], value;
     uint32_t count = 0;
@@ -217,17 +220,17 @@ static bool is_out_of_line(const struct tw_link_quality *quality,
     case TW_LINK_QUALITY_SLOW_SENDER:
     case TW_LINK_QUALITY_SLOW_RECEIVER: {
         const enum measure measure = anomaly == TW_LINK_QUALITY_SLOW_SENDER ? SENDS : RECEIVES;
-        if (!value_of(peer, measure, &value) || !middle_of(quality, peer, measure, middle))
+        if (!value_of(peer, measure, &value) || !median_of(quality, peer, measure, middle))
             return false;
         return is_so ? 5 * value < 2 * *middle : 4 * value < *middle;
     }
     case TW_LINK_QUALITY_FLAPPING:
-        if (!value_of(peer, BREAKS, &value) || !middle_of(quality, peer, BREAKS, middle))
+        if (!value_of(peer, BREAKS, &value) || !median_of(quality, peer, BREAKS, middle))
             return false;
         return value >= (is_so ? BREAKS_MILLI_MIN / 2 : BREAKS_MILLI_MIN) &&
                value >= 3 * *middle + 1000;
     case TW_LINK_QUALITY_LOSSY:
-        if (!value_of(peer, LOSES, &value) || !middle_of(quality, peer, LOSES, middle))
+        if (!value_of(peer, LOSES, &value) || !median_of(quality, peer, LOSES, middle))
             return false;
         return value >= (is_so ? LOSS_PPM_MIN / 2 : LOSS_PPM_MIN) && value >= 4 * *middle;
     case TW_LINK_QUALITY_FINE: break;
@@ -237,7 +240,7 @@ static bool is_out_of_line(const struct tw_link_quality *quality,
 
 void tw_link_quality_judge(struct tw_link_quality *quality, uint64_t now_us) {
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
-        if (quality->peers[i].is_used) fade(&quality->peers[i], now_us);
+        if (quality->peers[i].is_used) breaks_decay(&quality->peers[i], now_us);
     }
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         struct tw_link_quality_peer *peer = &quality->peers[i];
@@ -277,27 +280,30 @@ void tw_link_quality_evidence(const struct tw_link_quality_peer *peer,
     case TW_LINK_QUALITY_FINE: return;
     case TW_LINK_QUALITY_SLOW_SENDER:
         (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
-                       "slow sender: %s/s to us in %u transfers, the others %s/s in the middle",
+                       "slow sender: %s/s to us in %u transfers; median of the others: %s/s",
                        tw_units_bytes(own, (double)peer->in_bytes_s), peer->in_count,
                        tw_units_bytes(others, (double)peer->middle));
         return;
     case TW_LINK_QUALITY_SLOW_RECEIVER:
         (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
-                       "slow receiver: takes %s/s of us, the others %s/s in the middle",
+                       "slow receiver: takes %s/s from us; median of the others: %s/s",
                        tw_units_bytes(own, (double)peer->out_bytes_s),
                        tw_units_bytes(others, (double)peer->middle));
         return;
     case TW_LINK_QUALITY_FLAPPING:
-        (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
-                       "flapping link: broke %u.%u times within about an hour, the others' %u.%u",
-                       peer->breaks_milli / 1000, peer->breaks_milli % 1000 / 100,
-                       (unsigned)(peer->middle / 1000), (unsigned)(peer->middle % 1000 / 100));
+        (void)snprintf(
+            text, TW_LINK_QUALITY_TEXT_BYTES,
+            "flapping link: broke %u.%u times within about an hour; median of the others: "
+            "%u.%u",
+            peer->breaks_milli / 1000, peer->breaks_milli % 1000 / 100,
+            (unsigned)(peer->middle / 1000), (unsigned)(peer->middle % 1000 / 100));
         return;
     case TW_LINK_QUALITY_LOSSY:
-        (void)snprintf(text, TW_LINK_QUALITY_TEXT_BYTES,
-                       "lossy link: %u.%u %% of what we send it is lost, of the others' %u.%u %%",
-                       peer->loss_ppm / 10000, peer->loss_ppm % 10000 / 1000,
-                       (unsigned)(peer->middle / 10000), (unsigned)(peer->middle % 10000 / 1000));
+        (void)snprintf(
+            text, TW_LINK_QUALITY_TEXT_BYTES,
+            "lossy link: %u.%u %% of our packets to it are lost; median of the others: %u.%u %%",
+            peer->loss_ppm / 10000, peer->loss_ppm % 10000 / 1000, (unsigned)(peer->middle / 10000),
+            (unsigned)(peer->middle % 10000 / 1000));
         return;
     }
 }

@@ -1,5 +1,5 @@
-/* link_quality_text.c - what links are like, as text for the file `crowd`: so a daemon that starts
- * anew knows what it knew. Lines of decimal numbers:
+/* link_quality_text.c - link quality as text for the file `crowd`, so that it survives a restart.
+ * Lines of decimal numbers:
  *
  *   thinwire-crowd 1 TIME UPLOAD
  *   ID KNOWN_S LINKED_S BREAKS_MILLI RTT_US IN_BYTES_S IN_COUNT OUT_BYTES_S LOSS_PPM|- */
@@ -17,7 +17,7 @@ enum {
     RTT_US_MAX = 600 * SECOND_US,
     PPM_MAX = 1000 * 1000,
     NUMBERS = 7,
-    EARLY_S = 3600, /* so much may a clock have been put back since */
+    EARLY_S = 3600, /* accepted step of the clock into the past */
 };
 
 #define RATE_MAX UINT64_C(1000000000000) /* bytes per second */
@@ -62,7 +62,7 @@ size_t tw_link_quality_encode(const struct tw_link_quality *quality,
 
 /* ---- in ------------------------------------------------------------------------------------ */
 
-/* The next decimal number of at most 15 digits, and the one character behind it. */
+/* Reads a decimal number of at most 15 digits and the character `end` behind it. */
 static bool number_read(const char **at, char end, uint64_t *number) {
     const size_t digits = strspn(*at, "0123456789");
     if (digits == 0 || digits > 15 || (*at)[digits] != end) return false;
@@ -108,7 +108,7 @@ static bool head_read(const char *line, uint64_t *at_s, uint64_t *upload_bytes_s
            *upload_bytes_s <= RATE_MAX;
 }
 
-/* The line at *at without its end; false: longer than any, or not text. */
+/* Copies the line at *at without its end. False: too long, or not text. */
 static bool line_take(const char *text, size_t size, size_t *at,
                       char line[TW_LINK_QUALITY_LINE_BYTES]) {
     const char *newline = memchr(text + *at, '\n', size - *at);

@@ -7,9 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* Somewhere in the internet: a UDP socket that is connected there has the source address packets
- * would have, and sends none. */
-static void somewhere(int family, struct sockaddr_storage *out) {
+/* Some address in the internet. A UDP socket connected to it gets the source address that packets
+ * would have, and sends nothing. */
+static void internet_address(int family, struct sockaddr_storage *out) {
     memset(out, 0, sizeof(*out));
     if (family == AF_INET6)
         (void)uv_ip6_addr("2000::1", 9, (struct sockaddr_in6 *)out);
@@ -17,13 +17,13 @@ static void somewhere(int family, struct sockaddr_storage *out) {
         (void)uv_ip4_addr("198.41.0.4", 9, (struct sockaddr_in *)out);
 }
 
-/* The address that a route to the internet gives. */
+/* The source address of the default route. */
 static bool own_by_route(const struct tw_egress *egress, int family, struct sockaddr_storage *out) {
     struct sockaddr_storage to;
     socklen_t size = sizeof(*out);
     const int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return false;
-    somewhere(family, &to);
+    internet_address(family, &to);
     bool is_found = egress->interface[0] == '\0' ||
                     setsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, egress->interface,
                                (socklen_t)strlen(egress->interface) + 1) == 0;
@@ -69,7 +69,7 @@ bool tw_local_address_pick(const uv_interface_address_t *list, int count, const 
     return false;
 }
 
-/* Where the system does not say (a sandbox without netlink) there is none. */
+/* False too if the system does not list interfaces (a sandbox without netlink). */
 static bool own_by_interface(const struct tw_egress *egress, int family,
                              struct sockaddr_storage *out) {
     uv_interface_address_t *list = NULL;
@@ -87,7 +87,7 @@ bool tw_local_address(const struct tw_egress *egress, int family, struct sockadd
     return own_by_route(egress, family, out) || own_by_interface(egress, family, out);
 }
 
-/* Asked by binding to it, which needs no list of interfaces and no netlink. */
+/* Binds to the address: this needs neither a list of interfaces nor netlink. */
 bool tw_local_address_is(const struct sockaddr_storage *address) {
     struct sockaddr_storage at = *address;
     const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;

@@ -1,5 +1,4 @@
-/* offence.c - what a peer is banned for, and how a banned node is turned away. bans.h has the rule.
- */
+/* offence.c - counts offences of peers, and turns banned nodes away. The rule is in bans.h. */
 #include <stdio.h>
 #include <time.h>
 
@@ -28,7 +27,7 @@ enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id
     tw_id_short(id, they);
     tw_id_short(&t->config.identity->id, we);
     if (gmtime_r(&until, &utc) != NULL) (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &utc);
-    /* The minute, not what is left: the same sentence again is not logged again. */
+    /* The time of the end, not the time left: a repeated sentence is not logged again. */
     return tw_fail(err, TW_BANNED, "node %s by node %s, until %s UTC", they, we, when);
 }
 

@@ -3,10 +3,10 @@
 enum {
     MILLION = 1000 * 1000,
     LEAST_BYTES_S = 1000,
-    STEADY_PERCENT = 110, /* of the window before: deliveries grow no more */
-    KEPT_PERCENT = 95,    /* of a known path, whatever a probe finds: its own queue may be noise */
-    SLOW_PERCENT = 85,    /* of what the kernel was told */
-    FOUND_PERCENT = 105,  /* of a known path: it has become faster */
+    STEADY_PERCENT = 110, /* of the previous window: deliveries grow no further */
+    KEPT_PERCENT = 95,    /* of a known path, whatever a probe finds: its queue may be noise */
+    SLOW_PERCENT = 85,    /* of the limit set in the kernel */
+    FOUND_PERCENT = 105,  /* of a known path: it became faster */
 };
 
 static uint64_t percent(uint64_t value, uint64_t share) {
@@ -23,7 +23,7 @@ void tw_pacer_init(struct tw_pacer *pacer) {
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
-/* How long the shortest round trip takes; TCP's own memory of it is minutes long. */
+/* The shortest round trip. TCP's own minimum covers minutes. */
 static uint32_t base_of(const struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
     if (pacer->base_us == 0) return sample->rtt_least_us;
     return pacer->next_base_us < pacer->base_us ? pacer->next_base_us : pacer->base_us;
@@ -45,7 +45,7 @@ static void window_begin(struct tw_pacer *pacer, const struct tw_pacer_sample *s
     pacer->window_bytes = sample->delivered_bytes;
 }
 
-/* The rate of a window that is over; 0 before. */
+/* The rate of a complete window; 0: not complete yet. */
 static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
     if (!pacer->has_window || sample->is_idle || sample->delivered_bytes < pacer->window_bytes) {
         pacer->stood_windows = 0;
@@ -70,7 +70,7 @@ static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample
 
 /* ---- states -------------------------------------------------------------------------------- */
 
-static void told_bound(struct tw_pacer *pacer) {
+static void limit_bound(struct tw_pacer *pacer) {
     const uint64_t limit = percent(pacer->path_bytes_per_s, TW_PACER_MOST_PERCENT);
     if (pacer->told_bytes_per_s > limit) pacer->told_bytes_per_s = limit;
     pacer->told_bytes_per_s =
@@ -79,13 +79,13 @@ static void told_bound(struct tw_pacer *pacer) {
 
 static void paced_begin(struct tw_pacer *pacer) {
     pacer->state = TW_PACER_PACED;
-    told_bound(pacer); /* what it took before the probe it takes again */
+    limit_bound(pacer); /* returns to the limit from before the probe */
     pacer->mean_bytes_per_s = 0;
     pacer->stood_windows = 0;
 }
 
-/* The path's rate is known, from the last windows in which a queue stood, but is not believed below
- * `least`; what stands in the queue goes first. */
+/* Sets the path's rate from the last windows in which a queue stood, but not below `least`. The
+ * queue is drained first. */
 static void path_learn(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
                        uint64_t least) {
     uint64_t sum = 0;
@@ -126,7 +126,8 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
     }
     if (pacer->path_bytes_per_s == 0 || ++pacer->probe_windows < TW_PACER_PROBE_WINDOWS) return;
     if (pacer->best_bytes_per_s > percent(pacer->path_bytes_per_s, FOUND_PERCENT)) {
-        pacer->path_bytes_per_s = pacer->best_bytes_per_s; /* and perhaps more: go on */
+        pacer->path_bytes_per_s = pacer->best_bytes_per_s; /* the path may carry even more: continue
+                                                            * the probe */
         pacer->probe_windows = 0;
         return;
     }
@@ -134,18 +135,19 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
     paced_begin(pacer);
 }
 
-/* Follows what arrives: a sixteenth of what is missing, or too much, with every window. */
-static void told_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
+/* Follows the deliveries: corrects the limit by a sixteenth of the difference per window. */
+static void limit_follow(struct tw_pacer *pacer, uint64_t bytes_per_s) {
     const uint64_t wanted = percent(pacer->path_bytes_per_s, TW_PACER_PERCENT);
     if (pacer->mean_bytes_per_s == 0) pacer->mean_bytes_per_s = wanted;
     pacer->mean_bytes_per_s = (7 * pacer->mean_bytes_per_s + bytes_per_s) / 8;
     if (pacer->mean_bytes_per_s < wanted) {
         pacer->told_bytes_per_s += (wanted - pacer->mean_bytes_per_s) / 16;
     } else {
-        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may be more than told */
+        const uint64_t less = (pacer->mean_bytes_per_s - wanted) / 16; /* may be more than the
+                                                                        * limit */
         pacer->told_bytes_per_s -= less < pacer->told_bytes_per_s ? less : pacer->told_bytes_per_s;
     }
-    told_bound(pacer);
+    limit_bound(pacer);
 }
 
 static void paced_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample,
@@ -157,7 +159,7 @@ static void paced_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sam
     else if (pacer->sent_us >= pacer->probe_us)
         probe_begin(pacer);
     else
-        told_follow(pacer, bytes_per_s);
+        limit_follow(pacer, bytes_per_s);
 }
 
 void tw_pacer_take(struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {

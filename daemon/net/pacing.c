@@ -1,8 +1,9 @@
-/* pacing.c - looks at the bulk connections that send, and tells the kernel how fast they may. */
+/* pacing.c - samples the bulk connections that send, and sets their pacing rate in the kernel. */
 #include "daemon/net/transport_impl.h"
 
-/* One look at the socket; nothing where nothing was sent since the last. */
-static void look(struct tw_pacing *pacing, const struct tw_link *link, int fd, uint64_t now_us) {
+/* Takes one sample of the socket, unless nothing was sent since the last one. */
+static void socket_sample(struct tw_pacing *pacing, const struct tw_link *link, int fd,
+                          uint64_t now_us) {
     struct tw_sockopt_flow flow;
     const uint64_t bytes_out = tw_link_bytes_out(link);
     if (pacing->is_idle && bytes_out == pacing->bytes_out) return;
@@ -26,7 +27,7 @@ void tw_pacing_step(struct tw_transport *t, uint64_t now_us) {
         if (uv_fileno((const uv_handle_t *)&slot->bulk->link.tcp, &fd) != 0) continue;
         if (t->config.pace.mode == TW_LINK_PACE_AUTO &&
             now_us >= pacing->looked_us + TW_PACER_TICK_US)
-            look(pacing, &slot->bulk->link, fd, now_us);
+            socket_sample(pacing, &slot->bulk->link, fd, now_us);
         const uint64_t limit = tw_pacer_limit(&pacing->pacer, &t->config.pace, t->upload.per_s);
         if (limit == pacing->limit_bytes_per_s) continue;
         pacing->limit_bytes_per_s = limit;

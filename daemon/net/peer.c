@@ -1,4 +1,4 @@
-/* peer.c - the slots of admitted peers: their two connections, what waits for them, their end. */
+/* peer.c - slots of admitted peers: their two connections, their queues, their end. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "daemon/net/transport_impl.h"
 
-enum { THROTTLE_US = 10 * 1000 }; /* read again in batches, not message by message */
+enum { THROTTLE_US = 10 * 1000 }; /* reads again in batches, not message by message */
 
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
     for (int i = 0; i < TW_PEERS_MAX; i++) {
@@ -15,9 +15,9 @@ int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
     return -1;
 }
 
-/* A node that listens on every address of its machine says so; we know at which one we met it.
- * Empty where that says nothing: [::] covers IPv4 too where it is the only one, 0.0.0.0 never IPv6.
- */
+/* Replaces a wildcard that a node announces by the address from which it connected. Empty if that
+ * address does not fit: [::] covers IPv4 too if it is the only wildcard, 0.0.0.0 never covers
+ * IPv6. */
 static void address_learn(const struct tw_conn *conn, const char *said, bool is_dual,
                           char out[TW_ADDR_BYTES]) {
     char host[TW_ADDR_BYTES], seen[TW_ADDR_BYTES];
@@ -144,8 +144,8 @@ void tw_peer_finish(struct tw_transport *t, int peer) {
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-/* What a message costs its sender, in plain ones: those that make us answer with much more, or that
- * tell of others, are rare among nodes that mean well. */
+/* Cost of a message, in plain messages. Requests with large answers, and messages about other
+ * nodes, are rare among honest nodes. */
 static uint32_t message_cost(const struct tw_frame *frame) {
     switch (frame->kind) {
     case TW_MSG_LOG_GET:
@@ -155,8 +155,8 @@ static uint32_t message_cost(const struct tw_frame *frame) {
     }
 }
 
-/* Who sends more than its share is read no further until it has paid: nothing is lost, and its
- * flood waits with itself. */
+/* Charges the sender. Beyond its share it is not read until it has paid: nothing is lost, and its
+ * flood delays only itself. */
 static void message_pay(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_slot *slot = &conn->transport->peers[conn->peer];
     const uint64_t now_us = tw_now_us();
@@ -219,7 +219,7 @@ void tw_transport_renew(struct tw_transport *t, uint16_t peer, const struct tw_c
     if (peer < TW_PEERS_MAX && t->peers[peer].state == TW_SLOT_UP) t->peers[peer].certs = *certs;
 }
 
-/* ---- the walk -------------------------------------------------------------------------------- */
+/* ---- periodic step -------------------------------------------------------------------------- */
 
 static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
     struct tw_slot *slot = &t->peers[peer];

@@ -24,7 +24,7 @@ enum {
     FRAME_BYTES = TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX,
 };
 
-/* One address being tried. */
+/* One address to try. */
 struct attempt {
     const struct tw_probe_question *question;
     struct tw_probe_answer *answer;
@@ -34,13 +34,13 @@ struct attempt {
     struct tw_tls tls;
 };
 
-static void failed(struct tw_probe_answer *answer, const struct tw_probe_question *question,
-                   enum tw_dial_cause cause, const char *detail) {
+static void failure_set(struct tw_probe_answer *answer, const struct tw_probe_question *question,
+                        enum tw_dial_cause cause, const char *detail) {
     answer->cause = cause;
     tw_dial_sentence(cause, question->address, detail, answer->sentence);
 }
 
-/* Waits for the socket; false when time is up. */
+/* Waits for the socket; false: time is up. */
 static bool wait_for(const struct attempt *attempt, short events) {
     struct pollfd waited = {.fd = attempt->fd, .events = events};
     for (;;) {
@@ -48,7 +48,7 @@ static bool wait_for(const struct attempt *attempt, short events) {
         if (now_us >= attempt->deadline_us) return false;
         const int found = poll(&waited, 1, (int)((attempt->deadline_us - now_us) / 1000 + 1));
         if (found > 0) return true;
-        if (found < 0 && errno != EINTR) return true; /* the call that follows will tell */
+        if (found < 0 && errno != EINTR) return true; /* the next call reports the error */
     }
 }
 
@@ -73,7 +73,7 @@ static void path_note(const struct attempt *attempt) {
     attempt->answer->mss_bytes = info.tcpi_snd_mss;
 }
 
-/* Makes the socket leave by the configured line. Returns 0 or an errno. */
+/* Applies the egress configuration to the socket. Returns 0 or an errno. */
 static int leave_by(const struct tw_egress *egress, int fd, int family) {
     if (egress == NULL) return 0;
     const bool has = family == AF_INET6 ? egress->has_v6 : egress->has_v4;
@@ -106,16 +106,16 @@ static bool tcp_connect(struct attempt *attempt, const struct addrinfo *to) {
     }
     attempt->answer->took_us[TW_PROBE_TCP] = tw_now_us() - begin_us;
     if (code == 0) return true;
-    failed(attempt->answer, attempt->question,
-           tw_dial_cause_of_errno(code, attempt->answer->took_us[TW_PROBE_TCP], to->ai_addr),
-           code == ETIMEDOUT ? "nothing came back in time" : strerror(code));
+    failure_set(attempt->answer, attempt->question,
+                tw_dial_cause_of_errno(code, attempt->answer->took_us[TW_PROBE_TCP], to->ai_addr),
+                code == ETIMEDOUT ? "nothing came back in time" : strerror(code));
     return false;
 }
 
 /* ---- TLS and frames ------------------------------------------------------------------------ */
 
-/* Sends what TLS has made. False: the connection broke, or nobody reads. */
-static bool push(struct attempt *attempt) {
+/* Sends TLS output. False: the connection broke, or the other side does not read. */
+static bool cipher_send(struct attempt *attempt) {
     uint8_t bytes[READ_BYTES];
     size_t size, sent = 0;
     while ((size = tw_tls_take(&attempt->tls, bytes, sizeof(bytes))) > 0) {
@@ -129,8 +129,8 @@ static bool push(struct attempt *attempt) {
     return true;
 }
 
-/* Feeds TLS with what arrives next. TW_AGAIN: nothing in time. TW_IO: it ended. */
-static enum tw_status pull(struct attempt *attempt, struct tw_error *err) {
+/* Feeds TLS with the next bytes. TW_AGAIN: nothing arrived in time. TW_IO: the connection ended. */
+static enum tw_status cipher_receive(struct attempt *attempt, struct tw_error *err) {
     uint8_t bytes[READ_BYTES];
     ssize_t got = -1;
     while (got < 0) {
@@ -150,9 +150,11 @@ static enum tw_status pull(struct attempt *attempt, struct tw_error *err) {
 static void stage_failed(const struct attempt *attempt, enum tw_status status,
                          const struct tw_error *err) {
     if (status == TW_AGAIN)
-        failed(attempt->answer, attempt->question, TW_DIAL_STALLED, "nothing came back in time");
+        failure_set(attempt->answer, attempt->question, TW_DIAL_STALLED,
+                    "nothing came back in time");
     else
-        failed(attempt->answer, attempt->question, tw_dial_cause_of_status(status), err->message);
+        failure_set(attempt->answer, attempt->question, tw_dial_cause_of_status(status),
+                    err->message);
 }
 
 static bool tls_secure(struct attempt *attempt) {
@@ -160,9 +162,9 @@ static bool tls_secure(struct attempt *attempt) {
     enum tw_status status = TW_AGAIN;
     while (status == TW_AGAIN) {
         status = tw_tls_handshake(&attempt->tls, &err);
-        if (!push(attempt)) status = tw_fail(&err, TW_IO, "the connection broke");
+        if (!cipher_send(attempt)) status = tw_fail(&err, TW_IO, "the connection broke");
         if (status != TW_AGAIN) break;
-        status = pull(attempt, &err);
+        status = cipher_receive(attempt, &err);
         if (status == TW_AGAIN) break;
         if (status == TW_OK) status = TW_AGAIN;
     }
@@ -181,10 +183,10 @@ static enum tw_status hello_send(struct attempt *attempt, struct tw_error *err) 
     const uint32_t size = tw_hello_encode(&hello, frame + TW_FRAME_HEADER_BYTES);
     tw_frame_header(frame, TW_FRAME_HELLO, 0, frame + TW_FRAME_HEADER_BYTES, size);
     TW_TRY(tw_tls_write(&attempt->tls, frame, TW_FRAME_HEADER_BYTES + size, err));
-    return push(attempt) ? TW_OK : tw_fail(err, TW_IO, "the connection broke");
+    return cipher_send(attempt) ? TW_OK : tw_fail(err, TW_IO, "the connection broke");
 }
 
-/* The first frame that comes back. */
+/* Waits for the first frame of the answer. */
 static enum tw_status frame_await(struct attempt *attempt, struct tw_reader *reader,
                                   struct tw_frame *frame, struct tw_error *err) {
     for (;;) {
@@ -195,12 +197,12 @@ static enum tw_status frame_await(struct attempt *attempt, struct tw_reader *rea
         TW_ASSERT(space > 0);
         status = tw_tls_read(&attempt->tls, to, space, tw_now_us(), &got, err);
         if (status == TW_OK) tw_reader_fill(reader, got);
-        if (status == TW_AGAIN) status = pull(attempt, err);
+        if (status == TW_AGAIN) status = cipher_receive(attempt, err);
         if (status != TW_OK) return status;
     }
 }
 
-/* A HELLO in answer to a probe tells what the two cannot agree on; nodes like ours say GOODBYE. */
+/* An answer with HELLO shows a mismatch; nodes of this version answer with GOODBYE. */
 static enum tw_status hello_judge(const struct attempt *attempt, const struct tw_frame *frame,
                                   struct tw_error *err) {
     struct tw_hello theirs;
@@ -209,7 +211,7 @@ static enum tw_status hello_judge(const struct attempt *attempt, const struct tw
     return tw_fail(err, TW_PROTO, "it answers a probe with HELLO");
 }
 
-/* A node that would take us answers a probe with GOODBYE OK. */
+/* A node that would admit us answers a probe with GOODBYE OK. */
 static bool hello_exchange(struct attempt *attempt) {
     uint8_t buffer[FRAME_BYTES];
     struct tw_reader reader;
@@ -232,11 +234,12 @@ static bool hello_exchange(struct attempt *attempt) {
     }
     if (goodbye.status == TW_OK) return true;
     (void)snprintf(detail, sizeof(detail), "it says: %s", goodbye.sentence);
-    failed(attempt->answer, attempt->question, tw_dial_cause_of_status(goodbye.status), detail);
+    failure_set(attempt->answer, attempt->question, tw_dial_cause_of_status(goodbye.status),
+                detail);
     return false;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------- */
+/* ---- all stages ---------------------------------------------------------------------------- */
 
 static void address_try(const struct tw_probe_question *question, const struct addrinfo *to,
                         struct tw_probe_answer *answer) {
@@ -261,7 +264,7 @@ static void address_try(const struct tw_probe_question *question, const struct a
         }
         is_good = stage == TW_PROBE_TLS ? tls_secure(&attempt) : hello_exchange(&attempt);
         answer->took_us[stage] = tw_now_us() - begin_us;
-        path_note(&attempt); /* TLS is what finds out about large packets */
+        path_note(&attempt); /* after TLS, whose large packets reveal the path's MTU */
     }
     if (is_good && answer->stage + 1 == end) answer->stage = TW_PROBE_DONE;
     if (attempt.tls.ssl != NULL) tw_tls_deinit(&attempt.tls);
@@ -274,7 +277,7 @@ void tw_probe_run(const struct tw_probe_question *question, struct tw_probe_answ
     struct addrinfo *found = NULL;
     *answer = (struct tw_probe_answer){.stage = TW_PROBE_NAME};
     if (!tw_address_split(question->address, host, &port) || port == 0) {
-        failed(answer, question, TW_DIAL_DNS, "not host:port");
+        failure_set(answer, question, TW_DIAL_DNS, "not host:port");
         return;
     }
     (void)snprintf(service, sizeof(service), "%u", (unsigned)port);
@@ -286,7 +289,7 @@ void tw_probe_run(const struct tw_probe_question *question, struct tw_probe_answ
     const uint64_t took_us = tw_now_us() - begin_us;
     answer->took_us[TW_PROBE_NAME] = took_us;
     if (code != 0) {
-        failed(answer, question, TW_DIAL_DNS, gai_strerror(code));
+        failure_set(answer, question, TW_DIAL_DNS, gai_strerror(code));
         return;
     }
     uint32_t tried = 0;

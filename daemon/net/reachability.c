@@ -22,7 +22,7 @@ bool tw_reachability_is_due(const struct tw_reachability *reachability, uint64_t
 
 void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, bool asked,
                          uint64_t now_us) {
-    if (!asked) { /* the next link will tell */
+    if (!asked) { /* the next link asks again */
         reachability->due_us = 0;
         return;
     }
@@ -70,7 +70,7 @@ void tw_reachability_heard(struct tw_reachability *reachability, const struct tw
         reachability->due_us = now_us + TW_REACHABILITY_FINE_US;
 }
 
-/* ---- what it comes to ---------------------------------------------------------------------- */
+/* ---- result -------------------------------------------------------------------------------- */
 
 /* RFC 1918, RFC 6598, loopback, link-local. */
 static bool is_private4(uint32_t host) {
@@ -85,7 +85,7 @@ bool tw_reachability_is_private(const char *address) {
     struct in6_addr v6;
     if (!tw_address_split(address, host, &port)) return false;
     if (inet_pton(AF_INET, host, &v4) == 1) return is_private4(ntohl(v4.s_addr));
-    if (inet_pton(AF_INET6, host, &v6) != 1) return false; /* a name: somebody wants it known */
+    if (inet_pton(AF_INET6, host, &v6) != 1) return false; /* a name is meant for others */
     return (v6.s6_addr[0] & 0xfe) == 0xfc || IN6_IS_ADDR_LINKLOCAL(&v6) ||
            IN6_IS_ADDR_LOOPBACK(&v6);
 }
@@ -106,9 +106,9 @@ static unsigned weight_of(const struct tw_reachability_row *row) {
     return tw_reachability_is_private(row->address) ? 1 : 2;
 }
 
-/* The failure worth telling: of a public address before one of a private network, which peers
- * elsewhere cannot dial anyway. NULL: there is none. An address that anybody reached is fine. */
-static const struct tw_reachability_row *worst(const struct tw_reachability *reachability) {
+/* The most important failure; NULL: none. A public address counts more than a private one, which
+ * peers elsewhere cannot dial anyway. An address that any peer reached is fine. */
+static const struct tw_reachability_row *row_worst(const struct tw_reachability *reachability) {
     const struct tw_reachability_row *found = NULL;
     for (uint32_t i = 0; i < reachability->rows_count; i++) {
         const struct tw_reachability_row *row = &reachability->rows[i];
@@ -122,7 +122,7 @@ static const struct tw_reachability_row *worst(const struct tw_reachability *rea
     return found;
 }
 
-static const struct tw_reachability_row *best(const struct tw_reachability *reachability) {
+static const struct tw_reachability_row *row_best(const struct tw_reachability *reachability) {
     const struct tw_reachability_row *found = NULL;
     for (uint32_t i = 0; i < reachability->rows_count; i++) {
         const struct tw_reachability_row *row = &reachability->rows[i];
@@ -134,7 +134,7 @@ static const struct tw_reachability_row *best(const struct tw_reachability *reac
 
 enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening) {
-    const struct tw_reachability_row *yes = best(reachability), *no = worst(reachability);
+    const struct tw_reachability_row *yes = row_best(reachability), *no = row_worst(reachability);
     if (!is_listening) return TW_REACHABILITY_DIAL_ONLY;
     if (yes == NULL) return no != NULL ? TW_REACHABILITY_NO : TW_REACHABILITY_UNKNOWN;
     const bool is_local =
@@ -142,8 +142,8 @@ enum tw_reachability_state tw_reachability_state(const struct tw_reachability *r
     return is_local ? TW_REACHABILITY_LOCAL : TW_REACHABILITY_YES;
 }
 
-static void way_out(const struct tw_reachability_row *row, uint16_t port, char *text,
-                    size_t capacity) {
+static void advice_write(const struct tw_reachability_row *row, uint16_t port, char *text,
+                         size_t capacity) {
     switch (row->outcome) {
     case TW_PROBE_NO_NAME:
         (void)snprintf(text, capacity, "correct the name in `advertise`");
@@ -177,10 +177,10 @@ static void way_out(const struct tw_reachability_row *row, uint16_t port, char *
 
 void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
                               uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]) {
-    const struct tw_reachability_row *yes = best(reachability), *no = worst(reachability);
+    const struct tw_reachability_row *yes = row_best(reachability), *no = row_worst(reachability);
     char open[200] = "", by[9] = "";
     if (no != NULL) {
-        way_out(no, port, open, sizeof(open));
+        advice_write(no, port, open, sizeof(open));
         tw_id_short(&no->by, by);
     }
     switch (tw_reachability_state(reachability, is_listening)) {

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include <linux/tcp.h> /* has fields of tcp_info that <netinet/tcp.h> lacks */
+#include <linux/tcp.h> /* for the fields of tcp_info that <netinet/tcp.h> lacks */
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -45,7 +45,7 @@ bool tw_sockopt_flow(int fd, struct tw_sockopt_flow *flow) {
 }
 
 void tw_sockopt_pace(int fd, uint64_t bytes_per_s) {
-    /* As wide as a long: a kernel older than 5.0 takes an int, and reads its lower half. */
+    /* As wide as a long: kernels before 5.0 take an int and read the lower half. */
     const unsigned long rate = bytes_per_s == 0 ? ~0UL : (unsigned long)bytes_per_s;
     (void)setsockopt(fd, SOL_SOCKET, SO_MAX_PACING_RATE, &rate, sizeof(rate));
 }

@@ -19,7 +19,7 @@ static const char *openssl_reason(void) {
     return reason != NULL ? reason : "no reason given";
 }
 
-/* Replaces the building of chains: the key alone decides. */
+/* Replaces chain verification: only the key counts. */
 static int verify(X509_STORE_CTX *store, void *unused) {
     (void)unused;
     SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -56,8 +56,8 @@ static int select_alpn(SSL *ssl, const unsigned char **out, unsigned char *out_s
     return SSL_TLSEXT_ERR_OK;
 }
 
-/* Counts what a peer sends on the handshake layer of a secured session: key updates cost us work
- * and carry nothing. */
+/* Counts a peer's messages on the handshake layer of a secured session. Key updates cost us work
+ * and carry no data. */
 /* NOLINTNEXTLINE(readability-function-size): the parameters are OpenSSL's. */
 static void count_updates(int is_write, int version, int content_type, const void *bytes,
                           size_t size, SSL *ssl, void *unused) {
@@ -218,7 +218,7 @@ enum tw_status tw_tls_write(struct tw_tls *tls, const uint8_t *bytes, size_t siz
     TW_ASSERT(size > 0 && size <= TW_TLS_RECORD_BYTES_MAX);
     size_t written = 0;
     ERR_clear_error();
-    if (tls->records == tls->key_records) { /* OpenSSL never does it by itself */
+    if (tls->records == tls->key_records) { /* OpenSSL never updates keys by itself */
         if (SSL_key_update(tls->ssl, SSL_KEY_UPDATE_NOT_REQUESTED) != 1)
             return tw_fail(err, TW_TLS, "TLS could not change its key: %s", openssl_reason());
         tls->records = 0;

@@ -75,8 +75,8 @@ static void timer_arm(struct tw_transport *t, uint64_t now_us) {
         (void)uv_timer_stop(&t->timer);
         return;
     }
-    /* What is due already waits for a turn of the loop: a timer armed from its own callback would
-     * run again before anything else does. */
+    /* Work that is already due waits for one turn of the loop. A timer armed from its own callback
+     * would run again before anything else. */
     const uint64_t wait_us = next_us > now_us ? next_us - now_us : 0;
     if (wait_us == 0) {
         tw_transport_soon(t);
@@ -212,8 +212,8 @@ static void self_add(struct tw_member_row *self, const char *host, uint16_t port
     }
 }
 
-/* The addresses of this machine's ways out, for a listener on all of them: a peer sees us come from
- * one of them only, and behind NAT from none, though others in our network could dial it. */
+/* For a wildcard listener: adds the address of the default route. Peers see only one of our
+ * addresses. Behind NAT they see none of them, though nodes in our network could dial it. */
 static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
                          struct tw_member_row *self) {
     static const int families[2] = {AF_INET6, AF_INET};
@@ -234,7 +234,8 @@ static void self_fill(const struct tw_transport *t, struct tw_member_row *self) 
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
         memcpy(self->addrs[i], config->advertise[i], TW_ADDR_BYTES);
     if (self->addrs[0][0] != '\0') return;
-    /* A wildcard goes out as it is: who hears it puts in the address he sees us at. */
+    /* A wildcard is announced as it is: the receiver substitutes the address from which we
+     * connected. */
     for (uint32_t i = 0; i < config->listen_count; i++) {
         char host[TW_ADDR_BYTES];
         uint16_t ignored = 0;
@@ -276,8 +277,8 @@ static enum tw_status advertise_check(const struct tw_transport_config *config,
     return TW_OK;
 }
 
-/* A peer that vanishes must end in an error of the write, not of the process: libuv leaves this to
- * its user. A handler somebody chose is left alone. */
+/* A write to a vanished peer must fail, not kill the process; libuv leaves that to its user. An
+ * existing handler is kept. */
 static void sigpipe_ignore(void) {
     struct sigaction action;
     if (sigaction(SIGPIPE, NULL, &action) != 0 || action.sa_handler != SIG_DFL) return;
@@ -348,7 +349,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     handle_closed(handle->data);
 }
 
-/* Idle and timer are needed until the last connection and the last lookup are gone. */
+/* Idle and timer handles stay until the last connection and the last lookup are gone. */
 static void closing_step(struct tw_transport *t) {
     if (t->orphans_count > 0) return;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
@@ -470,7 +471,8 @@ uint16_t tw_transport_port(const struct tw_transport *t, uint32_t idx) {
     return t->listeners[idx].port;
 }
 
-/* A connection whose own address is gone cannot work any more: it would be found out by silence. */
+/* True if the connection's own address is gone from this machine. It cannot work any more, but only
+ * silence would show it. */
 static bool is_cut_off(const struct tw_conn *conn) {
     struct sockaddr_storage own;
     int size = sizeof(own);

@@ -1,4 +1,4 @@
-/* transport_info.c - what a transport tells about its links: bytes at the socket, round trips. */
+/* transport_info.c - statistics of a transport's links: bytes at the socket, round trips. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -42,7 +42,7 @@ static void sample_peers(struct tw_status_view *view) {
     view->peers[2].loss = 0.012;
     view->peers[2].reliability = 0.75;
     SET(view->peers[2].anomaly,
-        "slow sender: 41.0 kB/s to us in 12 transfers, the others 1.90 MB/s in the middle");
+        "slow sender: 41.0 kB/s to us in 12 transfers; median of the others: 1.90 MB/s");
     SET(view->peers[1].refused,
         "its last 5 contributions to our part were far larger than usual and were not "
         "merged");

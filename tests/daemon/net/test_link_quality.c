@@ -155,7 +155,7 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     is(3, TW_LINK_QUALITY_FINE, ""); /* two others are no crowd */
     transfers(4, 1000 * 1000, 4);
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender: 9");
-    is(3, TW_LINK_QUALITY_SLOW_SENDER, "transfers, the others 1.5");
+    is(3, TW_LINK_QUALITY_SLOW_SENDER, "transfers; median of the others: 1.5");
     assert_true(tw_link_quality_is_odd(peer_of(3)));
     for (uint8_t peer = 1; peer <= 4; peer++) {
         if (peer != 3) is(peer, TW_LINK_QUALITY_FINE, "");
@@ -176,7 +176,7 @@ static void slow_receiver_is_named(void **state) {
         look(peer, (struct tw_link_quality_look){.path_bytes_s = paths[peer]});
     }
     is(4, TW_LINK_QUALITY_SLOW_RECEIVER,
-       "slow receiver: takes 200 kB/s of us, the others 1.00 MB/s");
+       "slow receiver: takes 200 kB/s from us; median of the others: 1.00 MB/s");
     is(5, TW_LINK_QUALITY_FINE, ""); /* not known is not slow */
 }
 
@@ -192,7 +192,7 @@ static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
         up(3);
     }
     is(2, TW_LINK_QUALITY_FLAPPING,
-       "flapping link: broke 5.0 times within about an hour, the others' 0.0");
+       "flapping link: broke 5.0 times within about an hour; median of the others: 0.0");
     is(3, TW_LINK_QUALITY_FINE, "");
     now_us += UINT64_C(3) * 3600 * S;
     is(2, TW_LINK_QUALITY_FINE, "");
@@ -217,7 +217,7 @@ static void lossy_link_is_named_and_not_avoided(void **state) {
              (struct tw_link_quality_look){.segments = 10000, .retransmits = peer == 2 ? 900 : 10});
     }
     is(2, TW_LINK_QUALITY_LOSSY,
-       "lossy link: 9.0 % of what we send it is lost, of the others' 0.1 %");
+       "lossy link: 9.0 % of our packets to it are lost; median of the others: 0.1 %");
     assert_false(tw_link_quality_is_odd(peer_of(2)));
 }
 

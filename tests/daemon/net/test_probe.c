@@ -194,7 +194,7 @@ static void silence_after_the_connect_is_told_from_a_closed_port(void **state) {
     const int fd = deaf_listener(address);
     question.patience_us = 50 * 1000;
     probe(address);
-    failed_at(TW_PROBE_TLS, TW_DIAL_STALLED, "says nothing");
+    failed_at(TW_PROBE_TLS, TW_DIAL_STALLED, "sends nothing");
     (void)close(fd);
 }
 
@@ -216,7 +216,7 @@ static void another_program_is_no_thinwire_node(void **state) {
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, speak_http, &fd), 0);
     probe(address);
-    failed_at(TW_PROBE_TLS, TW_DIAL_NOT_THINWIRE, "no Thinwire node");
+    failed_at(TW_PROBE_TLS, TW_DIAL_NOT_THINWIRE, "not a Thinwire node");
     assert_int_equal(pthread_join(thread, NULL), 0);
     (void)close(fd);
 }
