@@ -14,12 +14,12 @@
 
 enum {
     CERTS_BYTES = TW_CERTS_MAX * TW_CERT_BYTES,
-    /* What a person may add to a file: empty lines, spaces, CRs. */
+    /* twice the plain size: a person may add empty lines, spaces and CRs */
     CERTS_TEXT_MAX = 2 * TW_ARMOUR_BYTES(CERTS_BYTES),
     REVOKED_TEXT_MAX = 2 * TW_ARMOUR_BYTES(TW_REVOKED_BYTES_MAX),
 };
 
-/* A whole file of at most `capacity` bytes. */
+/* Reads a whole file of at most `capacity` bytes. */
 static enum tw_status text_read(const char *path, char *text, size_t capacity, size_t *size,
                                 struct tw_error *err) {
     FILE *file = fopen(path, "re");
@@ -33,8 +33,8 @@ static enum tw_status text_read(const char *path, char *text, size_t capacity, s
     return TW_OK;
 }
 
-static enum tw_status named(enum tw_status status, const char *path, const struct tw_error *reason,
-                            struct tw_error *err) {
+static enum tw_status fail_named(enum tw_status status, const char *path,
+                                 const struct tw_error *reason, struct tw_error *err) {
     if (status == TW_OK) return TW_OK;
     return tw_fail(err, TW_CONFIG, "%.110s: %.140s", path, reason->message);
 }
@@ -48,7 +48,7 @@ enum tw_status tw_certs_load(const char *path, struct tw_certs *certs, struct tw
     enum tw_status status =
         tw_armour_decode(TW_ARMOUR_CERTS, text, text_size, bytes, sizeof(bytes), &size, &reason);
     if (status == TW_OK) status = tw_certs_decode(bytes, size, certs, &reason);
-    return named(status, path, &reason, err);
+    return fail_named(status, path, &reason, err);
 }
 
 enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct tw_error *err) {
@@ -63,22 +63,22 @@ enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct
         status = tw_armour_decode(TW_ARMOUR_REVOKED, text, text_size, bytes, TW_REVOKED_BYTES_MAX,
                                   &size, &reason);
         if (status == TW_OK) status = tw_revoked_decode(bytes, size, list, &reason);
-        status = named(status, path, &reason, err);
+        status = fail_named(status, path, &reason, err);
     }
     free(bytes);
     free(text);
     return status;
 }
 
-/* The folder, locked against whoever else looks before it writes (the daemon, `owner import`); the
- * lock goes with the descriptor. Negative: there is none. */
+/* Opens and locks the folder against other processes that check before they write (the daemon,
+ * `owner import`). Closing the descriptor unlocks. Negative: failed. */
 static int folder_lock(const char *folder, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
     const int dir = ops->dir_open(ops->ctx, folder);
     if (dir < 0)
         (void)tw_fail(err, TW_IO, "%.200s: %s", folder, strerror(-dir));
     else
-        (void)flock(dir, LOCK_EX); /* a file system without locks: as if nobody else were there */
+        (void)flock(dir, LOCK_EX); /* a file system without locks: go on unlocked */
     return dir;
 }
 
@@ -179,9 +179,9 @@ enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked
     return status;
 }
 
-/* ---- a node's own -------------------------------------------------------------------------- */
+/* ---- the node's own files ------------------------------------------------------------------ */
 
-/* Nobody would let the node in without: say so, with what it takes. */
+/* The certificate is missing, so no node would admit this one: says how to get it. */
 static enum tw_status cert_lacks(const struct tw_gate *gate, const char *path,
                                  struct tw_error *err) {
     char hex[TW_ID_HEX_BYTES];

@@ -41,7 +41,7 @@ static enum tw_status judge(const struct tw_gate *gate, const struct tw_certs *c
                             const struct tw_cert_question *question, struct tw_error *err) {
     TW_TRY(tw_certs_check(certs, question, err));
     TW_TRY(tw_revoked_check(&gate->revoked, certs, err));
-    return check_signatures(certs, err); /* last: it costs the most */
+    return check_signatures(certs, err); /* last, because it is the most expensive */
 }
 
 enum tw_status tw_gate_judge(const struct tw_gate *gate, const struct tw_certs *certs,
@@ -161,7 +161,7 @@ enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_id *nod
 
 /* ---- renewing ------------------------------------------------------------------------------ */
 
-/* Seconds from the node's own certificate's beginning to its end, and to its end from now. */
+/* Length of life of the node's own certificate, and the rest of it from now. */
 static uint64_t life_s(const struct tw_certs *certs) {
     return certs->certs[0].until_s - certs->certs[0].from_s;
 }

@@ -29,7 +29,7 @@ static X509 *certificate(EVP_PKEY *key) {
     const int has_serial = BN_to_ASN1_INTEGER(serial, X509_get_serialNumber(cert)) != NULL;
     BN_free(serial);
     X509_NAME *name = X509_get_subject_name(cert);
-    /* Names and dates mean nothing here: the key is the identity. So: always valid. */
+    /* Names and dates mean nothing here, since the key is the identity: always valid. */
     if (!has_serial || X509_set_version(cert, 2) != 1 ||
         ASN1_TIME_set_string_X509(X509_getm_notBefore(cert), "20000101000000Z") != 1 ||
         ASN1_TIME_set_string_X509(X509_getm_notAfter(cert), "99991231235959Z") != 1 ||
@@ -55,7 +55,7 @@ bool tw_identity_of_key(struct evp_pkey_st *key, struct tw_id *id) {
     return true;
 }
 
-/* Takes over `key`, also on failure. */
+/* Takes ownership of `key`, also on failure. */
 static enum tw_status identity_init(struct tw_identity *identity, EVP_PKEY *key,
                                     struct tw_error *err) {
     struct tw_id id;
@@ -116,6 +116,6 @@ enum tw_status tw_identity_ephemeral(struct tw_identity *identity, struct tw_err
 
 void tw_identity_close(struct tw_identity *identity) {
     X509_free(identity->cert);
-    EVP_PKEY_free(identity->key); /* cleanses the private half */
+    EVP_PKEY_free(identity->key); /* wipes the private half */
     *identity = (struct tw_identity){0};
 }

@@ -20,7 +20,7 @@ enum tw_status tw_secret_draw(struct tw_secret *secret, struct tw_error *err) {
     return tw_fail(err, TW_IO, "the system has no random bytes for a secret yet");
 }
 
-/* An id is 32 bytes with a hex form too. */
+/* An id is also 32 bytes with a hex form. */
 static bool line_parse(const char *text, size_t size, struct tw_secret *secret) {
     struct tw_id parsed;
     char line[LINE_BYTES];
@@ -41,7 +41,7 @@ enum tw_status tw_secret_parse(const char *hex, struct tw_secret *secret, struct
                    strlen(hex));
 }
 
-/* Writes the lines; returns their bytes. */
+/* Writes the lines. Returns the bytes written. */
 static size_t lines_write(const struct tw_secrets *secrets, char *text) {
     size_t at = 0;
     for (uint32_t i = 0; i < secrets->count; i++) {

@@ -1,11 +1,10 @@
-/* secret.h - what lets a node into a run: the run secret, or two of them while one replaces the
+/* secret.h - the run secret, which lets a node into a run; two of them while one replaces the
  * other.
  *
- * The file (private_file.h) holds one or two lines of 64 hex digits. The first is the one a node
- * proves itself with, either lets others in. So a secret is replaced without a moment in which
- * nodes cannot meet: the new one is added everywhere, then used everywhere, then the old one is
- * removed everywhere. Secrets are wiped from memory after use and never logged; people see marks.
- */
+ * The file (private_file.h) holds one or two lines of 64 hex digits. A node proves itself with the
+ * first and accepts either. A secret can thus be replaced without a gap: add the new one
+ * everywhere, then use it everywhere, then remove the old one everywhere. Secrets are wiped from
+ * memory after use and never logged. People see only their marks. */
 #ifndef TW_DAEMON_AUTH_SECRET_H
 #define TW_DAEMON_AUTH_SECRET_H
 
@@ -21,31 +20,31 @@ struct tw_secret {
 };
 
 struct tw_secrets {
-    uint32_t count;                        /* 0: none, the run is `open` */
-    struct tw_secret list[TW_SECRETS_MAX]; /* the first is used, all are taken */
+    uint32_t count;                        /* 0: none, an `open` run */
+    struct tw_secret list[TW_SECRETS_MAX]; /* the first is used, each is accepted */
 };
 
 /* Makes a file with one new secret. Never overwrites: TW_CONFIG when `path` exists. */
 enum tw_status tw_secret_create(const char *path, struct tw_error *err);
 
-/* Reads secrets: TW_CONFIG with the way out when the file is missing, not private, or holds
+/* Reads the secrets. TW_CONFIG, with the way out: the file is missing, not private, or holds
  * anything but one or two different secrets. */
 enum tw_status tw_secrets_open(const char *path, struct tw_secrets *secrets, struct tw_error *err);
 
-/* Puts them into the file, new or not: all of them or, on failure, what was there before. */
+/* Writes the secrets to the file, new or existing. On failure the old content stays. */
 enum tw_status tw_secrets_save(const char *path, const struct tw_secrets *secrets,
                                struct tw_error *err);
 
-/* A fresh one from the system's random numbers. */
+/* Draws a secret from the system's random numbers. */
 enum tw_status tw_secret_draw(struct tw_secret *secret, struct tw_error *err);
 
-/* 64 hex digits, as a friend sent them. The sentence never repeats the text. */
+/* Parses 64 hex digits. The error sentence never repeats the text. */
 enum tw_status tw_secret_parse(const char *hex, struct tw_secret *secret, struct tw_error *err);
 
-/* Index, or -1. Constant time for each. */
+/* Index, or -1. Constant time per secret. */
 int tw_secrets_find(const struct tw_secrets *secrets, const struct tw_secret *secret);
 
-/* What people call a secret without knowing it: 8 hex digits of a hash of it. */
+/* A name for a secret that does not reveal it: 8 hex digits of a hash. */
 void tw_secret_mark(const struct tw_secret *secret, char mark[TW_SECRET_MARK_BYTES]);
 
 void tw_secrets_wipe(struct tw_secrets *secrets);

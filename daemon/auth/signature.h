@@ -1,4 +1,4 @@
-/* signature.h - Ed25519 (RFC 8032): what an owner and nodes that admit others sign. */
+/* signature.h - Ed25519 signatures (RFC 8032) of a run's owner and of nodes that admit others. */
 #ifndef TW_DAEMON_AUTH_SIGNATURE_H
 #define TW_DAEMON_AUTH_SIGNATURE_H
 
@@ -18,7 +18,7 @@ struct tw_id tw_public_key(const struct evp_pkey_st *key);
 void tw_sign(struct evp_pkey_st *key, const void *text, size_t size,
              uint8_t signature[TW_SIGNATURE_BYTES]);
 
-/* Did the holder of `public_key` (any 32 bytes) sign text[size]? About 0.15 ms. */
+/* True if the holder of `public_key` (any 32 bytes) signed text[size]. About 0.15 ms. */
 bool tw_is_signed(const struct tw_id *public_key, const void *text, size_t size,
                   const uint8_t signature[TW_SIGNATURE_BYTES]);
 

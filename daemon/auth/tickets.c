@@ -81,7 +81,7 @@ enum tw_status tw_ticket_use(struct tw_ticket_row *row, const struct tw_id *node
     return TW_OK;
 }
 
-/* ---- all of them --------------------------------------------------------------------------- */
+/* ---- table --------------------------------------------------------------------------------- */
 
 static void row_remove(struct tw_tickets *tickets, uint32_t at) {
     struct tw_ticket_row *row = &tickets->rows[at];
@@ -90,7 +90,7 @@ static void row_remove(struct tw_tickets *tickets, uint32_t at) {
     OPENSSL_cleanse(&tickets->rows[tickets->count], sizeof(*row));
 }
 
-/* Those nobody will ask about any more, and when there is no room, those that are no good. */
+/* Removes tickets that ended more than a week ago, and without room those that are not valid. */
 static void rows_sweep(struct tw_tickets *tickets, uint64_t now_s) {
     for (uint32_t i = 0; i < tickets->count;) {
         const uint64_t kept_s = tickets->rows[i].expires_s + TW_TICKET_KEPT_S;
@@ -173,7 +173,7 @@ static bool is_marked(const struct tw_tickets *tickets, const char *mark) {
 
 uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets *secrets) {
     char marks[TW_SECRETS_MAX][TW_SECRET_MARK_BYTES] = {{0}};
-    const bool is_known = tickets->marks_count > 0; /* a file of an older build has none */
+    const bool is_known = tickets->marks_count > 0; /* files of older builds have no marks */
     bool has_new = false;
     for (uint32_t i = 0; i < secrets->count; i++) {
         tw_secret_mark(&secrets->list[i], marks[i]);
@@ -250,7 +250,8 @@ static bool guest_read(const char *line, struct tw_tickets *tickets) {
     return tw_id_parse(line + 6, &row->guests[row->guests_count]) && ++row->guests_count > 0;
 }
 
-static enum tw_status corrupt(struct tw_tickets *tickets, unsigned line, struct tw_error *err) {
+static enum tw_status fail_corrupt(struct tw_tickets *tickets, unsigned line,
+                                   struct tw_error *err) {
     OPENSSL_cleanse(tickets, sizeof(*tickets));
     return tw_fail(err, TW_CORRUPT, "line %u is none of a file of tickets", line);
 }
@@ -258,16 +259,16 @@ static enum tw_status corrupt(struct tw_tickets *tickets, unsigned line, struct 
 enum tw_status tw_tickets_decode(struct tw_tickets *tickets, const char *text,
                                  struct tw_error *err) {
     memset(tickets, 0, sizeof(*tickets));
-    if (strncmp(text, HEAD, sizeof(HEAD) - 1) != 0) return corrupt(tickets, 1, err);
+    if (strncmp(text, HEAD, sizeof(HEAD) - 1) != 0) return fail_corrupt(tickets, 1, err);
     text += sizeof(HEAD) - 1;
     for (unsigned number = 2; *text != '\0'; number++) {
         char line[LINE_BYTES];
         const size_t size = strcspn(text, "\n");
-        if (text[size] != '\n' || size >= sizeof(line)) return corrupt(tickets, number, err);
+        if (text[size] != '\n' || size >= sizeof(line)) return fail_corrupt(tickets, number, err);
         memcpy(line, text, size);
         line[size] = '\0';
         if (!mark_read(line, tickets) && !ticket_read(line, tickets) && !guest_read(line, tickets))
-            return corrupt(tickets, number, err);
+            return fail_corrupt(tickets, number, err);
         text += size + 1;
     }
     return TW_OK;
