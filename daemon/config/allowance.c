@@ -3,8 +3,8 @@
 #include "base/assert.h"
 #include "daemon/config/quota.h"
 
-#define CREDIT_CYCLES 2.0 /* so much of the budget is kept, or owed, at most */
-#define MEAN_CYCLES 2.0   /* over so many the rest is averaged */
+#define CREDIT_CYCLES 2.0 /* most of the budget that is saved, or owed */
+#define MEAN_CYCLES 2.0   /* cycles over which the rest is averaged */
 #define CYCLE_FLOOR_S 30.0
 
 enum { SECOND_US = 1000 * 1000, DAY_S = 86400 };
@@ -19,14 +19,14 @@ static double cycle_s(const struct tw_allowance *allowance) {
     return allowance->cycle_s > CYCLE_FLOOR_S ? allowance->cycle_s : CYCLE_FLOOR_S;
 }
 
-/* A line that was idle is no faster afterwards; a month is, so a day of it may be saved, and what
- * is owed is owed until it ends. */
+/* An idle line is not faster afterwards, but a month has a total: so a day of it may be saved, and
+ * a debt lasts until the month ends. */
 static double clamp_credit(const struct tw_allowance *allowance, double credit) {
     const double saved_s = CREDIT_CYCLES * allowance->cycle_s;
     const double most_s = allowance->is_month && saved_s < DAY_S ? DAY_S : saved_s;
     const double owed_s = allowance->is_month ? TW_MONTH_S : CREDIT_CYCLES * cycle_s(allowance);
     double most = most_s * allowance->bytes_per_s;
-    if (most < 2.0 * allowance->least) most = 2.0 * allowance->least; /* to be saved up for */
+    if (most < 2.0 * allowance->least) most = 2.0 * allowance->least; /* allows saving up for one */
     if (credit > most) return most;
     if (credit < -owed_s * allowance->bytes_per_s) return -owed_s * allowance->bytes_per_s;
     return credit;
@@ -56,7 +56,7 @@ void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t
 }
 
 void tw_allowance_sent(struct tw_allowance *allowance, uint64_t bytes) {
-    allowance->pending = (double)bytes; /* what nobody has fetched by now nobody will */
+    allowance->pending = (double)bytes; /* bytes not fetched by now never will be */
 }
 
 bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_ask *ask,
@@ -69,7 +69,7 @@ bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_
     double may = 0.0;
     if (ask->cycle_us > 0) {
         const double cycle = (double)ask->cycle_us / SECOND_US;
-        const double known = (double)ask->besides / ask->share; /* of all fragments */
+        const double known = (double)ask->besides / ask->share; /* for all fragments */
         const double seen = allowance->rest_per_s * cycle, rest = seen > known ? seen : known;
         may = ask->share * (allowance->bytes_per_s * cycle - rest + credit / CREDIT_CYCLES);
     }
@@ -86,7 +86,7 @@ void tw_allowance_deal(struct tw_allowance_part *parts, uint32_t parts_count, ui
     bool is_settled[TW_PARTS_MAX] = {false};
     TW_ASSERT(parts_count <= TW_PARTS_MAX);
     double left = (double)bytes_max;
-    /* Each pass settles the links that are too slow for their share; in the last there are none. */
+    /* Each pass settles the links that are too slow for their share; the last pass finds none. */
     for (uint32_t pass = 0; pass <= parts_count; pass++) {
         double elements = 0.0;
         bool is_changed = false;

@@ -1,4 +1,4 @@
-/* Reading, checking and printing a whole configuration: config_table.h holds the rows. */
+/* config.c - reads, checks and prints a whole configuration. The rows are in config_table.h. */
 #include "daemon/config/config.h"
 
 #include <errno.h>
@@ -15,22 +15,22 @@
 
 enum {
     KEYS_MAX = 64,
-    LINE_MAX_BYTES = 198,  /* inih's INI_MAX_LINE less its two bytes of its own */
-    SOCKET_PATH_MAX = 107, /* sun_path less NUL */
+    LINE_MAX_BYTES = 198,  /* inih's INI_MAX_LINE, less two bytes that it needs */
+    SOCKET_PATH_MAX = 107, /* size of sun_path, less NUL */
 };
 
 struct reader {
     struct tw_config *config;
-    const char *text, *end; /* what is left */
+    const char *text, *end; /* text not read yet */
     const char *path;
     char folder[TW_PATH_BYTES];
-    unsigned line; /* of what inih was given last */
+    unsigned line; /* number of the last line given to inih */
     unsigned seen_line[KEYS_MAX];
     struct tw_error *err;
     bool is_failed;
 };
 
-/* The first failure wins; later lines are read only because inih goes on. */
+/* The first failure wins. Later lines are read only because inih continues. */
 static int TW_PRINTF(2, 3) fail_line(struct reader *reader, const char *fmt, ...) {
     char sentence[200];
     if (reader->is_failed) return 0;
@@ -64,7 +64,7 @@ static void check_section(struct reader *reader, const char *line) {
                     near != NULL ? near : "", near != NULL ? "]?" : "]");
 }
 
-/* inih's fgets: counts lines, and refuses what it would silently cut or misread. */
+/* inih's fgets: counts lines and refuses those that inih would silently cut or misread. */
 static char *read_line(char *to, int capacity, void *user) {
     struct reader *const reader = user;
     if (reader->text == reader->end || reader->is_failed) return NULL;
@@ -153,8 +153,8 @@ static enum tw_status join(char out[TW_PATH_BYTES], const char *folder, const ch
     return tw_fail(err, TW_CONFIG, "the path %.60s.../%s is too long", folder, file);
 }
 
-/* What one key says about another, once all have been read. */
-static enum tw_status derive(struct tw_config *config, struct tw_error *err) {
+/* Checks and defaults that depend on several keys, after all are read. */
+static enum tw_status derive_values(struct tw_config *config, struct tw_error *err) {
     if (config->node.name[0] == 0 &&
         gethostname(config->node.name, sizeof(config->node.name) - 1) != 0) {
         memcpy(config->node.name, "node", 5);
@@ -195,7 +195,7 @@ static void set_presets(struct tw_config *config, const char *instance) {
 
 void tw_config_defaults(struct tw_config *config, const char *instance) {
     set_presets(config, instance);
-    TW_ASSERT(derive(config, NULL) == TW_OK);
+    TW_ASSERT(derive_values(config, NULL) == TW_OK);
 }
 
 /* "/etc/thinwire/garage.conf": folder "/etc/thinwire", instance "garage". */
@@ -218,8 +218,8 @@ static enum tw_status split_path(const char *path, char folder[TW_PATH_BYTES], c
     return TW_OK;
 }
 
-/* Paths must hold whatever the daemon's working directory becomes. */
-static enum tw_status absolute(char folder[TW_PATH_BYTES], struct tw_error *err) {
+/* Makes paths independent of the daemon's working directory. */
+static enum tw_status make_absolute(char folder[TW_PATH_BYTES], struct tw_error *err) {
     char here[TW_PATH_BYTES], joined[2 * TW_PATH_BYTES];
     if (folder[0] == '/' || folder[0] == 0) return TW_OK;
     if (getcwd(here, sizeof(here)) == NULL) {
@@ -239,7 +239,7 @@ enum tw_status tw_config_parse(struct tw_config *config, const char *path, const
         .config = config, .text = text, .end = text + size, .path = path, .err = err};
     char instance[64];
     TW_TRY(split_path(path, reader.folder, instance, err));
-    TW_TRY(absolute(reader.folder, err));
+    TW_TRY(make_absolute(reader.folder, err));
     if (size > TW_CONFIG_BYTES_MAX) {
         return tw_fail(err, TW_CONFIG, "%s: a configuration has at most %d KiB", path,
                        TW_CONFIG_BYTES_MAX / 1024);
@@ -252,7 +252,7 @@ enum tw_status tw_config_parse(struct tw_config *config, const char *path, const
         return tw_fail(err, TW_CONFIG, "%s:%d: neither `key = value` nor `[section]`", path,
                        bad_line);
     }
-    return derive(config, err);
+    return derive_values(config, err);
 }
 
 enum tw_status tw_config_load(struct tw_config *config, const char *path, struct tw_error *err) {
@@ -294,7 +294,7 @@ enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], stru
 
 struct printer {
     char *text;
-    size_t capacity, size; /* size: of the whole, whether it fits or not */
+    size_t capacity, size; /* size: length of the whole text, whether it fits or not */
 };
 
 static void TW_PRINTF(2, 3) print(struct printer *to, const char *fmt, ...) {
@@ -317,8 +317,9 @@ size_t tw_config_example(char *text, size_t capacity) {
     size_t count;
     const struct tw_config_key *const keys = tw_config_keys(&count);
     const char *section = "";
-    print(&to, "# Thinwire configuration of one node. Every line that is commented out shows the\n"
-               "# default, or an example where there is none. `thinwire config check` reads it.\n");
+    print(&to, "# Thinwire configuration of one node. Lines that are commented out show the "
+               "default, or an\n"
+               "# example if there is none. `thinwire config check` checks the file.\n");
     for (size_t i = 0; i < count; i++) {
         if (strcmp(section, keys[i].section) != 0) {
             section = keys[i].section;

@@ -1,9 +1,9 @@
-/* config.h - the configuration of one node: an INI file, read through one typed table.
+/* config.h - configuration of one node: an INI file, read through one typed table.
  *
- * The table (config_table.c) is the single truth: it parses, checks bounds, names units in errors,
- * prints the commented example and says what a file came to. Unknown sections and keys are refused
- * with the line and the nearest known name. `instance` is the file's name without `.conf`; `%i` in
- * a default stands for it, and a relative path is relative to the folder of the file. */
+ * The table (config_table.c) is the single source: it parses, checks bounds, names units in errors,
+ * prints the commented example and shows the values in force. Unknown sections and keys are refused
+ * with the line and the nearest known name. `instance` is the file's name without `.conf`. `%i` in
+ * a default stands for it. A relative path is relative to the folder of the file. */
 #ifndef TW_DAEMON_CONFIG_CONFIG_H
 #define TW_DAEMON_CONFIG_CONFIG_H
 
@@ -23,12 +23,12 @@
 #include "proto/worker_msg.h" /* enum tw_snapshot_mode */
 
 enum {
-    TW_PATH_BYTES = 1024, /* of a path, with NUL */
+    TW_PATH_BYTES = 1024, /* size of a path, with NUL */
     TW_BOOTSTRAP_MAX = 32,
-    TW_CONFIG_BYTES_MAX = 64 * 1024, /* of a file */
+    TW_CONFIG_BYTES_MAX = 64 * 1024, /* size of a file */
 };
 
-/* "host:port" or "[v6]:port", checked for form only; names are resolved when they are needed. */
+/* "host:port" or "[v6]:port". Only the form is checked; names are resolved when needed. */
 struct tw_address {
     char text[TW_ADDR_BYTES];
 };
@@ -36,11 +36,11 @@ struct tw_address {
 struct tw_bootstrap {
     struct tw_address address;
     bool has_id;
-    struct tw_id id; /* node id the address must prove, when has_id */
+    struct tw_id id; /* node id that the address must prove, when has_id */
 };
 
 struct tw_config {
-    char path[TW_PATH_BYTES]; /* of the file; empty when there was none */
+    char path[TW_PATH_BYTES]; /* path of the file; empty if there was none */
     char instance[64];
 
     struct {
@@ -49,10 +49,10 @@ struct tw_config {
         char run_dir[TW_PATH_BYTES];     /* sockets: thinwired.sock, worker.sock */
         char run[TW_PATH_BYTES];         /* manifest file; empty = STATE_DIR/run.manifest */
         char data[TW_PATH_BYTES];        /* training text; empty = none configured */
-        bool spawn_worker;               /* the daemon starts and restarts the worker itself */
+        bool spawn_worker;               /* the daemon starts and restarts the worker */
         char worker_path[TW_PATH_BYTES]; /* empty = thinwire-worker beside the daemon's binary */
         enum tw_snapshot_mode snapshot;
-        uint32_t snapshot_steps;         /* 0 = by a 1 % time budget */
+        uint32_t snapshot_steps;         /* 0 = as many as 1 % of the time allows */
         uint64_t checkpoint_interval_us; /* 0 = only on request and at exit */
         uint32_t eval_steps;             /* inner steps between held-out evaluations; 0 = never */
         uint64_t stop_step; /* finish at this inner step; 0 = at the run's token budget */
@@ -64,68 +64,69 @@ struct tw_config {
         uint32_t listen_count, advertise_count, peers_count;
         struct tw_address listen[TW_LISTEN_MAX]; /* none = dial only */
         struct tw_address advertise[TW_ADDRS_MAX];
-        char interface[IF_NAMESIZE]; /* to listen and dial by; empty = any */
+        char interface[IF_NAMESIZE]; /* interface to listen on and dial from; empty = any */
         uint32_t bind_count;
         struct tw_address bind[TW_BIND_MAX]; /* IP addresses to dial from; none = any */
         struct tw_bootstrap peers[TW_BOOTSTRAP_MAX];
         char
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
-        uint64_t upload_bytes_s;       /* cap over all links; 0 = no cap */
-        struct tw_link_pace pace;      /* of payloads, per link */
-        uint64_t download_bytes_s;     /* the same the other way */
-        uint64_t quota_bytes;          /* of a calendar month, both ways; 0 = none */
+        uint64_t upload_bytes_s;       /* cap of all links together; 0 = none */
+        struct tw_link_pace pace;      /* pace of payloads, per link */
+        uint64_t download_bytes_s;     /* cap of all links together; 0 = none */
+        uint64_t quota_bytes;          /* per calendar month, both directions; 0 = none */
         struct tw_hours hours;         /* caps by the time of day */
         struct tw_budget_config budget;
-        bool links;                      /* off: no listening, no dialling: an ordinary solo node */
+        bool links;                      /* off: neither listens nor dials; trains alone */
         char secret_file[TW_PATH_BYTES]; /* empty = STATE_DIR/run.secret */
     } network;
 
     struct {
         char socket[TW_PATH_BYTES]; /* empty in the file = RUN_DIR/thinwired.sock */
-        char group[64];             /* may read the socket; empty = the service's own group */
+        char group[64];             /* group that may read the socket; empty = the service's own
+                                     * group */
         bool has_http;
         struct tw_address http; /* read-only loopback listener */
     } api;
 };
 
-/* Every default, as if from a file named `<instance>.conf` without a line in it. */
+/* Sets every default, as if from an empty file named `<instance>.conf`. */
 void tw_config_defaults(struct tw_config *config, const char *instance);
 
-/* Reads a whole configuration. `path` names the file in errors and settles relative paths; `text`
- * (size bytes, need not end in NUL) is its content. TW_CONFIG with "PATH:LINE: ..." on the first
- * thing that is wrong; *config is then undefined. Derived defaults are filled in on success. */
+/* Reads a whole configuration. `path` names the file in errors and is the base of relative paths.
+ * `text` (size bytes, without NUL) is its content. TW_CONFIG with "PATH:LINE: ..." on the first
+ * error; *config is then undefined. Derived defaults are filled in on success. */
 enum tw_status tw_config_parse(struct tw_config *config, const char *path, const char *text,
                                size_t size, struct tw_error *err);
 
-/* tw_config_parse of a file. TW_CONFIG when it cannot be opened, too: the sentence says so. */
+/* tw_config_parse of a file. TW_CONFIG also if it cannot be opened. */
 enum tw_status tw_config_load(struct tw_config *config, const char *path, struct tw_error *err);
 
-/* Where the configuration is: `option` (--config, may be NULL), else $THINWIRE_CONFIG, else
+/* Finds the configuration: `option` (--config, may be NULL), else $THINWIRE_CONFIG, else
  * /etc/thinwire/thinwire.conf. A value without a slash or `.conf` is an instance: `garage` means
- * /etc/thinwire/garage.conf. Writes path[TW_PATH_BYTES]; TW_CONFIG when it is too long. */
+ * /etc/thinwire/garage.conf. Writes path[TW_PATH_BYTES]; TW_CONFIG if it is too long. */
 enum tw_status tw_config_find(const char *option, char path[TW_PATH_BYTES], struct tw_error *err);
 
-/* Reads one `host:port[=id]` (config lists and lines of peers_file). TW_CONFIG with a sentence. */
+/* Parses one `host:port[=id]` (config lists and lines of peers_file). TW_CONFIG with a sentence. */
 enum tw_status tw_bootstrap_parse(const char *text, struct tw_bootstrap *bootstrap,
                                   struct tw_error *err);
 
-/* "20mbit" (of upload), "50 GB/month" (in both directions together) or "0" (none). TW_CONFIG with a
- * sentence. */
+/* Parses "20mbit" (upload), "50 GB/month" (both directions together) or "0" (none). TW_CONFIG with
+ * a sentence. */
 enum tw_status tw_budget_parse(const char *text, struct tw_budget_config *budget,
                                struct tw_error *err);
 
-/* "5mbit" or "0" into bytes per second, and back. TW_CONFIG with a sentence. */
+/* Convert "5mbit" or "0" to bytes per second, and back. TW_CONFIG with a sentence. */
 enum tw_status tw_rate_parse(const char *text, uint64_t *bytes_per_s, struct tw_error *err);
 void tw_rate_print(uint64_t bytes_per_s, char *text, size_t capacity);
 
-/* "90s", "10m", "24h" in microseconds. TW_CONFIG with a sentence. */
+/* Parses "90s", "10m" or "24h" to microseconds. TW_CONFIG with a sentence. */
 enum tw_status tw_config_duration_parse(const char *text, uint64_t *us, struct tw_error *err);
 
-/* The commented example of `thinwire config example`: into text[capacity] with NUL. Returns the
- * bytes it takes without NUL, whatever the capacity. */
+/* Writes the commented example of `thinwire config example` to text[capacity] with NUL. Returns its
+ * length without NUL, whatever the capacity. */
 size_t tw_config_example(char *text, size_t capacity);
 
-/* Every key with the value in force, as a file that would parse to the same configuration. */
+/* Writes every key with the value in force, as a file that parses to the same configuration. */
 size_t tw_config_show(const struct tw_config *config, char *text, size_t capacity);
 
 #endif

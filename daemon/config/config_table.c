@@ -1,4 +1,5 @@
-/* The keys of the configuration. Add a row here and it is parsed, checked, shown and explained. */
+/* config_table.c - the keys of the configuration. A new row here is parsed, checked, shown and
+ * explained. */
 #include "daemon/config/config_table.h"
 
 #include <string.h>
@@ -15,105 +16,108 @@ static const char *const SNAPSHOTS[] = {"full", "bf16-moments", "off", NULL};
 
 static const struct tw_config_key KEYS[] = {
     {"node", "name", TW_CONFIG_STRING, FIELD(node.name), 0, 0, "", NULL, "attic",
-     "What people call this machine in tables; the host name when left out."},
+     "Name of this machine in tables; the host name when left out."},
     {"node", "state_dir", TW_CONFIG_PATH, FIELD(node.state_dir), 1, 0, "/var/lib/thinwire/%i", NULL,
      NULL,
-     "Identity, run secret, member cache, checkpoints and training data that was fetched.\n"
+     "Identity, run secret, member cache, checkpoints and fetched training data.\n"
      "%i is the name of this file."},
     {"node", "run_dir", TW_CONFIG_PATH, FIELD(node.run_dir), 1, 0, "/run/thinwire/%i", NULL, NULL,
      "Sockets: thinwired.sock for `thinwire`, worker.sock for the worker."},
     {"node", "run", TW_CONFIG_PATH, FIELD(node.run), 0, 0, "", NULL, "/etc/thinwire/bible.manifest",
-     "Manifest of the run, the same file on every node (`thinwire run new` writes one);\n"
+     "Manifest of the run, identical on every node (`thinwire run new` writes one);\n"
      "STATE_DIR/run.manifest when left out."},
     {"node", "data", TW_CONFIG_PATH, FIELD(node.data), 0, 0, "", NULL, "/srv/text/bible.txt",
-     "What is trained on: a text, or the folder of a dataset (`thinwire data prepare` makes one).\n"
-     "Leave it out in a run that is trained on a dataset, and it is fetched from the others."},
+     "Training data: a text file, or the folder of a dataset (`thinwire data prepare` makes one).\n"
+     "Left out, a run that trains on a dataset fetches it from other nodes."},
     {"node", "threads", TW_CONFIG_COUNT, FIELD(worker.threads), 0, 4096, "0", NULL, NULL,
-     "Threads of the worker; 0 uses every core."},
+     "Threads of the worker; 0: one per core."},
     {"node", "spawn_worker", TW_CONFIG_BOOL, FIELD(node.spawn_worker), 0, 0, "on", NULL, NULL,
-     "on: the daemon starts and restarts the worker. off: thinwire-worker@.service does."},
+     "on: the daemon starts and restarts the worker. off: thinwire-worker@.service does so."},
     {"node", "worker_path", TW_CONFIG_PATH, FIELD(node.worker_path), 0, 0, "", NULL,
      "/usr/local/lib/thinwire/my-worker",
-     "Program to spawn as worker; thinwire-worker beside thinwired when left out."},
+     "Program to start as the worker; thinwire-worker beside thinwired when left out."},
     {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "full", SNAPSHOTS, NULL,
-     "What a killed worker comes back with: full, bf16-moments (8 bytes per parameter\n"
-     "less memory for both slots) or off (back to the anchor)."},
+     "State that survives a killed worker. full: all of it. bf16-moments: all of it, with 8\n"
+     "bytes per parameter less memory (both slots). off: none; it restarts from the anchor."},
     {"node", "snapshot_steps", TW_CONFIG_COUNT, FIELD(node.snapshot_steps), 0, 1000000000, "0",
-     NULL, NULL, "Inner steps between snapshots; 0 lets them cost 1 % of the time."},
+     NULL, NULL,
+     "Inner steps between snapshots; 0: as many as keep their cost at 1 % of the time."},
     {"node", "checkpoint_interval", TW_CONFIG_DURATION, FIELD(node.checkpoint_interval_us), 0,
      UINT64_C(365) * 86400 * 1000000, "10m", NULL, NULL,
-     "Time between checkpoints on disk, such as 90s, 10m, 2h; 0 only on request and at exit."},
+     "Time between checkpoints on disk, such as 90s, 10m or 2h; 0: only on request and at exit."},
     {"node", "eval_steps", TW_CONFIG_COUNT, FIELD(node.eval_steps), 0, 1000000000, "200", NULL,
-     NULL, "Inner steps between measurements of the validation loss; 0 never measures."},
+     NULL, "Inner steps between measurements of the validation loss; 0: never."},
     {"node", "stop_step", TW_CONFIG_STEPS, FIELD(node.stop_step), 0, UINT64_C(1) << 62, "0", NULL,
-     NULL, "Finish at this inner step; 0 finishes at the run's token budget."},
+     NULL, "Inner step at which training ends; 0: at the run's token budget."},
 
     {"worker", "device", TW_CONFIG_DEVICE, FIELD(worker.device), 0, 0, "cpu", NULL, NULL,
-     "What the model is computed on: cpu, cuda (the first GPU), cuda:1 and so on, or auto: a GPU\n"
-     "where one can be used, else the processor. `thinwire info` lists them."},
+     "Device for the model: cpu, cuda (the first GPU), cuda:1 and so on, or auto (a GPU if one\n"
+     "is usable, else the CPU). `thinwire info` lists the devices."},
     {"worker", "compute", TW_CONFIG_CHOICE, FIELD(worker.compute), 0, 0, "auto", COMPUTES, NULL,
-     "Type of activations and matrix products: auto is bf16 where the processor is faster\n"
-     "with it, and on a GPU. Parameters and optimizer are fp32 always."},
+     "Type of activations and matrix products. auto: bf16 on a GPU, and on a CPU that is faster\n"
+     "with it; else fp32. Parameters and optimizer state are always fp32."},
     {"worker", "micro_batch", TW_CONFIG_COUNT, FIELD(worker.micro_batch), 0, 65536, "0", NULL, NULL,
-     "Sequences of one pass through the model; 0 takes as many as help and fit. The batch\n"
-     "of a step is the run's, whatever this is."},
+     "Sequences per pass through the model; 0: as many as help and fit into memory. The batch\n"
+     "of a step is set by the run and does not depend on this."},
     {"worker", "recompute", TW_CONFIG_CHOICE, FIELD(worker.recompute), 0, 0, "auto", RECOMPUTES,
      NULL,
-     "Compute activations again in the backward pass: less memory, more time. auto does so\n"
-     "only when they would not fit."},
+     "Recompute activations in the backward pass: less memory, more time. auto: only if they\n"
+     "do not fit otherwise."},
     {"worker", "memory", TW_CONFIG_BYTES, FIELD(worker.memory_bytes), 0, 0, "0", NULL, "8GB",
-     "Most the engine may take, such as 8GB or 512MiB; 0 for what the machine has free. A\n"
-     "model that does not fit is refused with the numbers before it starts."},
+     "Memory limit of the engine, such as 8GB or 512MiB; 0: the free memory of the machine. A\n"
+     "model that does not fit is refused at start, with the numbers."},
 
     {"network", "listen", TW_CONFIG_ADDRESSES, LIST(network.listen, network.listen_count), 0,
      TW_LISTEN_MAX, "0.0.0.0:4747, [::]:4747", NULL, NULL,
-     "Addresses other nodes may dial, IPv4 and IPv6; one TCP port is all that must be open.\n"
-     "Leave the value empty to dial only: behind NAT that works as well."},
+     "Addresses that other nodes may dial, IPv4 and IPv6. Only this TCP port must be open.\n"
+     "Leave the value empty to dial only: that also works behind NAT."},
     {"network", "advertise", TW_CONFIG_ADDRESSES, LIST(network.advertise, network.advertise_count),
      1, TW_ADDRS_MAX, "", NULL, "node7.example.org:4747",
-     "Addresses told to others when they differ from `listen` (port forwarding)."},
+     "Addresses announced to other nodes, if they differ from `listen` (port forwarding)."},
     {"network", "interface", TW_CONFIG_STRING, FIELD(network.interface), 0, 0, "", NULL, "wg0",
-     "Network interface to listen and dial by, such as that of a VPN; any when left out."},
+     "Network interface to listen on and dial from, such as that of a VPN; any when left out."},
     {"network", "bind", TW_CONFIG_HOSTS, LIST(network.bind, network.bind_count), 0, TW_BIND_MAX, "",
      NULL, "192.0.2.7",
-     "IP address to dial from, where a machine has several lines; an IPv4 and an IPv6 address\n"
-     "at most. A family without one is not dialled, if the other has one."},
+     "IP address to dial from, on a machine with several lines: at most one IPv4 and one IPv6\n"
+     "address. If only one family is given, the other is not dialled."},
     {"network", "peers", TW_CONFIG_PEERS, LIST(network.peers, network.peers_count), 1,
      TW_BOOTSTRAP_MAX, "", NULL, "node1.example.org:4747, 192.0.2.7:4747",
-     "Nodes to dial first, host:port or host:port=NODE_ID. One that answers is enough: it\n"
-     "knows the others. None that answers is no error: the node trains alone meanwhile."},
+     "Nodes to dial first: host:port or host:port=NODE_ID. One node that answers is enough,\n"
+     "because it knows the others. Until one answers, this node trains alone."},
     {"network", "peers_file", TW_CONFIG_PATH, FIELD(network.peers_file), 0, 0, "", NULL,
-     "/etc/thinwire/peers", "More of them, one per line; # starts a comment."},
+     "/etc/thinwire/peers", "File with more of these nodes, one per line; # starts a comment."},
     {"network", "upload", TW_CONFIG_RATE, FIELD(network.upload_bytes_s), 1000, 0, "0", NULL,
-     "5mbit", "Upload cap over all links together, such as 800kbit, 5mbit, 1gbit; 0 for none."},
+     "5mbit", "Upload cap of all links together, such as 800kbit, 5mbit or 1gbit; 0: none."},
     {"network", "pace", TW_CONFIG_PACE, FIELD(network.pace), 1000, 0, "auto", NULL, NULL,
-     "How evenly payloads go out. auto: at 88 % of what the path to each node was measured to\n"
-     "carry, so that nothing else on it has to queue; off: as fast as it goes; or a rate."},
+     "Pace of payloads on each link. auto: 88 % of the path's measured rate, so that other\n"
+     "traffic on it need not queue; off: as fast as possible; or a rate."},
     {"network", "download", TW_CONFIG_RATE, FIELD(network.download_bytes_s), 1000, 0, "0", NULL,
-     "20mbit", "Download cap over all links together; no more is asked for than it allows."},
+     "20mbit",
+     "Download cap of all links together; 0: none. The node requests no more than it allows."},
     {"network", "hours", TW_CONFIG_HOURS, FIELD(network.hours), 0, 0, "", NULL,
      "08:00-18:00 1mbit, 18:00-23:00 off",
-     "Caps by the time of day (of this machine's clock): a rate for upload and download each,\n"
-     "or off: no links, the node trains alone. At other hours upload and download hold."},
+     "Caps by the time of day (clock of this machine): a rate for upload and download each, or\n"
+     "off: no links, the node trains alone. At other times `upload` and `download` apply."},
     {"network", "quota", TW_CONFIG_QUOTA, FIELD(network.quota_bytes), 0, 0, "0", NULL,
      "500GB/month",
-     "What the line may carry in a calendar month, upload and download together; 0 for any.\n"
-     "Headers of TCP and IP are taken for 3 % of it. Counted over restarts (a crash forgets a\n"
-     "minute at most). When it is used up the node trains alone until the month ends."},
+     "Limit per calendar month, upload and download together; 0: none. TCP and IP headers count\n"
+     "as 3 %. The count survives restarts (a crash loses at most a minute of it). When the quota\n"
+     "is used up, the node trains alone until the month ends."},
     {"network", "budget", TW_CONFIG_BUDGET, FIELD(network.budget), 1000, 0, "0", NULL, "50GB/month",
-     "What training together may take: upload on average, such as 2mbit, or upload and\n"
-     "download of 30 days, such as 50GB/month; 0 for any. Contributions are made to fit, with\n"
-     "sync.codec = auto by their codec, else and below that by leaving rounds out."},
+     "Limit of all training traffic: average upload, such as 2mbit, or upload and download in 30\n"
+     "days, such as 50GB/month; 0: none. Contributions are made to fit. With sync.codec = auto\n"
+     "the codec changes; with other codecs, or if that is not enough, rounds are skipped."},
     {"network", "links", TW_CONFIG_BOOL, FIELD(network.links), 0, 0, "on", NULL, NULL,
-     "off: no listening and no dialling. The node trains alone, as any trainer would."},
+     "off: no listening and no dialling; the node trains alone."},
     {"network", "secret_file", TW_CONFIG_PATH, FIELD(network.secret_file), 0, 0, "", NULL,
      "/etc/thinwire/bible.secret",
-     "Run secret that lets a node in, mode 0600; STATE_DIR/run.secret when left out."},
+     "Run secret, which lets a node into the run; mode 0600. STATE_DIR/run.secret when left out."},
 
     {"api", "socket", TW_CONFIG_PATH, FIELD(api.socket), 0, 0, "", NULL,
-     "/run/thinwire/attic/thinwired.sock", "RUN_DIR/thinwired.sock when left out."},
+     "/run/thinwire/attic/thinwired.sock",
+     "Socket of the API; RUN_DIR/thinwired.sock when left out."},
     {"api", "group", TW_CONFIG_STRING, FIELD(api.group), 0, 0, "", NULL, "thinwire",
-     "Members may read status and metrics; the daemon's own group when left out."},
+     "Group whose members may read status and metrics; the daemon's own group when left out."},
     {"api", "http", TW_CONFIG_ADDRESS, LIST(api.http, api.has_http), 0, 0, "", NULL,
      "127.0.0.1:9747", "Read-only API and /metrics for a scraper, on loopback only."},
 };
@@ -132,7 +136,7 @@ const struct tw_config_key *tw_config_key_find(const char *section, const char *
     return NULL;
 }
 
-/* What a running daemon takes over from a changed file; the rest needs a start. */
+/* Keys that a running daemon takes from a changed file. The others need a restart. */
 static const char *const LIVE[] = {"upload", "download", "pace",  "hours",
                                    "quota",  "budget",   "peers", "peers_file"};
 
@@ -149,9 +153,9 @@ const char *const *tw_config_sections(void) {
 }
 
 const char *tw_config_section_help(const char *section) {
-    if (strcmp(section, "node") == 0) return "This machine: where it keeps things, what it trains.";
-    if (strcmp(section, "worker") == 0) return "How the worker computes; the run does not care.";
+    if (strcmp(section, "node") == 0) return "This machine: its files and its training.";
+    if (strcmp(section, "worker") == 0) return "How the worker computes; other nodes may differ.";
     if (strcmp(section, "network") == 0)
-        return "The other machines, and how much of the line is ours.";
-    return "Who may ask this node how it is doing.";
+        return "Other nodes, and how much of the line they may take.";
+    return "Access to the status of this node.";
 }

@@ -1,4 +1,4 @@
-/* Values of the configuration as text and back. */
+/* config_value.c - values of the configuration from and to text. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -15,10 +15,10 @@
 
 struct unit {
     const char *name;
-    uint64_t factor; /* of the base unit */
+    uint64_t factor; /* multiple of the base unit */
 };
 
-/* Bits per second, in bytes per second times 8: the base unit divides by 8 at the end. */
+/* Bits per second, that is, 8 times bytes per second; the result is divided by 8 at the end. */
 static const struct unit RATES[] = {
     {"bit", 1}, {"kbit", 1000}, {"mbit", 1000000}, {"gbit", 1000000000}, {NULL, 0}};
 static const struct unit DURATIONS[] = {{"ms", 1000},
@@ -28,8 +28,8 @@ static const struct unit DURATIONS[] = {{"ms", 1000},
                                         {"d", UINT64_C(86400000000)},
                                         {NULL, 0}};
 
-/* "12", "2.5": digits and at most six decimals, in millionths. False when it is anything else, or
- * too large; *rest is what follows. */
+/* Reads digits and at most six decimals ("12", "2.5") in millionths. *rest is the text after them.
+ * False: anything else, or too large. */
 static bool read_decimal(const char *text, uint64_t *millionths, const char **rest) {
     uint64_t value = 0, scale = 1000000;
     if (!isdigit((unsigned char)*text)) return false;
@@ -53,7 +53,7 @@ static bool read_decimal(const char *text, uint64_t *millionths, const char **re
     return true;
 }
 
-/* A number with its unit into base units; a bare 0 needs none. */
+/* A number with its unit, in base units; a bare 0 needs no unit. */
 static enum tw_status read_quantity(const char *text, const struct unit *units, const char *want,
                                     uint64_t *out, struct tw_error *err) {
     uint64_t millionths;
@@ -225,7 +225,7 @@ static enum tw_status read_choice(const struct tw_config_key *key, const char *t
     return tw_fail(err, TW_CONFIG, "`%s` is none of %s", text, list);
 }
 
-/* host:port or [v6]:port; port from `port_min`. */
+/* host:port or [v6]:port; the port is at least `port_min`. */
 static enum tw_status read_address(const char *text, unsigned port_min, struct tw_address *out,
                                    struct tw_error *err) {
     const char *const colon = strrchr(text, ':');
@@ -406,7 +406,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_HOSTS:
     case TW_CONFIG_PEERS: return read_list(config, key, value, err);
     }
-    TW_ASSERT(false); /* every type has its case */
+    TW_ASSERT(false); /* every type has a case */
     return TW_CONFIG;
 }
 
@@ -424,7 +424,7 @@ static void print_quantity(uint64_t value, const struct unit *units, char *text,
         (void)snprintf(text, capacity, "0");
     } else if (value % best->factor == 0) {
         (void)snprintf(text, capacity, "%" PRIu64 "%s", value / best->factor, best->name);
-    } else { /* finer than the smallest unit: six decimals are exact for microseconds */
+    } else { /* finer than the smallest unit; six decimals are exact for microseconds */
         (void)snprintf(text, capacity, "%" PRIu64 ".%06" PRIu64 "%s", value / best->factor,
                        value % best->factor * 1000000 / best->factor, best->name);
     }

@@ -13,7 +13,7 @@ static void skip_spaces(const char **text) {
     while (**text == ' ' || **text == '\t') (*text)++;
 }
 
-/* At most `digits` decimal digits; false when there is none. */
+/* Reads at most `digits` decimal digits; false: there is none. */
 static bool read_number(const char **text, unsigned digits, unsigned *value) {
     unsigned read = 0;
     *value = 0;
@@ -22,7 +22,7 @@ static bool read_number(const char **text, unsigned digits, unsigned *value) {
     return read > 0;
 }
 
-/* "8", "08:30", "24:00". */
+/* Reads "8", "08:30" or "24:00". */
 static bool read_minute(const char **text, uint16_t *minute) {
     unsigned hour = 0, minutes = 0;
     skip_spaces(text);

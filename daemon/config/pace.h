@@ -1,4 +1,4 @@
-/* pace.h - how fast payloads may leave on one link, as configured (`network.pace`). */
+/* pace.h - configured pace of payloads on one link (`network.pace`). */
 #ifndef TW_DAEMON_CONFIG_PACE_H
 #define TW_DAEMON_CONFIG_PACE_H
 
@@ -7,7 +7,7 @@
 enum tw_link_pace_mode { TW_LINK_PACE_AUTO, TW_LINK_PACE_OFF, TW_LINK_PACE_FIXED };
 
 struct tw_link_pace {
-    enum tw_link_pace_mode mode; /* AUTO: as the path was measured (net/pacer.h) */
+    enum tw_link_pace_mode mode; /* AUTO: by the measured path (net/pacer.h) */
     uint64_t bytes_per_s;        /* FIXED */
 };
 

@@ -14,7 +14,7 @@ enum {
     FILE_BYTES_MAX = 32 + TW_QUOTA_MONTHS * LINE_BYTES_MAX,
     MONTHS = 12,
     YEAR_BASE = 1900,
-    YEAR_FIRST = 2026, /* this program is not older: before it a clock was not set yet */
+    YEAR_FIRST = 2026, /* this program is not older: a clock before it was never set */
     YEAR_LAST = 9999,
 };
 
@@ -23,7 +23,7 @@ static const char FILE_NAME[] = "traffic";
 uint32_t tw_quota_month(int64_t unix_s) {
     const time_t at = (time_t)unix_s;
     struct tm local;
-    tzset(); /* the machine may have moved since */
+    tzset(); /* the time zone may have changed */
     if (localtime_r(&at, &local) == NULL || local.tm_year + YEAR_BASE < YEAR_FIRST ||
         local.tm_year + YEAR_BASE > YEAR_LAST)
         return 0;
@@ -39,7 +39,7 @@ void tw_quota_next(uint32_t month, char text[16]) {
                        (unsigned)(next % MONTHS) + 1);
 }
 
-/* The row of a month, else a free one, else that of the month furthest from it. */
+/* The row of a month, else a free one, else the row of the most distant month. */
 static struct tw_quota_row *row_of(struct tw_quota *quota, uint32_t month) {
     struct tw_quota_row *found = NULL;
     uint32_t far = 0;
@@ -65,7 +65,7 @@ uint64_t tw_quota_line_bytes(uint64_t socket_bytes) {
 
 void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes) {
     if (month != 0 && quota->month == 0) {
-        quota->month = month; /* what passed before the clock was set is of it */
+        quota->month = month; /* traffic from before the clock was set counts for this month */
     } else if (month != 0 && month != quota->month) {
         struct tw_quota_row *row = row_of(quota, month);
         const uint64_t before = row->bytes;
@@ -82,7 +82,7 @@ void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes) {
 
 static const char HEAD[] = "thinwire-traffic 2\n";
 
-/* "month 2026-11 bytes 1234": the present one first. False: no such line. */
+/* Reads "month 2026-11 bytes 1234"; the current month comes first. False: not such a line. */
 static bool line_read(const char **text, struct tw_quota_row *row) {
     unsigned year = 0, month = 0;
     uint64_t bytes = 0;
