@@ -72,8 +72,8 @@ enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
     new->header = malloc(new->header_capacity);
     new->hashes = malloc(new->hashes_capacity);
     new->block = malloc(BLOCK_BYTES);
-    /* Room to name the shape of somewhat larger models too; the others are only said to be larger.
-     */
+    /* Room for the names and shapes of a somewhat larger model. A model beyond that is only
+     * reported as larger. */
     const uint32_t tensors_count = layout->tensors_count * TW_CHECKPOINT_KINDS;
     new->pieces = calloc(tensors_count, sizeof(*new->pieces));
     new->st.tensors_capacity = 2 * tensors_count + SPARE_TENSORS;
@@ -102,7 +102,7 @@ uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint) {
     return checkpoint->generation;
 }
 
-/* ---- load: both slots, the newest whole one wins -------------------------------------------- */
+/* ---- load: both slots, the newest intact one wins ------------------------------------------- */
 
 enum { ATTEMPTS = 2 };
 
@@ -112,10 +112,10 @@ static void note_refusal(struct tw_checkpoint_found *found, uint32_t index,
     (void)snprintf(found->refused[index], sizeof(found->refused[index]), "%s", err->message);
 }
 
-/* The slot's header; what is wrong with it is noted. A file that cannot be read is tried twice: a
- * hiccup must not make us take the older generation. */
-static void look(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
-                 struct tw_checkpoint_found *found) {
+/* Reads the slot's header and notes its faults. An unreadable file is tried twice, so that a
+ * transient error does not select the older generation. */
+static void header_look(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
+                        struct tw_checkpoint_found *found) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         tw_checkpoint_slot_open(checkpoint, index, slot);
         if (!slot->exists || slot->status != TW_IO) break;
@@ -123,16 +123,17 @@ static void look(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *
     if (slot->exists && slot->status != TW_OK) note_refusal(found, index, &slot->err);
 }
 
-static void put_away(struct tw_checkpoint *checkpoint, const struct slot *slot) {
+static void close_slot(struct tw_checkpoint *checkpoint, const struct slot *slot) {
     if (slot->status == TW_OK) (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
 }
 
-/* Reads one slot to the last bit. *slot says how it went. */
+/* Reads one slot completely. *slot has the result. */
 static void read_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
                       const struct tw_checkpoint_arrays *arrays, struct tw_checkpoint_state *state,
                       struct tw_checkpoint_found *found) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
-        look(checkpoint, index, slot, found); /* again: both share one header buffer */
+        header_look(checkpoint, index, slot,
+                    found); /* again, because both share one header buffer */
         if (!slot->exists || slot->status != TW_OK) return;
         slot->status = tw_checkpoint_slot_load(checkpoint, slot, arrays, state, &slot->err);
         (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
@@ -157,9 +158,9 @@ static bool try_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct sl
     return true;
 }
 
-static enum tw_status nothing_usable(const struct slot *slots,
-                                     const struct tw_checkpoint_found *found,
-                                     struct tw_error *err) {
+static enum tw_status unusable_report(const struct slot *slots,
+                                      const struct tw_checkpoint_found *found,
+                                      struct tw_error *err) {
     enum tw_status status = TW_CORRUPT;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         if (slots[i].exists && slots[i].status == TW_IO) status = TW_IO;
@@ -177,8 +178,8 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
     memset(state, 0, sizeof(*state));
     checkpoint->is_loaded_from = true;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
-        look(checkpoint, i, &slots[i], found);
-        put_away(checkpoint, &slots[i]);
+        header_look(checkpoint, i, &slots[i], found);
+        close_slot(checkpoint, &slots[i]);
     }
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         const enum tw_status status = slots[i].status;
@@ -193,10 +194,10 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
     const uint32_t first = is_b_newer ? 1 : 0;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         if (!slots[i].exists || slots[i].generation > 0) continue;
-        /* Its number is unknown: at most one above the other's, and never to be used again. */
+        /* Its number is unknown: at most one above the other's. It must never be used again. */
         checkpoint->generation_seen++;
     }
     if (try_slot(checkpoint, first, &slots[first], arrays, state, found)) return TW_OK;
     if (try_slot(checkpoint, 1 - first, &slots[1 - first], arrays, state, found)) return TW_OK;
-    return nothing_usable(slots, found, err);
+    return unusable_report(slots, found, err);
 }

@@ -1,6 +1,6 @@
-/* checkpoint_internal.h - what the files of daemon/checkpoint*.c share; nobody else includes it.
+/* checkpoint_internal.h - shared by the files daemon/store/checkpoint*.c; private to them.
  *
- *   checkpoint.c         the folder: which generation lies where
+ *   checkpoint.c         the folder: which generation is in which file
  *   checkpoint_meta.c    counters and digests to metadata texts and back
  *   checkpoint_save.c    memory to file          checkpoint_load.c   file to memory */
 #ifndef TW_DAEMON_STORE_CHECKPOINT_INTERNAL_H
@@ -12,10 +12,10 @@
 #include "sync/position.h"
 
 enum {
-    BLOCK_BYTES = 1 << 20, /* of data, each with its own SHA-256 */
+    BLOCK_BYTES = 1 << 20, /* block of data, each with its own SHA-256 */
     DIGEST_DIGITS = 64,
-    NUMBER_BYTES = 21,                            /* of a u64 in decimal, with NUL */
-    LIST_BYTES = TW_FRAGMENTS_MAX * NUMBER_BYTES, /* of up to that many, with commas */
+    NUMBER_BYTES = 21,                            /* size of a u64 in decimal, with NUL */
+    LIST_BYTES = TW_FRAGMENTS_MAX * NUMBER_BYTES, /* size of such a list, with commas */
 };
 
 /* Metadata as text, by name. */
@@ -27,7 +27,7 @@ struct meta {
     char position[2 * TW_POSITION_BYTES_MAX + 1]; /* hex */
 };
 
-/* One tensor in the file and where it belongs in memory (NULL: only checked). */
+/* One tensor in the file, and its address in memory (NULL: only checked). */
 struct piece {
     uint64_t begin, end; /* bytes from the start of the data */
     uint8_t *memory;
@@ -39,15 +39,15 @@ struct tw_checkpoint {
     const struct tw_layout *layout;
     struct tw_id run;
     int dir;
-    bool is_loaded_from;      /* load has looked at both slots */
-    bool is_foreign;          /* they belong to somebody else: never written */
-    uint32_t newest_slot;     /* of `generation`, if that is not 0 */
-    uint64_t generation;      /* newest that is known to be whole */
-    uint64_t generation_seen; /* largest number in any intact header */
-    struct tw_safetensors st; /* of the file being read or written */
+    bool is_loaded_from;      /* load has read both slots */
+    bool is_foreign;          /* the files belong to another run: never written */
+    uint32_t newest_slot;     /* slot of `generation`, if that is not 0 */
+    uint64_t generation;      /* newest generation known to be intact */
+    uint64_t generation_seen; /* largest generation in any intact header */
+    struct tw_safetensors st; /* file being read or written */
     uint8_t *header;          /* (header_capacity) */
     size_t header_capacity;
-    char *hashes; /* SHA-256 of each block in hex, one after the other */
+    char *hashes; /* SHA-256 of each block in hex, concatenated */
     size_t hashes_capacity;
     uint8_t *block;       /* (BLOCK_BYTES) */
     struct piece *pieces; /* (kinds * tensors of the layout) */
@@ -56,27 +56,27 @@ struct tw_checkpoint {
 
 extern const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_SLOTS];
 
-/* "anchor.h.0.ln_1.weight" into name[TW_SAFETENSORS_NAME_BYTES]. */
+/* Writes a name such as "anchor.h.0.ln_1.weight" to name[TW_SAFETENSORS_NAME_BYTES]. */
 void tw_checkpoint_tensor_name(enum tw_checkpoint_kind kind, const struct tw_tensor *tensor,
                                char *name);
 
-/* First byte of the tensor in memory, or NULL when its kind is left out. */
+/* First byte of the tensor in memory; NULL: its kind is left out. */
 uint8_t *tw_checkpoint_tensor_at(const struct tw_checkpoint_arrays *arrays,
                                  enum tw_checkpoint_kind kind, const struct tw_layout *layout,
                                  const struct tw_tensor *tensor);
 
 /* ---- checkpoint_meta.c ---------------------------------------------------------------------- */
 
-/* Writes all texts of `meta` but the digest, which becomes zeros. */
+/* Writes all texts of `meta`, with zeros for the digest. */
 void tw_checkpoint_meta_encode(struct meta *meta, uint64_t generation, const struct tw_id *run,
                                const struct tw_checkpoint_state *state, uint32_t fragments_count);
 
-/* Lists them, with `hashes`, as the metadata of st. Borrows. */
+/* Lists the texts and `hashes` as metadata of st. Borrows them. */
 void tw_checkpoint_meta_list(struct tw_safetensors *st, const struct meta *meta, const char *hashes,
                              size_t hashes_size);
 
-/* Recomputes the digest of the header st was parsed from and compares. Leaves zeros in its place.
- */
+/* Recomputes the digest of the header that st was parsed from and compares. Leaves zeros in its
+ * place. */
 enum tw_status tw_checkpoint_meta_verify(const struct tw_safetensors *st, uint8_t *header,
                                          size_t header_size, struct tw_error *err);
 
@@ -87,26 +87,26 @@ enum tw_status tw_checkpoint_meta_state(const struct tw_safetensors *st, uint32_
 
 /* ---- checkpoint_save.c ---------------------------------------------------------------------- */
 
-/* Streams bytes into a durable file through one block, with a SHA-256 for each if asked for. */
+/* Streams bytes into a durable file through one block, optionally with a SHA-256 per block. */
 struct stream {
     struct tw_durable *durable;
     uint8_t *block; /* (BLOCK_BYTES) */
     size_t filled;
-    uint64_t offset; /* in the file, of the block */
-    char *hashes;    /* where the next digest goes; NULL: none wanted */
+    uint64_t offset; /* of the block in the file */
+    char *hashes;    /* place of the next digest; NULL: none */
     struct tw_error *err;
 };
 
 enum tw_status tw_checkpoint_stream_put(struct stream *stream, const uint8_t *bytes, uint64_t size);
 enum tw_status tw_checkpoint_stream_flush(struct stream *stream);
 
-/* Adds the tensors of one kind to st, as `KIND.NAME`. */
+/* Adds the tensors of one kind to st, named `KIND.NAME`. */
 void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *layout,
                             enum tw_checkpoint_kind kind, bool is_bf16);
 
 /* ---- checkpoint_load.c ---------------------------------------------------------------------- */
 
-/* One slot's header, checked: digest, run, shapes. *exists = false when there is no such file. */
+/* A slot's header, checked: digest, run, shapes. *exists = false: no such file. */
 struct slot {
     const char *name;
     bool exists;
@@ -117,10 +117,10 @@ struct slot {
     struct tw_error err;
 };
 
-/* Reads a slot's header into checkpoint->st. The caller closes slot->file if status is TW_OK. */
+/* Reads a slot's header into checkpoint->st. If status is TW_OK, the caller closes slot->file. */
 void tw_checkpoint_slot_open(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot);
 
-/* Checks every block of the slot just opened and copies what `arrays` wants. */
+/* Checks every block of the slot just opened and copies the tensors that `arrays` has. */
 enum tw_status tw_checkpoint_slot_load(struct tw_checkpoint *checkpoint, const struct slot *slot,
                                        const struct tw_checkpoint_arrays *arrays,
                                        struct tw_checkpoint_state *state, struct tw_error *err);

@@ -1,5 +1,5 @@
-/* checkpoint_load.c - one slot from an untrusted file to memory: header first, then block by block,
- * each verified before anything of it is copied. */
+/* checkpoint_load.c - loads one slot from an untrusted file: header first, then block by block.
+ * Each block is verified before any of it is copied. */
 #include "daemon/store/checkpoint_internal.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static enum tw_status check_tensor(const struct tw_safetensors_tensor *there,
     return tw_fail(err, TW_CORRUPT, "tensor %s is not aligned to its elements", there->name);
 }
 
-/* Every kind is there whole or not at all, in this run's shapes, and nothing else is. */
+/* Each kind must be complete or absent, in this run's shapes. Nothing else may be in the file. */
 static enum tw_status check_shapes(const struct tw_checkpoint *checkpoint, bool *has_kind,
                                    struct tw_error *err) {
     const struct tw_layout *layout = checkpoint->layout;
@@ -112,8 +112,8 @@ static enum tw_status read_header(struct tw_checkpoint *checkpoint, struct slot 
     return check_shapes(checkpoint, slot->has_kind, err);
 }
 
-/* The sentence begins with the name of the file. */
-static void name_it(struct slot *slot) {
+/* Puts the file name in front of the sentence. */
+static void prefix_name(struct slot *slot) {
     const struct tw_error said = slot->err;
     (void)tw_fail(&slot->err, slot->status, "%s: %.220s", slot->name, said.message);
 }
@@ -134,10 +134,10 @@ void tw_checkpoint_slot_open(struct tw_checkpoint *checkpoint, uint32_t index, s
         return;
     }
     slot->status = read_header(checkpoint, slot, &slot->err);
-    if (slot->status == TW_LIMIT) slot->status = TW_CONFIG; /* of a much larger model */
+    if (slot->status == TW_LIMIT) slot->status = TW_CONFIG; /* a much larger model */
     if (slot->status == TW_OK) return;
     (void)ops->close(ops->ctx, slot->file);
-    name_it(slot);
+    prefix_name(slot);
 }
 
 /* ---- data ----------------------------------------------------------------------------------- */
@@ -147,8 +147,9 @@ static int compare_pieces(const void *a, const void *b) {
     return (left->begin > right->begin) - (left->begin < right->begin);
 }
 
-/* Every tensor of the file with its place in memory, in file order. */
-static uint32_t plan(struct tw_checkpoint *checkpoint, const struct tw_checkpoint_arrays *arrays) {
+/* Lists every tensor of the file with its address in memory, in file order. */
+static uint32_t list_pieces(struct tw_checkpoint *checkpoint,
+                            const struct tw_checkpoint_arrays *arrays) {
     const struct tw_layout *layout = checkpoint->layout;
     char name[TW_SAFETENSORS_NAME_BYTES];
     uint32_t count = 0;
@@ -180,7 +181,7 @@ static void widen(uint8_t *to, const uint8_t *from, uint64_t count) {
     }
 }
 
-/* To nearest, ties to even; a NaN stays one. */
+/* To nearest, ties to even; NaN stays NaN. */
 static void narrow(uint8_t *to, const uint8_t *from, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         uint32_t bits = (uint32_t)from[4 * i] | (uint32_t)from[4 * i + 1] << 8 |
@@ -195,7 +196,7 @@ static void narrow(uint8_t *to, const uint8_t *from, uint64_t count) {
     }
 }
 
-/* The part of a verified block [at, at + size) that belongs to the piece. */
+/* Copies the part of a verified block [at, at + size) that belongs to the piece. */
 static void copy_part(const struct piece *piece, const uint8_t *block, uint64_t at, uint64_t size) {
     const uint64_t begin = piece->begin > at ? piece->begin : at;
     const uint64_t end = piece->end < at + size ? piece->end : at + size;
@@ -248,7 +249,7 @@ enum tw_status tw_checkpoint_slot_load(struct tw_checkpoint *checkpoint, const s
     enum tw_status status = tw_checkpoint_meta_state(
         &checkpoint->st, checkpoint->layout->fragments_count, state, &inner);
     if (status == TW_OK) {
-        status = load_blocks(checkpoint, slot, plan(checkpoint, arrays), &inner);
+        status = load_blocks(checkpoint, slot, list_pieces(checkpoint, arrays), &inner);
     }
     if (status == TW_OK) return TW_OK;
     return tw_fail(err, status, "%s (generation %llu): %.180s", slot->name,

@@ -1,7 +1,7 @@
-/* checkpoint_meta.c - everything about a generation that is not a tensor, as texts of __metadata__.
+/* checkpoint_meta.c - all of a generation that is not a tensor, as texts in __metadata__.
  *
- * Numbers are decimal, lists are joined by commas, bytes are lower-case hex; each has exactly one
- * spelling. */
+ * Numbers are decimal, lists are joined by commas, bytes are lower-case hex. Each value has exactly
+ * one spelling. */
 #include "daemon/store/checkpoint_internal.h"
 
 #include <inttypes.h>
@@ -54,7 +54,7 @@ static bool get_hex(const struct tw_safetensors_text *text, uint8_t *bytes, size
     return true;
 }
 
-/* Exactly `count` numbers joined by commas. */
+/* Reads exactly `count` numbers joined by commas. */
 static bool get_list(const struct tw_safetensors_text *text, uint64_t *numbers, uint32_t count) {
     const char *at = text->bytes, *end = text->bytes + text->size;
     for (uint32_t i = 0; i < count; i++) {
@@ -207,7 +207,7 @@ enum tw_status tw_checkpoint_meta_state(const struct tw_safetensors *st, uint32_
     TW_TRY(find_list(st, "rng", state->rng, 4, err));
     TW_TRY(find_list(st, "fragments", &fragments_saved, 1, err));
     if (fragments_saved != fragments_count)
-        return TW_OK; /* other fragments: no place in a lineage */
+        return TW_OK; /* other number of fragments: no position in a lineage */
     TW_TRY(find_list(st, "live_rounds", state->live_rounds, fragments_count, err));
     return read_position(st, fragments_count, state, err);
 }

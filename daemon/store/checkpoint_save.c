@@ -1,8 +1,8 @@
-/* checkpoint_save.c - one generation from memory to a durable file.
+/* checkpoint_save.c - writes one generation from memory to a durable file.
  *
- * The data are streamed through one block, which is hashed and then written: what the digests
- * cover is what is written, even if somebody changes the memory meanwhile. The header goes last to
- * the room left for it, when the digests are known; the file has no name until then. */
+ * Data are streamed through one block, which is hashed and then written. The digests thus match the
+ * file even if the memory changes meanwhile. The header is written last, when the digests are
+ * known, into the space left for it. The file has no name until then. */
 #include "daemon/store/checkpoint_internal.h"
 
 #include <string.h>
@@ -55,7 +55,7 @@ void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *l
     }
 }
 
-/* Float32 kinds first, so that everything is aligned to its elements. Returns how many. */
+/* Float32 kinds first, so that everything is aligned to its elements. Returns their number. */
 static uint32_t kinds_in_order(const struct tw_checkpoint_arrays *arrays,
                                enum tw_checkpoint_kind order[TW_CHECKPOINT_KINDS]) {
     uint32_t count = 0;
@@ -81,7 +81,7 @@ static enum tw_status stream_kind(struct stream *stream, const struct tw_layout 
     return TW_OK;
 }
 
-/* Data first, then the header in front of them. `header_size` bytes are left for it. */
+/* Writes the data, then the header into the `header_size` bytes left in front of them. */
 static enum tw_status write_file(struct tw_checkpoint *checkpoint,
                                  const struct tw_checkpoint_arrays *arrays,
                                  struct tw_durable *durable, size_t header_size,
@@ -110,7 +110,7 @@ static enum tw_status write_file(struct tw_checkpoint *checkpoint,
     return tw_durable_write(durable, header, size, 0, err);
 }
 
-/* Names, shapes and places into checkpoint->st, with zeros where digests will be. */
+/* Fills checkpoint->st with names, shapes and offsets, and zeros for the digests. */
 static uint64_t describe_all(struct tw_checkpoint *checkpoint,
                              const struct tw_checkpoint_state *state, uint64_t generation,
                              const struct tw_checkpoint_arrays *arrays) {

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-/* Write-back is started this often, so that a sync has little left to do. */
+/* Write-back is started this often, so that a sync is short. */
 enum { WRITE_BACK_BYTES = 8 << 20 };
 
 static enum tw_status io_fail(struct tw_error *err, const char *what, const char *name,
@@ -31,7 +31,7 @@ enum tw_status tw_durable_begin(struct tw_durable *durable, const struct tw_file
 
     durable->file = ops->create_nameless(ops->ctx, dir);
     if (durable->file < 0) {
-        (void)ops->unlink(ops->ctx, dir, durable->temporary); /* of a crash before */
+        (void)ops->unlink(ops->ctx, dir, durable->temporary); /* left by an earlier crash */
         durable->file = ops->create(ops->ctx, dir, durable->temporary);
         durable->is_named = true;
     }
@@ -68,18 +68,19 @@ enum tw_status tw_durable_write(struct tw_durable *durable, const void *bytes, s
         if (synced < 0) return io_fail(err, "sync", durable->name, synced);
         durable->dirty_bytes = durable->unsynced_bytes = 0;
     } else if (durable->dirty_bytes >= WRITE_BACK_BYTES) {
-        (void)ops->sync_start(ops->ctx, durable->file); /* a hint: a sync decides */
+        (void)ops->sync_start(ops->ctx, durable->file); /* a hint: only a sync counts */
         durable->dirty_bytes = 0;
     }
     return TW_OK;
 }
 
-/* Everything after the contents are durable: the new file takes its place. */
+/* The contents are durable: the new file takes its name. */
 static enum tw_status publish(struct tw_durable *durable, struct tw_error *err) {
     const struct tw_file_ops *ops = durable->ops;
     int result;
     if (!durable->is_named) {
-        (void)ops->unlink(ops->ctx, durable->dir, durable->temporary); /* of a crash before */
+        (void)ops->unlink(ops->ctx, durable->dir, durable->temporary); /* left by an earlier
+                                                                        * crash */
         result = ops->link(ops->ctx, durable->file, durable->dir, durable->temporary);
         if (result < 0) return io_fail(err, "name", durable->temporary, result);
         durable->is_named = true;
@@ -101,7 +102,7 @@ enum tw_status tw_durable_commit(struct tw_durable *durable, struct tw_error *er
         tw_durable_abort(durable);
         return status;
     }
-    /* Contents and name are on the disk: what close says changes nothing. */
+    /* Contents and name are on disk, so the result of close does not matter. */
     (void)ops->close(ops->ctx, durable->file);
     durable->file = -1;
     return TW_OK;

@@ -1,4 +1,4 @@
-/* file.c - the operating system behind struct tw_file_ops. */
+/* file.c - the operating system's implementation of struct tw_file_ops. */
 #include "daemon/store/file.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ static int sys_sync(void *ctx, int file) {
     return result(fsync(file));
 }
 
-/* linkat without AT_SYMLINK_FOLLOW on /proc would need a capability; this form needs none. */
+/* linkat on a descriptor would need a capability; this form through /proc needs none. */
 static void proc_path(int file, char path[PROC_PATH_BYTES]) {
     (void)snprintf(path, PROC_PATH_BYTES, "/proc/self/fd/%d", file);
 }
@@ -34,7 +34,7 @@ static int sys_create_nameless(void *ctx, int dir) {
     (void)ctx;
     const int file = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (file < 0) return -errno;
-    /* Where /proc is hidden the file could never be given a name: say so before any work. */
+    /* Without /proc the file could never be named: fail before any work. */
     proc_path(file, path);
     if (faccessat(AT_FDCWD, path, F_OK, 0) == 0) return file;
     (void)close(file);
@@ -46,7 +46,7 @@ static int sys_create(void *ctx, int dir, const char *name) {
     return result(openat(dir, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
 }
 
-/* O_NONBLOCK: a FIFO put in the place of a file must not stop us; regular files ignore it. */
+/* O_NONBLOCK: a FIFO in place of the file must not block us; regular files ignore it. */
 static int sys_open(void *ctx, int dir, const char *name) {
     (void)ctx;
     return result(openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -57,7 +57,7 @@ static int sys_open_write(void *ctx, int dir, const char *name) {
     return result(openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
 }
 
-/* Not posix_fallocate: where the file system cannot reserve, that would write every block. */
+/* Not posix_fallocate: on file systems that cannot reserve, it would write every block. */
 static int sys_allocate(void *ctx, int file, uint64_t size) {
     (void)ctx;
     if (size > INT64_MAX) return -EFBIG;
