@@ -45,7 +45,7 @@ static int hash_order(const void *a, const void *b, void *files) {
     return tw_id_compare(&table[*left].hash, &table[*right].hash);
 }
 
-/* A shard says in its head which it is, so no two can have one name. */
+/* A shard's head says which shard it is, so no two can have one hash. */
 static enum tw_status table_order(struct tw_data_folder *folder, struct tw_error *err) {
     for (uint32_t i = 0; i < folder->files_count; i++) folder->by_hash[i] = i;
     qsort_r(folder->by_hash, folder->files_count, sizeof(*folder->by_hash), hash_order,
@@ -80,7 +80,7 @@ static enum tw_status table_make(struct tw_data_folder *folder, uint32_t capacit
     return tw_fail(err, TW_NOMEM, "no memory for the table of the dataset's files");
 }
 
-/* Before the index is known there is one file: the index. */
+/* Before the index is known, it is the only file. */
 static enum tw_status table_begin(struct tw_data_folder *folder, struct tw_error *err) {
     TW_TRY(table_make(folder, 1, err));
     folder->files[TW_DATA_INDEX].hash = folder->hash;
@@ -126,7 +126,7 @@ static enum tw_status index_decode(struct tw_data_folder *next, const char *text
     return table_fill(next, size, err);
 }
 
-/* The index is text (size), whose SHA-256 is right. */
+/* Takes text (size) as the index; its SHA-256 is correct. */
 static enum tw_status index_take(struct tw_data_folder *folder, const char *text, size_t size,
                                  struct tw_error *err) {
     struct tw_data_folder next = *folder;
@@ -138,7 +138,7 @@ static enum tw_status index_take(struct tw_data_folder *folder, const char *text
     const enum tw_status status = index_decode(&next, text, size, err);
     if (status != TW_OK) {
         table_free(&next);
-        /* Its name is right, so everybody has the same: no other copy will be better. */
+        /* The hash is correct, so every copy is the same and none is better. */
         if (err != NULL && status == TW_CORRUPT) err->status = TW_DATA;
         return status == TW_CORRUPT ? TW_DATA : status;
     }
@@ -148,9 +148,9 @@ static enum tw_status index_take(struct tw_data_folder *folder, const char *text
     return TW_OK;
 }
 
-/* ---- what lies there ----------------------------------------------------------------------- */
+/* ---- files in the folder ------------------------------------------------------------------- */
 
-/* Size of a file of the folder; negative errno. */
+/* Size of a file in the folder; or negative errno. */
 static int64_t size_of(const struct tw_data_folder *folder, const char *name) {
     const struct tw_file_ops *ops = folder->ops;
     const int handle = ops->open(ops->ctx, folder->dir, name);
@@ -243,7 +243,8 @@ enum tw_status tw_data_folder_put_index(struct tw_data_folder *folder, const cha
     TW_ASSERT(folder->is_ours && !folder->has_index);
     const struct tw_id hash = tw_sha256(text, size);
     if (!tw_id_equal(&hash, &folder->hash)) {
-        return tw_fail(err, TW_CORRUPT, "what came as the index of the dataset is not it");
+        return tw_fail(err, TW_CORRUPT,
+                       "the index that arrived is not the one of the run's dataset");
     }
     TW_TRY(tw_durable_begin(&durable, folder->ops, folder->dir, TW_DATASET_INDEX_FILE, size, err));
     const enum tw_status written = tw_durable_write(&durable, text, size, 0, err);
@@ -282,7 +283,7 @@ static enum tw_status digest_check(const struct tw_data_folder *folder, uint32_t
     if (tw_id_equal(&digest, want)) return TW_OK;
     tw_data_folder_name(folder, file, name);
     return tw_fail(err, TW_CORRUPT,
-                   "%s in %.100s is not what it was: its chunk %u does not match its digest", name,
+                   "%s in %.100s was changed: its chunk %u does not match its digest", name,
                    folder->path, idx);
 }
 

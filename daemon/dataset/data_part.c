@@ -35,10 +35,10 @@ static bool is_shard(const struct tw_data_part *part) {
     return file_of(part)->head_bytes > 0;
 }
 
-/* ---- what is right ------------------------------------------------------------------------- */
+/* ---- checks -------------------------------------------------------------------------------- */
 
-/* The head has its name: does it say what the index says? Who made the two disagree is not the peer
- * that sent it. */
+/* Checks that a head with the right hash agrees with the index. If not, the peer that sent it is
+ * not to blame. */
 static enum tw_status head_check(const struct tw_data_part *part, const uint8_t *head,
                                  struct tw_error *err) {
     const struct tw_dataset *index = &part->folder->index;
@@ -67,7 +67,7 @@ static enum tw_status head_check(const struct tw_data_part *part, const uint8_t 
     return TW_OK;
 }
 
-/* chunk (bytes) of a shard whose head is here, or is this. */
+/* Checks a chunk of a shard whose head is here, or is this chunk. */
 static enum tw_status chunk_check(const struct tw_data_part *part, uint32_t idx,
                                   const uint8_t *chunk, uint32_t bytes, struct tw_error *err) {
     if (idx > 0 && !part->has_head) return tw_fail(err, TW_AGAIN, "the head must come first");
@@ -76,12 +76,12 @@ static enum tw_status chunk_check(const struct tw_data_part *part, uint32_t idx,
     if (!tw_id_equal(&digest, &want)) {
         char name[TW_DATASET_FILE_BYTES];
         tw_data_folder_name(part->folder, part->file, name);
-        return tw_fail(err, TW_CORRUPT, "chunk %u of %s is not what its digest says", idx, name);
+        return tw_fail(err, TW_CORRUPT, "chunk %u of %s does not match its digest", idx, name);
     }
     return idx == 0 ? head_check(part, chunk, err) : TW_OK;
 }
 
-/* The head of a part that was there before. Not right: comes again. */
+/* Loads the head of a part found at the start. A wrong head is fetched again. */
 static void head_load(struct tw_data_part *part) {
     const struct tw_data_folder *folder = part->folder;
     const uint32_t bytes = file_of(part)->head_bytes;
@@ -99,7 +99,7 @@ uint32_t tw_data_part_look(const struct tw_data_part *part, uint64_t *have, uint
         uint64_t offset;
         uint32_t bytes;
         tw_fetch_range(file, i, &offset, &bytes);
-        /* Too short, or a bad sector: that chunk comes again. */
+        /* Too short, or a bad sector: fetch that chunk again. */
         if (tw_durable_read(part->folder->ops, part->handle, "", scratch, bytes, offset, NULL) !=
                 TW_OK ||
             chunk_check(part, i, scratch, bytes, NULL) != TW_OK) {
@@ -113,7 +113,8 @@ uint32_t tw_data_part_look(const struct tw_data_part *part, uint64_t *have, uint
 
 /* ---- open ---------------------------------------------------------------------------------- */
 
-/* Room for all of it, and for what else the node must write: a checkpoint goes before a shard. */
+/* Reserves space for all of it, and keeps free what checkpoints need: they take precedence over
+ * shards. */
 static enum tw_status room_take(const struct tw_data_part *part, struct tw_error *err) {
     const struct tw_data_folder *folder = part->folder;
     const struct tw_file_ops *ops = folder->ops;
@@ -124,8 +125,8 @@ static enum tw_status room_take(const struct tw_data_part *part, struct tw_error
         (void)tw_units_bytes(have, (double)room);
         (void)tw_units_bytes(need, (double)(bytes + folder->reserve_bytes));
         return tw_fail(err, TW_IO,
-                       "%.100s has %s free and the next shard needs %s, what checkpoints take "
-                       "included: free some space",
+                       "%.100s has %s free, but the next shard needs %s, with the room for "
+                       "checkpoints: free some space",
                        folder->path, have, need);
     }
     int reserved;
@@ -155,7 +156,7 @@ enum tw_status tw_data_part_open(struct tw_data_part *part, struct tw_data_folde
     part_name(folder, file, name);
     part->handle = ops->open_write(ops->ctx, folder->dir, name);
     if (part->handle >= 0 && ops->size(ops->ctx, part->handle) > (int64_t)file_of(part)->bytes) {
-        tw_data_part_close(part); /* not of our making */
+        tw_data_part_close(part); /* not created by us */
         tw_data_part_remove(folder, file);
         part->handle = -ENOENT;
     }
@@ -220,12 +221,12 @@ enum tw_status tw_data_part_check(const struct tw_data_part *part, struct tw_err
     const struct tw_id hash = status == TW_OK ? tw_sha256(bytes, file->bytes) : file->hash;
     free(bytes);
     if (status == TW_CORRUPT || !tw_id_equal(&hash, &file->hash)) {
-        return tw_fail(err, TW_CORRUPT, "what came as the tokenizer of the dataset is not it");
+        return tw_fail(err, TW_CORRUPT, "the tokenizer that arrived is not the one of the dataset");
     }
     return status;
 }
 
-/* Between the last chunk and now somebody may have taken or changed the file. */
+/* Another program may have changed the file since the last chunk was written. */
 static enum tw_status content_check(const struct tw_data_part *part, uint8_t *scratch,
                                     struct tw_error *err) {
     uint64_t have[TW_FETCH_FILE_CHUNKS_MAX / 64];
@@ -243,7 +244,7 @@ enum tw_status tw_data_part_finish(struct tw_data_part *part, uint8_t *scratch,
     char name[TW_DATASET_FILE_BYTES], temporary[PART_NAME_BYTES];
     tw_data_folder_name(folder, part->file, name);
     part_name(folder, part->file, temporary);
-    /* What a failed sync left on the disk is unknown for ever. */
+    /* After a failed sync the contents of the disk are unknown. */
     const int synced = ops->sync(ops->ctx, part->handle);
     enum tw_status status = synced < 0 ? TW_CORRUPT : content_check(part, scratch, err);
     if (synced < 0) (void)disk_fail(part, "sync", synced, err);
@@ -259,7 +260,7 @@ enum tw_status tw_data_part_finish(struct tw_data_part *part, uint8_t *scratch,
         if (err != NULL) err->status = status;
         return status;
     }
-    /* If a power cut takes the name after all, the file comes again. */
+    /* If a power cut still loses the name, the file is fetched again. */
     (void)ops->dir_sync(ops->ctx, folder->dir);
     return TW_OK;
 }

@@ -33,7 +33,7 @@ static void ranges_forget(struct tw_data_reader *peer, uint32_t file) {
     peer->ranges_count = kept;
 }
 
-/* The file is gone, cut short or changed: nobody is promised it any longer. */
+/* The file is gone, truncated or changed: it is not announced any more. */
 static void file_lost(struct tw_data_serve *serve) {
     const uint32_t file = serve->read.file;
     const struct tw_id *hash = &serve->store->folder.files[file].hash;
@@ -72,12 +72,13 @@ static void on_read_done(uv_work_t *work, int cancelled) {
     read_begin(serve);
 }
 
-/* A slot of this peer that can be read into; -1: none. */
+/* A free slot of this peer; -1: none. */
 static int slot_free(struct tw_data_reader *peer) {
     for (int i = 0; i < TW_DATA_SLOTS; i++) {
         if (peer->slots[i].state != TW_DATA_SLOT_FREE) continue;
         if (peer->slots[i].bytes == NULL) peer->slots[i].bytes = malloc(TW_CHUNK_BYTES_MAX);
-        return peer->slots[i].bytes != NULL ? i : -1; /* no memory: when another one is released */
+        return peer->slots[i].bytes != NULL ? i : -1; /* no memory: retried when another slot is
+                                                       * released */
     }
     return -1;
 }
@@ -85,7 +86,7 @@ static int slot_free(struct tw_data_reader *peer) {
 static void read_begin(struct tw_data_serve *serve) {
     if (serve->is_reading || serve->is_closing) return;
     if (serve->read.head.bytes == NULL) serve->read.head.bytes = malloc(TW_CHUNK_BYTES_MAX);
-    if (serve->read.head.bytes == NULL) return; /* no memory: when somebody asks again */
+    if (serve->read.head.bytes == NULL) return; /* no memory: retried at the next request */
     for (uint16_t turn = 1; turn <= TW_PEERS_MAX; turn++) {
         const uint16_t number = (uint16_t)((serve->last_peer + turn) % TW_PEERS_MAX);
         struct tw_data_reader *peer = &serve->peers[number];

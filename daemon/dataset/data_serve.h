@@ -1,12 +1,12 @@
-/* data_serve.h - chunks of the dataset's whole files for whoever asks: PULLs in, CHUNKs out.
+/* data_serve.h - serves chunks of the dataset's whole files to peers: PULLs in, CHUNKs out.
  *
  *      PULL --> ranges of the peer --> a thread reads one chunk --> the transport --> released
  *
- * What is read is checked before it goes out: bytes that changed on the disk would cost the taker a
- * strike against this node. One read is under way at a time, peers take turns, and a peer has at
- * most two chunks between disk and socket: what a node spends on serving is bounded by the number
- * of its links. Who asks for more than TW_DATA_RANGES_MAX ranges ahead is not answered for the rest
- * and asks again; who asks for chunks that cannot be breaks the protocol. */
+ * Chunks are checked before they are sent: bytes that changed on the disk would cost this node a
+ * strike at the receiver. One read is in progress at a time, peers take turns, and a peer has at
+ * most two chunks between disk and socket. The cost of serving is thus bounded by the number of
+ * links. Ranges beyond TW_DATA_RANGES_MAX are not answered; the peer asks again. A PULL for chunks
+ * that cannot exist breaks the protocol. */
 #ifndef TW_DAEMON_DATASET_DATA_SERVE_H
 #define TW_DAEMON_DATASET_DATA_SERVE_H
 
@@ -16,29 +16,29 @@
 
 enum {
     TW_DATA_RANGES_MAX = 16,
-    TW_DATA_PULL_MAX = 2 * TW_FETCH_WINDOW_MAX, /* chunks one PULL may ask for */
+    TW_DATA_PULL_MAX = 2 * TW_FETCH_WINDOW_MAX, /* most chunks in one PULL */
     TW_DATA_SLOTS = 2,
 };
 
 struct tw_data_serve_events {
-    /* Queues the chunk; false: the peer is on its way down, nothing will be released. */
+    /* Queues the chunk. False: the peer is going down, and nothing will be released. */
     bool (*send)(void *user, uint16_t peer, const struct tw_chunk *chunk);
     void (*missing)(void *user, uint16_t peer, const struct tw_id *hash);
-    /* A whole file cannot be read any more, or holds something else. */
+    /* A whole file cannot be read any more, or its contents changed. */
     void (*lost)(void *user, uint32_t file, const char *sentence);
 };
 
 enum tw_data_slot_state { TW_DATA_SLOT_FREE, TW_DATA_SLOT_READING, TW_DATA_SLOT_SENDING };
 
 struct tw_data_reader {
-    uint64_t life; /* of the link; 0: down */
+    uint64_t life; /* number of the link; 0: down */
     uint32_t ranges_count;
     struct {
         uint32_t file, first, count;
     } ranges[TW_DATA_RANGES_MAX];
     struct {
         enum tw_data_slot_state state;
-        uint8_t *bytes; /* TW_CHUNK_BYTES_MAX, made when first needed, owned */
+        uint8_t *bytes; /* TW_CHUNK_BYTES_MAX, allocated when first needed, owned */
     } slots[TW_DATA_SLOTS];
 };
 
@@ -49,40 +49,41 @@ struct tw_data_serve {
     void *user;
     struct tw_data_reader peers[TW_PEERS_MAX];
     uint64_t lives;
-    uint16_t last_peer; /* whose turn it was */
+    uint16_t last_peer; /* peer of the last turn */
     bool is_reading, is_closing;
     uv_work_t work;
-    struct { /* the read under way */
+    struct { /* the read in progress */
         uint16_t peer;
         uint64_t life;
         uint32_t slot, file, idx, size;
         enum tw_status status;
         struct tw_error err;
-        bool is_changed;          /* it could be read, and is not what it was */
-        struct tw_data_head head; /* of the thread; bytes: made when first needed, owned */
+        bool is_changed;          /* it was read, but its contents changed */
+        struct tw_data_head head; /* used by the thread; bytes: allocated when first needed,
+                                   * owned */
     } read;
     uint64_t bytes_served, chunks_served;
 };
 
 void tw_data_serve_init(struct tw_data_serve *serve, uv_loop_t *loop, struct tw_data_store *store,
                         const struct tw_data_serve_events *events, void *user);
-/* When no work is under way on the loop any more. */
+/* Only when no work is in progress on the loop. */
 void tw_data_serve_deinit(struct tw_data_serve *serve);
 void tw_data_serve_close(struct tw_data_serve *serve);
 
 void tw_data_serve_peer_up(struct tw_data_serve *serve, uint16_t peer);
 void tw_data_serve_peer_down(struct tw_data_serve *serve, uint16_t peer);
 
-/* TW_AGAIN: no file of the dataset, somebody else may know it. TW_PROTO: chunks that cannot be; the
- * peer is to be closed. TW_OK: it is being answered. */
+/* TW_AGAIN: not a file of the dataset; another module may know it. TW_PROTO: chunks that cannot
+ * exist; close the peer. TW_OK: it will be answered. */
 enum tw_status tw_data_serve_pull(struct tw_data_serve *serve, uint16_t peer,
                                   const struct tw_msg_pull *pull);
 
-/* The transport is done with a chunk. False: it was none of ours. */
+/* The transport is done with a chunk. False: the chunk came from another module. */
 bool tw_data_serve_released(struct tw_data_serve *serve, uint16_t peer,
                             const struct tw_chunk *chunk, bool was_sent);
 
-/* Peers with a chunk on its way. */
+/* Number of peers with a chunk in progress. */
 uint32_t tw_data_serve_takers(const struct tw_data_serve *serve);
 
 #endif

@@ -18,7 +18,7 @@ static struct tw_data_open_part *part_oldest(struct tw_data_store *store) {
     return oldest;
 }
 
-/* The open part of a file; the one that was used least lately makes room. */
+/* The open part of a file; the least recently used one makes room. */
 static enum tw_status part_get(struct tw_data_store *store, uint32_t file,
                                struct tw_data_open_part **out, struct tw_error *err) {
     for (unsigned i = 0; i < TW_DATA_PARTS_OPEN; i++) {
@@ -44,7 +44,7 @@ static void part_drop(struct tw_data_open_part *open) {
     open->used = 0;
 }
 
-/* A part of an earlier life: what of it is right; made whole when nothing lacks. */
+/* Hashes a part found at the start; finishes it if no chunk is missing. */
 static enum tw_status found_look(struct tw_data_store *store, uint32_t file, struct tw_error *err) {
     struct tw_data_found *found = &store->found[store->found_count];
     struct tw_data_open_part *open;
@@ -66,7 +66,8 @@ static enum tw_status found_look(struct tw_data_store *store, uint32_t file, str
     return TW_OK;
 }
 
-/* A disk that refuses a part refuses what arrives, too: that is where it is told. */
+/* If the disk refuses a part here, it will also refuse arriving chunks; that is where it is
+ * reported. */
 static void found_all(struct tw_data_store *store) {
     struct tw_data_folder *folder = &store->folder;
     store->found_count = 0;
@@ -79,13 +80,15 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
     const struct tw_data_store_config *config = &store->config;
     struct tw_data_folder *folder = &store->folder;
     if (folder->dir < 0) {
-        if (config->is_ours) (void)mkdir(config->path, 0700); /* the next line says why not */
+        if (config->is_ours)
+            (void)mkdir(config->path, 0700); /* the next line reports the
+                                              * failure */
         TW_TRY(tw_data_folder_open(folder, config->ops, config->path, &config->hash,
                                    config->is_ours, err));
         folder->reserve_bytes = config->reserve_bytes;
     }
     enum tw_status status = tw_data_folder_load(folder, err);
-    /* Of a folder that is ours it was taken away, and comes again. */
+    /* In a folder of ours the wrong index was removed; fetch it again. */
     if (status == TW_CORRUPT && config->is_ours) status = TW_AGAIN;
     if (status == TW_OK) found_all(store);
     return status;
@@ -94,11 +97,11 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
 static enum tw_status index_chunk(struct tw_data_store *store, const struct tw_data_op *op,
                                   struct tw_error *err) {
     const uint8_t *bytes = store->buffers[op->ticket];
-    if (op->idx == 0) { /* from the beginning: of a new source, too */
+    if (op->idx == 0) { /* starts again, also from another source */
         uint32_t whole = 0;
         if (tw_dataset_size((const char *)bytes, op->size, &whole, err) != TW_OK ||
             op->size != (whole < TW_CHUNK_BYTES_MAX ? whole : TW_CHUNK_BYTES_MAX)) {
-            return tw_fail(err, TW_CORRUPT, "what came as the index of the dataset is none");
+            return tw_fail(err, TW_CORRUPT, "the index of the dataset that arrived is damaged");
         }
         free(store->index);
         store->index_bytes = 0;
@@ -166,7 +169,7 @@ static enum tw_fetch_result result_of(enum tw_status status) {
 static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) {
     const struct tw_data_store_events *events = &store->config.events;
     const enum tw_status status = store->status;
-    /* An answer may begin the next piece of work, whose error this memory is. */
+    /* The answer may begin the next operation, which overwrites store->err. */
     const struct tw_error err = store->err;
     const char *sentence = err.message;
     void *user = store->config.user;
@@ -179,7 +182,7 @@ static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) 
         events->stored(user, op->ticket, result_of(status), store->index_bytes);
         return;
     case TW_DATA_OP_WRITE:
-        /* Nobody's fault, and nobody has a better one: people must hear of it. */
+        /* No peer is to blame and none has a better copy: a person must know. */
         if (status == TW_DATA) events->trouble(user, sentence);
         if (status == TW_OK) store->folder.rows[op->file].state = TW_DATA_PARTLY;
         events->stored(user, op->ticket, result_of(status), 0);
@@ -213,7 +216,7 @@ static void op_end(struct tw_data_store *store) {
     work_begin(store);
 }
 
-/* The disk forgot a file that was here: it comes again, but not at once and for ever. */
+/* The disk lost a file that was here: fetch it again, but not at once and not for ever. */
 static bool is_forgotten(const struct tw_data_store *store) {
     return store->status == TW_CORRUPT && store->ops[store->ops_first].kind == TW_DATA_OP_FINISH;
 }
@@ -250,7 +253,7 @@ static void work_begin(struct tw_data_store *store) {
     TW_ASSERT(uv_queue_work(store->config.loop, &store->work, on_work, on_done) == 0);
 }
 
-/* Tickets bound the chunks; a file is checked and finished once after its last chunk. */
+/* Tickets bound the chunks. A file is checked and finished once, after its last chunk. */
 static void op_add(struct tw_data_store *store, const struct tw_data_op *op) {
     TW_ASSERT(store->ops_count < TW_DATA_OPS_MAX);
     store->ops[(store->ops_first + store->ops_count) % TW_DATA_OPS_MAX] = *op;

@@ -1,17 +1,16 @@
-/* data_store.h - a dataset's folder behind the loop: what arrives is checked and written on libuv's
- * pool, one piece of work at a time, in the order it came.
+/* data_store.h - a dataset's folder behind the loop. Arriving chunks are checked and written on
+ * libuv's thread pool, one operation at a time, in order of arrival.
  *
  *      take, check, finish --> queue --> a thread: data_folder.h --> the loop: an answer
  *
- * A disk that is full or refuses stops the queue, not the daemon: the first piece of work is tried
- * again every TW_DATA_RETRY_MS until it is done. What waits is bounded by the tickets of
- * sync/fetch.h: TW_FETCH_ASKED_MAX chunks. So nothing more is asked of anybody while the disk is
- * full.
+ * A full or failing disk stops the queue, not the daemon: the first operation is repeated every
+ * TW_DATA_RETRY_MS until it succeeds. The queue is bounded by the tickets of sync/fetch/fetch.h:
+ * TW_FETCH_ASKED_MAX chunks. While the disk is full, nothing more is requested from peers.
  *
  * Invariants:
- *  1. Only the thread touches parts and changes the folder, and only between is_busy and its
- * answer. The loop may read files, rows and the index once `opened` said TW_OK, and alone changes
- * rows.
+ *  1. Only the thread uses parts and changes the folder, and only between is_busy and its answer.
+ *  The loop may read files, rows and the index after `opened` returned TW_OK. Only the loop changes
+ *  rows.
  *  2. Every ticket is answered by exactly one `stored`. */
 #ifndef TW_DAEMON_DATASET_DATA_STORE_H
 #define TW_DAEMON_DATASET_DATA_STORE_H
@@ -25,29 +24,29 @@
 
 enum {
     TW_DATA_OPS_MAX = 2 * TW_FETCH_ASKED_MAX,
-    TW_DATA_PARTS_OPEN = 8,       /* arriving files that are open at a time */
-    TW_DATA_PARTS_FOUND_MAX = 64, /* arriving files taken over at the start; others begin anew */
+    TW_DATA_PARTS_OPEN = 8,       /* most arriving files open at a time */
+    TW_DATA_PARTS_FOUND_MAX = 64, /* most arriving files kept at the start; others begin again */
     TW_DATA_RETRY_MS = 5000,
 };
 
-/* A part that the folder held when it was opened: a bit for every chunk that is right. */
+/* A part found when the folder was opened, with a bit for every correct chunk. */
 struct tw_data_found {
     uint32_t file;
     uint64_t have[TW_FETCH_FILE_CHUNKS_MAX / 64];
 };
 
-/* The loop alone calls these, never from inside a call of the store. */
+/* Called only by the loop, never from inside a call of the store. */
 struct tw_data_store_events {
-    /* Answers tw_data_store_open. TW_OK: files and found are known; TW_AGAIN: there is no index;
-     * TW_DATA, TW_VERSION, TW_LIMIT, TW_CORRUPT: it cannot be used, now or later. */
+    /* Answers tw_data_store_create. TW_OK: files and found are known. TW_AGAIN: no index. TW_DATA,
+     * TW_VERSION, TW_LIMIT, TW_CORRUPT: unusable, now and later. */
     void (*opened)(void *user, enum tw_status status, const char *sentence);
     void (*stored)(void *user, uint32_t ticket, enum tw_fetch_result result, uint32_t index_bytes);
-    /* Answers tw_data_store_check. The index: TW_OK means what it means with `opened`, and so do
-     * TW_DATA, TW_VERSION and TW_LIMIT. TW_CORRUPT: not the right bytes. */
+    /* Answers tw_data_store_check. For the index, TW_OK, TW_DATA, TW_VERSION and TW_LIMIT mean the
+     * same as in `opened`. TW_CORRUPT: wrong bytes. */
     void (*checked)(void *user, uint32_t file, enum tw_status status, const char *sentence);
-    /* Answers tw_data_store_finish: the file is whole, or the disk forgot it. */
+    /* Answers tw_data_store_finish: the file is whole, or the disk lost its contents. */
     void (*finished)(void *user, uint32_t file, bool is_whole);
-    /* The disk refuses: why; NULL: it goes on again. */
+    /* Why the disk fails; NULL: it works again. */
     void (*trouble)(void *user, const char *sentence);
 };
 
@@ -55,10 +54,10 @@ struct tw_data_store_config {
     uv_loop_t *loop;
     const struct tw_file_ops *ops; /* borrowed */
     const char *path;
-    struct tw_id hash; /* of the index */
+    struct tw_id hash; /* hash of the index */
     bool is_ours;
     uint64_t reserve_bytes;
-    uint64_t retry_ms; /* 0 = TW_DATA_RETRY_MS; tests make it short */
+    uint64_t retry_ms; /* 0 = TW_DATA_RETRY_MS; shorter in tests */
     struct tw_data_store_events events;
     void *user;
 };
@@ -80,42 +79,42 @@ struct tw_data_op {
 struct tw_data_store {
     struct tw_data_store_config config;
     struct tw_data_folder folder;
-    bool is_open; /* `opened` or `checked` of the index said TW_OK */
+    bool is_open; /* `opened`, or `checked` of the index, returned TW_OK */
 
     uint32_t ops_first, ops_count;
     struct tw_data_op ops[TW_DATA_OPS_MAX];
-    uint8_t *buffers[TW_FETCH_ASKED_MAX]; /* by ticket; made when first needed, owned */
+    uint8_t *buffers[TW_FETCH_ASKED_MAX]; /* by ticket; allocated when first needed, owned */
     bool is_busy, is_closing, is_troubled;
     uv_work_t work;
     uv_timer_t retry;
 
-    /* of the thread */
+    /* written by the thread */
     enum tw_status status;
     struct tw_error err;
-    uint8_t *index; /* as it arrives, (index_bytes); owned */
+    uint8_t *index; /* the arriving index, (index_bytes); owned */
     uint32_t index_bytes;
     uint64_t opens;
     struct tw_data_open_part {
         struct tw_data_part *part; /* owned */
-        uint64_t used;             /* newest when largest; 0: free */
+        uint64_t used;             /* counter of uses, largest = most recent; 0: free */
     } parts[TW_DATA_PARTS_OPEN];
     uint8_t *scratch; /* TW_CHUNK_BYTES_MAX, owned */
     uint32_t found_count;
     struct tw_data_found *found; /* TW_DATA_PARTS_FOUND_MAX, owned */
 };
 
-/* Begins to open the folder; a folder of ours is made if it is not there. */
+/* Starts to open the folder; creates it if it is ours and missing. */
 enum tw_status tw_data_store_create(struct tw_data_store **store,
                                     const struct tw_data_store_config *config,
                                     struct tw_error *err);
 
-/* A chunk from a peer: bytes (size) are copied. file 0 is the index. TW_NOMEM: not taken. */
+/* Takes a chunk from a peer; bytes (size) are copied. file 0 is the index. TW_NOMEM: not taken. */
 enum tw_status tw_data_store_take(struct tw_data_store *store, const struct tw_data_op *chunk,
                                   const uint8_t *bytes);
 void tw_data_store_check(struct tw_data_store *store, uint32_t file);
 void tw_data_store_finish(struct tw_data_store *store, uint32_t file);
 
-/* Gives back the memory of chunks, until the next one comes. */
+/* Frees the memory of chunks until the next one arrives. */
 void tw_data_store_trim(struct tw_data_store *store);
 
 /* No answer follows. Then run the loop until its handles and threads are done, and destroy. */

@@ -392,7 +392,7 @@ static void full_disk_is_told_and_loses_nothing(void **state) {
     folder.reserve_bytes = 1000000;
     tw_disk_set_capacity(disk, sample.files[0].size + 2 * sample.files[2].size + 999999);
     assert_int_equal(tw_data_part_open(&part, &folder, 3, &err), TW_IO);
-    assert_says("what checkpoints take included");
+    assert_says("with the room for checkpoints");
 }
 
 /* Somebody writes into a .part file, or takes it away, while it arrives. */
