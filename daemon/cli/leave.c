@@ -1,6 +1,5 @@
-/* thinwire leave - asks the daemon to end, and returns when it has: what comes next may be its
- * start.
- */
+/* leave.c - `thinwire leave`: asks the daemon to end, and returns when it has, so that it can be
+ * started again at once. */
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
@@ -16,7 +15,7 @@ enum tw_exit cli_leave(struct cli *cli) {
     const int process = ended_open(socket_path);
     cli->waiting = ended_say;
     rc = cli_ask(cli, "leave", "leave", &is_taken);
-    if (is_taken && process >= 0) { /* without its last checkpoint it ends all the same */
+    if (is_taken && process >= 0) { /* it ends even if its last checkpoint failed */
         (void)fflush(stdout);
         ended_wait(process);
         if (!cli->json) (void)puts("it has ended; `thinwire start` goes on");

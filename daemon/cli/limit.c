@@ -1,10 +1,10 @@
-/* `thinwire limit`: the caps of the running daemon, until it starts anew. */
+/* limit.c - `thinwire limit`: caps of the running daemon, until it restarts. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/cli/common/cli.h"
 
-/* "5mbit", "off", "0": as the daemon will read it. */
+/* Checks "5mbit", "off" or "0" as the daemon will. */
 static enum tw_exit check(const char *rate) {
     uint64_t bytes_s;
     struct tw_error err = {0};

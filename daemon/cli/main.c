@@ -1,4 +1,4 @@
-/* thinwire - the command line: verbs, and the programs beside it that do the heavy ones. */
+/* main.c - the program `thinwire`: its verbs, and the sibling programs that run the heavy ones. */
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -9,7 +9,7 @@
 #include "base/nearest.h"
 #include "daemon/cli/common/cli.h"
 
-/* A verb of ours, or (`program` not NULL) one that a sibling program does, git style. */
+/* A verb of this program or, if `program` is not NULL, of a sibling program, as in git. */
 struct verb {
     const char *name;
     enum tw_exit (*run)(struct cli *cli);
@@ -51,8 +51,8 @@ static const struct verb VERBS[] = {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
-/* Programs of several verbs are told which; `sim` is one by itself. Flags before the verb, argv[1]
- * to argv[at - 1], go behind the rest. */
+/* A program with several verbs gets the verb as an argument; `sim` is a program by itself. Flags
+ * before the verb, argv[1] to argv[at - 1], move behind the rest. */
 static enum tw_exit become(const struct verb *verb, int argc, char **argv, int at) {
     const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
     char **const args = calloc((size_t)argc, sizeof(*args));
@@ -95,7 +95,7 @@ static enum tw_exit print_help(const char *verb) {
     return TW_EXIT_OK;
 }
 
-/* Pages of the programs behind the verbs are here too. */
+/* This program also has the help pages of its siblings. */
 static bool wants_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0) return true;
@@ -103,7 +103,7 @@ static bool wants_help(int argc, char **argv) {
     return false;
 }
 
-/* A verb of ours, argv[at], with the flags around it. */
+/* Runs our verb, argv[at], with the flags around it. */
 static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
     static struct cli cli;
     for (int i = at; i < argc - 1; i++) argv[i] = argv[i + 1];
@@ -123,7 +123,7 @@ static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
 }
 
 static enum tw_exit work(int argc, char **argv) {
-    int at = 1; /* the verb: the first argument that is no global flag or its value */
+    int at = 1; /* the verb: the first argument that is neither a global flag nor its value */
     while (at < argc && argv[at][0] == '-') {
         const bool has_value =
             strcmp(argv[at], "--config") == 0 || strcmp(argv[at], "--socket") == 0;

@@ -1,4 +1,4 @@
-/* Verbs that ask the daemon. */
+/* verbs.c - verbs that ask the daemon. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -20,7 +20,7 @@ static struct screen screen_of(const struct cli *cli) {
                            .width = width < WIDTH_MAX ? width : WIDTH_MAX};
 }
 
-/* Draws until interrupted; a daemon that is away for a moment is waited for. */
+/* Draws until interrupted; waits if the daemon is away for a moment. */
 static enum tw_exit watch(struct cli *cli, const char *path,
                           void (*draw)(const struct screen *, const json_t *), double every_s) {
     const struct timespec pause = {(time_t)every_s,
@@ -92,7 +92,7 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, 
     const char *const message = json_string_value(json_object_get(json, "message"));
     const char *const error = json_string_value(json_object_get(json, "error"));
     if (cli->json) (void)puts(body);
-    if (is_taken != NULL) *is_taken = code == 200 || code == 503; /* done, or it failed */
+    if (is_taken != NULL) *is_taken = code == 200 || code == 503; /* done, or tried and failed */
     if (code == 200) {
         if (!cli->json) (void)puts(message != NULL ? message : "done");
     } else {

@@ -1,4 +1,4 @@
-/* Taking a command line apart. */
+/* args.c - parses the command line. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -78,7 +78,7 @@ enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const
     if (near != NULL) {
         return cli_fail(TW_EXIT_USAGE, "%s: `%s` is unknown; did you mean %s?", verb, left, near);
     }
-    /* Help has a page for the first word of `run keys` and its like. */
+    /* A help page covers all its subcommands, such as `run keys`. */
     return cli_fail(TW_EXIT_USAGE, "%s: `%s` is %s; `thinwire help %.*s` tells how it is used",
                     verb, left, left[0] == '-' ? "unknown" : "too much", (int)strcspn(verb, " "),
                     verb);

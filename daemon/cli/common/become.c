@@ -1,4 +1,4 @@
-/* become.c - one program of Thinwire turning into another one beside it. */
+/* become.c - replaces this program by another one of Thinwire beside it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* The first word after this long, and then as often. */
+/* time until the first message, and between messages */
 enum { WORD_MS = 2000 };
 
 int ended_open(const char *socket_path) {

@@ -1,16 +1,17 @@
-/* ended.h - waits until the process of a daemon has ended, which is later than its last answer. */
+/* ended.h - waits for the end of a daemon's process, which comes after its last answer. */
 #ifndef TW_DAEMON_CLI_COMMON_ENDED_H
 #define TW_DAEMON_CLI_COMMON_ENDED_H
 
-/* The process that listens on the socket, as a descriptor that becomes readable when it has ended;
- * -1 where that cannot be known (a daemon in another PID namespace, a kernel before 5.3). */
+/* Opens the process that listens on the socket, as a descriptor that becomes readable when it ends.
+ * -1: unknown (a daemon in another PID namespace, or a kernel before 5.3). */
 int ended_open(const char *socket_path);
 
-/* As long as it takes: the daemon itself ends when nothing moves any more, and who does not want to
- * wait interrupts this, which changes nothing there. */
+/* Waits without a limit: the daemon itself gives up when nothing moves. An interrupt ends only the
+ * waiting. */
 void ended_wait(int process);
 
-/* On a terminal, from two seconds on: how long it has been leaving. 0 takes the line away. */
+/* On a terminal, after two seconds: shows how long the daemon has been leaving. 0 removes the
+ * line. */
 void ended_say(unsigned waited_s);
 
 #endif

@@ -21,7 +21,7 @@ static unsigned columns_of(const char *text) {
     return columns;
 }
 
-/* One code point; returns where the next one starts. */
+/* Prints one code point; returns the start of the next. */
 static const char *put_point(const struct screen *screen, const char *text) {
     const bool is_control = (unsigned char)*text < 32 || *text == 127;
     const bool is_foreign = !screen->has_utf8 && (unsigned char)*text > 127;
@@ -78,14 +78,14 @@ void line_wrap(const struct screen *screen, enum paint colour, const char *mark,
     bool is_first = true;
     while (*text == ' ') text++;
     do {
-        size_t size = 0, fit = 0; /* bytes: scanned, and up to the last space that fits */
+        size_t size = 0, fit = 0; /* bytes scanned, and bytes up to the last space that fits */
         unsigned columns = 0;
         while (text[size] != 0 && columns <= room) {
             if (text[size] == ' ') fit = size;
             columns += !is_continuation(text[size++]);
         }
         if (text[size] == 0 && columns <= room) fit = size;
-        if (fit == 0) fit = size; /* a word wider than the screen is cut */
+        if (fit == 0) fit = size; /* cut a word that is wider than the screen */
         struct line line = {.screen = screen};
         const char *const front = is_first ? mark : "";
         line_put(&line, colour, "%*s%s%.*s", (int)(indent - columns_of(front)), "", front, (int)fit,

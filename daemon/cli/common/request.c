@@ -1,4 +1,4 @@
-/* HTTP over the daemon's Unix socket. */
+/* request.c - HTTP over the daemon's Unix socket. */
 #include <curl/curl.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
     return count;
 }
 
-/* --socket, or what the configuration says; without any configuration file the default socket.
- * `hint` is how that daemon is started. */
+/* Takes --socket, else the configuration, else (without a configuration file) the default socket.
+ * `hint` says how to start that daemon. */
 static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
                                 char hint[TW_PATH_BYTES + 64]) {
     static struct tw_config config;
@@ -97,7 +97,7 @@ static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_of
     return 0;
 }
 
-/* Patience: none for what is read, minutes for a verb, any for one whose waiting is shown. */
+/* Time limits: short for reads, minutes for a verb, none for a verb that shows its waiting. */
 static void set_limits(CURL *curl, const struct cli *cli, bool is_post, struct wait *wait) {
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_post ? (long)VERB_S : (long)READ_S);
@@ -124,7 +124,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
         return cli_fail(TW_EXIT_FAILURE, "out of memory");
     }
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
-    free(url); /* libcurl has a copy */
+    free(url); /* libcurl has its own copy */
     (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);

@@ -1,4 +1,5 @@
-/* thinwire doctor - looks at everything a node needs, from the configuration to each peer. */
+/* doctor.c - `thinwire doctor`: checks everything a node needs, from the configuration to each
+ * peer. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,7 +24,7 @@ static void print(void *user, enum doctor_grade grade, const char *check, const 
     (void)fflush(stdout);
 }
 
-/* The status of the daemon of this configuration; NULL when none listens. */
+/* The status of this configuration's daemon; NULL: none listens. */
 static json_t *daemon_status(struct cli *cli, const struct tw_config *config) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *const path = cli->socket_option != NULL ? cli->socket_option : config->api.socket;
@@ -62,7 +63,7 @@ static enum tw_exit conclude(const struct cli *cli, const struct doctor *doctor)
     return rc;
 }
 
-/* The configuration itself: without it there is nothing else to look at. */
+/* Opens the configuration; without it nothing else can be checked. */
 static bool config_open(const struct cli *cli, struct doctor *doctor) {
     char path[TW_PATH_BYTES];
     struct tw_error err;

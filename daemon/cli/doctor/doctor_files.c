@@ -1,4 +1,5 @@
-/* What this node has on its disk: manifest, keys, state folder, room and speed, training data. */
+/* doctor_files.c - files of this node: manifest, keys, state folder, space and speed of the disk,
+ * training data. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,7 +22,7 @@ enum {
     SPEED_BYTES = 16 << 20,
     SPEED_STEP_BYTES = 1 << 20,
     SYNCS = 8,
-    /* Of a checkpoint: phi, u, theta and two moments, four bytes each. */
+    /* size of a checkpoint: phi, u, theta and two moments, four bytes each */
     CHECKPOINT_PARAM_BYTES = 20,
     CHECKPOINTS = 3, /* two generations, and the one being written */
 };
@@ -69,7 +70,7 @@ static bool look_at_state(struct doctor *doctor) {
     return true;
 }
 
-/* In a run with an owner: is it there, is it good now, and how long will it be? */
+/* In a run with an owner: checks that the certificate exists and is valid, and for how long. */
 static void look_at_certificate(struct doctor *doctor) {
     struct tw_gate *const gate = &doctor->gate;
     struct tw_error err = {0};
@@ -134,7 +135,7 @@ static void look_at_keys(struct doctor *doctor) {
 
 static uint64_t bytes_wanted(const struct doctor *doctor) {
     static struct tw_layout layout;
-    uint64_t bytes = 64 << 20; /* votes, member cache, logs */
+    uint64_t bytes = 64 << 20; /* for votes, member cache, logs */
     if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK) return bytes;
     return bytes + layout.params * CHECKPOINT_PARAM_BYTES * CHECKPOINTS;
 }
@@ -161,7 +162,7 @@ static void look_at_room(struct doctor *doctor) {
                    : "");
 }
 
-/* Writes a file and syncs small changes of it. False: `err` says why not. */
+/* Writes a file and syncs small changes of it. False: `err` has the reason. */
 static bool disk_measure(const char *dir, double *mb_per_s, double *sync_s, struct tw_error *err) {
     char path[TW_PATH_BYTES + 32];
     static uint8_t block[SPEED_STEP_BYTES];
@@ -207,7 +208,7 @@ static void look_at_speed(struct doctor *doctor) {
                sync_s * 1e3);
 }
 
-/* Files of a time that has not come: the clock is behind, or was ahead. */
+/* Files dated in the future: the clock is behind, or was ahead. */
 static void look_at_dates(struct doctor *doctor) {
     static const char *const names[] = {"identity.key", "boot", "lock"};
     const time_t now = time(NULL);

@@ -1,4 +1,4 @@
-/* What the worker can compute on: thinwire-engine, which is built with it, is asked. */
+/* doctor_gpu.c - devices of the worker, as reported by thinwire-engine, which has the same code. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -36,7 +36,7 @@ static bool find_engine(const struct doctor *doctor, char path[TW_PATH_BYTES]) {
     return true;
 }
 
-/* A driver that hangs must not hang this. Returns the bytes of what it said. */
+/* Reads with a time limit, because a driver may hang. Returns the bytes read. */
 static size_t listen_to(int fd, char text[ANSWER_BYTES]) {
     const int64_t end_ms = now_ms() + PATIENCE_MS;
     size_t used = 0;
@@ -54,7 +54,7 @@ static size_t listen_to(int fd, char text[ANSWER_BYTES]) {
     return used;
 }
 
-/* What `thinwire-engine info --json --device DEVICE` says; NULL when it says nothing. */
+/* Output of `thinwire-engine info --json --device DEVICE`; NULL: none. */
 static json_t *ask(const struct doctor *doctor, const char *device) {
     static char text[ANSWER_BYTES];
     char path[TW_PATH_BYTES], info[] = "info", as_json[] = "--json", option[32];

@@ -1,4 +1,4 @@
-/* The machine: clock, memory, processors, what the kernel lets a link do. */
+/* doctor_host.c - the machine: clock, memory, processors, kernel settings for links. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 
 enum {
     FILES_WANTED = 512, /* 64 peers with two connections, handshakes, data, libraries */
-    /* 40 Mbit/s over 200 ms is 1 MB under way; the kernel wants twice of it. */
+    /* 40 Mbit/s over 200 ms is 1 MB in flight; the kernel needs twice that. */
     BUFFER_BYTES = 2 << 20,
 };
 
@@ -33,7 +33,7 @@ bool doctor_proc(const struct doctor *doctor, const char *name, char *text, size
     return size > 0;
 }
 
-/* Bytes of a line `name: N kB` of meminfo; 0 = not there. */
+/* Bytes of a line `name: N kB` of meminfo; 0 = none. */
 static uint64_t meminfo(const char *text, const char *name) {
     const char *const at = strstr(text, name);
     return at == NULL ? 0 : (uint64_t)strtoull(at + strlen(name), NULL, 10) * 1024;
@@ -41,7 +41,7 @@ static uint64_t meminfo(const char *text, const char *name) {
 
 static void look_at_clock(struct doctor *doctor) {
     struct timex clock = {0};
-    const time_t now = time(NULL), oldest = 1735689600; /* 2025: this program is younger */
+    const time_t now = time(NULL), oldest = 1735689600; /* start of 2025; this program is younger */
     if (now < oldest) {
         doctor_say(doctor, DOCTOR_FAIL, "clock",
                    "set it: `timedatectl set-ntp true` where systemd is",
@@ -69,7 +69,7 @@ static void look_at_memory(struct doctor *doctor) {
     const uint64_t has = meminfo(text, "MemAvailable:");
     const struct node_memory memory = node_memory(&layout, doctor->config.node.snapshot);
     const uint64_t wants = memory.shared + memory.engine;
-    /* What a running node has taken is not available any more. */
+    /* Memory of a running node is already taken from the available memory. */
     const uint64_t taken = doctor->status != NULL ? wants : 0;
     const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
                                     : has + taken < wants / 2 * 3 ? DOCTOR_WARN
@@ -128,13 +128,13 @@ static void look_at_files(struct doctor *doctor) {
                FILES_WANTED);
 }
 
-/* ---- what the kernel lets a link do -------------------------------------------------------- */
+/* ---- kernel settings for links -------------------------------------------------------------- */
 
 static bool has_word(const char *text, const char *word) {
     const size_t size = strlen(word);
     for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
         const bool is_begin = at == text || at[-1] == ' ' || at[-1] == '\t';
-        if (is_begin && strchr(" \t\n", at[size]) != NULL) return true; /* NUL counts as well */
+        if (is_begin && strchr(" \t\n", at[size]) != NULL) return true; /* matches NUL as well */
     }
     return false;
 }
@@ -161,7 +161,7 @@ static void look_at_bbr(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_OK, "bbr", NULL, "links may use it");
 }
 
-/* Third number of net.ipv4.tcp_wmem and the like: how far the kernel lets a buffer grow. */
+/* Third number of net.ipv4.tcp_wmem and similar files: the largest size of a buffer. */
 static void look_at_buffer(struct doctor *doctor, const char *name, const char *check) {
     char path[64], text[128], fix[128];
     unsigned long long least = 0, usual = 0, most = 0;

@@ -1,5 +1,5 @@
-/* Links: what this node listens on, what its daemon says, and every configured address, stage by
- * stage: name, TCP, TLS, admission. */
+/* doctor_links.c - addresses that this node listens on, warnings of its daemon, and every
+ * configured address, stage by stage: name, TCP, TLS, admission. */
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -22,7 +22,7 @@ enum { ETHERNET_BYTES = 1500, SMALL_MTU_BYTES = 1280 };
 
 /* ---- this side ----------------------------------------------------------------------------- */
 
-/* What the daemon warns of itself: the same lines as `thinwire status`. */
+/* Warnings of the daemon: the same lines as in `thinwire status`. */
 static void look_at_daemon(struct doctor *doctor) {
     if (doctor->status == NULL) {
         doctor_say(doctor, DOCTOR_WARN, "daemon", "`thinwire start`, when all is good here",
@@ -44,7 +44,7 @@ static void look_at_daemon(struct doctor *doctor) {
     }
 }
 
-/* Can this address be listened on? Bound for a moment. */
+/* Checks that this address can be listened on, by binding it for a moment. */
 static void port_try(struct doctor *doctor, const char *address) {
     char host[TW_ADDR_BYTES], service[8];
     uint16_t port = 0;
@@ -98,8 +98,7 @@ static void look_at_ports(struct doctor *doctor) {
     }
 }
 
-/* Whether others can dial us, as far as the daemon has found out by having itself dialled back. Its
- * words say what to open. */
+/* Result of the daemon's dial-back requests. Its sentence says what to open. */
 static void look_at_dial_back(struct doctor *doctor) {
     const json_t *const reachable =
         json_object_get(json_object_get(doctor->status, "network"), "reachable");
@@ -125,7 +124,7 @@ static void look_at_dial_back(struct doctor *doctor) {
 
 struct job {
     pthread_t thread;
-    bool is_started, is_join; /* of a ticket: `thinwire join` will prove it */
+    bool is_started, is_join; /* has a ticket: `thinwire join` will prove it */
     struct tw_probe_question question;
     struct tw_probe_answer answer;
 };
@@ -149,7 +148,7 @@ static void stage_say(struct doctor *doctor, const struct job *job, enum tw_prob
     if (answer->stage < stage) {
         doctor_say(doctor, DOCTOR_SKIP, NAMES[stage], NULL, "%s: not reached", address);
     } else if (answer->stage == stage) {
-        /* The sentence ends with what to do. */
+        /* The sentence ends with the way out. */
         char what[TW_DIAL_SENTENCE_BYTES];
         (void)snprintf(what, sizeof(what), "%s", answer->sentence);
         char *const fix = strrchr(what, ';');
@@ -204,7 +203,7 @@ static void question_fill(const struct doctor *doctor, const struct tw_bootstrap
                           struct tw_probe_question *question) {
     const bool has_no_secret =
         doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET;
-    /* A proof by a secret that is not there would be a false one, noted against this machine. */
+    /* A proof without the secret would be wrong, and count against this machine. */
     question->is_stranger |= !doctor->has_run || (!has_no_secret && !doctor->has_secret);
     question->address = peer->address.text;
     question->expected = peer->has_id ? &peer->id : NULL;
@@ -250,7 +249,7 @@ static void job_say(struct doctor *doctor, const struct job *job) {
     }
 }
 
-/* The line that `bind` and `interface` choose, as the daemon reads them. */
+/* The egress chosen by `bind` and `interface`, as the daemon reads them. */
 static void egress_find(struct doctor *doctor, struct tw_egress *egress) {
     char bind[TW_BIND_MAX][TW_ADDR_BYTES] = {{0}};
     struct tw_error err;

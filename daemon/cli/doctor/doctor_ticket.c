@@ -1,5 +1,5 @@
-/* A line of `thinwire invite` on a machine that is no node yet: is it whole, does it still count,
- * and do its addresses lead to the node that made it? */
+/* doctor_ticket.c - checks a line of `thinwire invite` on a machine that is not a node yet: is it
+ * complete and still valid, and do its addresses lead to the node that made it? */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,4 +1,4 @@
-/* thinwire config check | example | show */
+/* config_verb.c - `thinwire config check | example | show`. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +13,7 @@
 
 enum { TEXT_BYTES = 64 * 1024 };
 
-/* What was found, one line or one JSON object per thing; the first failure decides the status. */
+/* Findings: one line or one JSON object each. The first failure decides the exit status. */
 struct findings {
     enum tw_exit rc;
     json_t *list; /* NULL: print lines */
@@ -31,7 +31,7 @@ static void report(struct findings *findings, enum tw_exit code, const char *wha
     }
 }
 
-/* Training data; those of a dataset come from the others when none are named. */
+/* Checks the training data. A dataset that is not configured is fetched from other nodes. */
 static void check_data(const struct tw_config *config, const struct tw_run *run,
                        struct findings *findings) {
     static struct cli_data data;
@@ -45,7 +45,7 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
     } else {
         (void)snprintf(what, sizeof(what), "training data %s", path);
     }
-    if (path[0] == 0 && run == NULL) return; /* nothing can be said about them */
+    if (path[0] == 0 && run == NULL) return; /* unknown: no data and no manifest */
     if (path[0] == 0 && !is_fetched) {
         status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
     } else if (!is_fetched) {
@@ -139,7 +139,7 @@ static enum tw_exit example(struct cli *cli) {
     return TW_EXIT_OK;
 }
 
-/* A key that stands on several lines is an array; every value is the text the file would hold. */
+/* A key on several lines becomes an array. Every value is the text in the file. */
 static void put_value(json_t *section, const char *key, const char *value) {
     json_t *const before = json_object_get(section, key);
     if (before == NULL) {
@@ -151,7 +151,7 @@ static void put_value(json_t *section, const char *key, const char *value) {
     }
 }
 
-/* The lines of tw_config_show, `[section]` and `key = value`, as an object of objects. */
+/* Prints the lines of tw_config_show, `[section]` and `key = value`, as an object of objects. */
 static void show_json(char *text) {
     json_t *const all = json_object();
     json_t *section = NULL;

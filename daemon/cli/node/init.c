@@ -1,4 +1,4 @@
-/* thinwire init - identity, run secret, folders and configuration of a new node. */
+/* init.c - `thinwire init`: identity, run secret, folders and configuration of a new node. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +12,10 @@
 
 struct init {
     struct node_files files;
-    const char *secret_from; /* file with the secret of the run, "-" = standard input; or NULL */
+    const char *secret_from; /* file with the run's secret, "-" = standard input; or NULL */
 };
 
-/* Nothing is made before everything is known to be free. */
+/* Checks all paths before anything is made. */
 static enum tw_exit is_free(const struct init *init) {
     const char *const taken[] = {init->files.config_path, init->files.key_path};
     for (unsigned i = 0; i < 2; i++) {
@@ -77,7 +77,7 @@ static enum tw_exit make(const struct init *init, char hex[TW_ID_HEX_BYTES], boo
     return node_files_write_config(&init->files);
 }
 
-/* Does the manifest that is there name an owner? Then no secret lets the node in. */
+/* True if an existing manifest names an owner: then no secret lets the node in. */
 static bool has_owner(const struct tw_config *config) {
     static struct tw_run run;
     return cli_manifest_load(config->node.run, &run, NULL) == TW_OK &&

@@ -1,5 +1,5 @@
-/* thinwire invite - a ticket for who shall join, and the tickets that are out. The line goes to
- * standard output and what to do with it to standard error, so that it can be piped. */
+/* invite.c - `thinwire invite`: makes a ticket, and lists the tickets. The line goes to standard
+ * output and its explanation to standard error, so that it can be piped. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 
 enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
 
-/* POSTs a verb; *data_out (a new reference) is what came back. With --json it is printed whole, and
- * *data_out is NULL. */
+/* POSTs a verb; *data_out (a new reference) is the answer. With --json the answer is printed whole
+ * and *data_out is NULL. */
 static enum tw_exit ask(const struct cli *cli, const char *path, json_t **data_out) {
     long code = 0;
     char *body = NULL;
@@ -82,7 +82,7 @@ static void say(const json_t *data) {
                            : "`thinwire invite --list` shows who came.");
 }
 
-/* Of `--address`, and of a ticket's name: only what needs no escaping. */
+/* True for values of `--address` and ticket names that need no escaping. */
 static bool is_plain(const char *text) {
     return strspn(text, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.:-_[]") ==
            strlen(text);

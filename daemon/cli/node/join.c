@@ -1,8 +1,8 @@
-/* thinwire join LINE - from an empty disk to a node of the run that a ticket invites to.
+/* join.c - `thinwire join LINE`: from an empty disk to a node of the ticket's run.
  *
- * In this order: identity, WELCOME from the inviter, manifest, secret or certificate, configuration
- * last. What is cut off anywhere before that is begun again by the same command: the identity
- * stays, so the ticket takes it for the same machine and spends no second use. */
+ * The order is: identity, WELCOME from the inviter, manifest, secret or certificate, configuration.
+ * After an interruption the same command starts again. The identity stays, so the inviter
+ * recognises the machine and spends no second use of the ticket. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +29,14 @@ struct join {
     struct tw_welcome welcome;
     struct tw_run run;
     char peers[PEERS_BYTES];
-    char inviter[TW_ADDR_BYTES]; /* who answered */
+    char inviter[TW_ADDR_BYTES]; /* address of the inviter */
     bool is_start;
 };
 
 /* ---- the ticket ---------------------------------------------------------------------------- */
 
-/* From the command line, or (`-`) from standard input, so that no other user of the machine sees it
- * in the list of processes. */
+/* Reads the ticket from the command line or (`-`) from standard input. Standard input hides it from
+ * the list of processes, which other users can see. */
 static enum tw_exit ticket_read(const char *line, struct tw_ticket *ticket) {
     char text[2 * TW_TICKET_TEXT_BYTES] = "";
     struct tw_error err = {0};
@@ -52,9 +52,9 @@ static enum tw_exit ticket_read(const char *line, struct tw_ticket *ticket) {
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_USAGE, "join: %s", err.message);
 }
 
-/* ---- what is here already ------------------------------------------------------------------ */
+/* ---- existing files ------------------------------------------------------------------------- */
 
-/* A configuration: is it a node of this very run? Then there is nothing left to do. */
+/* A configuration exists: if it is a node of this run, nothing is left to do. */
 static enum tw_exit existing(struct join *join) {
     struct tw_error err = {0};
     const char *const path = join->files.config_path;
@@ -72,8 +72,8 @@ static enum tw_exit existing(struct join *join) {
     return TW_EXIT_OK;
 }
 
-/* The manifest's place: what is there of another run, or is no manifest, is somebody's, and so is
- * the secret beside it. */
+/* If the manifest's path holds another manifest, or no manifest, that file and the secret beside it
+ * belong to somebody. */
 static enum tw_exit place_check(const struct join *join) {
     static struct tw_run found;
     struct tw_error err = {0};
@@ -99,7 +99,7 @@ static enum tw_exit identity_have(struct join *join) {
     return TW_EXIT_OK;
 }
 
-/* ---- what the inviter gave ----------------------------------------------------------------- */
+/* ---- the inviter's answer ------------------------------------------------------------------- */
 
 static enum tw_exit welcome_check(struct join *join) {
     struct tw_error err = {0};
@@ -137,8 +137,8 @@ static enum tw_exit manifest_write(const struct join *join) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
 }
 
-/* A certificate that is here already, of the owner or of the same admitter, and that lasts longer
- * than the inviter's, stays. */
+/* True if a certificate here lasts longer than the inviter's and is from the owner or the same
+ * admitter: it stays. */
 static bool has_better_certs(const struct join *join) {
     static struct tw_gate gate;
     char path[TW_PATH_BYTES + 32];
@@ -171,7 +171,7 @@ static enum tw_exit right_write(const struct join *join) {
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
 
-/* Whom to dial from now on: the inviter first, and others it knew. */
+/* Lists the nodes to dial: the inviter first, then others that it knew. */
 static void peers_list(struct join *join) {
     char hex[TW_ID_HEX_BYTES];
     size_t at = 0;
@@ -188,7 +188,7 @@ static void peers_list(struct join *join) {
     node_files_put(&join->files, "peers", join->peers);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- all steps ------------------------------------------------------------------------------ */
 
 static enum tw_exit make(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
@@ -206,7 +206,7 @@ static enum tw_exit make(struct join *join) {
     return rc == TW_EXIT_OK ? node_files_write_config(&join->files) : rc;
 }
 
-/* A dataset comes by itself; a text of the run does not. */
+/* True if the run's data are a text, which the run does not send. */
 static bool lacks_data(const struct join *join) {
     return join->run.data.form == TW_FORM_FILE && join->files.config.node.data[0] == '\0';
 }
@@ -240,7 +240,7 @@ static void say_json(const struct join *join, const char *hex) {
     json_decref(json);
 }
 
-/* The configuration that is here stays, whatever the command says of it. */
+/* An existing configuration stays unchanged, whatever the command's options say. */
 static void say_kept(const struct join *join) {
     static const char *const keys[] = {"run",   "data",   "name",   "listen",
                                        "peers", "upload", "threads"};

@@ -1,4 +1,4 @@
-/* join_dial.h - asks the node that made a ticket for what it takes to be a node of its run. */
+/* join_dial.h - fetches a WELCOME from the node that made a ticket. */
 #ifndef TW_DAEMON_CLI_NODE_JOIN_DIAL_H
 #define TW_DAEMON_CLI_NODE_JOIN_DIAL_H
 
@@ -7,9 +7,9 @@
 #include "proto/ticket.h"
 #include "proto/welcome.h"
 
-/* Tries the ticket's addresses in turn, on a loop of its own. Says on standard error why each of
- * them failed. TW_EXIT_OK with *welcome and, in address[TW_ADDR_BYTES], who answered; else
- * TW_EXIT_JOIN. */
+/* Tries the ticket's addresses in turn, on its own loop, and prints the reason of each failure on
+ * standard error. TW_EXIT_OK: *welcome, and in address[TW_ADDR_BYTES] the address that answered;
+ * else TW_EXIT_JOIN. */
 enum tw_exit join_dial(const struct tw_ticket *ticket, const struct tw_identity *identity,
                        struct tw_welcome *welcome, char *address);
 

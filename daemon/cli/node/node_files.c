@@ -12,7 +12,8 @@
 
 enum { EXAMPLE_BYTES = 32 * 1024 };
 
-/* What a person types is relative to where they are; what a file says, to the file. */
+/* Paths on the command line are relative to the working directory, paths in the file to the
+ * file. */
 static const char *from_here(const char *path, char absolute[TW_PATH_BYTES]) {
     char here[TW_PATH_BYTES];
     if (*path == '/') return path;
@@ -31,7 +32,7 @@ void node_files_put(struct node_files *files, const char *key, const char *text)
     files->values[files->count++].text = text;
 }
 
-/* Index of the value that takes this line's place, or -1. */
+/* Index of the value that replaces this line, or -1. */
 static int find_value(const struct node_files *files, const char *line) {
     for (unsigned i = 0; line[0] == '#' && i < files->count; i++) {
         const size_t size = strlen(files->values[i].key);
@@ -41,7 +42,7 @@ static int find_value(const struct node_files *files, const char *line) {
     return -1;
 }
 
-/* A list goes one entry a line: lines of the file are short. */
+/* A list is written one entry per line, because lines of the file are short. */
 static void print_value(FILE *to, const char *key, const char *text) {
     const bool is_list = strcmp(key, "peers") == 0 || strcmp(key, "listen") == 0;
     const char *rest = text;
@@ -53,7 +54,7 @@ static void print_value(FILE *to, const char *key, const char *text) {
     } while (size > 0 && rest[size] == ',');
 }
 
-/* The commented example with the given keys filled in. */
+/* Writes the commented example with the given keys filled in. */
 static void fill_example(FILE *to, const struct node_files *files) {
     static char example[EXAMPLE_BYTES];
     (void)tw_config_example(example, sizeof(example));
@@ -69,9 +70,9 @@ static void fill_example(FILE *to, const struct node_files *files) {
     }
 }
 
-/* As mkdir(2), and a new folder is still there after a power cut. */
+/* As mkdir(2), and syncs the parent, so that the new folder survives a power cut. */
 static int folder_make(const char *path, mode_t mode) {
-    struct tw_error ignored; /* what lies in it is synced too, and says so if the disk fails */
+    struct tw_error ignored; /* files in it are synced too, which reports a failing disk */
     if (mkdir(path, mode) != 0) return -1;
     (void)tw_folder_sync(path, &ignored);
     return 0;
@@ -101,7 +102,7 @@ static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code
                     strerror(why));
 }
 
-/* The configuration as text, parsed: what the new file will mean. */
+/* Parses the future contents of the new file. */
 enum tw_exit node_files_plan(struct node_files *files) {
     static char text[EXAMPLE_BYTES];
     struct tw_error err;
@@ -125,14 +126,14 @@ enum tw_exit node_files_folders(const struct node_files *files) {
     return rc != TW_EXIT_OK ? rc : make_folder(dirname(folder), 0755, TW_EXIT_USAGE);
 }
 
-/* Whole under its name, or not at all, whatever happens meanwhile: a command that was cut off finds
- * no half a file when it is given again. What is there already stays. */
+/* Writes the file completely or not at all. An interrupted command leaves no half file for its
+ * repetition. An existing file stays. */
 enum tw_exit node_files_write_config(const struct node_files *files) {
     const char *const path = files->config_path;
     char fresh[TW_PATH_BYTES + 8];
     struct tw_error err;
     (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
-    (void)unlink(fresh); /* of a command that was cut off */
+    (void)unlink(fresh); /* left by an interrupted command */
     const int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     FILE *const file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (file == NULL) return cli_fail(TW_EXIT_USAGE, "%s: %s", fresh, strerror(errno));
@@ -140,8 +141,8 @@ enum tw_exit node_files_write_config(const struct node_files *files) {
     bool is_good = ferror(file) == 0;
     is_good = fflush(file) == 0 && fsync(fd) == 0 && is_good;
     is_good = fclose(file) == 0 && is_good;
-    /* A rename would take the place of a file that somebody else has just made; where the file
-     * system has no links (EPERM) it must do. */
+    /* A rename could replace a file that somebody has just made, so a link is preferred. A file
+     * system without links (EPERM) must use the rename. */
     const bool is_placed =
         is_good && (link(fresh, path) == 0 ||
                     (errno != EEXIST && access(path, F_OK) != 0 && rename(fresh, path) == 0));
@@ -156,7 +157,7 @@ bool node_files_is_service(const struct node_files *files) {
     return strncmp(files->config_path, "/etc/thinwire/", 14) == 0;
 }
 
-/* As one word of a shell, whatever is in it. */
+/* Prints text quoted as one word for a shell. */
 static void print_word(const char *text) {
     if (text[strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./-")] ==
         '\0') {
@@ -186,7 +187,7 @@ void node_files_say_next(const struct node_files *files, const char *const *verb
 }
 
 enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
-    enum { PATHS = 4 }; /* the first ones */
+    enum { PATHS = 4 }; /* the first of KEYS are paths */
     static const char *const KEYS[] = {"state_dir", "run_dir", "run",    "data",   "name",
                                        "listen",    "peers",   "upload", "threads"};
     static const char *const FLAGS[] = {"--state-dir", "--run-dir", "--run",
@@ -205,7 +206,7 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
         const char *value = NULL;
         if (!cli_option(cli, FLAGS[i], &value)) {
             if (dir != NULL && i < 2) value = i == 0 ? "state" : "sockets";
-            node_files_put(files, KEYS[i], value); /* beside the file that names it */
+            node_files_put(files, KEYS[i], value); /* beside the configuration file */
             continue;
         }
         if (i < PATHS) value = from_here(value, paths[i]);

@@ -1,4 +1,4 @@
-/* thinwire start, and the end of `thinwire join --start`. */
+/* node_start.c - `thinwire start`, and the last step of `thinwire join --start`. */
 #include "daemon/cli/node/node_start.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static void pause_look(void) {
     (void)nanosleep(&pause, NULL);
 }
 
-/* A daemon answers; does it leave? One whose socket is gone when asked does. */
+/* True if the answering daemon is leaving; also if its socket disappears meanwhile. */
 static bool is_leaving(const char *socket_path) {
     const struct cli cli = {.socket_option = socket_path, .is_quiet = true};
     long code = 0;
@@ -50,9 +50,10 @@ static bool is_leaving(const char *socket_path) {
     return is_so;
 }
 
-/* Is a daemon there to stay? One that leaves is waited for. */
+/* True if a daemon runs and will stay. Waits for one that is leaving. */
 static bool runs(const char *socket_path) {
-    const int process = ended_open(socket_path); /* before it is asked: it may end meanwhile */
+    const int process = ended_open(socket_path); /* before the request, because it may end
+                                                  * meanwhile */
     bool is_up = answers(socket_path);
     if (is_up && is_leaving(socket_path)) {
         is_up = false;
@@ -85,7 +86,7 @@ static enum tw_exit start_units(const struct node_files *files, FILE *to) {
     return TW_EXIT_OK;
 }
 
-/* The daemon's own words, when it ended at once. */
+/* Prints the end of the daemon's log, if it ended at once. */
 static void log_tail(const char *path) {
     char text[1024];
     FILE *const file = fopen(path, "re");

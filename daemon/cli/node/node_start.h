@@ -4,9 +4,9 @@
 
 #include "daemon/cli/node/node_files.h"
 
-/* As a unit of systemd for a node under /etc/thinwire; else in the background, with its log beside
- * the configuration. A daemon that is leaving is waited for. Says what it did on `to`, or why it
- * did not come up. */
+/* For a node under /etc/thinwire starts a systemd unit. Otherwise starts the daemon in the
+ * background, with its log beside the configuration. Waits for a daemon that is about to end.
+ * Prints the result on `to`, or the reason of a failure. */
 enum tw_exit node_start(const struct node_files *files, FILE *to);
 
 #endif

@@ -1,4 +1,5 @@
-/* thinwire owner - the key of a run's owner, and what it signed: new, import, show. */
+/* owner.c - `thinwire owner new, import, show`: the key of a run's owner, and files signed by
+ * it. */
 #include "daemon/cli/node/owner.h"
 
 #include <string.h>
@@ -10,13 +11,13 @@
 #include "daemon/auth/signature.h"
 #include "daemon/cli/run/manifest_text.h"
 
-/* ---- where --------------------------------------------------------------------------------- */
+/* ---- place ---------------------------------------------------------------------------------- */
 
 enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owner_place *place) {
     static struct tw_config config;
     struct tw_error err;
     memset(place, 0, sizeof(*place));
-    /* With --run alone this may be a machine without a node, or with one of another run. */
+    /* With --run, this machine may have no node, or one of another run. */
     place->has_config = run_path == NULL || cli->config_option != NULL;
     if (place->has_config) {
         const enum tw_exit rc = cli_config(cli, &config);
@@ -71,7 +72,7 @@ static enum tw_exit owner_new(struct cli *cli) {
 
 /* ---- import -------------------------------------------------------------------------------- */
 
-/* Not before it is good: what is in the state folder keeps the node in its run. */
+/* Imports only valid certificates: those in the state folder keep the node in its run. */
 static enum tw_exit import_certs(const struct owner_place *place, struct tw_gate *gate,
                                  const struct tw_certs *certs) {
     struct tw_error err;
@@ -92,7 +93,7 @@ static enum tw_exit import_list(const struct owner_place *place, struct tw_gate 
     if (status != TW_OK)
         return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_IDENTITY, "%s", err.message);
     const enum tw_status saved = tw_revoked_save_newer(place->state_dir, list, &err);
-    if (saved != TW_OK) /* AGAIN: the daemon heard of a newer one this very moment */
+    if (saved != TW_OK) /* AGAIN: the daemon has just received a newer one */
         return cli_fail(saved == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_STATE_DIR, "%s", err.message);
     (void)printf("List %llu shuts %u %s out; the daemon here passes it on within seconds.\n",
                  (unsigned long long)list->version, list->count,
@@ -119,8 +120,7 @@ static enum tw_exit owner_import(struct cli *cli) {
         tw_identity_open(path, &identity, &err) != TW_OK)
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &identity);
-    (void)tw_gate_load(&gate, place.state_dir,
-                       &err); /* what is good of it; nothing must be there */
+    (void)tw_gate_load(&gate, place.state_dir, &err); /* loads the valid ones; all may be missing */
     if (tw_certs_load(from, &certs, &err) == TW_OK) {
         rc = import_certs(&place, &gate, &certs);
     } else if (tw_revoked_load(from, &list, &no_list) == TW_OK) {
@@ -163,7 +163,7 @@ static json_t *list_json(const struct tw_revoked *list) {
                      hex_json(&list->run), "made", time_json(list->made_s), "revoked", nodes);
 }
 
-/* Keys and values, one a line; what is a list in itself is indented. */
+/* Prints keys and values, one per line; nested values are indented. */
 static void print(const json_t *value, unsigned indent) {
     const char *key;
     json_t *each;
@@ -218,7 +218,7 @@ static enum tw_exit show_file(const struct cli *cli, const char *path) {
     return show_json(cli, json_pack("{s:o}", "key", hex_json(&public_key)));
 }
 
-/* What this node has, and whether the others would let it in. */
+/* Shows this node's certificates, and whether other nodes would admit it. */
 static enum tw_exit show_node(struct cli *cli) {
     static struct owner_place place;
     static struct tw_gate gate;

@@ -1,4 +1,4 @@
-/* owner.h - `thinwire owner`: what its commands share. */
+/* owner.h - shared by the commands of `thinwire owner`. */
 #ifndef TW_DAEMON_CLI_NODE_OWNER_H
 #define TW_DAEMON_CLI_NODE_OWNER_H
 
@@ -6,15 +6,15 @@
 #include "daemon/cli/common/cli.h"
 #include "proto/run/run.h"
 
-/* The run, and where this node keeps its state; either may be named by options. */
+/* The run, and the state folder of this node; options may set either. */
 struct owner_place {
     struct tw_run run;
     struct tw_id run_id;
-    bool has_config; /* of a node: state_dir is its */
+    bool has_config; /* this machine has a node: state_dir is its folder */
     char state_dir[TW_PATH_BYTES];
 };
 
-/* Takes --run. Says what is wrong itself: no manifest, or a run without an owner. */
+/* Takes --run. Prints errors itself: no manifest, or a run without an owner. */
 enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owner_place *place);
 
 /* FOLDER/NAME; false: too long. */

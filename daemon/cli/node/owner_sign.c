@@ -1,4 +1,4 @@
-/* thinwire owner sign, thinwire owner revoke - what takes the owner's key, or an admitter's. */
+/* owner_sign.c - `thinwire owner sign, revoke`: need the key of the owner or of an admitter. */
 #include <errno.h>
 #include <libgen.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ struct sign {
     const char *run, *key, *out, *days_text;
     struct tw_id node;
     uint32_t may;
-    uint64_t days; /* 0: not said */
+    uint64_t days; /* 0: not given */
 };
 
 static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
@@ -79,7 +79,7 @@ static enum tw_exit sign_options(struct cli *cli, struct sign *sign) {
     return node_parse(node, &sign->node);
 }
 
-/* By the owner itself. */
+/* Signed by the owner. */
 static void sign_as_owner(const struct sign *sign, const struct tw_gate *gate,
                           struct tw_certs *certs) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
@@ -98,7 +98,7 @@ static void sign_as_owner(const struct sign *sign, const struct tw_gate *gate,
     tw_sign(gate->identity->key, text, sizeof(text), certs->certs[0].signature);
 }
 
-/* By a node that may admit: its own certificate goes along. */
+/* Signed by a node that may admit; its own certificate is appended. */
 static enum tw_exit sign_as_admitter(const struct sign *sign, struct tw_gate *gate,
                                      const struct owner_place *place, struct tw_certs *certs) {
     struct tw_error err;
@@ -159,7 +159,7 @@ enum tw_exit owner_sign(struct cli *cli) {
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &key);
     const struct tw_id public_key = tw_public_key(key.key);
     if (tw_id_equal(&public_key, &gate.owner)) {
-        /* Of what the node here has, the list alone matters. */
+        /* Of the local node's files, only the list matters. */
         if (place.has_config) (void)tw_gate_load(&gate, place.state_dir, &err);
         sign_as_owner(&sign, &gate, &certs);
     } else {
@@ -179,7 +179,7 @@ struct revoke {
     bool lifts;
 };
 
-/* The list to go on from; none is fine, a wrong one is not. */
+/* Loads the list to extend. A missing list is fine, an invalid one is not. */
 static enum tw_exit list_open(const struct revoke *revoke, const struct owner_place *place,
                               struct tw_revoked *list, char path[TW_PATH_BYTES]) {
     struct tw_error err;

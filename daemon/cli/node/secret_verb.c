@@ -1,6 +1,6 @@
-/* thinwire secret - the run secret of this node, and its replacement without a gap. A running
- * daemon sees within seconds that the file changed. Secrets are named by their marks; none is ever
- * shown. */
+/* secret_verb.c - `thinwire secret`: the run secret of this node, and its replacement without a
+ * gap. A running daemon notices the changed file within seconds. Secrets are named by marks and
+ * never shown. */
 #include <errno.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static enum tw_exit show(const struct cli *cli, const char *path,
     return TW_EXIT_OK;
 }
 
-/* Index of the one with this mark, or -1 after a sentence. */
+/* Index of the secret with this mark; or -1, after printing an error. */
 static int find(const struct tw_secrets *secrets, const char *verb, const char *mark) {
     char own[TW_SECRET_MARK_BYTES];
     for (uint32_t i = 0; mark != NULL && i < secrets->count; i++) {
@@ -51,8 +51,8 @@ static int find(const struct tw_secrets *secrets, const char *verb, const char *
     return -1;
 }
 
-/* The first one in a file, or standard input ("-"), that is not here; NULL: a fresh one. A file of
- * another node may hold the old one too. */
+/* Takes the first secret from a file or standard input ("-") that is not here yet; NULL: draws a
+ * fresh one. The file of another node may also hold the old secret. */
 static enum tw_exit take(const char *from, const struct tw_secrets *here,
                          struct tw_secret *secret) {
     struct tw_error err = {0};

@@ -34,8 +34,8 @@ static enum tw_status read_text(const char *path, struct cli_data *data, struct 
 
 /* ---- a dataset ------------------------------------------------------------------------------- */
 
-/* The longest shard of a side; by weights every source is drawn from: of the source that has the
- * shortest such. */
+/* The longest shard of a side. If sources have weights, every source is drawn from: then the
+ * shortest of the sources' longest shards. */
 static uint64_t longest(const struct tw_dataset *dataset, bool is_heldout) {
     uint64_t all = 0, of_sources[TW_DATASET_SOURCES_MAX] = {0}, least = UINT64_MAX;
     for (uint32_t i = 0; i < dataset->shards_count; i++) {
@@ -51,7 +51,8 @@ static uint64_t longest(const struct tw_dataset *dataset, bool is_heldout) {
     return dataset->sources[0].weight_millionths > 0 && !is_heldout ? least : all;
 }
 
-/* Shards whose file is there with its size; what is in it the worker checks before it is used. */
+/* Number of shards whose file exists with the right size. The worker checks the contents before
+ * use. */
 static uint32_t count_here(const char *folder, const struct tw_dataset *about) {
     char path[TW_PATH_BYTES + TW_DATASET_FILE_BYTES], name[TW_DATASET_FILE_BYTES];
     uint32_t here = 0;
@@ -142,9 +143,9 @@ enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_
                    path);
 }
 
-/* ---- and a run ------------------------------------------------------------------------------- */
+/* ---- data and run --------------------------------------------------------------------------- */
 
-/* The worker's own rules: one window on either side of the held-out split (worker/data/data.c). */
+/* The worker's rules: one window on either side of the held-out split (worker/data/data.c). */
 static enum tw_status check_shards(const struct cli_data *data, const char *path,
                                    const struct tw_run *run, struct tw_error *err) {
     const uint64_t window = (uint64_t)run->model.context + 1;

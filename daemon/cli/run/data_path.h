@@ -1,5 +1,5 @@
-/* data_path.h - what a path to training data names, as far as a manifest is concerned: the SHA-256
- * of a text, or the index of a dataset. */
+/* data_path.h - training data at a path, as a manifest names them: the SHA-256 of a text, or the
+ * index of a dataset. */
 #ifndef TW_DAEMON_CLI_RUN_DATA_PATH_H
 #define TW_DAEMON_CLI_RUN_DATA_PATH_H
 
@@ -12,20 +12,22 @@
 
 struct cli_data {
     bool is_dataset;
-    struct tw_id digest;                     /* what data.sha256 is of */
-    uint64_t bytes;                          /* of the text, or of all shards */
+    struct tw_id digest;                     /* digest for data.sha256 */
+    uint64_t bytes;                          /* size of the text, or of all shards */
     uint64_t train_tokens, heldout_tokens;   /* of a dataset */
-    uint64_t train_longest, heldout_longest; /* tokens of a shard: windows lie within one */
-    uint32_t shards, shards_here;            /* of a dataset; here: with the size the index says */
+    uint64_t train_longest, heldout_longest; /* tokens of the longest shard: windows lie within
+                                              * one */
+    uint32_t shards, shards_here;            /* of a dataset; here: present, with the size in the
+                                              * index */
     struct tw_dataset about;                 /* of a dataset, without its shards */
 };
 
-/* Hashes the text, of a pair of Megatron's the .bin, or reads and hashes the index in a folder.
+/* Hashes the text (of a Megatron pair, the .bin), or reads and hashes the index in a folder.
  * TW_DATA names the path and the way out. */
 enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_error *err);
 
-/* Whether these are the data the run names, and enough for a window on either side of the split.
- * TW_DATA. */
+/* Checks that these are the run's data, with enough tokens for a window on either side of the
+ * split. TW_DATA. */
 enum tw_status cli_data_check(const struct cli_data *data, const char *path,
                               const struct tw_run *run, struct tw_error *err);
 

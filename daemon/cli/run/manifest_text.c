@@ -32,7 +32,7 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
 }
 
-/* The value of a key as it is written. */
+/* The value of a key as text. */
 static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
     tw_run_key_format(tw_run_key_find(key), run, text);
     return text;
@@ -44,9 +44,9 @@ double cli_result_bits(const struct tw_run *run) {
     return codec->is_sparse ? fmin(whole, 2 * codec->bits * run->sync.nodes) : whole;
 }
 
-/* What one node sends for one round of an average fragment. Group: its outer gradient to the owners
- * of the other parts, and the result of its own part to the others. Pair: its outer gradient and
- * one byte per parameter for its anchor. */
+/* Bytes that one node sends per round of an average fragment. Group: its outer gradient to the
+ * owners of the other parts, and the result of its own part to all others. Pair: its outer
+ * gradient, and one byte per parameter for its anchor. */
 static double round_bytes(const struct tw_run *run, double params, double bits) {
     enum { ANCHOR_BITS = 8 };
     const double nodes = run->sync.nodes, each = params / run->sync.fragments / 8;
@@ -83,8 +83,8 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   run->sync.nodes, tw_units_s(run->sync.nodes));
 }
 
-/* When rounds are. By the clock the period is what a node of the planned speed makes of the time.
- */
+/* Explains the times of rounds. If paced by the clock, the period follows from the planned speed of
+ * a node. */
 static void explain_pace(FILE *to, const struct tw_run *run) {
     char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
     (void)fprintf(to, "%" PRIu32 " fragment%s, ", run->sync.fragments,
@@ -133,9 +133,9 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
                       run->sync.together_millionths / 1e4);
 }
 
-/* With eight nodes and 8 outer steps a group was no better than one of them alone, with 20 by 8 %
- * (tests/RECORDS.md); with four and a codec of half a bit it is at 20 no better, and at 40 ahead by
- * 9 %. */
+/* With eight nodes and 8 outer steps, a group was no better than a single node; with 20, better by
+ * 8 % (tests/RECORDS.md). With four nodes and a codec of half a bit, a group was no better at 20
+ * and better by 9 % at 40. */
 static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
     enum { FEW = 10, FEW_COARSE = 30 };
     char codec[TW_RUN_VALUE_BYTES];
@@ -153,7 +153,7 @@ static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
     }
 }
 
-/* What comes of a steady change, eta / (1 - mu), and whether somebody set that. */
+/* Explains the gain of a steady change, eta / (1 - mu), and whether the user set it. */
 static void explain_gain(FILE *to, const struct tw_run *run, double eta, double mu) {
     static struct tw_run fitted;
     fitted = *run;

@@ -1,4 +1,4 @@
-/* manifest_text.h - run manifests as files, and what a manifest means in words and numbers. */
+/* manifest_text.h - run manifests as files, and their explanation in words and numbers. */
 #ifndef TW_DAEMON_CLI_RUN_MANIFEST_TEXT_H
 #define TW_DAEMON_CLI_RUN_MANIFEST_TEXT_H
 
@@ -8,22 +8,22 @@
 #include "base/status.h"
 #include "proto/run/run.h"
 
-/* Reads a manifest or a run file a person edits. TW_CONFIG names the file and the line. */
+/* Reads a manifest, or a run file that a person edits. TW_CONFIG names the file and the line. */
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err);
 
-/* What bytes are reckoned by. */
+/* The speed with which bytes are calculated. */
 struct cli_pace {
-    double steps_per_s; /* of a node */
-    bool is_guess;      /* nobody said it, and it was not measured */
-    double bits;        /* per parameter of a contribution; 0: as the codec has it */
+    double steps_per_s; /* speed of a node */
+    bool is_guess;      /* neither given nor measured */
+    double bits;        /* per parameter of a contribution; 0: the codec's own */
 };
 
-/* Model, training and synchronisation: sizes, planned outer steps, why these outer constants, bytes
- * per round and per hour at that pace. */
+/* Prints model, training and synchronisation: sizes, planned outer steps, the reasons for the outer
+ * constants, and bytes per round and per hour at that pace. */
 void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace);
 
-/* Bits per parameter of a merge. One of sparse contributions has the positions of all of them, and
- * a value takes about as much room as a position. */
+/* Bits per parameter of a result. A merge of sparse contributions has the positions of all of them,
+ * and a value takes about as much space as a position. */
 double cli_result_bits(const struct tw_run *run);
 
 #endif

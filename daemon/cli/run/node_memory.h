@@ -1,4 +1,4 @@
-/* node_memory.h - what a node takes for a model before its first pass. */
+/* node_memory.h - memory of a node for a model, before its first pass. */
 #ifndef TW_DAEMON_CLI_RUN_NODE_MEMORY_H
 #define TW_DAEMON_CLI_RUN_NODE_MEMORY_H
 
@@ -7,9 +7,9 @@
 #include "proto/run/layout.h"
 #include "proto/worker_msg.h"
 
-/* Bytes. Payloads under way and activations, which depend on more, come on top. */
+/* Bytes. Payloads in transit and activations depend on more and are not included. */
 struct node_memory {
-    uint64_t shared; /* between daemon and worker: anchor, its momentum, snapshots */
+    uint64_t shared; /* shared by daemon and worker: anchor, its momentum, snapshots */
     uint64_t engine; /* parameters, gradient, both moments */
 };
 struct node_memory node_memory(const struct tw_layout *layout, enum tw_snapshot_mode mode);

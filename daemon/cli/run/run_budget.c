@@ -8,21 +8,21 @@
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 
-/* Measured with three daemons: STATUS once a second to each, and what a round says besides. */
+/* Measured with three daemons: STATUS once a second to each, and the other messages of a round. */
 #define CONTROL_BYTES_S 300.0
 #define CONTROL_BYTES_ROUND 1500.0
-#define HEADERS 1.03 /* of TCP and IP, and of TLS */
+#define HEADERS 1.03 /* headers of TCP, IP and TLS */
 #define ANCHOR_BITS 8.0
 
 enum { OUTER_STEPS_MIN = 10, DAY_MS = 86400000 };
 
-/* What a node moves for one round of an average fragment, and all in all in 30 days. */
+/* Traffic of a node per round of an average fragment, and in total per 30 days. */
 struct traffic {
     double round_up, round_down, month_up, month_down; /* bytes */
 };
 
-/* As many bytes come as go: contributions to the own part for those to the others', results
- * likewise. */
+/* Upload equals download: contributions to the own part match those to other parts, and so do
+ * results. */
 static struct traffic traffic_of(const struct tw_run *run, double params, double bits,
                                  double steps_per_s) {
     const double peers = run->sync.nodes - 1.0, nodes = run->sync.nodes;
@@ -43,7 +43,7 @@ static struct traffic traffic_of(const struct tw_run *run, double params, double
     return (struct traffic){round, round, month, month};
 }
 
-/* Of the limit in 30 days, what that traffic leaves; negative when it is too much. */
+/* Part of the limit that this traffic leaves in 30 days; negative: too much. */
 static double left_of(const struct cli_budget *budget, const struct traffic *traffic) {
     if (budget->limit.is_month)
         return (double)budget->limit.bytes - traffic->month_up - traffic->month_down;
@@ -59,23 +59,23 @@ static double bits_of(const struct tw_run *run, const struct cli_budget *budget,
     return most * fmin(1.0, room / cost);
 }
 
-/* What contributions can be in: with the least bits at which it is worth more than a longer period.
- * One bit costs less than 1 % of the loss, 64 of 4096 values about 3 % (tests/RECORDS.md), and
- * results are most of the bytes, so those are made sparse only when rounds are rare already. */
+/* Codecs of contributions, with the smallest bits at which a codec is preferred to a longer period.
+ * One bit costs less than 1 % of the loss, 64 of 4096 values about 3 % (tests/RECORDS.md). Results
+ * are most of the bytes; they become sparse only when rounds are rare already. */
 static const struct choice {
     enum tw_codec_id codec, result;
     double bits_min;
-    uint32_t stretch_min; /* of the preset's period */
+    uint32_t stretch_min; /* smallest multiple of the preset's period */
 } choices[] = {
     {TW_CODEC_AUTO, TW_CODEC_INT4, 1.0, 1},
-    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0, 1}, /* where a merge takes nothing coarser */
+    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0, 1}, /* for merges that allow nothing coarser */
     {TW_CODEC_TOPK64, TW_CODEC_SPARSE8, 0.0, 4},
     {TW_CODEC_TOPK32, TW_CODEC_SPARSE8, 0.0, 8},
 };
 enum { CHOICES = sizeof(choices) / sizeof(choices[0]) };
 static const uint32_t stretches[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
-/* Whether the run, as it is, keeps to the limit with contributions of at least so many bits. */
+/* True if the run stays within the limit with contributions of at least so many bits. */
 static bool fits(const struct tw_run *run, const struct cli_budget *budget, double params,
                  double bits_min) {
     const double own = tw_codec_get(run->sync.codec)->bits;
@@ -87,7 +87,7 @@ static bool fits(const struct tw_run *run, const struct cli_budget *budget, doub
 static bool is_choice(const struct tw_run *run, const struct cli_budget *budget,
                       const struct choice *choice, uint32_t stretch) {
     if (!budget->has_period && stretch < choice->stretch_min) return false;
-    /* Pairs have no results, and anchors are most of what they send: nothing is to be won. */
+    /* Pairs have no results, and most of their bytes are anchors, so codecs gain nothing. */
     if (run->sync.topology == TW_TOPOLOGY_PAIR && choice->codec != TW_CODEC_AUTO) return false;
     return tw_run_can_code(run->sync.merge, choice->codec);
 }
@@ -107,7 +107,7 @@ static bool try_at(struct tw_run *run, const struct cli_budget *budget, double p
     return false;
 }
 
-/* The coarsest that contributions and results may be in when rounds are so rare. */
+/* The coarsest codecs of contributions and results at this period. */
 static const struct choice *coarsest(const struct tw_run *run, const struct cli_budget *budget,
                                      uint32_t stretch) {
     size_t c = CHOICES - 1;
@@ -153,7 +153,7 @@ static double params_of(const struct tw_run *run) {
     return tw_layout_init(&layout, run, NULL) == TW_OK ? (double)layout.params : 0.0;
 }
 
-/* So many times as long between two merges; by the clock the time is what counts. */
+/* Multiplies the time between two merges; if paced by the clock, the interval. */
 static void stretch(struct tw_run *run, const struct tw_run *before, uint32_t factor) {
     run->sync.period = before->sync.period * factor;
     if (run->sync.pace != TW_PACE_CLOCK) return;
@@ -175,7 +175,7 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
     uint32_t last_stretch = 1;
     for (size_t i = 0; i < count; i++) {
         stretch(run, &before, stretches[i]);
-        /* A run of a few merges is as good as none. */
+        /* A run with few merges gains nothing. */
         if (i > 0 && tw_run_outer_steps(run) < OUTER_STEPS_MIN) break;
         last = *run;
         last_stretch = stretches[i];

@@ -1,4 +1,5 @@
-/* thinwire run presets, run codecs, run keys: what sync.preset, sync.codec and --set can be. */
+/* run_lists.c - `thinwire run presets`, `run codecs`, `run keys`: values of sync.preset, sync.codec
+ * and --set. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -157,7 +158,7 @@ static json_t *key_json(const struct tw_run_key *key, const struct tw_run *defau
     return row;
 }
 
-/* Words of `text` between the indent and the last column. */
+/* Prints the words of `text` between the indent and the last column. */
 static void print_wrapped(const char *text) {
     unsigned column = 0;
     while (*text != 0) {

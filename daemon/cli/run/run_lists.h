@@ -1,4 +1,4 @@
-/* run_lists.h - what keys a manifest has, and what sync.preset and sync.codec can be. */
+/* run_lists.h - lists of manifest keys, of presets and of codecs. */
 #ifndef TW_DAEMON_CLI_RUN_RUN_LISTS_H
 #define TW_DAEMON_CLI_RUN_RUN_LISTS_H
 

@@ -47,7 +47,7 @@ struct cli_pace cli_speed_pace(const struct cli_speed *speed, const struct tw_ru
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
-/* A manifest and what the engine says, in memory. */
+/* A manifest and the engine's output, in memory. */
 struct talk {
     int manifest, out, err;
 };
@@ -95,7 +95,7 @@ static int spawn(const struct talk *talk, pid_t *pid) {
     return code;
 }
 
-/* What was written there, without the line's end and the name before it. */
+/* The text in the file, without the line's end and the program name before it. */
 static const char *said(int fd, char *text, size_t capacity) {
     const ssize_t size = pread(fd, text, capacity - 1, 0);
     static const char name[] = "thinwire: ";

@@ -1,4 +1,4 @@
-/* thinwire run new | show | models */
+/* run_verb.c - `thinwire run new | show | models`. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@
 
 enum { SETS_MAX = 64 };
 
-/* `--set key=value`, in the order they were given. */
+/* `--set key=value`, in the given order. */
 struct sets {
     unsigned count;
     char keys[SETS_MAX][48];
@@ -44,13 +44,13 @@ static enum tw_exit read_sets(struct cli *cli, struct sets *sets) {
     return TW_EXIT_OK;
 }
 
-/* Training keys for a named model, where the defaults are for a tiny one.
+/* Training keys for a named model, because the defaults are for a tiny one.
  *
  *     rate    0.512 / width: within a fifth of table 2.1 of arXiv 2005.14165 from 125M to 6.7B
  *     budget  20 tokens per parameter: arXiv 2203.15556
- *     batch   8192 tokens a step for models of 30M and more, 1024 below
+ *     batch   8192 tokens per step for models from 30M, 1024 below
  *
- * The warm-up follows the budget the user wants. */
+ * The warm-up follows from the user's budget. */
 static enum tw_exit fit_training(struct tw_run *run) {
     static struct tw_layout layout;
     struct tw_error err;
@@ -65,7 +65,7 @@ static enum tw_exit fit_training(struct tw_run *run) {
     return TW_EXIT_OK;
 }
 
-/* What the data say of themselves: name, split, tokenizer and vocabulary. */
+/* Keys that follow from the data: name, split, tokenizer and vocabulary. */
 static void fit_data(struct tw_run *run, const struct cli_data *data) {
     if (data->is_dataset) {
         tw_dataset_set_run(&data->about, &data->digest, run);
@@ -90,9 +90,9 @@ static enum tw_exit apply_sets(struct tw_run *run, const struct sets *sets) {
     return TW_EXIT_OK;
 }
 
-/* What a run costs and how it is paced follow from how fast nodes are. */
+/* Keys for cost and pace follow from the nodes' speed. */
 struct cost {
-    struct cli_budget budget; /* limit.bytes 0: none */
+    struct cli_budget budget; /* limit.bytes 0: no limit */
     struct cli_speed speed;
 };
 
@@ -100,13 +100,13 @@ static bool is_by_clock(const struct tw_run *run) {
     return run->sync.pace == TW_PACE_CLOCK;
 }
 
-/* Who sends nothing keeps to any. */
+/* A run that sends nothing stays within any budget. */
 static bool has_budget(const struct tw_run *run, const struct cli_budget *budget) {
     return budget->limit.bytes > 0 && run->sync.topology != TW_TOPOLOGY_SOLO;
 }
 
-/* By the clock a round's time and its steps are one plan: who sets neither or one of the two has
- * the other fitted. */
+/* With the clock, interval and period are one plan: a missing one is fitted to the other, which
+ * needs the speed of a step. */
 static bool wants_speed(const struct tw_run *run, const struct cost *cost,
                         const struct sets *sets) {
     const bool is_planned = is_set(sets, "sync.interval") && is_set(sets, "sync.period");
@@ -118,7 +118,7 @@ static enum tw_exit fit_clock(struct tw_run *run, const struct cost *cost,
     const bool has_interval = is_set(sets, "sync.interval");
     const double step_us = 1e6 / cost->speed.steps_per_s;
     if (!is_by_clock(run)) return TW_EXIT_OK;
-    /* Rounded to steps it would be none. */
+    /* Rounded to steps it would be 0. */
     if (has_interval && run->sync.pace_ms * 1e3 < step_us / 2) {
         char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
         return cli_fail(TW_EXIT_MANIFEST,
@@ -132,7 +132,7 @@ static enum tw_exit fit_clock(struct tw_run *run, const struct cost *cost,
     return apply_sets(run, sets);
 }
 
-/* Period and codecs that keep to the budget, and what follows from them. */
+/* Fits period and codecs to the budget, then the keys that depend on them. */
 static enum tw_exit fit_budget(struct tw_run *run, struct cli_budget *budget,
                                const struct sets *sets) {
     struct tw_error err;
@@ -146,7 +146,7 @@ static enum tw_exit fit_budget(struct tw_run *run, struct cli_budget *budget,
     return apply_sets(run, sets);
 }
 
-/* What depends on the time of a step, which is measured where nobody said it. */
+/* Fits keys that depend on the time of a step, which is measured if not given. */
 static enum tw_exit fit_cost(struct tw_run *run, struct cost *cost, const struct sets *sets) {
     struct tw_error err;
     enum tw_exit rc = TW_EXIT_OK;
@@ -159,7 +159,7 @@ static enum tw_exit fit_cost(struct tw_run *run, struct cost *cost, const struct
     return rc == TW_EXIT_OK ? fit_budget(run, &cost->budget, sets) : rc;
 }
 
-/* What goes together, and whether every --set says something. */
+/* Checks that the keys fit together, and that every --set has an effect. */
 static enum tw_exit check_all(const struct tw_run *run, const struct sets *sets) {
     struct tw_error err;
     enum tw_status status = tw_run_check(run, &err);
@@ -168,8 +168,8 @@ static enum tw_exit check_all(const struct tw_run *run, const struct sets *sets)
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }
 
-/* What is planned (model, data, budget, nodes) first, then the preset fitted to it, then what the
- * user wants otherwise. model NULL: the small one of the defaults; data NULL: any. */
+/* Sets the plan (model, data, budget, nodes) first, then the preset fitted to it, then the user's
+ * own values. model NULL: the small default model; data NULL: any. */
 static enum tw_exit build(struct tw_run *run, const char *name, const char *model,
                           const struct cli_data *data, const struct sets *sets, struct cost *cost) {
     struct tw_error err;
@@ -182,7 +182,7 @@ static enum tw_exit build(struct tw_run *run, const char *name, const char *mode
     }
     if (data != NULL) fit_data(run, data);
     if (model != NULL) {
-        tw_run_apply_preset(run, run->sync.preset); /* fragments of this many layers */
+        tw_run_apply_preset(run, run->sync.preset); /* number of fragments for the model's layers */
         rc = fit_training(run);
     }
     if (rc != TW_EXIT_OK) return rc;
@@ -216,7 +216,7 @@ static enum tw_exit write_new(const char *path, const char *text, size_t size) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(why));
 }
 
-/* cost: what was asked for, or NULL. */
+/* cost: the request, or NULL. */
 static enum tw_exit print_json(const struct tw_run *run, const char *path,
                                const struct cost *cost) {
     char text[TW_MANIFEST_BYTES_MAX + 1], hex[TW_ID_HEX_BYTES];
@@ -246,7 +246,7 @@ static enum tw_exit read_budget(struct cli *cli, struct cli_budget *budget) {
     return cli_fail(TW_EXIT_USAGE, "--budget %s: %s", text, err.message);
 }
 
-/* The engine knows what training each of them takes on this machine. */
+/* The engine calculates the memory that training each model takes on this machine. */
 static enum tw_exit run_models(const struct cli *cli) {
     char verb[] = "models", json[] = "--json";
     char *argv[] = {verb, json};
@@ -274,7 +274,7 @@ static void explain_data(const struct tw_run *run, const struct cli_data *data, 
                  run->data.heldout_millionths / 1e6, run->data.separator, run->model.vocab);
 }
 
-/* What was fitted to what was set, and why. */
+/* Explains which keys were fitted to which, and why. */
 static void explain_fit(const struct tw_run *run, const struct sets *sets,
                         const struct cost *cost) {
     static struct tw_run row;
@@ -298,7 +298,8 @@ static void explain_fit(const struct tw_run *run, const struct sets *sets,
     }
 }
 
-/* What bytes are reckoned by: with a budget in bits that it leaves, as the nodes will. */
+/* The speed for calculating bytes; with a budget, also the bits that it leaves, as nodes will
+ * use. */
 static struct cli_pace pace_of(const struct tw_run *run, const struct cost *cost) {
     struct cli_pace pace = cli_speed_pace(&cost->speed, run);
     if (has_budget(run, &cost->budget) && run->sync.codec == TW_CODEC_AUTO)
@@ -341,7 +342,7 @@ static enum tw_exit run_new(struct cli *cli) {
     }
     rc = build(&run, name, model, has_data ? &found : NULL, &sets, &cost);
     if (rc != TW_EXIT_OK) return rc;
-    /* What was set may be what no node could then train on. */
+    /* The keys set may make a run on which no node could train. */
     if (has_data && cli_data_check(&found, data, &run, &err) != TW_OK) {
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }

@@ -1,4 +1,4 @@
-/* screen.h - the API's JSON as a person wants to see it. Pure but for writing to screen->to. */
+/* screen.h - the API's JSON for people. Pure, except for writing to screen->to. */
 #ifndef TW_DAEMON_CLI_SHOW_SCREEN_H
 #define TW_DAEMON_CLI_SHOW_SCREEN_H
 
@@ -6,14 +6,14 @@
 
 #include "daemon/cli/common/line.h"
 
-/* GET /v1/status on one screen: what the node is doing in one sentence, warnings with their way
- * out, then loss, clock, training, sync, network, worker, checkpoint and the last events. */
+/* GET /v1/status on one screen: a sentence about the node's activity, warnings with their way out,
+ * then loss, clock, training, sync, network, worker, checkpoint and the last events. */
 void screen_status(const struct screen *screen, const json_t *status);
 void screen_peers(const struct screen *screen, const json_t *peers);
 void screen_rounds(const struct screen *screen, const json_t *rounds);
 void screen_events(const struct screen *screen, const json_t *events);
 
-/* The sentence alone, into text[capacity]. */
+/* Writes only the sentence, to text[capacity]. */
 void screen_sentence(const json_t *status, char *text, size_t capacity);
 
 #endif

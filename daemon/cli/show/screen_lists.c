@@ -1,4 +1,4 @@
-/* Tables: peers, rounds, events. */
+/* screen_lists.c - tables: peers, rounds, events. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/show/screen.h"
 
-/* In a run in pairs, or of each for itself, every node has a lineage of its own. */
+/* In a `pair` or `solo` run every node has its own lineage. */
 static void print_peer(const struct screen *screen, const json_t *peer, const char *topology) {
     char step[TW_UNITS_BYTES], rtt[TW_UNITS_BYTES], up[TW_UNITS_BYTES], down[TW_UNITS_BYTES],
         heard[TW_UNITS_BYTES];
@@ -92,7 +92,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
     print_bans(screen, json_at(json, "banned"));
 }
 
-/* Who was in it, in 13 columns, and what is to be said of it. */
+/* The members of a round, in 13 columns, and remarks about it. */
 static void put_round_members(struct line *line, const json_t *round, bool is_group) {
     const char *const partner = json_str(round, "partner");
     if (is_group) {
@@ -142,7 +142,7 @@ void screen_rounds(const struct screen *screen, const json_t *json) {
 
 void screen_events(const struct screen *screen, const json_t *json) {
     const json_t *const events = json_at(json, "events");
-    for (size_t i = json_array_size(events); i-- > 0;) { /* newest last, as a log */
+    for (size_t i = json_array_size(events); i-- > 0;) { /* newest last, like a log */
         const json_t *const event = json_array_get(events, i);
         char age[TW_UNITS_BYTES];
         struct line line = line_begin(screen, NULL);

@@ -1,4 +1,4 @@
-/* The status screen: one page that a person understands at once. */
+/* screen_status.c - the status screen: one page that a person understands at once. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,12 +19,12 @@ static const char *plural(double n) {
 
 /* ---- the sentence -------------------------------------------------------------------------- */
 
-/* A run in which nodes merge two by two, or not at all. */
+/* True for a run with that topology. */
 static bool is_topology(const json_t *status, const char *name) {
     return strcmp(json_str(status, "sync.topology"), name) == 0;
 }
 
-/* Of a run in which each node is for itself. */
+/* The words for a run in which every node is alone. */
 static void company_alone(double alive, char *text, size_t capacity) {
     if (alive > 0) {
         (void)snprintf(text, capacity, "on its own, as %.0f other%s do%s", alive, plural(alive),
@@ -36,7 +36,7 @@ static void company_alone(double alive, char *text, size_t capacity) {
 
 static void company(const json_t *status, char *text, size_t capacity) {
     const double alive = json_num(status, "sync.alive_peers");
-    /* Who was mixed in lately may have left since. */
+    /* Peers that were mixed in lately may have left since. */
     const double mixed = fmin(json_num(status, "sync.mixed_peers"), alive);
     const char *const state = json_str(status, "state");
     const bool is_pair = is_topology(status, "pair");
@@ -108,7 +108,7 @@ static void print_headline(const struct screen *screen, const json_t *status) {
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-/* The curve in SPARK_COLUMNS levels; values that were not measured are left out. */
+/* The curve in SPARK_COLUMNS columns; values that were not measured are left out. */
 static void put_spark(struct line *line, const json_t *losses) {
     static const char *const FINE[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     static const char *const COARSE[] = {"_", ".", "-", "=", "+", "*", "%", "#"};
@@ -182,7 +182,7 @@ static void print_clock(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* How the last steps went, and what the machine makes of its arithmetic. */
+/* Speed and results of the last steps, and the use of the machine's arithmetic. */
 static void print_arithmetic(const struct screen *screen, const json_t *status) {
     char flops[TW_UNITS_BYTES], share[TW_UNITS_BYTES];
     const double norm = json_num(status, "train.grad_norm"),
@@ -239,7 +239,7 @@ static void put_dataset(struct line *line, const json_t *status) {
     line_put(line, PLAIN, "%s", tw_units_bytes(all, json_num(status, "data.bytes")));
 }
 
-/* What of it travels. */
+/* Parts of the dataset in transit. */
 static void print_travel(const struct screen *screen, const json_t *status) {
     char rate[TW_UNITS_BYTES], left[TW_UNITS_BYTES], out[TW_UNITS_BYTES];
     const double speed = json_num(status, "data.in_bytes_per_s");
@@ -292,7 +292,7 @@ static void put_period(struct line *line, const json_t *status) {
     line_put(line, DIM, "%sone every %s", sep(line->screen), tw_units_duration(period, period_s));
 }
 
-/* What became of the rounds of a run in pairs since this node started. */
+/* Results of a pair run's rounds since this node started. */
 static void print_pairs(const struct screen *screen, const json_t *status) {
     char merged[TW_UNITS_BYTES], alone[TW_UNITS_BYTES], age[TW_UNITS_BYTES];
     const double one_sided = json_num(status, "sync.pairs.one_sided");
@@ -316,7 +316,7 @@ static void print_pairs(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* Peers and rounds where nobody votes: no roster, nothing to miss. */
+/* Peers and rounds of runs without votes: they have no roster and no missed rounds. */
 static void print_apart(const struct screen *screen, const json_t *status) {
     char rounds[TW_UNITS_BYTES];
     const bool is_pair = is_topology(status, "pair");
@@ -367,7 +367,8 @@ static void print_sync(const struct screen *screen, const json_t *status) {
     }
 }
 
-/* Only what a person may want to change: that it can be dialled, or need not be, is no news. */
+/* Shows only states that a person may want to change. A node that can be dialled, or need not be,
+ * is no news. */
 static void print_reach(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "network.reachable.state");
     if (strcmp(state, "no") != 0 && strcmp(state, "local") != 0) return;
@@ -401,7 +402,7 @@ static void print_network(const struct screen *screen, const json_t *status) {
     print_reach(screen, status);
 }
 
-/* What the bulk connections run on. */
+/* State of the paths of the bulk connections. */
 static void print_path(const struct screen *screen, const json_t *status) {
     char path[TW_UNITS_BYTES], pace[TW_UNITS_BYTES];
     const char *const congestion = json_str(status, "network.path.congestion");
@@ -418,13 +419,13 @@ static void print_path(const struct screen *screen, const json_t *status) {
     line_end(&line);
 }
 
-/* The rungs that carry most, largest share first: "ecsq2 61 %, topk64 20 %". */
+/* The codecs with the largest shares, largest first: "ecsq2 61 %, topk64 20 %". */
 static void put_rungs(struct line *line, const struct screen *screen, const json_t *shares) {
     enum { SHOWN = 3 };
     const char *shown[SHOWN];
     for (unsigned i = 0; i < SHOWN; i++) {
         const char *key;
-        double most = 0.005; /* less is not worth a word */
+        double most = 0.005; /* smaller shares are not shown */
         json_t *share;
         shown[i] = NULL;
         json_object_foreach((json_t *)shares, key, share) {
@@ -440,7 +441,7 @@ static void put_rungs(struct line *line, const struct screen *screen, const json
     }
 }
 
-/* What this node contributes in, and its budget: nothing where there is nothing to choose. */
+/* Codecs of this node's contributions, and its budget. Prints nothing if there is no choice. */
 static void print_contributions(const struct screen *screen, const json_t *status) {
     const json_t *const shares = json_at(status, "contributions.rung_shares");
     const double bits = json_num(status, "contributions.bits_per_parameter"),
@@ -468,7 +469,7 @@ static void print_contributions(const struct screen *screen, const json_t *statu
     line_end(&line);
 }
 
-/* Temperature, power and memory of a GPU, as far as its driver tells. */
+/* Temperature, power and memory of a GPU, if its driver reports them. */
 static void print_gpu(const struct screen *screen, const json_t *status) {
     char used[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
     const double celsius = json_num(status, "worker.gpu.temperature_c"),
