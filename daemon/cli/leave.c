@@ -18,7 +18,7 @@ enum tw_exit cli_leave(struct cli *cli) {
     if (is_taken && process >= 0) { /* it ends even if its last checkpoint failed */
         (void)fflush(stdout);
         ended_wait(process);
-        if (!cli->json) (void)puts("it has ended; `thinwire start` goes on");
+        if (!cli->json) (void)puts("the daemon has ended; `thinwire start` continues");
     }
     if (process >= 0) (void)close(process);
     return rc;

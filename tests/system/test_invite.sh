@@ -157,7 +157,7 @@ expect 0 "thinwire: one/state/$newest, step" thinwire export one/state --out one
 expect 0 'two/state/.*, step' thinwire merge one/state two/state --out one/merged
 
 # -- sizes are said in the unit that fits them
-expect 0 'disk.room .*[0-9] [MGT]B free where checkpoints go, [0-9.]* [kM]B wanted' tw one doctor
+expect 0 'disk.room .*[0-9] [MGT]B free for checkpoints, [0-9.]* [kM]B needed' tw one doctor
 expect 0 'memory .*[0-9] [MG]B available, the model of [0-9.]*k parameters takes [0-9.]* [kM]B' tw one doctor
 
 # -- tickets that are no good; the count outlives the daemon
@@ -202,9 +202,9 @@ grep -q mine z/state/run.secret || fail "the secret of another run is gone"
 
 # -- a secret is replaced while both train
 old=$(tw one secret | head -1 | cut -c1-8)
-expect 0 'taken from others' tw one secret add
+expect 0 'in use, and accepted' tw one secret add
 cp one/state/run.secret fresh
-expect 0 'taken from others' tw two secret add fresh
+expect 0 'in use, and accepted' tw two secret add fresh
 new=$(tw one secret | sed -n 2p | cut -c1-8)
 knows() { grep -q "ev=secret_changed used=$2 secrets=$3" "$1/log"; }
 for node in one two; do until_true 10 knows $node "$old" 2 || fail "$node did not look"; done
@@ -228,7 +228,7 @@ stop two
 
 # -- and one that comes while the inviter is down, with the date of a backup
 tw one invite >line 2>/dev/null
-expect 0 'let this machine in' thinwire join "$(cat line)" --dir three --threads 1
+expect 0 'admitted this machine' thinwire join "$(cat line)" --dir three --threads 1
 stop one
 # A file of a build that noted no secrets loses no tickets, and says from now on which there were.
 ended=$(grep -c ev=tickets_ended one/log)

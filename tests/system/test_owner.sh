@@ -66,7 +66,7 @@ start() {
 }
 
 # -- a key, and a run of it
-expect 0 'who has this file decides who is in the run' tw owner new
+expect 0 'whoever has this file decides which nodes are in the run' tw owner new
 [[ $(stat -c %a owner.key) == 600 ]] || fail "mode of owner.key"
 expect 7 'owner.key exists already and is kept' tw owner new
 key=$(tw owner show owner.key --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["key"])')
@@ -103,7 +103,7 @@ expect 2 '--days 0: it is 1 to 3650' tw owner sign "${id[a]}" --run run --days 0
 expect 7 'no.key: No such file.*name the owner' tw owner sign "${id[a]}" --run run --key no.key
 expect 3 'has no owner' tw owner sign "${id[a]}" --run secret-run
 expect 7 "is not the key of the run's owner" tw owner sign "${id[a]}" --run run --key a/identity.key
-expect 2 'is no key that may be read, no certificate' tw owner show text
+expect 2 'is not a readable key, a certificate or a list' tw owner show text
 
 # -- the owner signs a, which may admit; a signs b and d; the owner signs c
 tw owner sign "${id[a]}" --run run --may train,admit --out a.cert 2>/dev/null
@@ -150,8 +150,8 @@ await "e is gone" links a 2
 await "e has ended" said e/node "ev=ended exit=0"
 
 # -- the owner shuts c out: its links end everywhere, and it does not come back
-expect 7 "is not the key of the run's owner, who alone revokes" at a owner revoke "${id[c]}" --key a/identity.key
-expect 0 'List 1 shuts 1 node out' at a owner revoke "${id[c]}"
+expect 7 "is not the key of the run's owner, and only the owner revokes" at a owner revoke "${id[c]}" --key a/identity.key
+expect 0 'List 1 revokes 1 node' at a owner revoke "${id[c]}"
 expect 1 'already on the list' at a owner revoke "${id[c]}"
 await "the end of c's links" links c 0
 for node in a b; do await "links of $node" links $node 1; done
@@ -163,15 +163,15 @@ expect 7 'is on list 1 of the revoked' tw owner sign "${id[c]}" --config a.conf
 
 # -- offline: a list goes on from a file, a stale one is refused, and a node that admitted takes its own along
 cp a/revoked.list mine.list
-expect 0 'List 2 shuts 2 nodes out. Give it to any node' tw owner revoke "${id[d]}" --run run --list mine.list
+expect 0 'List 2 revokes 2 nodes. Give it to any node' tw owner revoke "${id[d]}" --run run --list mine.list
 cp mine.list two.list
-expect 0 'List 3 shuts 1 node out' tw owner revoke "${id[d]}" --lift --run run --list mine.list
+expect 0 'List 3 revokes 1 node' tw owner revoke "${id[d]}" --lift --run run --list mine.list
 expect 1 'is not on the list' tw owner revoke "${id[d]}" --lift --run run --list mine.list
-expect 0 'List 3 shuts 1 node out' at b owner import mine.list
+expect 0 'List 3 revokes 1 node' at b owner import mine.list
 await "a has list 3" said a 'ev=revocations list=3'
 expect 1 'list 3 of revocations is here already' at b owner import two.list
 links a 1 && links b 1 || fail "a lifted revocation broke a link"
-expect 0 'List 4 shuts 2 nodes out' at a owner revoke "${id[a]}"
+expect 0 'List 4 revokes 2 nodes' at a owner revoke "${id[a]}"
 await "the end of the last link" links b 0
 grep -q 'was admitted by node' b.log ./*.log || fail "b is out for another reason"
 echo "all of it as it should be"

@@ -31,7 +31,7 @@ void ended_say(unsigned waited_s) {
     static bool is_shown;
     if (isatty(STDERR_FILENO) != 1) return;
     if (waited_s >= WORD_MS / 1000) {
-        (void)fprintf(stderr, "\r\033[Kstill leaving, for %u s (Ctrl-C stops waiting only)",
+        (void)fprintf(stderr, "\r\033[Kstill leaving after %u s (Ctrl-C only stops the waiting)",
                       waited_s);
         is_shown = true;
     } else if (waited_s == 0 && is_shown) {

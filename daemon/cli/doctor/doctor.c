@@ -48,7 +48,7 @@ static enum tw_exit conclude(const struct cli *cli, const struct doctor *doctor)
     const enum tw_exit rc = counts[DOCTOR_FAIL] > 0 ? TW_EXIT_FAILURE : TW_EXIT_OK;
     if (!cli->json) {
         (void)printf(
-            "\n%u checks: %u good, %u to look at, %u broken, %u not made\n",
+            "\n%u checks: %u good, %u warnings, %u failures, %u skipped\n",
             counts[DOCTOR_OK] + counts[DOCTOR_WARN] + counts[DOCTOR_FAIL] + counts[DOCTOR_SKIP],
             counts[DOCTOR_OK], counts[DOCTOR_WARN], counts[DOCTOR_FAIL], counts[DOCTOR_SKIP]);
         return rc;

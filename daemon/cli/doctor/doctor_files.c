@@ -62,7 +62,7 @@ static bool look_at_state(struct doctor *doctor) {
         return false;
     }
     if ((info.st_mode & 022) != 0) {
-        doctor_say(doctor, DOCTOR_WARN, "state", "chmod go-w it: keys and votes lie there",
+        doctor_say(doctor, DOCTOR_WARN, "state", "chmod go-w it: it holds keys and votes",
                    "%s may be written by others (mode %04o)", path, info.st_mode & 07777);
         return true;
     }
@@ -95,10 +95,10 @@ static void look_at_certificate(struct doctor *doctor) {
                    "have the owner sign one (`thinwire owner sign`), then `thinwire owner import`",
                    "%s", err.message);
     else if (tw_gate_is_late(gate))
-        doctor_say(doctor, DOCTOR_WARN, "certificate", "have it signed anew before that",
-                   "good until %s, then nobody lets this node in", until);
+        doctor_say(doctor, DOCTOR_WARN, "certificate", "have it signed again before that",
+                   "valid until %s; then no node admits this one", until);
     else
-        doctor_say(doctor, DOCTOR_OK, "certificate", NULL, "good until %s%s", until,
+        doctor_say(doctor, DOCTOR_OK, "certificate", NULL, "valid until %s%s", until,
                    gate->own.count > 1 ? ", renewed by nodes that may admit" : "");
 }
 
@@ -112,7 +112,7 @@ static void look_at_keys(struct doctor *doctor) {
         tw_id_short(&doctor->identity.id, hex);
         doctor_say(doctor, DOCTOR_OK, "identity", NULL, "node %s, only its owner can read it", hex);
     } else {
-        doctor_say(doctor, DOCTOR_FAIL, "identity", "`thinwire init` makes one where there is none",
+        doctor_say(doctor, DOCTOR_FAIL, "identity", "`thinwire init` makes one if there is none",
                    "%s", err.message);
     }
     look_at_certificate(doctor);
@@ -127,7 +127,7 @@ static void look_at_keys(struct doctor *doctor) {
                    doctor->secrets.count > 1 ? "; another one replaces it" : "");
     else
         doctor_say(doctor, DOCTOR_FAIL, "secret",
-                   "copy run.secret from a node of the run by a safe way (chmod 600)", "%s",
+                   "copy run.secret from a node of the run over a secure channel (chmod 600)", "%s",
                    err.message);
 }
 
@@ -152,10 +152,10 @@ static void look_at_room(struct doctor *doctor) {
     const bool is_full = free_bytes < wanted_bytes,
                has_inodes = info.f_files == 0 || info.f_favail > 64;
     doctor_say(doctor, is_full || !has_inodes ? DOCTOR_FAIL : DOCTOR_OK, "disk.room",
-               is_full       ? "free some, or set node.state_dir to a larger disk"
+               is_full       ? "free some space, or set node.state_dir to a larger disk"
                : !has_inodes ? "the disk has no room for more files: remove some"
                              : NULL,
-               "%s free where checkpoints go, %s wanted%s", tw_units_bytes(free_text, free_bytes),
+               "%s free for checkpoints, %s needed%s", tw_units_bytes(free_text, free_bytes),
                tw_units_bytes(wanted_text, wanted_bytes),
                doctor->run.data.form == TW_FORM_DATASET && doctor->config.node.data[0] == 0
                    ? " beside the dataset"
@@ -201,7 +201,7 @@ static void look_at_speed(struct doctor *doctor) {
     }
     const bool is_slow = mb_per_s<20, is_late = sync_s> 0.5;
     doctor_say(doctor, is_slow || is_late ? DOCTOR_WARN : DOCTOR_OK, "disk.speed",
-               is_late   ? "votes wait for the disk: rounds will be slow on this one"
+               is_late   ? "votes wait for this disk, which slows rounds down: use a faster one"
                : is_slow ? "checkpoints will take long: set node.state_dir to a faster disk"
                          : NULL,
                "writes %.0f MB/s, the slowest of %d syncs took %.0f ms", mb_per_s, SYNCS,
@@ -222,10 +222,10 @@ static void look_at_dates(struct doctor *doctor) {
     }
     if (ahead_s > 60)
         doctor_say(doctor, DOCTOR_WARN, "clock.files",
-                   "set the clock: `timedatectl set-ntp true` where systemd is",
+                   "set the clock: `timedatectl set-ntp true` under systemd",
                    "this node's own files are dated %.1f h ahead of the clock", ahead_s / 3600);
     else
-        doctor_say(doctor, DOCTOR_OK, "clock.files", NULL, "no file is dated after now");
+        doctor_say(doctor, DOCTOR_OK, "clock.files", NULL, "no file is dated in the future");
 }
 
 /* ---- training data ------------------------------------------------------------------------- */
@@ -236,7 +236,7 @@ static void look_at_data(struct doctor *doctor) {
     char bytes[TW_UNITS_BYTES];
     const char *const path = doctor->config.node.data;
     if (!doctor->has_run) {
-        doctor_say(doctor, DOCTOR_SKIP, "data", NULL, "the manifest says what it should be");
+        doctor_say(doctor, DOCTOR_SKIP, "data", NULL, "unknown without the manifest");
         return;
     }
     if (path[0] == '\0') {

@@ -104,8 +104,7 @@ void doctor_gpu(struct doctor *doctor) {
     char name[TW_DEVICE_TEXT_BYTES];
     if (wanted->kind == TW_DEVICE_CPU) {
         if (is_there)
-            doctor_say(doctor, DOCTOR_OK, "gpu", NULL,
-                       "an NVIDIA GPU is here, and left alone: device = cpu");
+            doctor_say(doctor, DOCTOR_OK, "gpu", NULL, "an NVIDIA GPU is here, but device = cpu");
         return;
     }
     json_t *const answer = ask(doctor, tw_device_print(wanted, name));
@@ -114,17 +113,15 @@ void doctor_gpu(struct doctor *doctor) {
     if (answer == NULL || refusal[0] != '\0') {
         const bool is_named = wanted->kind == TW_DEVICE_CUDA;
         doctor_say(doctor, is_named ? DOCTOR_FAIL : DOCTOR_SKIP, "gpu",
-                   is_named
-                       ? "`thinwire info` shows what there is; device = auto takes what can be "
-                         "used"
-                       : NULL,
-                   "%s", refusal[0] != '\0' ? refusal : "thinwire-engine does not say what it has");
+                   is_named ? "`thinwire info` lists the devices; device = auto takes a usable "
+                              "one"
+                            : NULL,
+                   "%s", refusal[0] != '\0' ? refusal : "thinwire-engine reports no devices");
     } else if (device_named(answer, chosen) != NULL && strcmp(chosen, "cpu") != 0) {
         say_gpu(doctor, device_named(answer, chosen));
     } else if (is_there) {
-        doctor_say(doctor, DOCTOR_WARN, "gpu",
-                   "mend that, or say device = cpu where it is meant to be so",
-                   "an NVIDIA GPU is here and not used: %s", why);
+        doctor_say(doctor, DOCTOR_WARN, "gpu", "fix that, or set device = cpu if that is intended",
+                   "an NVIDIA GPU is here, but not used: %s", why);
     }
     json_decref(answer);
 }

@@ -43,8 +43,7 @@ static void look_at_clock(struct doctor *doctor) {
     struct timex clock = {0};
     const time_t now = time(NULL), oldest = 1735689600; /* start of 2025; this program is younger */
     if (now < oldest) {
-        doctor_say(doctor, DOCTOR_FAIL, "clock",
-                   "set it: `timedatectl set-ntp true` where systemd is",
+        doctor_say(doctor, DOCTOR_FAIL, "clock", "set it: `timedatectl set-ntp true` under systemd",
                    "this machine's clock is years behind");
         return;
     }
@@ -52,8 +51,8 @@ static void look_at_clock(struct doctor *doctor) {
     doctor_say(doctor, is_held ? DOCTOR_OK : DOCTOR_WARN, "clock",
                is_held ? NULL
                        : "`timedatectl set-ntp true`, or any NTP client: tickets and certificates "
-                         "are dated",
-               is_held ? "kept right by NTP, to %.0f ms" : "not kept right by NTP",
+                         "have dates",
+               is_held ? "synchronised by NTP, to %.0f ms" : "not synchronised by NTP",
                (double)clock.esterror / 1e3);
 }
 
@@ -92,8 +91,9 @@ static void look_at_processors(struct doctor *doctor) {
     if (doctor_proc(doctor, "loadavg", text, sizeof(text))) load = strtod(text, NULL);
     const bool is_busy = doctor->status == NULL && load > (double)count * 1.5;
     doctor_say(doctor, is_busy ? DOCTOR_WARN : DOCTOR_OK, "device",
-               is_busy ? "other programs take what training needs: stop them, or set node.threads"
-                       : NULL,
+               is_busy
+                   ? "other programs take CPU time from training: stop them, or set node.threads"
+                   : NULL,
                "%" PRIu32 " processor%s, load %.1f", count, tw_units_s((double)count), load);
 }
 
@@ -102,7 +102,7 @@ static void look_at_worker(struct doctor *doctor) {
     const char *const named = doctor->config.node.worker_path;
     ssize_t size = 0;
     if (!doctor->config.node.spawn_worker) {
-        doctor_say(doctor, DOCTOR_OK, "worker", NULL, "started by somebody else, as configured");
+        doctor_say(doctor, DOCTOR_OK, "worker", NULL, "started by another service, as configured");
         return;
     }
     if (named[0] != '\0') {
@@ -124,7 +124,7 @@ static void look_at_files(struct doctor *doctor) {
     const bool is_enough = limit.rlim_max >= FILES_WANTED;
     doctor_say(doctor, is_enough ? DOCTOR_OK : DOCTOR_WARN, "open.files",
                is_enough ? NULL : "raise it: `ulimit -Hn 4096`, or LimitNOFILE= in the unit",
-               "a process may open %llu, %d are wanted", (unsigned long long)limit.rlim_max,
+               "a process may open %llu, %d are needed", (unsigned long long)limit.rlim_max,
                FILES_WANTED);
 }
 
@@ -152,11 +152,11 @@ static void look_at_bbr(struct doctor *doctor) {
     if (!has_word(there, "bbr"))
         doctor_say(doctor, DOCTOR_WARN, "bbr",
                    "`modprobe tcp_bbr`, and a line `tcp_bbr` in /etc/modules-load.d/thinwire.conf",
-                   "not loaded: links with losses stay far below what they could carry");
+                   "not loaded: links with losses stay far below their rate");
     else if (geteuid() != 0 && !has_word(allowed, "bbr"))
         doctor_say(doctor, DOCTOR_WARN, "bbr",
                    "add it to net.ipv4.tcp_allowed_congestion_control in /etc/sysctl.d",
-                   "loaded, but this user may not ask for it");
+                   "loaded, but not permitted for this user");
     else
         doctor_say(doctor, DOCTOR_OK, "bbr", NULL, "links may use it");
 }
@@ -175,7 +175,7 @@ static void look_at_buffer(struct doctor *doctor, const char *name, const char *
     (void)snprintf(fix, sizeof(fix), "sysctl -w net.ipv4.%s=\"%llu %llu 6291456\"", name, least,
                    usual);
     doctor_say(doctor, is_small ? DOCTOR_WARN : DOCTOR_OK, check, is_small ? fix : NULL,
-               "net.ipv4.%s lets a buffer grow to %.1f MB, %.1f MB are wanted for long paths", name,
+               "net.ipv4.%s lets a buffer grow to %.1f MB, long paths need %.1f MB", name,
                (double)most / 1e6, (double)BUFFER_BYTES / 1e6);
 }
 

@@ -40,7 +40,7 @@ static void look_at_daemon(struct doctor *doctor) {
         const char *const what = json_string_value(json_object_get(row, "what"));
         doctor_say(doctor, DOCTOR_WARN, "daemon.says",
                    json_string_value(json_object_get(row, "way_out")), "%s",
-                   what != NULL ? what : "a warning without words");
+                   what != NULL ? what : "a warning without text");
     }
 }
 
@@ -88,7 +88,7 @@ static void look_at_ports(struct doctor *doctor) {
         return;
     }
     if (config->network.listen_count == 0)
-        doctor_say(doctor, DOCTOR_OK, "port", NULL, "none: this node dials, nobody dials it");
+        doctor_say(doctor, DOCTOR_OK, "port", NULL, "none: this node only dials");
     for (uint32_t i = 0; i < config->network.listen_count; i++) {
         if (doctor->status == NULL)
             port_try(doctor, config->network.listen[i].text);
@@ -106,15 +106,15 @@ static void look_at_dial_back(struct doctor *doctor) {
     const char *const text = json_string_value(json_object_get(reachable, "text"));
     if (!doctor->config.network.links) return;
     if (doctor->config.network.listen_count == 0) {
-        doctor_say(doctor, DOCTOR_OK, "dial-back", NULL, "not wanted: this node only dials");
+        doctor_say(doctor, DOCTOR_OK, "dial-back", NULL, "not needed: this node only dials");
     } else if (state == NULL || text == NULL || strcmp(state, "unknown") == 0) {
         doctor_say(doctor, DOCTOR_SKIP, "dial-back", NULL,
                    "known once a peer has dialled the running daemon back");
     } else {
         const bool is_shut = strcmp(state, "no") == 0 || strcmp(state, "local") == 0;
         doctor_say(doctor, is_shut ? DOCTOR_WARN : DOCTOR_OK, "dial-back",
-                   is_shut ? "links that this node dials do as well, unless the others cannot be "
-                             "dialled either"
+                   is_shut ? "links that this node dials are enough, unless the other nodes cannot "
+                             "be dialled either"
                            : NULL,
                    "%s", text);
     }
@@ -164,7 +164,7 @@ static void stage_say(struct doctor *doctor, const struct job *job, enum tw_prob
         doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s is node %s%s", address, hex,
                    job->question.expected != NULL ? ", the one expected" : "");
     } else {
-        doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s takes this node, in %u ms", address,
+        doctor_say(doctor, DOCTOR_OK, NAMES[stage], NULL, "%s admits this node, in %u ms", address,
                    took_ms);
     }
 }
@@ -188,15 +188,15 @@ static void mtu_say(struct doctor *doctor, const struct job *jobs, uint32_t coun
     else if (!is_probing && (is_stalled || least < SMALL_MTU_BYTES))
         doctor_say(doctor, DOCTOR_WARN, "mtu",
                    "sysctl -w net.ipv4.tcp_mtu_probing=1 on both machines, or set the interface's "
-                   "MTU to what the path carries",
+                   "MTU to that of the path",
                    "a path %s: large packets may get lost on it",
-                   is_stalled ? "takes connections and then falls silent"
+                   is_stalled ? "accepts connections and then sends nothing"
                               : "has an MTU below 1280 bytes");
     else if (least == UINT32_MAX)
-        doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "a smaller MTU on a path is found out");
+        doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "the kernel detects a smaller MTU on a path");
     else
-        doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "the least is %u bytes, to %s%s", least, where,
-                   least < ETHERNET_BYTES ? ": a tunnel or PPPoE" : "");
+        doctor_say(doctor, DOCTOR_OK, "mtu", NULL, "the smallest is %u bytes, to %s%s", least,
+                   where, least < ETHERNET_BYTES ? ": a tunnel or PPPoE" : "");
 }
 
 static void question_fill(const struct doctor *doctor, const struct tw_bootstrap *peer,
@@ -294,9 +294,9 @@ static void look_at_peers(struct doctor *doctor) {
         doctor_addresses(doctor, doctor->config.network.peers, count, false);
     else
         doctor_say(doctor, DOCTOR_WARN, "peers",
-                   "`thinwire invite` prints a line by which another machine joins; to meet a run "
-                   "that is there, name a node of it with `peers = host:port`",
-                   "none are configured: this node meets only those that dial it");
+                   "`thinwire invite` prints a line with which another machine joins; to join an "
+                   "existing run, name a node of it with `peers = host:port`",
+                   "none are configured: this node links only to nodes that dial it");
 }
 
 void doctor_links(struct doctor *doctor) {

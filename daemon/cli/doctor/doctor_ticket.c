@@ -19,9 +19,9 @@ static void look_at_expiry(struct doctor *doctor, const struct tw_ticket *ticket
     if (now_s > ticket->expires_s)
         doctor_say(doctor, DOCTOR_FAIL, "ticket",
                    "ask for a new one: `thinwire invite`; or is the clock of this machine wrong?",
-                   "the ticket has expired: %s counted until %s", name, until);
+                   "the ticket has expired: %s was valid until %s", name, until);
     else
-        doctor_say(doctor, DOCTOR_OK, "ticket", NULL, "%s of node %s, good until %s", name, node,
+        doctor_say(doctor, DOCTOR_OK, "ticket", NULL, "%s of node %s, valid until %s", name, node,
                    until);
 }
 

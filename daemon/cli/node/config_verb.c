@@ -121,12 +121,12 @@ static enum tw_exit check(struct cli *cli) {
         return findings.rc;
     }
     if (findings.rc == TW_EXIT_OK) {
-        (void)puts("The daemon can start with this.");
+        (void)puts("The daemon can start with this configuration.");
         return TW_EXIT_OK;
     }
     return cli_fail(findings.rc,
-                    "the daemon would not start with this; `thinwire help exit-codes` tells what "
-                    "status %d means",
+                    "the daemon would not start with this; `thinwire help exit-codes` explains "
+                    "status %d",
                     (int)findings.rc);
 }
 

@@ -87,8 +87,8 @@ static bool has_owner(const struct tw_config *config) {
 static void say_next(const struct init *init, const char *hex, bool is_new_secret) {
     const struct tw_config *const config = &init->files.config;
     static const char *const NEXT[] = {"config check", "start", "status --watch", "invite", NULL};
-    (void)printf("This node is %s\n\n  %-14s%s\n  %-14s%s\n  %-14s%s (%s)\n\nWhat to do next:\n",
-                 hex, "configuration", init->files.config_path, "identity", init->files.key_path,
+    (void)printf("This node is %s\n\n  %-14s%s\n  %-14s%s\n  %-14s%s (%s)\n\nNext steps:\n", hex,
+                 "configuration", init->files.config_path, "identity", init->files.key_path,
                  "run secret", config->network.secret_file, is_new_secret ? "new" : "as given");
     int n = 1;
     if (access(config->node.run, R_OK) != 0) {
@@ -100,7 +100,7 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
     if (config->node.data[0] == 0) {
         (void)printf(
             "  %d. Name the training text with `data = ` in the configuration, unless the run\n"
-            "     is trained on a dataset: that is fetched from the other nodes.\n",
+            "     trains on a dataset, which is fetched from the other nodes.\n",
             n++);
     }
     if (has_owner(config)) {
@@ -114,8 +114,8 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
             "  %d. Name a node of the run with `peers = host:port` in the configuration.\n", n++);
     }
     (void)printf(
-        "  %d. See that all is there, start, and see how it does; `invite` prints the line\n"
-        "     by which another machine joins:\n",
+        "  %d. Check the configuration, start, and look at the status; `invite` prints a line\n"
+        "     with which another machine joins:\n",
         n);
     node_files_say_next(&init->files, NEXT);
 }

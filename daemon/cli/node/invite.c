@@ -64,22 +64,21 @@ static void say(const json_t *data) {
     const int uses = (int)json_integer_value(json_object_get(data, "uses"));
     time_left(data, left);
     (void)fflush(stdout);
-    (void)fprintf(
-        stderr,
-        "\nThis line lets %d machine%s into run %s, for %s. Who has it can use it: send it\n"
-        "as you would a password. On the other machine:\n\n"
-        "    thinwire join LINE --dir FOLDER --start\n\n"
-        "It dials",
-        uses, uses == 1 ? "" : "s", text_of(data, "run"), left);
+    (void)fprintf(stderr,
+                  "\nThis line lets %d machine%s into run %s, for %s. Anybody who has it can\n"
+                  "use it: send it like a password. On the other machine:\n\n"
+                  "    thinwire join LINE --dir FOLDER --start\n\n"
+                  "It dials",
+                  uses, uses == 1 ? "" : "s", text_of(data, "run"), left);
     bool is_local = json_array_size(addrs) > 0;
     for (size_t i = 0; i < json_array_size(addrs); i++) {
         const char *addr = json_string_value(json_array_get(addrs, i));
         (void)fprintf(stderr, "%s %s", i > 0 ? " or" : "", addr);
         is_local = is_local && is_of_this_machine(addr);
     }
-    (void)fprintf(stderr, "; --address HOST:PORT says another. %s\n",
-                  is_local ? "These lead nowhere\nfrom any other machine."
-                           : "`thinwire invite --list` shows who came.");
+    (void)fprintf(stderr, "; --address HOST:PORT replaces that. %s\n",
+                  is_local ? "No other machine\ncan reach these addresses."
+                           : "`thinwire invite --list` shows the uses.");
 }
 
 /* True for values of `--address` and ticket names that need no escaping. */
@@ -122,7 +121,7 @@ static enum tw_exit invite(const char *uses, const char *expires, char *url) {
 static void list(const json_t *data) {
     const json_t *tickets = json_object_get(data, "tickets");
     if (json_array_size(tickets) == 0) {
-        (void)puts("No tickets are out. `thinwire invite` makes one.");
+        (void)puts("There are no tickets. `thinwire invite` makes one.");
         return;
     }
     (void)printf("%-10s %-8s %-9s %s\n", "ticket", "state", "time left", "used by");

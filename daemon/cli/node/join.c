@@ -215,16 +215,15 @@ static const char *const NEXT[] = {"start", "status --watch", NULL};
 
 static void say(const struct join *join, const char *hex) {
     if (join->inviter[0] != '\0')
-        (void)printf("%s let this machine in: run %s, node %s\n", join->inviter, join->run.name,
+        (void)printf("%s admitted this machine: run %s, node %s\n", join->inviter, join->run.name,
                      hex);
     else
         (void)printf("This machine is in run %s already, as node %s\n", join->run.name, hex);
     (void)printf("\n  %-14s%s\n  %-14s%s\n", "configuration", join->files.config_path, "state",
                  join->files.config.node.state_dir);
     if (lacks_data(join))
-        (void)printf(
-            "\nThe run is trained on a plain text, which is not sent around: name it with\n"
-            "`data = ` in the configuration.\n");
+        (void)printf("\nThe run trains on a plain text, which nodes do not send: name it with\n"
+                     "`data = ` in the configuration.\n");
     if (!join->is_start) {
         (void)printf("\nNext:\n");
         node_files_say_next(&join->files, NEXT);
@@ -287,11 +286,12 @@ enum tw_exit cli_join(struct cli *cli) {
     else
         say(&join, hex);
     if (!join.is_start) return TW_EXIT_OK;
-    if (lacks_data(&join)) return cli_fail(TW_EXIT_DATA, "not started: the text is not here");
+    if (lacks_data(&join))
+        return cli_fail(TW_EXIT_DATA, "not started: the training text is missing");
     if (!cli->json) (void)fputc('\n', stdout);
     rc = node_start(&join.files, cli->json ? stderr : stdout);
     if (rc == TW_EXIT_OK && !cli->json) {
-        (void)printf("\nHow it does:\n");
+        (void)printf("\nStatus:\n");
         node_files_say_next(&join.files, NEXT + 1);
     }
     return rc;

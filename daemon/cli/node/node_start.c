@@ -80,7 +80,7 @@ static enum tw_exit start_units(const struct node_files *files, FILE *to) {
         return cli_fail(
             TW_EXIT_FAILURE,
             "systemctl did not start %s: are its unit files installed (`cmake --install "
-            "BUILD --prefix /usr`)? `systemctl status %s` says more",
+            "BUILD --prefix /usr`)? `systemctl status %s` shows the reason",
             daemon, daemon);
     (void)fprintf(to, "It runs as %s and starts with the machine.\n", daemon);
     return TW_EXIT_OK;
@@ -148,7 +148,7 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
     }
     return cli_fail(TW_EXIT_UNREACHABLE,
                     "thinwired runs as process %ld but does not answer on %s yet: a large state "
-                    "takes longer to load, its log %s says more",
+                    "takes longer to load; see its log %s",
                     (long)pid, files->config.api.socket, log);
 }
 

@@ -61,12 +61,13 @@ static enum tw_exit owner_new(struct cli *cli) {
         (void)printf("{\"key\": \"%s\"}\n", hex);
         return TW_EXIT_OK;
     }
-    (void)printf("The owner's key is in %s: who has this file decides who is in the run.\n"
-                 "Its public half, for the manifest:\n\n"
-                 "  thinwire run new NAME --set security.admission=owner \\\n"
-                 "      --set security.owner=%s\n\n"
-                 "Then sign a certificate for each node: `thinwire owner sign NODE_ID`.\n",
-                 path, hex);
+    (void)printf(
+        "The owner's key is in %s: whoever has this file decides which nodes are in the run.\n"
+        "Its public half, for the manifest:\n\n"
+        "  thinwire run new NAME --set security.admission=owner \\\n"
+        "      --set security.owner=%s\n\n"
+        "Then sign a certificate for each node: `thinwire owner sign NODE_ID`.\n",
+        path, hex);
     return TW_EXIT_OK;
 }
 
@@ -78,7 +79,7 @@ static enum tw_exit import_certs(const struct owner_place *place, struct tw_gate
     struct tw_error err;
     char until[TW_UNITS_BYTES];
     if (tw_gate_judge(gate, certs, &gate->identity->id, TW_CERT_TRAIN, 0, &err) != TW_OK)
-        return cli_fail(TW_EXIT_IDENTITY, "%s: nobody would let this node in with it", err.message);
+        return cli_fail(TW_EXIT_IDENTITY, "%s: no node would admit this one with it", err.message);
     if (tw_certs_save(place->state_dir, TW_CERT_FILE, certs, &err) != TW_OK)
         return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
     (void)printf("This node is admitted until %s.\n", tw_units_utc(until, tw_certs_until(certs)));
@@ -95,7 +96,7 @@ static enum tw_exit import_list(const struct owner_place *place, struct tw_gate 
     const enum tw_status saved = tw_revoked_save_newer(place->state_dir, list, &err);
     if (saved != TW_OK) /* AGAIN: the daemon has just received a newer one */
         return cli_fail(saved == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_STATE_DIR, "%s", err.message);
-    (void)printf("List %llu shuts %u %s out; the daemon here passes it on within seconds.\n",
+    (void)printf("List %llu revokes %u %s; the daemon here passes it on within seconds.\n",
                  (unsigned long long)list->version, list->count,
                  list->count == 1 ? "node" : "nodes");
     return TW_EXIT_OK;
@@ -211,8 +212,7 @@ static enum tw_exit show_file(const struct cli *cli, const char *path) {
     if (tw_certs_load(path, &certs, &err) == TW_OK) return show_json(cli, certs_json(&certs));
     if (tw_revoked_load(path, &list, &err) == TW_OK) return show_json(cli, list_json(&list));
     if (tw_identity_open(path, &key, &err) != TW_OK)
-        return cli_fail(TW_EXIT_USAGE, "%s is no key that may be read, no certificate and no list",
-                        path);
+        return cli_fail(TW_EXIT_USAGE, "%s is not a readable key, a certificate or a list", path);
     const struct tw_id public_key = tw_public_key(key.key);
     tw_identity_close(&key);
     return show_json(cli, json_pack("{s:o}", "key", hex_json(&public_key)));
@@ -267,6 +267,6 @@ enum tw_exit cli_owner(struct cli *cli) {
     const char *const near = tw_nearest(what, NAMES, COUNT);
     return cli_fail(TW_EXIT_USAGE, "there is no `owner %s`; %s%s%s", what,
                     near != NULL ? "did you mean `owner "
-                                 : "`thinwire help owner` lists what there is",
+                                 : "`thinwire help owner` lists the commands",
                     near != NULL ? near : "", near != NULL ? "`?" : "");
 }

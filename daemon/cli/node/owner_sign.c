@@ -213,8 +213,8 @@ static enum tw_exit list_change(struct cli *cli, const struct revoke *revoke,
         if (revoke->lifts ? tw_revoked_remove(list, &node) : tw_revoked_add(list, &node)) continue;
         if (list->count == TW_REVOKED_MAX && !tw_revoked_has(list, &node))
             return cli_fail(TW_EXIT_FAILURE,
-                            "the list is full at %d nodes: certificates that ran out need no "
-                            "revocation, --lift some of those",
+                            "the list is full at %d nodes: --lift nodes whose certificates have "
+                            "expired, because these need no revocation",
                             TW_REVOKED_MAX);
         return cli_fail(TW_EXIT_FAILURE, "%.8s is %s the list", text,
                         revoke->lifts ? "not on" : "already on");
@@ -252,11 +252,12 @@ enum tw_exit owner_revoke(struct cli *cli) {
     if (is_owner) list_sign(&list, &key);
     tw_identity_close(&key);
     if (!is_owner)
-        return cli_fail(TW_EXIT_IDENTITY, "%s is not the key of the run's owner, who alone revokes",
+        return cli_fail(TW_EXIT_IDENTITY,
+                        "%s is not the key of the run's owner, and only the owner revokes",
                         revoke.key);
     if (tw_revoked_save(folder_of(path, folder), name_of(path), &list, &err) != TW_OK)
         return cli_fail(TW_EXIT_STATE_DIR, "%s", err.message);
-    (void)printf("List %llu shuts %u %s out. %s\n", (unsigned long long)list.version, list.count,
+    (void)printf("List %llu revokes %u %s. %s\n", (unsigned long long)list.version, list.count,
                  list.count == 1 ? "node" : "nodes",
                  revoke.list == NULL ? "The daemon here passes it on within seconds."
                                      : "Give it to any node of the run: `thinwire owner import "

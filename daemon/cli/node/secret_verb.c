@@ -22,8 +22,7 @@ static enum tw_exit show(const struct cli *cli, const char *path,
         tw_secret_mark(&secrets->list[i], mark);
         (void)json_array_append_new(list, json_string(mark));
         if (!cli->json)
-            (void)printf("%s  %s\n", mark,
-                         i == 0 ? "used, and taken from others" : "taken from others");
+            (void)printf("%s  %s\n", mark, i == 0 ? "in use, and accepted" : "accepted");
     }
     if (cli->json) {
         json_t *const json = json_pack("{s:s,s:o}", "file", path, "marks", json_incref(list));
@@ -45,8 +44,8 @@ static int find(const struct tw_secrets *secrets, const char *verb, const char *
         if (strcmp(own, mark) == 0) return (int)i;
     }
     (void)cli_fail(TW_EXIT_USAGE,
-                   "secret %s: %.20s is the mark of none; `thinwire secret show` lists "
-                   "them",
+                   "secret %s: no secret has the mark %.20s; `thinwire secret show` lists "
+                   "the marks",
                    verb, mark != NULL ? mark : "nothing");
     return -1;
 }
@@ -63,7 +62,7 @@ static enum tw_exit take(const char *from, const struct tw_secrets *here,
     }
     FILE *const file = strcmp(from, "-") == 0 ? stdin : fopen(from, "re");
     if (file == NULL) return cli_fail(TW_EXIT_IDENTITY, "%s: %s", from, strerror(errno));
-    enum tw_status status = tw_fail(&err, TW_CONFIG, "no secret in it that is not here already");
+    enum tw_status status = tw_fail(&err, TW_CONFIG, "it has no secret that is not here already");
     bool is_found = false;
     while (!is_found && fgets(hex, sizeof(hex), file) != NULL) {
         hex[strcspn(hex, "\r\n")] = 0;
@@ -101,8 +100,8 @@ static enum tw_exit take_out(const char *path, struct tw_secrets *secrets, const
     const int at = find(secrets, "remove", mark);
     if (at < 0) return TW_EXIT_USAGE;
     if (secrets->count == 1)
-        return cli_fail(TW_EXIT_USAGE, "secret remove: it is the only one; `secret add` its "
-                                       "successor first");
+        return cli_fail(TW_EXIT_USAGE, "secret remove: it is the only one; `secret add` the "
+                                       "new one first");
     secrets->list[0] = secrets->list[1 - at];
     secrets->count = 1;
     return save(path, secrets);

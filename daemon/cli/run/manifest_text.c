@@ -91,22 +91,22 @@ static void explain_pace(FILE *to, const struct tw_run *run) {
                   tw_units_s(run->sync.fragments));
     if (run->sync.pace == TW_PACE_CLOCK) {
         (void)fprintf(to,
-                      "by the clock:\n            a round every %s, so each every %" PRIu32
-                      " step%s of a node that takes %s for one\n",
+                      "by the clock:\n            a round every %s, so each fragment every %" PRIu32
+                      " step%s of\n            a node that takes %s per step\n",
                       tw_units_duration(interval, run->sync.pace_ms / 1e3), run->sync.period,
                       tw_units_s(run->sync.period),
                       tw_units_duration(step, (double)tw_run_step_us(run) / 1e6));
         if (run->sync.fragments == 1 && run->sync.topology == TW_TOPOLOGY_GROUP)
             (void)fprintf(to,
-                          "            one that takes longer than %s for a step is in hardly any "
+                          "            a node that takes longer than %s per step is in hardly any "
                           "round\n",
                           interval);
         return;
     }
     if (run->sync.period == 1) {
-        (void)fprintf(to, "each every step, steps pace\n");
+        (void)fprintf(to, "each every step, paced by steps\n");
     } else {
-        (void)fprintf(to, "each every %" PRIu32 " steps, steps pace\n", run->sync.period);
+        (void)fprintf(to, "each every %" PRIu32 " steps, paced by steps\n", run->sync.period);
     }
     if (run->sync.weights == TW_WEIGHTS_TOKENS_RATE)
         (void)fprintf(to, "            a slow node is in few of these rounds: sync.pace = clock "
@@ -129,7 +129,7 @@ static void explain_sync(FILE *to, const struct tw_run *run) {
     if (run->sync.together_millionths < 1000000)
         (void)fprintf(to,
                       "            together for %.3g %% of the budget, then each node alone; "
-                      "`thinwire merge` makes\n            one model of theirs at the end\n",
+                      "`thinwire merge` makes\n            one model of them at the end\n",
                       run->sync.together_millionths / 1e4);
 }
 
@@ -163,20 +163,20 @@ static void explain_gain(FILE *to, const struct tw_run *run, double eta, double 
         fitted.sync.outer_momentum_millionths == run->sync.outer_momentum_millionths;
     if (mu == 0 && eta == 1) {
         (void)fprintf(to, "            plain averaging: %s\n",
-                      is_fitted ? "by the preset, or as the run is too short for momentum"
+                      is_fitted ? "by the preset, or because the run is too short for momentum"
                                 : "as set");
         if (is_fitted) return;
     } else {
         (void)fprintf(to, "            a steady change is amplified %.1f times", eta / (1 - mu));
         if (is_fitted) {
-            (void)fprintf(to, "; short runs want less, so this\n            follows from the "
+            (void)fprintf(to, "; short runs need less, so this\n            follows from the "
                               "planned outer steps\n");
             return;
         }
         (void)fprintf(to, ", as set\n");
     }
     (void)fprintf(to,
-                  "            (left out, rate %.3g and momentum %.3g would fit the planned outer "
+                  "            (rate %.3g and momentum %.3g would fit the planned outer "
                   "steps)\n",
                   fitted.sync.outer_lr_millionths / 1e6,
                   fitted.sync.outer_momentum_millionths / 1e6);
@@ -233,14 +233,14 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params,
                   steps_per_s, tw_units_bytes(dense, fp32), fp32 / (bytes * rounds_s * 3600));
     if (pace->is_guess)
         (void)fprintf(to,
-                      "            %.3g steps/s is a guess: say what a step takes, such as "
+                      "            %.3g steps/s is a guess: give the time of a step, such as "
                       "--step-time 250ms\n",
                       steps_per_s);
 }
 
 static void explain_data(FILE *to, const struct tw_run *run) {
     (void)fprintf(to, "  Data      %s",
-                  tw_id_is_zero(&run->data.sha256)    ? "any text each node brings"
+                  tw_id_is_zero(&run->data.sha256)    ? "any text; each node has its own"
                   : run->data.form == TW_FORM_DATASET ? "one dataset, which nodes without it fetch"
                                                       : "one text, named by its SHA-256");
     if (run->data.documents == TW_DOCUMENTS_MASKED) (void)fprintf(to, ", documents masked");

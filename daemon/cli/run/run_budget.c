@@ -127,13 +127,13 @@ static enum tw_status refuse(const struct tw_run *run, const struct cli_budget *
     const struct traffic traffic = traffic_of(&least, params, bits, budget->steps_per_s);
     const double need = budget->limit.is_month ? traffic.month_up + traffic.month_down
                                                : traffic.month_up / TW_MONTH_S * 8 / 1e6;
-    const char *const codec = budget->has_codec ? "the codecs that are set" : "the coarsest codec";
-    const char *const instead = budget->has_codec    ? "leave the codecs to it, or take "
-                                : budget->has_period ? "leave the period to it, or take "
+    const char *const codec = budget->has_codec ? "the given codecs" : "the coarsest codec";
+    const char *const instead = budget->has_codec    ? "do not set the codecs, or take "
+                                : budget->has_period ? "do not set the period, or take "
                                                      : "";
     const char *const out = budget->has_codec || budget->has_period
                                 ? "fewer nodes or a smaller model"
-                                : "fewer nodes, a smaller model or more steps in all need less";
+                                : "fewer nodes, a smaller model or more steps in total need less";
     if (budget->limit.is_month) {
         return tw_fail(err, TW_CONFIG,
                        "nothing fits %s/month: even every %u steps in %s it is %s/month at %.3g "

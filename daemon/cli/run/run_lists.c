@@ -10,15 +10,15 @@
 #include "proto/run/run_key.h"
 
 static const char *const about[] = {
-    [TW_PRESET_DILOCO] = "everybody merges the whole model, now and then",
+    [TW_PRESET_DILOCO] = "all nodes merge the whole model, now and then",
     [TW_PRESET_STREAMING] = "a fragment at a time, hidden behind the steps; the default",
-    [TW_PRESET_EAGER] = "a whole period to exchange in; the own share counts at once",
-    [TW_PRESET_NOLOCO] = "two at a time, each node its own anchor; nobody waits for a group",
-    [TW_PRESET_CO2] = "a whole period to exchange in; the momentum is held back where stale",
-    [TW_PRESET_DECOUPLED] = "unequal nodes that come and go; directions and norms apart",
+    [TW_PRESET_EAGER] = "exchange takes a period; the own share is applied at once",
+    [TW_PRESET_NOLOCO] = "nodes merge in pairs, each with its own anchor; no group to wait for",
+    [TW_PRESET_CO2] = "exchange takes a period; stale momentum is damped",
+    [TW_PRESET_DECOUPLED] = "for unequal nodes that come and go; direction and norm merged apart",
     [TW_PRESET_SPARSELOCO] = "only the largest changes are sent, the rest later",
     [TW_PRESET_LOCAL_SGD] = "plain averaging, often",
-    [TW_PRESET_BTM] = "together for half of the budget, then apart; `thinwire merge` at the end",
+    [TW_PRESET_BTM] = "together for half of the budget, then alone; `thinwire merge` at the end",
 };
 enum { PRESETS_COUNT = sizeof(about) / sizeof(about[0]) };
 
@@ -94,7 +94,7 @@ enum tw_exit cli_run_presets(struct cli *cli) {
     for (unsigned i = 0; i < PRESETS_COUNT; i++) print_preset(i);
     (void)printf(
         "`thinwire run new NAME --preset PRESET` starts from such a row, fitted to model and "
-        "budget;\nevery key of it can be set otherwise: --set sync.period=50.\n");
+        "budget;\nevery key of it can be changed: --set sync.period=50.\n");
     return TW_EXIT_OK;
 }
 
@@ -119,9 +119,10 @@ enum tw_exit cli_run_codecs(struct cli *cli) {
         (void)printf("  %-9s %9.2f%s%s%s\n", codecs[i]->name, codecs[i]->bits,
                      codecs[i]->needs_feedback ? "   with sync.feedback" : "",
                      codecs[i]->is_sparse ? ", most are 0" : "",
-                     codecs[i]->id == TW_CODEC_AUTO ? ", or what a node's budget leaves" : "");
+                     codecs[i]->id == TW_CODEC_AUTO ? ", or the bits that a node's budget leaves"
+                                                    : "");
     }
-    (void)printf("\nWhat is coded without feedback may also be a sync.result.\n");
+    (void)printf("\nCodecs without feedback can also be used for `sync.result`.\n");
     return TW_EXIT_OK;
 }
 
@@ -200,8 +201,7 @@ enum tw_exit cli_run_keys(struct cli *cli) {
         return print_json(rows);
     }
     for (uint32_t i = 0; i < count; i++) print_key(&keys[i], &defaults);
-    (void)printf(
-        "\n`thinwire run new NAME --set KEY=VALUE`; what is not set follows from --model,\n"
-        "--preset and --data, else it is as above.\n");
+    (void)printf("\n`thinwire run new NAME --set KEY=VALUE`; keys that are not set follow from\n"
+                 "--model, --preset and --data, or have the values above.\n");
     return TW_EXIT_OK;
 }

@@ -23,8 +23,8 @@ enum tw_exit cli_speed_read(struct cli *cli, struct cli_speed *speed) {
         const double unit = strcmp(end, "ms") == 0 ? 1e-3 : strcmp(end, "s") == 0 ? 1.0 : 0.0;
         speed->steps_per_s = 1.0 / (step_s * unit);
         if (has_speed)
-            return cli_fail(TW_EXIT_USAGE, "--step-time and --steps-per-s say the same of a step: "
-                                           "give one of them");
+            return cli_fail(TW_EXIT_USAGE, "--step-time and --steps-per-s both give the speed: "
+                                           "use one of them");
         if (step_s * unit > 1e-6 && step_s * unit < 1e6) return TW_EXIT_OK;
         return cli_fail(TW_EXIT_USAGE,
                         "--step-time %s: write the time of an inner step with its unit, such as "
@@ -106,9 +106,9 @@ static const char *said(int fd, char *text, size_t capacity) {
 
 static enum tw_exit refuse(const char *why) {
     return cli_fail(TW_EXIT_USAGE,
-                    "the time of a step cannot be measured here: %s; say it, such as --step-time "
+                    "the time of a step cannot be measured here: %s; give it, such as --step-time "
                     "0.8s",
-                    why[0] != '\0' ? why : "thinwire-engine ended without a word");
+                    why[0] != '\0' ? why : "thinwire-engine ended without a message");
 }
 
 static bool take(const char *text, struct cli_speed *speed) {

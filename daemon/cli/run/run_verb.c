@@ -287,7 +287,7 @@ static void explain_fit(const struct tw_run *run, const struct sets *sets,
                      run->sync.fragments, tw_units_s(run->sync.fragments), row.sync.fragments,
                      run->sync.period);
     if (cost->speed.is_measured)
-        (void)printf("  Speed     a step takes %s here, measured (%s)%s;\n            say "
+        (void)printf("  Speed     a step takes %s here, measured (%s)%s;\n            give "
                      "--step-time if that of the nodes differs\n",
                      tw_units_duration(time, 1 / cost->speed.steps_per_s), cost->speed.engine,
                      cost->speed.sequences < cost->speed.batch ? " in part" : "");

@@ -76,9 +76,9 @@ void screen_peers(const struct screen *screen, const json_t *json) {
     if (json_array_size(peers) == 0) {
         line_wrap(
             screen, PLAIN, "", 2,
-            "No peers yet. `thinwire invite` prints a line by which another machine joins. To "
-            "meet a run that is there, name a node of it with `peers = host:port` in [network] "
-            "of the configuration; it will tell of the others.");
+            "No peers yet. `thinwire invite` prints a line with which another machine joins. To "
+            "join an existing run, name a node of it with `peers = host:port` in [network] "
+            "of the configuration; it knows the other nodes.");
         print_bans(screen, json_at(json, "banned"));
         return;
     }
@@ -108,7 +108,7 @@ void screen_rounds(const struct screen *screen, const json_t *json) {
     const json_t *const rounds = json_at(json, "rounds");
     struct line line = line_begin(screen, NULL);
     if (json_array_size(rounds) == 0) {
-        line_put(&line, PLAIN, "No rounds yet; `thinwire status` tells whether others are there.");
+        line_put(&line, PLAIN, "No rounds yet; `thinwire status` shows whether peers are alive.");
         line_end(&line);
         return;
     }

@@ -30,7 +30,7 @@ static void company_alone(double alive, char *text, size_t capacity) {
         (void)snprintf(text, capacity, "on its own, as %.0f other%s do%s", alive, plural(alive),
                        alive == 1 ? "es" : "");
     } else {
-        (void)snprintf(text, capacity, "on its own, as the run has it");
+        (void)snprintf(text, capacity, "on its own, as the run says");
     }
 }
 
@@ -45,11 +45,11 @@ static void company(const json_t *status, char *text, size_t capacity) {
     } else if (is_pair && strcmp(state, "solo") == 0 && mixed > 0) {
         (void)snprintf(text, capacity, "in pairs, lately with %.0f other%s", mixed, plural(mixed));
     } else if (is_pair && strcmp(state, "receiver") == 0 && alive > 0) {
-        (void)snprintf(text, capacity, "and takes over the state of another node");
+        (void)snprintf(text, capacity, "and fetches the state of another node");
     } else if (strcmp(state, "member") == 0 && mixed > 0) {
         (void)snprintf(text, capacity, "together with %.0f other%s", mixed, plural(mixed));
     } else if (strcmp(state, "receiver") == 0 && alive > 0) {
-        (void)snprintf(text, capacity, "and fetches the state of the others");
+        (void)snprintf(text, capacity, "and fetches the state of the other nodes");
     } else if (!json_yes(status, "node.links")) {
         (void)snprintf(text, capacity, "alone, as configured");
     } else if (alive > 0) {
@@ -78,7 +78,7 @@ void screen_sentence(const json_t *status, char *text, size_t capacity) {
     } else if (strcmp(worker, "starting") == 0 || strcmp(worker, "restarting") == 0) {
         (void)snprintf(text, capacity, "%s is %s its worker", name, worker);
     } else if (strcmp(worker, "paused") == 0) {
-        (void)snprintf(text, capacity, "%s is paused; `thinwire resume` goes on", name);
+        (void)snprintf(text, capacity, "%s is paused; `thinwire resume` continues", name);
     } else if (strcmp(worker, "finished") == 0) {
         (void)snprintf(text, capacity, "%s has reached its last step of %s", name, run);
     } else {
@@ -452,7 +452,7 @@ static void print_contributions(const struct screen *screen, const json_t *statu
     if (is_topology(status, "solo")) return; /* nothing is sent */
     struct line line = line_begin(screen, "Sends");
     if (isfinite(bits)) {
-        line_put(&line, PLAIN, "%.2f bits a parameter", bits);
+        line_put(&line, PLAIN, "%.2f bits per parameter", bits);
         put_rungs(&line, screen, shares);
     } else {
         line_put(&line, PLAIN, "nothing yet");

@@ -57,7 +57,7 @@ done
 expect 0 '^train.lr = [0-9.]+$' "$BIN/thinwire" run keys
 expect 0 '^    number: 0.000001 to 1, such as 0.05 or 5%$' "$BIN/thinwire" run keys
 "$BIN/thinwire" run keys | awk 'length > 80 { print "wide: " $0; exit 1 }'
-expect 2 'run keys: `--all` is unknown; `thinwire help run` tells' "$BIN/thinwire" run keys --all
+expect 2 'run keys: `--all` is unknown; `thinwire help run` explains it' "$BIN/thinwire" run keys --all
 "$BIN/thinwire" run keys --json >"$home/keys.json"
 "$BIN/thinwire" run new k --out "$home/k.manifest" >/dev/null
 python3 - "$home" <<'PY'
@@ -135,8 +135,8 @@ expect 2 'the line of `thinwire invite` is missing' tw join
 expect 2 'no ticket, which begins with tw1' tw join a.example:4747
 expect 2 'its end is missing|part of it is missing|shorter' tw join tw1abc
 expect 2 'did you mean --start' tw join tw1abc --strat
-expect 0 '^[0-9a-f]{8}  used' tw --config ./place/node.conf secret
-expect 0 'taken from others' tw --config ./place/node.conf secret add
+expect 0 '^[0-9a-f]{8}  in use' tw --config ./place/node.conf secret
+expect 0 'in use, and accepted' tw --config ./place/node.conf secret add
 expect 2 'there are 2 already' tw --config ./place/node.conf secret add
 expect 2 '`drop` is unknown; it is show, add, use or remove' tw --config ./place/node.conf secret drop
 [[ $(grep -cE '^[0-9a-f]{64}$' place/state/run.secret) -eq 2 ]] || {
@@ -206,10 +206,10 @@ expect 2 '--set sync.period: write --set key=value' tw run new x --set sync.peri
 expect 2 'run new: name the run' tw run new
 expect 2 '--budget 20: `20` lacks its unit; write 2mbit of upload' tw run new x --budget 20
 expect 2 '--step-time 0.8: write the time of an inner step with its unit' tw run new x --step-time 0.8
-expect 2 'give one of them' tw run new x --step-time 1s --steps-per-s 1
+expect 2 'use one of them' tw run new x --step-time 1s --steps-per-s 1
 expect 3 '`thinwire run keys` lists them all' tw run new x --set bogus.whatever=1
 # nobody said how long a step takes: what follows from it is called a guess
-expect 0 '10 steps/s is a guess: say what a step takes' tw run new x --out g1.manifest
+expect 0 '10 steps/s is a guess: give the time of a step' tw run new x --out g1.manifest
 expect 0 '10 steps/s is a guess' tw run show g1.manifest
 expect 1 '' grep -q guess <(tw run show g1.manifest --step-time 250ms)
 expect 1 '' grep -q guess <(tw run new x --out g2.manifest --set sync.pace=clock --step-time 1s)
@@ -240,7 +240,7 @@ expect 0 'each every 30 steps' tw run new x --out b3.manifest --budget 100mbit \
 expect 0 'sync.codec = int8' cat b3.manifest
 expect 3 'nothing fits 5.00 GB/month: even every' tw run new x --out b4.manifest \
     --budget 5GB/month --model gpt2-124m --step-time 0.8s
-expect 3 'even every 30 steps in the codecs that are set .* leave the codecs to it, or' tw run new x --out b4.manifest \
+expect 3 'even every 30 steps in the given codecs .* do not set the codecs, or' tw run new x --out b4.manifest \
     --budget 1mbit --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
 expect 1 '' test -e b4.manifest
 # of period and fragments the one that is not set gives way: also in the example `run presets` prints
@@ -264,24 +264,24 @@ expect 3 'sync.codec has no effect where sync.topology = solo' tw run new x --se
     --set sync.topology=solo --set sync.codec=int8 --out x.manifest
 expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --set sync.quorum=5 --out x.manifest
 # by the clock the interval follows from the time of a step, or the period from the interval
-expect 0 'a round every 2.5 s, so each every 30 steps of a node that takes 250 ms' tw run new x \
+expect 0 'a round every 2.5 s, so each fragment every 30 steps of' tw run new x \
     --set sync.pace=clock --step-time 250ms --out c1.manifest
 expect 0 'sync.interval = 2.5s' cat c1.manifest
 expect 0 'at 4 steps/s' tw run show c1.manifest
-expect 0 'a round every 2.0 s, so each every 24 steps' tw run new x \
+expect 0 'a round every 2.0 s, so each fragment every 24 steps' tw run new x \
     --set sync.pace=clock --set sync.interval=2s --step-time 250ms --out c2.manifest
-expect 0 'each every 30 steps of a node that takes 200 ms' tw run new x --set sync.pace=clock \
+expect 0 'a node that takes 200 ms per step' tw run new x --set sync.pace=clock \
     --set sync.interval=2s --set sync.period=30 --out c3.manifest
-expect 0 'takes longer than 7.5 s for a step is in hardly any' tw run new x --preset diloco \
+expect 0 'takes longer than 7.5 s per step is in hardly any' tw run new x --preset diloco \
     --set sync.pace=clock --step-time 250ms --out c4.manifest
 expect 0 'sync.pace = clock suits very unequal nodes' tw run new x --preset decoupled --out c5.manifest
-expect 0 'a round every 10 s, so each every 120 steps' tw run new x --set sync.pace=clock \
+expect 0 'a round every 10 s, so each fragment every 120 steps' tw run new x --set sync.pace=clock \
     --step-time 250ms --budget 100kbit --set train.tokens=100m --out c6.manifest
 # who says no step time has it measured, where anything depends on it
 expect 0 'a step takes .* here, measured \(' tw run new x "${small[@]}" --budget 100mbit --out m1.manifest
 expect 0 '"measured_step_s": [0-9.e-]+' tw run new x "${small[@]}" --set sync.pace=clock --json --out m2.manifest
 expect 1 '' grep -q measured <(tw run new x "${small[@]}" --json --out m3.manifest)
-expect 2 'cannot be measured here: .*; say it, such as --step-time 0.8s' tw run new x \
+expect 2 'cannot be measured here: .*; give it, such as --step-time 0.8s' tw run new x \
     --model llama-8b --budget 20mbit --out x.manifest
 expect 4 'nothing.txt: No such file' tw run new x --data nothing.txt
 [[ ! -e x.manifest ]] || { echo "FAIL: a refused manifest was written"; failures=$((failures + 1)); }

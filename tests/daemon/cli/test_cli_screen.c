@@ -193,7 +193,7 @@ static void lists_look_as_they_should(void **state) {
     view.rounds_count = 0;
     draw(screen_rounds, tw_view_json_rounds(&view), UTF8, 80);
     assert_string_equal(drawn,
-                        "No rounds yet; `thinwire status` tells whether others are there.\n");
+                        "No rounds yet; `thinwire status` shows whether peers are alive.\n");
     draw(screen_events, tw_view_json_events(&view), UTF8, 80);
     compare("events.txt");
 }
@@ -306,7 +306,7 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     json_t *const json = tw_view_json_status(&view);
     char sentence[256];
     screen_sentence(json, sentence, sizeof(sentence));
-    assert_string_equal(sentence, "attic trains bible on its own, as the run has it");
+    assert_string_equal(sentence, "attic trains bible on its own, as the run says");
     json_decref(json);
 }
 
@@ -352,7 +352,7 @@ static void full_disk_is_said_where_it_hurts_others(void **state) {
 static void what_a_budget_leaves_out_is_said(void **state) {
     (void)state;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
-    assert_non_null(strstr(drawn, "1.31 bits a parameter, ecsq2 62 %, topk64 38 %"));
+    assert_non_null(strstr(drawn, "1.31 bits per parameter, ecsq2 62 %, topk64 38 %"));
     assert_non_null(strstr(drawn, "101 kB/s used of 125 kB/s upload, 2 rounds left out"));
     json_t *const even = tw_view_json_status(&view);
     json_t *const shares = json_object_get(json_object_get(even, "contributions"), "rung_shares");
@@ -402,9 +402,9 @@ static void each_state_has_its_sentence(void **state) {
         {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, true, 2, 0,
          "attic trains bible alone so far; 2 peers are alive"},
         {TW_STATE_RECEIVER, TW_VIEW_WORKER_RUNNING, true, 2, 0,
-         "attic trains bible and fetches the state of the others"},
+         "attic trains bible and fetches the state of the other nodes"},
         {TW_STATE_MEMBER, TW_VIEW_WORKER_PAUSED, true, 2, 2,
-         "attic is paused; `thinwire resume` goes on"},
+         "attic is paused; `thinwire resume` continues"},
         {TW_STATE_FINISHED, TW_VIEW_WORKER_FINISHED, true, 2, 2,
          "attic has finished bible and serves it to others"},
         {TW_STATE_MEMBER, TW_VIEW_WORKER_RESTARTING, true, 2, 2, "attic is restarting its worker"},
