@@ -1,8 +1,8 @@
 #!/bin/bash
 # Fails or kills one save of a checkpoint and of a vote at every occurrence of every system call
-# that matters, and checks after each that nothing acknowledged is lost and the next save works.
+# involved. Checks after each that nothing acknowledged is lost and that the next save works.
 #   store_sweep.sh VICTIM FOLDER     VICTIM: bin/store_victim; FOLDER: for scratch files
-# Status 77 with the reason where strace cannot inject faults.
+# Exits with status 77 and the reason if strace cannot inject faults.
 set -u
 victim=$1
 scratch=$(mktemp -d "$2/store_sweep.XXXXXX") || exit 1
@@ -58,7 +58,7 @@ for what in checkpoint vote; do
     strace -qq -o "$scratch/trace" -e trace="${calls// /,}" \
         "$victim" $what "$scratch/state" save || exit 1
     rm -rf "$scratch/state"
-    # What the loader of shared libraries does before the folder is opened is of no interest.
+    # Calls of the dynamic loader, before the folder is opened, are ignored.
     before=$(grep -n "\"$scratch/state\"" "$scratch/trace" | head -1 | cut -d: -f1)
     [ -n "$before" ] || { echo "the victim never opened its folder"; exit 1; }
     for call in $calls; do

@@ -1,9 +1,9 @@
-/* store_victim.c - saves one checkpoint or one vote and is killed for it: store_sweep.sh.
+/* store_victim.c - saves one checkpoint or one vote and gets killed meanwhile: store_sweep.sh.
  *
  *   store_victim (checkpoint | vote) FOLDER save    saves the next one; status 0 = acknowledged
  *   store_victim (checkpoint | vote) FOLDER check   prints the number of the newest one, checks it
- *                                                   to the bit, and that another one can be saved
- */
+ *                                                   to the bit, and that another one can be
+ * saved */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,21 +12,21 @@
 #include "daemon/store/vote_store.h"
 #include "tests/daemon/store/state_sample.h"
 
-enum { LAYERS = 3, WIDTH = 230 }; /* 9 MiB: write-back is started once */
+enum { LAYERS = 3, WIDTH = 230 }; /* 9 MiB: write-back starts once */
 
 static struct tw_layout layout;
 static struct sample_arrays arrays;
 static struct tw_checkpoint_state state;
 static struct tw_checkpoint *checkpoint;
 static struct tw_vote_store votes;
-static uint64_t newest; /* number of what was loaded, 0 = nothing */
+static uint64_t newest; /* number of the loaded one, 0 = none */
 
 static int give_up(const struct tw_error *err) {
     (void)printf("error %s\n", err->message);
     return 2;
 }
 
-/* Cheaper than sample_fill: this runs a thousand times. */
+/* Cheaper than sample_fill, because it runs a thousand times. */
 static uint32_t word_of(uint64_t number, uint32_t kind, uint64_t element) {
     return (uint32_t)(number * 0x9E3779B1u + kind * 77 + element * 5);
 }

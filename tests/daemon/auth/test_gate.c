@@ -38,7 +38,7 @@ static int group_teardown(void **state) {
     return rmdir(folder);
 }
 
-/* What `thinwire owner sign` does. */
+/* As `thinwire owner sign` does. */
 static struct tw_certs sign(const struct tw_identity *issuer, const struct tw_id *whom,
                             uint32_t may) {
     uint8_t text[TW_CERT_SIGNED_BYTES];
@@ -84,7 +84,7 @@ static void expect(enum tw_status got, enum tw_status wanted, const char *word) 
         fail_msg("%s: %s", tw_status_name(got), err.message);
 }
 
-/* What `from` sends in HELLO, judged by `by`. */
+/* The extension of `from` in HELLO, checked by `by`. */
 static enum tw_status meet(const struct tw_gate *from, const struct tw_gate *by) {
     uint8_t bytes[TW_GATE_BYTES_MAX];
     struct tw_certs certs;
@@ -132,7 +132,7 @@ static void the_known_answer_of_the_standard(void **state) {
 
 /* ---- admitting ----------------------------------------------------------------------------- */
 
-static void who_the_owner_signed_comes_in(void **state) {
+static void a_node_signed_by_the_owner_comes_in(void **state) {
     (void)state;
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "has no certificate");
     const struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
@@ -141,7 +141,7 @@ static void who_the_owner_signed_comes_in(void **state) {
     expect(meet(&at_admitter, &at_node), TW_OK, "");
 }
 
-static void who_an_admitter_signed_comes_in(void **state) {
+static void a_node_signed_by_an_admitter_comes_in(void **state) {
     (void)state;
     struct tw_certs certs;
     expect(tw_gate_admit(&at_admitter, &node.id, 2 * DAY_S, &certs, &err), TW_OK, "");
@@ -149,7 +149,7 @@ static void who_an_admitter_signed_comes_in(void **state) {
     assert_int_equal(certs.certs[0].until_s, now_s + 2 * DAY_S);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     expect(meet(&at_node, &at_admitter), TW_OK, "");
-    /* As long as its admitter may, and no longer than that kind of certificate lasts. */
+    /* As long as its admitter may, and no longer than such certificates last. */
     expect(tw_gate_admit(&at_admitter, &node.id, 365 * DAY_S, &certs, &err), TW_OK, "");
     assert_int_equal(certs.certs[0].until_s, now_s + 10 * DAY_S);
     struct tw_certs longer = sign(&owner, &admitter.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
@@ -182,12 +182,12 @@ static void only_admitters_admit(void **state) {
 static void forged_certificates_stay_outside(void **state) {
     (void)state;
     struct tw_certs certs = sign(&other, &node.id, TW_CERT_TRAIN);
-    at_node.own = certs; /* a liar does not ask adopt */
+    at_node.own = certs; /* a liar skips the check in adopt */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "does not lead to the owner");
-    at_node.own.certs[0].issuer = owner_key; /* says it was the owner */
+    at_node.own.certs[0].issuer = owner_key; /* claims that the owner signed it */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
     expect(tw_gate_adopt(&at_node, &at_node.own, &err), TW_NOT_ADMITTED, "the signature");
-    /* One changed bit of a good one, wherever it is. */
+    /* One changed bit anywhere makes a valid one invalid. */
     const struct tw_certs good = sign(&owner, &node.id, TW_CERT_TRAIN);
     at_node.own = good;
     expect(meet(&at_node, &at_admitter), TW_OK, "");
@@ -199,7 +199,7 @@ static void forged_certificates_stay_outside(void **state) {
     at_node.own = good;
     at_node.own.certs[0].serial++;
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
-    /* The second of a chain is verified too: an admitter that made its own right up. */
+    /* The second of a chain is verified too: an admitter may have forged its own right. */
     certs = sign(&other, &node.id, TW_CERT_TRAIN);
     certs.count = 2;
     certs.certs[1] = sign(&other, &other.id, TW_CERT_TRAIN | TW_CERT_ADMIT).certs[0];
@@ -225,7 +225,7 @@ static void a_clock_that_is_off_by_a_day_is_named(void **state) {
     uint8_t bytes[TW_GATE_BYTES_MAX];
     struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN);
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
-    now_s -= DAY_S; /* of both, but the certificate is of today */
+    now_s -= DAY_S; /* both clocks are behind the certificate */
     expect(meet(&at_node, &at_admitter), TW_BAD_CLOCK, "where it is checked");
     now_s += DAY_S;
     const uint32_t size = tw_gate_encode(&at_node, bytes); /* their clock is right */
@@ -236,7 +236,7 @@ static void a_clock_that_is_off_by_a_day_is_named(void **state) {
 
 /* ---- revocations --------------------------------------------------------------------------- */
 
-static void the_revoked_and_whom_they_admitted_are_out(void **state) {
+static void revoked_nodes_and_nodes_they_admitted_are_out(void **state) {
     (void)state;
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
     struct tw_certs certs;
@@ -248,7 +248,7 @@ static void the_revoked_and_whom_they_admitted_are_out(void **state) {
     expect(meet(&at_node, &at_admitter), TW_REVOKED, "is on list");
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_REVOKED, "is on list");
     expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &certs, &err), TW_REVOKED, "is on list");
-    /* The next list takes it back and shuts the admitter out instead. */
+    /* The next list restores that node and revokes the admitter instead. */
     size = list_of(&owner, 2, &admitter.id, bytes);
     expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
     expect(tw_gate_revoke(&at_node, bytes, size, &err), TW_OK, "");
@@ -272,7 +272,7 @@ static void only_newer_lists_of_the_owner_are_taken(void **state) {
     bytes[8]--;
     expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_OK, "");
     expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_AGAIN, "is here already");
-    size = list_of(&owner, 4, NULL, bytes); /* an old one, replayed */
+    size = list_of(&owner, 4, NULL, bytes); /* an old list, replayed */
     expect(tw_gate_revoke(&at_admitter, bytes, size, &err), TW_AGAIN, "is here already");
     assert_int_equal(at_admitter.revoked.version, 5);
     assert_true(tw_revoked_has(&at_admitter.revoked, &node.id));
@@ -291,7 +291,8 @@ static void links_end_with_their_certificates(void **state) {
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_OK, "");
     now_s++;
     expect(tw_gate_review(&at_admitter, &certs, &err), TW_NOT_ADMITTED, "ended at");
-    /* Its own may have run out when a node starts: the next one is on its way. */
+    /* An expired certificate of its own may be adopted at the start: its successor is on the
+     * way. */
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
 }
 
@@ -301,7 +302,7 @@ static void certificates_of_admitters_are_renewed_in_time(void **state) {
     (void)state;
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     struct tw_certs certs, fresh;
-    assert_false(tw_gate_is_due(&at_node)); /* it has none */
+    assert_false(tw_gate_is_due(&at_node)); /* it has no certificate */
     expect(tw_gate_admit(&at_admitter, &node.id, 3 * DAY_S, &certs, &err), TW_OK, "");
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     assert_false(tw_gate_is_due(&at_node));
@@ -317,11 +318,11 @@ static void certificates_of_admitters_are_renewed_in_time(void **state) {
     assert_false(tw_gate_is_due(&at_node));
     expect(meet(&at_node, &at_admitter), TW_OK, "");
     expect(tw_gate_take(&at_node, bytes, size, &err), TW_AGAIN, "lasts as long");
-    now_s += 100 * DAY_S; /* long over: it still asks */
+    now_s += 100 * DAY_S; /* long expired: it still asks */
     assert_true(tw_gate_is_due(&at_node));
 }
 
-static void what_the_owner_signed_only_the_owner_renews(void **state) {
+static void only_the_owner_renews_its_certificates(void **state) {
     (void)state;
     struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN), fresh;
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
@@ -367,7 +368,7 @@ static void a_person_hears_of_an_end_that_is_near(void **state) {
     (void)setup(NULL);
     expect(tw_gate_admit(&at_admitter, &node.id, 3 * DAY_S, &certs, &err), TW_OK, "");
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
-    now_s = certs.certs[0].until_s - DAY_S; /* renewed about now */
+    now_s = certs.certs[0].until_s - DAY_S; /* the usual time of renewal */
     assert_true(tw_gate_is_due(&at_node));
     assert_false(tw_gate_is_late(&at_node));
     now_s = certs.certs[0].until_s - DAY_S / 2;
@@ -408,8 +409,8 @@ static void files_read_back(void **state) {
     expect(tw_certs_save("/nowhere", TW_CERT_FILE, &certs, &err), TW_IO, "/nowhere");
 }
 
-/* A renewal, or a list of a peer, meets what a person has put there meanwhile. */
-static void what_a_person_imported_is_not_written_over(void **state) {
+/* A renewal, or a peer's list, meets a file that a person imported meanwhile. */
+static void imported_files_are_not_overwritten(void **state) {
     (void)state;
     static struct tw_revoked back, list;
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
@@ -420,7 +421,7 @@ static void what_a_person_imported_is_not_written_over(void **state) {
     expect(tw_gate_admit(&at_admitter, &node.id, DAY_S, &renewed, &err), TW_OK, "");
     imported = sign(&owner, &node.id, TW_CERT_TRAIN | TW_CERT_ADMIT);
     path_of(TW_CERT_FILE, path);
-    expect(tw_certs_save_renewed(folder, &old, &old, &err), TW_OK, ""); /* there was none */
+    expect(tw_certs_save_renewed(folder, &old, &old, &err), TW_OK, ""); /* there was no file */
     expect(tw_certs_save_renewed(folder, &old, &renewed, &err), TW_OK, "");
     expect(tw_certs_load(path, &certs_back, &err), TW_OK, "");
     assert_memory_equal(&certs_back, &renewed, sizeof(renewed));
@@ -440,7 +441,7 @@ static void what_a_person_imported_is_not_written_over(void **state) {
     }
     list.version = 4;
     expect(tw_revoked_save_newer(folder, &list, &err), TW_OK, "");
-    memset(&list.run, 1, sizeof(list.run)); /* of another run: says nothing about this one */
+    memset(&list.run, 1, sizeof(list.run)); /* of another run: does not apply to this one */
     list.version = 1;
     expect(tw_revoked_save_newer(folder, &list, &err), TW_OK, "");
     assert_int_equal(unlink(path), 0);
@@ -467,21 +468,21 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(signatures_hold_for_their_text_and_key_alone),
         TEST(the_known_answer_of_the_standard),
-        TEST(who_the_owner_signed_comes_in),
-        TEST(who_an_admitter_signed_comes_in),
+        TEST(a_node_signed_by_the_owner_comes_in),
+        TEST(a_node_signed_by_an_admitter_comes_in),
         TEST(only_admitters_admit),
         TEST(forged_certificates_stay_outside),
         TEST(extensions_that_are_none_are_refused),
         TEST(a_clock_that_is_off_by_a_day_is_named),
-        TEST(the_revoked_and_whom_they_admitted_are_out),
+        TEST(revoked_nodes_and_nodes_they_admitted_are_out),
         TEST(only_newer_lists_of_the_owner_are_taken),
         TEST(links_end_with_their_certificates),
         TEST(certificates_of_admitters_are_renewed_in_time),
-        TEST(what_the_owner_signed_only_the_owner_renews),
+        TEST(only_the_owner_renews_its_certificates),
         TEST(only_good_certificates_replace_ones_own),
         TEST(a_person_hears_of_an_end_that_is_near),
         TEST(files_read_back),
-        TEST(what_a_person_imported_is_not_written_over),
+        TEST(imported_files_are_not_overwritten),
         TEST(a_file_that_is_too_large_is_named),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -113,7 +113,7 @@ static void symbolic_link_is_not_followed(void **state) {
     assert_int_equal(unlink(target), 0);
 }
 
-static void missing_and_damaged_keys_say_what_to_do(void **state) {
+static void missing_and_damaged_keys_name_the_way_out(void **state) {
     (void)state;
     refused_with(TW_CONFIG, "thinwire init");
     write_file("");
@@ -153,7 +153,7 @@ int main(void) {
         TEST(key_that_others_can_read_is_refused),
         TEST(key_of_another_user_is_refused),
         TEST(symbolic_link_is_not_followed),
-        TEST(missing_and_damaged_keys_say_what_to_do),
+        TEST(missing_and_damaged_keys_name_the_way_out),
         TEST(key_of_another_kind_is_refused),
         TEST(unwritable_folder_is_said_so),
     };

@@ -126,7 +126,7 @@ static void ends_of_lines_may_be_of_any_system(void **state) {
     write_file(text);
     assert_int_equal(tw_secrets_open(path, &secrets, NULL), TW_OK);
     assert_int_equal(secrets.count, 2);
-    write_file(A); /* without any */
+    write_file(A); /* no secret */
     assert_int_equal(tw_secrets_open(path, &secrets, NULL), TW_OK);
     assert_int_equal(secrets.count, 1);
 }

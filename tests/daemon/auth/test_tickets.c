@@ -58,7 +58,7 @@ static void a_use_counts_once_per_node(void **state) {
     assert_int_equal(use(row, 2, NOW, &is_new), TW_OK);
     assert_int_equal(use(row, 3, NOW, &is_new), TW_TICKET_USED);
     assert_string_equal(err.message, "2 of 2");
-    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* it had one */
+    assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* this node has used it before */
 }
 
 static void a_ticket_expires_for_those_that_have_not_used_it(void **state) {
@@ -67,7 +67,7 @@ static void a_ticket_expires_for_those_that_have_not_used_it(void **state) {
     bool is_new = false;
     assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK);
     assert_int_equal(use(row, 2, NOW + DAY, &is_new), TW_TICKET_EXPIRED);
-    assert_non_null(strstr(err.message, "at 2026-09-22")); /* and what time it is there */
+    assert_non_null(strstr(err.message, "at 2026-09-22")); /* and the inviter's time */
     assert_int_equal(use(row, 1, NOW + DAY, &is_new), TW_OK);
 }
 
@@ -82,7 +82,7 @@ static void uses_and_life_have_bounds(void **state) {
     assert_int_equal(tickets.count, 0);
 }
 
-static void a_full_table_makes_room_of_what_is_no_good(void **state) {
+static void a_full_table_drops_invalid_tickets(void **state) {
     (void)state;
     struct tw_ticket_row *row = NULL;
     bool is_new = false;
@@ -108,7 +108,7 @@ static void old_tickets_are_forgotten_after_a_week(void **state) {
     assert_int_equal(tickets.count, 2);
 }
 
-/* What the run's secrets are named after; 0: none. */
+/* Secrets named by their first byte; 0: none. */
 static struct tw_secrets secrets_of(uint8_t first, uint8_t second) {
     struct tw_secrets secrets = {.count = second != 0 ? 2 : 1};
     memset(secrets.list[0].bytes, first, TW_SECRET_BYTES);
@@ -134,13 +134,13 @@ static void a_new_secret_takes_back_all_tickets_that_were_used(void **state) {
     assert_null(tw_tickets_find(&tickets, used));
     assert_non_null(tw_tickets_find(&tickets, fresh));
     assert_int_equal(use(tw_tickets_find(&tickets, fresh), 2, NOW, &is_new), TW_OK);
-    assert_int_equal(ended_by('b', 'a'), 0); /* the other one is used now */
+    assert_int_equal(ended_by('b', 'a'), 0); /* the other one comes first now */
     assert_int_equal(ended_by('b', 0), 0);
     assert_int_equal(ended_by('c', 0), 1);
 }
 
-/* Whatever the clock says of the files: the tickets know which secrets there were. */
-static void a_secret_that_came_while_nobody_looked_is_new(void **state) {
+/* The tickets know the previous secrets, whatever the dates of the files are. */
+static void a_secret_added_while_the_daemon_was_down_is_new(void **state) {
     (void)state;
     bool is_new = false;
     (void)ended_by('a', 'b');
@@ -152,7 +152,7 @@ static void a_secret_that_came_while_nobody_looked_is_new(void **state) {
     assert_int_equal(ended_by('b', 'c'), 1);
 }
 
-/* A file of an older build: nobody knows that a secret is new. */
+/* A file of an older build: the previous secrets are unknown. */
 static void tickets_without_marks_stay_good(void **state) {
     (void)state;
     bool is_new = false;
@@ -261,10 +261,10 @@ int main(void) {
         TEST(a_use_counts_once_per_node),
         TEST(a_ticket_expires_for_those_that_have_not_used_it),
         TEST(uses_and_life_have_bounds),
-        TEST(a_full_table_makes_room_of_what_is_no_good),
+        TEST(a_full_table_drops_invalid_tickets),
         TEST(old_tickets_are_forgotten_after_a_week),
         TEST(a_new_secret_takes_back_all_tickets_that_were_used),
-        TEST(a_secret_that_came_while_nobody_looked_is_new),
+        TEST(a_secret_added_while_the_daemon_was_down_is_new),
         TEST(tickets_without_marks_stay_good),
         TEST(a_ticket_is_taken_back_by_its_name),
         TEST(a_full_table_survives_its_file),

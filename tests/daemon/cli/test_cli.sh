@@ -116,7 +116,7 @@ cmp state/run.secret two/run.secret
 expect 2 'init: `--nme` is unknown; did you mean --name' tw --config x.conf init --nme x
 
 
-# -- init in one folder; join, invite and secret without anybody
+# -- init in one folder; join, invite and secret without other nodes
 expect 0 'configuration *.*/place/node.conf' tw init --dir place --name here
 expect 0 '^    export THINWIRE_CONFIG=/.*/hint/node.conf$' tw init --dir hint
 expect 0 '^    thinwire start$' tw init --dir hint2
@@ -179,8 +179,8 @@ expect 2 'limit: `-3` is unknown' tw --config ./place/node.conf limit -3
 expect 2 'start: `now` is too much' tw --config ./place/node.conf start now
 expect 8 'no daemon answers' tw --config ./place/node.conf leave
 
-# -- what it can compute on
-expect 0 '^device = cpu chooses cpu$' tw info --device cpu
+# -- devices
+expect 0 '^device = cpu takes cpu$' tw info --device cpu
 expect 11 'device = cuda:63, but ' tw info --device cuda:63
 expect 2 '--device gpu: it is auto, cpu, cuda or cuda:N' tw info --device gpu
 expect 0 '"chosen": "cpu"' tw info --device cpu --json
@@ -208,18 +208,18 @@ expect 2 '--budget 20: `20` lacks its unit; write 2mbit of upload' tw run new x 
 expect 2 '--step-time 0.8: write the time of an inner step with its unit' tw run new x --step-time 0.8
 expect 2 'use one of them' tw run new x --step-time 1s --steps-per-s 1
 expect 3 '`thinwire run keys` lists them all' tw run new x --set bogus.whatever=1
-# nobody said how long a step takes: what follows from it is called a guess
+# without the time of a step, values that depend on it are called a guess
 expect 0 '10 steps/s is a guess: give the time of a step' tw run new x --out g1.manifest
 expect 0 '10 steps/s is a guess' tw run show g1.manifest
 expect 1 '' grep -q guess <(tw run show g1.manifest --step-time 250ms)
 expect 1 '' grep -q guess <(tw run new x --out g2.manifest --set sync.pace=clock --step-time 1s)
-# alone nothing is sent: no budget is too small, and no step is measured for it
+# a solo run sends nothing: no budget is too small, and no step is measured
 expect 0 'Budget    any will do: nothing is sent' tw run new x --out s1.manifest \
     --set sync.topology=solo --budget 8kbit
 expect 1 '' grep -q measured <(tw run new x --out s2.manifest --json --set sync.topology=solo --budget 1mbit)
 expect 0 '"path": "s3.manifest"' tw run new x --out s3.manifest --json --set sync.topology=solo --budget 8kbit
 expect 0 'sync.lead = 0$' cat s1.manifest
-# what goes over the wire is told in the bits that the budget leaves
+# traffic is shown with the bits that the budget leaves
 expect 0 '\(auto at [1-3]\.[0-9] bits, results' tw run new x --preset local-sgd --budget 2mbit \
     --step-time 100ms --out w1.manifest
 expect 0 'read 0\.00?[1-9] times' tw run new x --data text.txt --set train.tokens=2k \
@@ -243,7 +243,7 @@ expect 3 'nothing fits 5.00 GB/month: even every' tw run new x --out b4.manifest
 expect 3 'even every 30 steps in the given codecs .* do not set the codecs, or' tw run new x --out b4.manifest \
     --budget 1mbit --model gpt2-124m --step-time 0.8s --set sync.period=30 --set sync.codec=int8
 expect 1 '' test -e b4.manifest
-# of period and fragments the one that is not set gives way: also in the example `run presets` prints
+# of period and fragments, the one that is not set adapts: also in the example of `run presets`
 expect 0 '--set sync.period=50' tw run presets
 for preset in diloco streaming eager noloco co2 decoupled sparseloco local-sgd btm; do
     for period in 1 2 7 50; do
@@ -255,15 +255,15 @@ expect 0 '2 fragments: the 3 of the preset do not divide sync.period = 50' tw ru
     --set sync.period=50 --out p50.manifest
 expect 3 'sync.period \(50\) must be a multiple of sync.fragments \(3\): 51 would do' tw run new x \
     --set sync.period=50 --set sync.fragments=3 --out x.manifest
-# what says nothing is refused
-expect 3 'sync.interval has no effect where sync.pace = steps.* set sync.pace = clock' tw run new x \
+# keys without effect are refused
+expect 3 'sync.interval says nothing where sync.pace = steps.* set sync.pace = clock' tw run new x \
     --set sync.interval=2s --out x.manifest
 expect 3 'sync.quorum has no effect where sync.topology = pair' tw run new x --preset noloco \
     --set sync.quorum=2 --out x.manifest
 expect 3 'sync.codec has no effect where sync.topology = solo' tw run new x --set sync.lead=0 \
     --set sync.topology=solo --set sync.codec=int8 --out x.manifest
 expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --set sync.quorum=5 --out x.manifest
-# by the clock the interval follows from the time of a step, or the period from the interval
+# with the clock, the interval follows from the time of a step, or the period from the interval
 expect 0 'a round every 2.5 s, so each fragment every 30 steps of' tw run new x \
     --set sync.pace=clock --step-time 250ms --out c1.manifest
 expect 0 'sync.interval = 2.5s' cat c1.manifest
@@ -277,7 +277,7 @@ expect 0 'takes longer than 7.5 s per step is in hardly any' tw run new x --pres
 expect 0 'sync.pace = clock suits very unequal nodes' tw run new x --preset decoupled --out c5.manifest
 expect 0 'a round every 10 s, so each fragment every 120 steps' tw run new x --set sync.pace=clock \
     --step-time 250ms --budget 100kbit --set train.tokens=100m --out c6.manifest
-# who says no step time has it measured, where anything depends on it
+# without the time of a step it is measured, if anything depends on it
 expect 0 'a step takes .* here, measured \(' tw run new x "${small[@]}" --budget 100mbit --out m1.manifest
 expect 0 '"measured_step_s": [0-9.e-]+' tw run new x "${small[@]}" --set sync.pace=clock --json --out m2.manifest
 expect 1 '' grep -q measured <(tw run new x "${small[@]}" --json --out m3.manifest)
@@ -338,7 +338,7 @@ head -c 2000 w.safetensors >cut.safetensors
 expect 9 'cut.safetensors: ' tw generate cut.safetensors --run state/run.manifest
 expect 2 '--repeat-penalty 0: a number from 0.01' tw generate w.safetensors --repeat-penalty 0
 
-# -- a training goes on with the very steps, whatever memory is free then
+# -- a training continues with the same steps, whatever memory is free then
 go_on() { tw train --from half.safetensors --data text.txt --steps 4 --eval-steps 0 "$@"; }
 begin() {
     tw train --run state/run.manifest --data text.txt --eval-steps 0 --compute fp32 --json "$@" \
@@ -356,14 +356,14 @@ expect 0 'passes of 1 sequence in fp32, and of 2 in fp32 before: the curve may d
     --memory 430kB --out small.safetensors
 expect 1 'needs .* of memory' go_on --memory 100kB --out none.safetensors
 
-# -- what a training could not be saved to is refused before its first step
+# -- an output that cannot be written is refused before the first step
 expect 2 '--out wants a value' tw train --run state/run.manifest --data text.txt --out ''
 expect 1 'cannot write nowhere/.part: No such file' tw train --run state/run.manifest \
     --data text.txt --out nowhere/
 ln -s text.txt link.part
 expect 2 'link.part is in the way; remove it' tw train --run state/run.manifest --data text.txt --out link
 
-# -- models of others: what is not whole leaves nothing behind
+# -- models of other programs: a failure leaves no file behind
 tw export w.safetensors --out other >/dev/null
 expect 2 'text.txt is not a tokenizer.json' tw export w.safetensors --out told --tokenizer text.txt
 expect 2 'one file, m: weights and manifest are two' tw import other --out m --run m
@@ -385,7 +385,7 @@ expect 2 'the tokenizer has no token for any of its characters' tw generate w.sa
     --tokenizer a.json --prompt zzz
 expect 9 'the loss of this model is not finite' tw eval other --data text.txt --json
 
-# -- a daemon that answers
+# -- a running daemon
 mkfifo hold ready
 serve() {
     local word
@@ -437,7 +437,7 @@ if LC_ALL=C grep -q '[^ -~]' ascii.txt; then
     failures=$((failures + 1))
 fi
 
-# -- a daemon that could not save ends all the same, and is waited for; so is one that `start` meets
+# -- a daemon that cannot save still ends, and `leave` waits for it; so does `start`
 sed "s|^#socket = .*|socket = $home/api.sock|" place/node.conf >place/met.conf
 ended() { # ended STATUS PATTERN COMMAND...
     expect "$@"

@@ -1,5 +1,5 @@
 /* The screens, drawn from one fixed view, against the files in tests/golden/cli/. Set
- * TW_GOLDEN_WRITE=1 to write them anew, and look at the difference. */
+ * TW_GOLDEN_WRITE=1 to write them again, and review the difference. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,7 +98,7 @@ static void expects_word(const char *word, bool wanted) {
 
 static void certificates_that_end_are_spoken_of_in_time(void **state) {
     (void)state;
-    view.admission.is_late = true; /* of no matter where a secret lets nodes in */
+    view.admission.is_late = true; /* irrelevant in a run with a secret */
     expects_word("certificate", false);
     view.admission.has_owner = true;
     view.admission.left_s = 13 * 86400;
@@ -107,7 +107,7 @@ static void certificates_that_end_are_spoken_of_in_time(void **state) {
     view.admission.is_late = true;
     expects_word("The certificate of this node ends in 13 d", true);
     expects_word("thinwire owner sign", true);
-    view.admission.is_renewed = true; /* by others, and was not */
+    view.admission.is_renewed = true; /* other nodes should have renewed it */
     expects_word("link to a node that may admit", true);
     (void)snprintf(view.admission.error, sizeof(view.admission.error), "node 1b is on a list");
     expects_word("No other node admits this one: node 1b is on a list", true);
@@ -125,7 +125,7 @@ static void a_fresh_node_shows_no_numbers_it_does_not_have(void **state) {
     compare("status_fresh.txt");
 }
 
-static void a_node_without_data_says_what_it_waits_for(void **state) {
+static void a_node_without_data_names_the_data_it_waits_for(void **state) {
     (void)state;
     view.worker.state = TW_VIEW_WORKER_WAITING;
     view.worker.pid = view.worker.restarts = 0;
@@ -149,7 +149,7 @@ static void data_that_stopped_coming_show_no_rate(void **state) {
     assert_null(strstr(drawn, "from 3 peers"));
 }
 
-static void who_was_mixed_in_and_left_is_no_company(void **state) {
+static void a_peer_that_left_is_not_counted_as_mixed_in(void **state) {
     (void)state;
     view.sync.mixed = 2;
     view.sync.alive = 1;
@@ -192,8 +192,7 @@ static void lists_look_as_they_should(void **state) {
     compare("rounds.txt");
     view.rounds_count = 0;
     draw(screen_rounds, tw_view_json_rounds(&view), UTF8, 80);
-    assert_string_equal(drawn,
-                        "No rounds yet; `thinwire status` shows whether peers are alive.\n");
+    assert_string_equal(drawn, "No rounds yet; `thinwire status` shows whether peers are alive.\n");
     draw(screen_events, tw_view_json_events(&view), UTF8, 80);
     compare("events.txt");
 }
@@ -212,7 +211,7 @@ static void no_line_is_wider_than_the_terminal(void **state) {
     }
 }
 
-/* A peer or a log line must not be able to draw on the operator's terminal. */
+/* Bytes from a peer or a log line must not control the operator's terminal. */
 static void escape_bytes_of_strangers_are_not_printed(void **state) {
     (void)state;
     (void)snprintf(view.events[0].text, sizeof(view.events[0].text), "\033]0;owned\007\033[2J");
@@ -240,7 +239,7 @@ static void colour_changes_nothing_but_colour(void **state) {
     assert_string_not_equal(drawn, plain);
 }
 
-/* No roster, no vote, nothing missed; a partner, or none. */
+/* No roster, no vote, no missed round; a partner, or none. */
 static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
     (void)state;
     view.node.state = TW_STATE_SOLO;
@@ -264,7 +263,7 @@ static void a_run_in_pairs_has_partners_and_no_roster(void **state) {
     compare("rounds_pair.txt");
 }
 
-static void a_gpu_shows_what_its_driver_tells(void **state) {
+static void a_gpu_shows_the_values_of_its_driver(void **state) {
     (void)state;
     (void)snprintf(view.worker.engine, sizeof(view.worker.engine),
                    "cuda:0, NVIDIA H100 80GB HBM3, bf16, cuBLASLt");
@@ -283,7 +282,7 @@ static void a_gpu_shows_what_its_driver_tells(void **state) {
     view.worker.gpu.memory_used_bytes = 0;
     draw(screen_status, tw_view_json_status(&view), ASCII, 100);
     assert_non_null(strstr(drawn, " GPU 97 % busy, 412 W\n"));
-    view.worker.gpu.is_seen = false; /* the worker hangs: what it saw is old */
+    view.worker.gpu.is_seen = false; /* the worker hangs: its values are old */
     draw(screen_status, tw_view_json_status(&view), UTF8, 100);
     assert_null(strstr(drawn, "GPU"));
 }
@@ -310,7 +309,7 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     json_decref(json);
 }
 
-/* Nobody waits half a minute to hear that the secret is wrong; the reason is never cut. */
+/* A wrong secret is reported at once, not after half a minute; the reason is never cut. */
 static void refusal_is_said_at_once_and_whole(void **state) {
     (void)state;
     view.node.uptime_us = 2000000;
@@ -349,7 +348,7 @@ static void full_disk_is_said_where_it_hurts_others(void **state) {
     assert_non_null(strstr(drawn, "free some space"));
 }
 
-static void what_a_budget_leaves_out_is_said(void **state) {
+static void rounds_skipped_for_the_budget_are_shown(void **state) {
     (void)state;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
     assert_non_null(strstr(drawn, "1.31 bits per parameter, ecsq2 62 %, topk64 38 %"));
@@ -358,7 +357,7 @@ static void what_a_budget_leaves_out_is_said(void **state) {
     json_t *const shares = json_object_get(json_object_get(even, "contributions"), "rung_shares");
     assert_int_equal(json_object_set_new(shares, "ecsq2", json_real(0.5)), 0);
     assert_int_equal(json_object_set_new(shares, "topk64", json_real(0.5)), 0);
-    draw(screen_status, even, ASCII, 80); /* none of two that are alike is dropped */
+    draw(screen_status, even, ASCII, 80); /* neither of two equal shares is dropped */
     assert_true(strstr(drawn, "ecsq2 50 %") != NULL && strstr(drawn, "topk64 50 %") != NULL);
     view.spend.is_left_out = true;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
@@ -456,19 +455,19 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(trouble_comes_first_with_its_way_out, start),
         cmocka_unit_test_setup(certificates_that_end_are_spoken_of_in_time, start),
         cmocka_unit_test_setup(a_fresh_node_shows_no_numbers_it_does_not_have, start),
-        cmocka_unit_test_setup(a_node_without_data_says_what_it_waits_for, start),
+        cmocka_unit_test_setup(a_node_without_data_names_the_data_it_waits_for, start),
         cmocka_unit_test_setup(data_that_stopped_coming_show_no_rate, start),
-        cmocka_unit_test_setup(who_was_mixed_in_and_left_is_no_company, start),
+        cmocka_unit_test_setup(a_peer_that_left_is_not_counted_as_mixed_in, start),
         cmocka_unit_test_setup(datasets_that_lack_files_or_are_no_good_are_told, start),
         cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
-        cmocka_unit_test_setup(what_a_budget_leaves_out_is_said, start),
+        cmocka_unit_test_setup(rounds_skipped_for_the_budget_are_shown, start),
         cmocka_unit_test_setup(group_without_a_seat_is_said, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
         cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
         cmocka_unit_test_setup(a_run_in_pairs_has_partners_and_no_roster, start),
-        cmocka_unit_test_setup(a_gpu_shows_what_its_driver_tells, start),
+        cmocka_unit_test_setup(a_gpu_shows_the_values_of_its_driver, start),
         cmocka_unit_test_setup(a_run_of_each_for_itself_talks_of_no_merges, start),
         cmocka_unit_test_setup(refusal_is_said_at_once_and_whole, start),
         cmocka_unit_test_setup(one_peer_is_spoken_of_as_one, start),

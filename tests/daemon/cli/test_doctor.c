@@ -1,5 +1,5 @@
-/* What `thinwire doctor` says of machines that lack something: each line has its grade and its way
- * out. /proc is a folder of the test. */
+/* Tests of `thinwire doctor` on faulty machines: each line has its grade and its way out. /proc is
+ * a folder of the test. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include "proto/run/layout.h"
 
 static char proc[64];
-static char engine[80]; /* stands for thinwire-engine; not there unless a test puts it */
+static char engine[80]; /* replaces thinwire-engine; missing unless a test writes it */
 static struct doctor doctor;
 
 static void put(const char *name, const char *text) {
@@ -75,7 +75,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* The line of that check, the first one. */
+/* The first line of that check. */
 static const json_t *row_of(const char *check) {
     for (size_t i = 0; i < json_array_size(doctor.list); i++) {
         const json_t *row = json_array_get(doctor.list, i);
@@ -136,7 +136,7 @@ static void busy_machine_is_noticed_unless_it_is_we(void **state) {
     is_said("device", "warn", "node.threads");
 }
 
-/* The program that is asked says that, if it is asked for `device`. */
+/* Writes a program that gives this answer if it is asked for `device`. */
 static void put_engine(const char *device, const char *answer) {
     char script[1024];
     (void)snprintf(script, sizeof(script),
@@ -183,7 +183,7 @@ static void gpu_that_is_asked_for_and_cannot_be_used_fails(void **state) {
 static void engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for(void **state) {
     (void)state;
     doctor.config.worker.device.kind = TW_DEVICE_AUTO;
-    doctor_gpu(&doctor); /* it is not there at all */
+    doctor_gpu(&doctor); /* the program is missing */
     is_said("gpu", "skip", NULL);
     json_array_clear(doctor.list);
     put("engine", "#!/bin/sh\necho nonsense\n");
@@ -204,7 +204,7 @@ static void gpu_that_is_here_and_not_used_is_noticed(void **state) {
     doctor.config.worker.device.kind = TW_DEVICE_AUTO;
     put_engine("auto", answer);
     doctor_gpu(&doctor);
-    assert_false(has_row("gpu")); /* a machine without one */
+    assert_false(has_row("gpu")); /* a machine without a GPU */
     doctor.nvidia = proc;
     doctor_gpu(&doctor);
     is_said("gpu", "warn", "device = cpu");

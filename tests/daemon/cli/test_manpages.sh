@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The manual pages say what the programs say, line by line, and troff has nothing to complain about.
+# The manual pages have the programs' own help line by line, and troff reports no warning.
 # BIN: folder of the built programs, SOURCE: of the repository, BUILT: of the pages as installed.
 set -euo pipefail
 BIN=$1 SOURCE=$2 BUILT=$3
@@ -16,7 +16,7 @@ fail() {
 diff -r "$home/man" "$BUILT" || fail "what is installed is not what the programs say: build again"
 command -v groff >/dev/null || { echo "groff is not installed: skipped"; exit 77; }
 
-# told PAGE COMMAND...: every line that the command prints stands in the page, in that order
+# told PAGE COMMAND...: the page has every line of the command, in that order
 told() {
     local page=$1 lacks
     shift

@@ -1,5 +1,6 @@
-/* Tests of daemon/cli/node/node_files.c: the configuration that `init` and `join` write is whole
- * and on the disk, or not there. fsync is this file's: it tells what was made durable. */
+/* Tests of daemon/cli/node/node_files.c: the configuration that `init` and `join` write is complete
+ * and on the disk, or does not exist. This file replaces fsync to observe which files are
+ * durable. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@ enum { SYNCS_MAX = 16 };
 
 static char folder[TW_PATH_BYTES];
 static struct stat synced[SYNCS_MAX];
-static uint32_t syncs_count, failing_sync; /* the sync that fails, counted from 1; 0: none */
+static uint32_t syncs_count, failing_sync; /* number of the sync that fails, from 1; 0: none */
 static struct node_files files;
 
 int fsync(int fd) {
@@ -24,7 +25,7 @@ int fsync(int fd) {
     return -1;
 }
 
-/* Is it durable as it is now? */
+/* True if its present contents are durable. */
 static bool is_synced(const char *path) {
     struct stat about;
     assert_int_equal(stat(path, &about), 0);
@@ -70,7 +71,7 @@ static void configuration_is_on_the_disk_before_it_is_said(void **state) {
     struct tw_error err;
     struct stat about;
     assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
-    assert_true(syncs_count >= 3); /* a, b, state: in the folder above each */
+    assert_true(syncs_count >= 3); /* a, b, state: each in the folder above it */
     syncs_count = 0;
     assert_int_equal(node_files_write_config(&files), TW_EXIT_OK);
     assert_true(is_synced(files.config_path));
@@ -93,12 +94,12 @@ static void disk_that_fails_leaves_no_half_a_configuration(void **state) {
     assert_false(is_there(""));
     assert_false(is_there(".new"));
     syncs_count = 0;
-    failing_sync = 2; /* its folder: it may or may not be there, and is not said to be */
+    failing_sync = 2; /* its folder: the file may or may not exist, and no success is reported */
     assert_int_equal(node_files_write_config(&files), TW_EXIT_USAGE);
     assert_false(is_there(".new"));
 }
 
-static void what_is_there_stays(void **state) {
+static void existing_files_stay(void **state) {
     (void)state;
     char text[8] = "", half[TW_PATH_BYTES + 8];
     assert_int_equal(node_files_folders(&files), TW_EXIT_OK);
@@ -112,7 +113,7 @@ static void what_is_there_stays(void **state) {
     assert_non_null(fgets(text, sizeof(text), file));
     assert_int_equal(fclose(file), 0);
     assert_string_equal(text, "mine\n");
-    /* What a command that was cut off left half written is in nobody's way. */
+    /* A half-written file of an interrupted command is no obstacle. */
     assert_int_equal(unlink(files.config_path), 0);
     (void)snprintf(half, sizeof(half), "%s.new", files.config_path);
     const int fd = open(half, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -127,7 +128,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(configuration_is_on_the_disk_before_it_is_said),
         T(disk_that_fails_leaves_no_half_a_configuration),
-        T(what_is_there_stays),
+        T(existing_files_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
-/* test_allowance.c - a node keeps to its budget, whatever else passes its socket. */
+/* test_allowance.c - a node stays within its budget, whatever other traffic passes its socket. */
 #include "daemon/config/allowance.h"
 
 #include "tests/test.h"
 
 enum { SECOND = 1000 * 1000, RATE = 100000, MONTH_GB = 50 };
 
-/* A node that has a round every `round_s`, of a model in one fragment, and moves `rest` bytes a
- * second besides. Contributions pass the socket in the seconds after they are made. */
+/* A node with a round every `round_s`, a model in one fragment, and `rest` bytes per second of
+ * other traffic. Contributions pass the socket in the seconds after they are made. */
 struct node {
     struct tw_allowance allowance;
     uint64_t now_s, traffic, contributed, round_s, rest, least, most, besides;
@@ -61,7 +61,7 @@ static void without_a_budget_everything_may_go(void **state) {
     assert_false(tw_allowance_is_hopeless(&node.allowance));
 }
 
-static void what_is_left_over_goes_to_contributions(void **state) {
+static void the_remainder_goes_to_contributions(void **state) {
     (void)state;
     static const uint64_t rests[] = {0, 20000, 60000};
     for (unsigned i = 0; i < 3; i++) {
@@ -71,16 +71,16 @@ static void what_is_left_over_goes_to_contributions(void **state) {
         node_run(&node, 600);
         const uint64_t before = node.traffic;
         node_run(&node, 3000);
-        /* At the socket, of which the headers below it are no part. */
+        /* Measured at the socket, without the headers below it. */
         assert_share((double)(node.traffic - before) / 3000 / RATE, 0.96, 0.04);
-        /* By knowing the rest, not by paying off debts. */
+        /* Because it knows the rest, not because it pays off debts. */
         assert_true(node.allowance.credit > -0.5 * RATE * 10);
         assert_int_equal(node.made, node.rounds);
     }
 }
 
-/* In pairs an anchor goes with each contribution: that is known before the first one. */
-static void what_goes_with_a_contribution_is_known_from_the_first_on(void **state) {
+/* In pairs an anchor accompanies each contribution: this is known before the first one. */
+static void accompanying_bytes_are_known_from_the_first_contribution_on(void **state) {
     (void)state;
     struct node node;
     node_init(&node, RATE, false);
@@ -96,8 +96,8 @@ static void what_goes_with_a_contribution_is_known_from_the_first_on(void **stat
     assert_int_equal(node.made, node.rounds);
 }
 
-/* Saving up is for all of it, or the anchors would go out on credit that nobody has. */
-static void what_goes_with_a_contribution_is_saved_up_for_too(void **state) {
+/* It saves up for the total, or the anchors would exceed the credit. */
+static void accompanying_bytes_are_saved_up_for_too(void **state) {
     (void)state;
     struct node node;
     node_init(&node, RATE, false);
@@ -115,19 +115,19 @@ static void a_change_besides_is_made_up_for(void **state) {
     struct node node;
     node_init(&node, RATE, false);
     node_run(&node, 1000);
-    node.rest = 70000; /* results of a member more */
+    node.rest = 70000; /* results for one more member */
     node_run(&node, 600);
     const uint64_t before = node.traffic;
     node_run(&node, 2000);
     assert_share((double)(node.traffic - before) / 2000 / RATE, 0.96, 0.04);
 }
 
-static void who_cannot_afford_every_round_takes_part_in_some(void **state) {
+static void a_node_that_cannot_afford_every_round_takes_part_in_some(void **state) {
     (void)state;
     struct node node;
     node_init(&node, RATE, false);
     node.rest = 60000;
-    node.least = 3 * 10 * (RATE - 60000); /* three rounds' worth of what is left */
+    node.least = 3 * 10 * (RATE - 60000); /* three rounds' worth of the remainder */
     node_run(&node, 1000);
     const uint64_t before = node.traffic;
     const uint32_t rounds = node.rounds, made = node.made;
@@ -146,13 +146,13 @@ static void a_rest_above_the_budget_leaves_nothing(void **state) {
     node_run(&node, 2000);
     assert_int_equal(node.made, made);
     assert_true(tw_allowance_is_hopeless(&node.allowance));
-    node.rest = RATE / 2; /* and it does not stay so */
+    node.rest = RATE / 2; /* later it changes */
     node_run(&node, 3000);
     assert_true(node.made > made + 200);
     assert_false(tw_allowance_is_hopeless(&node.allowance));
 }
 
-static void what_was_not_used_is_no_burst(void **state) {
+static void unused_budget_makes_no_burst(void **state) {
     (void)state;
     struct node node;
     node_init(&node, RATE, false);
@@ -161,11 +161,11 @@ static void what_was_not_used_is_no_burst(void **state) {
     node.most = UINT64_MAX;
     node.largest = 0;
     node_run(&node, 10);
-    /* Two cycles of credit at most, of which half goes out at once. */
+    /* At most two cycles of credit, half of which may be spent at once. */
     assert_true(node.largest <= (uint64_t)RATE * 20);
 }
 
-static void a_month_counts_what_it_owes(void **state) {
+static void a_month_keeps_its_debt(void **state) {
     (void)state;
     struct node node;
     const double month_bytes = MONTH_GB * 1e9;
@@ -181,7 +181,7 @@ static void a_month_counts_what_it_owes(void **state) {
     assert_true((double)node.traffic <= month_bytes / 30 * (31.0 / 24 + 0.1));
 }
 
-/* Before anything is known of its rounds a node does not guess. */
+/* Without knowledge of its rounds a node does not guess. */
 static void an_unknown_cycle_lives_on_credit(void **state) {
     (void)state;
     struct node node;
@@ -202,14 +202,14 @@ static void parts_share_by_elements_and_by_links(void **state) {
                                          {.elements = 100, .link_max = UINT64_MAX},
                                          {.elements = 0, .link_max = 0}};
     tw_allowance_deal(parts, 4, 1000);
-    assert_int_equal(parts[0].bytes_max, 475); /* what the slow link leaves goes to the others */
+    assert_int_equal(parts[0].bytes_max, 475); /* includes the excess of the slow link */
     assert_int_equal(parts[1].bytes_max, 50);
     assert_int_equal(parts[2].bytes_max, 475);
     assert_int_equal(parts[3].bytes_max, 0);
     parts[0].link_max = parts[2].link_max = 10;
     tw_allowance_deal(parts, 4, 1000);
     assert_int_equal(parts[0].bytes_max + parts[1].bytes_max + parts[2].bytes_max, 70);
-    parts[0].link_max = 400; /* too slow only once the others' rest is dealt out */
+    parts[0].link_max = 400; /* too slow only after the first excess is distributed */
     parts[2].link_max = UINT64_MAX;
     tw_allowance_deal(parts, 4, 1000);
     assert_int_equal(parts[0].bytes_max, 400);
@@ -220,14 +220,14 @@ static void parts_share_by_elements_and_by_links(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_budget_everything_may_go),
-        cmocka_unit_test(what_is_left_over_goes_to_contributions),
-        cmocka_unit_test(what_goes_with_a_contribution_is_saved_up_for_too),
+        cmocka_unit_test(the_remainder_goes_to_contributions),
+        cmocka_unit_test(accompanying_bytes_are_saved_up_for_too),
         cmocka_unit_test(a_change_besides_is_made_up_for),
-        cmocka_unit_test(what_goes_with_a_contribution_is_known_from_the_first_on),
-        cmocka_unit_test(who_cannot_afford_every_round_takes_part_in_some),
+        cmocka_unit_test(accompanying_bytes_are_known_from_the_first_contribution_on),
+        cmocka_unit_test(a_node_that_cannot_afford_every_round_takes_part_in_some),
         cmocka_unit_test(a_rest_above_the_budget_leaves_nothing),
-        cmocka_unit_test(what_was_not_used_is_no_burst),
-        cmocka_unit_test(a_month_counts_what_it_owes),
+        cmocka_unit_test(unused_budget_makes_no_burst),
+        cmocka_unit_test(a_month_keeps_its_debt),
         cmocka_unit_test(an_unknown_cycle_lives_on_credit),
         cmocka_unit_test(parts_share_by_elements_and_by_links),
     };

@@ -22,7 +22,7 @@ static enum tw_status parse(const char *text) {
     return tw_config_parse(&config, "/etc/thinwire/garage.conf", text, strlen(text), &err);
 }
 
-/* The sentence must name file, line and key, and hold `part`. */
+/* The sentence must name file, line and key, and contain `part`. */
 static void refuse(const char *text, unsigned line, const char *part) {
     char where[64];
     (void)snprintf(where, sizeof(where), "/etc/thinwire/garage.conf:%u: ", line);
@@ -224,7 +224,7 @@ static void a_run_dir_too_long_for_a_socket_is_refused(void **state) {
     assert_non_null(strstr(err.message, "choose a shorter run_dir"));
 }
 
-/* Whatever the seed, text made of the parser's own pieces ends in an answer. */
+/* Random text made of the parser's own tokens always ends in a result. */
 static void any_mixture_of_pieces_ends_in_an_answer(void **state) {
     (void)state;
     static const char *const PIECES[] = {"[node]", "[network]", "[",  "]", "=", "\n", "\n", " ",
@@ -248,7 +248,7 @@ static void any_mixture_of_pieces_ends_in_an_answer(void **state) {
     assert_true(accepted < 20000);
 }
 
-static void what_is_shown_reads_back_the_same(void **state) {
+static void shown_configuration_parses_to_the_same(void **state) {
     (void)state;
     static char shown[16384], again[16384];
     assert_int_equal(parse("[node]\nname=a\ncheckpoint_interval=1500ms\n[network]\nupload=5mbit\n"
@@ -279,7 +279,7 @@ static void a_budget_is_a_rate_or_a_month(void **state) {
     assert_non_null(strstr(shown, "budget = 50GB/month\n"));
 }
 
-/* The example, with every comment sign in front of a key taken away, is a valid configuration. */
+/* The example is a valid configuration when every key in it is uncommented. */
 static void the_example_is_valid_when_uncommented(void **state) {
     (void)state;
     static char text[16384], bare[16384];
@@ -342,7 +342,7 @@ int main(void) {
         cmocka_unit_test(a_file_too_large_is_refused_unread),
         cmocka_unit_test(a_run_dir_too_long_for_a_socket_is_refused),
         cmocka_unit_test(any_mixture_of_pieces_ends_in_an_answer),
-        cmocka_unit_test(what_is_shown_reads_back_the_same),
+        cmocka_unit_test(shown_configuration_parses_to_the_same),
         cmocka_unit_test(a_budget_is_a_rate_or_a_month),
         cmocka_unit_test(the_example_is_valid_when_uncommented),
         cmocka_unit_test(no_line_of_the_example_is_cut_by_a_terminal),

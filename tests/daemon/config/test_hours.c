@@ -1,4 +1,4 @@
-/* Tests of daemon/config/hours.c: what the line may be used for at which time of the day. */
+/* Tests of daemon/config/hours.c: caps by the time of day. */
 #include "daemon/config/hours.h"
 #include "tests/test.h"
 
@@ -31,7 +31,7 @@ static void every_hour_has_its_rate(void **state) {
     assert_int_equal(rate_at(0, 0), 0);
     assert_int_equal(tw_hours_at(&hours, 9 * 60).until_min, 18 * 60);
     assert_int_equal(tw_hours_at(&hours, 19 * 60).until_min, 23 * 60 + 30);
-    assert_int_equal(tw_hours_at(&hours, 23 * 60 + 45).until_min, 8 * 60); /* of tomorrow */
+    assert_int_equal(tw_hours_at(&hours, 23 * 60 + 45).until_min, 8 * 60); /* of the next day */
 }
 
 static void entries_go_over_midnight(void **state) {
@@ -44,7 +44,7 @@ static void entries_go_over_midnight(void **state) {
     read_in("0-24 off");
     assert_int_equal(rate_at(0, 0), UINT64_MAX);
     assert_int_equal(rate_at(23, 59), UINT64_MAX);
-    assert_int_equal(tw_hours_at(&hours, 0).until_min, TW_DAY_MINUTES); /* for ever */
+    assert_int_equal(tw_hours_at(&hours, 0).until_min, TW_DAY_MINUTES); /* never changes */
     read_in("20-0 off");
     assert_int_equal(rate_at(23, 59), UINT64_MAX);
     assert_int_equal(rate_at(0, 0), 0);
@@ -65,7 +65,7 @@ static void nothing_is_every_hour(void **state) {
     assert_int_equal(tw_hours_at(&hours, 0).until_min, TW_DAY_MINUTES);
 }
 
-static void what_is_printed_is_read_again(void **state) {
+static void printed_text_parses_again(void **state) {
     (void)state;
     char text[TW_HOURS_TEXT_BYTES], again[TW_HOURS_TEXT_BYTES];
     read_in(" 8-18   800kbit ,22:05-06:00 off,");
@@ -75,11 +75,11 @@ static void what_is_printed_is_read_again(void **state) {
     tw_hours_print(&hours, again, sizeof(again));
     assert_string_equal(text, again);
     read_in("1-2 off,2-3 off,3-4 off,4-5 off,5-6 off,6-7 off,7-8 off,8-9 off");
-    tw_hours_print(&hours, text, sizeof(text)); /* the most there can be */
+    tw_hours_print(&hours, text, sizeof(text)); /* the longest list */
     assert_true(strlen(text) + 1 < sizeof(text));
 }
 
-static void what_is_no_hour_is_refused(void **state) {
+static void invalid_hours_are_refused(void **state) {
     (void)state;
     refuse("always", "`always` names no hours; write entries such as 08:00-18:00 1mbit");
     refuse("8-8 off", "names no hours");
@@ -106,8 +106,8 @@ int main(void) {
         cmocka_unit_test(entries_go_over_midnight),
         cmocka_unit_test(the_first_of_two_entries_counts),
         cmocka_unit_test(nothing_is_every_hour),
-        cmocka_unit_test(what_is_printed_is_read_again),
-        cmocka_unit_test(what_is_no_hour_is_refused),
+        cmocka_unit_test(printed_text_parses_again),
+        cmocka_unit_test(invalid_hours_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

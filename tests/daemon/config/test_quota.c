@@ -1,5 +1,4 @@
-/* Tests of daemon/config/quota.c on the simulated disk: what passed in a month survives restarts.
- */
+/* Tests of daemon/config/quota.c on the simulated disk: a month's traffic survives restarts. */
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -48,7 +47,7 @@ static void months_follow_the_calendar_of_the_machine(void **state) {
     assert_int_equal(tw_quota_month(1796083200), NOVEMBER + 1);
     assert_int_equal(tw_quota_month(-1), 0);
     assert_int_equal(setenv("TZ", "EET-2", 1), 0);              /* two hours ahead of UTC */
-    assert_int_equal(tw_quota_month(1796083199), NOVEMBER + 1); /* without a restart */
+    assert_int_equal(tw_quota_month(1796083199), NOVEMBER + 1); /* in the same process */
     tw_quota_next(NOVEMBER, text);
     assert_string_equal(text, "2026-12-01");
     tw_quota_next(NOVEMBER + 1, text);
@@ -65,7 +64,7 @@ static void headers_are_counted(void **state) {
         assert_true(tw_quota_line_bytes(bytes) >= tw_quota_line_bytes(bytes - 1));
 }
 
-static void what_passed_survives_a_restart(void **state) {
+static void traffic_survives_a_restart(void **state) {
     (void)state;
     assert_int_equal(quota.bytes, 0);
     tw_quota_add(&quota, NOVEMBER, 1000);
@@ -74,13 +73,13 @@ static void what_passed_survives_a_restart(void **state) {
     save();
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);
-    tw_disk_crash_random(disk, &rng); /* what was acknowledged is there */
+    tw_disk_crash_random(disk, &rng); /* acknowledged data must survive */
     dir = ops->dir_open(ops->ctx, "state");
     load();
     assert_int_equal(quota.bytes, 1234);
     assert_int_equal(quota.month, NOVEMBER);
     const uint64_t calls = tw_disk_calls(disk);
-    save(); /* nothing new: nothing written */
+    save(); /* unchanged: nothing is written */
     assert_int_equal(tw_disk_calls(disk), calls);
 }
 
@@ -93,7 +92,7 @@ static void month_begins_at_nothing(void **state) {
     save();
     load();
     assert_int_equal(quota.month, NOVEMBER + 1);
-    tw_quota_add(&quota, NOVEMBER + 2, 0); /* a new month is written down without traffic, too */
+    tw_quota_add(&quota, NOVEMBER + 2, 0); /* a new month is written even without traffic */
     save();
     load();
     assert_int_equal(quota.month, NOVEMBER + 2);
@@ -109,9 +108,9 @@ static void clock_that_is_put_right_finds_its_month(void **state) {
     load();
     tw_quota_add(&quota, NOVEMBER, 7);
     assert_int_equal(quota.month, NOVEMBER);
-    assert_int_equal(quota.bytes, 1007); /* nothing is given back */
+    assert_int_equal(quota.bytes, 1007); /* nothing is subtracted */
     tw_quota_add(&quota, NOVEMBER + 1, 20);
-    assert_int_equal(quota.month, NOVEMBER + 1); /* and the next month is not held up */
+    assert_int_equal(quota.month, NOVEMBER + 1); /* and the next month begins normally */
     assert_int_equal(quota.bytes, 20);
     tw_quota_add(&quota, NOVEMBER, 1); /* put back a day, over midnight */
     assert_int_equal(quota.bytes, 1008);
@@ -130,13 +129,13 @@ static void clock_that_is_put_right_finds_its_month(void **state) {
     assert_int_equal(quota.bytes, 38);
 }
 
-/* As a machine without a battery starts. */
+/* Start of a machine without a clock battery. */
 static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
     (void)state;
     assert_int_equal(tw_quota_month(86400), 0);
-    assert_int_equal(tw_quota_month(1735689600), 0); /* 2025: before there was this program */
+    assert_int_equal(tw_quota_month(1735689600), 0); /* 2025: before this program existed */
     tw_quota_add(&quota, 0, 3);
-    save(); /* nothing is known: nothing to write */
+    save(); /* nothing is known: nothing is written */
     assert_null(tw_disk_bytes(disk, "traffic", NULL));
     tw_quota_add(&quota, NOVEMBER, 1000);
     assert_int_equal(quota.bytes, 1003);
@@ -161,7 +160,7 @@ static void damaged_file_is_said_and_begins_anew(void **state) {
     assert_non_null(tw_disk_bytes(disk, "traffic", &size));
     for (size_t at = 0; at < size; at++) {
         const uint8_t before = tw_disk_bytes(disk, "traffic", &size)[at];
-        if (before >= '0' && before <= '9') continue; /* another number is a number */
+        if (before >= '0' && before <= '9') continue; /* another digit is still a number */
         tw_disk_flip(disk, "traffic", at, 0x40);
         const enum tw_status status = tw_quota_load(&quota, ops, dir, &err);
         tw_disk_flip(disk, "traffic", at, 0x40);
@@ -202,7 +201,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(months_follow_the_calendar_of_the_machine),
         TEST(headers_are_counted),
-        TEST(what_passed_survives_a_restart),
+        TEST(traffic_survives_a_restart),
         TEST(month_begins_at_nothing),
         TEST(clock_that_is_put_right_finds_its_month),
         TEST(clock_that_was_never_set_counts_for_the_newest_month),

@@ -1,6 +1,6 @@
-/* dataset_sample.h - a small whole dataset in memory: an index, shards, a tokenizer if wanted. The
- * documents are lines of text and a token is a byte (or, with a tokenizer, a byte too, in 16 bits),
- * so that a real learner can train on it. */
+/* dataset_sample.h - a small complete dataset in memory: an index, shards, and optionally a
+ * tokenizer. Documents are lines of text and a token is a byte (in 16 bits if there is a
+ * tokenizer), so that a real learner can train on it. */
 #ifndef TW_TESTS_DAEMON_DATASET_DATASET_SAMPLE_H
 #define TW_TESTS_DAEMON_DATASET_DATASET_SAMPLE_H
 
@@ -26,16 +26,16 @@ struct dataset_sample {
 };
 
 struct sample_options {
-    uint32_t train, heldout;  /* shards; at least one of training */
-    uint32_t tokens;          /* of each; 0: some */
+    uint32_t train, heldout;  /* number of shards; at least one for training */
+    uint32_t tokens;          /* tokens of each shard; 0: a default */
     uint32_t tokenizer_bytes; /* 0: a token is a byte */
-    bool has_wrong_head;      /* the index says another separator than the heads */
+    bool has_wrong_head;      /* index and heads disagree about the separator */
 };
 
 void dataset_sample_make(struct dataset_sample *sample, const struct sample_options *options);
 void dataset_sample_free(struct dataset_sample *sample);
 
-/* Puts file i, or all of them, into a folder. */
+/* Writes file i, or all files, to a folder. */
 void dataset_sample_write(const struct dataset_sample *sample, uint32_t i, const char *folder);
 void dataset_sample_write_all(const struct dataset_sample *sample, const char *folder);
 

@@ -49,7 +49,7 @@ static void disk_anew(void) {
     disk = tw_disk_create();
 }
 
-/* File i of the sample onto the disk, under a name. */
+/* Writes the first `size` bytes of the sample's file i to the disk, under a name. */
 static void put(uint32_t i, const char *name, size_t size) {
     const struct tw_file_ops *ops = tw_disk_ops(disk);
     const int handle = ops->create(ops->ctx, ops->dir_open(ops->ctx, "data"), name);
@@ -62,7 +62,7 @@ static void put_whole(uint32_t i) {
     put(i, sample.files[i].name, sample.files[i].size);
 }
 
-/* A folder that has the index and nothing else. */
+/* A folder with only the index. */
 static void open_with_index(void) {
     open_folder(true);
     assert_int_equal(tw_data_folder_put_index(&folder, (char *)sample.files[0].bytes,
@@ -172,7 +172,7 @@ static void index_of_another_dataset_is_refused(void **state) {
     assert_true(tw_disk_exists(disk, "dataset"));
     open_folder(true);
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_CORRUPT);
-    assert_false(tw_disk_exists(disk, "dataset")); /* ours: it is fetched again */
+    assert_false(tw_disk_exists(disk, "dataset")); /* a folder of ours: it is fetched again */
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_AGAIN);
 }
 
@@ -188,7 +188,7 @@ static void index_without_bytes_or_with_a_bad_sector_is_told(void **state) {
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_IO);
 }
 
-/* A text with the right name that is no index: nobody has a better one. */
+/* A text with the right hash that is not an index: no peer has a better one. */
 static void hostile_index_is_refused_whatever_it_says(void **state) {
     (void)state;
     char text[16 * 1024];
@@ -304,7 +304,7 @@ static void wrong_tokenizer_is_found_when_it_is_whole(void **state) {
     assert_whole_on_disk(1);
 }
 
-static void shard_that_is_not_what_the_index_says_is_named(void **state) {
+static void shard_that_contradicts_the_index_is_named(void **state) {
     (void)state;
     dataset_sample_free(&sample);
     const struct sample_options options = {.train = 1, .has_wrong_head = true};
@@ -317,7 +317,7 @@ static void shard_that_is_not_what_the_index_says_is_named(void **state) {
     tw_data_part_close(&part);
 }
 
-static void what_was_there_before_is_found_again(void **state) {
+static void earlier_parts_are_found_again(void **state) {
     (void)state;
     open_with_index();
     open_part(2);
@@ -339,8 +339,8 @@ static void what_was_there_before_is_found_again(void **state) {
     assert_whole_on_disk(2);
 }
 
-/* A .part file that somebody wrote into, or cut, or made too long. */
-static void damaged_part_keeps_what_is_right(void **state) {
+/* A .part file that another program changed, truncated or extended. */
+static void damaged_part_keeps_its_correct_chunks(void **state) {
     (void)state;
     char name[] = "text-train-00000.shard.part";
     open_with_index();
@@ -352,7 +352,7 @@ static void damaged_part_keeps_what_is_right(void **state) {
     assert_int_equal(have[0] >> 2 & 1, 0);
     tw_data_part_close(&part);
 
-    tw_disk_flip(disk, name, 130, 1); /* in the head: nothing can be checked without it */
+    tw_disk_flip(disk, name, 130, 1); /* in the head: no chunk can be checked without it */
     open_part(2);
     assert_false(part.has_head);
     assert_int_equal(tw_data_part_look(&part, have, chunk), 0);
@@ -361,7 +361,7 @@ static void damaged_part_keeps_what_is_right(void **state) {
     tw_data_part_close(&part);
 
     tw_disk_remove(disk, name);
-    put(2, name, head + 262144 + 7); /* cut within chunk 2 */
+    put(2, name, head + 262144 + 7); /* truncated within chunk 2 */
     open_part(2);
     assert_int_equal(tw_data_part_look(&part, have, chunk), 2);
     tw_data_part_close(&part);
@@ -373,7 +373,7 @@ static void damaged_part_keeps_what_is_right(void **state) {
     const int handle = ops->open_write(ops->ctx, folder.dir, name);
     assert_int_equal(ops->write(ops->ctx, handle, "x", 1, sample.files[2].size), 1);
     (void)ops->close(ops->ctx, handle);
-    open_part(2); /* taken away and begun anew */
+    open_part(2); /* deleted and started again */
     assert_false(part.has_head);
     tw_data_part_close(&part);
 }
@@ -395,7 +395,7 @@ static void full_disk_is_told_and_loses_nothing(void **state) {
     assert_says("with the room for checkpoints");
 }
 
-/* Somebody writes into a .part file, or takes it away, while it arrives. */
+/* Another program changes or deletes a .part file while it arrives. */
 static void part_that_was_changed_behind_our_back_is_not_made_whole(void **state) {
     (void)state;
     open_with_index();
@@ -416,7 +416,7 @@ static void part_that_was_changed_behind_our_back_is_not_made_whole(void **state
     assert_whole_on_disk(2);
 }
 
-/* A fault at every system call of an arrival: a status, and the second try ends well. */
+/* A fault at every system call of an arrival gives a status, and the second attempt succeeds. */
 static void any_fault_of_the_disk_is_survived(void **state) {
     (void)state;
     open_with_index();
@@ -442,7 +442,7 @@ static void any_fault_of_the_disk_is_survived(void **state) {
     }
 }
 
-/* A power cut at any moment: under its name a file is whole or it is not there. */
+/* A power cut at any moment: a file under its name is whole, or does not exist. */
 static void power_cut_leaves_no_false_file(void **state) {
     (void)state;
     struct tw_rng rng;
@@ -485,9 +485,9 @@ int main(void) {
         TEST(every_file_arrives),
         TEST(wrong_chunk_is_refused_and_leaves_no_byte),
         TEST(wrong_tokenizer_is_found_when_it_is_whole),
-        TEST(shard_that_is_not_what_the_index_says_is_named),
-        TEST(what_was_there_before_is_found_again),
-        TEST(damaged_part_keeps_what_is_right),
+        TEST(shard_that_contradicts_the_index_is_named),
+        TEST(earlier_parts_are_found_again),
+        TEST(damaged_part_keeps_its_correct_chunks),
         TEST(full_disk_is_told_and_loses_nothing),
         TEST(part_that_was_changed_behind_our_back_is_not_made_whole),
         TEST(any_fault_of_the_disk_is_survived),

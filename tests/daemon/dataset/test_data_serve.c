@@ -1,5 +1,5 @@
-/* Tests of daemon/dataset/data_serve.c over a real folder: who asks for what, and what he gets. The
- * transport is this test: it holds what it is given until it lets go of it. */
+/* Tests of daemon/dataset/data_serve.c over a real folder: requests of peers, and the answers. This
+ * test plays the transport: it holds chunks until it releases them. */
 #include "tests/test.h"
 
 #include <unistd.h>
@@ -22,7 +22,7 @@ static struct {
         uint16_t peer;
         struct tw_chunk chunk;
     } held[HELD_MAX];
-    bool is_down; /* the transport takes nothing */
+    bool is_down; /* the transport refuses chunks */
 } t;
 
 #define PUMP_UNTIL(condition)                                                                      \
@@ -65,7 +65,7 @@ static int setup(void **state) {
     (void)snprintf(t.dir, sizeof(t.dir), "/tmp/tw-serve-XXXXXX");
     assert_non_null(mkdtemp(t.dir));
     dataset_sample_write(&t.sample, 0, t.dir);
-    dataset_sample_write(&t.sample, 1, t.dir); /* the second shard is not here */
+    dataset_sample_write(&t.sample, 1, t.dir); /* the second shard is missing */
     assert_int_equal(uv_loop_init(&t.loop), 0);
     const struct tw_data_store_config config = {.loop = &t.loop,
                                                 .ops = tw_file_system(),
@@ -115,7 +115,7 @@ static void let_go(unsigned i, bool was_sent) {
 
 static void chunks_come_as_they_lie_in_the_file(void **state) {
     (void)state;
-    assert_int_equal(pull(0, 1, 0, 1), TW_AGAIN); /* the folder is not read yet */
+    assert_int_equal(pull(0, 1, 0, 1), TW_AGAIN); /* the folder has not been read yet */
     PUMP_UNTIL(t.is_open);
     assert_int_equal(pull(0, 0, 0, 1), TW_OK);
     PUMP_UNTIL(t.held_count == 1);
@@ -156,7 +156,7 @@ static void two_chunks_of_a_peer_are_under_way_and_peers_take_turns(void **state
     assert_int_equal(t.serve.chunks_served, 1);
 }
 
-static void what_cannot_be_asked_for_breaks_the_protocol(void **state) {
+static void impossible_requests_break_the_protocol(void **state) {
     (void)state;
     PUMP_UNTIL(t.is_open);
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[1]);
@@ -167,7 +167,7 @@ static void what_cannot_be_asked_for_breaks_the_protocol(void **state) {
     assert_int_equal(pull(0, 1, 0, TW_DATA_PULL_MAX + 1), TW_PROTO);
     struct tw_msg_pull message = {.count = 1};
     memset(&message.hash, 9, sizeof(message.hash));
-    assert_int_equal(tw_data_serve_pull(&t.serve, 0, &message), TW_AGAIN); /* the core's, perhaps */
+    assert_int_equal(tw_data_serve_pull(&t.serve, 0, &message), TW_AGAIN); /* maybe the core's */
     assert_int_equal(t.missing, 0);
     assert_false(t.serve.is_reading);
 }
@@ -180,7 +180,7 @@ static void file_that_is_not_whole_is_missing(void **state) {
     assert_int_equal(t.missing_peer, 3);
 }
 
-static void who_asks_too_far_ahead_gets_what_there_is_room_for(void **state) {
+static void requests_too_far_ahead_are_served_up_to_the_limit(void **state) {
     (void)state;
     PUMP_UNTIL(t.is_open);
     for (unsigned i = 0; i < 10 * TW_DATA_RANGES_MAX; i++) {
@@ -200,16 +200,16 @@ static void peer_that_goes_leaves_nothing_behind(void **state) {
     PUMP_UNTIL(t.is_open);
     assert_int_equal(pull(2, 1, 0, 6), TW_OK);
     PUMP_UNTIL(t.held_count == 1);
-    assert_true(t.serve.is_reading); /* the second one */
+    assert_true(t.serve.is_reading); /* the second chunk */
     tw_data_serve_peer_down(&t.serve, 2);
     let_go(0, false);
     PUMP_UNTIL(!t.serve.is_reading);
     assert_int_equal(t.held_count, 0);
-    tw_data_serve_peer_up(&t.serve, 2); /* somebody else */
+    tw_data_serve_peer_up(&t.serve, 2); /* another peer */
     assert_int_equal(pull(2, 1, 0, 2), TW_OK);
     PUMP_UNTIL(t.held_count == 2);
     assert_int_equal(t.serve.chunks_served, 0);
-    t.is_down = true; /* the transport refuses: nothing is released, nothing stays taken */
+    t.is_down = true; /* the transport refuses: nothing is released, and no slot stays in use */
     let_go(0, true);
     let_go(0, true);
     assert_int_equal(pull(2, 1, 0, 4), TW_OK);
@@ -217,7 +217,7 @@ static void peer_that_goes_leaves_nothing_behind(void **state) {
     assert_int_equal(tw_data_serve_takers(&t.serve), 0);
 }
 
-static void file_that_vanished_is_missing_for_all_who_asked(void **state) {
+static void vanished_file_is_missing_for_every_requester(void **state) {
     (void)state;
     char path[128];
     PUMP_UNTIL(t.is_open);
@@ -243,7 +243,8 @@ static void change_byte(uint32_t file, long at) {
     assert_int_equal(fclose(to), 0);
 }
 
-/* In a chunk, or in the head that all are checked against: nobody gets it, nor what follows. */
+/* Changed bytes in a chunk, or in the head that checks all chunks: neither is sent, nor is anything
+ * after it. */
 static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
     (void)state;
     PUMP_UNTIL(t.is_open);
@@ -252,7 +253,7 @@ static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
     tw_fetch_range(&t.store->folder.files[1], 2, &at, &size);
     change_byte(1, (long)at + 100);
     assert_int_equal(pull(0, 1, 1, 1), TW_OK);
-    PUMP_UNTIL(t.held_count == 1); /* the others are right */
+    PUMP_UNTIL(t.held_count == 1); /* other files are correct */
     let_go(0, true);
     assert_int_equal(pull(0, 1, 2, 1), TW_OK);
     PUMP_UNTIL(t.lost == 1);
@@ -261,7 +262,7 @@ static void bytes_that_changed_on_the_disk_are_not_served(void **state) {
     assert_int_equal(pull(0, 1, 1, 1), TW_OK);
     assert_int_equal(t.missing, 2);
     uint32_t next = 0;
-    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0); /* its size says nothing */
+    assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0); /* same size */
 }
 
 static void head_that_changed_on_the_disk_is_found(void **state) {
@@ -284,11 +285,11 @@ static void file_that_is_copied_back_is_served_again(void **state) {
     assert_int_equal(pull(0, 1, 2, 1), TW_OK);
     PUMP_UNTIL(t.lost == 1);
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
-    dataset_sample_write(&t.sample, 2, t.dir); /* this one was never here */
+    dataset_sample_write(&t.sample, 2, t.dir); /* this one never existed here */
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 2);
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
     dataset_sample_write(&t.sample, 1, t.dir);
-    assert_int_equal(truncate(path, 5000), 0); /* on its way */
+    assert_int_equal(truncate(path, 5000), 0); /* in progress */
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
     dataset_sample_write(&t.sample, 1, t.dir);
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 1);
@@ -302,11 +303,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(chunks_come_as_they_lie_in_the_file),
         TEST(two_chunks_of_a_peer_are_under_way_and_peers_take_turns),
-        TEST(what_cannot_be_asked_for_breaks_the_protocol),
+        TEST(impossible_requests_break_the_protocol),
         TEST(file_that_is_not_whole_is_missing),
-        TEST(who_asks_too_far_ahead_gets_what_there_is_room_for),
+        TEST(requests_too_far_ahead_are_served_up_to_the_limit),
         TEST(peer_that_goes_leaves_nothing_behind),
-        TEST(file_that_vanished_is_missing_for_all_who_asked),
+        TEST(vanished_file_is_missing_for_every_requester),
         TEST(bytes_that_changed_on_the_disk_are_not_served),
         TEST(head_that_changed_on_the_disk_is_found),
         TEST(file_that_is_copied_back_is_served_again),

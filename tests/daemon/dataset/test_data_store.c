@@ -1,5 +1,5 @@
-/* Tests of daemon/dataset/data_store.c: the queue, its answers, and a disk that refuses. The disk
- * is the simulated one; libuv's pool is real. */
+/* Tests of daemon/dataset/data_store.c: the queue, its answers, and a failing disk. The disk is
+ * simulated; libuv's pool is real. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static struct {
     uint32_t ticket, index_bytes, file;
     bool is_whole;
     char sentence[256];
-    uint64_t answered[2]; /* tickets, a bit each */
+    uint64_t answered[2]; /* one bit per ticket */
 } t;
 
 #define PUMP_UNTIL(condition)                                                                      \
@@ -113,7 +113,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* A chunk of the sample's file, which need not be known to the folder yet. */
+/* Takes a chunk of the sample's file; the folder need not know that file yet. */
 static void take(uint32_t file, uint32_t idx, uint32_t ticket) {
     const struct sample_file *from = &t.sample.files[file];
     uint64_t offset = (uint64_t)idx * TW_CHUNK_BYTES_MAX;
@@ -141,7 +141,7 @@ static void get_index(void) {
     t.stored = t.checked = 0;
 }
 
-/* All chunks of a file, and its end. */
+/* Takes all chunks of a file, and finishes it. */
 static void get_file(uint32_t file) {
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[file]);
     t.stored = t.finished = 0;
@@ -228,7 +228,7 @@ static void index_with_a_wrong_byte_is_thrown_away(void **state) {
     t.opened = 1;
     t.status = TW_AGAIN;
     t.stored = t.checked = 0;
-    get_index(); /* from somebody else */
+    get_index(); /* from another peer */
 }
 
 static void a_full_disk_stops_the_queue_until_there_is_room(void **state) {
@@ -277,7 +277,7 @@ static void a_store_that_was_killed_goes_on_where_it_was(void **state) {
     const uint32_t chunks = tw_fetch_chunks(&t.store->folder.files[2]);
     take(2, 0, 0);
     take(2, 2, 1);
-    for (uint32_t i = 0; i < chunks; i++) take(3, i, 2 + i); /* all, but not finished */
+    for (uint32_t i = 0; i < chunks; i++) take(3, i, 2 + i); /* all chunks, but not finished */
     PUMP_UNTIL(t.stored == 2 + chunks);
     store_end();
     t.opened = 0;
@@ -300,8 +300,8 @@ static void a_store_that_was_killed_goes_on_where_it_was(void **state) {
     assert_whole_on_disk(2);
 }
 
-/* Every chunk is of another file than the one before: each opens its part again, and none stays
- * open. */
+/* Each chunk belongs to another file than the previous one: every part is opened again, and none
+ * stays open. */
 static void more_files_arrive_than_are_open_at_a_time(void **state) {
     (void)state;
     dataset_sample_free(&t.sample);
@@ -329,11 +329,11 @@ static void a_store_is_closed_in_the_middle_of_its_work(void **state) {
     (void)state;
     get_index();
     for (uint32_t i = 0; i < 4; i++) take(2, i, i);
-    store_end(); /* nothing is answered any more, and nothing leaks */
+    store_end(); /* nothing is answered any more, and no memory leaks */
     assert_int_equal(t.stored, 0);
 }
 
-static void an_index_nobody_can_use_is_told_with_its_reason(void **state) {
+static void an_unusable_index_is_reported_with_its_reason(void **state) {
     (void)state;
     PUMP_UNTIL(t.opened == 1);
     store_end();
@@ -363,7 +363,7 @@ int main(void) {
         TEST(a_store_that_was_killed_goes_on_where_it_was),
         TEST(more_files_arrive_than_are_open_at_a_time),
         TEST(a_store_is_closed_in_the_middle_of_its_work),
-        TEST(an_index_nobody_can_use_is_told_with_its_reason),
+        TEST(an_unusable_index_is_reported_with_its_reason),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* Tests of daemon/net/bans.c: when a ban comes, how long it lasts, what a restart keeps of it. */
+/* Tests of daemon/net/bans.c: when a ban begins, how long it lasts, and its state after a
+ * restart. */
 #include "daemon/net/bans.h"
 #include "tests/test.h"
 
@@ -81,7 +82,7 @@ static void clock_set_back_prolongs_nothing(void **state) {
     (void)offend(1, TW_BAN_OFFENCES, T);
     assert_int_equal(left(1, T - 365 * DAY_S), HOUR_S);
     assert_int_equal(offend(2, 2, T), 0);
-    assert_int_equal(offend(2, 1, T - DAY_S), 0); /* the window begins anew */
+    assert_int_equal(offend(2, 1, T - DAY_S), 0); /* the window starts again */
 }
 
 static void ban_of_a_clock_that_was_ahead_ends(void **state) {
@@ -91,7 +92,7 @@ static void ban_of_a_clock_that_was_ahead_ends(void **state) {
     (void)offend(1, TW_BAN_OFFENCES, T);
     (void)offend(2, TW_BAN_OFFENCES, now_s - 60);
     const size_t size = tw_bans_encode(&bans, text);
-    memset(&bans, 0, sizeof(bans)); /* a restart, with a file of those days */
+    memset(&bans, 0, sizeof(bans)); /* a restart with an old file */
     assert_int_equal(tw_bans_decode(&bans, text, size), 0);
     assert_true(tw_bans_clock(&bans, now_s));
     assert_int_equal(left(1, now_s), HOUR_S);
@@ -108,7 +109,7 @@ static void clock_that_was_never_set_ends_no_ban(void **state) {
     assert_int_equal(left(1, T + 1), HOUR_S - 1);
 }
 
-static void full_table_forgets_who_matters_least(void **state) {
+static void full_table_drops_the_least_important_row(void **state) {
     (void)state;
     (void)offend(0, TW_BAN_OFFENCES, T);
     for (unsigned i = 1; i < TW_BANS_MAX + 50; i++) (void)offend(i, 1, T + i);
@@ -145,7 +146,7 @@ static void ban_is_lifted_by_the_beginning_of_an_id(void **state) {
     assert_int_equal(left(0xaa, T), 0);
     assert_int_equal(left(0xab, T), HOUR_S);
     lift("ab", TW_AGAIN, "thinwire peers");
-    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* as if for the first time */
+    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* as for a first ban */
     lift("ac00000000000000000000000000000000000000000000000000000000000000", TW_OK, "");
     assert_int_equal(banned(T), 1);
 }
@@ -169,13 +170,13 @@ static void damaged_lines_are_passed_over(void **state) {
 #define ID_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
     static const char text[] = "\n"
                                "aaaa 1800000000 3600\n" /* too short */
-        ID "\n"                                         /* no time */
+        ID "\n"                                         /* no times */
         ID " -5 3600\n"                                 /* */
         ID " 1800000000 3599\n"                         /* shorter than any ban */
         ID " 1800000000 604801\n"                       /* longer */
-        ID " 1800000000 3600 x\n"                       /* more than there should be */
-        ID " 1800000000 3600\n"                         /* right */
-        ID " 1900000000 7200\n"                         /* again */
+        ID " 1800000000 3600 x\n"                       /* trailing text */
+        ID " 1800000000 3600\n"                         /* valid */
+        ID " 1900000000 7200\n"                         /* the same id again */
         ID_B " 18446744073709551615 604800";            /* too many digits, cut off */
     assert_int_equal(tw_bans_decode(&bans, text, sizeof(text) - 1), 9);
     struct tw_id id;
@@ -208,7 +209,7 @@ int main(void) {
         TEST(clock_set_back_prolongs_nothing),
         TEST(ban_of_a_clock_that_was_ahead_ends),
         TEST(clock_that_was_never_set_ends_no_ban),
-        TEST(full_table_forgets_who_matters_least),
+        TEST(full_table_drops_the_least_important_row),
         TEST(ban_is_lifted_by_the_beginning_of_an_id),
         TEST(restart_keeps_bans_and_their_length),
         TEST(damaged_lines_are_passed_over),

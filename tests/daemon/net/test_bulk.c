@@ -1,4 +1,4 @@
-/* Tests of daemon/net/bulk.c: payloads before the background, and neither for ever. */
+/* Tests of daemon/net/bulk.c: payloads go before background chunks, and neither starves. */
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
 
@@ -50,8 +50,7 @@ static void send_chunks(struct world_node *from, const struct world_node *to, ui
     }
 }
 
-/* Chunks that came, by class, and the background ones that came while payloads were on their way.
- */
+/* Chunks received by class, and background chunks received while payloads were still due. */
 static uint32_t background_in, payloads_in, background_between, payloads_awaited;
 
 static void tell_apart(struct world_node *node, uint16_t peer, bool is_bulk,
@@ -95,7 +94,7 @@ static void background_waits_behind_payloads_of_another_peer(void **state) {
     WAIT_WHILE(&world, background_in < 2);
     send_chunks(a, c, PAYLOAD, 8);
     WAIT_WHILE(&world, payloads_in < 8);
-    assert_true(background_in < 16); /* else nothing had to wait */
+    assert_true(background_in < 16); /* otherwise nothing had to wait */
     assert_int_equal(background_between, 0);
     WAIT_WHILE(&world, background_in < 16);
     assert_int_equal(a->released, 24);
@@ -112,7 +111,7 @@ static void payload_waits_for_one_background_chunk_of_its_connection(void **stat
     const uint32_t released = a->released;
     send_chunks(a, b, PAYLOAD, 4);
     WAIT_WHILE(&world, payloads_in < 1);
-    assert_true(background_in <= released); /* those begun before, and no other */
+    assert_true(background_in <= released); /* only chunks that had already started */
     WAIT_WHILE(&world, background_in < 16 || payloads_in < 4);
     assert_int_equal(background_between, 0);
 }
@@ -131,8 +130,8 @@ static void background_does_not_starve(void **state) {
     send_chunks(a, c, PAYLOAD, 8);
     WAIT_WHILE(&world, payloads_in < 1);
     send_chunks(a, b, BACKGROUND, 2);
-    send_chunks(a, c, BACKGROUND, 2); /* behind payloads of its own connection too */
-    /* The payloads never end; and the background gets no more than its chunk now and then. */
+    send_chunks(a, c, BACKGROUND, 2); /* also behind payloads of its own connection */
+    /* The payloads never end, but one background chunk goes now and then. */
     while (background_in < 4 && payloads_in < 200) {
         struct tw_peer_net net;
         assert_true(tw_transport_peer(a->transport, peer_of(a, c), &net));
@@ -143,7 +142,7 @@ static void background_does_not_starve(void **state) {
     assert_true(payloads_in >= 4);
 }
 
-static void payload_nobody_reads_does_not_hold_up_the_background(void **state) {
+static void unread_payload_does_not_hold_up_the_background(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, NULL);
     struct world_node *b = world_start(&world, 1, NULL), *c = world_start(&world, 2, NULL);
@@ -210,7 +209,7 @@ int main(void) {
         TEST(background_waits_behind_payloads_of_another_peer),
         TEST(payload_waits_for_one_background_chunk_of_its_connection),
         TEST(background_does_not_starve),
-        TEST(payload_nobody_reads_does_not_hold_up_the_background),
+        TEST(unread_payload_does_not_hold_up_the_background),
         TEST(background_queue_has_a_bound_and_is_given_back),
         TEST(chunk_that_waits_is_known),
         TEST(dropped_background_is_not_read_any_more),

@@ -1,15 +1,15 @@
-/* Tests of daemon/net/dial.c: in which order addresses are tried, and which one wins. */
+/* Tests of daemon/net/dial.c: the order of addresses, and the winner of the race. */
 #include "daemon/net/dial.h"
 #include "tests/test.h"
 
 static const uint64_t MS = 1000;
 
-/* ---- the order ----------------------------------------------------------------------------- */
+/* ---- order --------------------------------------------------------------------------------- */
 
 enum { FOUND_MAX = 8 };
 
-/* A resolver's list from a picture of it: "4464" is two IPv4 addresses, an IPv6 and an IPv4 one.
- * The port of each is its place. */
+/* A resolver's list from a string: "4464" is two IPv4 addresses, an IPv6 and an IPv4 one. The port
+ * of each is its position. */
 static const struct addrinfo *found_of(const char *picture) {
     static struct addrinfo list[FOUND_MAX];
     static struct sockaddr_storage addresses[FOUND_MAX];
@@ -20,7 +20,7 @@ static const struct addrinfo *found_of(const char *picture) {
     for (size_t i = 0; i < count; i++) {
         const bool is_v6 = picture[i] == '6';
         addresses[i].ss_family = is_v6 ? AF_INET6 : AF_INET;
-        ((struct sockaddr_in *)&addresses[i])->sin_port = (in_port_t)i; /* both have it here */
+        ((struct sockaddr_in *)&addresses[i])->sin_port = (in_port_t)i; /* same offset in both */
         list[i].ai_family = addresses[i].ss_family;
         list[i].ai_addr = (struct sockaddr *)&addresses[i];
         list[i].ai_addrlen = is_v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
@@ -43,12 +43,12 @@ static void ipv6_goes_first_and_the_families_in_turn(void **state) {
     order_is("4", "0");
     order_is("46", "10");
     order_is("4466", "2031");
-    order_is("666644", "0415"); /* the second family is never crowded out */
+    order_is("666644", "0415"); /* the second family always gets a place */
     order_is("44446", "4012");
     order_is("6", "0");
 }
 
-/* ---- the race ------------------------------------------------------------------------------ */
+/* ---- race ---------------------------------------------------------------------------------- */
 
 static struct tw_race race_of(uint32_t count) {
     return (struct tw_race){.count = count};
@@ -103,7 +103,7 @@ static void winner_that_speaks_another_language_lets_the_others_try(void **state
     (void)tw_race_next(&race, 250 * MS);
     tw_race_connected(&race, 1);
     fails(&race, 1, TW_DIAL_NOT_THINWIRE, "not Thinwire");
-    assert_int_equal(tw_race_next(&race, 300 * MS), 0); /* it was let go of for the winner */
+    assert_int_equal(tw_race_next(&race, 300 * MS), 0); /* it was dropped for the winner */
     assert_int_equal(tw_race_next(&race, 600 * MS), 2);
     fails(&race, 0, TW_DIAL_SILENT, "silence");
     fails(&race, 2, TW_DIAL_SILENT, "silence");

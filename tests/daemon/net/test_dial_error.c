@@ -1,5 +1,5 @@
-/* Why a link did not come to be: each cause has one sentence with its way out, and what the system
- * or a peer reports finds the right cause. */
+/* Tests of daemon/net/dial_error.c: each cause has its own sentence with a way out, and errors of
+ * the system and of peers map to the right cause. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -74,7 +74,7 @@ static void short_detail_stands_in_brackets(void **state) {
                         "copy the run.secret of the run to both nodes");
 }
 
-static void what_the_system_says_becomes_a_cause(void **state) {
+static void system_error_becomes_a_cause(void **state) {
     (void)state;
     const struct sockaddr_storage public4 = remote_of("198.51.100.7");
     static const struct {
@@ -117,7 +117,7 @@ static void silence_of_a_private_address_means_nat(void **state) {
     assert_int_equal(tw_dial_cause_of_silence(NULL), TW_DIAL_SILENT);
 }
 
-static void what_a_peer_says_becomes_a_cause(void **state) {
+static void peer_status_becomes_a_cause(void **state) {
     (void)state;
     static const struct {
         enum tw_status status;
@@ -152,9 +152,9 @@ int main(void) {
         cmocka_unit_test(every_cause_has_a_name_and_a_sentence_of_its_own),
         cmocka_unit_test(detail_is_cut_but_never_the_way_out),
         cmocka_unit_test(short_detail_stands_in_brackets),
-        cmocka_unit_test(what_the_system_says_becomes_a_cause),
+        cmocka_unit_test(system_error_becomes_a_cause),
         cmocka_unit_test(silence_of_a_private_address_means_nat),
-        cmocka_unit_test(what_a_peer_says_becomes_a_cause),
+        cmocka_unit_test(peer_status_becomes_a_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/dial_history.c: what is kept of dials, and how much of it is said. */
+/* Tests of daemon/net/dial_history.c: the results it keeps, and how many of them are logged. */
 #include "daemon/net/dial_history.h"
 #include "tests/test.h"
 
@@ -29,7 +29,7 @@ static void news_is_said_and_the_same_again_is_counted(void **state) {
     assert_true(fails("a:1", TW_DIAL_SILENT, 100 * S));
     assert_true(fails("b:1", TW_DIAL_SILENT, 100 * S));
     assert_true(fails("a:1", TW_DIAL_CLOSED, 101 * S)); /* another cause */
-    assert_true(fails("a:1", TW_DIAL_CLOSED, 102 * S)); /* the first that is no news */
+    assert_true(fails("a:1", TW_DIAL_CLOSED, 102 * S)); /* the first repeated failure */
     assert_false(fails("a:1", TW_DIAL_CLOSED, 103 * S));
     assert_false(fails("b:1", TW_DIAL_SILENT, 104 * S));
     assert_true(fails("a:1", TW_DIAL_CLOSED, 112 * S));
@@ -66,7 +66,7 @@ static void configured_addresses_keep_their_rows(void **state) {
     assert_string_equal(row->sentence, "it is so");
     assert_int_equal(row->cause, TW_DIAL_WRONG_SECRET);
     assert_int_equal(row->failed_us, 100 * S);
-    assert_null(tw_dial_history_find(&history, address_of(0))); /* made room */
+    assert_null(tw_dial_history_find(&history, address_of(0))); /* displaced */
     tw_dial_history_worked(&history, "a:1");
     assert_string_equal(row->address, "a:1");
     assert_string_equal(row->sentence, "");
@@ -83,7 +83,7 @@ static void more_configured_than_rows_are_some_of_the_others(void **state) {
     assert_non_null(tw_dial_history_find(&history, address_of(TW_DIAL_HISTORY_CONFIGURED)));
 }
 
-static void who_answers_instead_is_kept(void **state) {
+static void id_of_the_answering_node_is_kept(void **state) {
     (void)state;
     const struct tw_id other = {{7}};
     const struct tw_dial_failure failure = {
@@ -100,7 +100,7 @@ int main(void) {
         cmocka_unit_test_setup(many_addresses_are_one_line_in_ten_seconds, setup),
         cmocka_unit_test_setup(configured_addresses_keep_their_rows, setup),
         cmocka_unit_test_setup(more_configured_than_rows_are_some_of_the_others, setup),
-        cmocka_unit_test_setup(who_answers_instead_is_kept, setup),
+        cmocka_unit_test_setup(id_of_the_answering_node_is_kept, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/guest.c: a node with a ticket and one that made it, on one loop. */
+/* Tests of daemon/net/guest.c: a node with a ticket and its inviter on one loop. */
 #include "daemon/net/handshake.h"
 #include "tests/daemon/net/world.h"
 #include "tests/test.h"
@@ -86,7 +86,7 @@ static void a_guest_gets_a_welcome_and_goes(void **state) {
     assert_true(tw_id_equal(&visit.id, &a->identity.id));
     world_turn(&world, 20); /* the disk takes its time */
     assert_int_equal(visit.welcomes + a->dials, 0);
-    tw_transport_welcome(b->transport, visit.number + 1, visit.ticket.key, body, 5); /* nobody */
+    tw_transport_welcome(b->transport, visit.number + 1, visit.ticket.key, body, 5); /* unknown */
     tw_transport_welcome(b->transport, visit.number, visit.ticket.key, body, sizeof(body));
     WAIT_WHILE(&world, a->dials == 0);
     assert_int_equal(a->dial_status, TW_OK);

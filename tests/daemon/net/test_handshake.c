@@ -74,7 +74,7 @@ static void hello_has_the_documented_layout(void **state) {
     assert_memory_equal(body + 170, "\x01\0\x08\0\x05\0\0\0\0\0\0\x80\x02\0\x0a\0thinwire 9", 26);
 }
 
-/* From an implementation of HMAC-SHA256 that is not ours (Python's hmac). */
+/* Expected bytes come from another implementation of HMAC-SHA256 (Python's hmac). */
 static void proof_is_the_documented_hmac(void **state) {
     (void)state;
     static const char expected[] =
@@ -163,7 +163,7 @@ static void either_of_two_secrets_proves_and_is_told(void **state) {
                      TW_WRONG_SECRET);
 }
 
-/* From another implementation of HMAC-SHA256, as above. */
+/* Expected bytes come from another implementation, as above. */
 static void a_guest_proves_itself_by_its_tickets_key(void **state) {
     (void)state;
     static const uint8_t key[TW_TICKET_KEY_BYTES] = {4, 5, 6}, other[TW_TICKET_KEY_BYTES] = {4, 5};
@@ -178,7 +178,7 @@ static void a_guest_proves_itself_by_its_tickets_key(void **state) {
     assert_string_equal(hex, expected);
     assert_int_equal(tw_hello_check_ticket(&theirs, key, ekm, &err), TW_OK);
     assert_int_equal(tw_hello_check_ticket(&theirs, other, ekm, &err), TW_TICKET_UNKNOWN);
-    assert_int_equal(check(&err), TW_WRONG_SECRET); /* it is no key to the run */
+    assert_int_equal(check(&err), TW_WRONG_SECRET); /* not the run secret */
     theirs.boot++;
     assert_int_equal(tw_hello_check_ticket(&theirs, key, ekm, &err), TW_TICKET_UNKNOWN);
 }
@@ -226,7 +226,7 @@ static void malformed_hellos_name_the_field(void **state) {
     assert_non_null(strstr(err.message, "host:port"));
 }
 
-static void goodbye_survives_the_wire_and_cleans_what_it_shows(void **state) {
+static void goodbye_survives_the_wire_and_is_sanitised(void **state) {
     (void)state;
     uint8_t body[TW_HELLO_BYTES_MAX];
     struct tw_goodbye goodbye;
@@ -238,7 +238,7 @@ static void goodbye_survives_the_wire_and_cleans_what_it_shows(void **state) {
     body[6] = '\n';
     assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
     assert_string_equal(goodbye.sentence, "w??ng run secret");
-    body[9] = '"'; /* and no end of the quotes in which a log has it */
+    body[9] = '"'; /* nor a quote that would end the log's quoting */
     assert_int_equal(tw_goodbye_decode(body, size, &goodbye, NULL), TW_OK);
     assert_string_equal(goodbye.sentence, "w??ng'run secret");
     tw_put_u32(body, 12345);
@@ -272,7 +272,7 @@ int main(void) {
         TEST(versions_must_overlap),
         TEST(hello_of_another_id_than_proven_is_refused),
         TEST(malformed_hellos_name_the_field),
-        TEST(goodbye_survives_the_wire_and_cleans_what_it_shows),
+        TEST(goodbye_survives_the_wire_and_is_sanitised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,4 @@
-/* Tests of daemon/net/handshake_limiter.c: a flood pays, and shuts out nobody but its own network.
- */
+/* Tests of daemon/net/handshake_limiter.c: a flood pays, and shuts out only its own network. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 
@@ -81,7 +80,7 @@ static void strangers_together_have_one_too(void **state) {
     assert_int_equal(taken, TW_HANDSHAKE_LIMITER_PER_S);
 }
 
-/* What is refused by its network costs the others nothing. */
+/* A connection refused for its network does not charge the shared bucket. */
 static void flood_of_one_network_leaves_the_common_bucket(void **state) {
     (void)state;
     (void)limiter("10.0.0.1", 100 * 1000);
@@ -96,9 +95,9 @@ static void host_of_a_member_is_not_shut_out_by_others(void **state) {
         (void)snprintf(host, sizeof(host), "10.0.%u.1", net);
         (void)limiter(host, 1000);
     }
-    assert_int_equal(knock("10.0.0.8"), TW_LIMIT); /* its neighbour, whom nobody knows */
+    assert_int_equal(knock("10.0.0.8"), TW_LIMIT); /* its neighbour, an unknown host */
     assert_int_equal(limiter("10.0.0.7", 1000), TW_HANDSHAKE_LIMITER_NET_BURST);
-    assert_int_equal(knock("10.0.0.7"), TW_LIMIT); /* but not even it may do what it likes */
+    assert_int_equal(knock("10.0.0.7"), TW_LIMIT); /* but a known host is limited too */
 }
 
 static void member_is_forgotten_after_a_day(void **state) {

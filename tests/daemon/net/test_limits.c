@@ -1,5 +1,4 @@
-/* Tests of what one peer may take of a node: messages, time for a frame, breaches of the protocol.
- */
+/* Tests of the resources that one peer may use: messages, time for a frame, protocol violations. */
 #include <time.h>
 
 #include "daemon/net/bans.h"
@@ -62,9 +61,9 @@ static void flood_of_messages_waits_with_itself(void **state) {
     WAIT_WHILE(&world, b->frames < AT_ONCE);
     tw_transport_send_control(c->transport, peer_of(c, b), TW_MSG_STATUS, NULL, 0);
     WAIT_WHILE(&world, frames_of_the_friend == 0);
-    assert_true(b->frames < FLOOD); /* the friend did not wait for the end of it */
+    assert_true(b->frames < FLOOD); /* the honest peer did not wait until the flood ended */
     WAIT_WHILE(&world, b->frames < FLOOD + 1);
-    assert_int_equal(b->frames, FLOOD + 1); /* and nothing of it was lost */
+    assert_int_equal(b->frames, FLOOD + 1); /* and no frame was lost */
     assert_int_equal(a->downs + b->downs, 0);
 }
 
@@ -78,7 +77,7 @@ static uint32_t banned_by(const struct world_node *node) {
     return count;
 }
 
-/* `by` finds `node` in breach of the protocol that often; they meet anew each time. */
+/* `by` reports that many violations by `node`; they link again each time. */
 static void breach(struct world_node *by, struct world_node *node, unsigned times) {
     for (unsigned i = 0; i < times; i++) {
         pair_up(node, by);
@@ -104,11 +103,11 @@ static void three_breaches_are_a_ban_whoever_dials(void **state) {
     assert_int_equal(banned_by(b), 0);
     breach(b, a, 1);
     assert_int_equal(banned_by(b), 1);
-    assert_int_equal(banned_by(a), 0); /* what it heard is no proof */
+    assert_int_equal(banned_by(a), 0); /* a message from another node is no proof */
     must_be_refused(a, b);
     must_be_refused(b, a);
     struct world_node *c = world_start(&world, 2, NULL);
-    pair_up(c, b); /* nobody else is meant */
+    pair_up(c, b); /* other nodes are not affected */
 }
 
 static void ban_outlives_a_restart(void **state) {
@@ -146,7 +145,7 @@ static void on_failed(struct tw_link *link) {
     failures++;
 }
 
-/* A link in the middle of a frame of which `held` bytes are here. */
+/* A link in the middle of a frame; `held` bytes of it have arrived. */
 static void begin(struct tw_link *link, enum tw_role role, uint32_t body_bytes, size_t held) {
     static const struct tw_link_events events = {.failed = on_failed};
     static uint8_t bytes[TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX];
@@ -167,9 +166,9 @@ static void must_end_within(struct tw_link *link, uint64_t seconds) {
     assert_int_equal(failures, 0);
     tw_link_sweep(link, tw_link_deadline_us(link));
     assert_int_equal(failures, 1);
-    assert_int_equal(link->error.status, TW_IO); /* a slow line looks the same: no breach */
+    assert_int_equal(link->error.status, TW_IO); /* a slow line looks the same: no violation */
     assert_non_null(strstr(link->error.message, "has not ended"));
-    assert_int_equal(tw_link_deadline_us(link), UINT64_MAX); /* said once */
+    assert_int_equal(tw_link_deadline_us(link), UINT64_MAX); /* reported once */
 }
 
 static void started_control_frame_must_end(void **state) {

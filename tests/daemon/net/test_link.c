@@ -1,5 +1,5 @@
-/* What peers and strangers may do to a link: a transport is the victim, a bare TCP client or a bare
- * link with the right key (and no manners) the attacker. */
+/* Attacks on a link by peers and strangers. The victim is a transport. The attacker is a bare TCP
+ * client, or a bare link with a valid key that breaks the rules. */
 #include "base/bytes.h"
 #include "daemon/net/link.h"
 #include "tests/daemon/net/world.h"
@@ -27,7 +27,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* The victim still does its work. */
+/* Checks that the victim still works. */
 static void victim_is_well(void) {
     struct world_node *friend = &world.nodes[0];
     if (friend->transport == NULL) (void)world_start(&world, 0, NULL);
@@ -100,26 +100,26 @@ static void connection_that_leaves_at_once_is_no_event(void **state) {
     victim_is_well();
 }
 
-static void flood_of_connections_is_bounded_and_keeps_nobody_out(void **state) {
+static void flood_of_connections_is_bounded_and_keeps_no_member_out(void **state) {
     (void)state;
     enum { FLOOD = 100 };
     static struct world_raw raws[FLOOD];
     for (unsigned i = 0; i < FLOOD; i++) world_raw_open(&raws[i], victim, NULL, 0);
-    WAIT_WHILE(&world, victim->limit_refusals < FLOOD / 4); /* turned away at the door */
-    victim_is_well(); /* from another host, while the flood still holds its places */
+    WAIT_WHILE(&world, victim->limit_refusals < FLOOD / 4); /* refused before TLS */
+    victim_is_well(); /* from another host, while the flood still holds its connections */
     for (unsigned i = 0; i < FLOOD; i++) {
         WAIT_WHILE(&world, !raws[i].is_over);
         world_raw_close(&raws[i]);
     }
 }
 
-/* ---- a link without manners ---------------------------------------------------------------- */
+/* ---- a link that breaks the rules ---------------------------------------------------------- */
 
 struct rogue {
-    struct tw_link link; /* first */
+    struct tw_link link; /* first member */
     uv_connect_t connect;
     struct tw_tls_context context;
-    struct world_node *node; /* whose key it uses */
+    struct world_node *node; /* node whose key it uses */
     bool says_hello, is_secured, is_failed, is_gone, is_heard, is_admitted;
     struct tw_goodbye heard;
     uint32_t frames;
@@ -127,7 +127,7 @@ struct rogue {
 
 static struct rogue rogue;
 
-/* Puts bytes on the wire that tw_link_send would never make. */
+/* Sends bytes that tw_link_send would never produce. */
 static void rogue_say(const void *bytes, size_t size) {
     struct tw_link *link = &rogue.link;
     const uint8_t *from = bytes;
@@ -209,7 +209,7 @@ static void on_connected(uv_connect_t *connect, int code) {
     assert_int_equal(tw_link_secure(&rogue.link, &rogue.context, true, NULL, NULL), TW_OK);
 }
 
-/* A secured link from that node's key to the victim. */
+/* Opens a secured link to the victim with that node's key. */
 static void rogue_open_as(struct world_node *node) {
     struct sockaddr_in address;
     memset(&rogue, 0, sizeof(rogue));
@@ -292,7 +292,7 @@ static void damaged_frame_is_refused(void **state) {
 static void endless_greeting_is_refused(void **state) {
     (void)state;
     rogue_open();
-    /* GOODBYE is allowed, HELLO is not finished: 16 KiB of half frames must not get through. */
+    /* GOODBYE is allowed, but HELLO is incomplete: 16 KiB of half frames must be refused. */
     uint8_t header[TW_FRAME_HEADER_BYTES] = "TWF1\x01";
     tw_put_u16(header + 6, TW_FRAME_HELLO);
     tw_put_u32(header + 8, TW_HELLO_BYTES_MAX);
@@ -362,7 +362,7 @@ static void higher_id_keeps_the_link_it_dialled(void **state) {
     struct world_node *lower = world_start(&world, 1, NULL);
     dialled_by_the_victim(lower);
     rogue_open_as(lower);
-    rogue_hello(); /* as sent before the lower id saw the other connection */
+    rogue_hello(); /* as if sent before the lower id saw the other connection */
     WAIT_WHILE(&world, !rogue.is_heard);
     assert_int_equal(rogue.heard.status, TW_AGAIN);
     assert_int_equal(victim->downs + lower->downs, 0);
@@ -381,7 +381,7 @@ static void lower_id_obeys_a_hello_of_the_higher(void **state) {
     rogue_close();
 }
 
-/* ---- what a reader that stops costs -------------------------------------------------------- */
+/* ---- cost of a reader that stops ----------------------------------------------------------- */
 
 static void sender_holds_no_more_than_its_bound_for_a_reader_that_stops(void **state) {
     (void)state;
@@ -413,7 +413,7 @@ int main(void) {
         TEST(silent_connection_is_closed_in_time),
         TEST(half_a_handshake_is_closed_in_time),
         TEST(connection_that_leaves_at_once_is_no_event),
-        TEST(flood_of_connections_is_bounded_and_keeps_nobody_out),
+        TEST(flood_of_connections_is_bounded_and_keeps_no_member_out),
         TEST(first_frame_must_be_hello),
         TEST(giant_length_before_admission_is_refused_by_its_header),
         TEST(giant_length_after_admission_is_refused_by_its_header),

@@ -1,6 +1,4 @@
-/* Tests of daemon/net/link_quality.c: what is measured of a peer, and who is out of line with the
- * others.
- */
+/* Tests of daemon/net/link_quality.c: measurements of a peer, and comparison with the others. */
 #include "daemon/net/link_quality.h"
 #include "tests/test.h"
 
@@ -37,7 +35,7 @@ static void look(uint8_t peer, struct tw_link_quality_look what) {
     tw_link_quality_look(&quality, &id, &what, now_us);
 }
 
-/* Transfers of a megabyte each at so many bytes a second. */
+/* Transfers of a megabyte each at `rate` bytes per second. */
 static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
     const struct tw_id id = id_of(peer);
     for (unsigned i = 0; i < count; i++) {
@@ -47,7 +45,7 @@ static void transfers(uint8_t peer, uint64_t rate, unsigned count) {
             if (k % 4 == 3) look(peer, (struct tw_link_quality_look){.is_pulling = true});
             tw_link_quality_arrived(&quality, &id, 65536, k == 15, now_us);
         }
-        now_us += S; /* nothing is wanted: that is nobody's slowness */
+        now_us += S; /* nothing is requested: an idle time, not a slow one */
     }
 }
 
@@ -73,7 +71,7 @@ static void rate_of_a_sender_is_that_of_its_transfers(void **state) {
     transfers(1, 1000 * 1000, 5);
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
     assert_int_equal(peer_of(1)->in_count, 5);
-    now_us += 1000 * S; /* a pause says nothing */
+    now_us += 1000 * S; /* a pause is not measured */
     look(1, (struct tw_link_quality_look){0});
     assert_in_range(peer_of(1)->in_bytes_s, 950 * 1000, 1000 * 1000);
 }
@@ -98,11 +96,11 @@ static void round_trips_and_losses_are_smoothed(void **state) {
     assert_int_equal(peer_of(1)->loss_ppm, 10000);
     look(1, (struct tw_link_quality_look){.rtt_us = 120000, .segments = 1050, .retransmits = 60});
     assert_int_equal(peer_of(1)->rtt_us, 50000);
-    assert_int_equal(peer_of(1)->loss_ppm, 10000); /* too few to say */
+    assert_int_equal(peer_of(1)->loss_ppm, 10000); /* too few segments */
     look(1,
-         (struct tw_link_quality_look){.segments = 2000, .retransmits = 10}); /* never goes back */
+         (struct tw_link_quality_look){.segments = 2000, .retransmits = 10}); /* falling counters */
     down(1, true);
-    up(1); /* a new link counts from the start */
+    up(1); /* a new link starts at zero */
     look(1, (struct tw_link_quality_look){.segments = 1000, .retransmits = 0});
     assert_true(peer_of(1)->loss_ppm < 10000);
 }
@@ -116,18 +114,18 @@ static void reliability_is_the_time_linked(void **state) {
     now_us += 100 * S;
     assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 750);
     up(1);
-    now_us += UINT64_C(500) * 3600 * S; /* long ago is forgotten */
+    now_us += UINT64_C(500) * 3600 * S; /* old measurements decay */
     down(1, false);
     up(1);
     now_us += UINT64_C(100) * 3600 * S;
     assert_in_range(tw_link_quality_reliability(peer_of(1), now_us), 999, 1000);
 }
 
-static void own_upload_is_what_leaves_while_more_waits(void **state) {
+static void own_upload_is_measured_while_more_waits(void **state) {
     (void)state;
     uint64_t sent = 0;
     tw_link_quality_sent(&quality, sent, false, 0, now_us);
-    for (unsigned i = 0; i < 20; i++) { /* little to send: says nothing */
+    for (unsigned i = 0; i < 20; i++) { /* little to send: not measured */
         tw_link_quality_sent(&quality, sent += 1000, false, 0, now_us += S);
         assert_int_equal(quality.upload_bytes_s, 0);
     }
@@ -139,9 +137,9 @@ static void own_upload_is_what_leaves_while_more_waits(void **state) {
     up(1);
     look(1, (struct tw_link_quality_look){.path_bytes_s = 900 * 1000});
     tw_link_quality_sent(&quality, sent, false, 0, now_us += S);
-    assert_int_equal(quality.upload_bytes_s, 900 * 1000); /* one path carries that much alone */
+    assert_int_equal(quality.upload_bytes_s, 900 * 1000); /* a single path carries that much */
     tw_link_quality_sent(&quality, sent, false, 300 * 1000, now_us += S);
-    assert_int_equal(quality.upload_bytes_s, 300 * 1000); /* and no more is allowed */
+    assert_int_equal(quality.upload_bytes_s, 300 * 1000); /* the cap limits it */
 }
 
 /* ---- judging ------------------------------------------------------------------------------- */
@@ -152,7 +150,7 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     transfers(1, 2000 * 1000, 4);
     transfers(2, 1500 * 1000, 4);
     transfers(3, 100 * 1000, 4);
-    is(3, TW_LINK_QUALITY_FINE, ""); /* two others are no crowd */
+    is(3, TW_LINK_QUALITY_FINE, ""); /* two others are too few */
     transfers(4, 1000 * 1000, 4);
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender: 9");
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "transfers; median of the others: 1.5");
@@ -160,11 +158,11 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     for (uint8_t peer = 1; peer <= 4; peer++) {
         if (peer != 3) is(peer, TW_LINK_QUALITY_FINE, "");
     }
-    transfers(3, 450 * 1000, 16); /* better, and still out of line; then not any more */
+    transfers(3, 450 * 1000, 16); /* better, but still out of line; then in line */
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
     transfers(3, 700 * 1000, 16);
     is(3, TW_LINK_QUALITY_FINE, "");
-    transfers(3, 450 * 1000, 16); /* to be named anew it must be worse than that */
+    transfers(3, 450 * 1000, 16); /* a new finding needs a lower rate */
     is(3, TW_LINK_QUALITY_FINE, "");
 }
 
@@ -177,7 +175,7 @@ static void slow_receiver_is_named(void **state) {
     }
     is(4, TW_LINK_QUALITY_SLOW_RECEIVER,
        "slow receiver: takes 200 kB/s from us; median of the others: 1.00 MB/s");
-    is(5, TW_LINK_QUALITY_FINE, ""); /* not known is not slow */
+    is(5, TW_LINK_QUALITY_FINE, ""); /* unknown is not slow */
 }
 
 static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
@@ -186,7 +184,7 @@ static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
     for (unsigned i = 0; i < 5; i++) {
         is(2, i < 3 ? TW_LINK_QUALITY_FINE : TW_LINK_QUALITY_FLAPPING, "");
         down(2, true);
-        down(3, false); /* says goodbye each time */
+        down(3, false); /* with GOODBYE each time */
         now_us += 20 * S;
         up(2);
         up(3);
@@ -221,7 +219,7 @@ static void lossy_link_is_named_and_not_avoided(void **state) {
     assert_false(tw_link_quality_is_odd(peer_of(2)));
 }
 
-static void table_forgets_who_has_been_gone_longest(void **state) {
+static void table_drops_the_peer_that_left_longest_ago(void **state) {
     (void)state;
     for (uint8_t peer = 1; peer < 250; peer++) {
         up(peer);
@@ -243,11 +241,11 @@ static uint32_t restart(uint64_t passed_s) {
     const size_t size = tw_link_quality_encode(&quality, file, now_us, T);
     assert_in_range(size, 1, TW_LINK_QUALITY_FILE_MAX);
     memset(&quality, 0, sizeof(quality));
-    now_us = 5 * S; /* another clock */
+    now_us = 5 * S; /* another monotonic clock */
     return tw_link_quality_decode(&quality, file, size, now_us, T + passed_s);
 }
 
-static void restart_keeps_what_links_are_like(void **state) {
+static void restart_keeps_link_quality(void **state) {
     (void)state;
     up(1);
     look(1, (struct tw_link_quality_look){
@@ -272,7 +270,7 @@ static void restart_keeps_what_links_are_like(void **state) {
     assert_int_equal(peer_of(2)->breaks_milli, 1000);
     assert_false(peer_of(1)->is_linked || peer_of(2)->is_linked);
     assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us),
-                     1000); /* nobody knows of the pause */
+                     1000); /* the pause counts for no peer */
     assert_in_range(tw_link_quality_reliability(peer_of(2), now_us), reliability - 2,
                     reliability + 2);
     up(1);
@@ -281,7 +279,7 @@ static void restart_keeps_what_links_are_like(void **state) {
     assert_int_equal(tw_link_quality_reliability(peer_of(1), now_us), 1000);
 }
 
-static void what_is_kept_fades_with_time(void **state) {
+static void stored_measurements_decay_with_time(void **state) {
     (void)state;
     for (unsigned i = 0; i < 4; i++) {
         up(1);
@@ -322,8 +320,8 @@ static void file_is_not_trusted(void **state) {
 #define HEAD "thinwire-crowd 1 1800000000 5\n"
 #define ID "abababababababababababababababababababababababababababababababab"
     static const char *const bad[] = {
-        ID " 10 11 0 0 0 0 0 -",       /* linked for longer than known */
-        ID " 172801 0 0 0 0 0 0 -",    /* known for longer than is counted */
+        ID " 10 11 0 0 0 0 0 -",       /* linked longer than known */
+        ID " 172801 0 0 0 0 0 0 -",    /* known longer than the limit */
         ID " 10 10 1000001 0 0 0 0 -", /* each number above its bound */
         ID " 10 10 0 600000001 0 0 0 -",
         ID " 10 10 0 0 1000000000001 0 0 -",
@@ -356,7 +354,7 @@ static void file_is_not_trusted(void **state) {
         assert_int_equal(decode(text_in), 1);
         assert_int_equal(quality.upload_bytes_s, 0);
     }
-    /* A clock that was far ahead when it was written. */
+    /* A clock that was far ahead when the file was written. */
     assert_int_equal(decode("thinwire-crowd 1 1900000000 5\n" ID " 1 1 0 0 0 0 0 -\n"), 0);
     assert_int_equal(quality.upload_bytes_s, 0);
 }
@@ -395,15 +393,15 @@ int main(void) {
         T(transfer_that_stands_still_is_noticed_while_it_does),
         T(round_trips_and_losses_are_smoothed),
         T(reliability_is_the_time_linked),
-        T(own_upload_is_what_leaves_while_more_waits),
+        T(own_upload_is_measured_while_more_waits),
         T(slow_sender_is_named_with_its_evidence),
         T(slow_receiver_is_named),
         T(link_that_keeps_breaking_is_named_until_it_stays),
         T(where_all_links_break_it_is_ours),
         T(lossy_link_is_named_and_not_avoided),
-        T(table_forgets_who_has_been_gone_longest),
-        T(restart_keeps_what_links_are_like),
-        T(what_is_kept_fades_with_time),
+        T(table_drops_the_peer_that_left_longest_ago),
+        T(restart_keeps_link_quality),
+        T(stored_measurements_decay_with_time),
         T(odd_peer_is_known_after_a_restart),
         T(file_is_not_trusted),
         T(full_table_fits_its_file),

@@ -1,4 +1,4 @@
-/* Tests of where a node listens, where it dials from and what it says of itself: egress.c,
+/* Tests of addresses: where a node listens, where it dials from, and what it announces: egress.c,
  * local_address.c, listen.c, and addresses in HELLO. */
 #include "base/address.h"
 #include "daemon/net/egress.h"
@@ -79,7 +79,7 @@ static void one_node_listens_on_ipv4_and_ipv6(void **state) {
         struct world_node *a = world_start(&world, 0, NULL);
         struct world_node *b = world_start(&world, 1, on_both_loopbacks);
         dial(a, hosts[i], b, i);
-        world_run(&world, both_have_bulk); /* bulk goes where control went */
+        world_run(&world, both_have_bulk); /* bulk uses the same address as control */
         seen_from(a, hosts[i]);
         has_word(a->records[world_peer_of(a, b)].addrs[0], "127.0.0.1:");
         has_word(a->records[world_peer_of(a, b)].addrs[1], "[::1]:");
@@ -98,8 +98,8 @@ static void on_one_wildcard(struct tw_transport_config *config) {
     (void)snprintf(config->listen[0], TW_ADDR_BYTES, "[::]:0");
 }
 
-/* Each wildcard is replaced by the address the node was met at, where that is of its family; no
- * address is told twice, and none that leads nowhere. */
+/* Each wildcard is replaced by the address from which the node connected, if the family fits. No
+ * address is announced twice, and no wildcard remains. */
 static void wildcards_become_addresses_of_their_family(void **state) {
     (void)state;
     if (!has_ipv6()) skip();
@@ -175,7 +175,7 @@ static void node_keeps_to_its_interface(void **state) {
     world_run(&world, both_have_bulk);
 }
 
-static void what_cannot_be_dialled_from_is_refused(void **state) {
+static void unusable_source_addresses_are_refused(void **state) {
     (void)state;
     struct tw_egress egress;
     struct tw_error err;
@@ -237,12 +237,12 @@ static void probe_tells_whether_an_address_leads_to_a_node(void **state) {
     const uint16_t port = tw_transport_port(b->transport, 0);
     dial(b, "127.0.0.1", a, 0);
     world_run(&world, both_have_bulk);
-    probe(a, b, port, TW_OK, TW_DIAL_NONE); /* though there is a link: it may be of its making */
+    probe(a, b, port, TW_OK, TW_DIAL_NONE); /* even with a link, which it may have dialled itself */
     probe(a, b, 1, TW_IO, TW_DIAL_CLOSED);
-    probe(a, c, port, TW_WRONG_ID, TW_DIAL_WRONG_ID); /* another node than that one */
+    probe(a, c, port, TW_WRONG_ID, TW_DIAL_WRONG_ID); /* not the expected node */
     probe(a, c, tw_transport_port(c->transport, 0), TW_WRONG_SECRET, TW_DIAL_WRONG_SECRET);
     world_turn(&world, 5);
-    assert_int_equal(a->ups + b->ups, 2); /* no link came of it, and none was lost */
+    assert_int_equal(a->ups + b->ups, 2); /* no link was made, and none was lost */
     assert_int_equal(a->downs + b->downs + c->ups, 0);
     assert_int_equal(a->dials, 0);
 }
@@ -268,7 +268,7 @@ static void pick_is(const uv_interface_address_t *list, int count, const char *i
     assert_string_equal(host, expected);
 }
 
-/* Where no route leads out: a network of its own. */
+/* Without a default route, as in an isolated network. */
 static void interface_gives_the_address_where_there_is_no_way_out(void **state) {
     (void)state;
     static const struct {
@@ -302,7 +302,7 @@ static void own_addresses_are_told_from_others(void **state) {
     address = address_of("192.0.2.1");
     assert_false(tw_local_address_is(&address));
     if (!has_ipv6()) skip();
-    address = address_of("::ffff:127.0.0.1"); /* as a dual-stack socket says it */
+    address = address_of("::ffff:127.0.0.1"); /* the form that a dual-stack socket reports */
     assert_true(tw_local_address_is(&address));
     address = address_of("::ffff:192.0.2.1");
     assert_false(tw_local_address_is(&address));
@@ -331,7 +331,7 @@ int main(void) {
         T(node_dials_from_the_address_it_was_told),
         T(family_without_a_source_address_is_not_dialled),
         T(node_keeps_to_its_interface),
-        T(what_cannot_be_dialled_from_is_refused),
+        T(unusable_source_addresses_are_refused),
         T(dial_from_an_address_that_is_gone_says_so),
         T(probe_tells_whether_an_address_leads_to_a_node),
         T(own_addresses_are_told_from_others),

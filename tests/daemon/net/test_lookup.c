@@ -1,5 +1,5 @@
-/* Tests of dials whose name is looked up: daemon/net/dialer.c with a resolver that does not
- * answer. What asks the C library for a name asks this file. */
+/* Tests of dials by name: daemon/net/dialer.c with a resolver that does not answer. This file
+ * replaces the C library's resolver. */
 #include <dlfcn.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -70,7 +70,7 @@ static void name_that_is_none_is_said(void **state) {
     assert_int_equal(asked, 1);
 }
 
-/* Every place for a dial waits for a resolver that says nothing. */
+/* Every dial slot waits for a resolver that does not answer. */
 static void lookup_that_hangs_holds_no_dial(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, with_short_patience);
@@ -85,11 +85,11 @@ static void lookup_that_hangs_holds_no_dial(void **state) {
     world_dial(a, b);
     WAIT_WHILE(&world, world_peer_of(a, b) < 0 || a->dials < TW_DIAL_HISTORY_MAX + 1);
     assert_int_equal(a->dial_status, TW_OK);
-    assert_int_equal(dial_name(a), TW_OK); /* asked once more, and told once more */
+    assert_int_equal(dial_name(a), TW_OK); /* one more dial, one more answer */
     WAIT_WHILE(&world, a->dials < TW_DIAL_HISTORY_MAX + 2);
     hang(false);
     world_turn(&world, 20);
-    assert_int_equal(a->dials, TW_DIAL_HISTORY_MAX + 2); /* late answers are nobody's any more */
+    assert_int_equal(a->dials, TW_DIAL_HISTORY_MAX + 2); /* late answers are ignored */
 }
 
 int main(void) {

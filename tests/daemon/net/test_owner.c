@@ -1,5 +1,5 @@
-/* Runs with an owner over real links: who comes in, whom a list of the revoked puts out, and when a
- * certificate ends. tests/daemon/auth/test_gate.c has the rules. */
+/* Runs with an owner over real links: admission, revocation, and the end of certificates. The rules
+ * are in tests/daemon/auth/test_gate.c. */
 #include "daemon/auth/gate.h"
 #include "daemon/auth/signature.h"
 #include "tests/daemon/net/world.h"
@@ -11,7 +11,7 @@ static struct world world;
 static struct tw_identity owner;
 static struct tw_gate gates[NODES];
 static uint64_t clocks_s[NODES]; /* each node's own */
-static unsigned starting;        /* whose turn it is in world_start */
+static unsigned starting;        /* node that world_start is starting */
 
 static uint64_t clock_0(void) {
     return clocks_s[0];
@@ -90,7 +90,7 @@ static bool both_have_bulk(struct world *w) {
     return world_has_bulk(&w->nodes[0]) && world_has_bulk(&w->nodes[1]);
 }
 
-/* Node 0 dials node 1; both judge. `word` is in what node 0 is told. */
+/* Node 0 dials node 1, and both check certificates. Node 0 receives a sentence with `word`. */
 static void meets(enum tw_status wanted, const char *word) {
     struct world_node *a = start(0), *b = start(1);
     world_dial(a, b);
@@ -111,7 +111,7 @@ static void certificates_let_nodes_in_without_a_secret(void **state) {
     assert_memory_equal(&certs, &gates[1].own, sizeof(certs));
 }
 
-static void the_dialled_refuses_who_has_none(void **state) {
+static void the_dialled_node_refuses_a_node_without_certificate(void **state) {
     (void)state;
     sign(1, TW_CERT_TRAIN);
     meets(TW_NOT_ADMITTED, "has no certificate");
@@ -119,7 +119,7 @@ static void the_dialled_refuses_who_has_none(void **state) {
     assert_int_equal(world.nodes[1].refused_reason, TW_NOT_ADMITTED);
 }
 
-static void the_dialler_refuses_who_has_none(void **state) {
+static void the_dialler_refuses_a_node_without_certificate(void **state) {
     (void)state;
     sign(0, TW_CERT_TRAIN);
     meets(TW_NOT_ADMITTED, "has no certificate");
@@ -143,7 +143,7 @@ static void a_clock_a_day_behind_is_named_to_both(void **state) {
     assert_int_equal(world.nodes[1].refused_reason, TW_BAD_CLOCK);
 }
 
-static void an_ended_certificate_lets_nobody_in(void **state) {
+static void an_expired_certificate_admits_no_node(void **state) {
     (void)state;
     sign(0, TW_CERT_TRAIN);
     sign(1, TW_CERT_TRAIN);
@@ -159,7 +159,7 @@ static void the_revoked_are_not_let_in(void **state) {
     meets(TW_REVOKED, "is on list 1 of the revoked");
 }
 
-/* ---- links that stand ---------------------------------------------------------------------- */
+/* ---- established links --------------------------------------------------------------------- */
 
 static void links_of_the_revoked_end_at_once(void **state) {
     (void)state;
@@ -167,10 +167,10 @@ static void links_of_the_revoked_end_at_once(void **state) {
     sign(1, TW_CERT_TRAIN);
     meets(TW_OK, "");
     struct world_node *a = &world.nodes[0], *b = &world.nodes[1];
-    tw_transport_review(b->transport); /* nothing happened */
+    tw_transport_review(b->transport); /* nothing changed */
     world_turn(&world, 20);
     assert_int_equal(world_peers(b), 1);
-    shut_out(&gates[1], 1, &world.nodes[2].identity.id); /* somebody else */
+    shut_out(&gates[1], 1, &world.nodes[2].identity.id); /* another node */
     tw_transport_review(b->transport);
     world_turn(&world, 20);
     assert_int_equal(world_peers(b), 1);
@@ -193,7 +193,7 @@ static void links_end_with_the_certificate_and_come_back_with_the_next(void **st
     WAIT_WHILE(&world, world_peers(a) + world_peers(b) > 0);
     assert_int_equal(b->down_reason, TW_NOT_ADMITTED);
     assert_non_null(strstr(a->down_sentence, "ended at"));
-    /* Both signed anew, by an admitter whose own right is of today. */
+    /* Both are renewed by an admitter whose own certificate begins today. */
     struct tw_certs fresh;
     clocks_s[0] = clocks_s[1] = clocks_s[2] = 1800000000;
     sign(2, TW_CERT_TRAIN | TW_CERT_ADMIT);
@@ -206,7 +206,7 @@ static void links_end_with_the_certificate_and_come_back_with_the_next(void **st
     world_run(&world, both_have_bulk);
 }
 
-/* What this node signed for a peer counts from then on, not from the next HELLO. */
+/* The renewed certificate counts at once, not from the next HELLO. */
 static void a_renewed_peer_stays(void **state) {
     (void)state;
     struct tw_certs fresh;
@@ -235,11 +235,11 @@ static void a_renewed_peer_stays(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(certificates_let_nodes_in_without_a_secret),
-        TEST(the_dialled_refuses_who_has_none),
-        TEST(the_dialler_refuses_who_has_none),
+        TEST(the_dialled_node_refuses_a_node_without_certificate),
+        TEST(the_dialler_refuses_a_node_without_certificate),
         TEST(a_stolen_certificate_is_of_no_use),
         TEST(a_clock_a_day_behind_is_named_to_both),
-        TEST(an_ended_certificate_lets_nobody_in),
+        TEST(an_expired_certificate_admits_no_node),
         TEST(the_revoked_are_not_let_in),
         TEST(links_of_the_revoked_end_at_once),
         TEST(links_end_with_the_certificate_and_come_back_with_the_next),

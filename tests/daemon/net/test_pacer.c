@@ -1,5 +1,5 @@
-/* Tests of daemon/net/pacer.c against a path in numbers: a link of some rate with a queue before
- * it, a sender that takes all it may, and another that shares the link. */
+/* Tests of daemon/net/pacer.c against a numerical model of a path: a link with a queue, a sender
+ * that takes all it may, and another sender. */
 #include "base/rng.h"
 #include "daemon/net/pacer.h"
 #include "tests/test.h"
@@ -13,12 +13,11 @@ struct path {
     struct tw_rng rng;
     uint64_t now_us, delivered;
     uint64_t link;   /* bytes per second */
-    uint64_t sender; /* bytes per second it would send without a limit */
-    bool
-        has_found; /* the sender met a limit: from now on it grows a quarter in eight round trips */
-    uint64_t other;               /* of somebody else on the same link */
-    uint64_t queued;              /* bytes */
-    uint32_t jitter_us, extra_us; /* round trips vary by, and take longer by, without a queue */
+    uint64_t sender; /* bytes per second that it would send without a limit */
+    bool has_found;  /* the sender met a limit: it now grows by a quarter in eight round trips */
+    uint64_t other;  /* rate of another sender on the same link */
+    uint64_t queued; /* bytes */
+    uint32_t jitter_us, extra_us; /* variation of round trips, and added delay without a queue */
     bool is_idle, is_timid;       /* timid: losses hold it below the link */
     bool has_no_room;             /* at the receiver */
     uint64_t worst_us, queue_us_sum, ticks;
@@ -34,7 +33,7 @@ static uint64_t limit(const struct path *path) {
     return tw_pacer_limit(&path->pace, &path->config, 0);
 }
 
-/* Doubles with every round trip until a limit shows, and looks for more in small steps then. */
+/* Doubles every round trip until a limit shows, then grows in small steps. */
 static void sender_grow(struct path *path, uint64_t cap) {
     if (path->is_timid) return;
     if (cap > 0) {
@@ -45,7 +44,7 @@ static void sender_grow(struct path *path, uint64_t cap) {
         path->sender += path->has_found ? path->sender / 160 : path->sender / 7;
 }
 
-/* One tick of the link: what is sent goes into the queue, and what the link carries out of it. */
+/* One tick of the link: sent bytes enter the queue, and the link drains it. */
 static void tick(struct path *path) {
     const uint64_t cap = limit(path);
     uint64_t rate = path->is_idle ? 0 : path->sender;
@@ -80,7 +79,7 @@ static void run(struct path *path, uint64_t seconds) {
     while (path->now_us < end_us) tick(path);
 }
 
-/* The path's rate is known to a tenth. */
+/* The path's rate is known to within 10 %. */
 static void knows(const struct path *path, uint64_t bytes_per_s) {
     assert_in_range(path->pace.path_bytes_per_s, bytes_per_s * 90 / 100, bytes_per_s * 110 / 100);
 }
@@ -99,7 +98,7 @@ static void path_is_learnt_and_the_queue_stays_empty(void **state) {
     assert_in_range((path.delivered - before) / 2, LINK * 83 / 100, LINK * 88 / 100);
 }
 
-static void probes_are_short_and_leave_what_is_known(void **state) {
+static void probes_are_short_and_keep_the_known_rate(void **state) {
     (void)state;
     struct path path;
     path_init(&path);
@@ -109,7 +108,7 @@ static void probes_are_short_and_leave_what_is_known(void **state) {
     assert_true(path.queue_us_sum / path.ticks < 30 * 1000);
 }
 
-/* A detour: round trips are longer from now on, without a queue. */
+/* A detour: round trips become longer, without a queue. */
 static void longer_way_takes_little_of_the_rate(void **state) {
     (void)state;
     struct path path;
@@ -123,7 +122,7 @@ static void longer_way_takes_little_of_the_rate(void **state) {
     knows(&path, LINK);
 }
 
-/* Round trips take longer whenever a probe looks. */
+/* Round trips become longer during every probe. */
 static void noise_in_every_probe_takes_little_of_the_rate(void **state) {
     (void)state;
     struct path path;
@@ -173,7 +172,7 @@ static void slower_path_is_found_at_once(void **state) {
     assert_int_equal(path.queued, 0);
 }
 
-/* Somebody else takes a share of the link for ever, and keeps its queue filled. */
+/* Another sender takes a share of the link for ever, and keeps its queue filled. */
 static void rival_does_not_starve_us(void **state) {
     (void)state;
     struct path path;
@@ -221,7 +220,7 @@ static void silence_says_nothing(void **state) {
     }
     assert_true(limit(&path) <= before.path_bytes_per_s / 100 * 89);
     path.is_idle = false;
-    path.other = 4 * (uint64_t)LINK; /* a queue, but what is delivered is the receiver's rate */
+    path.other = 4 * (uint64_t)LINK; /* a queue stands, but deliveries show the receiver's rate */
     for (int i = 0; i < 500; i++) {
         path.has_no_room = i % 3 == 0;
         tick(&path);
@@ -229,7 +228,8 @@ static void silence_says_nothing(void **state) {
     assert_int_equal(path.pace.path_bytes_per_s, before.path_bytes_per_s);
 }
 
-/* What the kernel is told makes up for a sender that falls behind, and never reaches the path. */
+/* The kernel's limit compensates for a sender that falls behind, and never reaches the path's
+ * rate. */
 static void sender_that_falls_behind_is_told_more(void **state) {
     (void)state;
     struct tw_pacer pace;
@@ -260,7 +260,7 @@ static void limit_is_the_least_of_all(void **state) {
     struct path path;
     struct tw_link_pace config = {.mode = TW_LINK_PACE_AUTO};
     path_init(&path);
-    assert_int_equal(tw_pacer_limit(&path.pace, &config, 1000), 1000); /* the cap of the node */
+    assert_int_equal(tw_pacer_limit(&path.pace, &config, 1000), 1000); /* the node's cap */
     run(&path, 4);
     assert_int_equal(tw_pacer_limit(&path.pace, &config, 1000), 1000);
     assert_true(tw_pacer_limit(&path.pace, &config, LINK) < LINK);
@@ -272,7 +272,7 @@ static void limit_is_the_least_of_all(void **state) {
     assert_int_equal(tw_pacer_limit(&path.pace, &config, 5000), 5000);
 }
 
-/* One window brings far more than the path can: acknowledgements that were held up, say. */
+/* One window delivers far more than the path can, for example after delayed acknowledgements. */
 static void burst_of_acknowledgements_does_not_turn_the_pace_around(void **state) {
     (void)state;
     struct tw_pacer pace;
@@ -294,7 +294,7 @@ static void burst_of_acknowledgements_does_not_turn_the_pace_around(void **state
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(path_is_learnt_and_the_queue_stays_empty),
-        cmocka_unit_test(probes_are_short_and_leave_what_is_known),
+        cmocka_unit_test(probes_are_short_and_keep_the_known_rate),
         cmocka_unit_test(longer_way_takes_little_of_the_rate),
         cmocka_unit_test(noise_in_every_probe_takes_little_of_the_rate),
         cmocka_unit_test(bursts_of_the_first_packets_are_no_queue),

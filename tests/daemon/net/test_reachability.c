@@ -1,6 +1,5 @@
-/* Tests of daemon/net/reachability.c: when peers are asked to dial back, and what their answers
- * come to.
- */
+/* Tests of daemon/net/reachability.c: when peers are asked to dial back, and the result of their
+ * answers. */
 #include "daemon/net/reachability.h"
 #include "tests/test.h"
 
@@ -9,7 +8,7 @@ static struct tw_reachability reachability;
 static char text[TW_REACHABILITY_SENTENCE_BYTES];
 static struct tw_member_row self;
 
-/* What the node says of itself: an address of its own, and all there are at two ports. */
+/* The node announces an address of its own, and wildcards at two ports. */
 static void advertise(void) {
     static const char *const addrs[] = {"0.0.0.0:4747", "[::]:4747", "198.51.100.1:9000",
                                         "0.0.0.0:1"};
@@ -46,7 +45,7 @@ static void is(enum tw_reachability_state state, const char *words) {
     if (strstr(text, words) == NULL) fail_msg("no '%s' in: %s", words, text);
 }
 
-/* ---- when ---------------------------------------------------------------------------------- */
+/* ---- times --------------------------------------------------------------------------------- */
 
 static void questions_follow_links_changes_and_time(void **state) {
     (void)state;
@@ -54,9 +53,9 @@ static void questions_follow_links_changes_and_time(void **state) {
     assert_false(tw_reachability_is_due(&reachability, 1000 * S)); /* nobody to ask */
     tw_reachability_linked(&reachability, S);
     assert_false(tw_reachability_is_due(&reachability, S));
-    tw_reachability_linked(&reachability, 3 * S); /* the second link does not put it off */
+    tw_reachability_linked(&reachability, 3 * S); /* a second link does not delay it */
     assert_true(tw_reachability_is_due(&reachability, S + TW_REACHABILITY_SETTLE_US));
-    tw_reachability_ask(&reachability, 1, false, 6 * S); /* it is gone again */
+    tw_reachability_ask(&reachability, 1, false, 6 * S); /* the peer left again */
     assert_false(tw_reachability_is_due(&reachability, 1000 * S));
     tw_reachability_linked(&reachability, 10 * S);
     tw_reachability_ask(&reachability, 2, true, 20 * S);
@@ -64,14 +63,14 @@ static void questions_follow_links_changes_and_time(void **state) {
     assert_true(tw_reachability_is_due(&reachability, 20 * S + TW_REACHABILITY_AGAIN_US));
     heard(1, "198.51.100.1:4747", TW_PROBE_REACHED);
     assert_false(tw_reachability_is_due(&reachability,
-                                        20 * S + TW_REACHABILITY_AGAIN_US)); /* there is no hurry */
+                                        20 * S + TW_REACHABILITY_AGAIN_US)); /* not urgent now */
     assert_true(tw_reachability_is_due(&reachability, 20 * S + TW_REACHABILITY_FINE_US));
     tw_reachability_moved(&reachability, 30 * S);
     assert_true(tw_reachability_is_due(&reachability, 30 * S + TW_REACHABILITY_SETTLE_US));
     is(TW_REACHABILITY_UNKNOWN, "No peer has tried yet");
 }
 
-/* ---- what it comes to ---------------------------------------------------------------------- */
+/* ---- result -------------------------------------------------------------------------------- */
 
 static void node_without_listener_is_told_that_this_is_fine(void **state) {
     (void)state;
@@ -82,16 +81,16 @@ static void node_without_listener_is_told_that_this_is_fine(void **state) {
 
 static void one_peer_that_got_through_is_enough(void **state) {
     (void)state;
-    heard(1, "198.51.100.1:4747", TW_PROBE_SILENT); /* a firewall of its own, say */
+    heard(1, "198.51.100.1:4747", TW_PROBE_SILENT); /* such as a firewall on this machine */
     is(TW_REACHABILITY_NO, "198.51.100.1:4747: no answer");
     heard(2, "198.51.100.1:4747", TW_PROBE_REACHED);
     is(TW_REACHABILITY_YES, "198.51.100.1:4747 can be dialled");
 }
 
-static void public_address_is_what_counts(void **state) {
+static void public_address_decides(void **state) {
     (void)state;
     heard(1, "192.168.1.20:4747", TW_PROBE_REACHED);
-    is(TW_REACHABILITY_YES, "192.168.1.20:4747 can be dialled"); /* all there is to try */
+    is(TW_REACHABILITY_YES, "192.168.1.20:4747 can be dialled"); /* every address that exists */
     heard(1, "198.51.100.1:4747", TW_PROBE_SILENT);
     is(TW_REACHABILITY_LOCAL, "Only its own network can dial this node, at 192.168.1.20:4747");
     assert_non_null(strstr(text, "forward it to this machine in the router"));
@@ -99,7 +98,7 @@ static void public_address_is_what_counts(void **state) {
     is(TW_REACHABILITY_YES, "[2001:db8::1]:4747 can be dialled");
 }
 
-static void what_to_open_follows_from_what_was_found(void **state) {
+static void advice_follows_from_the_result(void **state) {
     (void)state;
     static const struct {
         enum tw_probe_outcome outcome;
@@ -127,10 +126,10 @@ static void peer_that_has_no_way_there_says_nothing(void **state) {
     heard(1, "10.0.0.1:4747", TW_PROBE_SILENT);
     is(TW_REACHABILITY_NO,
        "10.0.0.1:4747: no answer; open TCP port 4747 in this machine's firewall");
-    assert_null(strstr(text, "router")); /* a private address is not forwarded to */
+    assert_null(strstr(text, "router")); /* port forwarding does not apply to a private address */
 }
 
-static void answers_nobody_asked_for_are_dropped(void **state) {
+static void unrequested_answers_are_dropped(void **state) {
     (void)state;
     struct tw_msg_probed probed = {.token = 8, .outcome = TW_PROBE_REACHED};
     const struct tw_id id = id_of(1);
@@ -147,16 +146,16 @@ static void answers_nobody_asked_for_are_dropped(void **state) {
         (void)snprintf(address, sizeof(address), "198.51.100.%u:1", i);
         heard(1, address, TW_PROBE_REACHED);
     }
-    assert_int_equal(reachability.rows_count, TW_ADDRS_MAX); /* more than a node says it has */
+    assert_int_equal(reachability.rows_count, TW_ADDRS_MAX); /* more rows than a node announces */
     heard(2, "198.51.100.1:1", TW_PROBE_SILENT);
-    heard(2, "198.51.100.1:1", TW_PROBE_REACHED); /* twice the same */
+    heard(2, "198.51.100.1:1", TW_PROBE_REACHED); /* the same address twice */
     assert_int_equal(reachability.rows_count, TW_ADDRS_MAX + 1);
     for (uint8_t by = 3; by < 20; by++) heard(by, "198.51.100.1:1", TW_PROBE_SILENT);
     assert_int_equal(reachability.rows_count, TW_REACHABILITY_ROWS_MAX);
 }
 
-/* A peer that says it dialled something else than this node told it. */
-static void address_of_somebody_else_says_nothing(void **state) {
+/* A peer reports an address that this node did not announce. */
+static void foreign_address_is_ignored(void **state) {
     (void)state;
     static const char *const foreign[] = {"198.51.100.7:4748", "198.51.100.1:9001",
                                           "198.51.100.2:9000", "home.example.org:4747",
@@ -174,8 +173,8 @@ static void address_of_somebody_else_says_nothing(void **state) {
     (void)snprintf(self.addrs[1], TW_ADDR_BYTES, "home.example.org:4747");
     self.addrs[2][0] = '\0';
     assert_true(tw_reachability_is_own(&self, "home.example.org:4747"));
-    assert_false(tw_reachability_is_own(&self, "[2001:db8::1]:4747")); /* 0.0.0.0 is never IPv6 */
-    assert_false(tw_reachability_is_own(&self, "203.0.113.9:1"));      /* not said any more */
+    assert_false(tw_reachability_is_own(&self, "[2001:db8::1]:4747")); /* 0.0.0.0 is IPv4 only */
+    assert_false(tw_reachability_is_own(&self, "203.0.113.9:1"));      /* no longer announced */
     assert_false(tw_reachability_is_own(&self, "nonsense"));
 }
 
@@ -198,11 +197,11 @@ int main(void) {
         T(questions_follow_links_changes_and_time),
         T(node_without_listener_is_told_that_this_is_fine),
         T(one_peer_that_got_through_is_enough),
-        T(public_address_is_what_counts),
-        T(what_to_open_follows_from_what_was_found),
+        T(public_address_decides),
+        T(advice_follows_from_the_result),
         T(peer_that_has_no_way_there_says_nothing),
-        T(answers_nobody_asked_for_are_dropped),
-        T(address_of_somebody_else_says_nothing),
+        T(unrequested_answers_are_dropped),
+        T(foreign_address_is_ignored),
         T(private_addresses_are_told_from_public_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Tests of daemon/net/tls.c: two ends in memory, and files that are wrong. */
+/* Tests of daemon/net/tls.c: two ends in memory, and invalid files. */
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
@@ -65,7 +65,7 @@ static void pair(struct tw_tls *dialler, struct tw_tls *acceptor) {
     assert_int_equal(out.acceptor, TW_OK);
 }
 
-static void both_ends_learn_who_the_other_is(void **state) {
+static void both_ends_learn_the_other_id(void **state) {
     (void)state;
     struct tw_tls a, b;
     pair(&a, &b);
@@ -116,7 +116,7 @@ static void another_node_at_a_pinned_address_is_refused(void **state) {
     tw_tls_deinit(&b);
 }
 
-/* Takes over `ctx`. */
+/* Takes ownership of `ctx`. */
 static void stranger_is_refused(SSL_CTX *ctx) {
     struct tw_tls_context strange = {.ctx = ctx};
     struct tw_tls a, b;
@@ -131,7 +131,7 @@ static void stranger_is_refused(SSL_CTX *ctx) {
     tw_tls_context_deinit(&strange);
 }
 
-/* As ours, but for what the test changes. */
+/* The same context as ours, for the test to change. */
 static SSL_CTX *like_ours(void) {
     struct tw_tls_context context;
     assert_int_equal(tw_tls_context_init(&context, &alice, NULL), TW_OK);
@@ -248,7 +248,7 @@ static void flood_of_key_updates_ends_the_session(void **state) {
     enum { MINUTE_US = 60 * 1000 * 1000 };
     pair(&a, &b);
     uint64_t now_us = 5;
-    /* A long life with a few updates a minute is fine. */
+    /* A few updates per minute are fine for any length of time. */
     for (unsigned minute = 0; minute < 10; minute++, now_us += MINUTE_US) {
         for (unsigned i = 0; i < TW_TLS_UPDATES_MAX / 2; i++)
             assert_int_equal(update(&a, &b, now_us), TW_OK);
@@ -262,7 +262,7 @@ static void flood_of_key_updates_ends_the_session(void **state) {
     tw_tls_deinit(&b);
 }
 
-/* What `from` wrote comes whole and in order. */
+/* Bytes written by `from` arrive complete and in order. */
 static void stream_check(struct tw_tls *from, struct tw_tls *to, uint8_t *next) {
     uint8_t got[256];
     size_t size = 0;
@@ -318,7 +318,7 @@ static void flipped_bits_never_get_through(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_ends_learn_who_the_other_is),
+        cmocka_unit_test(both_ends_learn_the_other_id),
         cmocka_unit_test(bytes_go_through_both_ways),
         cmocka_unit_test(another_node_at_a_pinned_address_is_refused),
         cmocka_unit_test(strangers_are_refused),

@@ -79,13 +79,13 @@ static void set_pace(struct tw_transport_config *config) {
     config->pace = (struct tw_link_pace){TW_LINK_PACE_FIXED, 3000 * 1000};
 }
 
-/* The kernel says itself what it was told. */
+/* The kernel reports its pacing rate. */
 static void kernel_keeps_to_the_pace_and_to_the_cap(void **state) {
     (void)state;
     struct world_node *from = world_start(&world, 0, set_pace), *to = world_start(&world, 1, NULL);
     pair_up(from, to);
     pace_is(from, to, 3000 * 1000);
-    pace_is(to, from, 0); /* nothing measured yet */
+    pace_is(to, from, 0); /* not measured yet */
     tw_transport_set_upload(from->transport, 1000 * 1000);
     pace_is(from, to, 1000 * 1000);
     tw_transport_set_pace(from->transport, &(struct tw_link_pace){.mode = TW_LINK_PACE_OFF});
@@ -127,7 +127,7 @@ static void peers_learn_where_each_other_listens(void **state) {
     pair_up(a, b);
     (void)snprintf(expected, sizeof(expected), "127.0.0.1:%u",
                    (unsigned)tw_transport_port(a->transport, 0));
-    /* A wildcard says nothing: it is replaced by where the node was met. */
+    /* A wildcard is replaced by the address from which the node connected. */
     assert_string_equal(b->records[peer_of(b, a)].addrs[0], expected);
     (void)snprintf(expected, sizeof(expected), "127.0.0.1:%u",
                    (unsigned)tw_transport_port(b->transport, 0));
@@ -220,20 +220,20 @@ static void a_secret_is_replaced_while_nodes_meet(void **state) {
     struct world_node *a = world_start(&world, 0, prefers_the_old);
     struct world_node *b = world_start(&world, 1, prefers_the_new);
     struct world_node *c = world_start(&world, 2, prefers_the_new);
-    pair_up(a, b); /* proven by the old one, */
+    pair_up(a, b); /* proven by the old secret */
     world_dial(c, b);
-    WAIT_WHILE(&world, world_peers(c) < 1 || !world_has_bulk(c)); /* by the new one */
+    WAIT_WHILE(&world, world_peers(c) < 1 || !world_has_bulk(c)); /* proven by the new secret */
     const struct tw_secrets fresh = secrets_of(2, 0), both = secrets_of(2, 1);
     tw_transport_set_secrets(a->transport, &both);
     WAIT_WHILE(&world, world_peers(b) < 2);
-    assert_int_equal(a->downs + b->downs + c->downs, 0); /* another order ends nothing */
+    assert_int_equal(a->downs + b->downs + c->downs, 0); /* order alone closes nothing */
     tw_transport_set_secrets(b->transport, &fresh);
     WAIT_WHILE(&world, a->downs == 0);
     assert_int_equal(b->downs, 1);
     assert_int_equal(b->down_reason, TW_WRONG_SECRET);
     has_word(b->down_sentence, "no longer valid");
     assert_true(world_peer_of(b, c) >= 0);
-    world_dial(a, b); /* it uses the new one by now */
+    world_dial(a, b); /* it uses the new secret now */
     WAIT_WHILE(&world, world_peers(b) < 2);
     assert_int_equal(c->downs, 0);
 }
@@ -262,7 +262,7 @@ static void with_open_admission(struct tw_transport_config *config) {
     config->secrets = NULL;
 }
 
-static void open_nodes_meet_each_other_and_nobody_else(void **state) {
+static void open_nodes_meet_only_each_other(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, with_open_admission);
     struct world_node *b = world_start(&world, 1, with_open_admission);
@@ -373,7 +373,7 @@ static bool all_are_linked_in_pairs(struct world *w) {
     return true;
 }
 
-/* Everybody dials everybody at once: each pair crosses. */
+/* All nodes dial each other at once, so each pair crosses. */
 static void crossing_dials_end_with_one_link_and_no_loss(void **state) {
     (void)state;
     for (unsigned i = 0; i < WORLD_NODES_MAX; i++) world_start(&world, i, NULL);
@@ -417,7 +417,7 @@ static void with_second_boot(struct tw_transport_config *config) {
     config->boot = 2;
 }
 
-/* The same node again, while its first life still looks alive: two processes with one key. */
+/* The same node again while its first instance still seems alive: two processes with one key. */
 static void restarted_node(unsigned first, unsigned other) {
     struct world_node *a = world_start(&world, first, NULL);
     struct world_node *b = world_start(&world, other, NULL);
@@ -492,7 +492,7 @@ static void with_upload_cap(struct tw_transport_config *config) {
     config->upload_bytes_per_s = UPLOAD_CAP;
 }
 
-static void megabyte_over_bulk_costs_what_it_should_and_obeys_the_cap(void **state) {
+static void megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, with_upload_cap);
     struct world_node *b = world_start(&world, 1, NULL);
@@ -509,7 +509,7 @@ static void megabyte_over_bulk_costs_what_it_should_and_obeys_the_cap(void **sta
     assert_in_range(cost, PAYLOAD_BYTES, PAYLOAD_BYTES + PAYLOAD_BYTES / 100);
     assert_int_equal(sum_in, PAYLOAD_BYTES);
     assert_int_equal(a->released, 4);
-    /* Never faster than the cap and one burst, whatever the machine. */
+    /* Never faster than the cap and one burst, on any machine. */
     const uint64_t capped = PAYLOAD_BYTES - tw_rate_burst_bytes(UPLOAD_CAP);
     assert_true(uv_hrtime() / 1000 - begin_us >= capped / (UPLOAD_CAP / 1000000));
     struct tw_peer_net net;
@@ -561,7 +561,7 @@ static void upload_is_shared_fairly(void **state) {
     world_run(&world, three_have_bulk);
     b->on_frame = c->on_frame = note_gap;
     widest_gap = 0;
-    send_payload(a, peer_of(a, b), 2 * PAYLOAD_BYTES); /* queued first, and served in turns */
+    send_payload(a, peer_of(a, b), 2 * PAYLOAD_BYTES); /* queued first, but served in turn */
     send_payload(a, peer_of(a, c), 2 * PAYLOAD_BYTES);
     WAIT_WHILE(&world, b->chunk_bytes + c->chunk_bytes < 4 * PAYLOAD_BYTES);
     assert_true(widest_gap <= 2);
@@ -585,7 +585,7 @@ static void dropped_payload_is_not_read_any_more(void **state) {
     const struct tw_id dropped = {{1}};
     tw_transport_drop(a->transport, &dropped);
     memset(bytes, 0, CHUNK);
-    free(bytes); /* a sanitizer would see a read after this */
+    free(bytes); /* a sanitizer would report a later read */
     WAIT_WHILE(&world, b->chunks < 10);
     world_turn(&world, 20);
     assert_int_equal(b->chunks, 10);
@@ -614,7 +614,7 @@ static void peer_that_does_not_read_bulk_holds_up_nothing_else(void **state) {
         quiet = net.chunks_queued == queued ? quiet + 1 : 0;
         queued = net.chunks_queued;
     }
-    assert_true(queued > 0); /* stays with the sender, where it takes no copy */
+    assert_true(queued > 0); /* still with the sender, which takes no copy */
     assert_int_equal(b->chunks, 0);
     tw_transport_send_control(a->transport, peer, 3, "still here", 10);
     WAIT_WHILE(&world, b->frames < 1);
@@ -651,7 +651,7 @@ static void pulling_too_far_ahead_closes_the_peer(void **state) {
     for (uint32_t i = 0; i <= TW_BULK_QUEUE_CHUNKS; i++)
         assert_int_equal(tw_transport_send_chunk(a->transport, peer_of(a, b), &chunk),
                          i < TW_BULK_QUEUE_CHUNKS);
-    assert_int_equal(a->downs, 0); /* never from inside a call */
+    assert_int_equal(a->downs, 0); /* callbacks never come from inside a call */
     WAIT_WHILE(&world, a->downs == 0);
     assert_int_equal(a->down_reason, TW_LIMIT);
     assert_int_equal(a->unsent, TW_BULK_QUEUE_CHUNKS);
@@ -680,7 +680,7 @@ static void close_tells_the_other_side_why(void **state) {
     pair_up(a, b);
     const uint16_t peer = peer_of(a, b);
     tw_transport_close(a->transport, peer, TW_PROTO, "you spoke out of turn");
-    assert_int_equal(a->downs, 0); /* never from inside a call */
+    assert_int_equal(a->downs, 0); /* callbacks never come from inside a call */
     tw_transport_send_control(a->transport, peer, 1, "x", 1);
     tw_transport_close(a->transport, peer, TW_IO, "again");
     WAIT_WHILE(&world, a->downs < 1 || b->downs < 1);
@@ -688,7 +688,7 @@ static void close_tells_the_other_side_why(void **state) {
     assert_int_equal(b->down_reason, TW_PROTO);
     has_word(b->down_sentence, "you spoke out of turn");
     assert_int_equal(b->frames, 0);
-    /* They may meet again at once. */
+    /* They may link again at once. */
     world_dial(b, a);
     world_run(&world, both_have_bulk);
 }
@@ -744,7 +744,7 @@ static void links_that_rest_cost_nothing_and_come_back(void **state) {
     assert_non_null(strstr(b->down_sentence, "its hours are over"));
     const struct tw_traffic before = tw_transport_traffic(a->transport);
     const uint32_t dials = b->dials;
-    world_dial(b, a); /* not let in, and not a byte of TLS is answered */
+    world_dial(b, a); /* refused without a single byte of TLS */
     WAIT_WHILE(&world, b->dials == dials);
     assert_int_not_equal(b->dial_status, TW_OK);
     assert_int_equal(world_peers(a), 0);
@@ -770,7 +770,7 @@ int main(void) {
         TEST(wrong_secret_is_refused_and_both_sides_say_so),
         TEST(a_secret_is_replaced_while_nodes_meet),
         TEST(other_manifest_is_refused_and_both_runs_are_named),
-        TEST(open_nodes_meet_each_other_and_nobody_else),
+        TEST(open_nodes_meet_only_each_other),
         TEST(dialling_oneself_is_found_out),
         TEST(nobody_there_is_answered_once),
         TEST(dials_under_way_are_bounded),
@@ -782,7 +782,7 @@ int main(void) {
         TEST(second_dial_to_a_linked_peer_succeeds_without_a_second_link),
         TEST(restarted_lower_node_replaces_its_stale_link),
         TEST(restarted_higher_node_replaces_its_stale_link),
-        TEST(megabyte_over_bulk_costs_what_it_should_and_obeys_the_cap),
+        TEST(megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap),
         TEST(control_is_not_delayed_by_capped_bulk),
         TEST(upload_is_shared_fairly),
         TEST(dropped_payload_is_not_read_any_more),

@@ -48,7 +48,7 @@ void world_stop(struct world_node *node) {
     tw_transport_destroy(node->transport, "the test is over", on_closed);
     node->transport = NULL;
     memset(node->is_up, 0, sizeof(node->is_up));
-    node->world->closed--; /* counts back to zero when closed */
+    node->world->closed--; /* reaches zero when all are closed */
 }
 
 void world_deinit(struct world *world) {
@@ -245,7 +245,7 @@ static void on_turn(uv_timer_t *timer) {
 void world_turn(struct world *world, unsigned ms) {
     const uint64_t until_us = uv_hrtime() / 1000 + 1000 * (uint64_t)ms;
     uv_update_time(&world->loop);
-    (void)uv_timer_start(&world->watchdog, on_turn, 1, 1); /* no turn waits for ever */
+    (void)uv_timer_start(&world->watchdog, on_turn, 1, 1); /* the loop never blocks for ever */
     do {
         (void)uv_run(&world->loop, UV_RUN_ONCE);
     } while (uv_hrtime() / 1000 < until_us);

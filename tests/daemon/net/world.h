@@ -1,4 +1,4 @@
-/* world.h - several transports on one loop in one process, and what they reported. */
+/* world.h - several transports on one loop in one process, with their events recorded. */
 #ifndef TW_TESTS_DAEMON_NET_WORLD_H
 #define TW_TESTS_DAEMON_NET_WORLD_H
 
@@ -34,7 +34,7 @@ struct world_node {
     void (*on_up)(struct world_node *node, uint16_t peer);
 };
 
-/* A bare TCP client: what somebody who is no node does to a listener. */
+/* A bare TCP client: plays a stranger. */
 struct world_raw {
     uv_tcp_t tcp;
     uv_connect_t connect;
@@ -51,21 +51,21 @@ struct world {
     uv_timer_t watchdog;
     bool is_late;
     uint32_t closed;
-    struct tw_secrets secrets; /* one */
+    struct tw_secrets secrets; /* one secret */
     struct tw_id run;
     struct world_node nodes[WORLD_NODES_MAX];
 };
 
 void world_init(struct world *world);
-void world_deinit(struct world *world); /* ends transports that still run; no handle may stay */
+void world_deinit(struct world *world); /* ends running transports; no handle may remain */
 
-/* A node that listens on a free port of 127.0.0.1, in the world's run, with its secret. `change`
- * may edit the configuration first. */
+/* Starts a node that listens on a free port of 127.0.0.1, in the world's run, with its secret.
+ * `change` may edit the configuration first. */
 struct world_node *world_start(struct world *world, unsigned i,
                                void (*change)(struct tw_transport_config *config));
 void world_stop(struct world_node *node);
 
-/* Makes the node's id compare higher (or lower) than the other's. Before world_start. */
+/* Makes the nodes' keys, sorted by id. Before world_start. */
 void world_identities(struct world *world);
 
 void world_dial(struct world_node *from, const struct world_node *to);
@@ -76,12 +76,12 @@ void world_raw_open(struct world_raw *raw, const struct world_node *to, const vo
                     uint32_t size);
 void world_raw_close(struct world_raw *raw);
 
-/* Runs the loop until `done` is true. Fails the test when nothing comes of it for 20 s. */
+/* Runs the loop until `done` is true. Fails the test after 20 s. */
 void world_run(struct world *world, bool (*done)(struct world *world));
-/* A few turns of the loop, with up to ms of waiting in it. */
+/* Runs a few turns of the loop, with up to ms of waiting. */
 void world_turn(struct world *world, unsigned ms);
 
-/* Turns the loop while the condition holds; fails the test after 20 s of that. */
+/* Turns the loop while the condition holds; fails the test after 20 s. */
 #define WAIT_WHILE(world, condition)                                                               \
     do {                                                                                           \
         const uint64_t limit_ns = uv_hrtime() + UINT64_C(20000000000);                             \
@@ -95,7 +95,7 @@ unsigned world_peers(const struct world_node *node);
 int world_peer_of(const struct world_node *node, const struct world_node *other);
 bool world_has_bulk(const struct world_node *node);
 
-/* From now on the node does not read that connection of a peer, or it does again. */
+/* Stops or resumes the node's reading of a peer's connection. */
 void world_hold(const struct world_node *node, int peer, bool is_bulk);
 void world_let_go(const struct world_node *node, int peer, bool is_bulk);
 

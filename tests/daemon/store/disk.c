@@ -10,7 +10,7 @@
 
 enum { FILES_MAX = 64, NAMES_MAX = 16, NAME_BYTES = 64, HANDLES_MAX = 64, DIR_HANDLE = 1000 };
 
-/* `seen` is what programs read; `kept` what is durable. */
+/* `seen`: contents that programs read; `kept`: durable contents. */
 struct image {
     uint8_t *bytes;
     size_t size;
@@ -18,7 +18,7 @@ struct image {
 
 struct change {
     bool is_size;
-    size_t offset, size; /* of the write, within one sector; of the file, when is_size */
+    size_t offset, size; /* of the write, within one sector; or of the file, if is_size */
     uint8_t bytes[TW_DISK_SECTOR_BYTES];
 };
 
@@ -103,7 +103,7 @@ static void move_add(struct tw_disk *disk, const char *gone, const char *name, i
     move_apply(disk->seen, move);
 }
 
-/* Frees files that no name, pending move or handle leads to. */
+/* Frees files without a name, pending move or handle. */
 static void sweep(struct tw_disk *disk) {
     bool is_live[FILES_MAX] = {false};
     for (int i = 0; i < NAMES_MAX; i++) {
@@ -129,7 +129,7 @@ static void sweep(struct tw_disk *disk) {
 /* ---- contents ------------------------------------------------------------------------------ */
 
 static struct change *change_add(struct file *file) {
-    /* Room is a power of two, for a sanitizer's realloc always copies. */
+    /* Capacity is a power of two, because a sanitizer's realloc always copies. */
     const size_t count = file->pending_count;
     if ((count & (count - 1)) == 0)
         file->pending = grow(file->pending, (count > 0 ? 2 * count : 1) * sizeof(*file->pending));
@@ -138,7 +138,7 @@ static struct change *change_add(struct file *file) {
     return change;
 }
 
-/* A surviving write beyond the surviving size makes the file as long as it needs to be. */
+/* A surviving write beyond the surviving size extends the file. */
 static void change_apply(struct image *image, const struct change *change) {
     if (change->is_size) {
         if (change->size > image->size) image_resize(image, change->size);
@@ -166,7 +166,7 @@ static void file_write(struct file *file, const uint8_t *bytes, size_t size, siz
 
 /* ---- the table ----------------------------------------------------------------------------- */
 
-/* Counts the call; < 0 when it must not have any effect. */
+/* Counts the call; < 0: it must have no effect. */
 static int enter(struct tw_disk *disk) {
     const uint64_t call = disk->calls++;
     if (call >= disk->stop_at) return -ESHUTDOWN;

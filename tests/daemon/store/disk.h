@@ -1,12 +1,12 @@
-/* disk.h - a simulated disk behind struct tw_file_ops: one folder that loses what was not synced.
+/* disk.h - a simulated disk behind struct tw_file_ops: one folder that loses unsynced data.
  *
- * Each file is a durable image and a list of pending writes; the folder is a durable list of names
- * and a list of pending changes of names. Programs see everything at once; `sync` and `dir_sync`
- * make it durable. A crash keeps any subset of the pending units: sectors of 512 bytes, changes of
- * a file's size, changes of a name (a rename is one). After a failed sync the pending writes of the
- * file are gone from the disk although reads still show them until the crash.
+ * Each file is a durable image and a list of pending writes. The folder is a durable list of names
+ * and a list of pending name changes. Programs see everything at once; `sync` and `dir_sync` make
+ * it durable. A crash keeps any subset of the pending units: sectors of 512 bytes, changes of a
+ * file's size, changes of a name (a rename is one). After a failed sync the file's pending writes
+ * are lost on the disk, although reads still show them until the crash.
  *
- * Faults are set by the number of the call: every call through the table counts one. */
+ * Faults are set by call number: every call through the table counts as one. */
 #ifndef TW_TESTS_DAEMON_STORE_DISK_H
 #define TW_TESTS_DAEMON_STORE_DISK_H
 
@@ -25,10 +25,10 @@ struct tw_disk;
 struct tw_disk *tw_disk_create(void);
 void tw_disk_destroy(struct tw_disk *disk);
 
-/* The same disk again, pending units and all; open handles are not taken over. */
+/* A copy of the disk with its pending units, but without open handles. */
 struct tw_disk *tw_disk_copy(const struct tw_disk *disk);
 
-/* The table; valid as long as the disk. */
+/* The table of functions; valid as long as the disk. */
 const struct tw_file_ops *tw_disk_ops(struct tw_disk *disk);
 
 /* Calls so far. */
@@ -37,23 +37,23 @@ uint64_t tw_disk_calls(const struct tw_disk *disk);
 void tw_disk_fail_at(struct tw_disk *disk, uint64_t call, int error);
 /* Every read of the file fails, as with a bad sector. */
 void tw_disk_set_bad(struct tw_disk *disk, const char *name);
-/* Writes and reads transfer at most this much at a time; 0 = all. */
+/* Largest transfer of one write or read; 0 = unlimited. */
 void tw_disk_set_transfer_max(struct tw_disk *disk, size_t bytes);
 /* Bytes the disk holds; 0 = unbounded. allocate and write return -ENOSPC beyond it. */
 void tw_disk_set_capacity(struct tw_disk *disk, uint64_t bytes);
-/* From call number `call` on nothing has any effect: the process is dead. */
+/* From call number `call` on, no call has an effect: the process is dead. */
 void tw_disk_stop_at(struct tw_disk *disk, uint64_t call);
-/* Without create_nameless, as on old file systems. */
+/* create_nameless fails, as on old file systems. */
 void tw_disk_set_named_only(struct tw_disk *disk, bool named_only);
 
-/* Units a crash would decide about now. */
+/* Number of pending units, each of which a crash would keep or lose. */
 size_t tw_disk_pending(const struct tw_disk *disk);
 /* Power cut: unit i survives iff keep[i]. Handles die, faults and stop are cleared. */
 void tw_disk_crash(struct tw_disk *disk, const bool *keep);
-/* The same with every unit drawn. */
+/* The same with a random subset. */
 void tw_disk_crash_random(struct tw_disk *disk, struct tw_rng *rng);
 
-/* Direct access to what a program would read: bit rot, and what lies where. */
+/* Direct access to the contents that a program would read. */
 bool tw_disk_exists(const struct tw_disk *disk, const char *name);
 const uint8_t *tw_disk_bytes(struct tw_disk *disk, const char *name, size_t *size); /* or NULL */
 /* Bit rot: the bits of `mask` change in byte `at`, for good. */

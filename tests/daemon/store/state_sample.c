@@ -150,7 +150,7 @@ void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_
     position->rounds = rounds;
     position->has_tip = rounds > 0;
     if (rounds > 0) draw_close(&rng, &position->tip, rounds - 1);
-    if (seed % 3 == 0) { /* all of it is in the fragments */
+    if (seed % 3 == 0) { /* every round's contribution is in the fragments */
         position->has_held = position->has_tip;
         position->held = position->tip;
     } else if (seed % 3 == 1) {

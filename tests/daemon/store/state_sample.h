@@ -1,4 +1,4 @@
-/* state_sample.h - a small model, its arrays and a position, for tests of what is stored. */
+/* state_sample.h - a small model, its arrays and a position, for tests of stored state. */
 #ifndef TW_TESTS_DAEMON_STORE_STATE_SAMPLE_H
 #define TW_TESTS_DAEMON_STORE_STATE_SAMPLE_H
 
@@ -10,19 +10,19 @@ struct sample_arrays {
     struct tw_checkpoint_arrays at;
 };
 
-/* A model with the names and shapes of a GPT-2, fewer of them: `layers` layers of the given width
- * in `fragments` fragments. Only run->model is set. */
+/* A model with the names and shapes of a small GPT-2: `layers` layers of the given width in
+ * `fragments` fragments. Sets only run->model. */
 void sample_layout(struct tw_layout *layout, struct tw_run *run, uint32_t layers, uint32_t width,
                    uint32_t fragments);
 
 void sample_arrays_init(struct sample_arrays *arrays, const struct tw_layout *layout, bool bf16);
 void sample_arrays_deinit(struct sample_arrays *arrays);
 
-/* Fills all tensors with numbers drawn from the seed, the kind and the tensor's name: the same for
- * every layout of the same model, and all of them exact in bf16. */
+/* Fills all tensors with numbers drawn from the seed, the kind and the tensor's name. They are the
+ * same for every layout of the same model, and exact in bf16. */
 void sample_fill(struct sample_arrays *arrays, const struct tw_layout *layout, uint64_t seed);
 
-/* Are all tensors of the kind as sample_fill makes them? */
+/* True if all tensors of the kind are as sample_fill makes them. */
 bool sample_matches(const struct sample_arrays *arrays, const struct tw_layout *layout,
                     enum tw_checkpoint_kind kind, uint64_t seed);
 

@@ -1,4 +1,4 @@
-/* Tests of daemon/checkpoint*.c on the simulated disk. */
+/* Tests of daemon/store/checkpoint*.c on the simulated disk. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -66,7 +66,7 @@ static void save_up_to(uint64_t count) {
     }
 }
 
-/* What was loaded is generation `number` to the bit. */
+/* The loaded state is generation `number`, to the bit. */
 static bool is_generation(uint64_t number) {
     struct tw_checkpoint_state expected;
     sample_state(&expected, layout.fragments_count, number * 3, number);
@@ -76,7 +76,7 @@ static bool is_generation(uint64_t number) {
     return found.is_loaded && memcmp(&expected, &state_loaded, sizeof(expected)) == 0;
 }
 
-static void what_was_saved_comes_back_to_the_bit(void **state) {
+static void saved_state_loads_to_the_bit(void **state) {
     (void)state;
     for (uint64_t count = 1; count <= 4; count++) {
         save_up_to(count);
@@ -133,7 +133,7 @@ static void another_fragment_layout_finds_its_tensors(void **state) {
     }
 }
 
-/* A displaced fragment is read from wherever it lies. */
+/* A displaced fragment is read from its address. */
 static void fragments_may_lie_apart(void **state) {
     (void)state;
     struct sample_arrays spare;
@@ -259,7 +259,7 @@ static void the_older_generation_steps_in_with_a_reason(void **state) {
     assert_int_equal(load(), TW_OK);
     assert_true(is_generation(3));
     assert_non_null(strstr(found.refused[1], "ckpt.b.safetensors (generation 4): MiB 0"));
-    /* The next save replaces the damaged one, not the one that was loaded. */
+    /* The next save replaces the damaged generation, not the loaded one. */
     assert_int_equal(save(5), TW_OK);
     assert_int_equal(tw_checkpoint_generation(checkpoint), 5);
     tw_disk_flip(disk, slots[1], 4, 0x10);
@@ -280,14 +280,14 @@ static void two_damaged_generations_are_no_fresh_start(void **state) {
     assert_false(found.is_loaded);
     assert_string_not_equal(found.refused[0], "");
     assert_string_not_equal(found.refused[1], "");
-    /* Going on (from peers) continues above what was seen, so nothing old can win later. */
+    /* A later save uses a number above all seen, so that no old generation can win later. */
     assert_int_equal(save(9), TW_OK);
     assert_true(tw_checkpoint_generation(checkpoint) > 4);
     assert_int_equal(load(), TW_OK);
     assert_true(is_generation(9));
 }
 
-/* One failing call while two good generations lie there: the newest is loaded all the same. */
+/* One failing call with two good generations on disk: the newest is still loaded. */
 static void a_hiccup_while_loading_costs_nothing(void **state) {
     (void)state;
     save_up_to(2);
@@ -336,7 +336,7 @@ static void the_number_of_an_unreadable_generation_is_not_used_again(void **stat
     tw_disk_destroy(bad);
 }
 
-/* Alone in its folder, so that no older generation can hide an escape. */
+/* Alone in its folder, so that no older generation can hide a miss. */
 static void flipped_bits_are_found_wherever_they_are(void **state) {
     (void)state;
     enum { FLIPS = 1000 };
@@ -405,7 +405,7 @@ static void a_full_disk_leaves_older_generations_alone(void **state) {
     assert_true(is_generation(3));
 }
 
-/* Each call of a save fails once, with each error; then the power goes. */
+/* Each call of a save fails once, with each error; then the power is cut. */
 static void failed_saves_are_never_acknowledged(void **state) {
     (void)state;
     const int errors[] = {EIO, ENOSPC, EINTR};
@@ -446,7 +446,7 @@ static void failed_saves_are_never_acknowledged(void **state) {
 
 enum { ALL_SUBSETS_UNITS = 14, RANDOM_SUBSETS = 300 };
 
-/* An anchor alone, without a position: few enough sectors for every subset. */
+/* An anchor only, without a position: few enough sectors to test every subset. */
 static void make_tiny(uint32_t width, bool named_only) {
     tw_checkpoint_destroy(checkpoint);
     checkpoint = NULL;
@@ -476,7 +476,7 @@ static bool is_tiny(uint64_t number) {
            sample_matches(&loaded, &layout, TW_CHECKPOINT_ANCHOR, number);
 }
 
-/* After this crash: the acknowledged generation or a later one, whole. */
+/* After this crash, an intact generation is found: the acknowledged one or a later one. */
 static void check_crash(const struct tw_disk *trial, const bool *keep, uint64_t acknowledged,
                         uint64_t latest) {
     struct tw_disk *after = tw_disk_copy(trial);
@@ -524,7 +524,7 @@ static void no_crash_loses_an_acknowledged_generation(void **state) {
     tw_rng_seed(&rng, 17);
     for (unsigned variant = 0; variant < 18; variant++) {
         static const uint32_t widths[] = {1, 12, 20};
-        const uint64_t before = variant % 3; /* generations that are there already */
+        const uint64_t before = variant % 3; /* existing generations */
         make_tiny(widths[variant / 6], variant % 6 >= 3);
         open_on(disk, &layout, &run_id);
         assert_int_equal(load(), TW_OK);
@@ -546,7 +546,7 @@ static void no_crash_loses_an_acknowledged_generation(void **state) {
     assert_true(states > 10000);
 }
 
-/* More than one block, and blocks that begin and end within tensors. */
+/* More than one block, and blocks that begin and end inside tensors. */
 static void models_larger_than_a_block_work(void **state) {
     (void)state;
     size_t size;
@@ -568,7 +568,7 @@ static void models_larger_than_a_block_work(void **state) {
 int main(void) {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, make_node, drop_node)
     const struct CMUnitTest tests[] = {
-        CASE(what_was_saved_comes_back_to_the_bit),
+        CASE(saved_state_loads_to_the_bit),
         CASE(an_empty_folder_is_a_fresh_start),
         CASE(padding_is_neither_stored_nor_written),
         CASE(another_fragment_layout_finds_its_tensors),

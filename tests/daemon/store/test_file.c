@@ -1,4 +1,4 @@
-/* Tests of daemon/store/file.c and daemon/store/durable.c on the disk of this machine. */
+/* Tests of daemon/store/file.c and daemon/store/durable.c on the real disk. */
 #include "tests/test.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static void holds(const char *text) {
     assert_int_equal(ops->size(ops->ctx, file), strlen(text));
     assert_int_equal(tw_durable_read(ops, file, "one", bytes, strlen(text), 0, &err), TW_OK);
     assert_memory_equal(bytes, text, strlen(text));
-    /* One byte more is not there. */
+    /* One byte too many. */
     assert_int_equal(tw_durable_read(ops, file, "one", bytes, strlen(text) + 1, 0, &err),
                      TW_CORRUPT);
     assert_int_equal(ops->close(ops->ctx, file), 0);
@@ -109,8 +109,8 @@ static void missing_things_are_named(void **state) {
     assert_non_null(strstr(err.message, "one.tmp"));
 }
 
-/* A FIFO or a link in the place of a file neither blocks nor is followed. */
-static void what_is_no_file_is_refused(void **state) {
+/* A FIFO or a link in place of a file neither blocks nor is followed. */
+static void anything_but_a_regular_file_is_refused(void **state) {
     (void)state;
     char path[80];
     (void)snprintf(path, sizeof(path), "%s/one", folder);
@@ -124,7 +124,7 @@ static void what_is_no_file_is_refused(void **state) {
     assert_int_equal(ops->open(ops->ctx, dir, "one"), -ELOOP);
 }
 
-/* A disk that takes everything, and counts. */
+/* A disk that accepts everything, and counts. */
 static struct { uint64_t unsynced, most, syncs; } counted;
 
 static int64_t count_write(void *ctx, int file, const void *bytes, size_t size, uint64_t offset) {
@@ -153,7 +153,7 @@ static void a_large_file_is_synced_on_its_way(void **state) {
     for (uint64_t i = 0; i < 1000 && status == TW_OK; i++) {
         status = tw_durable_write(&durable, block, sizeof(block), i << 20, &err);
     }
-    assert_int_equal(status, TW_IO); /* the third of them failed */
+    assert_int_equal(status, TW_IO); /* the third sync failed */
     assert_non_null(strstr(err.message, "cannot sync one"));
     assert_int_equal(counted.syncs, 3);
     assert_true(counted.most <= TW_UNSYNCED_BYTES_MAX);
@@ -169,7 +169,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(old_file_systems_and_leftovers_are_fine, open_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(missing_things_are_named, open_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(what_is_no_file_is_refused, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(anything_but_a_regular_file_is_refused, open_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(a_large_file_is_synced_on_its_way, open_folder,
                                         remove_folder),
     };

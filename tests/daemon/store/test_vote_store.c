@@ -33,7 +33,7 @@ static enum tw_vote_found look(struct tw_disk *on) {
     return found;
 }
 
-/* Vote number `number`, told apart by its round. */
+/* Vote number `number`, identified by its round. */
 static enum tw_status save(uint64_t number) {
     struct tw_vote next;
     sample_vote(&next, number, number);
@@ -60,7 +60,7 @@ static void the_newest_vote_comes_back_to_the_bit(void **state) {
     }
 }
 
-/* Every byte of both files: whichever is damaged may have been the newest. */
+/* Every byte of both files: the damaged one may have been the newest. */
 static void one_flipped_bit_is_never_voted_on(void **state) {
     (void)state;
     fill(4);
@@ -91,7 +91,7 @@ static void a_lost_or_copied_file_is_noticed(void **state) {
     tw_disk_remove(copy, "vote.a");
     assert_int_equal(look(copy), TW_VOTE_CORRUPT);
     tw_disk_destroy(copy);
-    /* The same vote twice has the same length, so that one file can become the other. */
+    /* The same vote twice has the same length, so one file can become a copy of the other. */
     assert_int_equal(look(disk), TW_VOTE_VALID);
     assert_int_equal(save(5), TW_OK);
     assert_int_equal(save(5), TW_OK);
@@ -109,7 +109,7 @@ static void an_unreadable_file_is_not_no_file(void **state) {
     fill(2);
     for (uint64_t call = 1; call <= 8; call++) {
         tw_disk_fail_at(disk, tw_disk_calls(disk) + call, EIO);
-        assert_int_equal(look(disk), TW_VOTE_VALID); /* a hiccup is ridden out */
+        assert_int_equal(look(disk), TW_VOTE_VALID); /* a transient error is tolerated */
         tw_vote_store_close(&store);
     }
     tw_disk_fail_at(disk, tw_disk_calls(disk), EACCES);
@@ -124,8 +124,8 @@ static void an_unreadable_file_is_not_no_file(void **state) {
     }
 }
 
-/* All subsets of what a crash may keep, after every call of a save; `vote` was acknowledged up to
- * number `before`. Returns how many crash states were looked at. */
+/* Tests every subset that a crash may keep, after every call of a save. `vote` was acknowledged up
+ * to number `before`. Returns the number of crash states. */
 static unsigned crash_everywhere(struct tw_disk *base, uint64_t next, bool is_foul,
                                  enum tw_vote_found before_found) {
     unsigned states = 0;
