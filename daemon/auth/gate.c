@@ -37,8 +37,8 @@ static enum tw_status check_signatures(const struct tw_certs *certs, struct tw_e
     return TW_OK;
 }
 
-static enum tw_status judge(const struct tw_gate *gate, const struct tw_certs *certs,
-                            const struct tw_cert_question *question, struct tw_error *err) {
+static enum tw_status judge_certs(const struct tw_gate *gate, const struct tw_certs *certs,
+                                  const struct tw_cert_question *question, struct tw_error *err) {
     TW_TRY(tw_certs_check(certs, question, err));
     TW_TRY(tw_revoked_check(&gate->revoked, certs, err));
     return check_signatures(certs, err); /* last, because it is the most expensive */
@@ -53,7 +53,7 @@ enum tw_status tw_gate_judge(const struct tw_gate *gate, const struct tw_certs *
                                               .may = may,
                                               .now_s = gate->clock_s(),
                                               .their_now_s = their_now_s};
-    return judge(gate, certs, &question, err);
+    return judge_certs(gate, certs, &question, err);
 }
 
 enum tw_status tw_gate_adopt(struct tw_gate *gate, const struct tw_certs *certs,
@@ -63,7 +63,7 @@ enum tw_status tw_gate_adopt(struct tw_gate *gate, const struct tw_certs *certs,
                                               .node = gate->identity->id,
                                               .may = TW_CERT_TRAIN,
                                               .now_s = tw_certs_until(certs)};
-    TW_TRY(judge(gate, certs, &question, err));
+    TW_TRY(judge_certs(gate, certs, &question, err));
     gate->own = *certs;
     return TW_OK;
 }

@@ -19,7 +19,7 @@ static const char ID_DOMAIN[] = "thinwire-node-id-v1"; /* hashed with its NUL */
 
 /* ---- identity ------------------------------------------------------------------------------ */
 
-static X509 *certificate(EVP_PKEY *key) {
+static X509 *make_certificate(EVP_PKEY *key) {
     uint8_t serial_bytes[8];
     X509 *cert = X509_new();
     if (cert == NULL || RAND_bytes(serial_bytes, sizeof(serial_bytes)) != 1) goto fail;
@@ -59,7 +59,7 @@ bool tw_identity_of_key(struct evp_pkey_st *key, struct tw_id *id) {
 static enum tw_status identity_init(struct tw_identity *identity, EVP_PKEY *key,
                                     struct tw_error *err) {
     struct tw_id id;
-    X509 *cert = tw_identity_of_key(key, &id) ? certificate(key) : NULL;
+    X509 *cert = tw_identity_of_key(key, &id) ? make_certificate(key) : NULL;
     if (cert == NULL) {
         EVP_PKEY_free(key);
         return tw_fail(err, TW_CONFIG, "the key is not a usable Ed25519 key");

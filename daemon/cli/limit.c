@@ -5,7 +5,7 @@
 #include "daemon/cli/common/cli.h"
 
 /* Checks "5mbit", "off" or "0" as the daemon will. */
-static enum tw_exit check(const char *rate) {
+static enum tw_exit check_rate(const char *rate) {
     uint64_t bytes_s;
     struct tw_error err = {0};
     if (strcmp(rate, "off") == 0 || tw_rate_parse(rate, &bytes_s, &err) == TW_OK) return TW_EXIT_OK;
@@ -28,7 +28,7 @@ enum tw_exit cli_limit(struct cli *cli) {
     const enum tw_exit usage = cli_done(cli, "limit", OPTIONS);
     if (usage != TW_EXIT_OK) return usage;
     if (rate != NULL) {
-        const enum tw_exit checked = check(rate);
+        const enum tw_exit checked = check_rate(rate);
         if (checked != TW_EXIT_OK) return checked;
         (void)snprintf(path, sizeof(path), "limit?%s%.32s%s%.32s",
                        is_down ? "download=" : "upload=", rate,

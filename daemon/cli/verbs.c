@@ -21,8 +21,9 @@ static struct screen screen_of(const struct cli *cli) {
 }
 
 /* Draws until interrupted; waits if the daemon is away for a moment. */
-static enum tw_exit watch(struct cli *cli, const char *path,
-                          void (*draw)(const struct screen *, const json_t *), double every_s) {
+static enum tw_exit watch_view(struct cli *cli, const char *path,
+                               void (*draw)(const struct screen *, const json_t *),
+                               double every_s) {
     const struct timespec pause = {(time_t)every_s,
                                    (long)((every_s - (double)(time_t)every_s) * 1e9)};
     for (bool is_first = true;; is_first = false) {
@@ -40,8 +41,8 @@ static enum tw_exit watch(struct cli *cli, const char *path,
     }
 }
 
-static enum tw_exit show(struct cli *cli, const char *verb, const char *path,
-                         void (*draw)(const struct screen *, const json_t *)) {
+static enum tw_exit show_view(struct cli *cli, const char *verb, const char *path,
+                              void (*draw)(const struct screen *, const json_t *)) {
     static const char *const OPTIONS[] = {"--watch",  "--every", "--json", "--config",
                                           "--socket", "--color", NULL};
     const char *every = "2";
@@ -54,7 +55,7 @@ static enum tw_exit show(struct cli *cli, const char *verb, const char *path,
     if (*end != 0 || !(every_s >= 0.2 && every_s <= 3600)) {
         return cli_fail(TW_EXIT_USAGE, "--every %s: seconds from 0.2 to 3600", every);
     }
-    if (is_watch) return watch(cli, path, draw, every_s);
+    if (is_watch) return watch_view(cli, path, draw, every_s);
     json_t *json = NULL;
     const enum tw_exit rc = cli_get(cli, path, &json);
     if (rc != TW_EXIT_OK || json == NULL) return rc;
@@ -65,19 +66,19 @@ static enum tw_exit show(struct cli *cli, const char *verb, const char *path,
 }
 
 enum tw_exit cli_status(struct cli *cli) {
-    return show(cli, "status", "/v1/status", screen_status);
+    return show_view(cli, "status", "/v1/status", screen_status);
 }
 
 enum tw_exit cli_peers(struct cli *cli) {
-    return show(cli, "peers", "/v1/peers", screen_peers);
+    return show_view(cli, "peers", "/v1/peers", screen_peers);
 }
 
 enum tw_exit cli_rounds(struct cli *cli) {
-    return show(cli, "rounds", "/v1/rounds", screen_rounds);
+    return show_view(cli, "rounds", "/v1/rounds", screen_rounds);
 }
 
 enum tw_exit cli_events(struct cli *cli) {
-    return show(cli, "events", "/v1/events", screen_events);
+    return show_view(cli, "events", "/v1/events", screen_events);
 }
 
 enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, bool *is_taken) {
@@ -103,26 +104,26 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, 
     return rc;
 }
 
-static enum tw_exit ask(struct cli *cli, const char *verb) {
+static enum tw_exit ask_daemon(struct cli *cli, const char *verb) {
     static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
     const enum tw_exit rc = cli_done(cli, verb, OPTIONS);
     return rc != TW_EXIT_OK ? rc : cli_ask(cli, verb, verb, NULL);
 }
 
 enum tw_exit cli_checkpoint(struct cli *cli) {
-    return ask(cli, "checkpoint");
+    return ask_daemon(cli, "checkpoint");
 }
 
 enum tw_exit cli_pause(struct cli *cli) {
-    return ask(cli, "pause");
+    return ask_daemon(cli, "pause");
 }
 
 enum tw_exit cli_resume(struct cli *cli) {
-    return ask(cli, "resume");
+    return ask_daemon(cli, "resume");
 }
 
 enum tw_exit cli_reload(struct cli *cli) {
-    return ask(cli, "reload");
+    return ask_daemon(cli, "reload");
 }
 
 enum tw_exit cli_unban(struct cli *cli) {

@@ -146,8 +146,8 @@ static int take_key(void *user, const char *section, const char *name, const cha
     return 1;
 }
 
-static enum tw_status join(char out[TW_PATH_BYTES], const char *folder, const char *file,
-                           struct tw_error *err) {
+static enum tw_status join_path(char out[TW_PATH_BYTES], const char *folder, const char *file,
+                                struct tw_error *err) {
     const int n = snprintf(out, TW_PATH_BYTES, "%s/%s", folder, file);
     if (n >= 0 && n < TW_PATH_BYTES) return TW_OK;
     return tw_fail(err, TW_CONFIG, "the path %.60s.../%s is too long", folder, file);
@@ -160,13 +160,13 @@ static enum tw_status derive_values(struct tw_config *config, struct tw_error *e
         memcpy(config->node.name, "node", 5);
     }
     if (config->node.run[0] == 0) {
-        TW_TRY(join(config->node.run, config->node.state_dir, "run.manifest", err));
+        TW_TRY(join_path(config->node.run, config->node.state_dir, "run.manifest", err));
     }
     if (config->network.secret_file[0] == 0) {
-        TW_TRY(join(config->network.secret_file, config->node.state_dir, "run.secret", err));
+        TW_TRY(join_path(config->network.secret_file, config->node.state_dir, "run.secret", err));
     }
     if (config->api.socket[0] == 0) {
-        TW_TRY(join(config->api.socket, config->node.run_dir, "thinwired.sock", err));
+        TW_TRY(join_path(config->api.socket, config->node.run_dir, "thinwired.sock", err));
     }
     if (strlen(config->api.socket) > SOCKET_PATH_MAX ||
         strlen(config->node.run_dir) + sizeof("/worker.sock") > SOCKET_PATH_MAX) {

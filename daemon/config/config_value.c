@@ -322,8 +322,8 @@ bool tw_config_is_list(const struct tw_config_key *key) {
            key->type == TW_CONFIG_PEERS;
 }
 
-static enum tw_status append(struct tw_config *config, const struct tw_config_key *key,
-                             const char *entry, struct tw_error *err) {
+static enum tw_status append_entry(struct tw_config *config, const struct tw_config_key *key,
+                                   const char *entry, struct tw_error *err) {
     uint32_t *const count = (uint32_t *)((char *)config + key->count_offset);
     if (*count == key->max) {
         return tw_fail(err, TW_CONFIG, "more than %" PRIu64 " entries", key->max);
@@ -351,7 +351,7 @@ static enum tw_status read_list(struct tw_config *config, const struct tw_config
         if (size >= sizeof(entry)) return tw_fail(err, TW_CONFIG, "`%.40s...` is too long", text);
         memcpy(entry, text, size);
         entry[size] = 0;
-        TW_TRY(append(config, key, entry, err));
+        TW_TRY(append_entry(config, key, entry, err));
         text += size;
     }
     return TW_OK;

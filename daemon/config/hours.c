@@ -92,7 +92,7 @@ void tw_hours_print(const struct tw_hours *hours, char *text, size_t capacity) {
     }
 }
 
-static int find(const struct tw_hours *hours, uint32_t minute) {
+static int find_entry(const struct tw_hours *hours, uint32_t minute) {
     for (uint32_t i = 0; i < hours->count; i++) {
         const struct tw_hours_entry *entry = &hours->entries[i];
         const bool is_over_midnight = entry->begin_min > entry->end_min;
@@ -105,14 +105,14 @@ static int find(const struct tw_hours *hours, uint32_t minute) {
 
 struct tw_hours_now tw_hours_at(const struct tw_hours *hours, uint32_t minute) {
     TW_ASSERT(minute < TW_DAY_MINUTES);
-    const int at = find(hours, minute);
+    const int at = find_entry(hours, minute);
     struct tw_hours_now now = {.until_min = TW_DAY_MINUTES};
     if (at >= 0) {
         now.is_off = hours->entries[at].is_off;
         now.bytes_per_s = hours->entries[at].bytes_per_s;
     }
     for (uint32_t step = 1; step < TW_DAY_MINUTES; step++) {
-        if (find(hours, (minute + step) % TW_DAY_MINUTES) == at) continue;
+        if (find_entry(hours, (minute + step) % TW_DAY_MINUTES) == at) continue;
         now.until_min = (minute + step) % TW_DAY_MINUTES;
         break;
     }

@@ -95,7 +95,7 @@ static bool line_read(const char **text, struct tw_quota_row *row) {
     return true;
 }
 
-static enum tw_status decode(struct tw_quota *quota, const char *text, struct tw_error *err) {
+static enum tw_status decode_rows(struct tw_quota *quota, const char *text, struct tw_error *err) {
     struct tw_quota_row rows[TW_QUOTA_MONTHS];
     uint32_t count = 0;
     bool is_good = strncmp(text, HEAD, sizeof(HEAD) - 1) == 0;
@@ -107,7 +107,7 @@ static enum tw_status decode(struct tw_quota *quota, const char *text, struct tw
         count++;
     }
     if (!is_good || count == 0)
-        return tw_fail(err, TW_CORRUPT, "%s in the state folder is damaged: counting begins anew",
+        return tw_fail(err, TW_CORRUPT, "%s in the state folder is damaged: counting starts again",
                        FILE_NAME);
     *quota = (struct tw_quota){.month = rows[0].month, .bytes = rows[0].bytes, .is_saved = true};
     for (uint32_t i = 1; i < count; i++) quota->others[i - 1] = rows[i];
@@ -134,14 +134,14 @@ enum tw_status tw_quota_load(struct tw_quota *quota, const struct tw_file_ops *o
     const int64_t size = ops->size(ops->ctx, file);
     enum tw_status status = TW_OK;
     if (size < 0 || size > FILE_BYTES_MAX) {
-        status = tw_fail(err, TW_CORRUPT, "%s in the state folder is damaged: counting begins anew",
-                         FILE_NAME);
+        status = tw_fail(err, TW_CORRUPT,
+                         "%s in the state folder is damaged: counting starts again", FILE_NAME);
     } else {
         status = tw_durable_read(ops, file, FILE_NAME, text, (size_t)size, 0, err);
         text[size] = '\0';
     }
     (void)ops->close(ops->ctx, file);
-    return status == TW_OK ? decode(quota, text, err) : status;
+    return status == TW_OK ? decode_rows(quota, text, err) : status;
 }
 
 enum tw_status tw_quota_save(struct tw_quota *quota, const struct tw_file_ops *ops, int dir,

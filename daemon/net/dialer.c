@@ -85,9 +85,9 @@ static void on_lookup(struct tw_lookup *lookup) {
     tw_transport_soon(t);
 }
 
-static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_role role,
-                           const struct tw_id *expected, struct tw_dialling **started,
-                           struct tw_error *err) {
+static enum tw_status dial_start(struct tw_transport *t, const char *address, enum tw_role role,
+                                 const struct tw_id *expected, struct tw_dialling **started,
+                                 struct tw_error *err) {
     unsigned at = 0;
     while (at < TW_DIAL_HISTORY_MAX && t->dials[at] != NULL) at++;
     if (at == TW_DIAL_HISTORY_MAX)
@@ -116,19 +116,19 @@ static enum tw_status dial(struct tw_transport *t, const char *address, enum tw_
 enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
                                     const struct tw_id *expected, struct tw_error *err) {
     struct tw_dialling *started;
-    return dial(t, address, TW_ROLE_CONTROL, expected, &started, err);
+    return dial_start(t, address, TW_ROLE_CONTROL, expected, &started, err);
 }
 
 enum tw_status tw_transport_probe(struct tw_transport *t, const char *address,
                                   const struct tw_id *expected, struct tw_error *err) {
     struct tw_dialling *started;
-    return dial(t, address, TW_ROLE_PROBE, expected, &started, err);
+    return dial_start(t, address, TW_ROLE_PROBE, expected, &started, err);
 }
 
 enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
                                   const struct tw_ticket *ticket, struct tw_error *err) {
     struct tw_dialling *started;
-    TW_TRY(dial(t, address, TW_ROLE_GUEST, &ticket->inviter, &started, err));
+    TW_TRY(dial_start(t, address, TW_ROLE_GUEST, &ticket->inviter, &started, err));
     memcpy(started->ticket_id, ticket->id, sizeof(ticket->id));
     memcpy(started->ticket_key, ticket->key, sizeof(ticket->key));
     return TW_OK;

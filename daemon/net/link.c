@@ -29,7 +29,7 @@ _Static_assert(TW_FRAME_HEADER_BYTES + TW_CONTROL_BYTES_MAX + TW_CONTROL_QUEUE_B
 _Static_assert(2 * CHUNK_FRAME_BYTES + 2 * TW_INFLIGHT_BYTES_MAX + TLS_BYTES <= TW_PEER_BULK_BYTES,
                "and a bulk connection to its own");
 
-static void flush(struct tw_link *link);
+static void flush_ciphertext(struct tw_link *link);
 static void push_all(struct tw_link *link);
 
 uint64_t tw_now_us(void) {
@@ -163,7 +163,7 @@ static bool pump_step(struct tw_link *link, uint64_t now_us) {
     enum tw_status status;
     if (link->state == TW_LINK_SECURING) {
         status = tw_tls_handshake(&link->tls, &err);
-        flush(link);
+        flush_ciphertext(link);
         if (status == TW_OK) {
             link->state = TW_LINK_GREETING;
             link->events->secured(link);
@@ -201,7 +201,7 @@ void tw_link_pump(struct tw_link *link) {
         link->frame_us = 0;
     else if (link->frame_us == 0)
         link->frame_us = now_us;
-    if (is_open(link)) flush(link); /* TLS may have produced an answer */
+    if (is_open(link)) flush_ciphertext(link); /* TLS may have produced an answer */
 }
 
 /* All links of a thread share one buffer: libuv fills it and calls on_read at once. */
@@ -282,7 +282,7 @@ static void on_written(uv_write_t *write, int code) {
         return;
     }
     if (link->role != TW_ROLE_BULK || link->state == TW_LINK_DRAINING) push_all(link);
-    flush(link);
+    flush_ciphertext(link);
     if (link->state == TW_LINK_DRAINING)
         drain_step(link);
     else
@@ -290,7 +290,7 @@ static void on_written(uv_write_t *write, int code) {
 }
 
 /* Counts new ciphertext and passes pending bytes to libuv, one write at a time. */
-static void flush(struct tw_link *link) {
+static void flush_ciphertext(struct tw_link *link) {
     const size_t pending = tw_tls_pending(&link->tls);
     const uint64_t made = link->bytes_out + pending;
     if (made > link->bytes_spent) {
@@ -346,7 +346,7 @@ size_t tw_link_push(struct tw_link *link) {
     if (!is_open(link) || tw_link_queued(link) == 0) return 0;
     const uint64_t before = link->bytes_spent;
     push_record(link);
-    flush(link);
+    flush_ciphertext(link);
     return (size_t)(link->bytes_spent - before);
 }
 
@@ -372,7 +372,7 @@ enum tw_status tw_link_send(struct tw_link *link, uint16_t kind, const void *bod
     link->queue_end += size;
     if (link->role != TW_ROLE_BULK || link->state == TW_LINK_GREETING) {
         push_all(link);
-        flush(link);
+        flush_ciphertext(link);
     }
     return TW_OK;
 }
@@ -447,7 +447,7 @@ static void drain_step(struct tw_link *link) {
     if (tw_link_queued(link) == 0 && !link->is_ended) {
         link->is_ended = true;
         tw_tls_shutdown(&link->tls);
-        flush(link);
+        flush_ciphertext(link);
     }
     if (!link->is_ended || link->is_writing || link->is_shut) return;
     link->is_shut = true;
@@ -473,7 +473,7 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
     link->deadline_us = tw_now_us() + TW_LINK_DRAIN_US;
     read_start(link);
     push_all(link);
-    flush(link);
+    flush_ciphertext(link);
     drain_step(link);
 }
 

@@ -29,8 +29,8 @@ static bool is_wildcard(const struct sockaddr_storage *address) {
     return memcmp(in6, &in6addr_any, sizeof(*in6)) == 0;
 }
 
-static enum tw_status resolve(const char *text, struct sockaddr_storage *out,
-                              struct tw_error *err) {
+static enum tw_status resolve_address(const char *text, struct sockaddr_storage *out,
+                                      struct tw_error *err) {
     char host[TW_ADDR_BYTES], service[8];
     uint16_t port = 0;
     if (!tw_address_split(text, host, &port))
@@ -54,7 +54,7 @@ static enum tw_status resolve(const char *text, struct sockaddr_storage *out,
     return TW_OK;
 }
 
-static enum tw_status refused(int code, const char *address, struct tw_error *err) {
+static enum tw_status fail_listen(int code, const char *address, struct tw_error *err) {
     switch (code) {
     case UV_EADDRINUSE:
         return tw_fail(err, TW_IO,
@@ -88,7 +88,7 @@ enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
     struct sockaddr_storage address;
     void *owner = listener->tcp.data;
     *listener = (struct tw_listener){0};
-    TW_TRY(resolve(options->address, &address, err));
+    TW_TRY(resolve_address(options->address, &address, err));
     listener->is_loopback = tw_sockaddr_is_loopback((struct sockaddr *)&address);
     listener->is_wildcard = is_wildcard(&address);
     listener->family = address.ss_family;
@@ -108,7 +108,7 @@ enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
     if (tw_egress_tie(options->egress, &listener->tcp, err) != 0) return TW_IO;
     code = uv_tcp_bind(&listener->tcp, (struct sockaddr *)&address, may_lack ? UV_TCP_IPV6ONLY : 0);
     if (code == 0) code = uv_listen((uv_stream_t *)&listener->tcp, BACKLOG, options->accept);
-    if (code != 0) return refused(code, options->address, err);
+    if (code != 0) return fail_listen(code, options->address, err);
     listener->port = bound_port(&listener->tcp);
     return TW_OK;
 }

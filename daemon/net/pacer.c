@@ -13,7 +13,7 @@ static uint64_t percent(uint64_t value, uint64_t share) {
     return value / 100 * share + value % 100 * share / 100;
 }
 
-static uint64_t most(uint64_t a, uint64_t b) {
+static uint64_t max_of(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
@@ -35,7 +35,7 @@ static uint32_t queue_of(const struct tw_pacer *pacer, const struct tw_pacer_sam
 }
 
 static uint64_t late_us(const struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
-    return most(base_of(pacer, sample) / 8, TW_PACER_QUEUE_US);
+    return max_of(base_of(pacer, sample) / 8, TW_PACER_QUEUE_US);
 }
 
 static void window_begin(struct tw_pacer *pacer, const struct tw_pacer_sample *sample) {
@@ -55,10 +55,10 @@ static uint64_t window_rate(struct tw_pacer *pacer, const struct tw_pacer_sample
     const uint64_t took_us = sample->now_us - pacer->window_us;
     const uint32_t queue_us = queue_of(pacer, sample);
     if (queue_us < pacer->window_queue_us) pacer->window_queue_us = queue_us;
-    if (took_us < most(sample->rtt_least_us, TW_PACER_WINDOW_US)) return 0;
+    if (took_us < max_of(sample->rtt_least_us, TW_PACER_WINDOW_US)) return 0;
     const uint64_t late = late_us(pacer, sample) * (pacer->path_bytes_per_s > 0 ? 2 : 1);
     const uint64_t bytes_per_s =
-        most((sample->delivered_bytes - pacer->window_bytes) * MILLION / took_us, 1);
+        max_of((sample->delivered_bytes - pacer->window_bytes) * MILLION / took_us, 1);
     if (pacer->window_queue_us <= late) {
         pacer->stood_windows = 0;
     } else {
@@ -74,7 +74,7 @@ static void limit_bound(struct tw_pacer *pacer) {
     const uint64_t limit = percent(pacer->path_bytes_per_s, TW_PACER_MOST_PERCENT);
     if (pacer->told_bytes_per_s > limit) pacer->told_bytes_per_s = limit;
     pacer->told_bytes_per_s =
-        most(pacer->told_bytes_per_s, percent(pacer->path_bytes_per_s, TW_PACER_PERCENT));
+        max_of(pacer->told_bytes_per_s, percent(pacer->path_bytes_per_s, TW_PACER_PERCENT));
 }
 
 static void paced_begin(struct tw_pacer *pacer) {
@@ -90,7 +90,7 @@ static void path_learn(struct tw_pacer *pacer, const struct tw_pacer_sample *sam
                        uint64_t least) {
     uint64_t sum = 0;
     for (unsigned i = 0; i < TW_PACER_STOOD_WINDOWS; i++) sum += pacer->stood_bytes_per_s[i];
-    pacer->path_bytes_per_s = most(sum / TW_PACER_STOOD_WINDOWS, most(least, LEAST_BYTES_S));
+    pacer->path_bytes_per_s = max_of(sum / TW_PACER_STOOD_WINDOWS, max_of(least, LEAST_BYTES_S));
     pacer->state = TW_PACER_DRAIN;
     pacer->drained_us =
         sample->now_us + 2 * (uint64_t)queue_of(pacer, sample) + sample->rtt_least_us;
@@ -115,7 +115,7 @@ static void open_take(struct tw_pacer *pacer, const struct tw_pacer_sample *samp
                       uint64_t bytes_per_s) {
     const bool is_steady = bytes_per_s <= percent(pacer->last_bytes_per_s, STEADY_PERCENT);
     pacer->best_bytes_per_s =
-        most((pacer->last_bytes_per_s + bytes_per_s) / 2, pacer->best_bytes_per_s);
+        max_of((pacer->last_bytes_per_s + bytes_per_s) / 2, pacer->best_bytes_per_s);
     pacer->last_bytes_per_s = bytes_per_s;
     const uint32_t enough =
         pacer->path_bytes_per_s == 0 ? TW_PACER_FIRST_WINDOWS : TW_PACER_STOOD_WINDOWS;

@@ -97,7 +97,7 @@ static void accept_stalled(struct tw_transport *t, uint64_t now_us) {
     }
 }
 
-static void step(struct tw_transport *t) {
+static void transport_step(struct tw_transport *t) {
     const uint64_t now_us = tw_now_us();
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         if (t->conns[i] != NULL) conn_step(t->conns[i], now_us);
@@ -111,11 +111,11 @@ static void step(struct tw_transport *t) {
 
 static void on_idle(uv_idle_t *idle) {
     (void)uv_idle_stop(idle);
-    step(idle->data);
+    transport_step(idle->data);
 }
 
 static void on_timer(uv_timer_t *timer) {
-    step(timer->data);
+    transport_step(timer->data);
 }
 
 /* ---- connections --------------------------------------------------------------------------- */

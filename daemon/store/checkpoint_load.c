@@ -173,7 +173,7 @@ static uint32_t list_pieces(struct tw_checkpoint *checkpoint,
 }
 
 /* bf16 is the upper half of a float32. */
-static void widen(uint8_t *to, const uint8_t *from, uint64_t count) {
+static void widen_bf16(uint8_t *to, const uint8_t *from, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         to[4 * i] = to[4 * i + 1] = 0;
         to[4 * i + 2] = from[2 * i];
@@ -182,7 +182,7 @@ static void widen(uint8_t *to, const uint8_t *from, uint64_t count) {
 }
 
 /* To nearest, ties to even; NaN stays NaN. */
-static void narrow(uint8_t *to, const uint8_t *from, uint64_t count) {
+static void narrow_to_bf16(uint8_t *to, const uint8_t *from, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         uint32_t bits = (uint32_t)from[4 * i] | (uint32_t)from[4 * i + 1] << 8 |
                         (uint32_t)from[4 * i + 2] << 16 | (uint32_t)from[4 * i + 3] << 24;
@@ -208,9 +208,9 @@ static void copy_part(const struct piece *piece, const uint8_t *block, uint64_t 
     if (piece->file_is_bf16 == piece->memory_is_bf16) {
         memcpy(piece->memory + first * file_element, from, end - begin);
     } else if (piece->file_is_bf16) {
-        widen(piece->memory + first * 4, from, count);
+        widen_bf16(piece->memory + first * 4, from, count);
     } else {
-        narrow(piece->memory + first * 2, from, count);
+        narrow_to_bf16(piece->memory + first * 2, from, count);
     }
 }
 

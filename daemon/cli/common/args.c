@@ -15,7 +15,7 @@ enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) {
     return code;
 }
 
-static void take(struct cli *cli, int at, int count) {
+static void remove_args(struct cli *cli, int at, int count) {
     for (int i = at; i + count <= cli->argc; i++) cli->argv[i] = cli->argv[i + count];
     cli->argc -= count;
 }
@@ -27,12 +27,12 @@ bool cli_option(struct cli *cli, const char *name, const char **value) {
         if (strncmp(arg, name, size) != 0) continue;
         if (arg[size] == '=') {
             *value = arg + size + 1;
-            take(cli, i, 1);
+            remove_args(cli, i, 1);
             return true;
         }
         if (arg[size] == 0 && i + 1 < cli->argc) {
             *value = cli->argv[i + 1];
-            take(cli, i, 2);
+            remove_args(cli, i, 2);
             return true;
         }
     }
@@ -42,7 +42,7 @@ bool cli_option(struct cli *cli, const char *name, const char **value) {
 bool cli_flag(struct cli *cli, const char *name) {
     for (int i = 0; i < cli->argc && strcmp(cli->argv[i], "--") != 0; i++) {
         if (strcmp(cli->argv[i], name) != 0) continue;
-        take(cli, i, 1);
+        remove_args(cli, i, 1);
         return true;
     }
     return false;
@@ -52,7 +52,7 @@ const char *cli_operand(struct cli *cli) {
     for (int i = 0; i < cli->argc; i++) {
         const char *const arg = cli->argv[i];
         if (arg[0] == '-' && arg[1] != 0) continue;
-        take(cli, i, 1);
+        remove_args(cli, i, 1);
         return arg;
     }
     return NULL;

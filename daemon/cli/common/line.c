@@ -7,7 +7,7 @@ static const char *const CODES[] = {
     [PLAIN] = "",          [BOLD] = "\033[1m", [DIM] = "\033[2m",  [GREEN] = "\033[32m",
     [YELLOW] = "\033[33m", [RED] = "\033[31m", [BLUE] = "\033[36m"};
 
-static void paint(const struct screen *screen, const char *code) {
+static void put_code(const struct screen *screen, const char *code) {
     if (screen->has_colour) (void)fputs(code, screen->to);
 }
 
@@ -50,14 +50,14 @@ void line_put(struct line *line, enum paint colour, const char *fmt, ...) {
         return;
     }
     const unsigned dots = screen->has_utf8 ? 1 : room < 3 ? room : 3;
-    paint(screen, CODES[colour]);
+    put_code(screen, CODES[colour]);
     const char *at = text;
     for (unsigned left = is_cut ? room - dots : wanted; left > 0; left--) {
         at = put_point(screen, at);
     }
     if (is_cut && screen->has_utf8) (void)fputs("…", screen->to);
     if (is_cut && !screen->has_utf8) (void)fprintf(screen->to, "%.*s", (int)dots, "...");
-    if (colour != PLAIN) paint(screen, "\033[0m");
+    if (colour != PLAIN) put_code(screen, "\033[0m");
     line->columns += is_cut ? room : wanted;
     line->is_full = is_cut;
 }

@@ -66,7 +66,7 @@ enum tw_exit cli_socket(const struct cli *cli, char path[TW_PATH_BYTES]) {
     return find_socket(cli, path, hint);
 }
 
-static enum tw_exit explain(CURLcode rc, const char *socket_path, const char *hint) {
+static enum tw_exit explain_failure(CURLcode rc, const char *socket_path, const char *hint) {
     const int access_rc = access(socket_path, R_OK | W_OK);
     if (access_rc != 0 && errno == EACCES) {
         return cli_fail(TW_EXIT_UNREACHABLE,
@@ -141,7 +141,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
     curl_easy_cleanup(curl);
     if (rc != CURLE_OK || answer.bytes == NULL) {
         free(answer.bytes);
-        return cli->is_quiet ? TW_EXIT_UNREACHABLE : explain(rc, socket_path, hint);
+        return cli->is_quiet ? TW_EXIT_UNREACHABLE : explain_failure(rc, socket_path, hint);
     }
     *body_out = answer.bytes;
     return TW_EXIT_OK;

@@ -12,8 +12,8 @@
 
 enum { NAME_COLUMNS = 14 };
 
-static void print(void *user, enum doctor_grade grade, const char *check, const char *text,
-                  const char *fix) {
+static void print_line(void *user, enum doctor_grade grade, const char *check, const char *text,
+                       const char *fix) {
     static const char *const WORDS[] = {"OK  ", "-   ", "WARN", "FAIL"};
     static const char *const COLOURS[] = {"\033[32m", "\033[2m", "\033[33m", "\033[31m"};
     const struct cli *const cli = user;
@@ -43,7 +43,7 @@ static json_t *daemon_status(struct cli *cli, const struct tw_config *config) {
     return json;
 }
 
-static enum tw_exit conclude(const struct cli *cli, const struct doctor *doctor) {
+static enum tw_exit print_summary(const struct cli *cli, const struct doctor *doctor) {
     const uint32_t *const counts = doctor->counts;
     const enum tw_exit rc = counts[DOCTOR_FAIL] > 0 ? TW_EXIT_FAILURE : TW_EXIT_OK;
     if (!cli->json) {
@@ -96,7 +96,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
     doctor.proc = "/proc";
     doctor.nvidia = "/dev/nvidia0";
     doctor.list = json_array();
-    doctor.said = cli->json ? NULL : print;
+    doctor.said = cli->json ? NULL : print_line;
     doctor.user = cli;
     if (line != NULL) {
         tw_config_defaults(&doctor.config, "thinwire");
@@ -108,7 +108,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
         doctor_host(&doctor);
         doctor_links(&doctor);
     }
-    const enum tw_exit rc = conclude(cli, &doctor);
+    const enum tw_exit rc = print_summary(cli, &doctor);
     if (doctor.has_identity) tw_identity_close(&doctor.identity);
     tw_secrets_wipe(&doctor.secrets);
     json_decref(doctor.status);

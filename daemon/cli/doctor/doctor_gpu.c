@@ -55,7 +55,7 @@ static size_t listen_to(int fd, char text[ANSWER_BYTES]) {
 }
 
 /* Output of `thinwire-engine info --json --device DEVICE`; NULL: none. */
-static json_t *ask(const struct doctor *doctor, const char *device) {
+static json_t *ask_engine(const struct doctor *doctor, const char *device) {
     static char text[ANSWER_BYTES];
     char path[TW_PATH_BYTES], info[] = "info", as_json[] = "--json", option[32];
     posix_spawn_file_actions_t actions;
@@ -107,7 +107,7 @@ void doctor_gpu(struct doctor *doctor) {
             doctor_say(doctor, DOCTOR_OK, "gpu", NULL, "an NVIDIA GPU is here, but device = cpu");
         return;
     }
-    json_t *const answer = ask(doctor, tw_device_print(wanted, name));
+    json_t *const answer = ask_engine(doctor, tw_device_print(wanted, name));
     const char *const refusal = json_str(answer, "error"), *chosen = json_str(answer, "chosen");
     const char *const why = json_str(answer, "why_no_gpu");
     if (answer == NULL || refusal[0] != '\0') {

@@ -19,8 +19,8 @@ struct findings {
     json_t *list; /* NULL: print lines */
 };
 
-static void report(struct findings *findings, enum tw_exit code, const char *what,
-                   const char *problem) {
+static void report_finding(struct findings *findings, enum tw_exit code, const char *what,
+                           const char *problem) {
     if (problem != NULL && findings->rc == TW_EXIT_OK) findings->rc = code;
     if (findings->list != NULL) {
         (void)json_array_append_new(findings->list, json_pack("{s:s,s:b,s:s?}", "what", what, "ok",
@@ -56,7 +56,7 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
                            data.shards_here, data.shards);
         }
     }
-    report(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
+    report_finding(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 }
 
 static void check_files(const struct tw_config *config, struct findings *findings) {
@@ -68,7 +68,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     static struct tw_gate gate;
     const bool is_run = cli_manifest_load(config->node.run, &run, &err) == TW_OK;
     (void)snprintf(what, sizeof(what), "manifest %s", config->node.run);
-    report(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
+    report_finding(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
 
     check_data(config, is_run ? &run : NULL, findings);
 
@@ -78,26 +78,27 @@ static void check_files(const struct tw_config *config, struct findings *finding
         (void)tw_fail(&err, TW_IO, "state directory %.150s is missing or not writable by this user",
                       config->node.state_dir);
     }
-    report(findings, TW_EXIT_STATE_DIR, what, is_writable ? NULL : err.message);
+    report_finding(findings, TW_EXIT_STATE_DIR, what, is_writable ? NULL : err.message);
 
     (void)snprintf(key, sizeof(key), "%s/identity.key", config->node.state_dir);
     enum tw_status status = tw_identity_open(key, &identity, &err);
-    report(findings, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
+    report_finding(findings, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);
     if (status == TW_OK && is_run && run.security.admission == TW_ADMISSION_OWNER) {
         const struct tw_id run_id = tw_run_id(&run);
         tw_gate_init(&gate, &run_id, &run.security.owner, &identity);
         status = tw_gate_load(&gate, config->node.state_dir, &err);
-        report(findings, TW_EXIT_IDENTITY, "certificate", status == TW_OK ? NULL : err.message);
+        report_finding(findings, TW_EXIT_IDENTITY, "certificate",
+                       status == TW_OK ? NULL : err.message);
         status = TW_OK;
     }
     if (status == TW_OK) tw_identity_close(&identity);
     if (is_run && run.security.admission != TW_ADMISSION_SECRET) return;
     status = tw_secrets_open(config->network.secret_file, &secrets, &err);
     if (status == TW_OK) tw_secrets_wipe(&secrets);
-    report(findings, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);
+    report_finding(findings, TW_EXIT_IDENTITY, "run secret", status == TW_OK ? NULL : err.message);
 }
 
-static enum tw_exit check(struct cli *cli) {
+static enum tw_exit check_config(struct cli *cli) {
     static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     char what[TW_PATH_BYTES + 32];
@@ -110,7 +111,7 @@ static enum tw_exit check(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     if (cli->json) findings.list = json_array();
     (void)snprintf(what, sizeof(what), "configuration %s", config.path);
-    report(&findings, TW_EXIT_USAGE, what, NULL);
+    report_finding(&findings, TW_EXIT_USAGE, what, NULL);
     check_files(&config, &findings);
     if (cli->json) {
         json_t *const json = json_pack("{s:b,s:i,s:o}", "ok", findings.rc == TW_EXIT_OK,
@@ -130,7 +131,7 @@ static enum tw_exit check(struct cli *cli) {
                     (int)findings.rc);
 }
 
-static enum tw_exit example(struct cli *cli) {
+static enum tw_exit print_example(struct cli *cli) {
     static char text[TEXT_BYTES];
     const enum tw_exit rc = cli_done(cli, "config example", NULL);
     if (rc != TW_EXIT_OK) return rc;
@@ -171,7 +172,7 @@ static void show_json(char *text) {
     json_decref(all);
 }
 
-static enum tw_exit show(struct cli *cli) {
+static enum tw_exit show_config(struct cli *cli) {
     static const char *const OPTIONS[] = {"--config", "--json", NULL};
     static struct tw_config config;
     static char text[TEXT_BYTES];
@@ -190,7 +191,8 @@ static enum tw_exit show(struct cli *cli) {
 
 enum tw_exit cli_config_verb(struct cli *cli) {
     static const char *const WORDS[] = {"check", "example", "show"};
-    static enum tw_exit (*const ACTIONS[])(struct cli *) = {check, example, show};
+    static enum tw_exit (*const ACTIONS[])(struct cli *) = {check_config, print_example,
+                                                            show_config};
     const char *const word = cli_operand(cli);
     for (unsigned i = 0; word != NULL && i < 3; i++) {
         if (strcmp(word, WORDS[i]) == 0) return ACTIONS[i](cli);

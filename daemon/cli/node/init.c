@@ -62,7 +62,8 @@ static enum tw_exit make_secret(const struct init *init, bool *is_new) {
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
 
-static enum tw_exit make(const struct init *init, char hex[TW_ID_HEX_BYTES], bool *is_new_secret) {
+static enum tw_exit make_node(const struct init *init, char hex[TW_ID_HEX_BYTES],
+                              bool *is_new_secret) {
     struct tw_error err;
     struct tw_identity identity;
     enum tw_exit rc = node_files_folders(&init->files);
@@ -132,7 +133,7 @@ enum tw_exit cli_init(struct cli *cli) {
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &init.files);
     if (rc == TW_EXIT_OK) rc = node_files_plan(&init.files);
     if (rc == TW_EXIT_OK) rc = is_free(&init);
-    if (rc == TW_EXIT_OK) rc = make(&init, hex, &is_new_secret);
+    if (rc == TW_EXIT_OK) rc = make_node(&init, hex, &is_new_secret);
     if (rc != TW_EXIT_OK) return rc;
     if (!cli->json) {
         say_next(&init, hex, is_new_secret);

@@ -14,7 +14,7 @@ enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
 
 /* POSTs a verb; *data_out (a new reference) is the answer. With --json the answer is printed whole
  * and *data_out is NULL. */
-static enum tw_exit ask(const struct cli *cli, const char *path, json_t **data_out) {
+static enum tw_exit ask_daemon(const struct cli *cli, const char *path, json_t **data_out) {
     long code = 0;
     char *body = NULL;
     json_error_t err;
@@ -58,7 +58,7 @@ static bool is_of_this_machine(const char *address) {
     return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
 }
 
-static void say(const json_t *data) {
+static void explain_ticket(const json_t *data) {
     char left[32];
     const json_t *addrs = json_object_get(data, "addresses");
     const int uses = (int)json_integer_value(json_object_get(data, "uses"));
@@ -101,7 +101,7 @@ static enum tw_exit addresses_take(struct cli *cli, char *url) {
     return TW_EXIT_OK;
 }
 
-static enum tw_exit invite(const char *uses, const char *expires, char *url) {
+static enum tw_exit make_ticket(const char *uses, const char *expires, char *url) {
     char *end = NULL;
     uint64_t life_us = 0;
     struct tw_error err = {0};
@@ -118,7 +118,7 @@ static enum tw_exit invite(const char *uses, const char *expires, char *url) {
 
 /* ---- listing ------------------------------------------------------------------------------- */
 
-static void list(const json_t *data) {
+static void list_tickets(const json_t *data) {
     const json_t *tickets = json_object_get(data, "tickets");
     if (json_array_size(tickets) == 0) {
         (void)puts("There are no tickets. `thinwire invite` makes one.");
@@ -156,20 +156,20 @@ enum tw_exit cli_invite(struct cli *cli) {
             return cli_fail(TW_EXIT_USAGE, "--revoke %.20s: `--list` shows their names", revoked);
         (void)snprintf(url, sizeof(url), "/v1/invite/revoke?ticket=%s", revoked);
     } else if (!is_list) {
-        rc = invite(uses, expires, url);
+        rc = make_ticket(uses, expires, url);
         if (rc == TW_EXIT_OK) rc = addresses_take(cli, url);
     }
     if (rc == TW_EXIT_OK) rc = cli_done(cli, "invite", OPTIONS);
-    if (rc == TW_EXIT_OK) rc = ask(cli, url, &answer);
+    if (rc == TW_EXIT_OK) rc = ask_daemon(cli, url, &answer);
     if (answer == NULL) return rc;
     const json_t *data = json_object_get(answer, "data");
     if (is_list) {
-        list(data);
+        list_tickets(data);
     } else if (revoked != NULL) {
         (void)puts(text_of(answer, "message"));
     } else {
         (void)puts(text_of(data, "line"));
-        say(data);
+        explain_ticket(data);
     }
     json_decref(answer);
     return rc;

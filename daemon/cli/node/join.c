@@ -55,7 +55,7 @@ static enum tw_exit ticket_read(const char *line, struct tw_ticket *ticket) {
 /* ---- existing files ------------------------------------------------------------------------- */
 
 /* A configuration exists: if it is a node of this run, nothing is left to do. */
-static enum tw_exit existing(struct join *join) {
+static enum tw_exit check_existing(struct join *join) {
     struct tw_error err = {0};
     const char *const path = join->files.config_path;
     if (tw_config_load(&join->files.config, path, &err) != TW_OK)
@@ -190,7 +190,7 @@ static void peers_list(struct join *join) {
 
 /* ---- all steps ------------------------------------------------------------------------------ */
 
-static enum tw_exit make(struct join *join) {
+static enum tw_exit make_node(struct join *join) {
     enum tw_exit rc = node_files_plan(&join->files);
     if (rc == TW_EXIT_OK) rc = place_check(join);
     if (rc == TW_EXIT_OK) rc = node_files_folders(&join->files);
@@ -213,7 +213,7 @@ static bool lacks_data(const struct join *join) {
 
 static const char *const NEXT[] = {"start", "status --watch", NULL};
 
-static void say(const struct join *join, const char *hex) {
+static void print_result(const struct join *join, const char *hex) {
     if (join->inviter[0] != '\0')
         (void)printf("%s admitted this machine: run %s, node %s\n", join->inviter, join->run.name,
                      hex);
@@ -270,7 +270,7 @@ enum tw_exit cli_join(struct cli *cli) {
     if (rc != TW_EXIT_OK) return rc;
     const bool is_here = access(join.files.config_path, F_OK) == 0;
     if (is_here) say_kept(&join);
-    rc = is_here ? existing(&join) : make(&join);
+    rc = is_here ? check_existing(&join) : make_node(&join);
     explicit_bzero(&join.ticket.key, sizeof(join.ticket.key));
     explicit_bzero(join.welcome.secrets, sizeof(join.welcome.secrets));
     if (rc == TW_EXIT_OK && is_here) {
@@ -284,7 +284,7 @@ enum tw_exit cli_join(struct cli *cli) {
     if (cli->json)
         say_json(&join, hex);
     else
-        say(&join, hex);
+        print_result(&join, hex);
     if (!join.is_start) return TW_EXIT_OK;
     if (lacks_data(&join))
         return cli_fail(TW_EXIT_DATA, "not started: the training text is missing");

@@ -19,7 +19,7 @@ enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
 
 extern char **environ;
 
-static bool answers(const char *socket_path) {
+static bool is_listening(const char *socket_path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(socket_path) >= sizeof(address.sun_path)) return false;
     memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
@@ -42,7 +42,7 @@ static bool is_leaving(const char *socket_path) {
     char *body = NULL;
     json_error_t err;
     if (cli_request(&cli, "GET", "/v1/status", &code, &body) != TW_EXIT_OK)
-        return !answers(socket_path);
+        return !is_listening(socket_path);
     json_t *const json = json_loads(body, 0, &err);
     const bool is_so = json_is_true(json_object_get(json_object_get(json, "node"), "leaving"));
     json_decref(json);
@@ -51,13 +51,13 @@ static bool is_leaving(const char *socket_path) {
 }
 
 /* True if a daemon runs and will stay. Waits for one that is leaving. */
-static bool runs(const char *socket_path) {
+static bool is_running(const char *socket_path) {
     const int process = ended_open(socket_path); /* before asking: it may end meanwhile */
-    bool is_up = answers(socket_path);
+    bool is_up = is_listening(socket_path);
     if (is_up && is_leaving(socket_path)) {
         is_up = false;
         if (process >= 0) ended_wait(process);
-        while (process < 0 && answers(socket_path)) pause_look();
+        while (process < 0 && is_listening(socket_path)) pause_look();
     }
     if (process >= 0) (void)close(process);
     return is_up;
@@ -98,7 +98,7 @@ static void log_tail(const char *path) {
     (void)fputs(said != NULL ? said : text, stderr);
 }
 
-static int spawn(const struct node_files *files, const char *log, pid_t *pid) {
+static int spawn_daemon(const struct node_files *files, const char *log, pid_t *pid) {
     char program[TW_PATH_BYTES], config[TW_PATH_BYTES], option[] = "--config";
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
@@ -127,12 +127,12 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
     int status = 0;
     (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
     (void)snprintf(log, sizeof(log), "%s/log", dirname(folder));
-    const int code = spawn(files, log, &pid);
+    const int code = spawn_daemon(files, log, &pid);
     if (code != 0)
         return cli_fail(TW_EXIT_FAILURE, "thinwired could not be started with its log in %s: %s",
                         log, strerror(code));
     for (int waited_ms = 0; waited_ms < PATIENCE_MS; waited_ms += LOOK_MS) {
-        if (answers(files->config.api.socket)) {
+        if (is_listening(files->config.api.socket)) {
             (void)fprintf(to, "It runs as process %ld; its log is %s.\n", (long)pid, log);
             return TW_EXIT_OK;
         }
@@ -153,7 +153,7 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
 
 enum tw_exit node_start(const struct node_files *files, FILE *to) {
     (void)fflush(stdout);
-    if (runs(files->config.api.socket)) {
+    if (is_running(files->config.api.socket)) {
         (void)fputs("It runs already.\n", to);
         return TW_EXIT_OK;
     }

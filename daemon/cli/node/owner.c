@@ -165,7 +165,7 @@ static json_t *list_json(const struct tw_revoked *list) {
 }
 
 /* Prints keys and values, one per line; nested values are indented. */
-static void print(const json_t *value, unsigned indent) {
+static void print_value(const json_t *value, unsigned indent) {
     const char *key;
     json_t *each;
     json_object_foreach((json_t *)(uintptr_t)value, key, each) {
@@ -177,7 +177,7 @@ static void print(const json_t *value, unsigned indent) {
             if (json_is_string(item)) (void)printf(" %s", json_string_value(item));
             if (!json_is_object(item)) continue;
             (void)printf("\n");
-            print(item, indent + 2);
+            print_value(item, indent + 2);
         }
         if (!json_is_array(each) || json_array_size(each) == 0 ||
             json_is_string(json_array_get(each, 0)))
@@ -191,7 +191,7 @@ static enum tw_exit show_json(const struct cli *cli, json_t *json) {
         (void)json_dumpf(json, stdout, JSON_INDENT(1));
         (void)fputc('\n', stdout);
     } else {
-        print(json, 0);
+        print_value(json, 0);
     }
     json_decref(json);
     return TW_EXIT_OK;

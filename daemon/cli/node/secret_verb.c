@@ -7,15 +7,15 @@
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
 
-static enum tw_exit save(const char *path, const struct tw_secrets *secrets) {
+static enum tw_exit save_secrets(const char *path, const struct tw_secrets *secrets) {
     struct tw_error err = {0};
     if (tw_secrets_save(path, secrets, &err) != TW_OK)
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     return TW_EXIT_OK;
 }
 
-static enum tw_exit show(const struct cli *cli, const char *path,
-                         const struct tw_secrets *secrets) {
+static enum tw_exit show_marks(const struct cli *cli, const char *path,
+                               const struct tw_secrets *secrets) {
     char mark[TW_SECRET_MARK_BYTES];
     json_t *const list = json_array();
     for (uint32_t i = 0; i < secrets->count; i++) {
@@ -37,7 +37,7 @@ static enum tw_exit show(const struct cli *cli, const char *path,
 }
 
 /* Index of the secret with this mark; or -1, after printing an error. */
-static int find(const struct tw_secrets *secrets, const char *verb, const char *mark) {
+static int find_mark(const struct tw_secrets *secrets, const char *verb, const char *mark) {
     char own[TW_SECRET_MARK_BYTES];
     for (uint32_t i = 0; mark != NULL && i < secrets->count; i++) {
         tw_secret_mark(&secrets->list[i], own);
@@ -52,8 +52,8 @@ static int find(const struct tw_secrets *secrets, const char *verb, const char *
 
 /* Takes the first secret from a file or standard input ("-") that is not here yet; NULL: draws a
  * fresh one. The file of another node may also hold the old secret. */
-static enum tw_exit take(const char *from, const struct tw_secrets *here,
-                         struct tw_secret *secret) {
+static enum tw_exit read_secret(const char *from, const struct tw_secrets *here,
+                                struct tw_secret *secret) {
     struct tw_error err = {0};
     char hex[2 * TW_SECRET_BYTES + 3];
     if (from == NULL) {
@@ -76,35 +76,35 @@ static enum tw_exit take(const char *from, const struct tw_secrets *here,
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_IDENTITY, "%s: %s", from, err.message);
 }
 
-static enum tw_exit add(const char *path, struct tw_secrets *secrets, const char *from) {
+static enum tw_exit add_secret(const char *path, struct tw_secrets *secrets, const char *from) {
     if (secrets->count == TW_SECRETS_MAX)
         return cli_fail(TW_EXIT_USAGE,
                         "secret add: there are %d already; `secret remove` one first",
                         TW_SECRETS_MAX);
-    const enum tw_exit rc = take(from, secrets, &secrets->list[secrets->count]);
+    const enum tw_exit rc = read_secret(from, secrets, &secrets->list[secrets->count]);
     if (rc != TW_EXIT_OK) return rc;
     secrets->count++;
-    return save(path, secrets);
+    return save_secrets(path, secrets);
 }
 
-static enum tw_exit use(const char *path, struct tw_secrets *secrets, const char *mark) {
-    const int at = find(secrets, "use", mark);
+static enum tw_exit use_secret(const char *path, struct tw_secrets *secrets, const char *mark) {
+    const int at = find_mark(secrets, "use", mark);
     if (at < 0) return TW_EXIT_USAGE;
     const struct tw_secret first = secrets->list[0];
     secrets->list[0] = secrets->list[at];
     secrets->list[at] = first;
-    return save(path, secrets);
+    return save_secrets(path, secrets);
 }
 
 static enum tw_exit take_out(const char *path, struct tw_secrets *secrets, const char *mark) {
-    const int at = find(secrets, "remove", mark);
+    const int at = find_mark(secrets, "remove", mark);
     if (at < 0) return TW_EXIT_USAGE;
     if (secrets->count == 1)
         return cli_fail(TW_EXIT_USAGE, "secret remove: it is the only one; `secret add` the "
                                        "new one first");
     secrets->list[0] = secrets->list[1 - at];
     secrets->count = 1;
-    return save(path, secrets);
+    return save_secrets(path, secrets);
 }
 
 enum tw_exit cli_secret(struct cli *cli) {
@@ -122,15 +122,15 @@ enum tw_exit cli_secret(struct cli *cli) {
     if (verb == NULL || strcmp(verb, "show") == 0)
         rc = TW_EXIT_OK;
     else if (strcmp(verb, "add") == 0)
-        rc = add(path, &secrets, what);
+        rc = add_secret(path, &secrets, what);
     else if (strcmp(verb, "use") == 0)
-        rc = use(path, &secrets, what);
+        rc = use_secret(path, &secrets, what);
     else if (strcmp(verb, "remove") == 0)
         rc = take_out(path, &secrets, what);
     else
         rc = cli_fail(TW_EXIT_USAGE, "secret: `%s` is unknown; it is show, add, use or remove",
                       verb);
-    if (rc == TW_EXIT_OK) rc = show(cli, path, &secrets);
+    if (rc == TW_EXIT_OK) rc = show_marks(cli, path, &secrets);
     tw_secrets_wipe(&secrets);
     return rc;
 }

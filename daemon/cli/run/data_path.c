@@ -36,7 +36,7 @@ static enum tw_status read_text(const char *path, struct cli_data *data, struct 
 
 /* The longest shard of a side. If sources have weights, every source is drawn from: then the
  * shortest of the sources' longest shards. */
-static uint64_t longest(const struct tw_dataset *dataset, bool is_heldout) {
+static uint64_t longest_shard(const struct tw_dataset *dataset, bool is_heldout) {
     uint64_t all = 0, of_sources[TW_DATASET_SOURCES_MAX] = {0}, least = UINT64_MAX;
     for (uint32_t i = 0; i < dataset->shards_count; i++) {
         const struct tw_dataset_shard *const shard = &dataset->shards[i];
@@ -66,8 +66,8 @@ static uint32_t count_here(const char *folder, const struct tw_dataset *about) {
     return here;
 }
 
-static enum tw_status decode(const char *folder, const char *path, const char *text, size_t size,
-                             struct cli_data *data, struct tw_error *err) {
+static enum tw_status decode_index(const char *folder, const char *path, const char *text,
+                                   size_t size, struct cli_data *data, struct tw_error *err) {
     struct tw_error why;
     const uint32_t room = tw_dataset_lines(text, size);
     struct tw_dataset_shard *const shards = calloc((size_t)room + 1, sizeof(*shards));
@@ -77,8 +77,8 @@ static enum tw_status decode(const char *folder, const char *path, const char *t
         data->digest = tw_sha256(text, size);
         data->train_tokens = tw_dataset_tokens(&data->about, false);
         data->heldout_tokens = tw_dataset_tokens(&data->about, true);
-        data->train_longest = longest(&data->about, false);
-        data->heldout_longest = longest(&data->about, true);
+        data->train_longest = longest_shard(&data->about, false);
+        data->heldout_longest = longest_shard(&data->about, true);
         data->shards = data->about.shards_count;
         data->shards_here = count_here(folder, &data->about);
         for (uint32_t i = 0; i < data->about.shards_count; i++) {
@@ -117,7 +117,7 @@ static enum tw_status read_dataset(const char *folder, struct cli_data *data,
         status = tw_fail(err, TW_DATA, "%.150s has more than %d MiB: it is no index of a dataset",
                          path, TW_DATASET_BYTES_MAX >> 20);
     } else {
-        status = decode(folder, path, text, size, data, err);
+        status = decode_index(folder, path, text, size, data, err);
     }
     free(text);
     return status;

@@ -76,7 +76,7 @@ static bool talk_open(struct talk *talk, const struct tw_run *run) {
     return false;
 }
 
-static int spawn(const struct talk *talk, pid_t *pid) {
+static int spawn_engine(const struct talk *talk, pid_t *pid) {
     enum { MANIFEST_FD = 3 };
     char program[TW_PATH_BYTES], verb[] = "speed", option[] = "--run", manifest[] = "/dev/fd/3";
     posix_spawn_file_actions_t actions;
@@ -96,7 +96,7 @@ static int spawn(const struct talk *talk, pid_t *pid) {
 }
 
 /* The text in the file, without the line's end and the program name before it. */
-static const char *said(int fd, char *text, size_t capacity) {
+static const char *read_output(int fd, char *text, size_t capacity) {
     const ssize_t size = pread(fd, text, capacity - 1, 0);
     static const char name[] = "thinwire: ";
     text[size > 0 ? size : 0] = '\0';
@@ -104,14 +104,14 @@ static const char *said(int fd, char *text, size_t capacity) {
     return strncmp(text, name, sizeof(name) - 1) == 0 ? text + sizeof(name) - 1 : text;
 }
 
-static enum tw_exit refuse(const char *why) {
+static enum tw_exit refuse_measuring(const char *why) {
     return cli_fail(TW_EXIT_USAGE,
                     "the time of a step cannot be measured here: %s; give it, such as --step-time "
                     "0.8s",
                     why[0] != '\0' ? why : "thinwire-engine ended without a message");
 }
 
-static bool take(const char *text, struct cli_speed *speed) {
+static bool take_result(const char *text, struct cli_speed *speed) {
     json_t *const json = json_loads(text, 0, NULL);
     const double step_s = json_number_value(json_object_get(json, "step_s"));
     speed->sequences = (uint32_t)json_integer_value(json_object_get(json, "sequences"));
@@ -129,18 +129,18 @@ enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed
     char text[1024];
     pid_t pid = 0;
     int status = 0;
-    if (!talk_open(&talk, run)) return refuse(strerror(errno));
+    if (!talk_open(&talk, run)) return refuse_measuring(strerror(errno));
     if (isatty(STDERR_FILENO) == 1) (void)fputs("measuring a step of this model ...", stderr);
-    const int code = spawn(&talk, &pid);
+    const int code = spawn_engine(&talk, &pid);
     while (code == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     if (isatty(STDERR_FILENO) == 1) (void)fputs("\r\033[K", stderr);
     enum tw_exit rc = TW_EXIT_OK;
     if (code != 0) {
-        rc = refuse(strerror(code));
+        rc = refuse_measuring(strerror(code));
     } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 ||
-               !take(said(talk.out, text, sizeof(text)), speed)) {
-        rc = refuse(said(talk.err, text, sizeof(text)));
+               !take_result(read_output(talk.out, text, sizeof(text)), speed)) {
+        rc = refuse_measuring(read_output(talk.err, text, sizeof(text)));
     }
     talk_close(&talk);
     return rc;

@@ -25,7 +25,7 @@ static bool is_topology(const json_t *status, const char *name) {
 }
 
 /* The words for a run in which every node is alone. */
-static void company_alone(double alive, char *text, size_t capacity) {
+static void describe_alone(double alive, char *text, size_t capacity) {
     if (alive > 0) {
         (void)snprintf(text, capacity, "on its own, as %.0f other%s do%s", alive, plural(alive),
                        alive == 1 ? "es" : "");
@@ -34,14 +34,14 @@ static void company_alone(double alive, char *text, size_t capacity) {
     }
 }
 
-static void company(const json_t *status, char *text, size_t capacity) {
+static void describe_company(const json_t *status, char *text, size_t capacity) {
     const double alive = json_num(status, "sync.alive_peers");
     /* Peers that were mixed in lately may have left since. */
     const double mixed = fmin(json_num(status, "sync.mixed_peers"), alive);
     const char *const state = json_str(status, "state");
     const bool is_pair = is_topology(status, "pair");
     if (is_topology(status, "solo") && json_yes(status, "node.links")) {
-        company_alone(alive, text, capacity);
+        describe_alone(alive, text, capacity);
     } else if (is_pair && strcmp(state, "solo") == 0 && mixed > 0) {
         (void)snprintf(text, capacity, "in pairs, lately with %.0f other%s", mixed, plural(mixed));
     } else if (is_pair && strcmp(state, "receiver") == 0 && alive > 0) {
@@ -82,7 +82,7 @@ void screen_sentence(const json_t *status, char *text, size_t capacity) {
     } else if (strcmp(worker, "finished") == 0) {
         (void)snprintf(text, capacity, "%s has reached its last step of %s", name, run);
     } else {
-        company(status, with, sizeof(with));
+        describe_company(status, with, sizeof(with));
         (void)snprintf(text, capacity, "%s trains %s %s", name, run, with);
     }
 }
