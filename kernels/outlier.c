@@ -78,20 +78,21 @@ static double block_limit(const struct tw_outlier *outlier, size_t block) {
     return outlier->has_own && own > most ? own : most;
 }
 
-enum tw_sanity tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes) {
+static double size_ratio(double energy, double limit) {
+    return limit > 0 ? sqrt(energy / limit) : 0;
+}
+
+double tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes) {
     double energy = 0, limit = 0;
     for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) {
         if (sizes->count[b] == 0 || (!has_merges(outlier, b) && !outlier->has_own)) continue;
         energy += sizes->energy[b];
         limit += sizes->count[b] * block_limit(outlier, b);
     }
-    limit *= doubt_of(outlier) * doubt_of(outlier);
-    const bool is_sane = limit == 0 || energy <= limit;
+    const double ratio = size_ratio(energy, limit * doubt_of(outlier) * doubt_of(outlier));
     outlier->checked++;
-    outlier->outliers += !is_sane;
-    if (is_sane) return TW_SANITY_FAIR;
-    return energy <= limit * TW_OUTLIER_EXTREME * TW_OUTLIER_EXTREME ? TW_SANITY_INSANE
-                                                                     : TW_SANITY_WILD;
+    outlier->outliers += ratio > 1;
+    return ratio;
 }
 
 double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes) {
@@ -101,5 +102,5 @@ double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outli
         energy += sizes->energy[b];
         limit += sizes->count[b] * block_limit(outlier, b);
     }
-    return limit > 0 ? sqrt(energy / limit) : 0;
+    return size_ratio(energy, limit);
 }

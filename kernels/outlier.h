@@ -44,8 +44,6 @@ enum {
         2, /* bound of a contribution that is merged, as a multiple of the outlier bound */
 };
 
-enum tw_sanity { TW_SANITY_FAIR, TW_SANITY_INSANE, TW_SANITY_WILD };
-
 /* History of one fragment. All zero: nothing is known. */
 struct tw_outlier {
     float merges[TW_OUTLIER_BLOCKS][TW_OUTLIER_KEPT]; /* energies per element */
@@ -76,11 +74,12 @@ void tw_outlier_note_own(struct tw_outlier *outlier, const struct tw_outlier_siz
 void tw_outlier_note_merge(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes,
                            size_t elements);
 
-/* Judges a result and counts it for the doubt. */
-enum tw_sanity tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
+/* ||R|| over d times the largest size that is no outlier: above 1 an outlier, above
+ * TW_OUTLIER_EXTREME extreme; 0 when nothing is known. Counts the result for the doubt. */
+double tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
-/* Size as a multiple of the outlier bound (without doubt), over blocks that have been merged
- * TW_OUTLIER_LEAST times; 0 if there are none. */
+/* The same with d = 1, over the blocks that were merged TW_OUTLIER_LEAST times; 0 where there are
+ * none. Counts nothing. */
 double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 #endif

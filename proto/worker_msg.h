@@ -202,14 +202,10 @@ struct tw_wmsg_reduced {
     uint32_t part, status, bytes, reserved;
 };
 
-/* How large a result is beside the merges before it: as ever; far larger; so large that it is no
- * honest merge of a few members either. kernels/outlier.h says how far. */
-enum tw_wmsg_sanity { TW_WMSG_FAIR, TW_WMSG_INSANE, TW_WMSG_WILD };
-
 struct tw_wmsg_checked {
     uint64_t tag;
     uint32_t status; /* TW_CORRUPT: these bytes are of no use to anybody */
-    uint32_t sanity; /* enum tw_wmsg_sanity, of a result that decodes */
+    uint32_t sanity; /* enum tw_sanity, of a result that decodes */
 };
 
 struct tw_wmsg_applied {
@@ -218,7 +214,7 @@ struct tw_wmsg_applied {
     struct tw_id digest;
     uint32_t is_alone; /* PAIR_APPLY: done without the partner, whose phi could not be read */
     float distance;    /* PAIR_APPLY with the partner: ||phi_theirs - phi|| / ||phi||; else 0 */
-    uint32_t is_insane, reserved; /* is_alone, as what it sent is far too large */
+    uint32_t is_outlier, reserved; /* is_alone, as the partner's share is far too large */
 };
 
 struct tw_wmsg_exported {

@@ -1,6 +1,6 @@
-/* worker_request.h - the words that the core and a worker share: kinds of payload content, and the
- * modes of the requests that change theta and (phi, u). They travel in worker_msg.h, so their
- * numbers are fixed. */
+/* worker_request.h - the words that the core and a worker share: kinds of payload content, modes of
+ * the requests that change theta and (phi, u), sizes of results. They travel in worker_msg.h, so
+ * their numbers are fixed. */
 #ifndef TW_PROTO_WORKER_REQUEST_H
 #define TW_PROTO_WORKER_REQUEST_H
 
@@ -27,6 +27,14 @@ enum tw_load_mode {
     TW_LOAD_SHIFT = 2, /* theta += phi_new - phi_old */
     TW_LOAD_BACK = 3,  /* no payload: phi := theta, u := 0; the digest is not known before */
     TW_LOAD_TURN = 4,  /* no payload: theta := phi, of all fragments at one step boundary */
+};
+
+/* Size of a result beside earlier merges of the fragment, as one node judges it: kernels/outlier.h.
+ */
+enum tw_sanity {
+    TW_SANITY_FAIR = 0,    /* of the usual size */
+    TW_SANITY_OUTLIER = 1, /* far larger: no honest merge of many members is likely to be */
+    TW_SANITY_EXTREME = 2, /* so large that no honest merge of a few members is likely to be */
 };
 
 /* Index of the two payloads of a pair's exchange. */

@@ -255,9 +255,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
     case TW_EV_CHUNK:
         tw_payload_chunk(node, event->peer, &event->u.chunk.hash, event->u.chunk.idx);
         break;
-    case TW_EV_VERIFIED:
-        tw_payload_verified(node, &event->u.chunk.hash, event->ok, event->u.chunk.verdict);
-        break;
+    case TW_EV_VERIFIED: tw_payload_verified(node, event); break;
     case TW_EV_WORKER_UP: greet_worker(node, event); break;
     case TW_EV_WORKER_DOWN: forget_worker(node); break;
     case TW_EV_STEP:

@@ -117,14 +117,6 @@ enum tw_event_kind {
     TW_EV_MEASURED, /* `measured`: what this node's links are like, when that changed */
 };
 
-/* What a look at whole payloads comes to. */
-enum tw_verdict {
-    TW_VERDICT_FAIR,
-    TW_VERDICT_INSANE, /* ok: a result that is of use, and that no honest merge is likely to be */
-    TW_VERDICT_WILD,   /* ok: the same, and no honest merge of a few members either */
-    TW_VERDICT_UNFIT,  /* not ok: these are the bytes of that name, and they are of no use */
-};
-
 struct tw_event {
     enum tw_event_kind kind;
     uint16_t peer; /* < TW_PEERS_MAX: the shell's number of the link */
@@ -135,8 +127,9 @@ struct tw_event {
         struct {
             struct tw_id hash;
             uint32_t idx;
-            enum tw_verdict verdict;
-        } chunk; /* CHUNK; VERIFIED (hash, verdict) */
+            enum tw_sanity sanity; /* ok: of a result */
+            bool is_unfit;         /* not ok: the bytes have this SHA-256, and are of no use */
+        } chunk;                   /* CHUNK (hash, idx); VERIFIED (hash, sanity, is_unfit) */
         struct {
             uint64_t step, tokens;
         } step; /* STEP: totals of this node */
@@ -166,7 +159,7 @@ struct tw_event {
             uint64_t rounds;     /* applied rounds after it */
             struct tw_id digest; /* of (phi, u) after it */
             bool is_alone;       /* pair step: the partner's phi was of no use, done without it */
-            bool is_insane;      /* for its share is far larger than shares are */
+            bool is_outlier;     /* for its share is far larger than shares are */
         } applied; /* APPLIED; ok = false: the payload did not decode, nothing changed */
         struct {
             uint32_t fragment;

@@ -146,8 +146,9 @@ struct payload {
     struct tw_id hash;
     struct tw_id from; /* who surely has it; others of the lineage are asked if `is_shared` */
     bool is_shared, is_expected;
-    bool is_insane;  /* HELD: a result that we do not vote for, where enough others judge too */
-    bool is_wild;    /* HELD: one that we vote for nowhere */
+    /* HELD: of a result. An outlier gets our vote only where few others judge, an extreme one
+     * never. */
+    enum tw_sanity sanity;
     bool is_mixed;   /* its chunks are of several peers, or of one that has gone */
     bool is_alone;   /* its bytes were wrong, and mixed: one source at a time */
     bool is_put_off; /* the shell had no room for it */
@@ -524,8 +525,7 @@ bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
 /* Its bytes are of no use, or everybody here was asked for them in vain, again and again. */
 bool tw_payload_is_lost(const struct payload *payload);
 void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
-void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok,
-                         enum tw_verdict verdict);
+void tw_payload_verified(struct tw_node *node, const struct tw_event *event);
 /* As tw_payload_want, the result of elements [begin, begin + count) of a fragment. */
 struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
                                        uint32_t fragment, uint64_t begin, uint64_t count);

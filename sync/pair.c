@@ -560,7 +560,7 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event) {
     node->exports[fragment].is_valid = false;
     if (pair->is_merging && event->u.applied.is_alone) {
         pair->is_merging = false;
-        if (event->u.applied.is_insane) {
+        if (event->u.applied.is_outlier) {
             tw_strike_add(node, &pair->partner, false, round, 0);
         } else {
             pair->needs_whole[fragment] = true;

@@ -85,7 +85,7 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
         return;
     }
     payload->state = PAYLOAD_HELD;
-    payload->is_insane = payload->is_wild = false; /* we made it */
+    payload->sanity = TW_SANITY_FAIR; /* we made it */
     payload->bytes = bytes;
     payload->chunks = (bytes + TW_CHUNK_BYTES_MAX - 1) / TW_CHUNK_BYTES_MAX;
     payload->content = content;
@@ -153,20 +153,19 @@ static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wr
     for (uint32_t i = 0; i < TW_CHUNKS_MAX / 64; i++) payload->have[i] = 0;
 }
 
-void tw_payload_verified(struct tw_node *node, const struct tw_id *hash, bool ok,
-                         enum tw_verdict verdict) {
-    struct payload *payload = tw_payload_find(node, hash);
+void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
+    struct payload *payload = tw_payload_find(node, &event->u.chunk.hash);
+    const bool ok = event->ok;
     if (payload == NULL) return;
     /* Not CHECKING: the shell had no room for it, and says so this way. */
     if (payload->state == PAYLOAD_CHECKING && ok) {
         payload->state = PAYLOAD_HELD;
         const bool is_result = payload->content == TW_CONTENT_RESULT;
-        payload->is_insane = is_result && verdict == TW_VERDICT_INSANE;
-        payload->is_wild = is_result && verdict == TW_VERDICT_WILD;
+        payload->sanity = is_result ? event->u.chunk.sanity : TW_SANITY_FAIR;
         return;
     }
     if (payload->state >= PAYLOAD_HELD || ok) return;
-    if (payload->state == PAYLOAD_CHECKING && verdict == TW_VERDICT_UNFIT) {
+    if (payload->state == PAYLOAD_CHECKING && event->u.chunk.is_unfit) {
         tw_act_payload(node, TW_ACT_DROP, payload);
         payload->is_expected = false;
         payload->state = PAYLOAD_UNFIT;

@@ -38,9 +38,10 @@ bool tw_veto_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t cou
     const struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL || !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, count)) return false;
     const bool is_judged = node->roster.count >= node->cfg.judges_min;
-    const bool is_large = payload->is_wild || (payload->is_insane && is_judged);
-    const bool is_insane = is_large && payload->state == PAYLOAD_HELD;
-    return (is_insane && !TW_IS_MUTANT(node, TW_MUTANT_INSANE_TAKEN)) ||
+    const bool is_large =
+        payload->sanity == TW_SANITY_EXTREME || (payload->sanity == TW_SANITY_OUTLIER && is_judged);
+    return (is_large && payload->state == PAYLOAD_HELD &&
+            !TW_IS_MUTANT(node, TW_MUTANT_INSANE_TAKEN)) ||
            payload->state == PAYLOAD_UNFIT;
 }
 

@@ -135,7 +135,8 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
     case TW_ACT_VERIFY:
         event->kind = TW_EV_VERIFIED;
         event->u.chunk.hash = call->digest;
-        event->u.chunk.verdict = call->verdict;
+        event->u.chunk.sanity = call->sanity;
+        event->u.chunk.is_unfit = call->is_unfit;
         return;
     case TW_ACT_APPLY:
     case TW_ACT_SOLO:
@@ -143,7 +144,7 @@ static void event_of(const struct tw_call *call, bool ok, struct tw_event *event
     case TW_ACT_LOAD:
         event->kind = TW_EV_APPLIED;
         event->u.applied.is_alone = call->is_alone;
-        event->u.applied.is_insane = call->is_insane;
+        event->u.applied.is_outlier = call->is_outlier;
         event->u.applied.fragment = call->fragment;
         event->u.applied.rounds = call->rounds;
         event->u.applied.digest = call->digest;
@@ -575,7 +576,7 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
     oldest->rounds = applied->rounds;
     oldest->digest = applied->digest;
     oldest->is_alone = applied->is_alone != 0;
-    oldest->is_insane = applied->is_insane != 0;
+    oldest->is_outlier = applied->is_outlier != 0;
     if (applied->distance > 0 && applied->distance < DISTANCE_MAX)
         host->partner_distance = applied->distance;
     call_finish(oldest, applied->status == TW_OK);
@@ -584,13 +585,12 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
 
 static bool checked_answer(struct tw_worker_host *host, const struct tw_wmsg_checked *checked) {
     struct tw_call *call = call_find(host, TW_ACT_VERIFY, checked->tag, 0, 0);
-    if (call == NULL || checked->sanity > TW_WMSG_WILD) return false;
+    if (call == NULL || checked->sanity > TW_SANITY_EXTREME) return false;
     const int row = tw_pool_find(&host->payloads.pool, &call->digest);
     const bool ok = checked->status == TW_OK && row >= 0;
     if (ok) tw_pool_verified(&host->payloads.pool, (uint32_t)row);
-    if (ok && checked->sanity == TW_WMSG_INSANE) call->verdict = TW_VERDICT_INSANE;
-    if (ok && checked->sanity == TW_WMSG_WILD) call->verdict = TW_VERDICT_WILD;
-    if (checked->status == TW_CORRUPT) call->verdict = TW_VERDICT_UNFIT;
+    if (ok) call->sanity = (enum tw_sanity)checked->sanity;
+    call->is_unfit = checked->status == TW_CORRUPT;
     call_finish(call, ok);
     return true;
 }

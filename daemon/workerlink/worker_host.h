@@ -105,10 +105,9 @@ struct tw_call {
     struct tw_id digest;
     uint32_t of_fragment; /* VERIFY, of a result; `fragment` is for what changes one */
     uint64_t begin;
-    enum tw_verdict verdict; /* from the answer */
-    bool is_alone;           /* so is this */
-    bool is_insane;          /* and this */
-    bool is_audit;           /* REDUCE */
+    enum tw_sanity sanity;               /* from the answer */
+    bool is_alone, is_outlier, is_unfit; /* from the answer */
+    bool is_audit;                       /* REDUCE */
     uv_work_t work;
 };
 

@@ -27,7 +27,7 @@ static void note_merge(struct tw_outlier *outlier, float value) {
 
 static bool check(struct tw_outlier *outlier, float value, size_t begin, size_t n) {
     const struct tw_outlier_sizes sizes = sizes_of(value, begin, n);
-    return tw_outlier_check(outlier, &sizes) == TW_SANITY_FAIR;
+    return tw_outlier_check(outlier, &sizes) <= 1;
 }
 
 static void sizes_add_up_however_the_fragment_is_cut(void **state) {
@@ -52,7 +52,7 @@ static void sizes_add_up_however_the_fragment_is_cut(void **state) {
     assert_true(count == 1);
 }
 
-static void nothing_is_insane_to_who_knows_nothing(void **state) {
+static void nothing_known_makes_no_outlier(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
     assert_true(check(&outlier, 1e30f, 0, N));
@@ -75,21 +75,23 @@ static void own_size_and_merges_judge_together(void **state) {
     assert_false(check(&outlier, 101, 100, 300));
 }
 
-/* Extreme is four times the present outlier bound, whatever that is. */
-static void wild_is_far_beyond_insane(void **state) {
+/* Four times the limit of an outlier, with its doubt. */
+static void extreme_is_four_times_an_outlier(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
     struct tw_outlier_sizes sizes = sizes_of(1e30f, 0, N);
-    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_FAIR); /* nothing is known */
+    assert_true(tw_outlier_check(&outlier, &sizes) == 0); /* nothing is known */
     outlier.checked = 0;
     for (unsigned i = 0; i < TW_OUTLIER_LEAST; i++) note_merge(&outlier, 1);
     sizes = sizes_of(15.9f, 0, N);
-    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_INSANE);
+    const double below = tw_outlier_check(&outlier, &sizes);
+    assert_true(below > 1 && below <= TW_OUTLIER_EXTREME);
     sizes = sizes_of(16.1f, 0, N);
-    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_WILD);
-    note_own(&outlier, 0.5f); /* both were outliers: doubt widens all bounds */
+    assert_true(tw_outlier_check(&outlier, &sizes) > TW_OUTLIER_EXTREME);
+    note_own(&outlier, 0.5f); /* both were outliers: the doubt raises all limits */
     sizes = sizes_of(63, 0, N);
-    assert_int_equal(tw_outlier_check(&outlier, &sizes), TW_SANITY_INSANE);
+    const double doubted = tw_outlier_check(&outlier, &sizes);
+    assert_true(doubted > 1 && doubted <= TW_OUTLIER_EXTREME);
 }
 
 /* Contributions are compared with merges, or with the node's own outer gradient if that is larger.
@@ -171,9 +173,9 @@ static void liar_raises_no_doubt(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_add_up_however_the_fragment_is_cut),
-        cmocka_unit_test(nothing_is_insane_to_who_knows_nothing),
+        cmocka_unit_test(nothing_known_makes_no_outlier),
         cmocka_unit_test(own_size_and_merges_judge_together),
-        cmocka_unit_test(wild_is_far_beyond_insane),
+        cmocka_unit_test(extreme_is_four_times_an_outlier),
         cmocka_unit_test(excess_is_of_what_was_merged),
         cmocka_unit_test(few_insane_merges_do_not_become_usual),
         cmocka_unit_test(parts_differ_in_size_and_owners_change),

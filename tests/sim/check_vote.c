@@ -27,7 +27,7 @@ static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
         const struct tw_sim_payload *payload = tw_sim_pool_find(node, &part->result);
         if (part->bytes == 0 || payload == NULL) continue;
         if (payload->content_kind != TW_CONTENT_RESULT) continue; /* its own */
-        if (tw_sim_verdict(world, node, &part->result) == TW_VERDICT_FAIR) continue;
+        if (tw_sim_sanity(world, node, &part->result) == TW_SANITY_FAIR) continue;
         tw_sim_fail(world, node, "37", "votes in round %" PRIu64 " for a result it finds insane",
                     vote->round);
     }

@@ -42,13 +42,13 @@ bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result)
     return tw_sim_map_get(&world->lies, &key) != NULL;
 }
 
-enum tw_verdict tw_sim_verdict(const struct tw_sim_world *world, const struct tw_sim_node *node,
-                               const struct tw_id *result) {
-    if (world->options.liars_count == 0 && !world->options.has_doubt) return TW_VERDICT_FAIR;
+enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                             const struct tw_id *result) {
+    if (world->options.liars_count == 0 && !world->options.has_doubt) return TW_SANITY_FAIR;
     const uint64_t draw = tw_sim_mix_id(node->idx, result) >> 32;
     const bool is_lie = tw_sim_is_lie(world, result);
     const uint64_t one_in = world->options.has_doubt ? 8 : 32;
-    bool is_insane = is_lie ? draw % 8 != 0 : draw % one_in == 0;
-    if (tw_sim_is_liar(world, node)) is_insane = !is_lie && draw % 2 == 0;
-    return is_insane ? TW_VERDICT_INSANE : TW_VERDICT_FAIR;
+    bool is_outlier = is_lie ? draw % 8 != 0 : draw % one_in == 0;
+    if (tw_sim_is_liar(world, node)) is_outlier = !is_lie && draw % 2 == 0;
+    return is_outlier ? TW_SANITY_OUTLIER : TW_SANITY_FAIR;
 }

@@ -111,7 +111,7 @@ enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
         if (!is_whole && fabsf(phi[i] - replica->phi[first + i]) > TW_SIM_PHI_REACH)
             return TW_SIM_MERGED_NOT;
     }
-    if (!is_of_our_size(mine, yours, replica->phi + first, phi, n)) return TW_SIM_MERGED_INSANE;
+    if (!is_of_our_size(mine, yours, replica->phi + first, phi, n)) return TW_SIM_MERGED_OUTLIER;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t d = first + i;
         const float outer = (mine[i] + yours[i]) / 2 + (replica->phi[d] - phi[i]) / 2;

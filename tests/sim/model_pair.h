@@ -32,10 +32,10 @@ void tw_sim_outbox_encode(const struct tw_sim_model *model, struct tw_sim_conten
 
 enum tw_sim_merged {
     TW_SIM_MERGED,
-    TW_SIM_MERGED_NOT,    /* what they sent is out of reach: nothing changed */
-    TW_SIM_MERGED_INSANE, /* it is of no size that training gives: nothing changed */
-    TW_SIM_MERGED_WRONG,  /* nothing was sent in this round, or not these payloads: nothing changed
-                           */
+    TW_SIM_MERGED_NOT,     /* what they sent is out of reach: nothing changed */
+    TW_SIM_MERGED_OUTLIER, /* it is of no size that training gives: nothing changed */
+    TW_SIM_MERGED_WRONG,   /* nothing was sent in this round, or not these payloads: nothing changed
+                            */
 };
 
 /* The step with a partner. `moved` (dims_per_fragment): what theta - e of this node moved by. */

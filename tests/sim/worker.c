@@ -397,13 +397,13 @@ static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
     if (ok && payload->elements != 0) {
         ok = tw_sim_content_check(payload->content, payload->elements) ||
              tw_sim_content_is_phi(payload->content, payload->elements);
-        if (!ok) event.u.chunk.verdict = TW_VERDICT_UNFIT;
+        if (!ok) event.u.chunk.is_unfit = true;
     }
     if (ok && payload->content_kind == TW_CONTENT_RESULT) {
-        event.u.chunk.verdict = tw_sim_verdict(world, node, &payload->hash);
+        event.u.chunk.sanity = tw_sim_sanity(world, node, &payload->hash);
     }
     payload->is_verified = ok;
-    if (!ok && event.u.chunk.verdict != TW_VERDICT_UNFIT) payload->chunks = 0;
+    if (!ok && !event.u.chunk.is_unfit) payload->chunks = 0;
     payload->is_corrupt = false;
     event.ok = ok;
     event.u.chunk.hash = payload->hash;

@@ -61,9 +61,9 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
     } else {
         tw_sim_outbox_alone(&world->model, &worker->replica, &worker->outbox, action);
     }
-    event.u.applied.is_insane = merged == TW_SIM_MERGED_INSANE;
+    event.u.applied.is_outlier = merged == TW_SIM_MERGED_OUTLIER;
     event.u.applied.is_alone =
-        !action->u.pair.is_alone && (merged == TW_SIM_MERGED_NOT || event.u.applied.is_insane);
+        !action->u.pair.is_alone && (merged == TW_SIM_MERGED_NOT || event.u.applied.is_outlier);
     world->result->phis_unread += event.u.applied.is_alone;
     tw_sim_worker_publish(world, node, request, &event, action->u.pair.round + 1, is_mute);
 }

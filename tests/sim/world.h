@@ -316,8 +316,8 @@ const struct tw_sim_content *tw_sim_lie_make(struct tw_sim_world *world,
                                              const struct tw_sim_content *content);
 bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result);
 /* What a node thinks of a result that decodes. */
-enum tw_verdict tw_sim_verdict(const struct tw_sim_world *world, const struct tw_sim_node *node,
-                               const struct tw_id *result);
+enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                             const struct tw_id *result);
 
 /* ---- lie_pair.c */
 /* What a liar gives its partner instead of this payload (TW_PAIR_DELTA, TW_PAIR_PHI). */

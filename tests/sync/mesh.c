@@ -191,10 +191,10 @@ static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_
         TW_ASSERT(held_find(mesh, node, &action->u.pair.theirs[k].hash) != NULL);
     }
     struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
-    event.u.applied.is_insane =
+    event.u.applied.is_outlier =
         !action->u.pair.is_alone && !mesh->is_giant[node] &&
         is_of(mesh, mesh->is_giant, &action->u.pair.theirs[TW_PAIR_DELTA].hash);
-    event.u.applied.is_alone = mesh_pair_apply(mesh, node, action, event.u.applied.is_insane);
+    event.u.applied.is_alone = mesh_pair_apply(mesh, node, action, event.u.applied.is_outlier);
     worker->rounds[fragment] = action->u.pair.round + 1;
     event.u.applied.fragment = fragment;
     event.u.applied.rounds = worker->rounds[fragment];
@@ -227,7 +227,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         if (action->u.payload.content == TW_CONTENT_DELTA &&
             is_of(mesh, mesh->is_garbler, &event.u.chunk.hash)) {
             event.ok = false;
-            event.u.chunk.verdict = TW_VERDICT_UNFIT;
+            event.u.chunk.is_unfit = true;
         }
         post(mesh, node, WORK_US, &event);
         break;

@@ -35,7 +35,7 @@ static void propose_from(uint16_t peer, const struct tw_record *record) {
 
 /* The result of part 1 comes from its owner, and the worker finds that of it. */
 static struct tw_id result_judged_by(const struct tw_contributor *by, bool ok,
-                                     enum tw_verdict verdict) {
+                                     enum tw_sanity sanity) {
     const struct tw_id result = name_of("result");
     worker_up();
     encode_ours();
@@ -52,14 +52,15 @@ static struct tw_id result_judged_by(const struct tw_contributor *by, bool ok,
     forget();
     event.kind = TW_EV_VERIFIED;
     event.ok = ok;
-    event.u.chunk.verdict = verdict;
+    event.u.chunk.sanity = sanity;
+    event.u.chunk.is_unfit = !ok;
     feed(&event);
     return result;
 }
 
-static struct tw_id result_judged(bool ok, enum tw_verdict verdict) {
+static struct tw_id result_judged(bool ok, enum tw_sanity sanity) {
     const struct tw_contributor by = {.member_idx = 1, .root = name_of("root")};
-    return result_judged_by(&by, ok, verdict);
+    return result_judged_by(&by, ok, sanity);
 }
 
 /* So many are in the roster and here; those beyond three own nothing. */
@@ -77,7 +78,7 @@ static void begin_with(uint32_t members_count) {
 
 static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = close_with(&result, 90);
     propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
@@ -97,7 +98,7 @@ static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **
 
 static void same_manifest_without_it_is_voted_for(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     struct tw_record record = close_with(&result, 90);
     record.parts[1] = (struct tw_part){.owner_idx = 1};
     record.contributors_count = 0;
@@ -108,7 +109,7 @@ static void same_manifest_without_it_is_voted_for(void **state) {
 /* Of three, one that is new makes a merge insane; none honest makes it wild. */
 static void few_members_refuse_what_is_wild_alone(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = close_with(&result, 90);
     propose_from(1, &record);
     assert_null(find_message(TW_MSG_NACK, 1));
@@ -117,7 +118,7 @@ static void few_members_refuse_what_is_wild_alone(void **state) {
 
 static void wild_result_gets_no_vote_of_few_members(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_WILD);
+    const struct tw_id result = result_judged(true, TW_SANITY_EXTREME);
     struct tw_record record = close_with(&result, 90);
     propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
@@ -133,7 +134,7 @@ static void wild_result_gets_no_vote_of_few_members(void **state) {
 
 static void owner_whose_result_is_left_out_is_struck(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     assert_int_equal(view_now().peers[1].strike.count, 0);
     message->u.commit.record = close_with(&result, 90);
@@ -191,7 +192,7 @@ static bool closes_next(struct tw_record *record) {
 
 /* A bit for each of the next rounds that we close at once, 1 having been struck or not. */
 static uint32_t closed_at_once(bool is_struck) {
-    const struct tw_id result = result_judged(true, is_struck ? TW_VERDICT_WILD : TW_VERDICT_FAIR);
+    const struct tw_id result = result_judged(true, is_struck ? TW_SANITY_EXTREME : TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     struct tw_record record = close_with(&result, 90);
     uint32_t rounds = 0;
@@ -223,7 +224,7 @@ static void opinion_of_one_takes_no_turn(void **state) {
 /* What decodes to nothing does so for everybody. */
 static void owner_of_what_is_nothing_is_proven_false(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(false, TW_VERDICT_UNFIT);
+    const struct tw_id result = result_judged(false, TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = close_with(&result, 90);
     message->u.commit.record.parts[1] = (struct tw_part){.owner_idx = 1};
@@ -236,7 +237,7 @@ static void owner_of_what_is_nothing_is_proven_false(void **state) {
 /* Of a round it does not know, and of one that it cannot do again: nothing comes of either. */
 static void accusation_alone_strikes_nobody(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = close_with(&result, 90);
     say(1, message);
@@ -252,7 +253,7 @@ static void accusation_alone_strikes_nobody(void **state) {
 
 static void result_that_is_nothing_is_asked_for_once(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(false, TW_VERDICT_UNFIT);
+    const struct tw_id result = result_judged(false, TW_SANITY_FAIR);
     assert_non_null(find_action(TW_ACT_DROP));
     const struct tw_record record = close_with(&result, 90);
     propose_from(1, &record);
@@ -268,7 +269,7 @@ static void result_that_is_nothing_is_asked_for_once(void **state) {
 
 static void second_manifest_of_a_ballot_is_not_accepted(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_record record = close_with(&result, 90);
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
@@ -293,7 +294,7 @@ static void promise_as_two(const struct tw_record *accepted, uint64_t ballot) {
 
 static void who_refuses_what_is_carried_on_asks_why(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_INSANE);
+    const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = close_with(&result, 90);
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_NACK, 1));
@@ -348,7 +349,7 @@ static struct tw_contributor contribution_of_one(void) {
 /* Member 1 merged `told`, as it says; its own contribution, as the manifest says that is committed.
  * 2 says that this is false. */
 static struct tw_record one_is_accused(const struct tw_contributor *told) {
-    const struct tw_id result = result_judged_by(told, true, TW_VERDICT_FAIR);
+    const struct tw_id result = result_judged_by(told, true, TW_SANITY_FAIR);
     contribute_as(1);
     struct tw_record record = close_with(&result, 90);
     record.contributors[0] = contribution_of_one();
@@ -470,7 +471,7 @@ static void assert_part_is_refused(void) {
 /* Bytes that are no larger than a merge, in place of what the owner of part 1 made. */
 static void result_its_owner_never_told_gets_no_vote(void **state) {
     (void)state;
-    (void)result_judged(true, TW_VERDICT_FAIR);
+    (void)result_judged(true, TW_SANITY_FAIR);
     const struct tw_id other = name_of("other");
     const struct tw_record record = close_with(&other, 90);
     propose_from(2, &record);
@@ -480,7 +481,7 @@ static void result_its_owner_never_told_gets_no_vote(void **state) {
 /* Whose work is in a result and not listed would be merged again, and its owner be found false. */
 static void contributors_its_owner_did_not_tell_get_no_vote(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_record record = close_with(&result, 90);
     record.contributors[0].member_idx = 2;
     record.parts[1].contributors = 1 << 2;
@@ -606,7 +607,7 @@ static void second_result_comes(void) {
 static void round_of_nothing_is_not_voted_for_where_there_is_something(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
-    (void)result_judged(true, TW_VERDICT_FAIR);
+    (void)result_judged(true, TW_SANITY_FAIR);
     second_result_comes();
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
@@ -617,7 +618,7 @@ static void third_of_a_round_is_not_left_out_by_five(void **state) {
     (void)state;
     begin_with(5);
     const struct tw_record record = empty_close(&start.tip);
-    (void)result_judged(true, TW_VERDICT_FAIR);
+    (void)result_judged(true, TW_SANITY_FAIR);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     assert_taken_in_the_end(&record);
@@ -627,7 +628,7 @@ static void third_of_a_round_is_not_left_out_by_five(void **state) {
 static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
-    (void)result_judged(true, TW_VERDICT_FAIR);
+    (void)result_judged(true, TW_SANITY_FAIR);
     propose_from(2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
@@ -636,7 +637,7 @@ static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
 static void who_was_struck_has_no_large_share(void **state) {
     (void)state;
     begin_with(12);
-    (void)result_judged(true, TW_VERDICT_INSANE);
+    (void)result_judged(true, TW_SANITY_OUTLIER);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = empty_close(&start.tip);
     message->u.commit.record.parts_count = 3;
@@ -709,7 +710,7 @@ static void upload_is_what_it_tells_each(void **state) {
 static void who_was_late_owns_nothing(void **state) {
     (void)state;
     begin_with(8);
-    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_record record = close_with(&result, 90);
     divide(&record, 1, 1);
     assert_vote(&record, false);
@@ -729,7 +730,7 @@ static void few_members_vote_anybody_out(void **state) {
 /* Both others take nothing that we carry on. */
 static void refused_proposer_makes_way_for_longer_each_time(void **state) {
     (void)state;
-    const struct tw_id result = result_judged(true, TW_VERDICT_FAIR);
+    const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     const struct tw_record record = close_with(&result, 90);
     uint64_t ballot = 0, ballots_count = 0;
     for (uint32_t second = 0; second < 600; second++) {

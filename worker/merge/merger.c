@@ -276,9 +276,14 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
     return status;
 }
 
-/* It decodes. Is it far larger than merges are? */
+static enum tw_sanity sanity_of(double ratio) {
+    if (ratio <= 1) return TW_SANITY_FAIR;
+    return ratio <= TW_OUTLIER_EXTREME ? TW_SANITY_OUTLIER : TW_SANITY_EXTREME;
+}
+
+/* Does it decode, and is it far larger than earlier merges? */
 static enum tw_status check_result(struct tw_merger *merger, const struct tw_wmsg_check *request,
-                                   enum tw_sanity *sanity, struct tw_error *err) {
+                                   struct tw_wmsg_checked *reply, struct tw_error *err) {
     const size_t n = (size_t)request->elements;
     struct tw_outlier_sizes sizes = {.count = {0}};
     uint8_t *bytes;
@@ -293,9 +298,9 @@ static enum tw_status check_result(struct tw_merger *merger, const struct tw_wms
     }
     tw_outlier_add(&sizes, merger->scratch, (size_t)request->begin, n,
                    (size_t)tw_shm_fragment_elements(merger->shm, request->fragment));
-    *sanity = tw_outlier_check(&merger->outlier[request->fragment], &sizes);
-    if (*sanity == TW_SANITY_FAIR) return TW_OK;
-    tw_log(TW_LOG_INFO, *sanity == TW_SANITY_WILD ? "result_wild" : "result_insane",
+    reply->sanity = sanity_of(tw_outlier_check(&merger->outlier[request->fragment], &sizes));
+    if (reply->sanity == TW_SANITY_FAIR) return TW_OK;
+    tw_log(TW_LOG_INFO, reply->sanity == TW_SANITY_EXTREME ? "result_extreme" : "result_outlier",
            "fragment=%u begin=%llu elements=%llu norm=%.4g", request->fragment,
            (unsigned long long)request->begin, (unsigned long long)request->elements,
            sqrt(tw_norm_squared(merger->scratch, n)));
@@ -303,12 +308,12 @@ static enum tw_status check_result(struct tw_merger *merger, const struct tw_wms
 }
 
 static enum tw_status check_content(struct tw_merger *merger, const struct tw_wmsg_check *request,
-                                    enum tw_sanity *sanity, struct tw_error *err) {
+                                    struct tw_wmsg_checked *reply, struct tw_error *err) {
     uint8_t *bytes;
     switch (request->content) {
     case TW_CONTENT_DELTA:
         return tw_request_payload(merger->shm, merger->codec, &request->in, request->elements, err);
-    case TW_CONTENT_RESULT: return check_result(merger, request, sanity, err);
+    case TW_CONTENT_RESULT: return check_result(merger, request, reply, err);
     case TW_CONTENT_PHI:
         TW_TRY(tw_request_span(merger->shm, &request->in, &bytes, err));
         if (tw_lattice_check(bytes, request->in.bytes, (size_t)request->elements) == TW_OK)
@@ -323,19 +328,13 @@ enum tw_status tw_merger_check(struct tw_merger *merger, const struct tw_wmsg_ch
                                struct tw_wmsg_checked *reply, struct tw_error *err) {
     memset(reply, 0, sizeof(*reply));
     enum tw_status status = TW_OK;
-    enum tw_sanity sanity = TW_SANITY_FAIR;
     if (request->elements > merger->shm->geometry.spare_elements) {
         status = tw_fail(err, TW_PROTO, "a payload of %llu elements is larger than any fragment",
                          (unsigned long long)request->elements);
     } else {
-        status = check_content(merger, request, &sanity, err);
+        status = check_content(merger, request, reply, err);
     }
     reply->tag = request->tag;
     reply->status = status;
-    switch (sanity) {
-    case TW_SANITY_FAIR: reply->sanity = TW_WMSG_FAIR; break;
-    case TW_SANITY_INSANE: reply->sanity = TW_WMSG_INSANE; break;
-    case TW_SANITY_WILD: reply->sanity = TW_WMSG_WILD; break;
-    }
     return status;
 }

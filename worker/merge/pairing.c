@@ -236,7 +236,7 @@ static enum tw_status apply_pair(struct tw_pairing *pairing,
     }
     if (status == TW_AGAIN || verdict.is_refused) {
         reply->is_alone = true;
-        reply->is_insane = verdict.is_refused;
+        reply->is_outlier = verdict.is_refused;
         return apply_alone(pairing, request, err);
     }
     TW_TRY(status);
@@ -262,7 +262,7 @@ enum tw_status tw_pairing_apply(struct tw_pairing *pairing,
     const enum tw_status status = apply_once(pairing, request, &found, err);
     tw_anchor_publish_reply(pairing->merger, request->fragment, status, reply);
     reply->is_alone = found.is_alone;
-    reply->is_insane = found.is_insane;
+    reply->is_outlier = found.is_outlier;
     if (status == TW_OK) reply->distance = found.distance;
     return status;
 }

@@ -224,9 +224,11 @@ void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_
                                core->round.begin[part], core->round.count[part]);
     TW_ASSERT(payload != NULL);
     payload->state = PAYLOAD_CHECKING;
-    const enum tw_verdict verdicts[] = {TW_VERDICT_FAIR, TW_VERDICT_INSANE, TW_VERDICT_WILD,
-                                        TW_VERDICT_UNFIT};
-    tw_payload_verified(core, result, finding != JURY_UNFIT, verdicts[finding]);
+    struct tw_event event = {.kind = TW_EV_VERIFIED, .ok = finding != JURY_UNFIT};
+    event.u.chunk.hash = *result;
+    event.u.chunk.is_unfit = finding == JURY_UNFIT;
+    if (event.ok) event.u.chunk.sanity = (enum tw_sanity)finding;
+    tw_payload_verified(core, &event);
     quiet(core);
 }
 

@@ -307,8 +307,8 @@ enum jury_finding node_finding(struct node *node, const struct payload *result, 
                                           .begin = begin,
                                           .in = put(&places, result)};
     if (tw_merger_check(&node->merger, &request, &reply, NULL) != TW_OK) return JURY_UNFIT;
-    if (reply.sanity == TW_WMSG_WILD) return JURY_WILD;
-    return reply.sanity == TW_WMSG_INSANE ? JURY_INSANE : JURY_FAIR;
+    if (reply.sanity == TW_SANITY_EXTREME) return JURY_EXTREME;
+    return reply.sanity == TW_SANITY_OUTLIER ? JURY_OUTLIER : JURY_FAIR;
 }
 
 bool node_takes(struct node *node, const struct payload *result, uint32_t fragment, uint64_t begin,
@@ -520,8 +520,8 @@ enum tw_status node_pair_apply(struct node *node, bool is_final, bool *is_alone,
     }
     TW_TRY(tw_pairing_apply(&node->pairing, &request, &reply, err));
     *is_alone = reply.is_alone && !request.is_alone;
-    node->pair.is_unread = *is_alone && !reply.is_insane;
-    if (reply.is_insane) node->pair.struck |= UINT64_C(1) << node->pair.with;
+    node->pair.is_unread = *is_alone && !reply.is_outlier;
+    if (reply.is_outlier) node->pair.struck |= UINT64_C(1) << node->pair.with;
     node->applied++;
     pair_forget(node);
     return TW_OK;

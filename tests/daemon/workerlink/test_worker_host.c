@@ -442,7 +442,7 @@ static void last_words_are_passed_on(void **state) {
 
 /* ---- arriving payloads --------------------------------------------------------------------- */
 
-static enum tw_wmsg_sanity sanity_of; /* what the worker finds of a result that decodes */
+static enum tw_sanity answered; /* by the worker, of a result that decodes */
 
 static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t elements,
                               const char *bytes) {
@@ -465,7 +465,7 @@ static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t 
         assert_int_equal(check.u.check.content, TW_CONTENT_RESULT);
         checked.u.checked.tag = check.u.check.tag;
         checked.u.checked.status = bytes[0] == 'x' ? TW_CORRUPT : TW_OK;
-        checked.u.checked.sanity = sanity_of;
+        checked.u.checked.sanity = answered;
         say(&checked);
     }
     PUMP_UNTIL(t.events_count > before);
@@ -483,7 +483,9 @@ static void payload_is_held_only_under_its_own_name_and_decodable(void **state) 
     name = tw_sha256("float", 5);
     assert_true(verify(&name, 5, 100, "float").ok);
     name = tw_sha256("xjunk", 5);
-    assert_false(verify(&name, 5, 100, "xjunk").ok);
+    const struct tw_event found = verify(&name, 5, 100, "xjunk");
+    assert_false(found.ok);
+    assert_true(found.u.chunk.is_unfit);
     assert_int_not_equal(
         t.host->payloads.pool.rows[tw_pool_find(&t.host->payloads.pool, &name)].state,
         TW_PAYLOAD_HELD);
@@ -492,16 +494,16 @@ static void payload_is_held_only_under_its_own_name_and_decodable(void **state) 
 static void large_results_are_told_apart(void **state) {
     (void)state;
     worker_open();
-    const struct tw_id fair = tw_sha256("small", 5), outliers = tw_sha256("large", 5),
-                       wild = tw_sha256("crazy", 5);
-    assert_int_equal(verify(&fair, 5, 100, "small").u.chunk.verdict, TW_VERDICT_FAIR);
-    sanity_of = TW_WMSG_INSANE;
-    const struct tw_event found = verify(&outliers, 5, 100, "large");
+    const struct tw_id fair = tw_sha256("small", 5), large = tw_sha256("large", 5),
+                       huge = tw_sha256("crazy", 5);
+    assert_int_equal(verify(&fair, 5, 100, "small").u.chunk.sanity, TW_SANITY_FAIR);
+    answered = TW_SANITY_OUTLIER;
+    const struct tw_event found = verify(&large, 5, 100, "large");
     assert_true(found.ok);
-    assert_int_equal(found.u.chunk.verdict, TW_VERDICT_INSANE);
-    sanity_of = TW_WMSG_WILD;
-    assert_int_equal(verify(&wild, 5, 100, "crazy").u.chunk.verdict, TW_VERDICT_WILD);
-    sanity_of = TW_WMSG_FAIR;
+    assert_int_equal(found.u.chunk.sanity, TW_SANITY_OUTLIER);
+    answered = TW_SANITY_EXTREME;
+    assert_int_equal(verify(&huge, 5, 100, "crazy").u.chunk.sanity, TW_SANITY_EXTREME);
+    answered = TW_SANITY_FAIR;
 }
 
 static void chunk_of_the_wrong_size_or_place_is_refused(void **state) {

@@ -267,18 +267,18 @@ static void check_tells_a_result_out_of_all_proportion(void **state) {
         .elements = n, .in = sent, .content = TW_CONTENT_RESULT, .fragment = FRAGMENT};
     struct tw_wmsg_checked checked;
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
-    assert_int_equal(checked.sanity, TW_WMSG_FAIR);
+    assert_int_equal(checked.sanity, TW_SANITY_FAIR);
     request.in = payload(3);
     const struct tw_span wild = payload(5);
     (void)payload(0.5f);
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
-    assert_int_equal(checked.sanity, TW_WMSG_INSANE);
+    assert_int_equal(checked.sanity, TW_SANITY_OUTLIER);
     request.in = wild;
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
-    assert_int_equal(checked.sanity, TW_WMSG_WILD);
+    assert_int_equal(checked.sanity, TW_SANITY_EXTREME);
     request.content = TW_CONTENT_DELTA; /* nobody knows what others contribute: the guard does */
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
-    assert_int_equal(checked.sanity, TW_WMSG_FAIR);
+    assert_int_equal(checked.sanity, TW_SANITY_FAIR);
     request.content = TW_CONTENT_RESULT;
     request.begin = 1;
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_PROTO);

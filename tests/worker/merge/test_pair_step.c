@@ -341,7 +341,7 @@ static void work_done_meanwhile_stays(void **state) {
 
 static void assert_refused(struct tw_wmsg_applied reply) {
     assert_int_equal(reply.is_alone, 1);
-    assert_int_equal(reply.is_insane, 1);
+    assert_int_equal(reply.is_outlier, 1);
     for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
 }
 
@@ -411,7 +411,7 @@ static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
             live(&nodes[1])[k] = phi[k] - (float)times * (live(&nodes[1])[k] - phi[k]);
         const double went = went_in(round++, &reply);
         assert_int_equal(reply.is_alone, times == 10);
-        assert_int_equal(reply.is_insane, times == 10);
+        assert_int_equal(reply.is_outlier, times == 10);
         assert_true(fabs(went - 1) < 0.1); /* (1 - 3) / 2, and 1 alone; not (1 - 5) / 2 */
         memcpy(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
         memcpy(live(&nodes[1]), anchor(&nodes[1]).phi, n * sizeof(float));
