@@ -36,7 +36,7 @@ struct tw_ecsq {
     uint32_t step_min;  /* bounds the number of sizes written out, for any elements */
 };
 
-/* What the encoder chose for a payload. */
+/* The encoder's choice for a payload. */
 struct tw_ecsq_step {
     uint32_t c; /* in 2^-12 */
     int8_t shift_one, shift_more;

@@ -248,7 +248,7 @@ void gap_check(const unsigned char *at, size_t bytes, const char *name) {
     const size_t gap = (bytes + GAP - 1) / GAP * GAP - bytes + GAP;
     for (size_t i = 0; i < gap; i++) {
         if (at[bytes + i] != GAP_BYTE)
-            broken("somebody wrote %zu bytes past the end of shared %s (%zu bytes)", i + 1, name,
+            broken("%zu bytes were written past the end of shared %s (%zu bytes)", i + 1, name,
                    bytes);
     }
 #endif

@@ -139,7 +139,7 @@ static enum tw_status open_device(struct tw_cuda *cuda, uint64_t memory_limit,
                                   struct tw_error *err) {
     size_t free_bytes = 0, total_bytes = 0;
     keep(cuda, cudaSetDevice(cuda->info.ordinal), "being opened");
-    keep(cuda, cudaMemGetInfo(&free_bytes, &total_bytes), "saying what memory is free");
+    keep(cuda, cudaMemGetInfo(&free_bytes, &total_bytes), "reading its free memory");
     cuda->info.free_bytes = free_bytes;
     cuda->limit = memory_limit > 0 ? memory_limit : free_bytes - free_bytes / 10;
     if (cuda->doing == NULL) make_streams(cuda);
@@ -350,7 +350,7 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
 
 extern "C" enum tw_status tw_cuda_finish(struct tw_cuda *cuda, enum tw_cuda_queue queue,
                                          struct tw_error *err) {
-    keep(cuda, cudaStreamSynchronize(cuda->streams[queue]), "running what it was given");
+    keep(cuda, cudaStreamSynchronize(cuda->streams[queue]), "running queued work");
     return fault_of(cuda, err);
 }
 

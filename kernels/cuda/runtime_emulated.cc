@@ -136,7 +136,7 @@ void check_gap(const struct tw_cuda *cuda, size_t begin, const allocation &a) {
 #ifndef __SANITIZE_ADDRESS__
     for (size_t i = begin + a.bytes; i < begin + padded(a.bytes); i++) {
         if (cuda->arena[i] != GAP_BYTE)
-            broken(cuda, "somebody wrote past the end of this device memory", a.what.c_str());
+            broken(cuda, "bytes were written past the end of this device memory", a.what.c_str());
     }
 #endif
 }
@@ -381,7 +381,7 @@ extern "C" void tw_cuda_free(struct tw_cuda *cuda, void *device) {
     drain_all(cuda);
     const auto found = cuda->allocations.find((size_t)((unsigned char *)device - cuda->arena));
     if (found == cuda->allocations.end())
-        broken(cuda, "frees what it was not given", "tw_cuda_free");
+        broken(cuda, "frees memory that it did not allocate", "tw_cuda_free");
     enter(cuda);
     check_gap(cuda, found->first, found->second);
     ASAN_POISON_MEMORY_REGION(device, found->second.bytes);

@@ -23,7 +23,7 @@ static inline enum tw_status tw_cuda_say_no_host(struct tw_error *err,
                                                  uint64_t bytes) {
     return tw_fail(err, TW_NOMEM,
                    "no page-locked memory for %s (%.1f MiB) beside cuda:%d (%s): free host memory, "
-                   "or raise what may be locked",
+                   "or raise the limit of locked memory",
                    what, tw_cuda_mib(bytes), info->ordinal, info->name);
 }
 

@@ -68,7 +68,7 @@ static void ranges_hash_like_their_concatenation(void **state) {
     }
 }
 
-static void what_is_hashed_is_told(void **state) {
+static void hashed_bytes_are_reported(void **state) {
     (void)state;
     static uint8_t bytes[(2 << 20) + 5];
     static const size_t sizes[] = {0, 1, 1 << 20, sizeof(bytes)};
@@ -87,7 +87,7 @@ int main(void) {
         cmocka_unit_test(digests_of_every_size_are_those_of_others),
         cmocka_unit_test(parts_hash_like_the_whole),
         cmocka_unit_test(ranges_hash_like_their_concatenation),
-        cmocka_unit_test(what_is_hashed_is_told),
+        cmocka_unit_test(hashed_bytes_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static void one_megabyte_takes_as_long_as_the_cap_says(void **state) {
     assert_in_range(now_us, exact_us - 1, exact_us + 100);
 }
 
-static void what_is_never_delayed_is_paid_for_by_the_rest(void **state) {
+static void traffic_never_delayed_is_paid_for_by_the_rest(void **state) {
     (void)state;
     struct tw_rate rate;
     tw_rate_init(&rate, CAP, tw_rate_burst_bytes(CAP), 0);
@@ -115,7 +115,7 @@ static void clocks_and_sums_do_not_overflow(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, 1, 5), 0); /* a clock that went back changes nothing */
 }
 
-static void turns_go_round_without_leaving_anybody_out(void **state) {
+static void turns_go_round_without_leaving_one_out(void **state) {
     (void)state;
     const uint64_t wanting = UINT64_C(1) << 0 | UINT64_C(1) << 5 | UINT64_C(1) << 63;
     uint16_t turn = 0;
@@ -133,12 +133,12 @@ int main(void) {
         cmocka_unit_test(full_bucket_lets_a_burst_through_and_then_waits),
         cmocka_unit_test(long_run_obeys_the_cap_in_every_window),
         cmocka_unit_test(one_megabyte_takes_as_long_as_the_cap_says),
-        cmocka_unit_test(what_is_never_delayed_is_paid_for_by_the_rest),
+        cmocka_unit_test(traffic_never_delayed_is_paid_for_by_the_rest),
         cmocka_unit_test(no_cap_never_waits),
         cmocka_unit_test(piece_larger_than_the_bucket_passes_when_it_is_full),
         cmocka_unit_test(cap_can_change_while_running),
         cmocka_unit_test(clocks_and_sums_do_not_overflow),
-        cmocka_unit_test(turns_go_round_without_leaving_anybody_out),
+        cmocka_unit_test(turns_go_round_without_leaving_one_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

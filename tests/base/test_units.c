@@ -25,7 +25,7 @@ static void sizes_are_read_as_people_write_them(void **state) {
     assert_bytes("0", 0);
 }
 
-static void what_is_no_size_is_refused(void **state) {
+static void text_that_is_no_size_is_refused(void **state) {
     (void)state;
     const char *const bad[] = {"",
                                "8",
@@ -90,7 +90,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_has_no_s),
         cmocka_unit_test(sizes_are_read_as_people_write_them),
-        cmocka_unit_test(what_is_no_size_is_refused),
+        cmocka_unit_test(text_that_is_no_size_is_refused),
         cmocka_unit_test(exact_sizes_read_back),
         cmocka_unit_test(moments_are_written_in_utc),
     };

@@ -65,7 +65,7 @@ static double largest_step(const struct tw_budget_piece pieces[PIECES]) {
     return most;
 }
 
-static void what_fits_is_kept_to_and_is_nearly_the_least_error(void **state) {
+static void bytes_are_kept_to_with_nearly_the_least_error(void **state) {
     (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -121,7 +121,7 @@ static void the_dynamic_program_finds_nothing_smaller(void **state) {
             tw_budget_choose(pieces, PIECES, RUNGS, low + tw_rng_below(&rng, high - low));
         const double error = error_of(pieces, PIECES);
         /* Buckets round up: just below the error there is nothing as small; with room for the
-         * rounding it finds what the multiplier found, or what buys the room's worth of error. */
+         * rounding it finds the multiplier's choice, or one that the room for rounding allows. */
         assert_true(fewest_bytes(pieces, error * 0.9999) >= bytes);
         const uint64_t found = fewest_bytes(pieces, error * BUCKETS / (BUCKETS - PIECES));
         assert_true(found <= bytes);
@@ -151,7 +151,7 @@ static void more_bytes_never_mean_a_larger_error(void **state) {
     }
 }
 
-static void pieces_that_are_alike_share_what_there_is(void **state) {
+static void equal_pieces_share_the_bytes(void **state) {
     (void)state;
     struct tw_budget_piece pieces[PIECES];
     for (unsigned i = 0; i < PIECES; i++) {
@@ -177,10 +177,10 @@ static void out_of_reach_is_the_smallest_of_all(void **state) {
 int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_fits_is_kept_to_and_is_nearly_the_least_error),
+        cmocka_unit_test(bytes_are_kept_to_with_nearly_the_least_error),
         cmocka_unit_test(the_dynamic_program_finds_nothing_smaller),
         cmocka_unit_test(more_bytes_never_mean_a_larger_error),
-        cmocka_unit_test(pieces_that_are_alike_share_what_there_is),
+        cmocka_unit_test(equal_pieces_share_the_bytes),
         cmocka_unit_test(out_of_reach_is_the_smallest_of_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

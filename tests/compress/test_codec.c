@@ -63,7 +63,7 @@ static void decode_add_has_the_bits_of_decode_then_merge(void **state) {
     }
 }
 
-static void what_is_not_finite_is_not_encoded(void **state) {
+static void non_finite_values_are_not_encoded(void **state) {
     (void)state;
     enum { N = 300 };
     float bad[] = {NAN,  -NAN,         INFINITY, -INFINITY,
@@ -231,7 +231,7 @@ static void less_is_lost_than_was_there(void **state) {
 }
 
 /* For all variants: the bytes of encode, and exactly the residual that a decoder leaves. */
-static void what_is_lost_is_what_decoding_leaves(void **state) {
+static void residuals_are_those_of_decoding(void **state) {
     (void)state;
     const char *name;
     struct tw_rng rng;
@@ -305,14 +305,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bf16_error_is_at_most_half_a_last_bit),
         cmocka_unit_test(decode_add_has_the_bits_of_decode_then_merge),
-        cmocka_unit_test(what_is_not_finite_is_not_encoded),
+        cmocka_unit_test(non_finite_values_are_not_encoded),
         cmocka_unit_test(short_room_is_refused),
         cmocka_unit_test(a_payload_of_the_wrong_size_is_refused),
         cmocka_unit_test(hostile_bytes_are_refused_or_finite),
         cmocka_unit_test(values_that_are_not_finite_are_refused),
         cmocka_unit_test(every_form_has_the_same_bits),
         cmocka_unit_test(less_is_lost_than_was_there),
-        cmocka_unit_test(what_is_lost_is_what_decoding_leaves),
+        cmocka_unit_test(residuals_are_those_of_decoding),
         cmocka_unit_test(nothing_decodes_to_nothing),
         cmocka_unit_test(bounds_grow_with_the_array),
         cmocka_unit_test(every_word_of_the_manifest_is_a_codec),

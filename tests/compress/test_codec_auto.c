@@ -318,7 +318,7 @@ static void no_rung_takes_more_than_the_bound(void **state) {
     }
 }
 
-static void what_is_not_finite_is_refused(void **state) {
+static void non_finite_values_are_refused(void **state) {
     (void)state;
     float *x = gradient_new();
     struct tw_auto *work = work_new();
@@ -428,7 +428,7 @@ int main(void) {
         cmocka_unit_test(without_a_target_all_is_int4),
         cmocka_unit_test(any_size_is_cut_and_comes_back),
         cmocka_unit_test(no_rung_takes_more_than_the_bound),
-        cmocka_unit_test(what_is_not_finite_is_refused),
+        cmocka_unit_test(non_finite_values_are_refused),
         cmocka_unit_test(false_heads_are_refused),
         cmocka_unit_test(every_rung_decodes_where_it_lies),
     };

@@ -238,7 +238,7 @@ static void hostile_bytes_are_seen_alike(void **state) {
     }
 }
 
-static void what_cannot_be_sent_is_refused_by_the_twins_too(void **state) {
+static void twins_refuse_the_same_values(void **state) {
     (void)state;
     enum { N = CHUNK + 3 };
     static const size_t places[] = {0, 1, 2000, CHUNK - 1, CHUNK, N - 1};
@@ -274,7 +274,7 @@ int main(void) {
         cmocka_unit_test(every_count_of_elements_is_listed_alike),
         cmocka_unit_test(of_equal_elements_the_first_are_kept),
         cmocka_unit_test(hostile_bytes_are_seen_alike),
-        cmocka_unit_test(what_cannot_be_sent_is_refused_by_the_twins_too),
+        cmocka_unit_test(twins_refuse_the_same_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

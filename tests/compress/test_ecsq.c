@@ -266,7 +266,7 @@ static size_t check_model(const struct tw_ecsq *ecsq, const uint8_t *coded, size
 }
 
 /* Two streams, with blocks of zeros and an incomplete last block, in every variant. */
-static void models_are_fits_of_what_is_counted_and_forms_agree(void **state) {
+static void models_fit_the_counts_and_variants_agree(void **state) {
     (void)state;
     enum { MORE = 4096 + 549, N_MOST = 128 * 4096 + MORE };
     const char *name;
@@ -298,7 +298,7 @@ static void models_are_fits_of_what_is_counted_and_forms_agree(void **state) {
 }
 
 /* A code that occurs once, outside the counted groups, still has a frequency. */
-static void what_comes_once_is_coded(void **state) {
+static void a_symbol_that_occurs_once_is_coded(void **state) {
     (void)state;
     enum { MANY = 100000, ONCE = 64 * (4 * 350 + 2) + 5 };
     struct tw_rng rng;
@@ -687,7 +687,7 @@ static void sizes_that_are_not_there_are_refused(void **state) {
 }
 
 /* Every field at the largest value that a decoder accepts. */
-static void what_is_taken_is_finite(void **state) {
+static void accepted_payloads_are_finite(void **state) {
     (void)state;
     EACH_MEMBER(m) {
         const struct tw_codec *codec = tw_codec_get(m->id);
@@ -722,8 +722,8 @@ int main(void) {
         cmocka_unit_test(the_size_of_numbers_changes_scales_alone),
         cmocka_unit_test(zeros_are_free),
         cmocka_unit_test(every_kind_of_stream_is_used),
-        cmocka_unit_test(models_are_fits_of_what_is_counted_and_forms_agree),
-        cmocka_unit_test(what_comes_once_is_coded),
+        cmocka_unit_test(models_fit_the_counts_and_variants_agree),
+        cmocka_unit_test(a_symbol_that_occurs_once_is_coded),
         cmocka_unit_test(few_rows_take_the_bits_of_the_name),
         cmocka_unit_test(some_columns_take_the_bits_of_the_name),
         cmocka_unit_test(every_form_is_the_reference),
@@ -735,7 +735,7 @@ int main(void) {
         cmocka_unit_test(raw_codes_that_no_encoder_writes_are_refused),
         cmocka_unit_test(signs_that_no_encoder_writes_are_refused),
         cmocka_unit_test(sizes_that_are_not_there_are_refused),
-        cmocka_unit_test(what_is_taken_is_finite),
+        cmocka_unit_test(accepted_payloads_are_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

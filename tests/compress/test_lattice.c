@@ -86,7 +86,7 @@ static void the_slow_twin_makes_the_same_bytes_and_values(void **state) {
     }
 }
 
-static void whoever_is_too_far_away_knows(void **state) {
+static void a_receiver_too_far_away_notices(void **state) {
     struct fixture *f = *state;
     encode(f, 0.001f);
     const float wrap = (float)(256.0 * step_of(f));
@@ -144,7 +144,7 @@ static void bytes_are_pinned(void **state) {
     assert_memory_equal(bytes, golden, size);
 }
 
-static void what_is_no_anchor_is_refused(void **state) {
+static void bytes_that_are_no_anchor_are_refused(void **state) {
     struct fixture *f = *state;
     size_t size;
     f->x[N - 1] = NAN;
@@ -194,12 +194,12 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(the_slow_twin_makes_the_same_bytes_and_values, set_up,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(whoever_is_too_far_away_knows, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_receiver_too_far_away_notices, set_up, tear_down),
         cmocka_unit_test_setup_teardown(whole_form_is_exact_however_far, set_up, tear_down),
         cmocka_unit_test_setup_teardown(large_values_get_a_coarser_step_not_a_wrong_one, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(bytes_are_pinned, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(what_is_no_anchor_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(bytes_that_are_no_anchor_are_refused, set_up, tear_down),
         cmocka_unit_test_setup_teardown(distance_is_the_largest, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,7 +135,7 @@ static void a_frame_of_another_size_is_refused(void **state) {
     free(zeros), free(bomb);
 }
 
-static void what_is_not_finite_is_not_packed(void **state) {
+static void non_finite_values_are_not_packed(void **state) {
     struct fixture *f = *state;
     size_t size;
     f->u[N - 1] = NAN;
@@ -154,7 +154,7 @@ int main(void) {
         TEST(state_comes_back_bit_by_bit_and_smaller), TEST(a_fresh_momentum_costs_nothing),
         TEST(every_truncation_and_growth_is_refused),  TEST(damage_is_refused_or_finite),
         TEST(another_element_count_is_refused),        TEST(a_frame_of_another_size_is_refused),
-        TEST(what_is_not_finite_is_not_packed),
+        TEST(non_finite_values_are_not_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -111,7 +111,7 @@ static size_t written(uint8_t *to, uint32_t first, uint32_t second) {
     return (size_t)(bits.at - to);
 }
 
-static void what_no_encoder_writes_is_refused(void **state) {
+static void payloads_no_encoder_writes_are_refused(void **state) {
     (void)state;
     const struct tw_codec *codec = tw_codec_get(TW_CODEC_SPARSE8);
     uint8_t coded[200];
@@ -157,7 +157,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zeros_stay_and_others_are_within_half_a_step),
         cmocka_unit_test(sizes_follow_the_density),
-        cmocka_unit_test(what_no_encoder_writes_is_refused),
+        cmocka_unit_test(payloads_no_encoder_writes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

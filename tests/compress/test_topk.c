@@ -114,7 +114,7 @@ static void exactly_k_are_decoded_to_their_mean(void **state) {
 }
 
 /* -0 plus weighted 0 would be +0. */
-static void what_is_not_kept_is_not_touched(void **state) {
+static void elements_that_are_not_kept_do_not_change(void **state) {
     (void)state;
     enum { N = 2 * CHUNK + 100 };
     struct tw_rng rng;
@@ -304,7 +304,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_largest_are_kept_whatever_the_guess),
         cmocka_unit_test(exactly_k_are_decoded_to_their_mean),
-        cmocka_unit_test(what_is_not_kept_is_not_touched),
+        cmocka_unit_test(elements_that_are_not_kept_do_not_change),
         cmocka_unit_test(chunks_of_zeros_take_a_mean_alone),
         cmocka_unit_test(bounds_hold_for_positions_of_any_kind),
         cmocka_unit_test(gaps_come_back_until_bits_run_out),

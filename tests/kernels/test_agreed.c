@@ -137,7 +137,7 @@ static void feedback_is_added_in_the_same_pass_bit_by_bit(void **state) {
     free(anchor), free(theta), free(residual);
 }
 
-static void norms_are_bit_exact_and_see_what_is_not_finite(void **state) {
+static void norms_are_bit_exact_and_see_non_finite_values(void **state) {
     (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -169,7 +169,7 @@ int main(void) {
         cmocka_unit_test(weights_are_shares_of_the_contributors),
         cmocka_unit_test(mix_shift_and_delta_are_bit_exact),
         cmocka_unit_test(feedback_is_added_in_the_same_pass_bit_by_bit),
-        cmocka_unit_test(norms_are_bit_exact_and_see_what_is_not_finite),
+        cmocka_unit_test(norms_are_bit_exact_and_see_non_finite_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

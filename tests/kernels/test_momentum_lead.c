@@ -63,7 +63,7 @@ static void sparse_merge_never_leads_by_more_than_the_node_went_there(void **sta
     }
 }
 
-static void what_adamw_has_not_touched_stays(void **state) {
+static void elements_adamw_never_updated_stay(void **state) {
     (void)state;
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
@@ -72,7 +72,7 @@ static void what_adamw_has_not_touched_stays(void **state) {
     for (int i = 0; i < N; i++) assert_int_equal(m[i] == before[i], i % 2 == 0);
 }
 
-static void what_was_not_sent_stays(void **state) {
+static void elements_that_were_not_sent_stay(void **state) {
     (void)state;
     const struct tw_momentum_lead cfg = {.share = 1, .lr = 0.01f, .steps = 20, .correction2 = 0.5f};
     fill(0.02f);
@@ -99,8 +99,8 @@ int main(void) {
         cmocka_unit_test(moment_goes_where_the_merge_went),
         cmocka_unit_test(merge_never_leads_by_more_than_the_node_went),
         cmocka_unit_test(sparse_merge_never_leads_by_more_than_the_node_went_there),
-        cmocka_unit_test(what_adamw_has_not_touched_stays),
-        cmocka_unit_test(what_was_not_sent_stays),
+        cmocka_unit_test(elements_adamw_never_updated_stay),
+        cmocka_unit_test(elements_that_were_not_sent_stay),
         cmocka_unit_test(nonsense_leads_nowhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

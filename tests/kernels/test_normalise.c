@@ -191,7 +191,7 @@ static void check_not_finite(const struct tw_ops *ops, struct tw_rng *rng) {
 TABLES_TEST(norm_with_residual_is_what_double_says, check_forward)
 TABLES_TEST(gradients_are_differences_of_the_forward_pass, check_backward)
 TABLES_TEST(rows_cut_in_two_calls_give_the_same_bits, check_cut)
-TABLES_TEST(what_is_not_finite_stays_in_its_row, check_not_finite)
+TABLES_TEST(non_finite_values_stay_in_their_row, check_not_finite)
 
 int main(void) {
     print_message("seed %d\n", TABLES_SEED);
@@ -199,7 +199,7 @@ int main(void) {
         cmocka_unit_test(norm_with_residual_is_what_double_says),
         cmocka_unit_test(gradients_are_differences_of_the_forward_pass),
         cmocka_unit_test(rows_cut_in_two_calls_give_the_same_bits),
-        cmocka_unit_test(what_is_not_finite_stays_in_its_row),
+        cmocka_unit_test(non_finite_values_stay_in_their_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

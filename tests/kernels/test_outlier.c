@@ -97,7 +97,7 @@ static void extreme_is_four_times_an_outlier(void **state) {
 /* Contributions are compared with merges, or with the node's own outer gradient if that is larger.
  * Before there are merges they are not judged, because a slow node's own outer gradient says little
  * about a fast node's. */
-static void excess_is_of_what_was_merged(void **state) {
+static void excess_is_relative_to_merged_blocks(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
     struct tw_outlier_sizes sizes = sizes_of(100, 0, N);
@@ -118,7 +118,7 @@ static void excess_is_of_what_was_merged(void **state) {
     assert_memory_equal(&outlier, &before, sizeof(outlier));
 }
 
-static void few_insane_merges_do_not_become_usual(void **state) {
+static void few_outlier_merges_do_not_become_usual(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
     for (unsigned i = 0; i < TW_OUTLIER_KEPT; i++) note_merge(&outlier, i % 3 == 2 ? 100 : 1);
@@ -141,7 +141,7 @@ static void parts_differ_in_size_and_owners_change(void **state) {
 }
 
 /* Not a liar but another regime: after a few rounds of doubt everything is accepted. */
-static void nobody_refuses_for_ever(void **state) {
+static void no_node_refuses_for_ever(void **state) {
     (void)state;
     struct tw_outlier outlier = {.checked = 0};
     unsigned rounds = 0;
@@ -176,10 +176,10 @@ int main(void) {
         cmocka_unit_test(nothing_known_makes_no_outlier),
         cmocka_unit_test(own_size_and_merges_judge_together),
         cmocka_unit_test(extreme_is_four_times_an_outlier),
-        cmocka_unit_test(excess_is_of_what_was_merged),
-        cmocka_unit_test(few_insane_merges_do_not_become_usual),
+        cmocka_unit_test(excess_is_relative_to_merged_blocks),
+        cmocka_unit_test(few_outlier_merges_do_not_become_usual),
         cmocka_unit_test(parts_differ_in_size_and_owners_change),
-        cmocka_unit_test(nobody_refuses_for_ever),
+        cmocka_unit_test(no_node_refuses_for_ever),
         cmocka_unit_test(liar_raises_no_doubt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

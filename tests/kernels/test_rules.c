@@ -239,7 +239,7 @@ static uint32_t golden_run(const char *kind, const double *args, float *out) {
     return 0;
 }
 
-static void rules_are_what_numpy_computes(void **state) {
+static void rules_match_numpy(void **state) {
     (void)state;
     char line[4096];
     uint32_t cases = 0;
@@ -385,7 +385,7 @@ static void heavyball_is_right_by_hand(void **state) {
     assert_true(anchor == -0.125f);
 }
 
-static void typical_move_of_the_anchor_halves_what_comes_late(void **state) {
+static void usual_move_of_the_anchor_halves_a_late_delta(void **state) {
     (void)state;
     const struct tw_outer plain = tw_outer_at(500000, 750000, 0, 0);
     /* delta of norm 3: steady u is .5 * 3 / (1 - .75) = 6. */
@@ -457,7 +457,7 @@ static void rda_of_two(const float *a, const float *b, float out[2]) {
     assert_memory_equal(out, want, sizeof(want));
 }
 
-static void rda_keeps_the_length_of_what_it_merges(void **state) {
+static void rda_keeps_the_length_of_its_inputs(void **state) {
     (void)state;
     const float east[2] = {3, 0}, north[2] = {0, 3}, west[2] = {-3, 0}, nowhere[2] = {0, 0};
     const float back[2] = {-3, 0.03f};
@@ -488,7 +488,7 @@ static void few_liars_do_not_move_robust_merges(void **state) {
     assert_true(fabsf(clipped - 1.04f) < 0.05f);
 }
 
-static void rates_favour_who_did_more(void **state) {
+static void rates_favour_contributors_that_did_more(void **state) {
     (void)state;
     float weights[3];
     tw_merge_weights_rate(weights, (const uint64_t[]){100, 100, 200}, (const uint32_t[]){1, 2, 2},
@@ -566,19 +566,19 @@ int main(int argc, char **argv) {
     golden_path = argv[1];
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_are_what_numpy_computes),
+        cmocka_unit_test(rules_match_numpy),
         cmocka_unit_test(heavyball_is_bit_exact),
         cmocka_unit_test(robust_merges_are_bit_exact),
         cmocka_unit_test(rda_is_bit_exact),
         cmocka_unit_test(heavyball_is_right_by_hand),
         cmocka_unit_test(pull_is_bit_exact),
         cmocka_unit_test(pull_is_right_by_hand),
-        cmocka_unit_test(typical_move_of_the_anchor_halves_what_comes_late),
+        cmocka_unit_test(usual_move_of_the_anchor_halves_a_late_delta),
         cmocka_unit_test(penalty_and_clip_each_keep_stale_steps_stable),
         cmocka_unit_test(momentum_is_clipped_on_both_sides),
-        cmocka_unit_test(rda_keeps_the_length_of_what_it_merges),
+        cmocka_unit_test(rda_keeps_the_length_of_its_inputs),
         cmocka_unit_test(few_liars_do_not_move_robust_merges),
-        cmocka_unit_test(rates_favour_who_did_more),
+        cmocka_unit_test(rates_favour_contributors_that_did_more),
         cmocka_unit_test(claims_weigh_four_times_the_usual_at_most),
         cmocka_unit_test(factors_are_those_of_the_merged_alone),
         cmocka_unit_test(guard_knows_liars_from_fast_nodes),

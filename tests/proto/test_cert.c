@@ -67,7 +67,7 @@ static void chains_of_one_and_two_are_admitted(void **state) {
     }
 }
 
-static void who_has_none_or_anothers_is_not_admitted(void **state) {
+static void a_node_without_its_own_certificate_is_not_admitted(void **state) {
     (void)state;
     struct tw_certs certs = {.count = 0};
     struct tw_cert_question asked = question();
@@ -156,7 +156,7 @@ static void a_wrong_clock_has_its_own_cause(void **state) {
     expect(&certs, &asked, TW_NOT_ADMITTED, "ended at");
 }
 
-static void what_a_chain_says_of_itself(void **state) {
+static void a_chain_names_its_end_and_its_admitter(void **state) {
     (void)state;
     const struct tw_certs direct = sample(false), admitted = sample(true);
     const struct tw_id none = tw_certs_admitter(&direct), some = tw_certs_admitter(&admitted);
@@ -236,12 +236,12 @@ static void every_field_is_signed(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_of_one_and_two_are_admitted),
-        cmocka_unit_test(who_has_none_or_anothers_is_not_admitted),
+        cmocka_unit_test(a_node_without_its_own_certificate_is_not_admitted),
         cmocka_unit_test(a_chain_leads_to_the_owner),
         cmocka_unit_test(only_the_owner_lets_nodes_admit),
         cmocka_unit_test(time_decides_with_slack),
         cmocka_unit_test(a_wrong_clock_has_its_own_cause),
-        cmocka_unit_test(what_a_chain_says_of_itself),
+        cmocka_unit_test(a_chain_names_its_end_and_its_admitter),
         cmocka_unit_test(bytes_read_back),
         cmocka_unit_test(malformed_bytes_are_refused),
         cmocka_unit_test(every_field_is_signed),

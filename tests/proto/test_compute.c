@@ -46,7 +46,7 @@ static void anything_else_is_refused_by_name(void **state) {
     }
 }
 
-static void what_a_process_sends_is_looked_at(void **state) {
+static void a_choice_of_another_process_is_checked(void **state) {
     (void)state;
     const struct tw_device_choice good[] = {
         {TW_DEVICE_AUTO, 0}, {TW_DEVICE_CPU, 0}, {TW_DEVICE_CUDA, TW_DEVICE_ORDINAL_MAX}};
@@ -62,7 +62,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_device_comes_back),
         cmocka_unit_test(anything_else_is_refused_by_name),
-        cmocka_unit_test(what_a_process_sends_is_looked_at),
+        cmocka_unit_test(a_choice_of_another_process_is_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

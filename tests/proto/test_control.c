@@ -65,7 +65,7 @@ static void every_prefix_is_handled_and_room_is_respected(void **state) {
     }
 }
 
-static void unknown_kind_is_told_apart(void **state) {
+static void unknown_kind_has_its_own_status(void **state) {
     (void)state;
     assert_int_equal(tw_control_decode(0, body, 0, &back, &err), TW_VERSION);
     assert_int_equal(tw_control_decode(31, body, 0, &back, &err), TW_VERSION);
@@ -400,7 +400,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_kind_survives_its_body, seed),
         cmocka_unit_test_setup(every_prefix_is_handled_and_room_is_respected, seed),
-        cmocka_unit_test_setup(unknown_kind_is_told_apart, seed),
+        cmocka_unit_test_setup(unknown_kind_has_its_own_status, seed),
         cmocka_unit_test_setup(unknown_fields_are_ignored, seed),
         cmocka_unit_test_setup(refused_message_leaves_the_caller_s_untouched, seed),
         cmocka_unit_test_setup(memory_is_bounded_by_the_size_of_the_body, seed),

@@ -158,7 +158,7 @@ static void one_content_has_one_form(void **state) {
     refused("bytes 0000000", "bytes 9000000", TW_CORRUPT, "line 2");
 }
 
-static void what_does_not_add_up_is_refused(void **state) {
+static void inconsistent_numbers_are_refused(void **state) {
     (void)state;
     refused("source prose", "source ../prose", TW_CORRUPT, "line 7");
     refused("source prose", "source Prose", TW_CORRUPT, "line 7");
@@ -198,7 +198,7 @@ int main(void) {
         cmocka_unit_test_setup(bytes_and_sizes_instead_of_weights_come_back, setup),
         cmocka_unit_test_setup(files_are_named_by_their_place, setup),
         cmocka_unit_test_setup(one_content_has_one_form, setup),
-        cmocka_unit_test_setup(what_does_not_add_up_is_refused, setup),
+        cmocka_unit_test_setup(inconsistent_numbers_are_refused, setup),
         cmocka_unit_test_setup(a_cut_index_is_refused_at_every_byte, setup),
         cmocka_unit_test_setup(more_shards_than_there_is_room_for_are_refused, setup),
     };

@@ -31,7 +31,7 @@ static void refused(const char *word) {
     assert_int_equal(read.count, 42); /* nothing half read */
 }
 
-static void what_was_added_is_found_after_the_wire(void **state) {
+static void added_extensions_survive_the_wire(void **state) {
     (void)state;
     struct tw_extensions back;
     char software[TW_SOFTWARE_BYTES];
@@ -98,7 +98,7 @@ static void numbers_and_lengths_have_bounds(void **state) {
     refused("extensions of");
 }
 
-static void what_is_known_has_its_form(void **state) {
+static void known_types_have_their_form(void **state) {
     (void)state;
     bytes[4 + 12 + 4 + 2] = '\n';
     refused("not printable");
@@ -132,12 +132,12 @@ static void kinds_belong_to_features(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(what_was_added_is_found_after_the_wire),
+        TEST(added_extensions_survive_the_wire),
         TEST(a_node_may_say_nothing),
         TEST(every_cut_is_refused),
         TEST(types_ascend_and_come_once),
         TEST(numbers_and_lengths_have_bounds),
-        TEST(what_is_known_has_its_form),
+        TEST(known_types_have_their_form),
         TEST(kinds_belong_to_features),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,7 +70,7 @@ static void expect(const char *name, const uint8_t *bytes, size_t size) {
     print_error("%s ", name);
     for (size_t i = 0; i < size; i++) print_error("%02x", bytes[i]);
     print_error("\n");
-    fail_msg("%s is not what tests/golden/wire.txt says", name);
+    fail_msg("%s differs from tests/golden/wire.txt", name);
 }
 
 /* 32 times the same byte. */
@@ -351,7 +351,7 @@ static void fill_cert(struct tw_cert *cert, uint8_t node, uint8_t issuer) {
     memset(cert->signature, 0x5A, sizeof(cert->signature));
 }
 
-static void what_an_owner_signs_has_its_golden_bytes(void **state) {
+static void bytes_that_an_owner_signs_are_golden(void **state) {
     (void)state;
     static struct tw_revoked list;
     static uint8_t bytes[TW_REVOKED_BYTES_MAX];
@@ -409,7 +409,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(tickets_and_welcomes_have_their_golden_bytes),
         cmocka_unit_test(golden_frames_are_read),
         cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),
-        cmocka_unit_test(what_an_owner_signs_has_its_golden_bytes),
+        cmocka_unit_test(bytes_that_an_owner_signs_are_golden),
         cmocka_unit_test(canonical_manifest_has_its_golden_run_id),
         cmocka_unit_test(no_golden_line_is_left_over),
     };

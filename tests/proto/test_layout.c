@@ -63,7 +63,7 @@ static void every_element_belongs_to_at_most_one_tensor(void **state) {
     }
 }
 
-static void parameters_number_what_the_formula_says(void **state) {
+static void parameters_are_as_many_as_the_formula_says(void **state) {
     (void)state;
     make(4, 3, TW_PATTERN_STRIDED);
     const uint64_t c = 128;
@@ -279,7 +279,7 @@ static void part_sizes_follow_the_weights(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_belongs_to_at_most_one_tensor),
-        cmocka_unit_test(parameters_number_what_the_formula_says),
+        cmocka_unit_test(parameters_are_as_many_as_the_formula_says),
         cmocka_unit_test(tensors_have_the_shapes_of_gpt2),
         cmocka_unit_test(tensors_have_the_shapes_of_llama),
         cmocka_unit_test(matrices_that_make_one_follow_each_other),

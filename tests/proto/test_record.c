@@ -184,7 +184,7 @@ static void contribution_root_depends_on_every_hash_and_their_order(void **state
     assert_false(tw_id_equal(&root, &swapped));
 }
 
-static void roster_finds_members_and_nobody_else(void **state) {
+static void roster_finds_members_and_no_others(void **state) {
     (void)state;
     for (uint32_t count = 0; count <= TW_MEMBERS_MAX; count++) {
         tw_sample_roster(&rng, &roster, count);
@@ -215,7 +215,7 @@ int main(void) {
         cmocka_unit_test_setup(changed_bytes_are_refused_or_mean_something_else, seed),
         cmocka_unit_test_setup(every_broken_rule_is_refused, seed),
         cmocka_unit_test_setup(contribution_root_depends_on_every_hash_and_their_order, seed),
-        cmocka_unit_test_setup(roster_finds_members_and_nobody_else, seed),
+        cmocka_unit_test_setup(roster_finds_members_and_no_others, seed),
         cmocka_unit_test_setup(owners_are_the_first_members_with_weight, seed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -626,7 +626,7 @@ static void by_the_clock_interval_and_period_are_one_plan(void **state) {
         {30, 3, 1000, 250000, false, 30, 2500}, /* ten steps of a quarter of a second */
         {30, 3, 2000, 250000, true, 24, 2000},
         {30, 3, 2000, 5000000, true, 3, 2000}, /* longer than the interval: one step each */
-        {30, 3, 1000, 10, false, 30, 10},      /* not below what the key takes */
+        {30, 3, 1000, 10, false, 30, 10},      /* not below the key's minimum */
         {1000000, 1, 1000, 1000000000, false, 1000000, 86400000},
         {30, 3, 86400000, 1, true, 999999, 86400000},
     };

@@ -15,7 +15,7 @@ static enum tw_status read_text(const char *file) {
 }
 
 /* Values that only the row has never contradict a topology, rule or codec that was set. */
-static void a_row_yields_to_what_was_set(void **state) {
+static void a_row_yields_to_keys_that_were_set(void **state) {
     (void)state;
     static const char *const lines[] = {"sync.topology = solo",
                                         "sync.topology = pair",
@@ -84,7 +84,7 @@ static void merges_by_parameter_take_no_sparse_codec(void **state) {
 
 /* Wherever feedback comes from, a share of the residual stays in theta, unless the file says
  * otherwise. */
-static void a_part_of_what_coding_lost_stays_at_home(void **state) {
+static void a_share_of_the_residual_stays_in_theta(void **state) {
     (void)state;
     const struct {
         const char *lines;
@@ -250,7 +250,7 @@ static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
 
 /* Work spreads slowly in pairs, whatever the row. The period is recognised as the row's, also if
  * the share of the budget trained together was set. */
-static void a_period_follows_what_was_set(void **state) {
+static void a_period_follows_keys_that_were_set(void **state) {
     (void)state;
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = diloco\nsync.topology = pair\n"),
                      TW_OK);
@@ -307,14 +307,14 @@ static void overlap_fits_between_two_rounds(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_row_yields_to_what_was_set),
+        cmocka_unit_test(a_row_yields_to_keys_that_were_set),
         cmocka_unit_test(merges_by_parameter_take_no_sparse_codec),
-        cmocka_unit_test(a_part_of_what_coding_lost_stays_at_home),
+        cmocka_unit_test(a_share_of_the_residual_stays_in_theta),
         cmocka_unit_test(outer_constants_fit_the_length_of_the_run),
         cmocka_unit_test(outer_constants_have_no_cliffs),
         cmocka_unit_test(outer_constants_fit_the_codec),
         cmocka_unit_test(outer_constants_are_those_of_the_rule_that_was_set),
-        cmocka_unit_test(a_period_follows_what_was_set),
+        cmocka_unit_test(a_period_follows_keys_that_were_set),
         cmocka_unit_test(short_runs_merge_often_where_nodes_are_slow_to_learn),
         cmocka_unit_test(overlap_fits_between_two_rounds),
     };

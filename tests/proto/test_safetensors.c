@@ -78,7 +78,7 @@ static void names_and_fields_come_once(void **state) {
     refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "dtype, shape and data_offsets");
 }
 
-static void what_is_not_the_format_is_refused(void **state) {
+static void other_formats_are_refused(void **state) {
     (void)state;
     refused("", 0, "'{'");
     refused(" {}", 0, "'{'");
@@ -142,7 +142,7 @@ static struct tw_safetensors_text text(const char *bytes) {
     return (struct tw_safetensors_text){bytes, strlen(bytes)};
 }
 
-static void what_is_written_is_read_back(void **state) {
+static void written_headers_read_back(void **state) {
     (void)state;
     struct tw_safetensors_tensor out[3] = {
         {.name = "z", .dtype = TW_DTYPE_F32, .rank = 2, .shape = {3, 5}},
@@ -242,10 +242,10 @@ int main(void) {
         cmocka_unit_test(a_file_of_other_programs_is_read),
         cmocka_unit_test(places_that_do_not_tile_the_data_are_refused),
         cmocka_unit_test(names_and_fields_come_once),
-        cmocka_unit_test(what_is_not_the_format_is_refused),
+        cmocka_unit_test(other_formats_are_refused),
         cmocka_unit_test(more_than_there_is_room_for_is_refused),
         cmocka_unit_test(the_prefix_is_bounded),
-        cmocka_unit_test(what_is_written_is_read_back),
+        cmocka_unit_test(written_headers_read_back),
         cmocka_unit_test(damaged_headers_never_escape_their_bounds),
         cmocka_unit_test(many_tensors_in_any_order_are_found),
     };

@@ -67,7 +67,7 @@ static void a_head_comes_back_as_it_was(void **state) {
     assert_memory_equal(&digest, &f->digests[2], 32);
 }
 
-static void no_separator_is_told_from_every_token(void **state) {
+static void no_separator_differs_from_every_token(void **state) {
     struct fixture *f = *state;
     struct tw_shard back;
     f->shard.separator = TW_SHARD_NO_SEPARATOR;
@@ -146,7 +146,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(sizes_follow_from_the_counts, setup),
         cmocka_unit_test_setup(a_head_comes_back_as_it_was, setup),
-        cmocka_unit_test_setup(no_separator_is_told_from_every_token, setup),
+        cmocka_unit_test_setup(no_separator_differs_from_every_token, setup),
         cmocka_unit_test_setup(any_number_that_does_not_fit_is_refused, setup),
         cmocka_unit_test_setup(a_cut_head_is_refused, setup),
         cmocka_unit_test_setup(the_largest_shard_fits_a_chunked_transfer, setup),

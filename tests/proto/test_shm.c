@@ -236,7 +236,7 @@ static void save(uint32_t slot, uint64_t step) {
 }
 
 /* Hashing large slots takes its time: whoever waits sees it move. */
-static void hashing_of_snapshots_is_told(void **state) {
+static void hashing_of_snapshots_is_reported(void **state) {
     (void)state;
     struct tw_snapshot_slot meta;
     _Atomic uint64_t hashed = 0;
@@ -309,7 +309,7 @@ int main(void) {
         FACT(published_fragment_is_read_whole), FACT(unpublished_stage_changes_nothing),
         FACT(garbage_in_the_page_stays_inside), FACT(geometry_of_another_model_is_refused),
         FACT(kill_anywhere_leaves_old_or_new),  FACT(newest_whole_snapshot_is_chosen),
-        FACT(hashing_of_snapshots_is_told),     FACT(torn_snapshot_is_never_chosen),
+        FACT(hashing_of_snapshots_is_reported), FACT(torn_snapshot_is_never_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,7 +96,7 @@ static void every_cut_and_every_tail_is_noticed(void **state) {
     refused("longer than any ticket");
 }
 
-static void what_is_no_ticket_is_told_apart(void **state) {
+static void text_that_is_no_ticket_is_named_as_such(void **state) {
     (void)state;
     (void)snprintf(text, sizeof(text), "one.example:4747");
     refused("no ticket, which begins with tw1");
@@ -175,7 +175,7 @@ int main(void) {
         TEST(people_paste_it_as_they_do),
         TEST(every_wrong_digit_is_noticed),
         TEST(every_cut_and_every_tail_is_noticed),
-        TEST(what_is_no_ticket_is_told_apart),
+        TEST(text_that_is_no_ticket_is_named_as_such),
         TEST(fields_have_their_bounds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -308,7 +308,7 @@ static void several_products_are_done_at_once(void **state) {
     }
 }
 
-static void what_follows_a_product_is_done(void **state) {
+static void epilogues_are_computed(void **state) {
     (void)state;
     struct tw_rng rng;
     tw_rng_seed(&rng, SEED);
@@ -353,7 +353,7 @@ int main(void) {
         cmocka_unit_test(products_are_those_of_double_arithmetic),
         cmocka_unit_test(rows_may_lie_apart),
         cmocka_unit_test(several_products_are_done_at_once),
-        cmocka_unit_test(what_follows_a_product_is_done),
+        cmocka_unit_test(epilogues_are_computed),
         cmocka_unit_test(biases_get_their_gradient),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -514,7 +514,7 @@ static void products_are_those_of_rows(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void what_follows_is_done_in_the_product(void **state) {
+static void epilogues_are_fused(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
     check(products, gemm_of(TW_MATMUL_NN, TW_CUDA_BIAS), SEED);
@@ -544,7 +544,7 @@ static void what_follows_is_done_in_the_product(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void what_the_library_refuses_is_done_after(void **state) {
+static void refused_epilogues_run_as_kernels(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
     fake.has_no_epilogues = true;
@@ -558,7 +558,7 @@ static void what_the_library_refuses_is_done_after(void **state) {
 }
 
 /* Timing must not change memory that is added to: check() compares it. */
-static void what_is_slow_in_the_product_is_done_after(void **state) {
+static void slow_epilogues_run_as_kernels(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
     fake.fuses_slowly = true;
@@ -597,7 +597,7 @@ static void the_fastest_is_chosen_once(void **state) {
     tw_cuda_products_close(products);
 }
 
-static void what_cannot_run_leads_to_the_next(void **state) {
+static void an_algorithm_that_fails_leads_to_the_next(void **state) {
     (void)state;
     struct tw_cuda_products *const products = products_new(NULL);
     fake.broken = 1u << 2 | 1u << 0; /* the fastest and the first */
@@ -705,11 +705,11 @@ int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
         TEST(products_are_those_of_rows),
-        TEST(what_follows_is_done_in_the_product),
-        TEST(what_the_library_refuses_is_done_after),
-        TEST(what_is_slow_in_the_product_is_done_after),
+        TEST(epilogues_are_fused),
+        TEST(refused_epilogues_run_as_kernels),
+        TEST(slow_epilogues_run_as_kernels),
         TEST(the_fastest_is_chosen_once),
-        TEST(what_cannot_run_leads_to_the_next),
+        TEST(an_algorithm_that_fails_leads_to_the_next),
         TEST(nothing_is_timed_while_a_graph_is_made),
         TEST(plans_come_back_and_are_checked),
         TEST(a_folder_has_a_file_per_kind_of_device),

@@ -111,7 +111,7 @@ static void losses_are_those_of_the_reference(void **state) {
     }
 }
 
-static void what_is_not_finite_stays_in_its_row(void **state) {
+static void non_finite_values_stay_in_their_row(void **state) {
     const enum tw_type types[2] = {TW_F32, TW_F32};
     const struct shape shape = {40, 40, 40, 40, 0.0f, false};
     const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -167,7 +167,7 @@ int main(void) {
     print_message("seed %d\n", TABLES_SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_are_those_of_the_reference),
-        cmocka_unit_test(what_is_not_finite_stays_in_its_row),
+        cmocka_unit_test(non_finite_values_stay_in_their_row),
         cmocka_unit_test(sums_are_those_of_the_reference),
     };
     return DEVICE_RUN(tests);

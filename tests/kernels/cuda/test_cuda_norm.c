@@ -200,14 +200,14 @@ static void check_not_finite(const struct tw_ops *ops, struct tw_rng *rng) {
 
 DEVICE_TEST(norm_with_residual_is_the_reference, check_forward)
 DEVICE_TEST(gradients_are_those_of_the_reference, check_backward)
-DEVICE_TEST(what_is_not_finite_stays_in_its_row, check_not_finite)
+DEVICE_TEST(non_finite_values_stay_in_their_row, check_not_finite)
 
 int main(void) {
     print_message("seed %d\n", TABLES_SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(norm_with_residual_is_the_reference),
         cmocka_unit_test(gradients_are_those_of_the_reference),
-        cmocka_unit_test(what_is_not_finite_stays_in_its_row),
+        cmocka_unit_test(non_finite_values_stay_in_their_row),
     };
     return DEVICE_RUN(tests);
 }

@@ -134,7 +134,7 @@ static void bytes_are_those_of_the_host(void **state) {
 }
 
 /* The device refuses exactly where the codec does. */
-static void what_the_host_refuses_the_device_does(void **state) {
+static void the_device_refuses_what_the_host_refuses(void **state) {
     (void)state;
     enum { N = 300 };
     const uint32_t quiet = 0x7FFFFFFFu; /* the NaN that rounding carries to zero */
@@ -249,7 +249,7 @@ int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_those_of_the_host),
-        cmocka_unit_test(what_the_host_refuses_the_device_does),
+        cmocka_unit_test(the_device_refuses_what_the_host_refuses),
         cmocka_unit_test(delta_has_the_bits_of_the_host),
         cmocka_unit_test(weighted_sums_have_the_bits_of_the_host),
         cmocka_unit_test(energies_are_those_of_the_blocks),

@@ -8,7 +8,7 @@
 
 enum { N = 1000, BYTES = N * sizeof(float) };
 
-static void a_device_says_what_it_is(void **state) {
+static void a_device_describes_itself(void **state) {
     struct tw_cuda_info info;
     struct tw_error err = {0};
     (void)state;
@@ -172,7 +172,7 @@ static void a_graph_is_run_when_it_is_launched(void **state) {
 }
 
 #ifdef TW_CUDA_EMULATED
-static void a_fault_stays_and_is_said(void **state) {
+static void a_fault_stays_and_is_reported(void **state) {
     struct tw_cuda *ill = NULL;
     struct tw_error err = {0};
     struct tw_cuda_graph *graph = NULL;
@@ -214,7 +214,7 @@ static void a_fault_stays_and_is_said(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_device_says_what_it_is),
+        cmocka_unit_test(a_device_describes_itself),
         cmocka_unit_test(copies_arrive_in_order),
         cmocka_unit_test(rows_are_copied_and_nothing_beside_them),
         cmocka_unit_test(one_stream_waits_for_the_other),
@@ -222,7 +222,7 @@ int main(void) {
         cmocka_unit_test(memory_of_others_can_be_pinned),
         cmocka_unit_test(a_graph_is_run_when_it_is_launched),
 #ifdef TW_CUDA_EMULATED
-        cmocka_unit_test(a_fault_stays_and_is_said),
+        cmocka_unit_test(a_fault_stays_and_is_reported),
 #endif
     };
     return DEVICE_RUN(tests);

@@ -346,7 +346,7 @@ void kernels_that_break_the_rules_are_told(void **) {
         {race, 1, 32, 0, "depends on the order of threads or blocks"},
         {blocks_race, 3, 32, 0, "depends on the order of threads or blocks"},
         {float_atomics, 1, 32, 0, "depends on the order of threads or blocks"},
-        {past_the_end, 1, 1, 0, "wrote past the end of this device memory"},
+        {past_the_end, 1, 1, 0, "written past the end of this device memory"},
     };
     for (const bad &bad : all) {
         const std::string words = last_words(run_bad, bad);
@@ -388,7 +388,7 @@ void hosts_that_break_the_rules_are_told(void **) {
     } all[] = {
         {touch, ""},
         {copy_past, "reaches past its device memory"},
-        {free_twice, "frees what it was not given"},
+        {free_twice, "frees memory that it did not allocate"},
         {wait_in_graph, "called while a graph is made"},
         {side_in_graph, "put into the side stream while a graph is made"},
     };
