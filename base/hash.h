@@ -1,4 +1,4 @@
-/* hash.h - SHA-256 (names and evidence) and xxh64 (accidents only). */
+/* hash.h - SHA-256 (names, integrity) and xxh64 (checksums against accidents). */
 #ifndef TW_BASE_HASH_H
 #define TW_BASE_HASH_H
 

@@ -13,7 +13,7 @@
 #define TW_KERNELS_CUDA_GEMM_H
 
 #ifdef __cplusplus
-extern "C" { /* around the headers of the project, too: they are plain C */
+extern "C" { /* also around our own headers, which are plain C */
 #endif
 
 #include "base/status.h"

@@ -220,8 +220,7 @@ static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
     }
 }
 
-/* The product with its epilogue, for timing. Column sums that are to be added to go to scratch
- * instead. */
+/* The product with its epilogue, for timing. Column sums that would be added to go to scratch. */
 static cublasStatus_t run_whole(void *context) {
     const struct product *const p = context;
     const struct tw_cuda_products *const products = p->products;

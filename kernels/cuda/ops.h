@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-extern "C" { /* around the headers of the project, too: they are plain C */
+extern "C" { /* also around our own headers, which are plain C */
 #endif
 
 #include "kernels/momentum_lead.h"

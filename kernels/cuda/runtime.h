@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-extern "C" { /* around the headers of the project, too: they are plain C */
+extern "C" { /* also around our own headers, which are plain C */
 #endif
 
 #include "base/status.h"

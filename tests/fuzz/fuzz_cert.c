@@ -23,7 +23,7 @@ static void fuzz_certs(const uint8_t *data, size_t size) {
     TW_ASSERT(tw_certs_encode(&certs, again) == size);
     TW_ASSERT(memcmp(again, data, size) == 0);
     tw_cert_signed(&certs.certs[0], text);
-    /* Checks for the node that the certificates are for, at relevant times. */
+    /* A question for the node that the certificates name, at times near their bounds. */
     const struct tw_cert *own = &certs.certs[0];
     struct tw_cert_question asked = {.owner = certs.certs[certs.count - 1].issuer,
                                      .run = own->run,

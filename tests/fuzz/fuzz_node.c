@@ -254,7 +254,7 @@ static void feed(const struct tw_event *event) {
     if (is_same && before.nonce == after.nonce) TW_ASSERT(after.rounds >= before.rounds);
 }
 
-/* ---- what peers say ---------------------------------------------------------------------------
+/* ---- messages of peers ------------------------------------------------------------------------
  */
 
 static struct tw_id near_lineage(void) {

@@ -98,7 +98,7 @@ static void refused_message_leaves_the_caller_s_untouched(void **state) {
 static void memory_is_bounded_by_the_size_of_the_body(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof(body); i += 2) {
-        body[i] = 0x0A; /* PEERS.records or, in STATUS, an unknown field's kin: empty */
+        body[i] = 0x0A; /* an empty record in PEERS; in STATUS an unknown field */
         body[i + 1] = 0;
     }
     sample.kind = TW_MSG_PEERS;

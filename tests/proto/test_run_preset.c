@@ -281,7 +281,7 @@ static void short_runs_merge_often_where_nodes_are_slow_to_learn(void **state) {
         assert_int_equal(run.sync.overlap, rows[i].period - 1);
         tw_run_apply_preset(&run, TW_PRESET_NOLOCO);
         assert_in_range(run.sync.period, rows[i].period, 50);
-        tw_run_apply_preset(&run, TW_PRESET_DILOCO); /* after the codec of sparseloco: */
+        tw_run_apply_preset(&run, TW_PRESET_DILOCO); /* the first keeps sparseloco's codec: */
         tw_run_apply_preset(&run, TW_PRESET_DILOCO);
         assert_int_equal(run.sync.period, 30);
         run.sync.codec = TW_CODEC_ECSQ05; /* set explicitly */

@@ -39,7 +39,7 @@ static int unmap_shared(void **state) {
     return munmap(shm.base, mapped_bytes);
 }
 
-/* What a fragment holds after `rounds` rounds, in these tests. */
+/* Element i of a fragment's phi after `rounds` rounds, in these tests. */
 static float phi_at(uint32_t fragment, uint64_t rounds, uint32_t i) {
     return (float)(rounds * 10000 + fragment * 2000 + i);
 }
@@ -75,7 +75,7 @@ static void publish(uint32_t fragment, uint64_t rounds) {
     tw_shm_stage_publish(&shm, fragment, &state);
 }
 
-/* The rounds a fragment claims, after checking that data and digest are of those rounds. */
+/* The fragment's stated rounds, after checking that data and digest belong to these. */
 static uint64_t rounds_of_whole(uint32_t fragment) {
     struct tw_shm_view view;
     tw_shm_view(&shm, fragment, &view);
@@ -219,7 +219,7 @@ static void kill_anywhere_leaves_old_or_new(void **state) {
     print_message("looked after each of %llu instructions\n", (unsigned long long)count);
     assert_int_equal(seen_last, 2);
     assert_int_equal(seen_changes, 1);
-    publish(2, 7); /* whoever comes next goes on */
+    publish(2, 7); /* the next writer continues */
     assert_int_equal(rounds_of_whole(1), 2);
     assert_int_equal(rounds_of_whole(2), 7);
 }
@@ -235,7 +235,7 @@ static void save(uint32_t slot, uint64_t step) {
     tw_shm_snapshot_end(&shm, slot, &meta);
 }
 
-/* Hashing large slots takes its time: whoever waits sees it move. */
+/* Hashing large slots takes long, so its progress is visible. */
 static void hashing_of_snapshots_is_reported(void **state) {
     (void)state;
     struct tw_snapshot_slot meta;
@@ -279,7 +279,8 @@ static void save_work(void) {
     save(0, 30);
 }
 
-/* The checksum covers the whole slot: look where it can matter, at each state of the sequence. */
+/* The checksum covers the whole slot. Checks only at changes of the sequence, where it can matter.
+ */
 static void save_look(void) {
     struct tw_snapshot_slot meta;
     const uint64_t seq = atomic_load(&tw_shm_control(&shm)->snapshots[0].seq);
@@ -300,7 +301,7 @@ static void torn_snapshot_is_never_chosen(void **state) {
     seen_changes = 0;
     const uint64_t count = each_instruction(save_work, save_look);
     if (count == 0) skip();
-    assert_int_equal(seen_changes, 2); /* odd, then even again */
+    assert_int_equal(seen_changes, 2); /* to odd, then to even again */
 }
 
 int main(void) {
