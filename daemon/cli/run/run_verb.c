@@ -170,9 +170,8 @@ static enum tw_exit check_all(const struct tw_run *run, const struct sets *sets)
 
 /* Sets the plan (model, data, budget, nodes) first, then the preset fitted to it, then the user's
  * own values. model NULL: the small default model; data NULL: any. */
-static enum tw_exit build_run(struct tw_run *run, const char *name, const char *model,
-                              const struct cli_data *data, const struct sets *sets,
-                              struct cost *cost) {
+static enum tw_exit build(struct tw_run *run, const char *name, const char *model,
+                          const struct cli_data *data, const struct sets *sets, struct cost *cost) {
     struct tw_error err;
     enum tw_exit rc = TW_EXIT_OK;
     tw_run_defaults(run);
@@ -343,7 +342,7 @@ static enum tw_exit run_new(struct cli *cli) {
     }
     rc = build_run(&run, name, model, has_data ? &found : NULL, &sets, &cost);
     if (rc != TW_EXIT_OK) return rc;
-    /* The user may have set keys that the data do not allow. */
+    /* The keys set may make a run on which no node could train. */
     if (has_data && cli_data_check(&found, data, &run, &err) != TW_OK) {
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }
