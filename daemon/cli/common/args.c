@@ -79,9 +79,8 @@ enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const
         return cli_fail(TW_EXIT_USAGE, "%s: `%s` is unknown; did you mean %s?", verb, left, near);
     }
     /* A help page covers all its subcommands, such as `run keys`. */
-    return cli_fail(TW_EXIT_USAGE, "%s: `%s` is %s; `thinwire help %.*s` tells how it is used",
-                    verb, left, left[0] == '-' ? "unknown" : "too much", (int)strcspn(verb, " "),
-                    verb);
+    return cli_fail(TW_EXIT_USAGE, "%s: `%s` is %s; `thinwire help %.*s` explains it", verb, left,
+                    left[0] == '-' ? "unknown" : "too much", (int)strcspn(verb, " "), verb);
 }
 
 enum tw_exit cli_config(const struct cli *cli, struct tw_config *config) {
