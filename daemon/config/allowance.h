@@ -40,8 +40,7 @@ struct tw_allowance {
     double credit;                     /* bytes */
     double pending;                    /* contributed, but not yet seen at the socket */
     double rest_per_s;                 /* rate of traffic other than contributions */
-    double cycle_s, least;             /* of the last request, with accompanying bytes; 0: none
-                                        * yet */
+    double cycle_s, least;             /* of the last request; 0: none yet */
 };
 
 void tw_allowance_init(struct tw_allowance *allowance, const struct tw_budget_config *config);

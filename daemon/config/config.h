@@ -82,8 +82,7 @@ struct tw_config {
 
     struct {
         char socket[TW_PATH_BYTES]; /* empty in the file = RUN_DIR/thinwired.sock */
-        char group[64];             /* group that may read the socket; empty = the service's own
-                                     * group */
+        char group[64];             /* may read the socket; empty = daemon's group */
         bool has_http;
         struct tw_address http; /* read-only loopback listener */
     } api;

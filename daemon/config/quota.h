@@ -19,8 +19,7 @@
 
 enum {
     TW_QUOTA_MONTHS = 4,
-    TW_SOCKET_PERCENT = 97, /* percent of the line's bytes that reach the socket; the rest is TCP
-                             * and IP headers */
+    TW_SOCKET_PERCENT = 97, /* socket bytes of the line; the rest is headers */
 };
 
 struct tw_quota_row {

@@ -77,8 +77,7 @@ static int slot_free(struct tw_data_reader *peer) {
     for (int i = 0; i < TW_DATA_SLOTS; i++) {
         if (peer->slots[i].state != TW_DATA_SLOT_FREE) continue;
         if (peer->slots[i].bytes == NULL) peer->slots[i].bytes = malloc(TW_CHUNK_BYTES_MAX);
-        return peer->slots[i].bytes != NULL ? i : -1; /* no memory: retried when another slot is
-                                                       * released */
+        return peer->slots[i].bytes != NULL ? i : -1; /* no memory: retried later */
     }
     return -1;
 }

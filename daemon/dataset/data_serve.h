@@ -59,8 +59,7 @@ struct tw_data_serve {
         enum tw_status status;
         struct tw_error err;
         bool is_changed;          /* it was read, but its contents changed */
-        struct tw_data_head head; /* used by the thread; bytes: allocated when first needed,
-                                   * owned */
+        struct tw_data_head head; /* the thread's; bytes: made when needed, owned */
     } read;
     uint64_t bytes_served, chunks_served;
 };

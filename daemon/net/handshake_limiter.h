@@ -32,8 +32,7 @@ struct tw_handshake_limiter_row {
 struct tw_handshake_limiter {
     struct tw_rate strangers;
     struct tw_handshake_limiter_row nets[TW_HANDSHAKE_LIMITER_NETS];
-    struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* hosts that members came
-                                                                        * from */
+    struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* of members */
 };
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us);

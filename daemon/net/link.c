@@ -466,8 +466,7 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
     if (sentence != NULL && link->tls.is_secured && is_between_frames) {
         uint8_t body[TW_HELLO_BYTES_MAX];
         const uint32_t size = tw_goodbye_encode(status, sentence, body);
-        (void)tw_link_send(link, TW_FRAME_GOODBYE, body, size); /* without GOODBYE if the queue is
-                                                                 * full */
+        (void)tw_link_send(link, TW_FRAME_GOODBYE, body, size); /* lost if the queue is full */
     }
     if (link->role == TW_ROLE_BULK && !is_between_frames) link->queue_begin = link->queue_end = 0;
     link->state = TW_LINK_DRAINING;

@@ -52,8 +52,7 @@ struct tw_link_events {
     void (*frame)(struct tw_link *link, const struct tw_frame *frame);
     void (*writable)(struct tw_link *link); /* ciphertext went to the kernel */
     void (*failed)(struct tw_link *link);   /* called once; link->error is the cause */
-    void (*spent)(struct tw_link *link, size_t ciphertext_bytes); /* so much was encrypted: meter
-                                                                   * it */
+    void (*spent)(struct tw_link *link, size_t ciphertext_bytes); /* was encrypted: meter it */
     void (*gone)(struct tw_link *link);
 };
 

@@ -9,10 +9,8 @@
 #define HOUR_US (3600 * SECOND_US)
 
 enum {
-    TRANSFER_BYTES_MIN = 64 * 1024,    /* a shorter transfer measures the round trip, not the
-                                        * rate */
-    TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer transfer is counted in slices, because it may
-                                        * stall */
+    TRANSFER_BYTES_MIN = 64 * 1024,    /* a shorter one measures the round trip */
+    TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer one is counted in slices */
     SEGMENTS_MIN = 100,
     TRANSFERS_MIN = 3,
     BREAKS_MILLI_MIN = 3000,

@@ -42,8 +42,7 @@ enum {
     TW_PACER_QUEUE_US = 10 * 1000,   /* minimum; an eighth of the round trip if longer */
     TW_PACER_FIRST_WINDOWS = 5,      /* an unknown path is measured longer */
     TW_PACER_STOOD_WINDOWS = 3,
-    TW_PACER_PROBE_FIRST_US = 4 * 1000 * 1000, /* time of sending before a probe; doubles each time
-                                                * up to */
+    TW_PACER_PROBE_FIRST_US = 4 * 1000 * 1000, /* doubles with each probe up to: */
     TW_PACER_PROBE_US = 20 * 1000 * 1000,
     TW_PACER_PROBE_WINDOWS = 20,
 };
@@ -67,11 +66,10 @@ struct tw_pacer {
     bool has_window;
     uint64_t window_us, window_bytes; /* start of the window */
     uint32_t window_queue_us;         /* shortest queue delay in the window */
-    uint32_t base_us, next_base_us;   /* shortest round trips: up to the last probe (0: none yet),
-                                       * and since then */
-    uint32_t stood_windows;           /* consecutive windows with a queue */
-    uint64_t stood_bytes_per_s[TW_PACER_STOOD_WINDOWS]; /* delivery rates of the last of these
-                                                         * windows */
+    uint32_t base_us,
+        next_base_us;       /* shortest round trips: before the last probe (0: none), and since */
+    uint32_t stood_windows; /* consecutive windows with a queue */
+    uint64_t stood_bytes_per_s[TW_PACER_STOOD_WINDOWS]; /* rates of the last ones */
 
     uint64_t last_bytes_per_s; /* OPEN: rate of the previous window */
     uint64_t best_bytes_per_s; /* OPEN: best rate of any two consecutive windows */

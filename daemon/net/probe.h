@@ -28,8 +28,7 @@ struct tw_probe_question {
     const char *address;              /* host:port */
     const struct tw_id *expected;     /* or NULL */
     const struct tw_tls_context *tls; /* context with the identity below */
-    struct tw_hello hello;            /* role TW_ROLE_PROBE, id, run; the probe computes the
-                                       * proof */
+    struct tw_hello hello;            /* role TW_ROLE_PROBE, id, run; no proof */
     const struct tw_secret *secret;   /* NULL: `open` run */
     const struct tw_egress *egress;   /* NULL: any */
     bool is_stranger;                 /* nothing to prove: TLS is the last stage, no HELLO */

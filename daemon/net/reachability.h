@@ -24,8 +24,7 @@ enum {
     TW_REACHABILITY_ROWS_MAX = TW_REACHABILITY_ASKED_MAX * TW_ADDRS_MAX,
     TW_REACHABILITY_SETTLE_US = 5 * 1000 * 1000,  /* wait after the first link: others may follow */
     TW_REACHABILITY_ANSWER_US = 30 * 1000 * 1000, /* a prober gives up before this */
-    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* interval while the node cannot be dialled, or
-                                                   * nobody answers */
+    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* while not dialled, or unknown */
     TW_REACHABILITY_SENTENCE_BYTES = 480,
 };
 #define TW_REACHABILITY_FINE_US UINT64_C(3600000000) /* interval while it can be dialled */

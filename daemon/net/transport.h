@@ -125,10 +125,8 @@ struct tw_transport_config {
     char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* empty after the last; none: the addresses
                                                   * listened on, and for wildcards the addresses
                                                   * from which this machine dials the internet */
-    char interface[TW_ADDR_BYTES];               /* interface to listen on and dial from; empty:
-                                                  * any */
-    char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IP addresses to dial from, empty after the last;
-                                                  * none: any */
+    char interface[TW_ADDR_BYTES];               /* to listen on and dial from; any */
+    char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IPs to dial from; none: any */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
     struct tw_link_pace pace;                    /* limits of bulk connections */
     uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; shorter in tests */
@@ -221,8 +219,7 @@ struct tw_peer_net {
     uint32_t control_queued_bytes;
     uint32_t rtt_us, rtt_var_us;    /* smoothed, control connection; 0 = unknown */
     uint64_t delivery_bytes_per_s;  /* measured by TCP on the bulk connection; 0 = unknown */
-    uint64_t retransmits, segments; /* segments with data, both connections; retransmits is part of
-                                     * segments */
+    uint64_t retransmits, segments; /* of both connections; the former among the latter */
     char congestion[16];            /* "bbr", "cubic", ... of the bulk connection */
     uint64_t path_bytes_per_s;      /* rate that the path from here carries; 0 = unknown */
     uint64_t pace_bytes_per_s;      /* limit of the bulk connection; 0 = none */

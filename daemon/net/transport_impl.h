@@ -26,12 +26,9 @@ enum {
     TW_CONNS_MAX =
         4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX, /* includes draining ones */
     TW_BULK_RETRY_US = 500 * 1000,
-    TW_BULK_UP_US = 20 * 1000 * 1000,     /* a peer without a bulk connection for this long is
-                                           * closed */
-    TW_BACKGROUND_STALL_US = 1000 * 1000, /* a payload that moved nothing for this long blocks no
-                                           * background chunk */
-    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* longest wait before one background chunk goes
-                                                   * first */
+    TW_BULK_UP_US = 20 * 1000 * 1000,             /* without bulk for this long: closed */
+    TW_BACKGROUND_STALL_US = 1000 * 1000,         /* a stalled payload blocks nothing */
+    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* then one background chunk goes */
 };
 
 /* One connection from its socket to its end, in every role. */
@@ -138,13 +135,11 @@ struct tw_transport {
     struct tw_rate upload, accepts;
     struct tw_handshake_limiter limiter;
     struct tw_bans bans;
-    uint64_t accept_due_us; /* when stalled listeners may accept again; 0 = as soon as there is
-                             * room */
+    uint64_t accept_due_us; /* when listeners may accept again; 0 = once there is room */
     uint16_t turn, background_turn;
     uint64_t upload_wait_us;     /* pause of bulk for the upload cap; 0 = none */
     uint64_t background_wait_us; /* pause of background; 0 = none */
-    uint64_t background_us;      /* when a background record was last sent, or the queue became
-                                  * non-empty */
+    uint64_t background_us;      /* last background record, or begin of the wait */
     struct tw_traffic retired;
     void (*closed)(void *user);
 };

@@ -150,7 +150,7 @@ await "e is gone" links a 2
 await "e has ended" said e/node "ev=ended exit=0"
 
 # -- the owner shuts c out: its links end everywhere, and it does not come back
-expect 7 "is not the key of the run's owner, and only the owner revokes" at a owner revoke "${id[c]}" --key a/identity.key
+expect 7 "not the key of the run's owner, and only the owner revokes" at a owner revoke "${id[c]}" --key a/identity.key
 expect 0 'List 1 revokes 1 node' at a owner revoke "${id[c]}"
 expect 1 'already on the list' at a owner revoke "${id[c]}"
 await "the end of c's links" links c 0

@@ -52,8 +52,7 @@ static bool is_leaving(const char *socket_path) {
 
 /* True if a daemon runs and will stay. Waits for one that is leaving. */
 static bool runs(const char *socket_path) {
-    const int process = ended_open(socket_path); /* before the request, because it may end
-                                                  * meanwhile */
+    const int process = ended_open(socket_path); /* before asking: it may end meanwhile */
     bool is_up = answers(socket_path);
     if (is_up && is_leaving(socket_path)) {
         is_up = false;

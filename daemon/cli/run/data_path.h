@@ -15,10 +15,8 @@ struct cli_data {
     struct tw_id digest;                     /* digest for data.sha256 */
     uint64_t bytes;                          /* size of the text, or of all shards */
     uint64_t train_tokens, heldout_tokens;   /* of a dataset */
-    uint64_t train_longest, heldout_longest; /* tokens of the longest shard: windows lie within
-                                              * one */
-    uint32_t shards, shards_here;            /* of a dataset; here: present, with the size in the
-                                              * index */
+    uint64_t train_longest, heldout_longest; /* longest shard: windows lie in one */
+    uint32_t shards, shards_here;            /* of a dataset; here: of the right size */
     struct tw_dataset about;                 /* of a dataset, without its shards */
 };
 

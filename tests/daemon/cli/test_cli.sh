@@ -208,7 +208,7 @@ expect 2 '--budget 20: `20` lacks its unit; write 2mbit of upload' tw run new x 
 expect 2 '--step-time 0.8: write the time of an inner step with its unit' tw run new x --step-time 0.8
 expect 2 'use one of them' tw run new x --step-time 1s --steps-per-s 1
 expect 3 '`thinwire run keys` lists them all' tw run new x --set bogus.whatever=1
-# nobody said how long a step takes: what follows from it is called a guess
+# without the time of a step, values that depend on it are called a guess
 expect 0 '10 steps/s is a guess: give the time of a step' tw run new x --out g1.manifest
 expect 0 '10 steps/s is a guess' tw run show g1.manifest
 expect 1 '' grep -q guess <(tw run show g1.manifest --step-time 250ms)
@@ -263,7 +263,7 @@ expect 3 'sync.quorum has no effect where sync.topology = pair' tw run new x --p
 expect 3 'sync.codec has no effect where sync.topology = solo' tw run new x --set sync.lead=0 \
     --set sync.topology=solo --set sync.codec=int8 --out x.manifest
 expect 3 'sync.quorum \(5\) is more than sync.nodes \(4\)' tw run new x --set sync.quorum=5 --out x.manifest
-# by the clock the interval follows from the time of a step, or the period from the interval
+# with the clock, the interval follows from the time of a step, or the period from the interval
 expect 0 'a round every 2.5 s, so each fragment every 30 steps of' tw run new x \
     --set sync.pace=clock --step-time 250ms --out c1.manifest
 expect 0 'sync.interval = 2.5s' cat c1.manifest

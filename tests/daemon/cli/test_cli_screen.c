@@ -192,8 +192,7 @@ static void lists_look_as_they_should(void **state) {
     compare("rounds.txt");
     view.rounds_count = 0;
     draw(screen_rounds, tw_view_json_rounds(&view), UTF8, 80);
-    assert_string_equal(drawn,
-                        "No rounds yet; `thinwire status` shows whether peers are alive.\n");
+    assert_string_equal(drawn, "No rounds yet; `thinwire status` shows whether peers are alive.\n");
     draw(screen_events, tw_view_json_events(&view), UTF8, 80);
     compare("events.txt");
 }

@@ -175,7 +175,7 @@ static void slow_receiver_is_named(void **state) {
     }
     is(4, TW_LINK_QUALITY_SLOW_RECEIVER,
        "slow receiver: takes 200 kB/s from us; median of the others: 1.00 MB/s");
-    is(5, TW_LINK_QUALITY_FINE, ""); /* not known is not slow */
+    is(5, TW_LINK_QUALITY_FINE, ""); /* unknown is not slow */
 }
 
 static void link_that_keeps_breaking_is_named_until_it_stays(void **state) {
