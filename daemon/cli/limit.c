@@ -5,7 +5,7 @@
 #include "daemon/cli/common/cli.h"
 
 /* Checks "5mbit", "off" or "0" as the daemon will. */
-static enum tw_exit check(const char *rate) {
+static enum tw_exit check_rate(const char *rate) {
     uint64_t bytes_s;
     struct tw_error err = {0};
     if (strcmp(rate, "off") == 0 || tw_rate_parse(rate, &bytes_s, &err) == TW_OK) return TW_EXIT_OK;

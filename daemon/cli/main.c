@@ -53,7 +53,7 @@ enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
 /* A program with several verbs gets the verb as an argument; `sim` is a program by itself. Flags
  * before the verb, argv[1] to argv[at - 1], move behind the rest. */
-static enum tw_exit become(const struct verb *verb, int argc, char **argv, int at) {
+static enum tw_exit run_program(const struct verb *verb, int argc, char **argv, int at) {
     const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
     char **const args = calloc((size_t)argc, sizeof(*args));
     if (args == NULL) return cli_fail(TW_EXIT_FAILURE, "out of memory");
@@ -122,7 +122,7 @@ static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
     return unknown_verb(verb);
 }
 
-static enum tw_exit work(int argc, char **argv) {
+static enum tw_exit run_command(int argc, char **argv) {
     int at = 1; /* the verb: the first argument that is neither a global flag nor its value */
     while (at < argc && argv[at][0] == '-') {
         const bool has_value =

@@ -21,8 +21,9 @@ static struct screen screen_of(const struct cli *cli) {
 }
 
 /* Draws until interrupted; waits if the daemon is away for a moment. */
-static enum tw_exit watch(struct cli *cli, const char *path,
-                          void (*draw)(const struct screen *, const json_t *), double every_s) {
+static enum tw_exit watch_view(struct cli *cli, const char *path,
+                               void (*draw)(const struct screen *, const json_t *),
+                               double every_s) {
     const struct timespec pause = {(time_t)every_s,
                                    (long)((every_s - (double)(time_t)every_s) * 1e9)};
     for (bool is_first = true;; is_first = false) {

@@ -201,7 +201,7 @@ void tw_link_pump(struct tw_link *link) {
         link->frame_us = 0;
     else if (link->frame_us == 0)
         link->frame_us = now_us;
-    if (is_open(link)) flush(link); /* TLS may have produced an answer */
+    if (is_open(link)) flush_ciphertext(link); /* TLS may have produced an answer */
 }
 
 /* All links of a thread share one buffer: libuv fills it and calls on_read at once. */
@@ -290,7 +290,7 @@ static void on_written(uv_write_t *write, int code) {
 }
 
 /* Counts new ciphertext and passes pending bytes to libuv, one write at a time. */
-static void flush(struct tw_link *link) {
+static void flush_ciphertext(struct tw_link *link) {
     const size_t pending = tw_tls_pending(&link->tls);
     const uint64_t made = link->bytes_out + pending;
     if (made > link->bytes_spent) {

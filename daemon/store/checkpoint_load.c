@@ -182,7 +182,7 @@ static void widen_bf16(uint8_t *to, const uint8_t *from, uint64_t count) {
 }
 
 /* To nearest, ties to even; NaN stays NaN. */
-static void narrow(uint8_t *to, const uint8_t *from, uint64_t count) {
+static void narrow_to_bf16(uint8_t *to, const uint8_t *from, uint64_t count) {
     for (uint64_t i = 0; i < count; i++) {
         uint32_t bits = (uint32_t)from[4 * i] | (uint32_t)from[4 * i + 1] << 8 |
                         (uint32_t)from[4 * i + 2] << 16 | (uint32_t)from[4 * i + 3] << 24;

@@ -75,7 +75,7 @@ enum tw_status tw_durable_write(struct tw_durable *durable, const void *bytes, s
 }
 
 /* The contents are durable: the new file takes its name. */
-static enum tw_status publish(struct tw_durable *durable, struct tw_error *err) {
+static enum tw_status publish_file(struct tw_durable *durable, struct tw_error *err) {
     const struct tw_file_ops *ops = durable->ops;
     int result;
     if (!durable->is_named) {

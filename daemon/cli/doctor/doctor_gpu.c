@@ -55,7 +55,7 @@ static size_t listen_to(int fd, char text[ANSWER_BYTES]) {
 }
 
 /* Output of `thinwire-engine info --json --device DEVICE`; NULL: none. */
-static json_t *ask(const struct doctor *doctor, const char *device) {
+static json_t *ask_engine(const struct doctor *doctor, const char *device) {
     static char text[ANSWER_BYTES];
     char path[TW_PATH_BYTES], info[] = "info", as_json[] = "--json", option[32];
     posix_spawn_file_actions_t actions;

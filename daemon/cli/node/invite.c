@@ -14,7 +14,7 @@ enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
 
 /* POSTs a verb; *data_out (a new reference) is the answer. With --json the answer is printed whole
  * and *data_out is NULL. */
-static enum tw_exit ask(const struct cli *cli, const char *path, json_t **data_out) {
+static enum tw_exit ask_daemon(const struct cli *cli, const char *path, json_t **data_out) {
     long code = 0;
     char *body = NULL;
     json_error_t err;

@@ -55,7 +55,7 @@ static enum tw_exit ticket_read(const char *line, struct tw_ticket *ticket) {
 /* ---- existing files ------------------------------------------------------------------------- */
 
 /* A configuration exists: if it is a node of this run, nothing is left to do. */
-static enum tw_exit existing(struct join *join) {
+static enum tw_exit check_existing(struct join *join) {
     struct tw_error err = {0};
     const char *const path = join->files.config_path;
     if (tw_config_load(&join->files.config, path, &err) != TW_OK)

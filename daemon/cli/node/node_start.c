@@ -51,9 +51,9 @@ static bool is_leaving(const char *socket_path) {
 }
 
 /* True if a daemon runs and will stay. Waits for one that is leaving. */
-static bool runs(const char *socket_path) {
+static bool is_running(const char *socket_path) {
     const int process = ended_open(socket_path); /* before asking: it may end meanwhile */
-    bool is_up = answers(socket_path);
+    bool is_up = is_listening(socket_path);
     if (is_up && is_leaving(socket_path)) {
         is_up = false;
         if (process >= 0) ended_wait(process);

@@ -165,7 +165,7 @@ static json_t *list_json(const struct tw_revoked *list) {
 }
 
 /* Prints keys and values, one per line; nested values are indented. */
-static void print(const json_t *value, unsigned indent) {
+static void print_value(const json_t *value, unsigned indent) {
     const char *key;
     json_t *each;
     json_object_foreach((json_t *)(uintptr_t)value, key, each) {

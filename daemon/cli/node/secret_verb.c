@@ -37,7 +37,7 @@ static enum tw_exit show_marks(const struct cli *cli, const char *path,
 }
 
 /* Index of the secret with this mark; or -1, after printing an error. */
-static int find(const struct tw_secrets *secrets, const char *verb, const char *mark) {
+static int find_mark(const struct tw_secrets *secrets, const char *verb, const char *mark) {
     char own[TW_SECRET_MARK_BYTES];
     for (uint32_t i = 0; mark != NULL && i < secrets->count; i++) {
         tw_secret_mark(&secrets->list[i], own);
@@ -52,8 +52,8 @@ static int find(const struct tw_secrets *secrets, const char *verb, const char *
 
 /* Takes the first secret from a file or standard input ("-") that is not here yet; NULL: draws a
  * fresh one. The file of another node may also hold the old secret. */
-static enum tw_exit take(const char *from, const struct tw_secrets *here,
-                         struct tw_secret *secret) {
+static enum tw_exit read_secret(const char *from, const struct tw_secrets *here,
+                                struct tw_secret *secret) {
     struct tw_error err = {0};
     char hex[2 * TW_SECRET_BYTES + 3];
     if (from == NULL) {

@@ -36,7 +36,7 @@ static enum tw_status read_text(const char *path, struct cli_data *data, struct 
 
 /* The longest shard of a side. If sources have weights, every source is drawn from: then the
  * shortest of the sources' longest shards. */
-static uint64_t longest(const struct tw_dataset *dataset, bool is_heldout) {
+static uint64_t longest_shard(const struct tw_dataset *dataset, bool is_heldout) {
     uint64_t all = 0, of_sources[TW_DATASET_SOURCES_MAX] = {0}, least = UINT64_MAX;
     for (uint32_t i = 0; i < dataset->shards_count; i++) {
         const struct tw_dataset_shard *const shard = &dataset->shards[i];

@@ -76,8 +76,8 @@ enum { CHOICES = sizeof(choices) / sizeof(choices[0]) };
 static const uint32_t stretches[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
 /* True if the run stays within the limit with contributions of at least so many bits. */
-static bool fits(const struct tw_run *run, const struct cli_budget *budget, double params,
-                 double bits_min) {
+static bool fits_limit(const struct tw_run *run, const struct cli_budget *budget, double params,
+                       double bits_min) {
     const double own = tw_codec_get(run->sync.codec)->bits;
     const double least = run->sync.codec == TW_CODEC_AUTO ? bits_min : own;
     const struct traffic traffic = traffic_of(run, params, least, budget->steps_per_s);
@@ -108,8 +108,8 @@ static bool try_at(struct tw_run *run, const struct cli_budget *budget, double p
 }
 
 /* The coarsest codecs of contributions and results at this period. */
-static const struct choice *coarsest(const struct tw_run *run, const struct cli_budget *budget,
-                                     uint32_t stretch) {
+static const struct choice *coarsest_choice(const struct tw_run *run,
+                                            const struct cli_budget *budget, uint32_t stretch) {
     size_t c = CHOICES - 1;
     while (c > 0 && !is_choice(run, budget, &choices[c], stretch)) c--;
     return &choices[c];
@@ -154,7 +154,7 @@ static double params_of(const struct tw_run *run) {
 }
 
 /* Multiplies the time between two merges; if paced by the clock, the interval. */
-static void stretch(struct tw_run *run, const struct tw_run *before, uint32_t factor) {
+static void stretch_period(struct tw_run *run, const struct tw_run *before, uint32_t factor) {
     run->sync.period = before->sync.period * factor;
     if (run->sync.pace != TW_PACE_CLOCK) return;
     const uint64_t pace_ms = (uint64_t)before->sync.pace_ms * factor;
@@ -174,7 +174,7 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
     struct tw_run last = *run;
     uint32_t last_stretch = 1;
     for (size_t i = 0; i < count; i++) {
-        stretch(run, &before, stretches[i]);
+        stretch_period(run, &before, stretches[i]);
         /* A run with few merges gains nothing. */
         if (i > 0 && tw_run_outer_steps(run) < OUTER_STEPS_MIN) break;
         last = *run;

@@ -96,7 +96,7 @@ static int spawn_engine(const struct talk *talk, pid_t *pid) {
 }
 
 /* The text in the file, without the line's end and the program name before it. */
-static const char *said(int fd, char *text, size_t capacity) {
+static const char *read_output(int fd, char *text, size_t capacity) {
     const ssize_t size = pread(fd, text, capacity - 1, 0);
     static const char name[] = "thinwire: ";
     text[size > 0 ? size : 0] = '\0';

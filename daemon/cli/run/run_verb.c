@@ -170,8 +170,9 @@ static enum tw_exit check_all(const struct tw_run *run, const struct sets *sets)
 
 /* Sets the plan (model, data, budget, nodes) first, then the preset fitted to it, then the user's
  * own values. model NULL: the small default model; data NULL: any. */
-static enum tw_exit build(struct tw_run *run, const char *name, const char *model,
-                          const struct cli_data *data, const struct sets *sets, struct cost *cost) {
+static enum tw_exit build_run(struct tw_run *run, const char *name, const char *model,
+                              const struct cli_data *data, const struct sets *sets,
+                              struct cost *cost) {
     struct tw_error err;
     enum tw_exit rc = TW_EXIT_OK;
     tw_run_defaults(run);

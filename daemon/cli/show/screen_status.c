@@ -25,7 +25,7 @@ static bool is_topology(const json_t *status, const char *name) {
 }
 
 /* The words for a run in which every node is alone. */
-static void company_alone(double alive, char *text, size_t capacity) {
+static void describe_alone(double alive, char *text, size_t capacity) {
     if (alive > 0) {
         (void)snprintf(text, capacity, "on its own, as %.0f other%s do%s", alive, plural(alive),
                        alive == 1 ? "es" : "");
