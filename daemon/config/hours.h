@@ -1,8 +1,8 @@
 /* hours.h - caps by the time of day: `network.hours`. Pure: the caller passes minutes since
  * midnight of the machine's clock.
  *
- *   08:00-18:00 1mbit, 18-23 off     a megabit during the day, no links in the evening, otherwise
- *   `upload` and `download`
+ *   08:00-18:00 1mbit, 18-23 off     by day a megabit, in the evening no links at all, otherwise
+ *                                    `upload` and `download`
  *
  * A rate caps upload and download each. If two entries cover a minute, the first one counts. An
  * entry may span midnight (22:00-06:00). */

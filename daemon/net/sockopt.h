@@ -15,7 +15,7 @@ void tw_sockopt_set(int fd, enum tw_role role);
 
 struct tw_sockopt_info {
     uint32_t rtt_us, rtt_var_us;
-    uint64_t delivery_bytes_per_s, retransmits, segments; /* retransmits among segments */
+    uint64_t delivery_bytes_per_s, retransmits, segments; /* segments include retransmits */
     uint64_t pace_bytes_per_s;                            /* pacing rate; 0 = no limit */
     char congestion[16];
 };

@@ -219,7 +219,7 @@ struct tw_peer_net {
     uint32_t control_queued_bytes;
     uint32_t rtt_us, rtt_var_us;    /* smoothed, control connection; 0 = unknown */
     uint64_t delivery_bytes_per_s;  /* measured by TCP on the bulk connection; 0 = unknown */
-    uint64_t retransmits, segments; /* of both connections; the former among the latter */
+    uint64_t retransmits, segments; /* of both connections; segments include retransmits */
     char congestion[16];            /* "bbr", "cubic", ... of the bulk connection */
     uint64_t path_bytes_per_s;      /* rate that the path from here carries; 0 = unknown */
     uint64_t pace_bytes_per_s;      /* limit of the bulk connection; 0 = none */

@@ -72,7 +72,7 @@ static void fill_example(FILE *to, const struct node_files *files) {
 
 /* As mkdir(2), and syncs the parent, so that the new folder survives a power cut. */
 static int folder_make(const char *path, mode_t mode) {
-    struct tw_error ignored; /* files in it are synced too, which reports a failing disk */
+    struct tw_error ignored; /* a later sync of its files reports a failing disk */
     if (mkdir(path, mode) != 0) return -1;
     (void)tw_folder_sync(path, &ignored);
     return 0;
@@ -126,8 +126,8 @@ enum tw_exit node_files_folders(const struct node_files *files) {
     return rc != TW_EXIT_OK ? rc : make_folder(dirname(folder), 0755, TW_EXIT_USAGE);
 }
 
-/* Writes the file completely or not at all. An interrupted command leaves no half file for its
- * repetition. An existing file stays. */
+/* Writes the file completely or not at all, so that an interrupted command can be repeated. An
+ * existing file stays. */
 enum tw_exit node_files_write_config(const struct node_files *files) {
     const char *const path = files->config_path;
     char fresh[TW_PATH_BYTES + 8];

@@ -159,7 +159,7 @@ enum tw_exit owner_sign(struct cli *cli) {
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &key);
     const struct tw_id public_key = tw_public_key(key.key);
     if (tw_id_equal(&public_key, &gate.owner)) {
-        /* Of the local node's files, only the list matters. */
+        /* Loads this node's list of revocations, if there is one. */
         if (place.has_config) (void)tw_gate_load(&gate, place.state_dir, &err);
         sign_as_owner(&sign, &gate, &certs);
     } else {

@@ -343,7 +343,7 @@ static enum tw_exit run_new(struct cli *cli) {
     }
     rc = build_run(&run, name, model, has_data ? &found : NULL, &sets, &cost);
     if (rc != TW_EXIT_OK) return rc;
-    /* The keys set may make a run on which no node could train. */
+    /* The user may have set keys that the data do not allow. */
     if (has_data && cli_data_check(&found, data, &run, &err) != TW_OK) {
         return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
     }
