@@ -201,7 +201,7 @@ void cli_budget_explain(FILE *to, const struct tw_run *run, const struct cli_bud
     const struct traffic traffic = traffic_of(run, params, bits, budget->steps_per_s);
     (void)fprintf(to, "  Budget    a round of a node is %s up and %s down",
                   tw_units_bytes(up, traffic.round_up), tw_units_bytes(down, traffic.round_down));
-    if (run->sync.codec == TW_CODEC_AUTO) (void)fprintf(to, ", at %.2g bits a parameter", bits);
+    if (run->sync.codec == TW_CODEC_AUTO) (void)fprintf(to, ", at %.2g bits per parameter", bits);
     (void)fprintf(to, ";\n            30 days are %s up and %s down (%.3g Mbit/s each way)\n",
                   tw_units_bytes(up, traffic.month_up), tw_units_bytes(down, traffic.month_down),
                   traffic.month_up / TW_MONTH_S * 8 / 1e6);

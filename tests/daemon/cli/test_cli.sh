@@ -180,7 +180,7 @@ expect 2 'start: `now` is too much' tw --config ./place/node.conf start now
 expect 8 'no daemon answers' tw --config ./place/node.conf leave
 
 # -- devices
-expect 0 '^device = cpu takes cpu$' tw info --device cpu
+expect 0 '^device = cpu chooses cpu$' tw info --device cpu
 expect 11 'device = cuda:63, but ' tw info --device cuda:63
 expect 2 '--device gpu: it is auto, cpu, cuda or cuda:N' tw info --device gpu
 expect 0 '"chosen": "cpu"' tw info --device cpu --json
