@@ -1,14 +1,15 @@
-"""churn.py - many real daemons under faults, and how many that could be are in the manifests.
+"""churn.py - many real daemons under faults: the share of healthy nodes in each round.
 
     python3 churn.py BIN [--nodes 16] [--seconds 600] [--faults-hour 62.5] [--interval 10]
                      [--seed N] [--least 0.95] [--json FILE] [--keep]
 
 Faults come at random times, at that rate over all nodes together (125 an hour for 32 nodes): kill
--9 of a machine's processes, of its worker alone, a polite end, SIGSTOP for a while, and with root a
-cable that is pulled in both directions or in one. What it measures: of all (node, round) where the
-node ran, unhurt, from one commit to the next, the share in which the manifest of that round lists
-it. The exit status is 1 when that is below --least, when agreed models differ, or when rounds stop
-coming.
+-9 of a machine's processes or of its worker alone, a polite end, SIGSTOP for a while. With root
+also a cable that is pulled in both directions or in one.
+
+Measured: of all (node, round) in which the node ran without a fault from one commit to the next,
+the share in which the round record lists the node. The exit status is 1 when the share is below
+--least, when decided models differ, or when rounds stop.
 """
 import argparse
 import collections
@@ -29,7 +30,7 @@ SETTLE_S = 90
 
 
 class Faults:
-    """What is broken now, and the times of every node's troubles."""
+    """The present faults, and the times of all faults of each node."""
 
     def __init__(self, nodes, rng):
         self.nodes, self.rng = nodes, rng
@@ -43,11 +44,11 @@ class Faults:
         heapq.heappush(self.repairs, (time.monotonic() + seconds, self.serial, idx, how))
 
     def is_hurt(self, idx):
-        """Is it down, stopped or cut just now?"""
+        """True while the node is down, stopped or cut."""
         return bool(self.troubles[idx]) and self.troubles[idx][-1][1] is None
 
     def hurt(self):
-        """Breaks something that is whole; never so many that no majority is left."""
+        """Breaks a healthy node, but always leaves a majority."""
         whole = [idx for idx in range(self.nodes.count) if not self.is_hurt(idx)]
         if len(whole) <= self.nodes.count * 2 // 3:
             return
@@ -81,7 +82,7 @@ class Faults:
             self._repair_in(away_s, idx, "plug")
 
     def repair(self):
-        """Mends what is due."""
+        """Ends the faults that are due."""
         while self.repairs and self.repairs[0][0] <= time.monotonic():
             _, _, idx, how = heapq.heappop(self.repairs)
             if how == "restart":
@@ -96,13 +97,13 @@ class Faults:
             self.troubles[idx][-1][1] = time.time()
 
     def is_unhurt(self, idx, begin, end):
-        """Nothing of its troubles touches this time."""
+        """True when no fault of the node touches this time."""
         return all(until is not None and until < begin or since > end
                    for since, until in self.troubles[idx])
 
 
 def measure(nodes, faults, begin):
-    """The figures: see the head of this file."""
+    """The results, as the head of this file describes."""
     logs = [lab.rounds_of(nodes.log(idx)) for idx in range(nodes.count)]
     told = collections.defaultdict(collections.Counter)
     for rows in logs:
@@ -142,7 +143,7 @@ def measure(nodes, faults, begin):
 
 
 def explain(nodes, faults, figures):
-    """Every absence, and how long after the node's last trouble it was: what to look into."""
+    """Every absence, with the time since the node's last fault, to look into."""
     logs = [{row[1]: row for row in lab.rounds_of(nodes.log(idx))} for idx in range(nodes.count)]
     whens = collections.defaultdict(list)
     for rows in logs:
@@ -162,7 +163,7 @@ def explain(nodes, faults, figures):
 
 
 def settle(nodes):
-    """All in one roster."""
+    """True when all nodes are in one roster."""
     def are_together():
         found = [nodes.get(idx) for idx in range(nodes.count)]
         return all(one and one["sync"]["roster_members"] == nodes.count for one in found)
@@ -189,7 +190,7 @@ def arguments():
 
 
 def play(nodes, args):
-    """Starts all, breaks and mends them, returns the figures."""
+    """Starts all nodes, injects the faults, returns the results."""
     rng = random.Random(args.seed)
     faults = Faults(nodes, rng)
     for idx in range(nodes.count):

@@ -1,6 +1,6 @@
-"""nodes.py - real daemons with the worker that has no model, each on a host of its own where root
-can have network namespaces: a star of cables around one hub, and a cable can be pulled, in one
-direction or in both. Without root all of them share the loopback.
+"""nodes.py - real daemons with the stub worker. With root each runs in its own network namespace: a
+star of cables around one hub. A cable can be pulled in one direction or in both. Without root all
+daemons share the loopback.
 """
 import datetime
 import json
@@ -18,7 +18,7 @@ PATIENCE_S = 60
 
 
 def run(*command):
-    """A command that must succeed; its words are in the failure."""
+    """Runs a command that must succeed; the failure has its output."""
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           check=False)
     if done.returncode != 0:
@@ -27,7 +27,7 @@ def run(*command):
 
 
 def lacks_hosts():
-    """Why there can be no hosts of their own here; None where there can."""
+    """Why there can be no namespaces here; None: there can."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "wants root and iproute2 for network namespaces"
     name = f"tws{os.getpid()}try"
@@ -38,7 +38,7 @@ def lacks_hosts():
 
 
 class Star:
-    """`count` namespaces, each with a cable to a hub that forwards. Gone at the end."""
+    """`count` namespaces, each with a cable to a hub that forwards."""
 
     def __init__(self, count, prefix=""):
         self.count, self.prefix = count, f"{prefix}{os.getpid()}"
@@ -49,7 +49,7 @@ class Star:
 
     @staticmethod
     def address(idx):
-        """Of a host."""
+        """Address of a host."""
         return f"10.83.{idx}.2"
 
     def __enter__(self):
@@ -64,7 +64,7 @@ class Star:
         self.down()
 
     def up(self):
-        """Hub, hosts, cables."""
+        """Makes the hub, the hosts and the cables."""
         for idx in range(-1, self.count):
             run("ip", "netns", "add", self.space(idx))
             run("ip", "-n", self.space(idx), "link", "set", "lo", "up")
@@ -81,25 +81,25 @@ class Star:
         run("ip", "netns", "exec", hub, "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
 
     def down(self):
-        """Takes away what is there."""
+        """Removes all namespaces."""
         for idx in range(-1, self.count):
             subprocess.run(["ip", "netns", "del", self.space(idx)], capture_output=True,
                            check=False)
 
     def pull(self, idx, way):
-        """Nothing comes from host `idx` ("out"), nothing gets to it ("in"), or neither ("both")."""
+        """Drops all packets from host `idx` ("out"), to it ("in"), or "both"."""
         for which in {"out": ["from"], "in": ["to"], "both": ["from", "to"]}[way]:
             run("ip", "-n", self.space(-1), "rule", "add", which, self.address(idx), "blackhole")
 
     def plug(self, idx):
-        """The cable is whole again."""
+        """Repairs the cable."""
         for which in ("from", "to"):
             subprocess.run(["ip", "-n", self.space(-1), "rule", "del", which, self.address(idx),
                             "blackhole"], capture_output=True, check=False)
 
 
 class Nodes:
-    """Daemons of one run, each with its folder under one folder."""
+    """Daemons of one run, each with a folder in one common folder."""
 
     def __init__(self, bin_dir, folder, count, *, star=None, run_keys=(), step_us=5000):
         self.bin, self.folder = pathlib.Path(bin_dir).resolve(), pathlib.Path(folder)
@@ -123,19 +123,19 @@ class Nodes:
             self._lay_out(idx, worker)
 
     def tool(self, name):
-        """A program of this build."""
+        """Path of a program of this build."""
         return str(self.bin / name)
 
     def address(self, idx):
-        """Where others dial it."""
+        """Address at which others dial the node."""
         return f"{self.star.address(idx) if self.star else '127.0.0.1'}:{self.ports[idx]}"
 
     def config(self, idx):
-        """Its configuration file."""
+        """Path of the node's configuration file."""
         return self.folder / f"n{idx}.conf"
 
     def log(self, idx):
-        """What it said, all its lives."""
+        """Log of the node, over all its starts."""
         path = self.folder / f"n{idx}.log"
         return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
@@ -154,16 +154,16 @@ class Nodes:
             "[node]\n", f"[node]\nworker_path = {worker}\n", 1), encoding="ascii")
 
     def start(self, idx):
-        """Starts a daemon that does not run."""
+        """Starts the daemon unless it runs."""
         space = ["ip", "netns", "exec", self.star.space(idx)] if self.star else []
         with open(self.folder / f"n{idx}.log", "ab") as log:
-            # a group of its own: the worker is stopped and killed with it
+            # own process group: the worker is stopped and killed with it
             self.processes[idx] = subprocess.Popen(
                 [*space, self.tool("thinwired"), "--config", str(self.config(idx))], stdout=log,
                 stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def send(self, idx, what):
-        """A signal to the daemon and its worker, as when the machine stops."""
+        """Sends a signal to the daemon and its worker, as when the machine stops."""
         os.killpg(self.processes[idx].pid, what)
         if what == signal.SIGSTOP:
             self.stopped.add(idx)
@@ -192,13 +192,13 @@ class Nodes:
                 process.wait()
 
     def get(self, idx, verb="status"):
-        """What the daemon answers, or None."""
+        """Answer of the daemon, or None."""
         done = subprocess.run([self.tool("thinwire"), verb, "--json", "--config",
                                str(self.config(idx))], capture_output=True, text=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def wait(self, what, is_so, patience_s=PATIENCE_S):
-        """Looks again until `is_so` says so; returns how long it took."""
+        """Waits until `is_so` is true; returns the seconds it took."""
         begin = time.monotonic()
         while not is_so():
             if time.monotonic() - begin > patience_s:

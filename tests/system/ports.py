@@ -1,10 +1,10 @@
 """ports.py - ports of 127.0.0.1 for tests that may run at any time beside others.
 
-    python3 ports.py    prints a port for each line that it reads, and holds them until there are
-                        no more lines
+    python3 ports.py    prints a port for each line that it reads, and holds the ports
+                        until the end of the input
 
-A held port is bound and not listening: who wants this very one gets it, as a daemon does, but
-nobody is given it who asks for any, neither to listen nor to dial from. To dial it is refused.
+A held port is bound but not listening. A daemon that asks for this port gets it, but the kernel
+gives it to no process that asks for any port. A dial to it is refused.
 """
 import socket
 import sys
@@ -13,7 +13,7 @@ _held = []
 
 
 def hold():
-    """A port that is ours until this process ends."""
+    """A port that is held until this process ends."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     one.bind(("127.0.0.1", 0))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A model alone, without a daemon: trained, stopped by a signal, gone on with, measured, and asked
-# for text. BIN: folder of the built programs.
+# A model without a daemon: training, an interruption, resuming, evaluation, generated text.
+# BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
 export LC_ALL=C.UTF-8
@@ -18,7 +18,7 @@ fail() {
     exit 1
 }
 
-# Sentences made of a few words: a model of some thousand parameters learns them in seconds.
+# Sentences of a few words, which a model of some thousand parameters learns in seconds.
 awk 'BEGIN {
     srand(7)
     split("the a one every|king prophet shepherd city|saw made blessed gave|bread water light peace", w, "|")
@@ -38,7 +38,7 @@ tw train --run alone.manifest --data text.txt --out whole.safetensors --threads 
     --eval-steps 100 >whole.json 2>/dev/null
 grep -q '"event": "done", "steps": 300' whole.json || fail "300 steps: $(tail -1 whole.json)"
 
-# -- stopped at step 50, then by a signal, then to the end: the same files to the byte, the same curve
+# -- stopped at step 50, stopped by a signal, resumed to the end: equal files to the byte, equal curve
 tw train --run alone.manifest --data text.txt --out parts.safetensors --threads 2 --json \
     --eval-steps 100 --steps 50 >first.json 2>/dev/null
 mkfifo events
@@ -51,16 +51,16 @@ while read -r line; do
 done <events
 wait $child || fail "a signal ended training with $?"
 child=
-grep -q '"event": "interrupted"' second.json || fail "no word of the interruption"
+grep -q '"event": "interrupted"' second.json || fail "the interruption is not reported"
 [[ $(grep -c '"event": "step"' second.json) -lt 200 ]] || fail "the signal stopped nothing"
 tw train --from parts.safetensors --data text.txt --threads 2 --json --eval-steps 100 \
     >third.json 2>/dev/null
-cmp whole.safetensors parts.safetensors || fail "stopped and gone on is not the same as never stopped"
+cmp whole.safetensors parts.safetensors || fail "a resumed training differs from an uninterrupted one"
 curve() { cat "$@" | grep '"event": "step"' | sed 's/, "tokens_per_s.*//'; }
 diff <(curve whole.json) <(curve first.json second.json third.json) || fail "another curve"
 
-# -- a save that fails on the way ends nothing: it is told, and tried again. A narrow pipe keeps the
-# training near what is read of it.
+# -- a save that fails does not end the training: it is reported and tried again. A narrow pipe keeps
+# the training near its reader.
 python3 - "$BIN/thinwire" 2>busy.err <<'PY' || fail "a save that fails: $(cat busy.err)"
 import fcntl, json, os, subprocess, sys
 out = "busy.safetensors"
@@ -80,20 +80,20 @@ for line in child.stdout:
 assert child.wait() == 0, child.returncode
 assert unsaved and unsaved[0]["path"] == out and "another file" in unsaved[0]["reason"], unsaved
 PY
-grep -q 'not saved at step .*move it away' busy.err || fail "not told: $(cat busy.err)"
+grep -q 'not saved at step .*move it away' busy.err || fail "not reported: $(cat busy.err)"
 cmp whole.safetensors busy.safetensors || fail "a save that failed changed the training"
 
-# -- a manifest that differs starts anew from the parameters, and says so
+# -- another manifest starts anew from the parameters, and says so
 sed 's/^train.lr = .*/train.lr = 0.001/' alone.manifest >gentle.manifest
 tw train --run gentle.manifest --from whole.safetensors --data text.txt --steps 2 --json \
     --out tuned.safetensors 2>tuned.err | grep -q '"event": "done", "steps": 2' || fail "fine-tuning"
 grep -q 'starts anew from the parameters of whole.safetensors: train.lr is 0.001 here and 0.01 there' \
-    tuned.err || fail "starts anew without a word: $(cat tuned.err)"
+    tuned.err || fail "a new start is not reported: $(cat tuned.err)"
 ! tw train --run gentle.manifest --from whole.safetensors --data text.txt --out whole.safetensors \
     2>tuned.err || fail "a training was overwritten"
 grep -q 'whole.safetensors was trained with another train.lr' tuned.err || fail "$(cat tuned.err)"
 
-# -- it learnt: below 1.7 nats per byte, where no model at all has 5.5
+# -- it learnt: below 1.7 nats per byte; a uniform guess has 5.5
 tw eval whole.safetensors --data text.txt --json >eval.json
 python3 - <<'PY' || fail "eval: $(cat eval.json)"
 import json, math
@@ -106,7 +106,7 @@ done = json.loads(open("third.json").read().splitlines()[-1])
 assert done["steps_skipped"] == 0 and 0 < done["mfu_ratio"] < 1.5, done
 PY
 
-# -- text: the same seed says the same, whole characters only, as many samples as asked for
+# -- text: the same seed gives the same text; only whole characters; the requested number of samples
 tw generate whole.safetensors --prompt 'the king ' --tokens 120 --seed 3 >a.txt 2>speed.txt
 tw generate whole.safetensors --prompt 'the king ' --tokens 120 --seed 3 --threads 2 2>/dev/null |
     cmp - a.txt || fail "the same seed, another text"
@@ -119,7 +119,7 @@ tail -n 1 both.txt | grep -qE '^30 tokens, .* tokens/s on cpu' || fail "the spee
     fail "three samples"
 tw generate whole.safetensors --prompt 'the king ' --tokens 60 --temperature 0 2>/dev/null >greedy.txt
 grep -qE '(saw|made|blessed|gave) (bread|water|light|peace) é\.' greedy.txt ||
-    fail "it does not say what it read: $(cat greedy.txt)"
+    fail "it does not name the prompt it read: $(cat greedy.txt)"
 
 python3 - "$BIN/thinwire" <<'PY' || fail "a text that was interrupted"
 import signal, subprocess, sys
@@ -131,13 +131,13 @@ said = child.communicate()[1]
 assert child.returncode == 130 and said.startswith("interrupted after "), (child.returncode, said)
 PY
 
-# -- fp32 and the plainest arithmetic train as well
+# -- fp32 and the portable kernels train, too
 TW_MATMUL=reference tw train --run alone.manifest --data text.txt --out plain.safetensors --steps 20 \
     --compute fp32 --json 2>/dev/null | tail -1 >plain.json
 python3 -c 'import json; e = json.load(open("plain.json")); assert e["validation_nats"] < 3.5, e' ||
     fail "plain arithmetic: $(cat plain.json)"
 
-# -- a disk too small for what will be saved is told before the first step
+# -- a disk too small for the saved model is reported before the first step
 cat >disk.sh <<'END'
 set -euo pipefail
 mkdir small

@@ -2,10 +2,10 @@
 # test_anew.py - a node that is set up anew at its old address, under two daemons on loopback.
 """test_anew.py BIN
 
-`n1` was told to dial `n0` by address and id. `n0` loses its disk and is set up anew: another id at
-the same address, with the secret of the run. It dials `n1`, which then has nothing to warn of: that
-the old node is not there any more is for `thinwire peers` to tell, and for nobody to act on. What
-`n1` knows of its links outlives a restart, too.
+`n1` has `n0` as a peer, by address and id. `n0` loses its disk and is set up anew: another id at
+the same address, with the secret of the run. It dials `n1`. From then on `n1` has no warning:
+nobody must act, and `thinwire peers` still shows that the old node is gone. The measured links of
+`n1` also survive a restart.
 """
 import pathlib
 import shutil
@@ -17,27 +17,27 @@ from nodes import Nodes  # pylint: disable=wrong-import-position
 
 
 def id_of(nodes, idx):
-    """Of a daemon that answers."""
+    """Answer of a daemon."""
     return nodes.get(idx)["node"]["id"]
 
 
 def peer(nodes, idx, node):
-    """What `thinwire peers` says there of a node."""
+    """Row of a node in `thinwire peers`."""
     return next((row for row in nodes.get(idx, "peers")["peers"] if row["id"] == node), None)
 
 
 def is_alive(nodes, idx, node):
-    """Is that node alive for it?"""
+    """True when the daemon sees the node as alive."""
     return (peer(nodes, idx, node) or {"link": ""})["link"] == "alive"
 
 
 def warnings(nodes, idx):
-    """What it warns of."""
+    """Warnings of the daemon."""
     return [row["what"] for row in nodes.get(idx)["warnings"]]
 
 
 def set_up_anew(nodes):
-    """n0 with an empty disk, and the run's secret from wherever it was kept."""
+    """Sets up n0 with an empty disk and the secret of the run."""
     secret = (nodes.folder / "n0" / "run.secret").read_bytes()
     shutil.rmtree(nodes.folder / "n0")
     nodes.config(0).unlink()
@@ -46,7 +46,7 @@ def set_up_anew(nodes):
 
 
 def test(nodes):
-    """The story."""
+    """The test."""
     nodes.start(0)
     nodes.wait("n0 answers", lambda: nodes.get(0) is not None)
     old = id_of(nodes, 0)
@@ -72,16 +72,16 @@ def test(nodes):
 
     nodes.processes[1].terminate()
     nodes.processes[1].wait(40)
-    crowd = next((nodes.folder / "n1").glob("*/crowd")).read_text(encoding="ascii")
-    assert crowd.startswith("thinwire-crowd 1 ") and new in crowd, crowd
+    saved = next((nodes.folder / "n1").glob("*/crowd")).read_text(encoding="ascii")
+    assert saved.startswith("thinwire-crowd 1 ") and new in saved, saved
     nodes.start(1)
     nodes.wait("n1 answers again", lambda: nodes.get(1) is not None)
     nodes.wait("a link after the restart", lambda: is_alive(nodes, 1, new))
-    assert "ev=crowd_damaged" not in nodes.log(1)
+    assert "ev=link_qualities_damaged" not in nodes.log(1)
 
 
 def main():
-    """In a folder of its own."""
+    """Runs the test in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="twanew", dir="/tmp") as folder:
         nodes = Nodes(sys.argv[1], folder, 2, step_us=20000)
         try:

@@ -1,12 +1,11 @@
-"""test_churn.py - one of four nodes dies, stops or loses its cable, and the others do not feel it.
+"""test_churn.py - one of four nodes dies, stops or loses its cable, and the others go on.
 
     python3 test_churn.py BIN processes    kill -9 and SIGSTOP, on the loopback
-    python3 test_churn.py BIN cables       a cable pulled in both directions and in one: root
+    python3 test_churn.py BIN cables       a cable pulled in both directions and in one; needs root
 
-For each: the others go on stepping and committing all the while; they find it dead within the
-stated time (6 s of silence, and what a second's tick and a loaded machine add); and once it is back
-its training enters the rounds again within 10 s and the time of a round, and that of a loaded
-machine: all of it as many times as the test's own second was too long.
+In each case the others go on stepping and committing. They find the node dead within 6 s of
+silence. Once it is back, its contributions enter the rounds again within 10 s and one round. All
+bounds are stretched by the factor by which the test's own seconds were too long on this machine.
 """
 import pathlib
 import shutil
@@ -25,7 +24,7 @@ AWAY_S = 22  # long enough to be off the roster (15 s)
 
 
 class Watch:
-    """What the three others do while the fourth is away."""
+    """Progress of the other three nodes while the fourth is away."""
 
     def __init__(self, nodes):
         self.looks = 0
@@ -36,7 +35,7 @@ class Watch:
         self.first = dict(self.steps)
 
     def look(self):
-        """Once a second: every one of them has stepped since, and knows when one is dead."""
+        """Called once a second: each has made steps; notes when they find the node dead."""
         alive = []
         self.looks += 1
         for idx in self.others:
@@ -53,12 +52,11 @@ class Watch:
             self.dead_s = time.monotonic() - self.begin
 
     def slowness(self):
-        """How much longer than a second the time from look to look was: what a loaded machine
-        takes for everything else, too."""
+        """Factor by which the seconds of this test were too long on this machine."""
         return max(1.0, (time.monotonic() - self.begin) / max(self.looks - 1, 1))
 
     def during(self, seconds):
-        """Looks for so long."""
+        """Watches for so many seconds."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             time.sleep(1.0)
@@ -66,7 +64,7 @@ class Watch:
 
 
 def listed_since(nodes, idx, since):
-    """When the node was first told, after `since`, that a manifest of others lists it."""
+    """Time of the first round record after `since` that lists the node."""
     for at, _, ours, _, contributors, _ in lab.rounds_of(nodes.log(idx)):
         if at > since and ours and contributors >= 2:
             return at
@@ -74,12 +72,12 @@ def listed_since(nodes, idx, since):
 
 
 def commits(nodes, idx, begin, end):
-    """Times of rounds that a node committed."""
+    """Times at which a node committed rounds."""
     return [at for at, *_ in lab.rounds_of(nodes.log(idx)) if begin <= at <= end]
 
 
 def all_together(nodes):
-    """Everybody on everybody's roster, and mixing."""
+    """True when every node is on every roster and merges."""
     def is_so():
         found = [nodes.get(idx) for idx in range(COUNT)]
         return all(one and one["sync"]["roster_members"] == COUNT
@@ -88,7 +86,7 @@ def all_together(nodes):
 
 
 def fault(nodes, name, hurt, mend, dead_at_once=False):
-    """One of four is hurt, and mended after a while."""
+    """Breaks one of four nodes and repairs it after a while."""
     all_together(nodes)
     watch = Watch(nodes)
     began = time.time()
@@ -126,7 +124,7 @@ def processes(nodes):
 
 
 def cables(nodes):
-    """Pulled in both directions, and in each."""
+    """A cable pulled in both directions, and in each one."""
     wrong = []
     for way in ("both", "out", "in"):
         wrong += fault(nodes, f"cable, {way}", lambda way=way: nodes.star.pull(VICTIM, way),
@@ -135,7 +133,7 @@ def cables(nodes):
 
 
 def play(nodes, kind):
-    """Starts all, does one part of the test, stops all."""
+    """Starts all nodes, runs one part of the test, stops all."""
     try:
         for idx in range(COUNT):
             nodes.start(idx)

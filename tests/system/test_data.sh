@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Datasets on the command line: shown, verified, weighed, named by a run, trained on, growing and
+# Datasets on the command line: shown, verified, weighted, named by a run, trained on, growing and
 # damaged. BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
@@ -8,7 +8,7 @@ home=$(mktemp -d /tmp/tw_data_XXXXXX)
 trap 'rm -rf "$home"' EXIT
 cd "$home"
 tw() { "$BIN/thinwire" "$@"; }
-# expect STATUS PATTERN command...: what it prints must match, and so must its exit status
+# expect STATUS PATTERN command...: its output and its exit status must match
 expect() {
     local want=$1 pattern=$2 rc=0
     shift 2
@@ -31,12 +31,12 @@ expect 0 'held out' tw data prepare --out small prose.txt --text lines --heldout
 expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.001,' tw run new small --data small \
     --set model.context=32
 
-# -- a text is no tokenizer, whichever of the two it is taken for
+# -- a text is refused as either kind of tokenizer
 expect 9 'prose.txt: it is not a tokenizer.json: ' tw data prepare code.c --out none --tokenizer prose.txt
 expect 2 'tokenizer none.json: No such file' tw data prepare code.c --out none \
     --tokenizer none.json
 
-# -- what it holds, in words and for machines
+# -- its content, as text and as JSON
 expect 0 '^  code +30.0 % +2 ' tw data info d --verify
 grep -q '^Every byte matches its checksum' out.txt
 grep -q 'the king of verse 0 saw the water' out.txt
@@ -51,7 +51,7 @@ assert sum(s["documents"] + s["heldout_documents"] for s in info["sources"]) == 
 assert info["samples"][0] == "the king of verse 0 saw the water.", info
 PY
 tw data info d --verify | awk 'length > 80 { print "wide: " $0; exit 1 }'
-python3 - <<'PY' # a pair of Megatron's whose first document is empty
+python3 - <<'PY' # a Megatron pair with an empty first document
 import struct
 open("m.bin", "wb").write(struct.pack("<200H", *range(60000, 60200)))
 open("m.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2, 3) +
@@ -83,7 +83,7 @@ expect 0 'prose +by size' tw data weigh d size
 expect 0 'd has these weights already: nothing has changed' tw data weigh d size
 expect 0 '"changed": false, "weights": \{"prose": null, "code": null\}' tw data weigh d size --json
 
-# -- a run that names it, and one that names the old one
+# -- a run that names this dataset, and one that names the old one
 expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.02' tw run new both --data d \
     --set model.layers=1 --set model.width=16 --set model.heads=2 --set model.context=32 \
     --set train.batch=4 --set train.tokens=40k --set train.warmup_tokens=1k \
@@ -107,7 +107,7 @@ expect 4 'is not a dataset, but the manifest names one' tw train --run both.mani
     --data prose.txt --plan
 expect 4 'a folder without a dataset' tw run new x --data "$home"
 
-# -- a node that brings it, or the wrong thing
+# -- a node with this dataset, or with wrong data
 check() { tw --config node.conf config check 2>&1; }
 brings() { printf '[node]\nstate_dir = s\nrun_dir = s\nrun = %s\ndata = %s\n' "$1" "$2" >node.conf; }
 tw init --config node.conf --name x --state-dir s --run-dir s --run both.manifest --data d >/dev/null
@@ -125,7 +125,7 @@ mv d/prose-train-00000.shard hidden
 expect 0 'good  training data .*, 3 of 4 shards are here$' check
 mv hidden d/prose-train-00000.shard
 
-# -- trained on, and gone on with in the very order, through the end of the curriculum
+# -- trained on and resumed in the same order, through the end of the curriculum
 train() { tw train --data d --threads 1 --eval-steps 0 --json "$@" 2>/dev/null; }
 curve() { cat "$@" | grep '"event": "step"' | sed 's/, "tokens_per_s.*//'; }
 train --run both.manifest --out whole.safetensors --steps 90 >whole.json
@@ -134,7 +134,7 @@ train --from parts.safetensors --steps 90 >second.json
 diff <(curve whole.json) <(curve first.json second.json)
 cmp whole.safetensors parts.safetensors
 
-# -- the words of a tokenizer: a dataset without it is not whole, a model without it says so
+# -- a dataset without its tokenizer is incomplete, and a model without one says so
 tw export whole.safetensors --out hf >/dev/null
 tw data prepare short.txt --out words --tokenizer hf/tokenizer.json --text lines >/dev/null 2>&1
 expect 0 '^Every byte matches its checksum' tw data info words --verify
@@ -150,7 +150,7 @@ rm words/tokenizer.json
 expect 4 'its tokenizer.json is missing' tw data info words --verify
 expect 0 'shows the samples as text' tw data info words
 
-# -- growing: what is there is trained on; nothing there is a sentence; so is damage
+# -- growing: training on the files that are there; no file and damage have a sentence each
 mv d/prose-train-00000.shard hidden
 expect 0 '3 of 4 files are here' tw train --run both.manifest --data d --plan
 expect 4 '1 of 4 shards are missing' tw data info d --verify

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A node whose worker computes on a GPU shows how that fares, as its driver tells: a fake driver's
-# library under a real daemon. BIN: folder of the built programs; NVML: the library.
+# The status of a node shows the GPU of its worker, as the driver reports it: a real daemon with the
+# library of a fake driver. BIN: folder of the built programs; NVML: the library.
 set -euo pipefail
 BIN=$1
 NVML=$2
@@ -18,7 +18,7 @@ fail() {
     tail -n 8 log || true
     exit 1
 }
-# until_said WORDS COMMAND...: waits for it to say that.
+# until_said WORDS COMMAND...: waits until it prints the words.
 until_said() {
     local end=$((SECONDS + 60)) words=$1
     shift
@@ -44,7 +44,7 @@ grep -q '"memory_used_bytes": 10737418240' said || fail "no memory: $(grep -A8 g
 until_said 'GPU 97 % busy · 61 °C · 412 W · 10.7 GB of 85.9 GB' thinwire status
 echo "status shows the GPU"
 
-# A driver that is not there is a line in the log, and the node trains all the same.
+# Without the driver there is a line in the log, and the node trains all the same.
 kill "$daemon" && wait "$daemon" || true
 TW_NVML=libthinwire-nothing.so.1 thinwired --config node.conf 2>log &
 daemon=$!

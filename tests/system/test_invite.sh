@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From an empty disk to a node that mixes, by the guide's commands: invite, join, start. And what goes
-# wrong with tickets, each with its sentence; secrets replaced while nodes train; a run with an owner.
+# From an empty disk to a node that merges, by the guide's commands: invite, join, start. Also every
+# error of a ticket with its sentence, secrets replaced while nodes train, and a run with an owner.
 # BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
@@ -10,7 +10,7 @@ home=$(mktemp -d /tmp/tw_invite_XXXXXX)
 cd "$home"
 tw() { thinwire --config "$home/$1/node.conf" "${@:2}"; }
 finish() {
-    for folder in "$home"/*/; do # what still answers ends by itself
+    for folder in "$home"/*/; do # daemons that still answer end by themselves
         pid=$(cat "$folder/pid" 2>/dev/null || true)
         [[ -z $pid ]] || kill -9 "$pid" 2>/dev/null || true
     done
@@ -23,7 +23,7 @@ fail() {
     tail -n 5 "$home"/*/log || true
     exit 1
 }
-# until SECONDS COMMAND...: waits for it to succeed.
+# until_true SECONDS COMMAND...: waits until it succeeds.
 until_true() {
     local end=$((SECONDS + $1))
     until "${@:2}"; do
@@ -31,7 +31,7 @@ until_true() {
         sleep 0.2
     done
 }
-# expect STATUS WORDS COMMAND...: its exit status and something it says.
+# expect STATUS WORDS COMMAND...: its exit status, and words that it prints.
 expect() {
     local rc=0
     "${@:3}" >said 2>&1 </dev/null || rc=$?
@@ -45,7 +45,7 @@ print(int(at))' "$2"; }
 is_mixing() { [[ $(number "$1" sync.mixed_peers) -ge 1 ]]; }
 is_alone() { [[ $(number "$1" sync.alive_peers) -eq 0 ]]; }
 is_up() { [[ $(number "$1" sync.alive_peers) -ge 1 ]]; }
-# A port for each line it reads, held to the end of this script.
+# Prints a port for each line it reads, and holds it to the end of this script.
 coproc PORTS { exec python3 "$here/ports.py"; }
 exec 8<&"${PORTS[0]}" 9>&"${PORTS[1]}" # subshells have these too
 holder=$PORTS_PID
@@ -64,7 +64,7 @@ stop() {
     until_true 30 is_gone "$1" || fail "$1 does not end"
 }
 is_gone() { ! kill -0 "$(cat "$1/pid")" 2>/dev/null; }
-# What `join --start` started.
+# The daemon that `join --start` started.
 note_pid() { grep -o 'process [0-9]*' "$2" | grep -o '[0-9]*' >"$1/pid"; }
 small="--set model.layers=2 --set model.width=32 --set model.heads=2 --set model.context=32
     --set train.batch=8 --set train.tokens=400m --set sync.nodes=2 --set sync.fragments=1
@@ -98,18 +98,18 @@ cmp <(thinwire run show one/numbers.manifest) <(thinwire run show two/state/run.
 until_true 60 is_mixing two || fail "two does not mix"
 tw one invite --list | grep -q 'used .*1 of 1: ' || fail "no list: $(tw one invite --list)"
 
-# -- the same machine again: nothing to do; and after a cut in the middle, no second use
+# -- the same machine again: nothing to do; after a cut in the middle, no second use
 expect 0 'is in run numbers already' thinwire join "$(cat line)" --dir two
 expect 0 'two/node.conf is kept as it is: set `listen`, `upload` there' \
     thinwire join "$(cat line)" --dir two --listen 127.0.0.1:1 --upload 5mbit
-# `leave` returns when the daemon has ended: what it held is free for the next.
+# `leave` returns when the daemon has ended, so its port and its lock are free.
 for _ in 1 2; do
     expect 0 'it has ended' tw two leave
     expect 0 'It runs as process' tw two start
     note_pid two said
 done
 expect 0 'It runs already' tw two start
-# One that is leaving is not there to stay.
+# `start` must not take a daemon that is leaving for a running one.
 kill -TERM "$(cat two/pid)"
 expect 0 'It runs as process' tw two start
 note_pid two said
@@ -117,7 +117,7 @@ expect 0 'It runs already' tw two start
 expect 0 '^ "socket": "/.*sock"' tw two start --json
 expect 0 '"message"' tw two leave --json
 expect 8 'no daemon answers' tw two leave
-# A worker that has not begun is not waited for: it is told to end long before it would by itself.
+# The daemon ends a worker that is not ready yet at once, long before the worker would end by itself.
 cat >two/slow <<END
 #!/bin/sh
 trap 'kill \$!; echo told >>$home/two/end; exit 0' TERM
@@ -138,7 +138,7 @@ assert said["run"] == "numbers", said' || fail "$(cat said)"
 note_pid two words
 until_true 60 is_mixing two || fail "two does not mix again"
 
-# -- a last checkpoint that fails is told, and ends the daemon all the same
+# -- a failed last checkpoint is reported, and the daemon ends all the same
 stop two
 (trap '' XFSZ && start two)
 until_true 60 is_mixing two || fail "two does not mix before its disk is full"
@@ -148,7 +148,7 @@ expect 0 'It runs as process' tw two start
 note_pid two said
 until_true 60 is_mixing two || fail "two does not mix after its disk was full"
 
-# -- what a node keeps is a model by the name of its folder: the newest of two, with its manifest
+# -- the state folder of a node names a model: the newer of two checkpoints, with its manifest
 for _ in 1 2; do expect 0 . tw one checkpoint; done
 newest=$(cd one/state && ls -t */ckpt.?.safetensors | head -1)
 expect 0 "thinwire: one/state/$newest, step [0-9]*\$" thinwire eval one/state --data one/data --windows 2
@@ -156,11 +156,11 @@ expect 0 "thinwire: one/state/$newest, step [0-9]*\$" thinwire generate "one/sta
 expect 0 "thinwire: one/state/$newest, step" thinwire export one/state --out one/hf
 expect 0 'two/state/.*, step' thinwire merge one/state two/state --out one/merged
 
-# -- sizes are said in the unit that fits them
+# -- sizes are printed in a fitting unit
 expect 0 'disk.room .*[0-9] [MGT]B free for checkpoints, [0-9.]* [kM]B needed' tw one doctor
 expect 0 'memory .*[0-9] [MG]B available, the model of [0-9.]*k parameters takes [0-9.]* [kM]B' tw one doctor
 
-# -- tickets that are no good; the count outlives the daemon
+# -- invalid tickets; the count of uses survives the daemon
 expect 10 'all uses of the ticket are spent (it says: 1 of 1)' thinwire join "$(cat line)" --dir x
 kill -9 "$(cat one/pid)"
 until_true 30 is_gone one || fail "one does not die"
@@ -193,7 +193,7 @@ expect 2 'another run' env -C "$home" bash -c "sed s/run.manifest/no/ two/node.c
     mkdir -p y/state; cp two/other.manifest y/state/run.manifest;
     thinwire join '$(cat line)' --dir y"
 
-# A manifest of another run is not written over, nor is the secret beside it.
+# The manifest of another run is not overwritten, nor is its secret.
 mkdir -p z/state && cp two/other.manifest z/state/run.manifest && echo mine >z/state/run.secret
 tw one invite >line 2>/dev/null
 expect 3 'not the manifest of this run' thinwire join "$(cat line)" --dir z
@@ -208,7 +208,7 @@ expect 0 'in use, and accepted' tw two secret add fresh
 new=$(tw one secret | sed -n 2p | cut -c1-8)
 knows() { grep -q "ev=secret_changed used=$2 secrets=$3" "$1/log"; }
 for node in one two; do until_true 10 knows $node "$old" 2 || fail "$node did not look"; done
-# Who came by a ticket cannot fetch the new secret with it.
+# A used ticket cannot fetch the new secret.
 mkdir -p again/state
 cp two/state/identity.key again/state/
 expect 10 'does not know this ticket' thinwire join "$(cat first)" --dir again
@@ -226,11 +226,11 @@ expect 2 'the only one' tw one secret remove "$new"
 expect 2 'the mark of none' tw one secret use 00000000
 stop two
 
-# -- and one that comes while the inviter is down, with the date of a backup
+# -- a secret that is replaced while the inviter is down, with the date of a backup
 tw one invite >line 2>/dev/null
 expect 0 'admitted this machine' thinwire join "$(cat line)" --dir three --threads 1
 stop one
-# A file of a build that noted no secrets loses no tickets, and says from now on which there were.
+# A file of a release without marks of secrets loses no tickets, and gets the marks.
 ended=$(grep -c ev=tickets_ended one/log)
 sed -i '/^secret /d' one/state/*/tickets
 start one

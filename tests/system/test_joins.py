@@ -1,10 +1,10 @@
-"""test_joins.py - every way a join fails, made for real: each must have its own sentence, with a
+"""test_joins.py - every way in which a join can fail: each must have its own sentence, with a
 way out, in `thinwire doctor` and in the status of the daemon.
 
-    python3 test_joins.py BIN loopback    those that need nothing but processes
+    python3 test_joins.py BIN loopback    failures that need only processes
     python3 test_joins.py BIN admission    a clock that is off by a day, in a run with an owner
-    python3 test_joins.py BIN ticket       a line of `thinwire invite` that does not count any more
-    python3 test_joins.py BIN network     those of firewalls, routers and NAT: root, in namespaces
+    python3 test_joins.py BIN ticket       a ticket that is not valid any more
+    python3 test_joins.py BIN network     firewalls, routers and NAT; needs root and namespaces
 
 Three hosts in a row: `b` joins, `r` is the router between, `a` has the run. The router drops,
 rejects or hides by its routes, so no firewall program is needed.
@@ -25,15 +25,15 @@ import ports
 
 PATIENCE_S = 60
 JOINER, HOST = "198.51.100.2", "203.0.113.2"
-ROUTES = {  # in the router: where it sends what is for these
-    "203.0.113.66/32": "blackhole",  # a firewall that drops
-    "203.0.113.67/32": "prohibit",  # one that rejects
-    "192.168.77.0/24": "blackhole",  # a private network behind somebody's NAT
+ROUTES = {  # of the router, by target
+    "203.0.113.66/32": "blackhole",  # as a firewall that drops
+    "203.0.113.67/32": "prohibit",  # as a firewall that rejects
+    "192.168.77.0/24": "blackhole",  # as a private network behind a NAT
 }
 
 
 def run(*command, **more):
-    """A command that must succeed."""
+    """Runs a command that must succeed."""
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           check=False, **more)
     if done.returncode != 0:
@@ -42,14 +42,14 @@ def run(*command, **more):
 
 
 class Space:
-    """Namespaces a, r and b; gone at the end."""
+    """Namespaces a, r and b."""
 
     def __init__(self, is_wanted):
         self.is_wanted = is_wanted
         self.prefix = f"twj{os.getpid()}"
 
     def name(self, host):
-        """Of a host's namespace."""
+        """Name of a host's namespace."""
         return self.prefix + host
 
     def __enter__(self):
@@ -65,7 +65,7 @@ class Space:
         self.down()
 
     def up(self):
-        """Two cables, three hosts, routes."""
+        """Makes two cables, three hosts and their routes."""
         for host in "arb":
             run("ip", "netns", "add", self.name(host))
             run("ip", "-n", self.name(host), "link", "set", "lo", "up")
@@ -81,18 +81,18 @@ class Space:
         for to, kind in ROUTES.items():
             run("ip", "-n", self.name("r"), "route", "add", kind, to)
         run(*self.on("r"), "sh", "-c", "echo 1 >/proc/sys/net/ipv4/ip_forward")
-        # Two rejections a host, then one in two seconds: after a few dials the router is silent.
+        # The kernel limits rejections, so after a few dials the router would be silent.
         run(*self.on("r"), "sh", "-c", "echo 0 >/proc/sys/net/ipv4/icmp_ratelimit")
 
     def down(self):
-        """Takes away what is there."""
+        """Removes the namespaces."""
         if self.is_wanted:
             for host in "arb":
                 subprocess.run(["ip", "netns", "del", self.name(host)], capture_output=True,
                                check=False)
 
     def on(self, host):
-        """What a command line begins with there."""
+        """Begin of a command line in a namespace."""
         return ["ip", "netns", "exec", self.name(host)] if self.is_wanted else []
 
 
@@ -115,7 +115,7 @@ class World:
         return path
 
     def node(self, name, listen, *, manifest=None, peers=(), secret=None):
-        """Lays out a node; returns its configuration file."""
+        """Makes the files of a node; returns its configuration file."""
         config, worker = self.folder / f"{name}.conf", self.folder / f"{name}.worker"
         more = ["--peers", ",".join(peers)] if peers else []
         more += ["--secret-file", str(secret)] if secret else []
@@ -134,11 +134,11 @@ class World:
         return config
 
     def secret(self, name):
-        """Where a node keeps its run secret."""
+        """Path of a node's run secret."""
         return self.folder / name / "run.secret"
 
     def start(self, host, *command):
-        """A process on a host, ended with the world."""
+        """Starts a process on a host; it is ended with the world."""
         log = open(self.folder / f"log{len(self.processes)}", "wb")
         process = subprocess.Popen(self.space.on(host) + [str(word) for word in command],
                                    stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -147,7 +147,7 @@ class World:
         return process
 
     def shifted(self, seconds):
-        """What a command line begins with where the clock is wrong by so much."""
+        """Begin of a command line with a clock that is shifted by so much."""
         return ["env", f"LD_PRELOAD={self.bin / 'shift_clock.so'}", f"TW_SHIFT_CLOCK_S={seconds}",
                 "ASAN_OPTIONS=verify_asan_link_order=0"]
 
@@ -177,14 +177,14 @@ class World:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def doctor(self, host, config):
-        """What the doctor says, as JSON, and its exit status."""
+        """Findings of the doctor as JSON, and its exit status."""
         done = subprocess.run(self.space.on(host) + [str(self.bin / "thinwire"), "doctor", "--json",
                                                      "--patience", "4", "--config", str(config)],
                               capture_output=True, text=True, check=False)
         return json.loads(done.stdout), done.returncode
 
     def end(self):
-        """Stops what still runs."""
+        """Ends all processes."""
         for process in self.processes:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -201,11 +201,11 @@ class Web(http.server.BaseHTTPRequestHandler):
     """Another program that has the port."""
 
     def log_message(self, *_):  # pylint: disable=arguments-differ
-        """Says nothing."""
+        """Logs nothing."""
 
 
 def judge(cases, rows, where, sentence_of):
-    """Every address must have its cause's own words; returns the sentences that were wrong."""
+    """Each address must have the sentence of its cause; returns the wrong ones."""
     wrong = []
     for address, (cause, words) in cases.items():
         said = sentence_of(rows, address)
@@ -224,7 +224,7 @@ def of_doctor(report, address):
 
 
 def of_status(status, address):
-    """What bootstrap[] has of it."""
+    """Row of an address in bootstrap[]."""
     for row in status["bootstrap"]:
         if row["address"] == address:
             return row["error"]
@@ -236,7 +236,7 @@ ON_THE_WAY = {"closed", "dns", "silent", "rejected", "private", "no_route"}
 
 
 def try_lines(world, host, cases, inviter):
-    """`thinwire join` with lines whose one address is such: the same sentence, and nothing made."""
+    """`thinwire join` with such an address must print the same sentence and make no file."""
     tool, runs, wrong = str(world.bin / "thinwire"), [], []
     for idx, (address, (cause, words)) in enumerate(cases.items()):
         if cause not in ON_THE_WAY:
@@ -292,7 +292,7 @@ def try_joins(world, host, listen, cases, good, prepare=None):
 
 
 def try_without(world, good, first):
-    """A node whose secret is not there proves nothing, rather than something false."""
+    """A node without its secret must send no proof rather than a false one."""
     config = world.node("blank", f"127.0.0.1:{ports.hold()}", peers=[good])
     world.secret("blank").unlink()
     report, _ = world.doctor("b", config)
@@ -334,7 +334,7 @@ def loopback(world):
 
 
 def admission(world):
-    """Certificates are dated: a node whose clock is a day behind takes those of today for false."""
+    """A node whose clock is a day behind refuses today's certificates."""
     good, behind = (f"127.0.0.1:{ports.hold()}" for _ in range(2))
     day_s = 86400
     run(str(world.bin / "thinwire"), "owner", "new", cwd=world.folder)
@@ -351,7 +351,7 @@ def admission(world):
 
 
 def ticket(world):
-    """The doctor looks at a line before it is used; join says the same of one that is too old."""
+    """The doctor judges a ticket before its use; join prints the same for an expired one."""
     good = f"127.0.0.1:{ports.hold()}"
     config = world.node("first", good)
     world.daemon("a", config)
@@ -399,7 +399,7 @@ def network(world):
 
 
 def lacks(kind):
-    """Why this part cannot run here; None where it can."""
+    """Why this part cannot run here; None: it can."""
     if kind != "network":
         return None
     if os.geteuid() != 0 or shutil.which("ip") is None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # One model of several: two siblings, and one that hardly trained. The mean is
-# computed again here from the files. BIN: folder of the built programs.
+# computed again from the files. BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
 export LC_ALL=C.UTF-8
@@ -55,7 +55,7 @@ for name in a:
         assert abs(w - (x + 3 * y) / 4) <= 1e-6 * (abs(x) + abs(y)), (name, x, y, w)
 PY
 
-# -- it carries the manifest of the run that all are of, or that is named; of others it has none
+# -- it has the manifest of the common run, or the named one; models of different runs give none
 tw run new gentle --preset btm --data text.txt --out gentle --set model.layers=1 --set model.width=32 \
     --set model.heads=2 --set model.context=32 --set train.batch=8 --set train.tokens=76800 \
     --set train.warmup_tokens=1k --set train.lr=0.001 >/dev/null
@@ -70,14 +70,14 @@ for file in mean named; do
 done
 tw merge mean good2 --out again | grep -q 'with its manifest' || fail "a merge in a merge"
 
-# -- by the loss: the poor one counts for little, greedy leaves it out, and the mean is better
-#    without it and worse without a good one
+# -- by the loss: the poor model has a small weight, greedy leaves it out, and the mean is better
+#    without it and worse without a good model
 tw merge good1 good2 poor --data text.txt --ablate --json >ablate.json
 tw merge good1 poor good2 --data text.txt --weights loss --json >loss.json
 tw merge poor good1 good2 --data text.txt --weights greedy --out soup --json >greedy.json
 tw merge poor good1 good2 --data text.txt --weights greedy | grep -q 'chosen on this text' ||
     fail "greedy says nothing of what it chose by"
-tw eval soup --data text.txt --json >soup.json # it carries its manifest
+tw eval soup --data text.txt --json >soup.json # it has a manifest
 python3 - <<'PY' || fail "$(cat ablate.json loss.json greedy.json soup.json)"
 import json
 ablate, loss, greedy, soup = (json.load(open(f + ".json")) for f in ("ablate", "loss", "greedy", "soup"))
@@ -93,7 +93,7 @@ assert greedy["validation_nats"] <= min(m["validation_nats"] for m in greedy["mo
 assert abs(greedy["validation_nats"] - soup["validation_nats"]) < 1e-5, (greedy, soup)
 PY
 
-# -- what is refused, and why
+# -- refusals, with their reasons
 refused() {
     local why=$1
     shift

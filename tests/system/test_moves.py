@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # test_moves.py - two hosts whose addresses fail and change under two daemons.
-"""test_moves.py BIN - root and network namespaces, else it is skipped.
+"""test_moves.py BIN - needs root and network namespaces, or is skipped.
 
 `a` and `b` are joined by one cable, with IPv4 and IPv6. First the IPv6 address that `b` knows of
-`a` swallows everything: the link must not wait for it. Then `b` gets another address, then `a`,
-which `b` was told to dial: each time they must find each other again, and know where.
+`a` drops all packets: the link must not wait for it. Then `b` gets another address, then `a`, which
+`b` is configured to dial. Each time they must find each other at the new address.
 """
 import json
 import os
@@ -21,7 +21,7 @@ PORT = 4747
 
 
 def run(*command):
-    """A command that must succeed."""
+    """Runs a command that must succeed."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           stdin=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
@@ -30,7 +30,7 @@ def run(*command):
 
 
 def lacks():
-    """Why this cannot run here; None where it can."""
+    """Why this cannot run here; None: it can."""
     if os.geteuid() != 0:
         return "wants root for network namespaces"
     if shutil.which("ip") is None:
@@ -51,11 +51,11 @@ class Hosts:
         self.prefix = f"twm{os.getpid()}"
 
     def ip(self, host, *words):
-        """`ip` on a host."""
+        """Runs `ip` on a host."""
         run("ip", "-n", self.prefix + host, *words)
 
     def up(self):
-        """Cable and first addresses."""
+        """Makes the cable and the first addresses."""
         for host in "ab":
             run("ip", "netns", "add", self.prefix + host)
             self.ip(host, "link", "set", "lo", "up")
@@ -65,11 +65,11 @@ class Hosts:
             self.ip(host, "addr", "add", f"10.9.0.{number}/24", "dev", "cable")
             self.ip(host, "addr", "add", f"fd00:9::{number}/64", "dev", "cable", "nodad")
             self.ip(host, "link", "set", "cable", "up")
-        # What b sends by IPv6 arrives, and no answer comes back.
+        # IPv6 packets of b arrive, but no answer comes back.
         self.ip("a", "-6", "route", "add", "blackhole", "fd00:9::2/128")
 
     def down(self):
-        """Ends what runs and takes everything away."""
+        """Ends the daemons and removes the namespaces."""
         for process in self.processes.values():
             process.terminate()
         for process in self.processes.values():
@@ -82,11 +82,11 @@ class Hosts:
                            check=False)
 
     def tool(self, *words):
-        """The command line tool."""
+        """Runs the command line tool."""
         return run(self.bin / "thinwire", *words)
 
     def configure(self, host, *more):
-        """Lays out the node of a host; returns its id."""
+        """Makes the files of a host's node; returns its id."""
         config = self.folder / f"{host}.conf"
         worker = self.folder / "worker"
         worker.write_text(f"#!/bin/sh\nexec {self.bin / 'stub_worker'} --step-us 20000 \"$@\"\n",
@@ -109,22 +109,22 @@ class Hosts:
                 stdin=subprocess.DEVNULL)
 
     def log(self, host):
-        """What it said."""
+        """Log of the daemon."""
         return (self.folder / f"{host}.log").read_text(errors="replace")
 
     def peers(self, host):
-        """The rows of `peers`; None while nobody answers."""
+        """Rows of `peers`; None without an answer."""
         done = subprocess.run([self.bin / "thinwire", "peers", "--json", "--config",
                                self.folder / f"{host}.conf"], capture_output=True, text=True,
                               check=False)
         return json.loads(done.stdout)["peers"] if done.returncode == 0 else None
 
     def answers(self, host):
-        """Is its daemon up?"""
+        """True when the daemon of a host is up."""
         return self.peers(host) is not None
 
     def wait(self, what, is_so):
-        """Looks again until it is so."""
+        """Waits until it is true."""
         end = time.monotonic() + PATIENCE_S
         while not is_so():
             if time.monotonic() > end:
@@ -133,13 +133,13 @@ class Hosts:
             time.sleep(0.1)
 
     def is_alive(self, host, address=""):
-        """Is the other alive for it (and at that address)?"""
+        """True when it sees the other node as alive, at that address."""
         return any(peer["link"] == "alive" and (peer["address"] or "").startswith(address)
                    for peer in self.peers(host) or [])
 
 
 def test(hosts):
-    """The three stories, one after the other."""
+    """The three cases, one after the other."""
     (hosts.folder / "text").write_text("In the beginning was the word.\n" * 4000, encoding="ascii")
     hosts.tool("run", "new", "moves", "--data", hosts.folder / "text", "--out",
                hosts.folder / "run.manifest", "--set", "model.layers=2", "--set", "model.width=32",
@@ -150,7 +150,7 @@ def test(hosts):
                     hosts.folder / "a" / "run.secret")
     hosts.start("a")
     hosts.wait("a answers", lambda: hosts.answers("a"))
-    # There is no way out of this network, and a knows all the same where b can dial it.
+    # Without a default route a must still find the address at which b can dial it.
     ticket = hosts.tool("invite", "--json", "--config", hosts.folder / "a.conf")
     for own in (f"[fd00:9::1]:{PORT}", f"10.9.0.1:{PORT}"):
         assert own in ticket, f"{own} is not in {ticket}"
@@ -173,7 +173,7 @@ def test(hosts):
 
 
 def main():
-    """Skips, or runs it in a folder of its own."""
+    """Skips, or runs the test in a folder of its own."""
     why = lacks()
     if why:
         print(f"test_moves: {why}", file=sys.stderr)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What programs read: every verb that needs no daemon prints one JSON value with --json before or
-# after it, or refuses the flag, and none calls lost output a success. BIN: folder of the programs.
+# Output for programs: with --json every verb that needs no daemon prints one JSON value or refuses
+# the flag, before or after the verb. Lost output is a failure. BIN: folder of the programs.
 set -euo pipefail
 BIN=$1
 export LC_ALL=C.UTF-8
@@ -31,7 +31,7 @@ while read -r line; do
     tw "${words[@]}" --json >"said/${line//\//.} --json" 2>err || fail "$line --json: $(cat err)"
     rm -rf new new.*
     tw --json "${words[@]}" >"said/--json ${line//\//.}" 2>err || fail "--json $line: $(cat err)"
-    # -- and lost output is told
+    # -- lost output is a failure
     rm -rf new new.*
     rc=0
     tw "${words[@]}" >/dev/full 2>lost || rc=$?
@@ -70,7 +70,7 @@ for name in os.listdir("said"):
     except ValueError as why: raise SystemExit(f"{name}: {why}: {text[:200]!r}")
 PY
 
-# -- what has no JSON says so, and what is plain text is told when it is lost
+# -- verbs without JSON say so, and lost plain text is a failure
 for line in 'config example' help 'owner import key'; do
     read -r -a words <<<"$line"
     rc=0

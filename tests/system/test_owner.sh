@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A run with an owner, by its commands: a key, certificates by the owner and by a node that may admit, a node that is
-# shut out while it runs, and every refusal's sentence. BIN: folder of the built programs.
+# revoked while it runs, and the sentence of every refusal. BIN: folder of the built programs.
 set -euo pipefail
 BIN=$1
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,14 +22,14 @@ fail() {
     tail -n 20 ./*.log 2>/dev/null || true
     exit 1
 }
-# expect STATUS PATTERN COMMAND...: both outputs together match, and the status is that.
+# expect STATUS PATTERN COMMAND...: its exit status and its outputs together must match.
 expect() {
     local status=$1 pattern=$2 rc=0 out
     shift 2
     out=$("$@" 2>&1 </dev/null) || rc=$?
     [[ $rc -eq $status ]] && grep -qE -- "$pattern" <<<"$out" || fail "$*: status $rc (wanted $status /$pattern/): $out"
 }
-# await WHAT COMMAND...: until it succeeds, 60 s at most.
+# await WHAT COMMAND...: waits until it succeeds, for 60 s at most.
 await() {
     local what=$1
     shift
@@ -39,17 +39,17 @@ await() {
     done
     fail "not in time: $what"
 }
-links() { # NODE COUNT: so many peers are linked
+links() { # NODE COUNT: true when so many peers are linked
     at "$1" peers --json | python3 -c 'import json, sys
 peers = json.load(sys.stdin)["peers"]
 sys.exit(sum(p["link"] in ("up", "alive") for p in peers) != int(sys.argv[1]))' "$2"
 }
-admission() { # NODE PYTHON: of its status
+admission() { # NODE PYTHON: evaluates the expression on its status
     at "$1" status --json | python3 -c 'import json, sys
 a = json.load(sys.stdin)["admission"]
 sys.exit(not eval(sys.argv[1]))' "$2"
 }
-# A port for each line it reads, held to the end of this script.
+# Prints a port for each line it reads, and holds it to the end of this script.
 coproc PORTS { exec python3 "$here/ports.py"; }
 exec 8<&"${PORTS[0]}" 9>&"${PORTS[1]}" # subshells have these too
 pids+=("$PORTS_PID")
@@ -65,7 +65,7 @@ start() {
     await "node $1" at "$1" status
 }
 
-# -- a key, and a run of it
+# -- a key and a run
 expect 0 'whoever has this file decides which nodes are in the run' tw owner new
 [[ $(stat -c %a owner.key) == 600 ]] || fail "mode of owner.key"
 expect 7 'owner.key exists already and is kept' tw owner new
@@ -95,7 +95,7 @@ expect 7 'admission.cert does not exist' at a config check
 expect 7 'has no certificate|does not exist' at a owner show
 expect 1 'certificate.*does not exist' at a doctor --patience 1
 
-# -- what is refused, and why
+# -- refusals, with their reasons
 expect 2 'there is no `owner sing`; did you mean `owner sign`' tw owner sing
 expect 2 'is no node id: 64 hex digits' tw owner sign abc --run run
 expect 2 '--may all: it is train or train,admit' tw owner sign "${id[a]}" --run run --may all
@@ -121,7 +121,7 @@ expect 7 'was admitted by another node' at b owner sign "${id[d]}" --key b/ident
 expect 0 'good +certificate' at b config check
 expect 0 'until +20' at b owner show
 
-# -- they meet, without a secret; d, whose certificate was changed, stays outside
+# -- they link without a secret; d, with a forged certificate, is refused
 rm -f ./*/run.secret
 for node in a b c; do start $node; done
 for node in a b c; do await "links of $node" links $node 2; done
@@ -135,7 +135,7 @@ open("d/admission.cert", "w").write("\n".join(lines))
 PY
 expect 7 'the signature under the certificate of node .* is false' "$BIN/thinwired" --config d.conf
 
-# -- a ticket of a node that may admit brings a machine in with a certificate of its own; others give none out
+# -- a ticket of a node that may admit brings a machine in with its own certificate; other nodes cannot invite
 expect 1 'by another node, and only the owner' at b invite --address 127.0.0.1:1
 expect 1 'does not let it admit others' at c invite --address 127.0.0.1:1
 line=$(at a invite --address "127.0.0.1:$first" 2>/dev/null)
@@ -149,7 +149,7 @@ at e/node leave >/dev/null
 await "e is gone" links a 2
 await "e has ended" said e/node "ev=ended exit=0"
 
-# -- the owner shuts c out: its links end everywhere, and it does not come back
+# -- the owner revokes c: its links end everywhere, and it does not come back
 expect 7 "not the key of the run's owner, and only the owner revokes" at a owner revoke "${id[c]}" --key a/identity.key
 expect 0 'List 1 revokes 1 node' at a owner revoke "${id[c]}"
 expect 1 'already on the list' at a owner revoke "${id[c]}"
@@ -161,7 +161,8 @@ await "b has the list" test -s b/revoked.list
 cmp a/revoked.list b/revoked.list || fail "the list changed on its way"
 expect 7 'is on list 1 of the revoked' tw owner sign "${id[c]}" --config a.conf
 
-# -- offline: a list goes on from a file, a stale one is refused, and a node that admitted takes its own along
+# -- offline: a list is imported from a file, a stale one is refused, and revoking a node that may admit
+#    revokes the nodes that it admitted
 cp a/revoked.list mine.list
 expect 0 'List 2 revokes 2 nodes. Give it to any node' tw owner revoke "${id[d]}" --run run --list mine.list
 cp mine.list two.list

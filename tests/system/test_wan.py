@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# test_wan.py - what a bad path does to transfers, to control messages and to rounds.
-"""Two hosts, 100 ms apart, that lose one packet in a hundred each way (wan/lab.py).
+# test_wan.py - transfers, control messages and rounds over a bad path.
+"""Two hosts with a round trip of 100 ms that lose one packet in a hundred each way (wan/lab.py).
 
     test_wan.py BIN transfer [--full]   20 Mbit/s: a payload over the real transport (wan_pump),
                                         paced and not, beside control messages, against iperf3
@@ -8,9 +8,8 @@
     test_wan.py BIN slow                1 Mbit/s: two daemons with stub workers stay members of one
                                         group, and their rounds complete
 
-Figures are ratios to what iperf3 gets in the same lab. --full moves 64 MB and holds them to what
-the project promises; without it 12 MB go, and the bounds leave room for a machine that does other
-work.
+Results are ratios to the goodput of iperf3 in the same lab. --full moves 64 MB and applies the
+promised bounds. Without it 12 MB are moved, with wider bounds for a busy machine.
 """
 import argparse
 import json
@@ -39,7 +38,7 @@ class Iperf:
         time.sleep(0.5)
 
     def goodput(self, seconds):
-        """Without its first second."""
+        """One goodput, without the first second."""
         done = subprocess.run(self.lab.on("a") + ["iperf3", "-c", SIDES["b"], "-C",
                                                   self.congestion, "-t", str(seconds), "-O", "1",
                                                   "-J"], capture_output=True, text=True,
@@ -55,7 +54,7 @@ class Iperf:
 
 
 def pump(lab, program, pace, payload, idle_s):
-    """A payload from a to b; what both ends say of it."""
+    """Moves a payload from a to b; returns the reports of both ends."""
     give = subprocess.Popen(lab.on("a") + [program, "give", f"{SIDES['a']}:{PORT}", "--pace",
                                            pace], stdout=subprocess.PIPE, text=True)
     time.sleep(0.5)
@@ -73,7 +72,7 @@ def pump(lab, program, pace, payload, idle_s):
 
 def measure(lab, program, pace, payload, is_full):
     """One transfer between two goodputs of iperf3: shares of them, and delays in ms."""
-    congestion = pump(lab, program, pace, 1, 0)[0]["congestion"]  # what the kernel gives us
+    congestion = pump(lab, program, pace, 1, 0)[0]["congestion"]  # the kernel's choice
     iperf = Iperf(lab, congestion)
     try:
         before = iperf.goodput(10 if is_full else 5)
@@ -98,7 +97,7 @@ def measure(lab, program, pace, payload, is_full):
 
 
 def transfer(args):
-    """Both paces with losses; paced without them too, where the tail is the queue's alone."""
+    """Both paces with losses, and paced without losses, where only the queue delays messages."""
     program = str(args.bin / "wan_pump")
     payload = (64 if args.full else 12) * MB
     least = {"auto": 0.82, "off": 0.95} if args.full else {"auto": 0.6, "off": 0.7}
@@ -110,7 +109,7 @@ def transfer(args):
             wrong.append(f"pace {pace} reaches {found[pace]['share']:.3f} of iperf3, not {share}")
         if found[pace]["socket"] > 1.01:
             wrong.append(f"{found[pace]['socket']:.4f} bytes at the socket per byte of payload")
-    # Losses delay some messages with or without a transfer beside them: the median shows a queue.
+    # Losses delay some messages even without a transfer, so the median shows the queue.
     if found["auto"]["busy"]["p50"] > 50 + 20:
         wrong.append(f"half of the control messages take {found['auto']['busy']['p50']} ms")
     if found["auto"]["busy"]["p50"] > found["off"]["busy"]["p50"]:
@@ -141,7 +140,7 @@ def slow(args):
 
 
 def slow_rounds(world):
-    """Two nodes; a round every few seconds that takes the line for a good part of it."""
+    """Two nodes; a round every few seconds that needs a good part of the line."""
     manifest = world.folder / "slow.manifest"
     keys = {"model.layers": 4, "model.width": 128, "model.heads": 4, "model.context": 64,
             "train.tokens": "1g", "sync.nodes": 2, "sync.fragments": 2, "sync.period": 200,

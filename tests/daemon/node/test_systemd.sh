@@ -13,14 +13,14 @@ cp "$folder/thinwired@.service" "$folder/thinwired@test.service"
 cp "$folder/thinwire-worker@.service" "$folder/thinwire-worker@test.service"
 found=$(SYSTEMD_UNIT_PATH=$folder: systemd-analyze verify --man=no "$folder/thinwired@test.service" \
     "$folder/thinwire-worker@test.service" 2>&1) || { echo "$found"; exit 1; }
-# Who is in api.group reaches the socket, and the worker may connect to its own.
+# Members of api.group reach the API socket, and the worker reaches its own socket.
 grep -qx "RuntimeDirectoryMode=0755" "$UNITS/thinwired@.service"
 for key in User Group; do
     cmp <(grep "^$key=" "$UNITS/thinwired@.service") <(grep "^$key=" "$UNITS/thinwire-worker@.service")
 done
-# Other units of the machine are none of our business.
+# Findings about other units of the machine do not count.
 if grep -E "thinwire" <<<"$found"; then exit 1; fi
-# A unit that is wrong is found: the check can fail.
+# The check can fail: a wrong unit is found.
 sed -i 's/^Type=notify/Type=notifi/' "$folder/thinwired@test.service"
 found=$(SYSTEMD_UNIT_PATH=$folder: systemd-analyze verify --man=no "$folder/thinwired@test.service" 2>&1) || true
 grep -q "notifi" <<<"$found"

@@ -3,13 +3,13 @@
 """Network namespaces joined by vde2's wirefilter, which delays, limits and loses packets.
 
     lab.py up [--delay MS] [--rate BYTES_S] [--loss PERCENT] [--queue BYTES]   prints its FOLDER
-    lab.py exec FOLDER a|b COMMAND...       runs there; a is 10.77.0.1, b is 10.77.0.2
-    lab.py set FOLDER COMMAND...            tells the filter, e.g. 'loss 100', 'delay LR 80'
+    lab.py exec FOLDER a|b COMMAND...       runs a command; a is 10.77.0.1, b is 10.77.0.2
+    lab.py set FOLDER COMMAND...            sets the filter, e.g. 'loss 100', 'delay LR 80'
     lab.py down FOLDER
 
 Delay and loss are one way and apply to both. LEFT to right (LR) is from a to b. As a module: `with
-Lab(loss=1) as lab`. Every lab has names of its own, so any number can stand at a time; what is
-started is ended by its process id. Wants root and the packages vde2 and iproute2.
+Lab(loss=1) as lab`. Every lab has names of its own, so any number can exist at a time.
+Processes are ended by their id. Needs root and the packages vde2 and iproute2.
 """
 import argparse
 import os
@@ -33,7 +33,7 @@ except OSError: raise SystemExit(1)
 
 
 def lacks():
-    """Why there can be no lab here; None where there can."""
+    """Why there can be no lab here; None: there can."""
     if os.geteuid() != 0:
         return "wants root for network namespaces"
     for tool in ("vde_switch", "wirefilter", "ip"):
@@ -49,7 +49,7 @@ def lacks():
 
 
 def run(*command):
-    """A command that must succeed; its words are in the failure."""
+    """Runs a command that must succeed; the failure has its output."""
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL,
                           check=False)
     if done.returncode != 0:
@@ -58,7 +58,7 @@ def run(*command):
 
 
 def wait_for(what, is_there):
-    """Looks again until `is_there` says so."""
+    """Waits until `is_there` is true."""
     end = time.monotonic() + PATIENCE_S
     while not is_there():
         if time.monotonic() > end:
@@ -67,7 +67,7 @@ def wait_for(what, is_there):
 
 
 def pid_end(path):
-    """Ends the process a pid file names, if it is still one of ours."""
+    """Ends the process of a pid file, if it still belongs to the lab."""
     try:
         pid = int(path.read_text(encoding="ascii"))
         name = pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip()
@@ -89,7 +89,7 @@ class Lab:
         self.name = self.folder.name
 
     def __enter__(self):
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # and what is here goes away
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the lab is removed
         try:
             self.up()
         except BaseException:
@@ -119,19 +119,19 @@ class Lab:
         run("ip", "-n", space, "link", "set", space, "up")
 
     def up(self):
-        """Builds it, and waits until the hosts see each other."""
+        """Builds the lab and waits until the hosts reach each other."""
         for side, address in SIDES.items():
             self._host_up(side, address)
         numbers = [str(word) for pair in self.args.items() for word in pair]
         run("wirefilter", "-v", f"{self.folder / 'a'}:{self.folder / 'b'}", *numbers,
             "-M", str(self.folder / "filter"), "--daemon", "--pidfile",
             str(self.folder / "filter.pid"))
-        # the first packet asks for an address, and may wait a second for it
+        # the first packet may wait a second for address resolution
         wait_for("a path between the hosts", lambda: subprocess.run(
             self.on("a") + [sys.executable, "-c", PROBE], check=False).returncode == 0)
 
     def down(self):
-        """Takes everything away; also what is left of a lab that only half came up."""
+        """Removes the lab, also when only half of it was built."""
         for name in ("filter", "a", "b"):
             pid_end(self.folder / f"{name}.pid")
         for side in SIDES:
@@ -141,11 +141,11 @@ class Lab:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def on(self, side):
-        """What a command line begins with on a side."""
+        """Begin of a command line on a side."""
         return ["ip", "netns", "exec", self.space(side)]
 
     def set(self, *commands):
-        """Tells the filter something, such as 'loss 100'."""
+        """Sends a command to the filter, such as 'loss 100'."""
         with socket.socket(socket.AF_UNIX) as link:
             link.settimeout(PATIENCE_S)
             link.connect(str(self.folder / "filter"))
