@@ -38,7 +38,7 @@ static enum tw_status clear_path(const struct sockaddr_un *address, struct tw_er
     return tw_fail(err, TW_IO, "%s: %s", address->sun_path, strerror(errno));
 }
 
-static enum tw_status share(const char *path, const char *group, struct tw_error *err) {
+static enum tw_status set_access(const char *path, const char *group, struct tw_error *err) {
     if (group != NULL && group[0] != 0) {
         const struct group *const entry = getgrnam(group);
         if (entry == NULL) {
@@ -72,7 +72,7 @@ enum tw_status tw_api_listen_unix(const char *path, const char *group, int *fd_o
         status = tw_fail(err, TW_IO, "%s: %s; does its folder exist, and is it ours?", path,
                          strerror(errno));
     } else {
-        status = share(path, group, err);
+        status = set_access(path, group, err);
         if (status == TW_OK && listen(fd, BACKLOG) != 0) {
             status = tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
         }

@@ -19,18 +19,18 @@ static void TW_PRINTF(2, 3) put(struct out *to, const char *fmt, ...) {
     if (n > 0) to->size += (size_t)n;
 }
 
-static void head(struct out *to, const char *name, const char *type, const char *help) {
+static void put_head(struct out *to, const char *name, const char *type, const char *help) {
     put(to, "# HELP thinwire_%s %s\n# TYPE thinwire_%s %s\n", name, help, name, type);
 }
 
-static void gauge(struct out *to, const char *name, const char *help, double value) {
+static void put_gauge(struct out *to, const char *name, const char *help, double value) {
     if (isnan(value)) return;
-    head(to, name, "gauge", help);
+    put_head(to, name, "gauge", help);
     put(to, "thinwire_%s %.9g\n", name, value);
 }
 
-static void total(struct out *to, const char *name, const char *help, uint64_t value) {
-    head(to, name, "counter", help);
+static void put_total(struct out *to, const char *name, const char *help, uint64_t value) {
+    put_head(to, name, "counter", help);
     put(to, "thinwire_%s %" PRIu64 "\n", name, value);
 }
 
@@ -55,7 +55,7 @@ static void put_info(struct out *to, const struct tw_status_view *view) {
     char id[TW_ID_HEX_BYTES], run[TW_ID_HEX_BYTES];
     tw_id_hex(&view->node.id, id);
     tw_id_hex(&view->run.id, run);
-    head(to, "node_info", "gauge", "Identity of this node and of its run.");
+    put_head(to, "node_info", "gauge", "Identity of this node and of its run.");
     put(to, "thinwire_node_info{id=\"%s\",name=\"", id);
     put_label(to, view->node.name);
     put(to, "\",version=\"");
@@ -66,7 +66,7 @@ static void put_info(struct out *to, const struct tw_status_view *view) {
 
     static const enum tw_node_state STATES[] = {TW_STATE_SOLO, TW_STATE_RECEIVER, TW_STATE_MEMBER,
                                                 TW_STATE_FINISHED};
-    head(to, "sync_state", "gauge", "1 for the present state of this node.");
+    put_head(to, "sync_state", "gauge", "1 for the present state of this node.");
     for (unsigned i = 0; i < sizeof(STATES) / sizeof(STATES[0]); i++) {
         put(to, "thinwire_sync_state{state=\"%s\"} %d\n", tw_view_state_name(STATES[i]),
             view->node.state == STATES[i]);
@@ -74,61 +74,65 @@ static void put_info(struct out *to, const struct tw_status_view *view) {
 }
 
 static void put_training(struct out *to, const struct tw_status_view *view) {
-    total(to, "train_steps_total", "Inner steps of this node in the run.", view->train.step);
-    total(to, "train_tokens_total", "Tokens that this node trained on in the run.",
-          view->train.tokens);
-    total(to, "train_steps_skipped_total", "Inner steps whose gradients were not finite.",
-          view->train.steps_skipped);
-    gauge(to, "train_tokens_per_second", "Training speed over the last minute.",
-          view->train.tokens_per_s);
-    gauge(to, "train_flops_per_second", "Arithmetic of the inner steps at that speed.",
-          view->train.flops_s);
-    gauge(to, "train_mfu_ratio", "Model FLOPs utilisation: that to the measured peak.",
-          view->train.mfu);
-    gauge(to, "train_loss_nats", "Training loss per token, smoothed.", (double)view->train.loss);
-    gauge(to, "train_learning_rate", "Inner learning rate in force.", (double)view->train.lr);
-    gauge(to, "train_grad_norm", "Gradient norm before clipping.", (double)view->train.grad_norm);
-    gauge(to, "validation_live_loss_nats", "Held-out loss per token of the live parameters.",
-          (double)view->train.loss_live);
-    gauge(to, "validation_anchor_loss_nats", "Held-out loss per token of the anchor.",
-          (double)view->train.loss_anchor);
-    gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
-          (double)view->train.distance);
-    gauge(to, "utilisation_ratio", "Time in inner steps to all time, since the start.",
-          view->train.utilisation);
-    gauge(to, "utilisation_minute_ratio", "Time in inner steps to all time, over the last minute.",
-          view->train.utilisation_minute);
+    put_total(to, "train_steps_total", "Inner steps of this node in the run.", view->train.step);
+    put_total(to, "train_tokens_total", "Tokens that this node trained on in the run.",
+              view->train.tokens);
+    put_total(to, "train_steps_skipped_total", "Inner steps whose gradients were not finite.",
+              view->train.steps_skipped);
+    put_gauge(to, "train_tokens_per_second", "Training speed over the last minute.",
+              view->train.tokens_per_s);
+    put_gauge(to, "train_flops_per_second", "Arithmetic of the inner steps at that speed.",
+              view->train.flops_s);
+    put_gauge(to, "train_mfu_ratio", "Model FLOPs utilisation: that to the measured peak.",
+              view->train.mfu);
+    put_gauge(to, "train_loss_nats", "Training loss per token, smoothed.",
+              (double)view->train.loss);
+    put_gauge(to, "train_learning_rate", "Inner learning rate in force.", (double)view->train.lr);
+    put_gauge(to, "train_grad_norm", "Gradient norm before clipping.",
+              (double)view->train.grad_norm);
+    put_gauge(to, "validation_live_loss_nats", "Held-out loss per token of the live parameters.",
+              (double)view->train.loss_live);
+    put_gauge(to, "validation_anchor_loss_nats", "Held-out loss per token of the anchor.",
+              (double)view->train.loss_anchor);
+    put_gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
+              (double)view->train.distance);
+    put_gauge(to, "utilisation_ratio", "Time in inner steps to all time, since the start.",
+              view->train.utilisation);
+    put_gauge(to, "utilisation_minute_ratio",
+              "Time in inner steps to all time, over the last minute.",
+              view->train.utilisation_minute);
 }
 
 static void put_sync(struct out *to, const struct tw_status_view *view) {
-    gauge(to, "run_clock_tokens", "Run clock: tokens of all listed contributions.",
-          (double)view->run.clock_tokens);
-    gauge(to, "run_budget_tokens", "Token budget of the run.", (double)view->run.budget_tokens);
-    gauge(to, "lineage_rounds", "Committed rounds of this node's lineage.",
-          (double)view->sync.rounds_committed);
-    total(to, "rounds_contributed_total", "Committed rounds that list this node.",
-          view->sync.rounds_contributed);
-    total(to, "rounds_missed_total", "Committed rounds that do not list this node.",
-          view->sync.rounds_missed);
-    total(to, "pairs_merged_total", "Rounds merged with a partner.", view->sync.pairs_merged);
-    total(to, "pairs_alone_total", "Rounds in pairs that were taken alone.",
-          view->sync.pairs_alone);
-    total(to, "pairs_one_sided_total", "Rounds that the partner did not merge.",
-          view->sync.pairs_one_sided);
-    total(to, "audits_total", "Merges of other owners that this node checked.", view->sync.audits);
-    total(to, "contributions_refused_total",
-          "Contributions too large to be merged in this node's parts.",
-          view->sync.contributions_refused);
-    total(to, "pairs_struck_total", "Partners struck for unreadable or outlier payloads.",
-          view->sync.pairs_struck);
-    total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
-          view->sync.lineage_changes);
-    gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);
-    head(to, "peers", "gauge", "Peers in the member table, sending, and merged lately.");
+    put_gauge(to, "run_clock_tokens", "Run clock: tokens of all listed contributions.",
+              (double)view->run.clock_tokens);
+    put_gauge(to, "run_budget_tokens", "Token budget of the run.", (double)view->run.budget_tokens);
+    put_gauge(to, "lineage_rounds", "Committed rounds of this node's lineage.",
+              (double)view->sync.rounds_committed);
+    put_total(to, "rounds_contributed_total", "Committed rounds that list this node.",
+              view->sync.rounds_contributed);
+    put_total(to, "rounds_missed_total", "Committed rounds that do not list this node.",
+              view->sync.rounds_missed);
+    put_total(to, "pairs_merged_total", "Rounds merged with a partner.", view->sync.pairs_merged);
+    put_total(to, "pairs_alone_total", "Rounds in pairs that were taken alone.",
+              view->sync.pairs_alone);
+    put_total(to, "pairs_one_sided_total", "Rounds that the partner did not merge.",
+              view->sync.pairs_one_sided);
+    put_total(to, "audits_total", "Merges of other owners that this node checked.",
+              view->sync.audits);
+    put_total(to, "contributions_refused_total",
+              "Contributions too large to be merged in this node's parts.",
+              view->sync.contributions_refused);
+    put_total(to, "pairs_struck_total", "Partners struck for unreadable or outlier payloads.",
+              view->sync.pairs_struck);
+    put_total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
+              view->sync.lineage_changes);
+    put_gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);
+    put_head(to, "peers", "gauge", "Peers in the member table, sending, and merged lately.");
     put(to, "thinwire_peers{set=\"known\"} %" PRIu32 "\n", view->sync.known);
     put(to, "thinwire_peers{set=\"alive\"} %" PRIu32 "\n", view->sync.alive);
     put(to, "thinwire_peers{set=\"mixed\"} %" PRIu32 "\n", view->sync.mixed);
-    head(to, "fragment_rounds", "gauge", "Rounds applied to each fragment.");
+    put_head(to, "fragment_rounds", "gauge", "Rounds applied to each fragment.");
     for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
         put(to, "thinwire_fragment_rounds{fragment=\"%" PRIu32 "\"} %" PRIu64 "\n", i,
             view->run.fragment_versions[i]);
@@ -143,88 +147,93 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
                  {"out", "control", view->net.control_out_bytes},
                  {"in", "bulk", view->net.bulk_in_bytes},
                  {"out", "bulk", view->net.bulk_out_bytes}};
-    head(to, "network_bytes_total", "counter", "Bytes at the sockets.");
+    put_head(to, "network_bytes_total", "counter", "Bytes at the sockets.");
     for (unsigned i = 0; i < sizeof(flows) / sizeof(flows[0]); i++) {
         put(to, "thinwire_network_bytes_total{direction=\"%s\",plane=\"%s\"} %" PRIu64 "\n",
             flows[i].direction, flows[i].plane, flows[i].bytes);
     }
     if (view->net.upload_cap_bytes_s > 0) {
-        gauge(to, "upload_cap_bytes_per_second", "Configured upload cap.",
-              (double)view->net.upload_cap_bytes_s);
+        put_gauge(to, "upload_cap_bytes_per_second", "Configured upload cap.",
+                  (double)view->net.upload_cap_bytes_s);
     }
     if (view->spend.budget_bytes_per_s > 0) {
-        gauge(to, "budget_bytes_per_second", "Configured budget of this node.",
-              view->spend.budget_bytes_per_s);
-        gauge(to, "budget_rest_bytes_per_second", "Bytes at the sockets besides contributions.",
-              view->spend.rest_bytes_per_s);
+        put_gauge(to, "budget_bytes_per_second", "Configured budget of this node.",
+                  view->spend.budget_bytes_per_s);
+        put_gauge(to, "budget_rest_bytes_per_second", "Bytes at the sockets besides contributions.",
+                  view->spend.rest_bytes_per_s);
     }
-    gauge(to, "contribution_bits", "Bits per parameter of the latest contributions.",
-          view->spend.bits);
-    total(to, "rounds_left_out_total", "Rounds without a contribution because of the budget.",
-          view->spend.rounds_left_out);
-    total(to, "links_refused_total", "Connections refused, by either side.",
-          view->net.links_refused);
-    gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
-          (double)view->net.banned);
-    gauge(to, "pool_bytes", "Memory for payloads.", (double)view->net.pool_bytes);
-    gauge(to, "pool_used_bytes", "Memory for payloads in use.", (double)view->net.pool_used_bytes);
+    put_gauge(to, "contribution_bits", "Bits per parameter of the latest contributions.",
+              view->spend.bits);
+    put_total(to, "rounds_left_out_total", "Rounds without a contribution because of the budget.",
+              view->spend.rounds_left_out);
+    put_total(to, "links_refused_total", "Connections refused, by either side.",
+              view->net.links_refused);
+    put_gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
+              (double)view->net.banned);
+    put_gauge(to, "pool_bytes", "Memory for payloads.", (double)view->net.pool_bytes);
+    put_gauge(to, "pool_used_bytes", "Memory for payloads in use.",
+              (double)view->net.pool_used_bytes);
 }
 
 static void put_data(struct out *to, const struct tw_status_view *view) {
-    gauge(to, "train_token_share_ratio", "Share of the run's tokens that this node trained on.",
-          view->train.token_share);
+    put_gauge(to, "train_token_share_ratio", "Share of the run's tokens that this node trained on.",
+              view->train.token_share);
     if (view->data.state == TW_VIEW_DATA_TEXT) return;
-    gauge(to, "data_ready", "1 when a whole training shard is here.", view->data.train_whole > 0);
-    gauge(to, "data_files", "Files of the run's dataset.", view->data.files);
-    gauge(to, "data_files_whole", "Files of the run's dataset that are here.",
-          view->data.files_whole);
-    gauge(to, "data_bytes", "Bytes of the run's dataset.", (double)view->data.bytes);
-    gauge(to, "data_bytes_here", "Bytes of the run's dataset that are here.",
-          (double)view->data.bytes_here);
-    gauge(to, "data_donors", "Peers that sent dataset chunks lately.", view->data.donors);
-    head(to, "data_bytes_total", "counter", "Dataset bytes from and to peers.");
+    put_gauge(to, "data_ready", "1 when a whole training shard is here.",
+              view->data.train_whole > 0);
+    put_gauge(to, "data_files", "Files of the run's dataset.", view->data.files);
+    put_gauge(to, "data_files_whole", "Files of the run's dataset that are here.",
+              view->data.files_whole);
+    put_gauge(to, "data_bytes", "Bytes of the run's dataset.", (double)view->data.bytes);
+    put_gauge(to, "data_bytes_here", "Bytes of the run's dataset that are here.",
+              (double)view->data.bytes_here);
+    put_gauge(to, "data_donors", "Peers that sent dataset chunks lately.", view->data.donors);
+    put_head(to, "data_bytes_total", "counter", "Dataset bytes from and to peers.");
     put(to, "thinwire_data_bytes_total{direction=\"in\"} %" PRIu64 "\n", view->data.in_bytes);
     put(to, "thinwire_data_bytes_total{direction=\"out\"} %" PRIu64 "\n", view->data.out_bytes);
-    total(to, "data_chunks_refused_total", "Dataset chunks with a wrong hash.",
-          view->data.chunks_refused);
+    put_total(to, "data_chunks_refused_total", "Dataset chunks with a wrong hash.",
+              view->data.chunks_refused);
 }
 
 /* A value of 0 is not known; a load of 0 is an idle GPU. */
 static void put_gpu(struct out *to, const struct tw_view_gpu *gpu) {
     if (!gpu->is_seen) return;
     if (gpu->temperature_c > 0)
-        gauge(to, "gpu_temperature_celsius", "Temperature of the worker's GPU.",
-              gpu->temperature_c);
-    if (gpu->power_w > 0) gauge(to, "gpu_power_watts", "Power that the GPU draws.", gpu->power_w);
+        put_gauge(to, "gpu_temperature_celsius", "Temperature of the worker's GPU.",
+                  gpu->temperature_c);
+    if (gpu->power_w > 0)
+        put_gauge(to, "gpu_power_watts", "Power that the GPU draws.", gpu->power_w);
     if (gpu->memory_used_bytes > 0)
-        gauge(to, "gpu_memory_used_bytes", "GPU memory in use by all processes.",
-              (double)gpu->memory_used_bytes);
+        put_gauge(to, "gpu_memory_used_bytes", "GPU memory in use by all processes.",
+                  (double)gpu->memory_used_bytes);
     if (gpu->memory_bytes > 0)
-        gauge(to, "gpu_memory_bytes", "Memory of the GPU.", (double)gpu->memory_bytes);
-    gauge(to, "gpu_load_ratio", "Share of the time in which a kernel ran on the GPU.",
-          gpu->load_percent / 100.0);
+        put_gauge(to, "gpu_memory_bytes", "Memory of the GPU.", (double)gpu->memory_bytes);
+    put_gauge(to, "gpu_load_ratio", "Share of the time in which a kernel ran on the GPU.",
+              gpu->load_percent / 100.0);
 }
 
 static void put_process(struct out *to, const struct tw_status_view *view) {
-    gauge(to, "uptime_seconds", "Time since the daemon started.", seconds(view->node.uptime_us));
-    gauge(to, "loop_lag_seconds", "Longest turn of the loop within the last minute.",
-          seconds(view->node.loop_lag_us));
-    gauge(to, "worker_up", "1 when a worker is attached.",
-          view->worker.state != TW_VIEW_WORKER_ABSENT &&
-              view->worker.state != TW_VIEW_WORKER_WAITING &&
-              view->worker.state != TW_VIEW_WORKER_RESTARTING &&
-              view->worker.state != TW_VIEW_WORKER_FAILED);
-    total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
+    put_gauge(to, "uptime_seconds", "Time since the daemon started.",
+              seconds(view->node.uptime_us));
+    put_gauge(to, "loop_lag_seconds", "Longest turn of the loop within the last minute.",
+              seconds(view->node.loop_lag_us));
+    put_gauge(to, "worker_up", "1 when a worker is attached.",
+              view->worker.state != TW_VIEW_WORKER_ABSENT &&
+                  view->worker.state != TW_VIEW_WORKER_WAITING &&
+                  view->worker.state != TW_VIEW_WORKER_RESTARTING &&
+                  view->worker.state != TW_VIEW_WORKER_FAILED);
+    put_total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
     put_gpu(to, &view->worker.gpu);
-    gauge(to, "checkpoint_age_seconds", "Time since the last checkpoint.",
-          seconds(view->checkpoint.age_us));
-    gauge(to, "checkpoint_bytes", "Size of the last checkpoint.",
-          view->checkpoint.age_us == TW_VIEW_NEVER ? (double)NAN : (double)view->checkpoint.bytes);
+    put_gauge(to, "checkpoint_age_seconds", "Time since the last checkpoint.",
+              seconds(view->checkpoint.age_us));
+    put_gauge(to, "checkpoint_bytes", "Size of the last checkpoint.",
+              view->checkpoint.age_us == TW_VIEW_NEVER ? (double)NAN
+                                                       : (double)view->checkpoint.bytes);
 }
 
 /* Linked peers only, so the number of series is bounded. */
 static void put_peers(struct out *to, const struct tw_status_view *view) {
-    head(to, "peer_network_bytes_total", "counter", "Bytes at the sockets by linked peer.");
+    put_head(to, "peer_network_bytes_total", "counter", "Bytes at the sockets by linked peer.");
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         const struct tw_view_peer *const peer = &view->peers[i];
         char id[9];
@@ -235,7 +244,7 @@ static void put_peers(struct out *to, const struct tw_status_view *view) {
         put(to, "thinwire_peer_network_bytes_total{peer=\"%s\",direction=\"in\"} %" PRIu64 "\n", id,
             peer->down_bytes);
     }
-    head(to, "peer_rtt_seconds", "gauge", "Round-trip time by linked peer.");
+    put_head(to, "peer_rtt_seconds", "gauge", "Round-trip time by linked peer.");
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         const struct tw_view_peer *const peer = &view->peers[i];
         char id[9];

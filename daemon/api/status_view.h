@@ -74,7 +74,7 @@ struct tw_view_peer {
     uint64_t rounds;
     double token_share;        /* share of the run's tokens, a ratio; NaN: not known */
     uint64_t last_mixed_round; /* newest round of this node with its contribution; TW_VIEW_NEVER */
-    uint64_t heard_us;         /* ago; TW_VIEW_NEVER */
+    uint64_t heard_us;         /* age of its last message; TW_VIEW_NEVER */
     char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for it; "": they do */
     char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "": it may */
     char refused[TW_VIEW_TEXT_BYTES]; /* why its contributions are not merged here; "": they are */
@@ -92,7 +92,7 @@ struct tw_view_bootstrap {
     enum tw_dial_cause cause;
     char error[TW_VIEW_TEXT_BYTES]; /* why the last dial failed; "": it did not */
     uint32_t failures;              /* failed dials in a row */
-    uint64_t failed_us;             /* ago; TW_VIEW_NEVER */
+    uint64_t failed_us;             /* age of the last failure; TW_VIEW_NEVER */
 };
 
 struct tw_view_round {
@@ -193,7 +193,7 @@ struct tw_status_view {
         uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;
         uint64_t pairs_struck;   /* partners struck for their payloads */
         struct tw_id partner;    /* last partner; zero: none yet */
-        uint64_t partner_age_us; /* ago; TW_VIEW_NEVER */
+        uint64_t partner_age_us; /* since that merge; TW_VIEW_NEVER */
         float partner_distance;  /* ||phi_theirs - phi|| / ||phi|| at the merge; NaN */
     } sync;
 
@@ -206,9 +206,9 @@ struct tw_status_view {
         double in_bytes_per_s, out_bytes_per_s; /* over the last minute */
         uint64_t upload_cap_bytes_s;            /* 0: none */
         enum tw_link_pace_mode pace;
-        char congestion[16];       /* congestion control of the bulk connections; "", or "mixed" */
-        uint64_t path_bytes_per_s; /* the fastest measured path; 0: none yet */
-        uint64_t pace_bytes_per_s; /* pacing limit of that path; 0: none */
+        char congestion[16]; /* of the bulk connections: its name, "mixed", or "" without one */
+        uint64_t path_bytes_per_s;                 /* the fastest measured path; 0: none yet */
+        uint64_t pace_bytes_per_s;                 /* pacing limit of that path; 0: none */
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses; those with a link */
         uint64_t links_refused;
         uint32_t banned; /* rows of bans[] */
@@ -273,7 +273,7 @@ struct tw_status_view {
         uint64_t bytes, bytes_here;
         uint32_t chunks_here, chunks_count; /* of the file that is fetched next */
         double in_bytes_per_s;              /* over the last ten seconds */
-        uint64_t eta_us;                    /* TW_VIEW_NEVER */
+        uint64_t eta_us;                    /* until the dataset is whole; TW_VIEW_NEVER */
         uint32_t donors, takers;            /* peers that gave chunks lately; peers being served */
         uint64_t in_bytes, out_bytes;       /* dataset bytes received and sent */
         uint64_t chunks_refused;            /* chunks with a wrong hash */
@@ -289,7 +289,7 @@ struct tw_status_view {
         char error[TW_VIEW_TEXT_BYTES]; /* cause of the last death; "" */
         bool is_device_fault;           /* the compute device caused it */
         uint64_t snapshot_step;         /* TW_VIEW_NEVER */
-        uint64_t heartbeat_us;          /* ago; TW_VIEW_NEVER */
+        uint64_t heartbeat_us;          /* age of its last heartbeat; TW_VIEW_NEVER */
         struct tw_view_gpu gpu;
     } worker;
 

@@ -1,5 +1,5 @@
-/* view_json.h - the status view as the JSON of the local API. Every number has its unit in its key
- * (counts are their own unit: steps, tokens, rounds); what was never measured is null. */
+/* view_json.h - the status view as the JSON of the local API. Every key names its unit; a count is
+ * its own unit (steps, tokens, rounds). A value that was not measured is null. */
 #ifndef TW_DAEMON_API_VIEW_JSON_H
 #define TW_DAEMON_API_VIEW_JSON_H
 
@@ -9,7 +9,7 @@
 
 enum { TW_VIEW_STATUS_EVENTS = 6 }; /* newest events inside /v1/status */
 
-/* New references; NULL when memory is short. */
+/* Each returns a new reference; NULL without memory. */
 json_t *tw_view_json_status(const struct tw_status_view *view);
 json_t *tw_view_json_peers(const struct tw_status_view *view);
 json_t *tw_view_json_rounds(const struct tw_status_view *view);

@@ -1,4 +1,5 @@
-/* view_warning.h - what a person should look into, judged from the view alone, and the way out. */
+/* view_warning.h - problems that a person should look into, each with a way out. Judged from the
+ * status view alone. */
 #ifndef TW_DAEMON_API_VIEW_WARNING_H
 #define TW_DAEMON_API_VIEW_WARNING_H
 
@@ -13,7 +14,7 @@ struct tw_warning {
     char way_out[200];
 };
 
-/* Worst first; returns how many of warnings[TW_WARNINGS_MAX] were written. */
+/* Writes the worst first. Returns the number of warnings written. */
 uint32_t tw_view_warnings(const struct tw_status_view *view,
                           struct tw_warning warnings[TW_WARNINGS_MAX]);
 

@@ -226,7 +226,7 @@ void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer) {
 /* ---- files --------------------------------------------------------------------------------- */
 
 /* All zero when there is no file. */
-static struct stamp stamp_of(const struct tw_daemon *daemon, const char *name) {
+static struct stamp read_stamp(const struct tw_daemon *daemon, const char *name) {
     struct stat about;
     char path[TW_PATH_BYTES + 32];
     (void)snprintf(path, sizeof(path), "%s/%s", daemon->setup->config.node.state_dir, name);
@@ -238,8 +238,8 @@ static struct stamp stamp_of(const struct tw_daemon *daemon, const char *name) {
 }
 
 static bool take_stamps(struct tw_daemon *daemon) {
-    const struct stamp cert = stamp_of(daemon, TW_CERT_FILE);
-    const struct stamp list = stamp_of(daemon, TW_REVOKED_FILE);
+    const struct stamp cert = read_stamp(daemon, TW_CERT_FILE);
+    const struct stamp list = read_stamp(daemon, TW_REVOKED_FILE);
     const bool is_same =
         cert.node == daemon->admission->cert.node && cert.size == daemon->admission->cert.size &&
         cert.at_ns == daemon->admission->cert.at_ns && list.node == daemon->admission->list.node &&

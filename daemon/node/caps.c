@@ -35,7 +35,7 @@ struct tw_daemon_caps {
     struct tw_error save_err;
 };
 
-/* ---- what holds at this moment --------------------------------------------------------------- */
+/* ---- caps in force --------------------------------------------------------------------------- */
 
 static uint32_t minute_of_day(void) {
     const time_t now = time(NULL);
@@ -105,7 +105,7 @@ void tw_daemon_caps_apply(struct tw_daemon *daemon) {
                    "text=\"this node may use the line again\"");
 }
 
-/* ---- what passed ----------------------------------------------------------------------------- */
+/* ---- the quota ------------------------------------------------------------------------------- */
 
 static void on_save_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
@@ -247,7 +247,7 @@ enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload
     return TW_OK;
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
     const struct tw_config *config = &daemon->setup->config;

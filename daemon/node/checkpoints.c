@@ -102,7 +102,7 @@ static int counted_sync(void *ctx, int file) {
     return result;
 }
 
-static const struct tw_file_ops *counted_disk(struct tw_daemon *daemon) {
+static const struct tw_file_ops *count_disk(struct tw_daemon *daemon) {
     daemon->checkpoints->disk = *tw_file_system(); /* its functions need no context */
     daemon->checkpoints->disk.ctx = daemon;
     daemon->checkpoints->disk.read = counted_read;
@@ -119,8 +119,8 @@ static bool is_bf16(const struct tw_daemon *daemon) {
 }
 
 /* theta, m and v in the layout of a snapshot slot. */
-static void live_arrays(const struct tw_daemon *daemon, uint8_t *slot,
-                        struct tw_checkpoint_arrays *arrays) {
+static void set_live_arrays(const struct tw_daemon *daemon, uint8_t *slot,
+                            struct tw_checkpoint_arrays *arrays) {
     const struct tw_layout *layout = &daemon->setup->layout;
     const uint64_t moment_bytes = layout->elements * (is_bf16(daemon) ? 2 : 4);
     uint8_t *m = slot + layout->elements * 4;
@@ -216,7 +216,7 @@ static enum tw_status load_memory(struct tw_daemon *daemon, struct tw_checkpoint
     tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, &daemon->setup->layout, u, false);
     if (has_slots) {
         tw_shm_snapshot_begin(shm, 0);
-        live_arrays(daemon, tw_shm_snapshot_data(shm, 0), &arrays);
+        set_live_arrays(daemon, tw_shm_snapshot_data(shm, 0), &arrays);
     }
     return tw_checkpoint_load(daemon->checkpoints->files, &arrays, state, found, err);
 }
@@ -262,7 +262,7 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
     static struct tw_checkpoint_state state;
     struct tw_error reason = {0};
     const char *dir = daemon->setup->run_state_dir;
-    if (tw_checkpoint_create(&daemon->checkpoints->files, counted_disk(daemon), dir,
+    if (tw_checkpoint_create(&daemon->checkpoints->files, count_disk(daemon), dir,
                              &daemon->setup->layout, &daemon->setup->run_id, err) != TW_OK) {
         return TW_EXIT_STATE_DIR;
     }
@@ -329,7 +329,7 @@ static void on_write_work(uv_work_t *work) {
     tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_ANCHOR, layout, phi, false);
     tw_checkpoint_arrays_set(&arrays, TW_CHECKPOINT_MOMENTUM, layout, phi + layout->elements,
                              false);
-    if (save->has_live) live_arrays(daemon, save->copy + anchor_bytes(daemon), &arrays);
+    if (save->has_live) set_live_arrays(daemon, save->copy + anchor_bytes(daemon), &arrays);
     save->status =
         tw_checkpoint_save(daemon->checkpoints->files, &save->state, &arrays, &save->err);
 }

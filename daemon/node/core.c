@@ -55,7 +55,7 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     }
 }
 
-static struct tw_node_config core_config(struct tw_daemon *daemon) {
+static struct tw_node_config make_config(struct tw_daemon *daemon) {
     const struct tw_setup *setup = daemon->setup;
     const struct tw_run *run = &setup->run;
     const uint32_t fragments = setup->layout.fragments_count;
@@ -92,7 +92,7 @@ static struct tw_node_config core_config(struct tw_daemon *daemon) {
 }
 
 void tw_daemon_core_open(struct tw_daemon *daemon) {
-    const struct tw_node_config config = core_config(daemon);
+    const struct tw_node_config config = make_config(daemon);
     const size_t bytes = (tw_node_bytes() + NODE_ALIGN - 1) / NODE_ALIGN * NODE_ALIGN;
     daemon->node = aligned_alloc(NODE_ALIGN, bytes);
     TW_ASSERT(daemon->node != NULL);

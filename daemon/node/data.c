@@ -156,7 +156,7 @@ static void release_worker(struct tw_daemon *daemon) {
     tw_daemon_leave(daemon, TW_EXIT_USAGE);
 }
 
-/* ---- what the store says ------------------------------------------------------------------- */
+/* ---- events of the store ------------------------------------------------------------------- */
 
 static void set_trouble(struct tw_daemon *daemon, const char *sentence) {
     char *text = daemon->data->trouble;
@@ -427,7 +427,7 @@ void tw_daemon_data_free(struct tw_daemon *daemon) {
     free(daemon->data);
 }
 
-/* ---- what people see ----------------------------------------------------------------------- */
+/* ---- status -------------------------------------------------------------------------------- */
 
 /* Linked peers that may have the next file: not known to lack it, not silent, not banned. */
 static uint32_t count_givers(const struct tw_fetch_view *fetch) {
@@ -499,8 +499,8 @@ static void fill_fetch(const struct tw_daemon *daemon, uint64_t now_us,
     }
 }
 
-static enum tw_view_data data_state(const struct tw_daemon *daemon,
-                                    const struct tw_status_view *view) {
+static enum tw_view_data judge_state(const struct tw_daemon *daemon,
+                                     const struct tw_status_view *view) {
     const struct tw_daemon_data *data = daemon->data;
     if (data->store == NULL) return TW_VIEW_DATA_TEXT;
     if (data->is_unusable) return TW_VIEW_DATA_UNUSABLE;
@@ -538,5 +538,5 @@ void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us,
         }
     }
     if (data->fetch != NULL) fill_fetch(daemon, now_us, view);
-    view->data.state = data_state(daemon, view);
+    view->data.state = judge_state(daemon, view);
 }

@@ -237,7 +237,7 @@ static bool is_host(const char *addr, const char *a, const char *b) {
 }
 
 /* The addresses that this node advertises; loopback ones only when there are no others. */
-static void own_addrs(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
+static void add_own_addrs(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
         for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
@@ -284,7 +284,7 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
     if (given != NULL)
         TW_TRY(parse_addrs(given, ticket, err));
     else
-        own_addrs(daemon, ticket);
+        add_own_addrs(daemon, ticket);
     if (ticket->addrs_count == 0)
         return tw_fail(err, TW_CONFIG,
                        "this node knows no address at which it can be dialled: give one with "

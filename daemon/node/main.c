@@ -9,7 +9,7 @@
 #include "daemon/node/life.h"
 #include "daemon/node/setup.h"
 
-static void usage_print(FILE *to) {
+static void print_usage(FILE *to) {
     (void)fprintf(
         to, "thinwired " TW_RELEASE ": trains one model together with other machines\n\n"
             "usage: thinwired [--config FILE|NAME] [--fresh] [--verbose]\n\n"
@@ -26,11 +26,11 @@ static void usage_print(FILE *to) {
 }
 
 /* -1: start the daemon; otherwise the exit status. */
-static int options_read(int argc, char **argv, struct tw_setup_options *options) {
+static int read_options(int argc, char **argv, struct tw_setup_options *options) {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0) {
-            usage_print(stdout);
+            print_usage(stdout);
             return TW_EXIT_OK;
         }
         if (strcmp(arg, "--version") == 0) {
@@ -58,7 +58,7 @@ static int options_read(int argc, char **argv, struct tw_setup_options *options)
 
 int main(int argc, char **argv) {
     struct tw_setup_options options = {0};
-    const int early = options_read(argc, argv, &options);
+    const int early = read_options(argc, argv, &options);
     if (early >= 0) return early;
     /* The identity key is in this memory: no core files, no debugger of the same user. */
     (void)prctl(PR_SET_DUMPABLE, 0);

@@ -34,7 +34,7 @@ struct tw_daemon_probes {
 /* ---- dials for peers ----------------------------------------------------------------------------
  */
 
-static enum tw_probe_outcome outcome_of(const struct tw_dial_result *result) {
+static enum tw_probe_outcome judge_dial(const struct tw_dial_result *result) {
     if (result->status == TW_OK) return TW_PROBE_REACHED;
     switch ((int)result->cause) { /* every other cause means that a node was reached */
     case TW_DIAL_DNS: return TW_PROBE_NO_NAME;
@@ -68,7 +68,7 @@ void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
         memset(&message, 0, sizeof(message));
         message.kind = TW_MSG_PROBED;
         message.u.probed.token = job->token;
-        message.u.probed.outcome = outcome_of(result);
+        message.u.probed.outcome = judge_dial(result);
         memcpy(message.u.probed.addr, job->address, sizeof(job->address));
         *job = (struct job){0};
         const uint16_t peer = find_peer(daemon, expected);

@@ -17,7 +17,7 @@
 #include "proto/dataset_run.h"
 
 /* Reads a whole small file into text[capacity]. TW_IO, or TW_LIMIT when it is larger. */
-static enum tw_status file_read(const char *path, char *text, size_t capacity, size_t *size,
+static enum tw_status read_file(const char *path, char *text, size_t capacity, size_t *size,
                                 struct tw_error *err) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
@@ -37,13 +37,13 @@ static enum tw_status file_read(const char *path, char *text, size_t capacity, s
     return TW_OK;
 }
 
-static bool join(char *path, const char *dir, const char *name) {
+static bool join_path(char *path, const char *dir, const char *name) {
     const int size = snprintf(path, TW_PATH_BYTES, "%s/%s", dir, name);
     return size > 0 && size < TW_PATH_BYTES;
 }
 
 /* Makes `path` and its parents. */
-static enum tw_status dirs_make(const char *path, mode_t mode, struct tw_error *err) {
+static enum tw_status make_dirs(const char *path, mode_t mode, struct tw_error *err) {
     char partial[TW_PATH_BYTES];
     (void)snprintf(partial, sizeof(partial), "%s", path);
     for (char *at = partial + 1;; at++) {
@@ -58,17 +58,17 @@ static enum tw_status dirs_make(const char *path, mode_t mode, struct tw_error *
     }
 }
 
-static enum tw_exit manifest_open(struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit open_manifest(struct tw_setup *setup, struct tw_error *err) {
     char path[TW_PATH_BYTES];
     size_t size = 0;
     struct tw_error reason;
     if (setup->config.node.run[0] != '\0') {
         (void)snprintf(path, sizeof(path), "%s", setup->config.node.run);
-    } else if (!join(path, setup->config.node.state_dir, "run.manifest")) {
+    } else if (!join_path(path, setup->config.node.state_dir, "run.manifest")) {
         (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
         return TW_EXIT_USAGE;
     }
-    if (file_read(path, setup->manifest, TW_MANIFEST_BYTES_MAX, &size, &reason) != TW_OK) {
+    if (read_file(path, setup->manifest, TW_MANIFEST_BYTES_MAX, &size, &reason) != TW_OK) {
         (void)tw_fail(err, TW_CONFIG,
                       "no run manifest: %s (copy the file every node of the run has, or make one "
                       "with `thinwire run new`)",
@@ -88,7 +88,7 @@ static enum tw_exit manifest_open(struct tw_setup *setup, struct tw_error *err) 
 }
 
 /* node.data is not set: only a dataset can be fetched. */
-static enum tw_exit data_lacks(struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit plan_fetch(struct tw_setup *setup, struct tw_error *err) {
     const char *const where =
         setup->config.path[0] != '\0' ? setup->config.path : "the configuration";
     if (setup->run.data.form == TW_FORM_FILE) {
@@ -111,7 +111,7 @@ static enum tw_exit data_lacks(struct tw_setup *setup, struct tw_error *err) {
 }
 
 /* The user's folder must be the run's dataset and hold at least one whole training shard. */
-static enum tw_exit dataset_check(const char *path, const struct tw_run *run,
+static enum tw_exit check_dataset(const char *path, const struct tw_run *run,
                                   struct tw_error *err) {
     struct tw_data_folder folder;
     struct tw_error reason = {0};
@@ -147,9 +147,9 @@ static enum tw_exit dataset_check(const char *path, const struct tw_run *run,
     return TW_EXIT_DATA;
 }
 
-static enum tw_exit data_check(struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit check_data(struct tw_setup *setup, struct tw_error *err) {
     const char *path = setup->config.node.data;
-    if (path[0] == '\0') return data_lacks(setup, err);
+    if (path[0] == '\0') return plan_fetch(setup, err);
     (void)snprintf(setup->data_path, sizeof(setup->data_path), "%s", path);
     struct stat info;
     if (stat(path, &info) != 0 || access(path, R_OK) != 0) {
@@ -158,7 +158,7 @@ static enum tw_exit data_check(struct tw_setup *setup, struct tw_error *err) {
         return TW_EXIT_DATA;
     }
     if (setup->run.data.form == TW_FORM_DATASET) {
-        return dataset_check(path, &setup->run, err);
+        return check_dataset(path, &setup->run, err);
     }
     const bool is_file = S_ISREG(info.st_mode) && info.st_size > 0;
     if (!is_file && !S_ISDIR(info.st_mode)) { /* only the worker can read the content of a folder */
@@ -169,21 +169,21 @@ static enum tw_exit data_check(struct tw_setup *setup, struct tw_error *err) {
     return TW_EXIT_OK;
 }
 
-static enum tw_exit state_open(struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit open_state(struct tw_setup *setup, struct tw_error *err) {
     const char *state_dir = setup->config.node.state_dir;
     char hex[TW_ID_HEX_BYTES], path[TW_PATH_BYTES];
     struct tw_error reason;
     tw_id_hex(&setup->run_id, hex);
     hex[16] = '\0';
-    if (!join(setup->run_state_dir, state_dir, hex) || !join(path, state_dir, "lock")) {
+    if (!join_path(setup->run_state_dir, state_dir, hex) || !join_path(path, state_dir, "lock")) {
         (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
         return TW_EXIT_USAGE;
     }
-    if (setup->is_data_fetched && !join(setup->data_path, setup->run_state_dir, "data")) {
+    if (setup->is_data_fetched && !join_path(setup->data_path, setup->run_state_dir, "data")) {
         (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
         return TW_EXIT_USAGE;
     }
-    if (dirs_make(setup->run_state_dir, 0700, &reason) != TW_OK) {
+    if (make_dirs(setup->run_state_dir, 0700, &reason) != TW_OK) {
         (void)tw_fail(err, TW_IO, "state folder: %s (node.state_dir; give it to this user)",
                       reason.message);
         return TW_EXIT_STATE_DIR;
@@ -203,7 +203,7 @@ static enum tw_exit state_open(struct tw_setup *setup, struct tw_error *err) {
                       state_dir);
         return TW_EXIT_STATE_DIR;
     }
-    if (dirs_make(setup->config.node.run_dir, 0755, &reason) != TW_OK) {
+    if (make_dirs(setup->config.node.run_dir, 0755, &reason) != TW_OK) {
         (void)tw_fail(err, TW_IO, "run folder: %s (node.run_dir)", reason.message);
         return TW_EXIT_STATE_DIR;
     }
@@ -211,8 +211,8 @@ static enum tw_exit state_open(struct tw_setup *setup, struct tw_error *err) {
 }
 
 /* Replaces a small file in a folder, durably. */
-static enum tw_status file_put(const char *folder, const char *name, const char *text, size_t size,
-                               struct tw_error *err) {
+static enum tw_status replace_file(const char *folder, const char *name, const char *text,
+                                   size_t size, struct tw_error *err) {
     const struct tw_file_ops *ops = tw_file_system();
     struct tw_durable file;
     const int dir = ops->dir_open(ops->ctx, folder);
@@ -232,33 +232,33 @@ static enum tw_status file_put(const char *folder, const char *name, const char 
 
 /* Keeps the manifest beside the checkpoints, which do not describe their model. The folder is named
  * by the run, so an existing manifest stays valid. */
-static enum tw_exit manifest_keep(const struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit keep_manifest(const struct tw_setup *setup, struct tw_error *err) {
     static const char NAME[] = "run.manifest";
     char path[TW_PATH_BYTES], text[TW_MANIFEST_BYTES_MAX];
     size_t size = 0;
     struct tw_error reason;
-    if (!join(path, setup->run_state_dir, NAME)) {
+    if (!join_path(path, setup->run_state_dir, NAME)) {
         (void)tw_fail(err, TW_CONFIG, "node.state_dir is too long");
         return TW_EXIT_USAGE;
     }
     if (access(path, F_OK) == 0) return TW_EXIT_OK;
     tw_run_encode(&setup->run, text, &size);
-    if (file_put(setup->run_state_dir, NAME, text, size, &reason) == TW_OK) return TW_EXIT_OK;
+    if (replace_file(setup->run_state_dir, NAME, text, size, &reason) == TW_OK) return TW_EXIT_OK;
     (void)tw_fail(err, TW_IO, "state folder %.80s: %s", setup->run_state_dir, reason.message);
     return TW_EXIT_STATE_DIR;
 }
 
 /* Counts the starts of this node. The count is durable before a peer sees it. A lost count
  * continues at the wall clock in seconds, which is ahead of any count. */
-static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit count_boot(struct tw_setup *setup, struct tw_error *err) {
     const char *state_dir = setup->config.node.state_dir;
     char path[TW_PATH_BYTES], text[32];
     size_t size = 0;
     setup->boot = 1;
-    if (!join(path, state_dir, "boot")) return TW_EXIT_USAGE;
+    if (!join_path(path, state_dir, "boot")) return TW_EXIT_USAGE;
     if (access(path, F_OK) == 0) {
         unsigned long last = 0;
-        if (file_read(path, text, sizeof(text) - 1, &size, NULL) == TW_OK) {
+        if (read_file(path, text, sizeof(text) - 1, &size, NULL) == TW_OK) {
             text[size] = '\0';
             last = strtoul(text, NULL, 10);
         }
@@ -266,7 +266,7 @@ static enum tw_exit boot_count(struct tw_setup *setup, struct tw_error *err) {
     }
     const int bytes = snprintf(text, sizeof(text), "%u\n", setup->boot);
     struct tw_error reason;
-    if (file_put(state_dir, "boot", text, (size_t)bytes, &reason) == TW_OK) return TW_EXIT_OK;
+    if (replace_file(state_dir, "boot", text, (size_t)bytes, &reason) == TW_OK) return TW_EXIT_OK;
     (void)tw_fail(err, TW_IO, "state folder %.80s: %s", state_dir, reason.message);
     return TW_EXIT_STATE_DIR;
 }
@@ -276,9 +276,9 @@ enum tw_exit tw_setup_gate(struct tw_setup *setup, struct tw_error *err) {
     return status == TW_OK ? TW_EXIT_OK : TW_EXIT_IDENTITY;
 }
 
-static enum tw_exit identity_open(struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) {
     char path[TW_PATH_BYTES];
-    if (!join(path, setup->config.node.state_dir, "identity.key")) return TW_EXIT_USAGE;
+    if (!join_path(path, setup->config.node.state_dir, "identity.key")) return TW_EXIT_USAGE;
     if (tw_identity_open(path, &setup->identity, err) != TW_OK) return TW_EXIT_IDENTITY;
     const enum tw_admission kind = setup->run.security.admission;
     if (!setup->config.network.links || kind == TW_ADMISSION_OPEN) return TW_EXIT_OK;
@@ -289,7 +289,7 @@ static enum tw_exit identity_open(struct tw_setup *setup, struct tw_error *err) 
     }
     if (setup->config.network.secret_file[0] != '\0') {
         (void)snprintf(path, sizeof(path), "%s", setup->config.network.secret_file);
-    } else if (!join(path, setup->config.node.state_dir, "run.secret")) {
+    } else if (!join_path(path, setup->config.node.state_dir, "run.secret")) {
         return TW_EXIT_USAGE;
     }
     if (tw_secrets_open(path, &setup->secrets, err) != TW_OK) return TW_EXIT_IDENTITY;
@@ -297,8 +297,8 @@ static enum tw_exit identity_open(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-static enum tw_exit worker_find(struct tw_setup *setup, struct tw_error *err) {
-    if (!join(setup->worker_socket, setup->config.node.run_dir, "worker.sock")) {
+static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
+    if (!join_path(setup->worker_socket, setup->config.node.run_dir, "worker.sock")) {
         (void)tw_fail(err, TW_CONFIG, "node.run_dir is too long");
         return TW_EXIT_USAGE;
     }
@@ -311,7 +311,7 @@ static enum tw_exit worker_find(struct tw_setup *setup, struct tw_error *err) {
         own[size > 0 ? size : 0] = '\0';
         char *slash = strrchr(own, '/');
         if (slash != NULL) *slash = '\0';
-        if (!join(setup->worker_path, own, "thinwire-worker")) return TW_EXIT_USAGE;
+        if (!join_path(setup->worker_path, own, "thinwire-worker")) return TW_EXIT_USAGE;
     }
     if (setup->config.node.spawn_worker && access(setup->worker_path, X_OK) != 0) {
         (void)tw_fail(err, TW_CONFIG,
@@ -322,7 +322,7 @@ static enum tw_exit worker_find(struct tw_setup *setup, struct tw_error *err) {
     return TW_EXIT_OK;
 }
 
-static enum tw_exit config_open(struct tw_setup *setup, struct tw_error *err) {
+static enum tw_exit open_config(struct tw_setup *setup, struct tw_error *err) {
     char path[TW_PATH_BYTES];
     if (tw_config_find(setup->options.config, path, err) != TW_OK) return TW_EXIT_USAGE;
     if (tw_config_load(&setup->config, path, err) != TW_OK) return TW_EXIT_USAGE;
@@ -334,14 +334,14 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     memset(setup, 0, sizeof(*setup));
     setup->options = *options;
     setup->lock_fd = -1;
-    enum tw_exit code = config_open(setup, err);
-    if (code == TW_EXIT_OK) code = manifest_open(setup, err);
-    if (code == TW_EXIT_OK) code = data_check(setup, err);
-    if (code == TW_EXIT_OK) code = worker_find(setup, err);
-    if (code == TW_EXIT_OK) code = state_open(setup, err);
-    if (code == TW_EXIT_OK) code = manifest_keep(setup, err);
-    if (code == TW_EXIT_OK) code = identity_open(setup, err);
-    if (code == TW_EXIT_OK) code = boot_count(setup, err);
+    enum tw_exit code = open_config(setup, err);
+    if (code == TW_EXIT_OK) code = open_manifest(setup, err);
+    if (code == TW_EXIT_OK) code = check_data(setup, err);
+    if (code == TW_EXIT_OK) code = find_worker(setup, err);
+    if (code == TW_EXIT_OK) code = open_state(setup, err);
+    if (code == TW_EXIT_OK) code = keep_manifest(setup, err);
+    if (code == TW_EXIT_OK) code = open_identity(setup, err);
+    if (code == TW_EXIT_OK) code = count_boot(setup, err);
     return code;
 }
 

@@ -246,7 +246,7 @@ static void big_frames_before_admission_are_refused(void **state) {
     judge(4 * KIB);
 }
 
-/* ---- who knows the secret ------------------------------------------------------------------ */
+/* ---- with the secret ----------------------------------------------------------------------- */
 
 static void join(struct hostile *h) {
     target.secret = &secret;

@@ -1,5 +1,5 @@
-/* A live daemon and nodes of other releases: it ignores newer fields, refuses what cannot work with
- * the way out, and sends no peer a message that the peer does not know. */
+/* A live daemon and nodes of other releases: it ignores newer fields, refuses versions that
+ * cannot work with a way out, and sends no peer a message that the peer does not know. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

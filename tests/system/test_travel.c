@@ -279,7 +279,7 @@ static void folder_that_cannot_be_made_is_told_and_tried_again(void **state) {
     end_all(2);
 }
 
-/* ---- what is refused at the start ---------------------------------------------------------- */
+/* ---- refusals at the start ----------------------------------------------------------------- */
 
 static void assert_refused(uint32_t node, const struct cluster_options *options,
                            const char *words) {

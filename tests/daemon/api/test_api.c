@@ -366,7 +366,7 @@ static void a_request_beyond_the_bound_is_refused(void **state) {
     const int code = exchange_bytes(request, sizeof(request));
     assert_true(code == 0 || code == 414 || code == 431 || code == 413);
     assert_int_equal(verbs_seen, 0);
-    assert_int_equal(exchange("GET", "/v1/status"), 200); /* still there */
+    assert_int_equal(exchange("GET", "/v1/status"), 200); /* the API still answers */
 }
 
 static void nonsense_does_not_stop_it(void **state) {
