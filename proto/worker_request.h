@@ -20,7 +20,7 @@ enum tw_apply_mode {
     TW_APPLY_STAY = 3,   /* theta still belongs to another lineage, and stays */
 };
 
-/* What happens to theta when (phi, u) of a fragment are replaced. */
+/* Effect on theta when (phi, u) of a fragment are replaced. */
 enum tw_load_mode {
     TW_LOAD_RESET = 0, /* theta := phi */
     TW_LOAD_KEEP = 1,  /* theta stays; its next Delta is clipped to 3x the median norm */

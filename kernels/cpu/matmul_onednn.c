@@ -1,14 +1,14 @@
 /* matmul_onednn.c - matrix products by oneDNN, versions 2 and 3 (onednn.h).
  *
- * bf16: its matmul primitive, which uses AMX or avx512_bf16 as the processor has them, with weights
- * in the layout it asks for. float32: its sgemm, but the primitive for a transposed b, where sgemm
- * is slower; both measured. Primitives are prepared once per shape and multiplier; generated code
- * is shared by the cache inside oneDNN.
+ * bf16: its matmul primitive, which uses AMX or avx512_bf16 if the processor has them, with weights
+ * in its preferred layout. float32: its sgemm, or the primitive for a transposed b, where sgemm
+ * measured slower. Primitives are prepared once per shape and multiplier; oneDNN's cache shares
+ * generated code.
  *
- * oneDNN runs on OpenMP's threads, as many as the calling thread may start: one.
+ * oneDNN runs on OpenMP threads, as many as the calling thread may start: one.
  *
- * Where there is no memory for a primitive, its scratch or a dense copy, that call alone is
- * computed plainly and slowly; the next tries again. */
+ * If there is no memory for a primitive, its scratch or a dense copy, that call is computed by
+ * plain loops, and the next call tries again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@
 #include "kernels/cpu/onednn.h"
 #include "kernels/matmul_library.h"
 
-/* Declared here because clang ships no omp.h of gcc's runtime. */
+/* Declared here, because clang ships no omp.h for gcc's runtime. */
 void omp_set_num_threads(int threads);
 
 enum {
@@ -28,14 +28,14 @@ enum {
 
 enum kind { PRODUCT = 1, PACKED_PRODUCT, PACK };
 
-/* Compared as bytes: no padding. */
+/* Compared as bytes: must have no padding. */
 struct key {
     uint32_t kind, m, k, n, form, type, y_type, is_added;
     uint64_t a_stride, b_stride, y_stride;
 };
 _Static_assert(sizeof(struct key) == 8 * 4 + 3 * 8, "struct key has padding");
 
-/* A primitive and the arguments it runs with. */
+/* A primitive with its arguments. */
 struct prepared {
     struct key key; /* kind 0: free */
     uint64_t last_use;
@@ -52,19 +52,19 @@ struct multiplier {
     struct tw_multiplier base;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct buffer scratch; /* the largest any primitive asked for */
+    struct buffer scratch; /* the largest that any primitive asked for */
     struct buffer dense;   /* copies of a and y */
     uint64_t uses;
     struct prepared prepared[SETS][WAYS];
 };
 
-/* What cannot fail but of a wrong argument. */
+/* For calls that fail only on wrong arguments. */
 static void must(dnnl_status_t status) {
     TW_ASSERT(status == dnnl_success);
 }
 
-/* False: no memory. It says so in several ways: an implementation it has no memory to describe is
- * none it has, and generated code that finds no pages is an error at run time. */
+/* False: no memory. oneDNN reports that in several ways: an implementation without memory to
+ * describe it counts as missing, and generated code without pages fails at run time. */
 static bool is_done(dnnl_status_t status) {
     TW_ASSERT(status != dnnl_invalid_arguments);
     return status == dnnl_success;
@@ -80,7 +80,7 @@ static dnnl_data_type_t data_type(enum tw_type type) {
 
 /* ---- layouts ------------------------------------------------------------------------------- */
 
-/* (rows, columns) with rows `stride` apart, or the same memory transposed */
+/* (rows, columns) with rows `stride` apart, or the same memory transposed. */
 static bool layout_matrix(struct tw_onednn_layout *layout, uint64_t rows, uint64_t columns,
                           enum tw_type type, uint64_t stride, bool is_transposed) {
     const dnnl_dims_t dims = {(dnnl_dim_t)rows, (dnnl_dim_t)columns};
@@ -89,13 +89,13 @@ static bool layout_matrix(struct tw_onednn_layout *layout, uint64_t rows, uint64
     return is_done(tw_onednn_layout_strided(layout, dims, data_type(type), strides));
 }
 
-/* What its bf16 kernels want b in: see matmul_packed.h. */
+/* The layout of b for bf16 kernels: see matmul_packed.h. */
 static bool layout_packed(struct tw_onednn_layout *layout, uint64_t k, uint64_t columns) {
     const dnnl_dims_t dims = {(dnnl_dim_t)k, (dnnl_dim_t)columns};
     return is_done(tw_onednn_layout_tagged(layout, dims, dnnl_bf16, dnnl_BA16a64b2a));
 }
 
-/* Sums into y where is_added; scratch memory is ours. NULL: no memory. */
+/* Adds to y if is_added; we provide the scratch memory. NULL: no memory. */
 static dnnl_primitive_attr_t attributes_of(bool is_added) {
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_post_ops_t post = NULL;
@@ -130,7 +130,7 @@ static void forget(struct prepared *prepared) {
     memset(prepared, 0, sizeof(*prepared));
 }
 
-/* False: no memory, and the buffer is as it was: others count on its size. */
+/* False: no memory, and the buffer keeps its size, which others rely on. */
 static bool grow(struct buffer *buffer, size_t bytes) {
     if (bytes <= buffer->bytes) return true;
     bytes = round_up(bytes, SCRATCH_ALIGN);
@@ -158,7 +158,7 @@ static bool memory_of(dnnl_memory_t *memory, const struct multiplier *multiplier
     return is_done(tw_onednn_memory(memory, multiplier->engine, layout));
 }
 
-/* The two below make the memory objects and what is to be run on them; false: no memory. */
+/* Each creates the memory objects and the primitive descriptor; false: no memory. */
 static bool describe_product(dnnl_primitive_desc_t *primitive, const struct multiplier *multiplier,
                              struct prepared *prepared) {
     const struct key *s = &prepared->key;
@@ -198,7 +198,7 @@ static bool describe_pack(dnnl_primitive_desc_t *primitive, const struct multipl
     return is_good;
 }
 
-/* False: no memory, and the place is free. */
+/* False: no memory, and the slot is free. */
 static bool prepare(struct multiplier *multiplier, struct prepared *prepared,
                     const struct key *key) {
     dnnl_primitive_desc_t desc = NULL;
@@ -236,12 +236,12 @@ static struct prepared *find(struct multiplier *multiplier, const struct key *ke
     return oldest;
 }
 
-/* oneDNN's handles are not const; it writes y and scratch alone. */
+/* oneDNN's handles are not const, but it writes only y and scratch. */
 static void *handle(const void *pointer) {
     return (void *)(uintptr_t)pointer;
 }
 
-/* False: no memory, and y is as it was. */
+/* False: no memory, and y is unchanged. */
 static bool execute(struct multiplier *multiplier, const struct key *key, void *y, const void *a,
                     const void *b) {
     omp_set_num_threads(1); /* of this thread */
@@ -319,8 +319,7 @@ static void multiply(struct tw_multiplier *base, void *y, const void *a, const v
     if (!is_good) tw_matmul_ref.multiply(base, y, a, b, s);
 }
 
-/* Float32 masters are used where they are: packing would gain a few percent for 8 bytes a
- * parameter. */
+/* Float32 masters are used in place: packing would gain a few percent for 8 bytes per parameter. */
 static size_t packed_bytes(uint32_t k, uint32_t columns, enum tw_type type) {
     if (type == TW_F32) return 0;
     return round_up(k, TW_MATMUL_PAD_K) * round_up(columns, TW_MATMUL_PAD_N) * sizeof(uint16_t);
@@ -338,7 +337,8 @@ static void pack(struct tw_multiplier *base, void *packed, const struct tw_weigh
     }
 }
 
-/* Rows of a that touch, k even: a copy with a zero at the end of each row where k is odd. */
+/* Contiguous rows of a with an even k: copies them, with a zero at the end of each row if k is odd.
+ */
 static void *dense_copy(void *to, const void *a, const struct tw_matmul *shape, uint32_t k) {
     for (size_t i = 0; i < shape->m; i++) {
         uint16_t *row = (uint16_t *)to + i * k;
@@ -348,7 +348,7 @@ static void *dense_copy(void *to, const void *a, const struct tw_matmul *shape, 
     return to;
 }
 
-/* y = or += dense rows of n */
+/* y = or += dense rows of n. */
 static void from_dense(void *y, const void *dense, const struct tw_matmul *shape) {
     const size_t bytes = tw_type_bytes(shape->y_type), n = shape->n;
     for (size_t i = 0; i < shape->m; i++) {
@@ -362,8 +362,8 @@ static void from_dense(void *y, const void *dense, const struct tw_matmul *shape
     }
 }
 
-/* Its bf16 kernels with packed weights take rows that touch, and an even k; with anything else it
- * would quietly use its slow reference. */
+/* oneDNN's bf16 kernels with packed weights need contiguous rows and an even k; otherwise it
+ * silently uses its slow reference. */
 static bool try_packed(struct multiplier *multiplier, void *y, const void *a, const void *packed,
                        const struct tw_matmul *shape) {
     struct tw_matmul dense = *shape;

@@ -35,7 +35,7 @@ void jury_hear(struct jury *jury, uint32_t node, uint64_t tokens, uint64_t fragm
 void jury_told(struct jury *jury, uint32_t part, const struct tw_id *result, uint32_t bytes,
                uint64_t from);
 
-/* What the worker of an honest node makes of a result of a part. */
+/* An honest node's worker's judgement of the result of a part. */
 enum jury_finding { JURY_FAIR, JURY_OUTLIER, JURY_EXTREME, JURY_UNFIT };
 void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_id *result,
                uint32_t bytes, enum jury_finding finding);
