@@ -141,12 +141,6 @@ enum tw_worker_msg_kind {
 #undef X
 };
 
-struct tw_span {
-    uint64_t offset; /* bytes from the start of the memfd, inside the pool */
-    uint32_t bytes;
-    uint32_t reserved;
-};
-
 struct tw_wmsg_hello {
     uint32_t version, pid;
     char device[64]; /* "cpu, 2 threads, AVX-512, oneDNN" */
@@ -260,91 +254,6 @@ struct tw_wmsg_welcome {
     struct tw_run run;
 };
 
-struct tw_wmsg_encode {
-    uint64_t round;
-    uint32_t fragment, parts_count;
-    struct {
-        uint64_t begin, count; /* elements within the fragment */
-        struct tw_span out;    /* capacity */
-        uint64_t bytes_max;    /* sync.codec = auto: no more than that where it can be; 0 = any */
-    } parts[TW_PARTS_MAX];
-};
-
-struct tw_wmsg_reduce {
-    uint64_t round, begin, count;
-    uint32_t fragment, part, inputs_count;
-    uint32_t is_audit; /* 1: was merged before, somewhere else; nobody is refused */
-    struct tw_span out;
-    struct {
-        struct tw_span in;
-        uint64_t tokens; /* of this Delta */
-        uint32_t steps, reserved;
-    } inputs[TW_MEMBERS_MAX]; /* summed in this order */
-};
-
-struct tw_wmsg_check {
-    uint64_t tag, elements;
-    uint64_t begin;    /* of a result: elements [begin, begin + elements) of `fragment` */
-    struct tw_span in; /* decodes to `elements` finite values? */
-    uint32_t content;  /* enum tw_content, not OPAQUE */
-    uint32_t fragment;
-};
-
-struct tw_wmsg_apply {
-    uint64_t round, version, min_step;
-    uint32_t fragment, parts_count, is_final;
-    uint32_t steps; /* inner ones in a Delta, mean of the contributors; 0: not known */
-    struct {
-        uint64_t begin, count;
-        uint32_t mode;         /* enum tw_apply_mode */
-        uint32_t contributors; /* how many entered the result; 0 when ABSENT */
-        struct tw_span in;
-    } parts[TW_PARTS_MAX];
-};
-
-struct tw_wmsg_solo {
-    uint64_t round;
-    uint32_t fragment, reserved;
-};
-
-/* Delta and phi of a whole fragment, a payload each; answered by ENCODED with two parts. */
-struct tw_wmsg_pair_encode {
-    uint64_t round;
-    uint32_t fragment;
-    uint32_t is_whole;         /* phi as it is, not in lattice form */
-    struct tw_span delta, phi; /* capacity */
-    uint64_t delta_bytes_max;  /* as bytes_max of ENCODE */
-};
-
-struct tw_wmsg_pair_apply {
-    uint64_t round, version, min_step;
-    uint32_t fragment;
-    uint32_t is_alone; /* with the own Delta, exactly; the spans are empty */
-    uint32_t is_final, reserved;
-    struct {
-        struct tw_span delta, phi;
-    } own, theirs;
-};
-
-struct tw_wmsg_export {
-    uint32_t fragment, reserved;
-    struct tw_span out; /* capacity */
-};
-
-struct tw_wmsg_load {
-    uint32_t fragment;
-    uint32_t mode; /* enum tw_load_mode */
-    uint64_t rounds;
-    struct tw_id digest;
-    struct tw_span
-        in; /* bytes 0: (phi, u) already have this digest, only set `rounds` (and mode) */
-};
-
-struct tw_wmsg_clock {
-    uint64_t clock_tokens, tokens_listed;
-    uint32_t contributors, reserved;
-};
-
 struct tw_wmsg_snapshot {
     uint32_t reserved;
 };
@@ -353,9 +262,6 @@ struct tw_wmsg_pause {
 };
 struct tw_wmsg_resume {
     uint32_t reserved;
-};
-struct tw_wmsg_finish {
-    uint32_t goes_on; /* 1: not yet, after all */
 };
 struct tw_wmsg_exit {
     uint32_t reserved;

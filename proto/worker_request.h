@@ -1,8 +1,16 @@
-/* worker_request.h - the words that the core and a worker share: kinds of payload content, modes of
- * the requests that change theta and (phi, u), sizes of results. They travel in worker_msg.h, so
- * their numbers are fixed. */
+/* worker_request.h - what the core asks of a worker: one struct per verb.
+ *
+ * An action of the core (sync/node.h) and a packet to the worker (worker_msg.h) hold the same
+ * struct. The core names payloads by SHA-256, beside the struct, and leaves every span zero. The
+ * daemon fills the spans: where an input lies in the pool, or how much room an output has. The
+ * bytes travel, so layouts and numbers are fixed. */
 #ifndef TW_PROTO_WORKER_REQUEST_H
 #define TW_PROTO_WORKER_REQUEST_H
+
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
 
 /* Content type of a payload. */
 enum tw_content {
@@ -37,7 +45,124 @@ enum tw_sanity {
     TW_SANITY_EXTREME = 2, /* so large that no honest merge of a few members is likely to be */
 };
 
-/* Index of the two payloads of a pair's exchange. */
-enum { TW_PAIR_DELTA, TW_PAIR_PHI, TW_PAIR_PAYLOADS };
+/* Order of a pair's payloads: own Delta, own phi, then the partner's two. */
+enum {
+    TW_PAIR_DELTA,
+    TW_PAIR_PHI,
+    TW_PAIR_PAYLOADS,                  /* of one side */
+    TW_PAIR_THEIRS = TW_PAIR_PAYLOADS, /* first of the partner's */
+};
+
+struct tw_span {
+    uint64_t offset; /* bytes from the start of the memfd, inside the pool */
+    uint32_t bytes;
+    uint32_t reserved;
+};
+
+/* Delta of a fragment, one payload per part. Answered by ENCODED. */
+struct tw_wmsg_encode {
+    uint64_t round;
+    uint32_t fragment, parts_count;
+    struct {
+        uint64_t begin, count; /* elements within the fragment */
+        struct tw_span out;    /* capacity */
+        uint64_t bytes_max;    /* sync.codec = auto: upper bound where possible; 0 = any */
+    } parts[TW_PARTS_MAX];
+};
+
+/* Merge of inputs of one part. Answered by REDUCED. */
+struct tw_wmsg_reduce {
+    uint64_t round, begin, count;
+    uint32_t fragment, part, inputs_count;
+    uint32_t is_audit; /* 1: another node merged it before; no input is refused */
+    struct tw_span out;
+    struct {
+        struct tw_span in;
+        uint64_t tokens; /* of this Delta */
+        uint32_t steps, reserved;
+    } inputs[TW_MEMBERS_MAX]; /* summed in this order: sorted by node id */
+};
+
+/* Trial decode of a payload that arrived. Answered by CHECKED. */
+struct tw_wmsg_check {
+    uint64_t tag, elements;
+    uint64_t begin;    /* of a result: elements [begin, begin + elements) of `fragment` */
+    struct tw_span in; /* decodes to `elements` finite values? */
+    uint32_t content;  /* enum tw_content, not OPAQUE */
+    uint32_t fragment;
+};
+
+struct tw_apply_part {
+    uint64_t begin, count; /* elements within the fragment */
+    uint32_t mode;         /* enum tw_apply_mode */
+    uint32_t contributors; /* members in the result; 0 when ABSENT */
+    struct tw_span in;     /* empty when ABSENT */
+};
+
+/* Outer step of one fragment, then theta by the mode of each part. Answered by APPLIED. */
+struct tw_wmsg_apply {
+    uint64_t round;
+    uint64_t version;  /* outer steps of this fragment before this one: for the ramp */
+    uint64_t min_step; /* apply at the first step boundary at or after this step */
+    uint32_t fragment, parts_count;
+    uint32_t is_final; /* last round of the run: theta := phi_new */
+    uint32_t steps;    /* inner steps in a Delta, mean of the contributors; 0: not known */
+    struct tw_apply_part parts[TW_PARTS_MAX];
+};
+
+/* Training alone: phi := theta, u := 0. Answered by APPLIED. */
+struct tw_wmsg_solo {
+    uint64_t round;
+    uint32_t fragment, reserved;
+};
+
+/* Delta and phi of a whole fragment, a payload each. Answered by ENCODED with two parts. */
+struct tw_wmsg_pair_encode {
+    uint64_t round;
+    uint32_t fragment;
+    uint32_t is_whole;         /* phi as it is, not in lattice form */
+    struct tw_span delta, phi; /* capacity */
+    uint64_t delta_bytes_max;  /* as bytes_max of ENCODE */
+};
+
+/* Outer step of a pair. Answered by APPLIED. */
+struct tw_wmsg_pair_apply {
+    uint64_t round, version, min_step; /* as in APPLY */
+    uint32_t fragment;
+    uint32_t is_alone; /* with the own Delta, exactly; the spans are empty */
+    uint32_t is_final; /* as in APPLY */
+    uint32_t reserved;
+    struct {
+        struct tw_span delta, phi;
+    } own, theirs;
+};
+
+/* (phi, u) of a fragment, packed. Answered by EXPORTED. */
+struct tw_wmsg_export {
+    uint32_t fragment, reserved;
+    struct tw_span out; /* capacity */
+};
+
+/* (phi, u) of a fragment := packed payload, then theta by `mode`. Answered by APPLIED. */
+struct tw_wmsg_load {
+    uint32_t fragment;
+    uint32_t mode; /* enum tw_load_mode */
+    uint64_t rounds;
+    struct tw_id digest; /* of (phi, u) afterwards */
+    struct tw_span in; /* empty: (phi, u) have this digest already, only `rounds` and mode count */
+};
+
+/* The run clock. */
+struct tw_wmsg_clock {
+    uint64_t clock_tokens;  /* committed */
+    uint64_t tokens_listed; /* of this node, contained in it */
+    uint32_t contributors;  /* of the last round: how fast the clock runs between rounds */
+    uint32_t reserved;
+};
+
+/* The run is over: the worker stops stepping and keeps serving. */
+struct tw_wmsg_finish {
+    uint32_t goes_on; /* 1: the run is not over after all */
+};
 
 #endif

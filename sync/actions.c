@@ -60,8 +60,7 @@ struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind) {
     struct queued_action *action = push(node, kind);
     action->slot = (uint16_t)node->bodies_count;
     struct tw_action *body = &node->bodies[node->bodies_count++];
-    body->kind = kind;
-    body->peer = 0;
+    *body = (struct tw_action){.kind = kind};
     return body;
 }
 

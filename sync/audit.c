@@ -223,10 +223,9 @@ static void merge(struct tw_node *node) {
     action->u.reduce.is_audit = true;
     action->u.reduce.inputs_count = audit->inputs_count;
     for (uint32_t i = 0; i < audit->inputs_count; i++) {
-        action->u.reduce.inputs[i].hash = audit->inputs[i].hash;
+        action->inputs[i] = audit->inputs[i].hash;
         action->u.reduce.inputs[i].tokens = audit->inputs[i].tokens;
         action->u.reduce.inputs[i].steps = audit->inputs[i].steps;
-        action->u.reduce.inputs[i].bytes = audit->inputs[i].bytes;
     }
     audit->phase = AUDIT_MERGING;
 }

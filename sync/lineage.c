@@ -117,9 +117,7 @@ static void arrive(struct tw_node *node) {
     struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
     action->u.load.fragment = 0;
     action->u.load.rounds = node->at.fragment_rounds[0];
-    action->u.load.hash = (struct tw_id){{0}};
     action->u.load.digest = node->at.fragment_digests[0];
-    action->u.load.bytes = 0;
     action->u.load.mode = TW_LOAD_TURN;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) node->applying |= UINT64_C(1) << p;
     node->is_turning = true;
@@ -319,8 +317,8 @@ static void solo_round(struct tw_node *node) {
     node->applying |= UINT64_C(1) << fragment;
     node->is_solo_pending = true;
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
-    action->u.apply.round = node->at.rounds;
-    action->u.apply.fragment = fragment;
+    action->u.solo.round = node->at.rounds;
+    action->u.solo.fragment = fragment;
 }
 
 /* phi is now theta: write the manifest of the solo round. Nobody else votes, nothing is durable:

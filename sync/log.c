@@ -421,8 +421,7 @@ static bool divide(const struct tw_node *node, const struct tw_record *record,
             part->mode = TW_APPLY_SHIFT;
         if (TW_IS_MUTANT(node, TW_MUTANT_MIX_FOR_SHIFT) && part->mode == TW_APPLY_SHIFT)
             part->mode = TW_APPLY_MIX;
-        part->hash = record->parts[k].result;
-        part->bytes = record->parts[k].bytes;
+        if (part->mode != TW_APPLY_ABSENT) action->inputs[k] = record->parts[k].result;
         part->contributors = (uint32_t)__builtin_popcountll(record->parts[k].contributors);
     }
     return true;

@@ -200,14 +200,6 @@ enum tw_action_kind {
     TW_ACT_REPORT,      /* something an operator or an invariant wants to know */
 };
 
-struct tw_apply_part {
-    uint64_t begin, count; /* elements within the fragment */
-    enum tw_apply_mode mode;
-    struct tw_id hash; /* zero when ABSENT */
-    uint32_t bytes;
-    uint32_t contributors; /* how many entered the result */
-};
-
 /* What happened, for logs, /v1/rounds, metrics and the simulator's checkers. */
 enum tw_report_kind {
     TW_REPORT_PEER_DEAD,       /* silent for TW_PEER_SILENCE_US */
@@ -241,67 +233,21 @@ struct tw_action {
             enum tw_content content;
             uint32_t fragment; /* of a RESULT: what it is the merge of */
             uint64_t begin;
-        } payload; /* SEND_CHUNK, EXPECT, VERIFY, DROP */
-        struct {
-            uint64_t round;
-            uint32_t fragment, parts_count;
-            uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
-            uint64_t bytes_max[TW_PARTS_MAX]; /* 0, any; for a shell that has a budget to set */
-        } encode;
-        struct {
-            uint64_t round;
-            uint32_t fragment, part, inputs_count;
-            uint64_t begin, count;
-            bool is_audit; /* merged before: nobody is refused */
-            struct {
-                struct tw_id hash;
-                uint64_t tokens; /* of this Delta */
-                uint32_t steps, bytes;
-            } inputs[TW_MEMBERS_MAX]; /* in roster order: sorted by node id */
-        } reduce;
-        struct {
-            uint64_t round;
-            uint64_t version;  /* outer steps of this fragment before this one: for the ramp */
-            uint64_t min_step; /* apply at the first step boundary at or after this step */
-            uint32_t fragment, parts_count;
-            uint32_t steps; /* inner ones in a Delta: mean of the contributors */
-            bool is_final;  /* last round of the run: theta := phi_new */
-            struct tw_apply_part parts[TW_PARTS_MAX];
-        } apply; /* SOLO uses round and fragment only */
-        struct {
-            uint64_t round;
-            uint64_t version;  /* as in apply */
-            uint64_t min_step; /* as in apply */
-            uint32_t fragment;
-            bool is_whole; /* PAIR_ENCODE: the partner wants phi as it is, not in lattice form */
-            bool is_alone; /* PAIR_APPLY: our Delta only, exactly; payloads are not looked at */
-            bool is_final; /* last round of the run: theta := phi_new */
-            struct {
-                struct tw_id hash;
-                uint32_t bytes;
-            } own[TW_PAIR_PAYLOADS], theirs[TW_PAIR_PAYLOADS];
-            struct tw_id partner; /* PAIR_ENCODE: whose link Delta goes over */
-            uint64_t bytes_max;   /* PAIR_ENCODE: of Delta, as of ENCODE */
-        } pair;                   /* PAIR_ENCODE, PAIR_APPLY */
-        struct {
-            uint32_t fragment;
-            uint64_t rounds;
-            struct tw_id hash, digest; /* payload; expected digest of (phi, u) */
-            uint32_t bytes; /* 0, hash zero: (phi, u) are right as they are, set `rounds` */
-            enum tw_load_mode mode;
-        } load; /* EXPORT uses fragment only */
+        } payload;                    /* SEND_CHUNK, EXPECT, VERIFY, DROP */
+        struct tw_wmsg_encode encode; /* bytes_max: 0, for a shell that has a budget to set */
+        struct tw_wmsg_reduce reduce;
+        struct tw_wmsg_apply apply;
+        struct tw_wmsg_solo solo;
+        struct tw_wmsg_pair_encode pair_encode;
+        struct tw_wmsg_pair_apply pair_apply;
+        struct tw_wmsg_export export;
+        struct tw_wmsg_load load;
         struct {
             uint64_t seq;
             const struct tw_vote *vote; /* borrowed until the next event */
         } store;
-        struct {
-            uint64_t clock_tokens;  /* committed */
-            uint64_t tokens_listed; /* of this node, contained in it */
-            uint32_t contributors;  /* of the last round: how fast the clock runs between rounds */
-        } clock;
-        struct {
-            bool goes_on; /* in a lineage that has not spent its budget */
-        } finish;
+        struct tw_wmsg_clock clock;
+        struct tw_wmsg_finish finish; /* goes_on: in a lineage that has not spent its budget */
         struct {
             enum tw_report_kind kind;
             enum tw_status reason;
@@ -313,6 +259,10 @@ struct tw_action {
             uint32_t times; /* REFUSED: in a row */
         } report;
     } u;
+    /* Payloads that the request reads: of each input of REDUCE, of each part of APPLY (zero when
+     * ABSENT), of PAIR_APPLY (TW_PAIR_*), of LOAD (zero: (phi, u) are right as they are). */
+    struct tw_id inputs[TW_MEMBERS_MAX];
+    struct tw_id partner; /* PAIR_ENCODE: the node whose link Delta goes over */
 };
 
 /* Opaque to shells: allocate tw_node_bytes() aligned to 64 and pass it in. */

@@ -175,14 +175,10 @@ static void encode(struct tw_node *node) {
     pair->deadline_us = node->now_us + pair->patience_us;
     pair->is_encoding = true;
     struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_ENCODE);
-    action->u.pair.round = node->at.rounds;
-    action->u.pair.version = node->at.rounds / node->cfg.fragments_count;
-    action->u.pair.min_step = 0;
-    action->u.pair.fragment = pair->fragment;
-    action->u.pair.partner = pair->partner;
-    action->u.pair.is_whole = pair->is_whole;
-    action->u.pair.bytes_max = 0;
-    action->u.pair.is_alone = action->u.pair.is_final = false;
+    action->partner = pair->partner;
+    action->u.pair_encode.round = node->at.rounds;
+    action->u.pair_encode.fragment = pair->fragment;
+    action->u.pair_encode.is_whole = pair->is_whole;
 }
 
 /* The step itself. Alone, the worker takes the Delta it encoded in this round, or the present one.
@@ -193,32 +189,17 @@ static void apply(struct tw_node *node, bool is_merging) {
     pair->is_merging = is_merging;
     node->applying |= UINT64_C(1) << node->pair.fragment;
     struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_APPLY);
-    action->u.pair.round = node->at.rounds;
-    action->u.pair.version = node->at.rounds / node->cfg.fragments_count;
-    action->u.pair.min_step = is_merging ? pair->step + tw_node_overlap(node) : 0;
-    action->u.pair.fragment = pair->fragment;
-    action->u.pair.is_whole = false;
-    action->u.pair.is_alone = !is_merging;
-    action->u.pair.is_final = tw_round_is_final(node);
-    memset(action->u.pair.own, 0, sizeof(action->u.pair.own));
-    memset(action->u.pair.theirs, 0, sizeof(action->u.pair.theirs));
+    action->u.pair_apply.round = node->at.rounds;
+    action->u.pair_apply.version = node->at.rounds / node->cfg.fragments_count;
+    action->u.pair_apply.min_step = is_merging ? pair->step + tw_node_overlap(node) : 0;
+    action->u.pair_apply.fragment = pair->fragment;
+    action->u.pair_apply.is_alone = !is_merging;
+    action->u.pair_apply.is_final = tw_round_is_final(node);
     if (!is_merging) return;
-    const struct tw_msg_pair_offer *offers[] = {&pair->own, &pair->theirs};
-    for (unsigned side = 0; side < 2; side++) {
-        const struct tw_msg_pair_offer *offer = offers[side];
-        for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
-            const bool is_delta = k == TW_PAIR_DELTA;
-            const struct tw_id hash = is_delta ? offer->delta_hash : offer->phi_hash;
-            const uint32_t bytes = is_delta ? offer->delta_bytes : offer->phi_bytes;
-            if (side == 0) {
-                action->u.pair.own[k].hash = hash;
-                action->u.pair.own[k].bytes = bytes;
-            } else {
-                action->u.pair.theirs[k].hash = hash;
-                action->u.pair.theirs[k].bytes = bytes;
-            }
-        }
-    }
+    action->inputs[TW_PAIR_DELTA] = pair->own.delta_hash;
+    action->inputs[TW_PAIR_PHI] = pair->own.phi_hash;
+    action->inputs[TW_PAIR_THEIRS + TW_PAIR_DELTA] = pair->theirs.delta_hash;
+    action->inputs[TW_PAIR_THEIRS + TW_PAIR_PHI] = pair->theirs.phi_hash;
 }
 
 /* Nobody linked at all is ordinary training: phi := theta. */
@@ -226,8 +207,8 @@ static void apply_solo(struct tw_node *node) {
     node->pair.phase = PAIR_APPLYING;
     node->applying |= UINT64_C(1) << node->pair.fragment;
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
-    action->u.apply.round = node->at.rounds;
-    action->u.apply.fragment = node->pair.fragment;
+    action->u.solo.round = node->at.rounds;
+    action->u.solo.fragment = node->pair.fragment;
 }
 
 /* ---- looking for a partner ------------------------------------------------------------------ */

@@ -259,9 +259,8 @@ static void contribute(struct tw_node *node) {
     action->u.encode.fragment = fragment;
     action->u.encode.parts_count = round->owners_count;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        action->u.encode.begin[k] = round->begin[k];
-        action->u.encode.count[k] = round->count[k];
-        action->u.encode.bytes_max[k] = 0;
+        action->u.encode.parts[k].begin = round->begin[k];
+        action->u.encode.parts[k].count = round->count[k];
     }
 }
 
@@ -464,15 +463,13 @@ static void merge(struct tw_node *node) {
     action->u.reduce.part = part;
     action->u.reduce.begin = round->begin[part];
     action->u.reduce.count = round->count[part];
-    action->u.reduce.is_audit = false;
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((round->merged >> i & 1) == 0) continue;
         const struct tw_msg_contrib *contrib = &round->contributions[i].said;
-        action->u.reduce.inputs[count].hash = contrib->hashes[part];
+        action->inputs[count] = contrib->hashes[part];
         action->u.reduce.inputs[count].tokens = contrib->fragment_tokens;
         action->u.reduce.inputs[count].steps = contrib->fragment_steps;
-        action->u.reduce.inputs[count].bytes = contrib->bytes[part];
         count++;
     }
     action->u.reduce.inputs_count = count;

@@ -122,7 +122,7 @@ void tw_state_export(struct tw_node *node) {
         }
         if (!has_room(node, p)) continue;
         struct tw_action *action = tw_act_body(node, TW_ACT_EXPORT);
-        action->u.load.fragment = p;
+        action->u.export.fragment = p;
         node->is_exporting = true;
         return;
     }
@@ -333,10 +333,9 @@ void tw_state_receive(struct tw_node *node) {
             struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
             action->u.load.fragment = p;
             action->u.load.rounds = fetch->offer.rounds;
-            action->u.load.hash = fetch->offer.hash;
+            if (fetch->offer.bytes > 0) action->inputs[0] = fetch->offer.hash;
             action->u.load.digest =
                 fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
-            action->u.load.bytes = fetch->offer.bytes;
             action->u.load.mode = fetch->mode;
             node->applying |= UINT64_C(1) << p;
             fetch->has_offer = false;

@@ -107,7 +107,7 @@ static void want_group(struct tw_daemon *daemon, struct tw_action *action, uint6
     const uint32_t count = tw_roster_owners(&daemon->view.roster, owners);
     wanted->round = action->u.encode.round;
     for (uint32_t k = 0; k < action->u.encode.parts_count; k++) {
-        const uint64_t elements = action->u.encode.count[k];
+        const uint64_t elements = action->u.encode.parts[k].count;
         const struct tw_id *owner =
             k < count ? &daemon->view.roster.members[owners[k]].id : &daemon->setup->identity.id;
         if (tw_id_equal(owner, &daemon->setup->identity.id)) {
@@ -116,7 +116,7 @@ static void want_group(struct tw_daemon *daemon, struct tw_action *action, uint6
             continue; /* sent to nobody: any number of bytes will do */
         }
         add_part(daemon, wanted, elements, link_max(daemon, owner, passed_us),
-                 &action->u.encode.bytes_max[k]);
+                 &action->u.encode.parts[k].bytes_max);
     }
 }
 
@@ -181,10 +181,11 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
     if (daemon->transport == NULL) return true;
     tw_node_view(daemon->node, &daemon->view);
     if (action->kind == TW_ACT_PAIR_ENCODE) {
-        const uint32_t p = action->u.pair.fragment;
-        wanted.round = action->u.pair.round;
+        const uint32_t p = action->u.pair_encode.fragment;
+        wanted.round = action->u.pair_encode.round;
         want_pair(daemon, &wanted, layout->fragment_begin[p + 1] - layout->fragment_begin[p],
-                  link_max(daemon, &action->u.pair.partner, passed_us), &action->u.pair.bytes_max);
+                  link_max(daemon, &action->partner, passed_us),
+                  &action->u.pair_encode.delta_bytes_max);
     } else {
         want_group(daemon, action, passed_us, &wanted);
     }

@@ -34,7 +34,7 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
         if (tw_daemon_budget_grant(daemon, action)) tw_worker_host_act(daemon->host, action);
         return;
     case TW_ACT_PAIR_ENCODE:
-        tw_daemon_reports_opening(daemon, action->u.pair.round);
+        tw_daemon_reports_opening(daemon, action->u.pair_encode.round);
         if (tw_daemon_budget_grant(daemon, action)) tw_worker_host_act(daemon->host, action);
         return;
     case TW_ACT_FINISH:

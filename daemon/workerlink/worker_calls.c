@@ -81,94 +81,29 @@ static struct tw_call *call_find(struct tw_worker_host *host, enum tw_action_kin
     return found;
 }
 
-static bool kind_changes(enum tw_action_kind kind) {
-    return kind == TW_ACT_APPLY || kind == TW_ACT_SOLO || kind == TW_ACT_LOAD ||
-           kind == TW_ACT_PAIR_APPLY;
+static bool call_changes(const struct tw_call *call) {
+    return call->event.kind == TW_EV_APPLIED;
 }
 
 uint32_t tw_calls_changes(const struct tw_worker_host *host) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < TW_CALLS_MAX; i++) {
         const struct tw_call *call = &host->calls[i];
-        if (call->stage == TW_CALL_AT_WORKER && kind_changes(call->kind)) count++;
+        if (call->stage == TW_CALL_AT_WORKER && call_changes(call)) count++;
     }
     return count;
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-static void event_send(const struct tw_call *call, const struct tw_event *event) {
-    call->host->config.events.event(call->host->config.user, event);
-}
-
-static void event_of(const struct tw_call *call, bool ok, struct tw_event *event) {
-    memset(event, 0, sizeof(*event));
-    event->ok = ok;
-    switch (call->kind) {
-    case TW_ACT_ENCODE:
-    case TW_ACT_PAIR_ENCODE:
-        event->kind = TW_EV_ENCODED;
-        event->u.encoded.round = call->round;
-        event->u.encoded.step = call->step;
-        event->u.encoded.tokens = call->tokens;
-        event->u.encoded.parts_count = call->outs_count;
-        memcpy(event->u.encoded.hashes, call->hashes, sizeof(call->hashes));
-        memcpy(event->u.encoded.bytes, call->out_bytes, sizeof(call->out_bytes));
-        return;
-    case TW_ACT_REDUCE:
-        event->kind = TW_EV_REDUCED;
-        event->u.reduced.round = call->round;
-        event->u.reduced.part = call->part;
-        event->u.reduced.bytes = call->out_bytes[0];
-        event->u.reduced.hash = call->hashes[0];
-        event->u.reduced.refused = call->refused;
-        event->u.reduced.is_audit = call->is_audit;
-        return;
-    case TW_ACT_EXPORT:
-        event->kind = TW_EV_EXPORTED;
-        event->u.exported.fragment = call->fragment;
-        event->u.exported.rounds = call->rounds;
-        event->u.exported.digest = call->digest;
-        event->u.exported.hash = call->hashes[0];
-        event->u.exported.bytes = call->out_bytes[0];
-        return;
-    case TW_ACT_VERIFY:
-        event->kind = TW_EV_VERIFIED;
-        event->u.chunk.hash = call->digest;
-        event->u.chunk.sanity = call->sanity;
-        event->u.chunk.is_unfit = call->is_unfit;
-        return;
-    case TW_ACT_APPLY:
-    case TW_ACT_SOLO:
-    case TW_ACT_PAIR_APPLY:
-    case TW_ACT_LOAD:
-        event->kind = TW_EV_APPLIED;
-        event->u.applied.is_alone = call->is_alone;
-        event->u.applied.is_outlier = call->is_outlier;
-        event->u.applied.fragment = call->fragment;
-        event->u.applied.rounds = call->rounds;
-        event->u.applied.digest = call->digest;
-        return;
-    case TW_ACT_SEND:
-    case TW_ACT_CLOSE:
-    case TW_ACT_SEND_CHUNK:
-    case TW_ACT_EXPECT:
-    case TW_ACT_DROP:
-    case TW_ACT_STORE_VOTE:
-    case TW_ACT_CLOCK:
-    case TW_ACT_FINISH:
-    case TW_ACT_REPORT: TW_NEVER("an action that is no call");
-    }
-}
-
 /* Ends the call: frees the row first, for the event may bring new actions. */
 static void call_finish(struct tw_call *call, bool ok) {
     struct tw_worker_host *host = call->host;
-    const bool is_change = kind_changes(call->kind);
-    struct tw_event event;
-    event_of(call, ok, &event);
+    const bool is_change = call_changes(call);
+    struct tw_event event = call->event;
+    event.ok = ok;
     call_free(call);
-    event_send(call, &event);
+    host->config.events.event(host->config.user, &event);
     if (is_change && host->is_frozen && !host->is_freeze_told && tw_calls_changes(host) == 0) {
         host->is_freeze_told = true;
         if (host->config.events.frozen != NULL) host->config.events.frozen(host->config.user);
@@ -182,25 +117,20 @@ static void message_give(struct tw_call *call, struct tw_worker_msg *msg);
 /* After the name of an expected payload was found right: the trial decode, or done. */
 static void verify_named(struct tw_call *call) {
     struct tw_worker_host *host = call->host;
-    const bool is_right = tw_id_equal(&call->hashes[0], &call->digest);
-    if (is_right && call->content != TW_CONTENT_OPAQUE) {
+    const bool is_right = tw_id_equal(&call->hashes[0], &call->event.u.chunk.hash);
+    if (is_right && call->check.content != TW_CONTENT_OPAQUE) {
         if (!tw_worker_host_is_ready(host) || call->session != host->session) {
             call_free(call);
             return;
         }
-        struct tw_worker_msg msg = {.kind = TW_WMSG_CHECK};
+        struct tw_worker_msg msg = {.kind = TW_WMSG_CHECK, .u.check = call->check};
         call->stage = TW_CALL_AT_WORKER;
-        call->round = call->order; /* the tag */
-        msg.u.check.tag = call->order;
-        msg.u.check.elements = call->elements;
-        msg.u.check.content = (uint32_t)call->content;
-        msg.u.check.fragment = call->of_fragment;
-        msg.u.check.begin = call->begin;
+        call->round = msg.u.check.tag = call->order;
         msg.u.check.in = tw_payloads_span(&host->payloads, call->ins[0]);
         message_give(call, &msg);
         return;
     }
-    const int row = tw_pool_find(&host->payloads.pool, &call->digest);
+    const int row = tw_pool_find(&host->payloads.pool, &call->event.u.chunk.hash);
     if (is_right && row >= 0) tw_pool_verified(&host->payloads.pool, (uint32_t)row);
     call_finish(call, is_right && row >= 0);
 }
@@ -225,6 +155,21 @@ static void encoded_tell(const struct tw_call *call) {
     host->config.events.encoded(host->config.user, &encoded);
 }
 
+static void event_name_outputs(struct tw_call *call) {
+    struct tw_event *event = &call->event;
+    if (event->kind == TW_EV_ENCODED) {
+        event->u.encoded.parts_count = call->outs_count;
+        memcpy(event->u.encoded.hashes, call->hashes, sizeof(call->hashes));
+        memcpy(event->u.encoded.bytes, call->out_bytes, sizeof(call->out_bytes));
+    } else if (event->kind == TW_EV_REDUCED) {
+        event->u.reduced.hash = call->hashes[0];
+        event->u.reduced.bytes = call->out_bytes[0];
+    } else {
+        event->u.exported.hash = call->hashes[0];
+        event->u.exported.bytes = call->out_bytes[0];
+    }
+}
+
 static void outputs_named(struct tw_call *call) {
     struct tw_worker_host *host = call->host;
     if (call->session != host->session || !tw_worker_host_is_ready(host)) {
@@ -238,6 +183,7 @@ static void outputs_named(struct tw_call *call) {
                              call->out_bytes[i]);
         call->outs[i] = NO_ROW; /* its name owns it now */
     }
+    event_name_outputs(call);
     call_finish(call, true);
 }
 
@@ -293,7 +239,7 @@ static void names_start(struct tw_call *call, uint64_t bytes) {
 /* To the worker, or aside while frozen. */
 static void message_give(struct tw_call *call, struct tw_worker_msg *msg) {
     struct tw_worker_host *host = call->host;
-    if (!host->is_frozen || !kind_changes(call->kind)) {
+    if (!host->is_frozen || !call_changes(call)) {
         tw_worker_link_send(&host->link, msg, -1);
         return;
     }
@@ -316,170 +262,120 @@ void tw_calls_thaw(struct tw_worker_host *host) {
     host->deferred_count = 0;
 }
 
-static bool encode_build(struct tw_call *call, const struct tw_action *action,
+/* Begin functions: they note in the call by which round, part or fragment its answer is found,
+ * and fill the spans of the message. False: an input is not held, or there is no room. */
+
+static bool encode_begin(struct tw_call *call, const struct tw_id *inputs,
                          struct tw_worker_msg *msg) {
     const struct tw_codec *codec = tw_codec_get(call->host->config.run->sync.codec);
-    call->round = action->u.encode.round;
-    msg->kind = TW_WMSG_ENCODE;
-    msg->u.encode.round = action->u.encode.round;
-    msg->u.encode.fragment = action->u.encode.fragment;
-    msg->u.encode.parts_count = action->u.encode.parts_count;
-    for (uint32_t i = 0; i < action->u.encode.parts_count; i++) {
-        const uint64_t count = action->u.encode.count[i];
-        msg->u.encode.parts[i].begin = action->u.encode.begin[i];
-        msg->u.encode.parts[i].count = count;
+    struct tw_wmsg_encode *encode = &msg->u.encode;
+    (void)inputs;
+    call->round = call->event.u.encoded.round = encode->round;
+    for (uint32_t i = 0; i < encode->parts_count; i++) {
+        const size_t count = (size_t)encode->parts[i].count;
         call->out_elements[i] = count;
-        msg->u.encode.parts[i].bytes_max = action->u.encode.bytes_max[i];
-        const uint64_t bytes = count > 0 ? codec->bound((size_t)count) : 0;
-        if (!call_reserve(call, bytes, &msg->u.encode.parts[i].out)) return false;
+        if (!call_reserve(call, count > 0 ? codec->bound(count) : 0, &encode->parts[i].out))
+            return false;
     }
     return true;
 }
 
-static bool reduce_build(struct tw_call *call, const struct tw_action *action,
+static bool reduce_begin(struct tw_call *call, const struct tw_id *inputs,
                          struct tw_worker_msg *msg) {
     const struct tw_codec *codec = tw_codec_get(call->host->config.run->sync.result);
     struct tw_wmsg_reduce *reduce = &msg->u.reduce;
-    call->round = action->u.reduce.round;
-    call->part = action->u.reduce.part;
-    msg->kind = TW_WMSG_REDUCE;
-    reduce->round = action->u.reduce.round;
-    reduce->begin = action->u.reduce.begin;
-    reduce->count = action->u.reduce.count;
-    reduce->fragment = action->u.reduce.fragment;
-    reduce->part = action->u.reduce.part;
-    reduce->inputs_count = action->u.reduce.inputs_count;
-    reduce->is_audit = action->u.reduce.is_audit;
-    call->is_audit = action->u.reduce.is_audit;
+    call->round = call->event.u.reduced.round = reduce->round;
+    call->part = call->event.u.reduced.part = reduce->part;
+    call->event.u.reduced.is_audit = reduce->is_audit != 0;
     for (uint32_t i = 0; i < reduce->inputs_count; i++) {
-        reduce->inputs[i].tokens = action->u.reduce.inputs[i].tokens;
-        reduce->inputs[i].steps = action->u.reduce.inputs[i].steps;
-        if (!call_hold(call, &action->u.reduce.inputs[i].hash, &reduce->inputs[i].in)) return false;
+        if (!call_hold(call, &inputs[i], &reduce->inputs[i].in)) return false;
     }
     return call_reserve(call, codec->bound((size_t)reduce->count), &reduce->out);
 }
 
-static bool apply_build(struct tw_call *call, const struct tw_action *action,
+static bool apply_begin(struct tw_call *call, const struct tw_id *inputs,
                         struct tw_worker_msg *msg) {
     struct tw_wmsg_apply *apply = &msg->u.apply;
-    call->fragment = action->u.apply.fragment;
-    msg->kind = TW_WMSG_APPLY;
-    apply->round = action->u.apply.round;
-    apply->version = action->u.apply.version;
-    apply->min_step = action->u.apply.min_step;
-    apply->fragment = action->u.apply.fragment;
-    apply->parts_count = action->u.apply.parts_count;
-    apply->is_final = action->u.apply.is_final;
-    apply->steps = action->u.apply.steps;
+    call->fragment = call->event.u.applied.fragment = apply->fragment;
     for (uint32_t i = 0; i < apply->parts_count; i++) {
-        const struct tw_apply_part *part = &action->u.apply.parts[i];
-        apply->parts[i].begin = part->begin;
-        apply->parts[i].count = part->count;
-        apply->parts[i].mode = (uint32_t)part->mode;
-        apply->parts[i].contributors = part->contributors;
-        if (part->mode == TW_APPLY_ABSENT) continue;
-        if (!call_hold(call, &part->hash, &apply->parts[i].in)) return false;
+        if (apply->parts[i].mode == TW_APPLY_ABSENT) continue;
+        if (!call_hold(call, &inputs[i], &apply->parts[i].in)) return false;
     }
     return true;
 }
 
-static bool load_build(struct tw_call *call, const struct tw_action *action,
+static bool solo_begin(struct tw_call *call, const struct tw_id *inputs,
                        struct tw_worker_msg *msg) {
-    call->fragment = action->u.load.fragment;
-    msg->kind = TW_WMSG_LOAD;
-    msg->u.load.fragment = action->u.load.fragment;
-    msg->u.load.mode = (uint32_t)action->u.load.mode;
-    msg->u.load.rounds = action->u.load.rounds;
-    msg->u.load.digest = action->u.load.digest;
-    if (action->u.load.bytes == 0) return true;
-    return call_hold(call, &action->u.load.hash, &msg->u.load.in);
+    (void)inputs;
+    call->fragment = call->event.u.applied.fragment = msg->u.solo.fragment;
+    return true;
 }
 
-static bool export_build(struct tw_call *call, const struct tw_action *action,
+static bool load_begin(struct tw_call *call, const struct tw_id *inputs,
+                       struct tw_worker_msg *msg) {
+    call->fragment = call->event.u.applied.fragment = msg->u.load.fragment;
+    return tw_id_is_zero(&inputs[0]) || call_hold(call, &inputs[0], &msg->u.load.in);
+}
+
+static bool export_begin(struct tw_call *call, const struct tw_id *inputs,
                          struct tw_worker_msg *msg) {
-    const struct tw_shm *shm = &call->host->memory.shm;
-    call->fragment = action->u.load.fragment;
-    msg->kind = TW_WMSG_EXPORT;
-    msg->u.export.fragment = action->u.load.fragment;
-    const uint64_t elements = tw_shm_fragment_elements(shm, call->fragment);
+    const uint32_t fragment = msg->u.export.fragment;
+    const uint64_t elements = tw_shm_fragment_elements(&call->host->memory.shm, fragment);
+    (void)inputs;
+    call->fragment = call->event.u.exported.fragment = fragment;
     return call_reserve(call, tw_pack_bound((size_t)elements), &msg->u.export.out);
 }
 
-/* The two outputs, in the order of TW_PAIR_DELTA and TW_PAIR_PHI. */
-static bool pair_encode_build(struct tw_call *call, const struct tw_action *action,
+static bool pair_encode_begin(struct tw_call *call, const struct tw_id *inputs,
                               struct tw_worker_msg *msg) {
     const struct tw_worker_host *host = call->host;
     const struct tw_codec *codec = tw_codec_get(host->config.run->sync.codec);
     struct tw_wmsg_pair_encode *encode = &msg->u.pair_encode;
-    const size_t elements =
-        (size_t)tw_shm_fragment_elements(&host->memory.shm, action->u.pair.fragment);
-    call->round = action->u.pair.round;
-    msg->kind = TW_WMSG_PAIR_ENCODE;
-    encode->round = action->u.pair.round;
-    encode->fragment = action->u.pair.fragment;
-    encode->is_whole = action->u.pair.is_whole;
-    call->out_elements[0] = elements;
-    encode->delta_bytes_max = action->u.pair.bytes_max;
+    const size_t elements = (size_t)tw_shm_fragment_elements(&host->memory.shm, encode->fragment);
+    (void)inputs;
+    call->round = call->event.u.encoded.round = encode->round;
+    call->out_elements[TW_PAIR_DELTA] = elements;
     return call_reserve(call, codec->bound(elements), &encode->delta) &&
            call_reserve(call, tw_lattice_bound(elements), &encode->phi);
 }
 
-static bool pair_apply_build(struct tw_call *call, const struct tw_action *action,
+static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
                              struct tw_worker_msg *msg) {
+    const struct tw_id *theirs = inputs + TW_PAIR_THEIRS;
     struct tw_wmsg_pair_apply *apply = &msg->u.pair_apply;
-    call->fragment = action->u.pair.fragment;
-    msg->kind = TW_WMSG_PAIR_APPLY;
-    apply->round = action->u.pair.round;
-    apply->version = action->u.pair.version;
-    apply->min_step = action->u.pair.min_step;
-    apply->fragment = action->u.pair.fragment;
-    apply->is_alone = action->u.pair.is_alone;
-    apply->is_final = action->u.pair.is_final;
-    if (action->u.pair.is_alone) return true;
-    return call_hold(call, &action->u.pair.own[TW_PAIR_DELTA].hash, &apply->own.delta) &&
-           call_hold(call, &action->u.pair.own[TW_PAIR_PHI].hash, &apply->own.phi) &&
-           call_hold(call, &action->u.pair.theirs[TW_PAIR_DELTA].hash, &apply->theirs.delta) &&
-           call_hold(call, &action->u.pair.theirs[TW_PAIR_PHI].hash, &apply->theirs.phi);
+    call->fragment = call->event.u.applied.fragment = apply->fragment;
+    if (apply->is_alone != 0) return true;
+    return call_hold(call, &inputs[TW_PAIR_DELTA], &apply->own.delta) &&
+           call_hold(call, &inputs[TW_PAIR_PHI], &apply->own.phi) &&
+           call_hold(call, &theirs[TW_PAIR_DELTA], &apply->theirs.delta) &&
+           call_hold(call, &theirs[TW_PAIR_PHI], &apply->theirs.phi);
 }
 
-static bool call_build(struct tw_call *call, const struct tw_action *action,
-                       struct tw_worker_msg *msg) {
-    switch (call->kind) {
-    case TW_ACT_ENCODE: return encode_build(call, action, msg);
-    case TW_ACT_REDUCE: return reduce_build(call, action, msg);
-    case TW_ACT_APPLY: return apply_build(call, action, msg);
-    case TW_ACT_LOAD: return load_build(call, action, msg);
-    case TW_ACT_PAIR_ENCODE: return pair_encode_build(call, action, msg);
-    case TW_ACT_PAIR_APPLY: return pair_apply_build(call, action, msg);
-    case TW_ACT_EXPORT: return export_build(call, action, msg);
-    case TW_ACT_SOLO:
-        call->fragment = action->u.apply.fragment;
-        msg->kind = TW_WMSG_SOLO;
-        msg->u.solo.round = action->u.apply.round;
-        msg->u.solo.fragment = action->u.apply.fragment;
-        return true;
-    case TW_ACT_SEND:
-    case TW_ACT_CLOSE:
-    case TW_ACT_SEND_CHUNK:
-    case TW_ACT_EXPECT:
-    case TW_ACT_VERIFY:
-    case TW_ACT_DROP:
-    case TW_ACT_STORE_VOTE:
-    case TW_ACT_CLOCK:
-    case TW_ACT_FINISH:
-    case TW_ACT_REPORT: break;
-    }
-    TW_NEVER("an action the worker does not do");
-}
+static const struct verb {
+    enum tw_worker_msg_kind request;
+    enum tw_event_kind event; /* of the answer */
+    bool (*begin)(struct tw_call *call, const struct tw_id *inputs, struct tw_worker_msg *msg);
+} verbs[] = {
+    [TW_ACT_ENCODE] = {TW_WMSG_ENCODE, TW_EV_ENCODED, encode_begin},
+    [TW_ACT_REDUCE] = {TW_WMSG_REDUCE, TW_EV_REDUCED, reduce_begin},
+    [TW_ACT_APPLY] = {TW_WMSG_APPLY, TW_EV_APPLIED, apply_begin},
+    [TW_ACT_SOLO] = {TW_WMSG_SOLO, TW_EV_APPLIED, solo_begin},
+    [TW_ACT_PAIR_ENCODE] = {TW_WMSG_PAIR_ENCODE, TW_EV_ENCODED, pair_encode_begin},
+    [TW_ACT_PAIR_APPLY] = {TW_WMSG_PAIR_APPLY, TW_EV_APPLIED, pair_apply_begin},
+    [TW_ACT_EXPORT] = {TW_WMSG_EXPORT, TW_EV_EXPORTED, export_begin},
+    [TW_ACT_LOAD] = {TW_WMSG_LOAD, TW_EV_APPLIED, load_begin},
+};
 
 static void verify_start(struct tw_worker_host *host, struct tw_call *call,
                          const struct tw_action *action) {
-    call->digest = action->u.payload.hash;
-    call->elements = action->u.payload.elements;
-    call->content = action->u.payload.content;
-    call->of_fragment = action->u.payload.fragment;
-    call->begin = action->u.payload.begin;
-    const int row = tw_pool_find(&host->payloads.pool, &call->digest);
+    const struct tw_id *hash = &action->u.payload.hash;
+    const int row = tw_pool_find(&host->payloads.pool, hash);
+    call->event.kind = TW_EV_VERIFIED;
+    call->event.u.chunk.hash = *hash;
+    call->check = (struct tw_wmsg_check){.elements = action->u.payload.elements,
+                                         .begin = action->u.payload.begin,
+                                         .content = (uint32_t)action->u.payload.content,
+                                         .fragment = action->u.payload.fragment};
     if (row < 0) {
         call_finish(call, false);
         return;
@@ -502,9 +398,13 @@ void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action) {
         verify_start(host, call, action);
         return;
     }
+    const struct verb *verb = &verbs[action->kind];
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
-    if (!call_build(call, action, &msg)) {
+    msg.kind = (uint32_t)verb->request;
+    memcpy(&msg.u, &action->u, tw_worker_msg_bytes(msg.kind) - offsetof(struct tw_worker_msg, u));
+    call->event.kind = verb->event;
+    if (!verb->begin(call, action->inputs, &msg)) {
         call_finish(call, false);
         return;
     }
@@ -542,8 +442,8 @@ static bool encoded_answer(struct tw_worker_host *host, const struct tw_wmsg_enc
     if (call == NULL) call = call_find(host, TW_ACT_PAIR_ENCODE, encoded->round, 0, 0);
     if (call == NULL) return false;
     if (encoded->status == TW_OK && encoded->parts_count != call->outs_count) return false;
-    call->step = encoded->step;
-    call->tokens = encoded->tokens;
+    call->event.u.encoded.step = encoded->step;
+    call->event.u.encoded.tokens = encoded->tokens;
     return output_answer(call, encoded->status, encoded->bytes);
 }
 
@@ -552,15 +452,15 @@ static bool reduced_answer(struct tw_worker_host *host, const struct tw_wmsg_red
     if (call == NULL) return false;
     const uint64_t inputs = UINT64_MAX >> (TW_MEMBERS_MAX - call->ins_count);
     if ((reduced->refused & ~inputs) != 0 || reduced->refused == inputs) return false;
-    call->refused = reduced->refused;
+    call->event.u.reduced.refused = reduced->refused;
     return output_answer(call, reduced->status, &reduced->bytes);
 }
 
 static bool exported_answer(struct tw_worker_host *host, const struct tw_wmsg_exported *exported) {
     struct tw_call *call = call_find(host, TW_ACT_EXPORT, 0, 0, exported->fragment);
     if (call == NULL) return false;
-    call->rounds = exported->rounds;
-    call->digest = exported->digest;
+    call->event.u.exported.rounds = exported->rounds;
+    call->event.u.exported.digest = exported->digest;
     return output_answer(call, exported->status, &exported->bytes);
 }
 
@@ -573,10 +473,10 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
         if (call != NULL && (oldest == NULL || call->order < oldest->order)) oldest = call;
     }
     if (oldest == NULL) return false;
-    oldest->rounds = applied->rounds;
-    oldest->digest = applied->digest;
-    oldest->is_alone = applied->is_alone != 0;
-    oldest->is_outlier = applied->is_outlier != 0;
+    oldest->event.u.applied.rounds = applied->rounds;
+    oldest->event.u.applied.digest = applied->digest;
+    oldest->event.u.applied.is_alone = applied->is_alone != 0;
+    oldest->event.u.applied.is_outlier = applied->is_outlier != 0;
     if (applied->distance > 0 && applied->distance < DISTANCE_MAX)
         host->partner_distance = applied->distance;
     call_finish(oldest, applied->status == TW_OK);
@@ -586,11 +486,11 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
 static bool checked_answer(struct tw_worker_host *host, const struct tw_wmsg_checked *checked) {
     struct tw_call *call = call_find(host, TW_ACT_VERIFY, checked->tag, 0, 0);
     if (call == NULL || checked->sanity > TW_SANITY_EXTREME) return false;
-    const int row = tw_pool_find(&host->payloads.pool, &call->digest);
+    const int row = tw_pool_find(&host->payloads.pool, &call->event.u.chunk.hash);
     const bool ok = checked->status == TW_OK && row >= 0;
     if (ok) tw_pool_verified(&host->payloads.pool, (uint32_t)row);
-    if (ok) call->sanity = (enum tw_sanity)checked->sanity;
-    call->is_unfit = checked->status == TW_CORRUPT;
+    if (ok) call->event.u.chunk.sanity = (enum tw_sanity)checked->sanity;
+    call->event.u.chunk.is_unfit = checked->status == TW_CORRUPT;
     call_finish(call, ok);
     return true;
 }

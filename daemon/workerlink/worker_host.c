@@ -249,9 +249,7 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
         if (row >= 0) tw_pool_put(&host->payloads.pool, (uint32_t)row);
         return;
     case TW_ACT_CLOCK:
-        host->clock = (struct tw_wmsg_clock){.clock_tokens = action->u.clock.clock_tokens,
-                                             .tokens_listed = action->u.clock.tokens_listed,
-                                             .contributors = action->u.clock.contributors};
+        host->clock = action->u.clock;
         if (tw_worker_host_is_ready(host)) clock_send(host);
         return;
     case TW_ACT_FINISH:

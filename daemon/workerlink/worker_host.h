@@ -85,29 +85,25 @@ enum tw_host_state {
 
 enum tw_call_stage { TW_CALL_FREE, TW_CALL_AT_WORKER, TW_CALL_HASHING, TW_CALL_DEFERRED };
 
-/* One request on its way: what came in with the action and what the event will need. */
+/* One request on its way. */
 struct tw_call {
     struct tw_worker_host *host;
     enum tw_call_stage stage;
     enum tw_action_kind kind;
-    uint64_t session; /* worker it was given to */
-    uint64_t order;   /* of requests, ever */
-    uint64_t round, elements;
-    enum tw_content content;
+    uint64_t session; /* number of the worker that it was given to */
+    uint64_t order;   /* serial number of the request */
+    /* The answer names the request by one or two of these; the others are 0. Of VERIFY `round` is
+     * the tag. */
+    uint64_t round;
     uint32_t fragment, part;
     uint32_t ins_count, outs_count;
     uint32_t ins[TW_MEMBERS_MAX]; /* rows on hold */
     uint32_t outs[TW_PARTS_MAX];  /* rows reserved; TW_PAYLOADS_MAX = an empty part */
     uint32_t out_bytes[TW_PARTS_MAX];
     uint64_t out_elements[TW_PARTS_MAX]; /* of outer gradients */
-    struct tw_id hashes[TW_PARTS_MAX];
-    uint64_t step, tokens, rounds, refused; /* from the answer */
-    struct tw_id digest;
-    uint32_t of_fragment; /* VERIFY, of a result; `fragment` is for what changes one */
-    uint64_t begin;
-    enum tw_sanity sanity;               /* from the answer */
-    bool is_alone, is_outlier, is_unfit; /* from the answer */
-    bool is_audit;                       /* REDUCE */
+    struct tw_id hashes[TW_PARTS_MAX];   /* of the outputs; [0] of what VERIFY reads */
+    struct tw_wmsg_check check;          /* VERIFY: the trial decode to ask for */
+    struct tw_event event;               /* sent at the end; filled as its members become known */
     uv_work_t work;
 };
 

@@ -112,33 +112,35 @@ static void put_change(const struct tw_action *action, uint32_t fragment) {
 }
 
 static void check_apply(const struct tw_action *action) {
-    const uint32_t fragment = action->u.apply.fragment;
+    const bool is_solo = action->kind == TW_ACT_SOLO;
+    const uint32_t fragment = is_solo ? action->u.solo.fragment : action->u.apply.fragment;
     TW_ASSERT(fragment < rig.config.fragments_count);
     TW_ASSERT(rig.worker_up && !rig.has_change[fragment]);
-    TW_ASSERT(rig.config.is_pair || action->u.apply.round % rig.config.fragments_count == fragment);
-    for (uint32_t k = 0; action->kind == TW_ACT_APPLY && k < action->u.apply.parts_count; k++) {
+    TW_ASSERT(rig.config.is_pair || action->u.solo.round % rig.config.fragments_count == fragment);
+    for (uint32_t k = 0; !is_solo && k < action->u.apply.parts_count; k++) {
         const struct tw_apply_part *part = &action->u.apply.parts[k];
         TW_ASSERT(part->begin + part->count <= rig.config.fragment_elements[fragment]);
-        if (part->mode != TW_APPLY_ABSENT) must_hold(&part->hash);
+        if (part->mode != TW_APPLY_ABSENT) must_hold(&action->inputs[k]);
     }
     put_change(action, fragment);
 }
 
 static void check_pair(const struct tw_action *action) {
     TW_ASSERT(rig.worker_up && rig.config.is_pair);
-    TW_ASSERT(action->u.pair.fragment < rig.config.fragments_count);
     if (action->kind == TW_ACT_PAIR_ENCODE) {
+        TW_ASSERT(action->u.pair_encode.fragment < rig.config.fragments_count);
         TW_ASSERT(!rig.has_encode);
         rig.encode = *action;
         rig.has_encode = true;
         return;
     }
-    TW_ASSERT(!rig.has_change[action->u.pair.fragment]);
-    for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair.is_alone; k++) {
-        must_hold(&action->u.pair.own[k].hash);
-        must_hold(&action->u.pair.theirs[k].hash);
+    TW_ASSERT(action->u.pair_apply.fragment < rig.config.fragments_count);
+    TW_ASSERT(!rig.has_change[action->u.pair_apply.fragment]);
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair_apply.is_alone; k++) {
+        must_hold(&action->inputs[k]);
+        must_hold(&action->inputs[TW_PAIR_THEIRS + k]);
     }
-    put_change(action, action->u.pair.fragment);
+    put_change(action, action->u.pair_apply.fragment);
 }
 
 static void check_work(const struct tw_action *action) {
@@ -150,18 +152,17 @@ static void check_work(const struct tw_action *action) {
         rig.has_encode = true;
     } else if (action->kind == TW_ACT_REDUCE) {
         TW_ASSERT(action->u.reduce.inputs_count > 0);
-        for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++)
-            must_hold(&action->u.reduce.inputs[i].hash);
+        for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++) must_hold(&action->inputs[i]);
         rig.reduce = *action;
         rig.has_reduce = true;
     } else if (action->kind == TW_ACT_EXPORT) {
-        TW_ASSERT(action->u.load.fragment < rig.config.fragments_count);
+        TW_ASSERT(action->u.export.fragment < rig.config.fragments_count);
         rig.export_ = *action;
         rig.has_export = true;
     } else {
         TW_ASSERT(action->u.load.fragment < rig.config.fragments_count);
         TW_ASSERT(!rig.has_change[action->u.load.fragment]);
-        if (action->u.load.bytes > 0) must_hold(&action->u.load.hash);
+        if (!tw_id_is_zero(&action->inputs[0])) must_hold(&action->inputs[0]);
         put_change(action, action->u.load.fragment);
     }
 }
@@ -580,7 +581,7 @@ static void worker_change(uint8_t how) {
 static void answer_pair_encode(uint8_t how) {
     struct tw_event event = {.kind = TW_EV_ENCODED, .ok = how > 16};
     rig.has_encode = false;
-    event.u.encoded.round = rig.encode.u.pair.round;
+    event.u.encoded.round = rig.encode.u.pair_encode.round;
     event.u.encoded.step = event.u.encoded.tokens = rig.step;
     event.u.encoded.parts_count = TW_PAIR_PAYLOADS;
     for (uint32_t k = 0; event.ok && k < TW_PAIR_PAYLOADS; k++) {
@@ -603,7 +604,7 @@ static void answer_encode(uint8_t how) {
     event.u.encoded.step = event.u.encoded.tokens = rig.step;
     event.u.encoded.parts_count = rig.encode.u.encode.parts_count;
     for (uint32_t k = 0; event.ok && k < event.u.encoded.parts_count; k++) {
-        if (rig.encode.u.encode.count[k] == 0) continue;
+        if (rig.encode.u.encode.parts[k].count == 0) continue;
         event.u.encoded.hashes[k] = name((uint8_t)(64 + take() % 32));
         event.u.encoded.bytes[k] = 100;
         put_row(&event.u.encoded.hashes[k], 100, HELD_YES);
@@ -634,7 +635,7 @@ static void answer_change(uint8_t how) {
     const struct tw_action *change = &rig.changes[fragment];
     const bool is_load = change->kind == TW_ACT_LOAD;
     const bool is_pair = change->kind == TW_ACT_PAIR_APPLY;
-    const uint64_t round = is_pair ? change->u.pair.round : change->u.apply.round;
+    const uint64_t round = change->u.solo.round; /* first of APPLY, SOLO and PAIR_APPLY */
     event.u.applied.fragment = fragment;
     event.u.applied.rounds = is_load ? change->u.load.rounds : round + 1;
     event.u.applied.digest = is_load ? change->u.load.digest : name(how);
@@ -650,7 +651,7 @@ static void answer_export(uint8_t how) {
     if (!rig.has_export) return;
     rig.has_export = false;
     struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = how > 16};
-    const uint32_t fragment = rig.export_.u.load.fragment;
+    const uint32_t fragment = rig.export_.u.export.fragment;
     event.u.exported.fragment = fragment;
     event.u.exported.rounds = rig.rounds[fragment];
     event.u.exported.digest = rig.digests[fragment];

@@ -172,7 +172,7 @@ static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
         if ((part->mode == TW_APPLY_ABSENT) != is_absent) {
             tw_sim_fail(world, node, "G5", "part %u of round %" PRIu64 " is ABSENT on one side", k,
                         round);
-        } else if (!is_absent && !tw_id_equal(&part->hash, &commit->parts[k].result)) {
+        } else if (!is_absent && !tw_id_equal(&action->inputs[k], &commit->parts[k].result)) {
             tw_sim_fail(world, node, "11", "part %u of round %" PRIu64 " is not the one agreed", k,
                         round);
         } else if (part->mode != mode) {
@@ -233,8 +233,7 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_action *action = &request->action;
     const bool is_back = action->kind == TW_ACT_LOAD && action->u.load.mode == TW_LOAD_BACK;
     if (action->kind != TW_ACT_LOAD) {
-        const uint64_t round =
-            action->kind == TW_ACT_PAIR_APPLY ? action->u.pair.round : action->u.apply.round;
+        const uint64_t round = action->u.solo.round; /* first of APPLY, SOLO and PAIR_APPLY */
         world->result->applied++;
         if (round + 1 <= rounds_before) {
             tw_sim_fail(world, node, "G4",

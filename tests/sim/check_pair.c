@@ -147,18 +147,18 @@ static bool is_agreed(const struct tw_action *action, const struct tw_sim_pairin
                       const struct tw_sim_half *other) {
     bool is_same = true;
     for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
-        is_same &= tw_id_equal(&action->u.pair.own[k].hash, &pairing->made[k]) &&
-                   tw_id_equal(&action->u.pair.theirs[k].hash, &other->offer[k]);
+        is_same &= tw_id_equal(&action->inputs[k], &pairing->made[k]) &&
+                   tw_id_equal(&action->inputs[TW_PAIR_THEIRS + k], &other->offer[k]);
     }
     return is_same;
 }
 
 static void asks_for_step(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_action *action) {
-    if (action->u.pair.min_step > node->worker.step + world->options.overlap_steps) {
+    if (action->u.pair_apply.min_step > node->worker.step + world->options.overlap_steps) {
         tw_sim_fail(world, node, "P2", "a step waits for more than the overlap");
     }
-    if (action->u.pair.is_alone) return;
+    if (action->u.pair_apply.is_alone) return;
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange = pairing->is_open ? exchange_of(world, &pairing->open) : NULL;
     if (exchange == NULL || !exchange->is_accepted || pairing->is_merging) {
@@ -166,7 +166,7 @@ static void asks_for_step(struct tw_sim_world *world, struct tw_sim_node *node,
         return;
     }
     const uint32_t side = side_of(exchange, node);
-    if (action->u.pair.fragment != exchange->fragment ||
+    if (action->u.pair_apply.fragment != exchange->fragment ||
         pairing->made_fragment != exchange->fragment ||
         !is_agreed(action, pairing, &exchange->halves[1 - side])) {
         tw_sim_fail(world, node, "P3", "merges what was not offered in this exchange");
@@ -293,7 +293,7 @@ void tw_sim_check_pair_action(struct tw_sim_world *world, struct tw_sim_node *no
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     switch ((int)action->kind) {
     case TW_ACT_SEND: says(world, node, action); break;
-    case TW_ACT_PAIR_ENCODE: pairing->asked_fragment = action->u.pair.fragment; break;
+    case TW_ACT_PAIR_ENCODE: pairing->asked_fragment = action->u.pair_encode.fragment; break;
     case TW_ACT_PAIR_APPLY: asks_for_step(world, node, action); break;
     case TW_ACT_REPORT:
         if (action->u.report.kind == TW_REPORT_PAIRED) {

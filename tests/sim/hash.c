@@ -235,7 +235,7 @@ static uint64_t mix_reduce(uint64_t h, const struct tw_action *action) {
     h = tw_sim_mix(h, action->u.reduce.round);
     h = tw_sim_mix(h, (uint64_t)action->u.reduce.fragment << 32 | action->u.reduce.part);
     for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++) {
-        h = tw_sim_mix_id(h, &action->u.reduce.inputs[i].hash);
+        h = tw_sim_mix_id(h, &action->inputs[i]);
         h = tw_sim_mix(h, action->u.reduce.inputs[i].tokens);
     }
     return h;
@@ -248,18 +248,23 @@ static uint64_t mix_apply(uint64_t h, const struct tw_action *action) {
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
         h = tw_sim_mix(h, (uint64_t)action->u.apply.parts[k].mode);
         h = tw_sim_mix(h, action->u.apply.parts[k].begin);
-        h = tw_sim_mix_id(h, &action->u.apply.parts[k].hash);
+        h = tw_sim_mix_id(h, &action->inputs[k]);
     }
     return h;
 }
 
-static uint64_t mix_pair_step(uint64_t h, const struct tw_action *action) {
-    h = tw_sim_mix(tw_sim_mix(h, action->u.pair.round), action->u.pair.fragment);
-    h = tw_sim_mix(h, (uint64_t)action->u.pair.is_alone << 1 | (uint64_t)action->u.pair.is_whole);
-    if (action->kind == TW_ACT_PAIR_ENCODE) return h;
+static uint64_t mix_pair_encode(uint64_t h, const struct tw_wmsg_pair_encode *request) {
+    return tw_sim_mix(tw_sim_mix(tw_sim_mix(h, request->round), request->fragment),
+                      request->is_whole);
+}
+
+static uint64_t mix_pair_apply(uint64_t h, const struct tw_action *action) {
+    const struct tw_wmsg_pair_apply *request = &action->u.pair_apply;
+    h = tw_sim_mix(tw_sim_mix(h, request->round), request->fragment);
+    h = tw_sim_mix(h, (uint64_t)request->is_alone << 1);
     for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
-        h = tw_sim_mix_id(h, &action->u.pair.own[k].hash);
-        h = tw_sim_mix_id(h, &action->u.pair.theirs[k].hash);
+        h = tw_sim_mix_id(h, &action->inputs[k]);
+        h = tw_sim_mix_id(h, &action->inputs[TW_PAIR_THEIRS + k]);
     }
     return h;
 }
@@ -301,19 +306,20 @@ uint64_t tw_sim_action_hash(const struct tw_action *action) {
     case TW_ACT_ENCODE:
         h = tw_sim_mix(h, action->u.encode.round);
         for (uint32_t k = 0; k < action->u.encode.parts_count; k++) {
-            h = tw_sim_mix(tw_sim_mix(h, action->u.encode.begin[k]), action->u.encode.count[k]);
+            h = tw_sim_mix(tw_sim_mix(h, action->u.encode.parts[k].begin),
+                           action->u.encode.parts[k].count);
         }
         return h;
     case TW_ACT_REDUCE: return mix_reduce(h, action);
     case TW_ACT_APPLY: return mix_apply(h, action);
     case TW_ACT_SOLO:
-        return tw_sim_mix(tw_sim_mix(h, action->u.apply.round), action->u.apply.fragment);
-    case TW_ACT_PAIR_ENCODE:
-    case TW_ACT_PAIR_APPLY: return mix_pair_step(h, action);
-    case TW_ACT_EXPORT: return tw_sim_mix(h, action->u.load.fragment);
+        return tw_sim_mix(tw_sim_mix(h, action->u.solo.round), action->u.solo.fragment);
+    case TW_ACT_PAIR_ENCODE: return mix_pair_encode(h, &action->u.pair_encode);
+    case TW_ACT_PAIR_APPLY: return mix_pair_apply(h, action);
+    case TW_ACT_EXPORT: return tw_sim_mix(h, action->u.export.fragment);
     case TW_ACT_LOAD:
         h = tw_sim_mix(tw_sim_mix(h, action->u.load.fragment), action->u.load.rounds);
-        return tw_sim_mix_id(tw_sim_mix_id(h, &action->u.load.hash), &action->u.load.digest);
+        return tw_sim_mix_id(tw_sim_mix_id(h, &action->inputs[0]), &action->u.load.digest);
     case TW_ACT_STORE_VOTE:
         return mix_vote(tw_sim_mix(h, action->u.store.seq), action->u.store.vote);
     case TW_ACT_CLOCK:

@@ -92,13 +92,13 @@ enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
                                        const struct tw_action *action,
                                        const struct tw_sim_content *const *own,
                                        const struct tw_sim_content *const *theirs, double *moved) {
-    const uint32_t fragment = action->u.pair.fragment, n = model->dims_per_fragment;
+    const uint32_t fragment = action->u.pair_apply.fragment, n = model->dims_per_fragment;
     bool is_whole;
     const uint8_t *delta_own = tw_sim_delta_of(own[TW_PAIR_DELTA], n);
     const uint8_t *delta_theirs = tw_sim_delta_of(theirs[TW_PAIR_DELTA], n);
     const uint8_t *phi_theirs = floats_of(theirs[TW_PAIR_PHI], n, &is_whole);
     if (delta_own == NULL || delta_theirs == NULL || phi_theirs == NULL ||
-        !outbox->has_sent[fragment] || outbox->sent_round[fragment] != action->u.pair.round)
+        !outbox->has_sent[fragment] || outbox->sent_round[fragment] != action->u.pair_apply.round)
         return TW_SIM_MERGED_WRONG;
     float mine[TW_SIM_FRAGMENT_DIMS_MAX], yours[TW_SIM_FRAGMENT_DIMS_MAX],
         phi[TW_SIM_FRAGMENT_DIMS_MAX];
@@ -116,7 +116,8 @@ enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
         const uint32_t d = first + i;
         const float outer = (mine[i] + yours[i]) / 2 + (replica->phi[d] - phi[i]) / 2;
         moved[i] = (double)mine[i] - (double)outer;
-        take(replica, d, outbox->wanted[d] - outbox->residual[d], outer, action->u.pair.is_final);
+        take(replica, d, outbox->wanted[d] - outbox->residual[d], outer,
+             action->u.pair_apply.is_final);
         outbox->residual[d] = outbox->wanted[d] - mine[i];
     }
     outbox->has_sent[fragment] = false;
@@ -125,13 +126,13 @@ enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
 
 void tw_sim_outbox_alone(const struct tw_sim_model *model, struct tw_sim_replica *replica,
                          struct tw_sim_outbox *outbox, const struct tw_action *action) {
-    const uint32_t fragment = action->u.pair.fragment, n = model->dims_per_fragment;
+    const uint32_t fragment = action->u.pair_apply.fragment, n = model->dims_per_fragment;
     const bool has_sent =
-        outbox->has_sent[fragment] && outbox->sent_round[fragment] == action->u.pair.round;
+        outbox->has_sent[fragment] && outbox->sent_round[fragment] == action->u.pair_apply.round;
     if (!has_sent) fill(model, replica, outbox, fragment);
     for (uint32_t d = fragment * n; d < fragment * n + n; d++) {
         take(replica, d, outbox->wanted[d] - outbox->residual[d], outbox->wanted[d],
-             action->u.pair.is_final);
+             action->u.pair_apply.is_final);
         outbox->residual[d] = 0;
     }
     outbox->has_sent[fragment] = false;

@@ -91,9 +91,9 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
     for (uint32_t k = 0; k < count; k++) {
         const struct tw_sim_content *content =
             tw_sim_replica_encode(&world->model, &world->contents, replica, fragment,
-                                  action->u.encode.begin[k], action->u.encode.count[k]);
+                                  action->u.encode.parts[k].begin, action->u.encode.parts[k].count);
         /* As the codecs: what is not finite is not coded. */
-        event.ok &= tw_sim_content_check(content, action->u.encode.count[k]);
+        event.ok &= tw_sim_content_check(content, action->u.encode.parts[k].count);
         event.u.encoded.hashes[k] = content->hash;
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
     }
@@ -237,7 +237,7 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
 
 static void export(struct tw_sim_world *world, struct tw_sim_node *node,
                    const struct tw_action *action, bool is_mute) {
-    const uint32_t fragment = action->u.load.fragment;
+    const uint32_t fragment = action->u.export.fragment;
     const struct tw_sim_content *content =
         tw_sim_replica_export(&world->model, &world->contents, &node->worker.replica, fragment);
     struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = true};
@@ -260,10 +260,10 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_PAIR_APPLY: tw_sim_worker_pair(world, node, request, is_mute); break;
     case TW_ACT_SOLO:
         tw_sim_outbox_clear(&world->model, &node->worker.replica, &node->worker.outbox,
-                            action->u.apply.fragment, true);
-        tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.apply.fragment);
-        node->worker.begun[action->u.apply.fragment].is_known = false; /* asked for a step ago */
-        publish(world, node, request, action->u.apply.fragment, action->u.apply.round + 1, is_mute);
+                            action->u.solo.fragment, true);
+        tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.solo.fragment);
+        node->worker.begun[action->u.solo.fragment].is_known = false; /* asked for a step ago */
+        publish(world, node, request, action->u.solo.fragment, action->u.solo.round + 1, is_mute);
         break;
     case TW_ACT_EXPORT: export(world, node, action, is_mute); break;
     case TW_ACT_LOAD:
@@ -280,10 +280,11 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
 static uint32_t fragment_of(const struct tw_action *action) {
     switch ((int)action->kind) {
     case TW_ACT_ENCODE: return action->u.encode.fragment;
-    case TW_ACT_APPLY:
-    case TW_ACT_SOLO: return action->u.apply.fragment;
-    case TW_ACT_PAIR_ENCODE:
-    case TW_ACT_PAIR_APPLY: return action->u.pair.fragment;
+    case TW_ACT_APPLY: return action->u.apply.fragment;
+    case TW_ACT_SOLO: return action->u.solo.fragment;
+    case TW_ACT_PAIR_ENCODE: return action->u.pair_encode.fragment;
+    case TW_ACT_PAIR_APPLY: return action->u.pair_apply.fragment;
+    case TW_ACT_EXPORT: return action->u.export.fragment;
     default: return action->u.load.fragment;
     }
 }
@@ -292,7 +293,7 @@ static uint32_t fragment_of(const struct tw_action *action) {
 static bool is_early(const struct tw_sim_worker *worker, const struct tw_action *action) {
     if (worker->is_finished) return false;
     if (action->kind == TW_ACT_APPLY) return action->u.apply.min_step > worker->step;
-    return action->kind == TW_ACT_PAIR_APPLY && action->u.pair.min_step > worker->step;
+    return action->kind == TW_ACT_PAIR_APPLY && action->u.pair_apply.min_step > worker->step;
 }
 
 /* Between two steps: everything that waits, in order; an APPLY whose step has not come waits on,
@@ -324,23 +325,21 @@ static void pin(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_action *action = &request->action;
     if (action->kind == TW_ACT_REDUCE) {
         for (uint32_t k = 0; k < action->u.reduce.inputs_count; k++) {
-            request->contents[k] =
-                content_of(world, node, &action->u.reduce.inputs[k].hash, "REDUCE");
+            request->contents[k] = content_of(world, node, &action->inputs[k], "REDUCE");
         }
     } else if (action->kind == TW_ACT_APPLY) {
         for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
             if (action->u.apply.parts[k].mode == TW_APPLY_ABSENT) continue;
-            request->contents[k] = content_of(world, node, &action->u.apply.parts[k].hash, "APPLY");
+            request->contents[k] = content_of(world, node, &action->inputs[k], "APPLY");
         }
-    } else if (action->kind == TW_ACT_PAIR_APPLY && !action->u.pair.is_alone) {
+    } else if (action->kind == TW_ACT_PAIR_APPLY && !action->u.pair_apply.is_alone) {
         for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
-            request->contents[k] =
-                content_of(world, node, &action->u.pair.own[k].hash, "PAIR_APPLY");
+            request->contents[k] = content_of(world, node, &action->inputs[k], "PAIR_APPLY");
             request->contents[TW_PAIR_PAYLOADS + k] =
-                content_of(world, node, &action->u.pair.theirs[k].hash, "PAIR_APPLY");
+                content_of(world, node, &action->inputs[TW_PAIR_THEIRS + k], "PAIR_APPLY");
         }
-    } else if (action->kind == TW_ACT_LOAD && action->u.load.bytes != 0) {
-        request->contents[0] = content_of(world, node, &action->u.load.hash, "LOAD");
+    } else if (action->kind == TW_ACT_LOAD && !tw_id_is_zero(&action->inputs[0])) {
+        request->contents[0] = content_of(world, node, &action->inputs[0], "LOAD");
     }
 }
 

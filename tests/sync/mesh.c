@@ -40,7 +40,7 @@ static void answer_encode(struct mesh *mesh, uint32_t node, const struct tw_acti
     event.u.encoded.parts_count = action->u.encode.parts_count;
     event.ok = !mesh->is_poor[node];
     for (uint32_t k = 0; event.ok && k < action->u.encode.parts_count; k++) {
-        if (action->u.encode.count[k] == 0) continue;
+        if (action->u.encode.parts[k].count == 0) continue;
         event.u.encoded.hashes[k] = mesh_digest(mesh->workers[node].tokens * 64 + node + k * 8);
         event.u.encoded.bytes[k] = BYTES;
     }
@@ -51,7 +51,7 @@ static void answer_reduce(struct mesh *mesh, uint32_t node, const struct tw_acti
     struct tw_event event = {.kind = TW_EV_REDUCED, .ok = true};
     struct tw_id sum = {{0}};
     for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++) {
-        for (unsigned b = 0; b < 32; b++) sum.bytes[b] ^= action->u.reduce.inputs[i].hash.bytes[b];
+        for (unsigned b = 0; b < 32; b++) sum.bytes[b] ^= action->inputs[i].bytes[b];
     }
     event.u.reduced.round = action->u.reduce.round;
     event.u.reduced.part = action->u.reduce.part;
@@ -68,7 +68,7 @@ static void answer_apply(struct mesh *mesh, uint32_t node, const struct tw_actio
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
         uint64_t value = 0;
         if (action->u.apply.parts[k].mode == TW_APPLY_ABSENT) continue;
-        memcpy(&value, action->u.apply.parts[k].hash.bytes, sizeof(value));
+        memcpy(&value, action->inputs[k].bytes, sizeof(value));
         worker->phi[fragment] = worker->phi[fragment] * 3 + value;
     }
     answer_applied(mesh, node, fragment, action->u.apply.round + 1);
@@ -101,8 +101,8 @@ static void send_message(struct mesh *mesh, uint32_t node, const struct tw_actio
 static void load(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     const uint32_t fragment = action->u.load.fragment;
     const uint64_t phi_before = mesh->workers[node].phi[fragment];
-    if (action->u.load.bytes > 0) /* the payload's name carries the value: see EXPORT */
-        memcpy(&mesh->workers[node].phi[fragment], action->u.load.hash.bytes, 8);
+    if (!tw_id_is_zero(&action->inputs[0])) /* the payload's name carries the value: see EXPORT */
+        memcpy(&mesh->workers[node].phi[fragment], action->inputs[0].bytes, 8);
     const struct tw_id digest = mesh_digest(mesh->workers[node].phi[fragment]);
     TW_ASSERT(tw_id_equal(&digest, &action->u.load.digest) || action->u.load.mode == TW_LOAD_BACK);
     if (mesh->config.is_pair && action->u.load.mode == TW_LOAD_TURN) {
@@ -128,7 +128,7 @@ static bool is_state(const struct tw_id *hash) {
 
 static void export_state(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = true};
-    const uint32_t fragment = action->u.load.fragment;
+    const uint32_t fragment = action->u.export.fragment;
     event.u.exported.fragment = fragment;
     event.u.exported.rounds = mesh->workers[node].rounds[fragment];
     event.u.exported.digest = mesh_digest(mesh->workers[node].phi[fragment]);
@@ -169,7 +169,7 @@ static void held_drop(struct mesh *mesh, uint32_t node, const struct tw_id *hash
 
 static void answer_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct tw_event event = {.kind = TW_EV_ENCODED, .ok = true};
-    event.u.encoded.round = action->u.pair.round;
+    event.u.encoded.round = action->u.pair_encode.round;
     event.u.encoded.step = mesh->workers[node].step;
     event.u.encoded.tokens = mesh->workers[node].tokens;
     event.u.encoded.parts_count = TW_PAIR_PAYLOADS;
@@ -184,18 +184,18 @@ static void answer_pair_encode(struct mesh *mesh, uint32_t node, const struct tw
 
 static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct mesh_worker *worker = &mesh->workers[node];
-    const uint32_t fragment = action->u.pair.fragment;
-    TW_ASSERT(worker->rounds[fragment] <= action->u.pair.round);
-    for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair.is_alone; k++) {
-        TW_ASSERT(held_find(mesh, node, &action->u.pair.own[k].hash) != NULL);
-        TW_ASSERT(held_find(mesh, node, &action->u.pair.theirs[k].hash) != NULL);
+    const uint32_t fragment = action->u.pair_apply.fragment;
+    TW_ASSERT(worker->rounds[fragment] <= action->u.pair_apply.round);
+    for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair_apply.is_alone; k++) {
+        TW_ASSERT(held_find(mesh, node, &action->inputs[k]) != NULL);
+        TW_ASSERT(held_find(mesh, node, &action->inputs[TW_PAIR_THEIRS + k]) != NULL);
     }
     struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
     event.u.applied.is_outlier =
-        !action->u.pair.is_alone && !mesh->is_giant[node] &&
-        is_of(mesh, mesh->is_giant, &action->u.pair.theirs[TW_PAIR_DELTA].hash);
+        !action->u.pair_apply.is_alone && !mesh->is_giant[node] &&
+        is_of(mesh, mesh->is_giant, &action->inputs[TW_PAIR_THEIRS + TW_PAIR_DELTA]);
     event.u.applied.is_alone = mesh_pair_apply(mesh, node, action, event.u.applied.is_outlier);
-    worker->rounds[fragment] = action->u.pair.round + 1;
+    worker->rounds[fragment] = action->u.pair_apply.round + 1;
     event.u.applied.fragment = fragment;
     event.u.applied.rounds = worker->rounds[fragment];
     event.u.applied.digest = mesh_digest(worker->phi[fragment]);
@@ -238,13 +238,12 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
     case TW_ACT_PAIR_APPLY: answer_pair_apply(mesh, node, action); break;
     case TW_ACT_SOLO:
         if (mesh->config.is_pair) {
-            mesh_pair_solo(&mesh->workers[node], action->u.apply.fragment);
-            answer_applied(mesh, node, action->u.apply.fragment, action->u.apply.round + 1);
+            mesh_pair_solo(&mesh->workers[node], action->u.solo.fragment);
+            answer_applied(mesh, node, action->u.solo.fragment, action->u.solo.round + 1);
             break;
         }
-        mesh->workers[node].phi[action->u.apply.fragment] =
-            mesh->workers[node].tokens * 1000 + node;
-        answer_applied(mesh, node, action->u.apply.fragment, action->u.apply.round + 1);
+        mesh->workers[node].phi[action->u.solo.fragment] = mesh->workers[node].tokens * 1000 + node;
+        answer_applied(mesh, node, action->u.solo.fragment, action->u.solo.round + 1);
         break;
     case TW_ACT_EXPORT: export_state(mesh, node, action); break;
     case TW_ACT_LOAD: load(mesh, node, action); break;

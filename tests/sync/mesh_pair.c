@@ -32,25 +32,25 @@ static int64_t decoded(int64_t value) {
 void mesh_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action,
                       struct tw_id names[TW_PAIR_PAYLOADS]) {
     struct mesh_worker *worker = &mesh->workers[node];
-    const uint32_t fragment = action->u.pair.fragment;
+    const uint32_t fragment = action->u.pair_encode.fragment;
     struct mesh_pair *pair = &worker->pair[fragment];
     const int64_t phi = (int64_t)worker->phi[fragment];
     pair->has_sent = true;
-    pair->sent_round = action->u.pair.round;
+    pair->sent_round = action->u.pair_encode.round;
     pair->sent = phi - pair->theta;
     mesh->encodes++;
-    mesh->wholes[node] += action->u.pair.is_whole;
+    mesh->wholes[node] += action->u.pair_encode.is_whole;
     names[TW_PAIR_DELTA] = name_of(decoded(pair->residual + pair->sent), 4 * mesh->encodes);
-    names[TW_PAIR_PHI] = name_of(phi, 4 * mesh->encodes + 1 + action->u.pair.is_whole);
+    names[TW_PAIR_PHI] = name_of(phi, 4 * mesh->encodes + 1 + action->u.pair_encode.is_whole);
     /* Whether it is whole must be in the bytes: here, in the last one of the name. */
-    names[TW_PAIR_PHI].bytes[31] = action->u.pair.is_whole;
+    names[TW_PAIR_PHI].bytes[31] = action->u.pair_encode.is_whole != 0;
 }
 
 static void book(struct mesh *mesh, const struct tw_action *action, int64_t moved) {
     struct tw_id deltas;
     for (unsigned i = 0; i < sizeof(deltas.bytes); i++)
-        deltas.bytes[i] = action->u.pair.own[TW_PAIR_DELTA].hash.bytes[i] ^
-                          action->u.pair.theirs[TW_PAIR_DELTA].hash.bytes[i];
+        deltas.bytes[i] = action->inputs[TW_PAIR_DELTA].bytes[i] ^
+                          action->inputs[TW_PAIR_THEIRS + TW_PAIR_DELTA].bytes[i];
     for (uint32_t i = 0; i < mesh->merges_count; i++) {
         if (!tw_id_equal(&mesh->merges[i].deltas, &deltas)) continue;
         mesh->merges[i].moved += moved;
@@ -66,25 +66,25 @@ static void book(struct mesh *mesh, const struct tw_action *action, int64_t move
 bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action,
                      bool is_refused) {
     struct mesh_worker *worker = &mesh->workers[node];
-    const uint32_t fragment = action->u.pair.fragment;
+    const uint32_t fragment = action->u.pair_apply.fragment;
     struct mesh_pair *pair = &worker->pair[fragment];
     const int64_t phi = (int64_t)worker->phi[fragment];
-    const bool has_sent = pair->has_sent && pair->sent_round == action->u.pair.round;
-    TW_ASSERT(has_sent || action->u.pair.is_alone);
+    const bool has_sent = pair->has_sent && pair->sent_round == action->u.pair_apply.round;
+    TW_ASSERT(has_sent || action->u.pair_apply.is_alone);
     const int64_t delta = has_sent ? pair->sent : phi - pair->theta;
     const int64_t wanted = pair->residual + delta;
-    bool is_alone = action->u.pair.is_alone;
+    bool is_alone = action->u.pair_apply.is_alone;
     int64_t outer = wanted;
     if (!is_alone) {
-        const struct tw_id *theirs_name = &action->u.pair.theirs[TW_PAIR_PHI].hash;
+        const struct tw_id *theirs_name = &action->inputs[TW_PAIR_THEIRS + TW_PAIR_PHI];
         const int64_t theirs_phi = value_of(theirs_name);
         const int64_t apart = phi > theirs_phi ? phi - theirs_phi : theirs_phi - phi;
         is_alone = is_refused || (mesh->wrap_limit > 0 && apart > mesh->wrap_limit &&
                                   theirs_name->bytes[31] == 0);
         if (!is_alone) {
             const int64_t own = decoded(wanted);
-            const int64_t theirs = value_of(&action->u.pair.theirs[TW_PAIR_DELTA].hash);
-            TW_ASSERT(own == value_of(&action->u.pair.own[TW_PAIR_DELTA].hash));
+            const int64_t theirs = value_of(&action->inputs[TW_PAIR_THEIRS + TW_PAIR_DELTA]);
+            TW_ASSERT(own == value_of(&action->inputs[TW_PAIR_DELTA]));
             outer = (own + theirs) / 2 + (phi - theirs_phi) / 2;
             book(mesh, action, own - outer);
         }
@@ -92,12 +92,12 @@ bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *a
     pair->residual = is_alone ? 0 : wanted - decoded(wanted);
     worker->phi[fragment] = (uint64_t)(phi - outer);
     pair->theta += delta - outer;
-    if (action->u.pair.is_final) {
+    if (action->u.pair_apply.is_final) {
         worker->worked[fragment] += pair->theta - (phi - outer); /* given up with the live values */
         pair->theta = phi - outer;
     }
     pair->has_sent = false;
-    return is_alone && !action->u.pair.is_alone;
+    return is_alone && !action->u.pair_apply.is_alone;
 }
 
 void mesh_pair_solo(struct mesh_worker *worker, uint32_t fragment) {

@@ -316,7 +316,7 @@ static void assert_merges_ours_alone(void) {
     assert_non_null(reduce);
     const struct tw_id ours = name_of("a");
     assert_int_equal(reduce->u.reduce.inputs_count, 1);
-    assert_memory_equal(&reduce->u.reduce.inputs[0].hash, &ours, sizeof(ours));
+    assert_memory_equal(&reduce->inputs[0], &ours, sizeof(ours));
 }
 
 static void part_that_names_another_payload_is_not_merged(void **state) {

@@ -199,7 +199,7 @@ static void who_is_alone_decides_nothing_without_a_worker(void **state) {
     step_to(1010);
     const struct tw_action *solo = find_action(TW_ACT_SOLO);
     assert_non_null(solo);
-    const uint32_t fragment = solo->u.apply.fragment;
+    const uint32_t fragment = solo->u.solo.fragment;
     const struct tw_id lineage = view_now().lineage;
     say_join();
     forget();

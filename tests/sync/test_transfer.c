@@ -445,7 +445,7 @@ static void who_gives_up_half_way_goes_back(void **state) {
         const struct tw_action *load = &seen[i].action;
         if (load->kind != TW_ACT_LOAD) continue;
         assert_int_equal(load->u.load.mode, TW_LOAD_BACK);
-        assert_int_equal(load->u.load.bytes, 0);
+        assert_true(tw_id_is_zero(&load->inputs[0]));
         loaded |= 1u << load->u.load.fragment;
     }
     assert_int_equal(loaded, (1u << FRAGMENTS) - 1);

@@ -111,17 +111,17 @@ static void a_slow_link_to_an_owner_has_fewer_bytes(void **state) {
     begin(TW_TOPOLOGY_GROUP, 0);
     struct tw_action action = {.kind = TW_ACT_ENCODE};
     action.u.encode.parts_count = 2;
-    action.u.encode.count[0] = action.u.encode.count[1] = ELEMENTS;
+    action.u.encode.parts[0].count = action.u.encode.parts[1].count = ELEMENTS;
     assert_true(tw_daemon_budget_grant(&node_daemon, &action));
-    assert_int_equal(action.u.encode.bytes_max[0], 0); /* no limit: owner 0 is FAST */
-    assert_int_equal(action.u.encode.bytes_max[1], RATE_SLOW / 2);
+    assert_int_equal(action.u.encode.parts[0].bytes_max, 0); /* no limit: owner 0 is FAST */
+    assert_int_equal(action.u.encode.parts[1].bytes_max, RATE_SLOW / 2);
 }
 
 static uint64_t granted_for(uint32_t partner) {
     struct tw_action action = {.kind = TW_ACT_PAIR_ENCODE};
-    action.u.pair.partner = id_of(partner);
+    action.partner = id_of(partner);
     assert_true(tw_daemon_budget_grant(&node_daemon, &action));
-    return action.u.pair.bytes_max;
+    return action.u.pair_encode.delta_bytes_max;
 }
 
 static void a_slow_link_to_a_partner_has_fewer_bytes(void **state) {

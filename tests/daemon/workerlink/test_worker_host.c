@@ -228,7 +228,7 @@ static struct tw_wmsg_encode encode_ask(uint64_t round, uint64_t count) {
     action.kind = TW_ACT_ENCODE;
     action.u.encode.round = round;
     action.u.encode.parts_count = 1;
-    action.u.encode.count[0] = count;
+    action.u.encode.parts[0].count = count;
     tw_worker_host_act(t.host, &action);
     return hear(TW_WMSG_ENCODE).u.encode;
 }
@@ -295,7 +295,7 @@ static void requests_before_ready_are_dropped(void **state) {
     memset(&action, 0, sizeof(action));
     action.kind = TW_ACT_ENCODE;
     action.u.encode.parts_count = 1;
-    action.u.encode.count[0] = 1024;
+    action.u.encode.parts[0].count = 1024;
     worker_hello();
     tw_worker_host_act(t.host, &action);
     worker_ready();
@@ -539,7 +539,7 @@ static void full_pool_answers_that_it_cannot(void **state) {
     assert_int_equal(tw_pool_reserve(&t.host->payloads.pool, (1 << 20) - 64, &row, NULL), TW_OK);
     action.kind = TW_ACT_ENCODE;
     action.u.encode.parts_count = 1;
-    action.u.encode.count[0] = 4096;
+    action.u.encode.parts[0].count = 4096;
     tw_worker_host_act(t.host, &action);
     assert_int_equal(t.events[0].kind, TW_EV_ENCODED);
     assert_false(t.events[0].ok);
@@ -562,7 +562,7 @@ static void apply_ask(const struct tw_id *name) {
     action.u.apply.parts_count = 1;
     action.u.apply.parts[0].mode = TW_APPLY_MIX;
     action.u.apply.parts[0].count = 1024;
-    action.u.apply.parts[0].hash = *name;
+    action.inputs[0] = *name;
     tw_worker_host_act(t.host, &action);
 }
 
@@ -658,8 +658,8 @@ static void what_a_contribution_may_take_and_took_is_told(void **state) {
     memset(&action, 0, sizeof(action));
     action.kind = TW_ACT_ENCODE;
     action.u.encode.parts_count = 2;
-    action.u.encode.count[0] = N;
-    action.u.encode.bytes_max[0] = 777;
+    action.u.encode.parts[0].count = N;
+    action.u.encode.parts[0].bytes_max = 777;
     for (unsigned round = 0; round < 2; round++) {
         action.u.encode.round = round;
         tw_worker_host_act(t.host, &action);
