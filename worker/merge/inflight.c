@@ -204,9 +204,9 @@ static float *maybe_at(const struct tw_inflight *inflight, float *array, uint32_
     return array == NULL ? NULL : at(inflight, array, fragment, begin);
 }
 
-void tw_inflight_fill(struct tw_inflight *inflight, uint32_t fragment, float *v, const float *phi,
-                      const float *theta) {
-    TW_ASSERT(!inflight->fragments[fragment].is_out);
+void tw_inflight_begin(struct tw_inflight *inflight, uint32_t fragment, float *v, const float *phi,
+                       float *theta) {
+    tw_inflight_recall(inflight, fragment, theta);
     const struct tw_vectors_delta delta = {
         .v = v,
         .given = maybe_at(inflight, inflight->given, fragment, 0),
@@ -281,7 +281,7 @@ void tw_inflight_note(struct tw_inflight *inflight, uint32_t fragment, size_t be
     weigh_share(inflight, fragment, begin, n);
 }
 
-void tw_inflight_depart(struct tw_inflight *inflight, uint32_t fragment, uint64_t round,
+void tw_inflight_commit(struct tw_inflight *inflight, uint32_t fragment, uint64_t round,
                         float *theta) {
     const size_t n = size_of(inflight, fragment);
     inflight->fragments[fragment].is_out = true;

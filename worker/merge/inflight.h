@@ -108,43 +108,46 @@ void tw_inflight_deinit(struct tw_inflight *inflight);
 /* Arrays of as many elements as the model has that init takes of live memory. */
 uint32_t tw_inflight_arrays(const struct tw_run *run);
 
-/* ---- sending: in this order, theta and delta of the whole fragment, live --------------------- */
+/* ---- sending --------------------------------------------------------------------------------
+ *
+ * begin, then at most one clip, then pack or note for each part, then commit. A begin that is not
+ * committed changes nothing but theta, which gets back what was still under way. theta and v are
+ * of the whole fragment, live. */
 
-/* What is still under way did not arrive anywhere: back into theta with it. */
-void tw_inflight_recall(struct tw_inflight *inflight, uint32_t fragment, float *theta);
+/* Takes what is still under way back into theta, then fills v of this fragment. */
+void tw_inflight_begin(struct tw_inflight *inflight, uint32_t fragment, float *v, const float *phi,
+                       float *theta);
 
-/* v, of this fragment of phi and theta. */
-void tw_inflight_fill(struct tw_inflight *inflight, uint32_t fragment, float *v, const float *phi,
-                      const float *theta);
-
-/* What v, from its element `begin` on, is or was packed as. */
-struct tw_inflight_payload {
-    const struct tw_codec *codec;
-    const float *v;     /* (n); live where it is to be packed, on the host where it was noted */
-    uint8_t *bytes;     /* host */
-    size_t bytes_count; /* of one that is noted */
-    bool has_lost;      /* who encoded it left v - D in tw_inflight_lost() */
-};
-
-/* v was scaled by this factor: so much less is sent, the rest stays in theta. */
+/* The caller scaled v by this factor: less is sent, the rest stays in theta. */
 void tw_inflight_clip(struct tw_inflight *inflight, uint32_t fragment, float factor);
 
-/* Elements [begin, begin + n) of v go into this payload, where v lies. TW_CORRUPT, TW_DEVICE as
+/* The payload of v from its element `begin` on. */
+struct tw_inflight_payload {
+    const struct tw_codec *codec;
+    const float *v;     /* (n); live for pack, on the host for note */
+    uint8_t *bytes;     /* host */
+    size_t bytes_count; /* note: of the payload */
+    bool has_lost;      /* note: the encoder left v - D in tw_inflight_lost() */
+};
+
+/* Packs elements [begin, begin + n) of v into this payload, where v lies. TW_CORRUPT, TW_DEVICE as
  * pack() of vectors.h, which has this codec. */
 enum tw_status tw_inflight_pack(struct tw_inflight *inflight, uint32_t fragment, size_t begin,
                                 size_t n, const struct tw_inflight_payload *payload,
                                 struct tw_error *err);
 
-/* Where v - D goes from element `begin` on, and v may lie until then; NULL: it is not wanted, or
- * not on the host. */
+/* Room for v - D from element `begin` on; v may lie there until it is coded. NULL: it is not
+ * wanted, or not on the host. */
 float *tw_inflight_lost(const struct tw_inflight *inflight, uint32_t fragment, size_t begin);
 
-/* Elements [begin, begin + n) of v went into this payload, on the host. It decodes. */
+/* The caller encoded elements [begin, begin + n) of v into this payload, on the host. It decodes.
+ */
 void tw_inflight_note(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                       const struct tw_inflight_payload *payload);
 
-/* Every part is noted: it is on its way. */
-void tw_inflight_depart(struct tw_inflight *inflight, uint32_t fragment, uint64_t round,
+/* Every part is packed or noted: the fragment is under way, and theta gives up its share by
+ * sync.sent. */
+void tw_inflight_commit(struct tw_inflight *inflight, uint32_t fragment, uint64_t round,
                         float *theta);
 
 /* v of what is under way: beta e + Delta. */
@@ -170,6 +173,9 @@ void tw_inflight_land(struct tw_inflight *inflight, const struct tw_inflight_ste
 
 /* All of the fragment has landed: nothing is under way. contributors: to its merge, 0 for none. */
 void tw_inflight_arrive(struct tw_inflight *inflight, uint32_t fragment, uint32_t contributors);
+
+/* What is under way was merged nowhere: it goes back into theta. */
+void tw_inflight_recall(struct tw_inflight *inflight, uint32_t fragment, float *theta);
 
 /* Another anchor comes: what is under way and c go back into theta, so that phi - theta is this
  * node's own work; e is forgotten (above), for it may be of long ago. */

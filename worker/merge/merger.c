@@ -142,9 +142,8 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
     float *theta = tw_merger_theta(merger, fragment);
-    tw_inflight_recall(&merger->inflight, fragment, theta);
-    tw_inflight_fill(&merger->inflight, fragment, v, tw_device_anchor_phi(&merger->twin, fragment),
-                     theta);
+    tw_inflight_begin(&merger->inflight, fragment, v, tw_device_anchor_phi(&merger->twin, fragment),
+                      theta);
     *norm = (float)sqrt(vectors->norm_squared(vectors->self, v, n));
     if (!isfinite(*norm)) {
         return tw_fail(err, TW_CORRUPT, "outer gradient of fragment %u is not finite", fragment);
@@ -256,7 +255,7 @@ static enum tw_status encode_fragment(struct tw_merger *merger,
     TW_TRY(tw_merger_take(merger, fragment, v, &reply->norm, err));
     note_own(merger, fragment, v);
     TW_TRY(encode_all(merger, request, v, reply, err));
-    tw_inflight_depart(&merger->inflight, fragment, request->round,
+    tw_inflight_commit(&merger->inflight, fragment, request->round,
                        tw_merger_theta(merger, fragment));
     merger->must_clip[fragment] = false;
     merger->history[fragment].sent = reply->norm;

@@ -97,8 +97,9 @@ float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 
-/* The first half of it: what is to be sent of the fragment into v, live, as tw_inflight_fill leaves
- * it; its norm, after a clip where one is due, into *norm. TW_CORRUPT when it is not finite. */
+/* The first half of it: what is to be sent of the fragment into v, live, as tw_inflight_begin
+ * leaves it; its norm, after a clip where one is due, into *norm. TW_CORRUPT when it is not finite.
+ */
 enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *v, float *norm,
                               struct tw_error *err);
 

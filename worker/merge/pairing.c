@@ -136,7 +136,7 @@ static enum tw_status take_own(struct tw_pairing *pairing, const struct tw_wmsg_
         tw_inflight_again(&merger->inflight, fragment, merger->v);
     } else {
         TW_TRY(tw_merger_take(merger, fragment, merger->v, &norm, err));
-        tw_inflight_depart(&merger->inflight, fragment, request->round,
+        tw_inflight_commit(&merger->inflight, fragment, request->round,
                            tw_merger_theta(merger, fragment));
     }
     if (vectors->is_host) return TW_OK;
