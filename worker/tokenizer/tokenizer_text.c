@@ -121,11 +121,6 @@ const uint8_t *tw_tokenizer_token(const struct tw_tokenizer *tokenizer, uint32_t
     return token < vocab->count ? vocab->arena + vocab->tokens[token].offset : vocab->arena;
 }
 
-bool tw_tokenizer_is_special(const struct tw_tokenizer *tokenizer, uint32_t token) {
-    return token < tokenizer->vocab.count &&
-           (tokenizer->vocab.tokens[token].flags & TW_BPE_TOKEN_SPECIAL) != 0;
-}
-
 uint32_t tw_tokenizer_find(const struct tw_tokenizer *tokenizer, const char *text) {
     const size_t bytes = strlen(text);
     for (size_t set = 0; set < 2; set++) {

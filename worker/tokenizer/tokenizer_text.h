@@ -71,9 +71,6 @@ uint32_t tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer);
 const uint8_t *tw_tokenizer_token(const struct tw_tokenizer *tokenizer, uint32_t token,
                                   size_t *size);
 
-/* Whether the token is special: it has a meaning and is not text. */
-bool tw_tokenizer_is_special(const struct tw_tokenizer *tokenizer, uint32_t token);
-
 /* The added token with this text, e.g. "<|im_end|>", or TW_TOKEN_NONE. */
 uint32_t tw_tokenizer_find(const struct tw_tokenizer *tokenizer, const char *text);
 

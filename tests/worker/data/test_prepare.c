@@ -214,7 +214,8 @@ static void separator_is_what_the_template_begins_with(void **state) {
         }
         /* Untrusted text stays text: the special token occurs only once. */
         for (size_t k = 1; k + 1 < tokens; k++) {
-            assert_false(tw_tokenizer_is_special(tokenizer, tw_get_u16(file + 4096 + 2 * k)));
+            const uint32_t token = tw_get_u16(file + 4096 + 2 * k);
+            assert_int_not_equal(tw_tokenizer_kind(tokenizer, token), TW_TOKEN_CONTROL);
         }
         free(file);
         uint8_t *const copy = prepare_fixture_read(at, "tokenizer.json", &size);

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include "tests/test.h"
+#include "tests/worker/files/load_weights.h"
 #include "tests/worker/files/model_folder.h"
 #include "worker/engine/engine.h"
 #include "worker/files/engine_model.h"
 #include "worker/files/hf_write.h"
-#include "worker/files/weights.h"
 
 enum { EVERY = 16 }; /* distance between stored logits */
 
@@ -48,7 +48,7 @@ static double worst_logit(const char *path, const char *model) {
                                             .compute = {.compute = TW_COMPUTE_FP32, .threads = 1}};
     struct tw_engine *engine = NULL;
     assert_int_equal(tw_engine_create(&engine, &config, &err), TW_OK);
-    if (tw_weights_load(path, &layout, "live", engine->theta, &err) != TW_OK ||
+    if (load_weights(path, &layout, "live", engine->theta, &err) != TW_OK ||
         tw_engine_logits_all(engine, engine->theta, tokens, (uint32_t)count, logits, &err) !=
             TW_OK) {
         fail_msg("%s: %s", path, err.message);

@@ -13,6 +13,7 @@
 
 #include "proto/run/run_key.h"
 #include "proto/safetensors.h"
+#include "tests/worker/files/load_weights.h"
 #include "worker/files/train_file.h"
 #include "worker/files/weights.h"
 
@@ -93,7 +94,7 @@ static void what_was_saved_is_loaded_bit_for_bit(void **state) {
     (void)state;
     for (uint64_t i = 0; i < layout.elements; i++) loaded[i] = 7; /* padding included */
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
-    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+    assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_OK);
     assert_memory_equal(loaded, params, layout.elements * sizeof(float));
 }
 
@@ -111,7 +112,7 @@ static void a_manifest_goes_along_where_one_is_given(void **state) {
     assert_null(tw_run_key_differing(&found, &run));
     assert_int_equal(tw_train_file_peek(path, &has_run, &found, NULL, &err), TW_OK);
     assert_false(has_run); /* not a training file */
-    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+    assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_OK);
     assert_memory_equal(loaded, params, layout.elements * sizeof(float));
 }
 
@@ -121,18 +122,18 @@ static void names_of_checkpoints_and_of_hugging_face_are_found(void **state) {
     for (unsigned i = 0; i < 3; i++) {
         memset(loaded, 0, layout.elements * sizeof(float));
         write_file(PREFIXES[i], false, UINT32_MAX);
-        assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+        assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_OK);
         assert_memory_equal(loaded, params, layout.elements * sizeof(float));
     }
     write_file("anchor.", false, UINT32_MAX);
-    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_CORRUPT);
-    assert_int_equal(tw_weights_load(path, &layout, "anchor", loaded, &err), TW_OK);
+    assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_CORRUPT);
+    assert_int_equal(load_weights(path, &layout, "anchor", loaded, &err), TW_OK);
 }
 
 static void bf16_is_widened_exactly(void **state) {
     (void)state;
     write_file("live.", true, UINT32_MAX);
-    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_OK);
+    assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_OK);
     for (uint64_t i = 0; i < layout.elements; i++) {
         uint32_t want, got;
         memcpy(&want, &params[i], 4);
@@ -144,7 +145,7 @@ static void bf16_is_widened_exactly(void **state) {
 static void a_missing_tensor_is_named(void **state) {
     (void)state;
     write_file("", false, 3);
-    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_CORRUPT);
+    assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, layout.tensors[3].name));
 }
 
@@ -159,7 +160,7 @@ static void another_shape_is_refused(void **state) {
         assert_int_equal(tw_layout_init(&other, &run, &err), TW_OK);
         float *const room = calloc(other.elements, sizeof(float));
         assert_non_null(room);
-        assert_int_equal(tw_weights_load(path, &other, "live", room, &err), TW_CONFIG);
+        assert_int_equal(load_weights(path, &other, "live", room, &err), TW_CONFIG);
         free(room);
     }
 }
@@ -170,7 +171,7 @@ static void numbers_that_are_not_finite_are_refused(void **state) {
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, layout.tensors[5].name));
     write_file("", false, UINT32_MAX);
-    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_CORRUPT);
+    assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, layout.tensors[5].name));
 }
 
@@ -192,7 +193,7 @@ static void damage_never_does_more_than_fail(void **state) {
         assert_non_null(file);
         assert_int_equal(fwrite(bytes, 1, length, file), length);
         assert_int_equal(fclose(file), 0);
-        const enum tw_status status = tw_weights_load(path, &layout, "live", loaded, &err);
+        const enum tw_status status = load_weights(path, &layout, "live", loaded, &err);
         if (i < 100) assert_int_not_equal(status, TW_OK);
         bytes[i] = kept;
     }
@@ -202,7 +203,7 @@ static void a_save_that_fails_leaves_nothing(void **state) {
     (void)state;
     assert_int_equal(tw_weights_save("/nowhere/w", &layout, NULL, params, &err), TW_IO);
     assert_non_null(strstr(err.message, "/nowhere/w"));
-    assert_int_equal(tw_weights_load(path, &layout, "live", loaded, &err), TW_IO);
+    assert_int_equal(load_weights(path, &layout, "live", loaded, &err), TW_IO);
 }
 
 int main(void) {
