@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "base/bytes.h"
@@ -199,6 +200,21 @@ static bool is_greeting(const struct tw_transport *t, const struct tw_id *id) {
     return false;
 }
 
+/* TW_BANNED with a sentence for both ends when the node is banned. */
+static enum tw_status ban_check(const struct tw_transport *t, const struct tw_id *id,
+                                struct tw_error *err) {
+    const uint64_t now_s = (uint64_t)time(NULL), left_s = tw_bans_left_s(&t->bans, id, now_s);
+    if (left_s == 0) return TW_OK;
+    const time_t until = (time_t)(now_s + left_s);
+    struct tm utc;
+    char they[9], we[9], when[32] = "";
+    tw_id_short(id, they);
+    tw_id_short(&t->config.identity->id, we);
+    if (gmtime_r(&until, &utc) != NULL) (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &utc);
+    /* The end to the minute, not the time left: the same sentence is not logged again. */
+    return tw_fail(err, TW_BANNED, "node %s by node %s, until %s UTC", they, we, when);
+}
+
 void tw_admit_secured(struct tw_conn *conn) {
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = &conn->link.tls.id;
@@ -207,7 +223,7 @@ void tw_admit_secured(struct tw_conn *conn) {
         tw_conn_fail(conn, TW_SELF, "");
         return;
     }
-    if (tw_offence_check(t, id, &err) != TW_OK) {
+    if (ban_check(t, id, &err) != TW_OK) {
         tw_link_fail(&conn->link, &err);
         return;
     }

@@ -42,6 +42,10 @@ static struct tw_ban *row_new(struct tw_bans *bans, const struct tw_id *id) {
     return row;
 }
 
+bool tw_bans_is_offence(enum tw_status reason) {
+    return reason == TW_PROTO || reason == TW_CORRUPT || reason == TW_LIMIT;
+}
+
 uint32_t tw_bans_offence(struct tw_bans *bans, const struct tw_id *id, uint64_t now_s) {
     const int found = row_find(bans, id);
     struct tw_ban *row = found >= 0 ? &bans->rows[found] : row_new(bans, id);

@@ -38,6 +38,9 @@ struct tw_bans {
     struct tw_ban rows[TW_BANS_MAX];
 };
 
+/* Whether a peer that is ended with this status broke a rule. */
+bool tw_bans_is_offence(enum tw_status reason);
+
 /* Counts one offence. Returns the seconds of the new ban, or 0 if the node is not banned for it. */
 uint32_t tw_bans_offence(struct tw_bans *bans, const struct tw_id *id, uint64_t now_s);
 

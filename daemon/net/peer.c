@@ -1,6 +1,7 @@
 /* peer.c - slots of admitted peers: their two connections, their queues, their end. */
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/address.h"
 #include "base/assert.h"
@@ -128,6 +129,16 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
     tw_transport_soon(t);
 }
 
+void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence) {
+    const struct tw_id *id = &t->peers[peer].record.id;
+    if (tw_bans_is_offence(reason)) {
+        const uint32_t length_s = tw_bans_offence(&t->bans, id, (uint64_t)time(NULL));
+        if (length_s > 0 && t->config.events.banned != NULL)
+            t->config.events.banned(t->config.user, id, length_s, sentence);
+    }
+    tw_peer_end(t, peer, reason, sentence);
+}
+
 void tw_peer_finish(struct tw_transport *t, int peer) {
     struct tw_slot *slot = &t->peers[peer];
     TW_ASSERT(slot->state == TW_SLOT_ENDING);
@@ -189,8 +200,7 @@ void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_goodbye goodbye;
     struct tw_error err;
     if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
-        tw_offence_note(t, &t->peers[peer].record.id, err.status, err.message);
-        tw_peer_end(t, peer, err.status, err.message);
+        tw_peer_blame(t, peer, err.status, err.message);
         return;
     }
     char sentence[sizeof(goodbye.sentence) + 32];

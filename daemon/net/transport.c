@@ -37,8 +37,7 @@ static void conn_step(struct tw_conn *conn, uint64_t now_us) {
         tw_admit_failed(conn);
         return;
     }
-    tw_offence_note(t, &conn->link.tls.id, error.status, error.message);
-    tw_peer_end(t, conn->peer, error.status, error.message);
+    tw_peer_blame(t, conn->peer, error.status, error.message);
 }
 
 static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) {
@@ -428,10 +427,7 @@ void tw_transport_close(struct tw_transport *t, uint16_t peer, enum tw_status re
 
 void tw_transport_blame(struct tw_transport *t, uint16_t peer, enum tw_status reason,
                         const char *sentence) {
-    const struct tw_slot *slot = slot_up(t, peer);
-    if (slot == NULL) return;
-    tw_offence_note(t, &slot->record.id, reason, sentence);
-    tw_peer_end(t, peer, reason, sentence);
+    if (slot_up(t, peer) != NULL) tw_peer_blame(t, peer, reason, sentence);
 }
 
 void tw_transport_rest(struct tw_transport *t, const char *sentence) {

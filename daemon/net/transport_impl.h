@@ -166,13 +166,6 @@ void tw_guest_secured(struct tw_conn *conn);
 void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 
-/* offence.c: bans. The sentence of an offence is the reason why the peer was closed. */
-void tw_offence_note(struct tw_transport *t, const struct tw_id *id, enum tw_status reason,
-                     const char *sentence);
-/* TW_BANNED, with a sentence for both ends, if the node is banned. */
-enum tw_status tw_offence_check(const struct tw_transport *t, const struct tw_id *id,
-                                struct tw_error *err);
-
 /* dialer.c: dials for control and bulk. */
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
 void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
@@ -193,6 +186,8 @@ void tw_peer_attach_bulk(struct tw_conn *conn, int peer);
 /* Ends a peer: its connections send GOODBYE{reason, sentence}; peer_down follows from the next
  * step. */
 void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
+/* Ends a peer for what its own bytes prove: a broken rule also counts towards a ban (bans.h). */
+void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
 /* Delivers peer_down of an ending peer and frees its slot. From the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);

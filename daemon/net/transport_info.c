@@ -60,3 +60,7 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
     info_add(slot->bulk, true, out);
     return true;
 }
+
+struct tw_bans *tw_transport_bans(struct tw_transport *t) {
+    return &t->bans;
+}
