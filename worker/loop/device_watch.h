@@ -1,5 +1,6 @@
-/* device_watch.h - a small thread that writes into the shared memory how the GPU fares: asking the
- * driver takes milliseconds now and then, and must hold up neither training nor the heartbeat. */
+/* device_watch.h - a thread that writes the state of the GPU (temperature, power, memory, load)
+ * into the shared memory. A query of the driver can take milliseconds, so it must not delay
+ * training or the heartbeat. */
 #ifndef TW_WORKER_LOOP_DEVICE_WATCH_H
 #define TW_WORKER_LOOP_DEVICE_WATCH_H
 
@@ -14,20 +15,20 @@ enum { TW_DEVICE_WATCH_S = 2 };
 
 struct tw_device_watch {
     struct tw_shm_device *device; /* borrowed */
-    struct tw_nvml *nvml;         /* NULL: nothing is watched */
+    struct tw_nvml *nvml;         /* NULL: no GPU is watched */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t stop;
     bool must_stop; /* under the mutex */
 };
 
-/* Looks at once and then every TW_DEVICE_WATCH_S at the GPU at PCI address `pci`; an empty one is
- * no GPU, and nothing is done. The struct must not move. TW_DEVICE as tw_nvml_open, TW_NOMEM: then
- * nothing is watched, which harms nobody. Close it in any case. */
+/* Queries the GPU at PCI address `pci` at once and then every TW_DEVICE_WATCH_S. With an empty
+ * address there is no GPU, and no thread starts. The struct must not move. TW_DEVICE as
+ * tw_nvml_open, TW_NOMEM: no GPU is watched, and training can go on. Close it in any case. */
 enum tw_status tw_device_watch_open(struct tw_device_watch *watch, struct tw_shm_device *device,
                                     const char *pci, struct tw_error *err);
 
-/* Ends the thread, and waits for the answer of the driver if one is due. */
+/* Ends the thread; waits for a query of the driver that is running. */
 void tw_device_watch_close(struct tw_device_watch *watch);
 
 #endif

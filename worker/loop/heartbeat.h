@@ -1,5 +1,5 @@
-/* heartbeat.h - a small thread that says in the shared memory that this process lives, however long
- * a step takes. */
+/* heartbeat.h - a thread that shows in the shared memory that this process is alive, however long a
+ * step takes. */
 #ifndef TW_WORKER_LOOP_HEARTBEAT_H
 #define TW_WORKER_LOOP_HEARTBEAT_H
 

@@ -1,6 +1,5 @@
-/* session.h - one worker process from the first connect to the end: wait for the daemon, attach,
- * make a learner, train, and say why it ended. The engine's worker and the stub of the tests share
- * it. */
+/* session.h - one worker process from connect to end: wait for the daemon, attach, make a learner,
+ * train, and report why it ended. The engine's worker and the stub worker of the tests share it. */
 #ifndef TW_WORKER_LOOP_SESSION_H
 #define TW_WORKER_LOOP_SESSION_H
 
@@ -11,20 +10,20 @@
 #include "worker/learn/learner.h"
 
 struct tw_session_config {
-    const char *socket; /* the daemon's */
+    const char *socket; /* path of the daemon's socket */
     const char *device; /* for HELLO, at most 63 characters */
-    uint32_t threads;   /* 0 = as the daemon says */
+    uint32_t threads;   /* 0 = as in WELCOME */
 
-    /* Makes the learner once the run is known; close undoes a successful open. */
+    /* Makes the learner when the run is known. learner_close undoes a successful learner_open. */
     enum tw_status (*learner_open)(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err);
     void (*learner_close)(void *self);
     void *self;
 };
 
-/* Catches SIGTERM and SIGINT: the session then takes a snapshot at the next step boundary and ends.
- * Waits for a daemon that is not there yet for as long as it takes. Returns the process's exit
- * status of base/exit_codes.h; the reason was logged, and told to the daemon if there is one. */
+/* On SIGTERM or SIGINT the session takes a snapshot at the next step boundary and ends. Waits for
+ * the daemon without limit. Returns the exit status of the process (base/exit_codes.h); the reason
+ * was logged, and sent to the daemon if it is connected. */
 int tw_session_run(const struct tw_session_config *config);
 
 #endif

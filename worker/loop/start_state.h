@@ -1,4 +1,5 @@
-/* start_state.h - where a worker begins: fresh, from a snapshot, or from the anchor alone. */
+/* start_state.h - the state in which a worker starts: fresh, from a snapshot, or from the anchor.
+ */
 #ifndef TW_WORKER_LOOP_START_STATE_H
 #define TW_WORKER_LOOP_START_STATE_H
 
@@ -10,9 +11,9 @@
 #include "worker/learn/learner.h"
 #include "worker/loop/snapshot.h"
 
-/* Builds the start state a WELCOME names: theta, m, v in the learner, for a fresh start also
- * (phi, u) in the memory, and the counters in *state. A snapshot that is not whole is no error:
- * then *start_used is TW_START_ANCHOR. After it (phi, u) are valid. */
+/* Builds the start state that a WELCOME names: theta, m and v in the learner, the counters in
+ * *state, and for a fresh start (phi, u) in the shared memory. A snapshot that is not whole is no
+ * error: *start_used is then TW_START_ANCHOR. Afterwards (phi, u) are valid. */
 void tw_start_state_build(const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
                           const struct tw_learner *learner, struct tw_train_state *state,
                           enum tw_worker_start *start_used);

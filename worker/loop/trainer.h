@@ -1,4 +1,4 @@
-/* trainer.h - the worker's loop: an inner step, then everything the daemon asked for meanwhile.
+/* trainer.h - the worker's loop: an inner step, then the requests of the daemon.
  *
  *      start --> READY --> [ inner step --> STEP --> requests --> snapshot, evaluation ] ...
  *
@@ -6,15 +6,15 @@
  *
  *   running    steps; a boundary after each
  *   paused     PAUSE: boundaries only, waits for packets; RESUME: running
- *   finished   FINISH or stop_step: as paused, until a FINISH that says `goes_on`; evaluates and
- *              takes a snapshot when the last rounds have changed something and the link is quiet
+ *   finished   FINISH or stop_step: as paused, until a FINISH with `goes_on`; evaluates and takes a
+ *              snapshot when the last rounds have changed the parameters and the link is quiet
  *   over       EXIT: a snapshot was taken
  *
- * Requests on one fragment are done in the order they came. An APPLY whose min_step has not come
- * waits in a bounded queue, and what follows it on its fragment waits with it; when the queue is
- * full the socket is not read, until a step makes room. REDUCE and CHECK are answered during steps
- * too: step_server.h. Where the host has nothing to do meanwhile an APPLY is worked out during
- * steps, and waits for that likewise: apply_ahead.h. */
+ * Requests on one fragment are done in the order of arrival. An APPLY waits for its min_step in a
+ * bounded queue, and later requests on its fragment wait with it. When the queue is full, the
+ * socket is not read until a step makes room. REDUCE and CHECK are answered during steps too:
+ * step_server.h. If steps leave the host idle, a thread works on an APPLY during steps, and the
+ * APPLY waits for the thread in the same queue: apply_ahead.h. */
 #ifndef TW_WORKER_LOOP_TRAINER_H
 #define TW_WORKER_LOOP_TRAINER_H
 
@@ -33,7 +33,8 @@
 
 enum {
     TW_WAITING_MAX = 64, /* requests kept for a later boundary */
-    TW_SKIPS_MAX = 16,   /* steps in a row with gradients that are not finite: then give up */
+    TW_SKIPS_MAX =
+        16, /* steps in a row with gradients that are not finite, until the worker gives up */
 };
 
 struct tw_trainer {
@@ -44,27 +45,27 @@ struct tw_trainer {
     struct tw_merger merger;
     struct tw_pairing pairing;
     struct tw_step_server side;  /* answers during steps */
-    struct tw_apply_ahead early; /* works out APPLYs during steps */
+    struct tw_apply_ahead early; /* works on APPLYs during steps */
 
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;
     bool is_paused, is_finished, is_over;
 
-    struct tw_wmsg_clock clock; /* as last told; zero before */
-    uint64_t clock_tokens;      /* shown to the schedule: never goes back */
+    struct tw_wmsg_clock clock; /* of the newest CLOCK; zero before the first */
+    uint64_t clock_tokens;      /* for the schedule: never decreases */
 
     uint64_t step_us, sync_us; /* since the last STEP that was sent */
     uint64_t step_us_mean;     /* moving average */
-    uint64_t boundary_us;      /* cost clock at the start of this boundary, see trainer.c */
+    uint64_t boundary_us;      /* cost_us at the start of this boundary */
 
     uint32_t snapshots_asked;   /* SNAPSHOT requests not answered yet */
-    uint64_t snapshot_step;     /* of the newest; UINT64_MAX = none yet */
+    uint64_t snapshot_step;     /* of the newest snapshot; UINT64_MAX = none yet */
     uint64_t snapshot_steps;    /* until the next one */
     uint64_t evaluated_step;    /* UINT64_MAX = none yet */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
 
     uint32_t waiting_count;
-    bool is_behind; /* APPLYs pile up: they are done now, whatever can be worked out beside steps */
+    bool is_behind;                /* APPLYs pile up: the loop does them now, without the thread */
     struct tw_worker_msg *waiting; /* (TW_WAITING_MAX), in order of arrival */
 };
 
@@ -74,19 +75,19 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link
                                const struct tw_learner *learner, struct tw_error *err);
 void tw_trainer_deinit(struct tw_trainer *trainer);
 
-/* Builds the start state of the WELCOME (start_state.h) and says READY. A snapshot
- * that is not whole is no error: the worker starts from the anchor and says so. */
+/* Builds the start state of the WELCOME (start_state.h) and sends READY. A snapshot that is not
+ * whole is no error: the worker starts from the anchor and says so in READY. */
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err);
 
 /* One inner step and its boundary; or, paused or finished, one boundary after waiting up to a
  * second for a packet. TW_IO: the daemon is gone. Other failures: the worker cannot go on. */
 enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err);
 
-/* A last snapshot, as EXIT asks for: the next turn is not to be called. */
+/* Takes the last snapshot, as after EXIT. Do not call tw_trainer_turn again. */
 enum tw_status tw_trainer_finish(struct tw_trainer *trainer, struct tw_error *err);
 
-/* Tokens of the run between commits: clock_tokens + (own - listed) * contributors, capped at the
- * budget; own tokens before any CLOCK. Never goes back. */
+/* Estimated run clock between commits: clock_tokens + (own - listed) * contributors, at most the
+ * budget. Before any CLOCK: this node's own tokens. Never decreases. */
 uint64_t tw_trainer_clock(struct tw_trainer *trainer);
 
 #endif

@@ -1,10 +1,9 @@
-/* device_anchor.h - the anchor phi where the parameters lie: outer gradients are taken against it,
- * and theta goes with it.
+/* device_anchor.h - the anchor phi in the memory where the parameters lie, for outer gradients and
+ * for changes of theta.
  *
- * In the host's memory that is phi itself, as it is shared with the daemon. Elsewhere it is a copy,
- * fragment by fragment, which is known by its digest: it is brought up to date when somebody asks
- * for it and the fragment is no longer what was copied, so that nobody who changes an anchor has to
- * think of it. */
+ * With parameters in host memory that is phi itself, as shared with the daemon. On a device it is a
+ * copy, kept per fragment with its digest. A fragment is copied again on use if its published
+ * digest has changed, so code that changes an anchor need not update the copy. */
 #ifndef TW_WORKER_MERGE_DEVICE_ANCHOR_H
 #define TW_WORKER_MERGE_DEVICE_ANCHOR_H
 
@@ -18,16 +17,16 @@
 #include "worker/engine/vectors.h"
 
 struct tw_device_anchor {
-    const struct tw_vectors *vectors; /* borrowed, and so below */
+    const struct tw_vectors *vectors; /* borrowed, with shm */
     const struct tw_shm *shm;
     float *phi;  /* (elements), live, owned; NULL on the host */
-    float *next; /* (largest fragment), live, owned: phi' while phi is still wanted */
+    float *next; /* (largest fragment), live, owned: phi' while phi is still needed */
     struct {
-        bool is_there; /* phi has it, with this digest */
+        bool is_there; /* phi holds the fragment with this digest */
         struct tw_id digest;
     } fragments[TW_FRAGMENTS_MAX];
     struct {
-        bool is_there; /* next has this fragment, with this digest, and phi not yet */
+        bool is_there; /* next holds this fragment with this digest, and phi does not yet */
         uint32_t fragment;
         struct tw_id digest;
     } fresh;
@@ -39,18 +38,19 @@ enum tw_status tw_device_anchor_init(struct tw_device_anchor *twin,
                                      struct tw_error *err);
 void tw_device_anchor_deinit(struct tw_device_anchor *twin);
 
-/* Elements that init takes, but for the host. */
+/* Elements that init allocates on a device; unused on the host. */
 uint64_t tw_device_anchor_elements(const struct tw_layout *layout);
 
-/* phi of the fragment as it is published, live, until the next call for this fragment after it was
+/* Published phi of the fragment, live. Valid until the next call for this fragment after it was
  * published again. */
 const float *tw_device_anchor_phi(struct tw_device_anchor *twin, uint32_t fragment);
 
-/* phi', live: of the fragment that was just published, while what tw_device_anchor_phi gave before
- * it is whole. Good until the next call here. */
+/* phi' of the fragment just published, live. The pointer that tw_device_anchor_phi returned before
+ * the publication stays valid beside it. Valid until the next call of this module. */
 const float *tw_device_anchor_next(struct tw_device_anchor *twin, uint32_t fragment);
 
-/* phi of all fragments, (elements). On the host nothing may be displaced: tw_shm_settle(). */
+/* phi of all fragments, (elements). On the host call tw_shm_settle() first: no fragment may lie in
+ * the spare. */
 const float *tw_device_anchor_all(struct tw_device_anchor *twin);
 
 #endif

@@ -1,21 +1,21 @@
-/* pair_guard.h - what is too large in a partner's share of a fragment.
+/* pair_guard.h - limits on a partner's share of a fragment.
  *
- * In a group the others' contributions to the same round say what is usual; in pairs there is one
- * other, so it is the past that says it. Of each fragment a node remembers how large the last
- * TW_PAIR_GUARD_KEPT shares of its partners were, the refused ones too: the median of those stays
- * where it was while fewer than half lie, and where most are unlike the past it is the past that is
- * wrong, so nobody is refused for ever. With median M of their ||D|| and A of their ||S - S_own||:
+ * In a group, the other contributions to a round show the usual size. In a pair there is only one
+ * other, so the past must show it. Per fragment a node remembers the sizes of the last
+ * TW_PAIR_GUARD_KEPT shares of its partners, including refused ones. The median holds as long as
+ * fewer than half of these are lies. If most shares become unlike the past, the median follows, so
+ * nobody is refused for ever. With median M of ||D|| and A of ||S - S_own||:
  *
  *     ||D|| > 8 max(||D_own||, M): refused     > 3 of it: D is scaled down to that
  *     ||S - S_own|| > 64 ||S_own||: refused    > 2 max(||D_own||, A): so is the pull, to that
  *
- * Before TW_PAIR_GUARD_LEAST shares M and A are a twentieth of ||S_own||, as where they are 0, and
- * no D is refused: a machine that took one step meets others that took many. The own D stands
- * beside the medians as all of it grows manyfold in a warm-up, which they would notice too late. 3,
- * where the guard of a group has 2, as nobody knows here of how many steps a partner's D is: nine
- * times as many are 3 times as far (guard.h). Anchors far apart are no offence: who was cut off for
- * an hour comes back far away, and is itself drawn to the others by all of it, for all are far from
- * it.
+ * Before TW_PAIR_GUARD_LEAST shares M and A are a twentieth of ||S_own||, and no D is refused: a
+ * machine that took one step meets others that took many. M and A of 0 count the same. The own D
+ * stands beside the medians because in a warm-up all sizes grow manyfold, faster than a median
+ * follows. The factor is 3 where the guard of a group has 2, because a partner's step count is
+ * unknown: nine times as many steps go 3 times as far (guard.h). Distance alone is not
+ * misbehaviour: a node returning from a partition of an hour is far away too, and merging pulls it
+ * back.
  *
  * Robust gossip by clipping: ClippedGossip, arXiv 2202.01545. */
 #ifndef TW_WORKER_MERGE_PAIR_GUARD_H
@@ -33,24 +33,24 @@ enum {
     TW_PAIR_GUARD_FAR = 64,
 };
 
-/* One fragment; all zero: met nobody yet. */
+/* One fragment; all zero: no partner yet. */
 struct tw_pair_guard {
     double deltas[TW_PAIR_GUARD_KEPT], aparts[TW_PAIR_GUARD_KEPT];
     uint32_t count; /* ever */
 };
 
-/* Norms of what was traded, all finite. */
+/* Norms of the exchanged payloads, all finite. */
 struct tw_pair_sizes {
     double delta_own, delta_theirs; /* as decoded */
     double anchor, apart;           /* ||S_own||, ||S_theirs - S_own|| */
 };
 
 struct tw_pair_verdict {
-    bool is_refused;   /* nothing of it may be merged */
+    bool is_refused;   /* the share must not be merged */
     float delta, pull; /* factors, 1 or less, for D_theirs and for S_theirs - S_own */
 };
 
-/* Judges a share, and remembers how large it was. */
+/* Judges a share, and remembers its sizes. */
 struct tw_pair_verdict tw_pair_guard(struct tw_pair_guard *guard,
                                      const struct tw_pair_sizes *sizes);
 

@@ -1,4 +1,4 @@
-/* rate_fit.h - encoding within so many bytes: sync.codec = auto, whose pieces end where tensors do.
+/* rate_fit.h - encoding within a number of bytes: sync.codec = auto. Its pieces end at tensor ends.
  */
 #ifndef TW_WORKER_MERGE_RATE_FIT_H
 #define TW_WORKER_MERGE_RATE_FIT_H
@@ -7,10 +7,10 @@
 #include "compress/codec_auto.h"
 #include "proto/run/run.h"
 
-/* For a run whose codec is auto: fit->ends and room to work in. */
+/* For a run with codec auto: tensor ends and working memory. */
 struct tw_rate_fit {
     uint32_t ends_count;
-    uint64_t ends[TW_TENSORS_MAX]; /* where tensors end, in elements of the model, ascending */
+    uint64_t ends[TW_TENSORS_MAX]; /* ends of the tensors, in elements of the model, ascending */
     uint64_t inside[TW_TENSORS_MAX];
     struct tw_auto work;
 };
@@ -20,7 +20,7 @@ enum tw_status tw_rate_fit_create(struct tw_rate_fit **fit, const struct tw_run 
                                   struct tw_error *err);
 void tw_rate_fit_destroy(struct tw_rate_fit *fit);
 
-/* Elements [begin, begin + n) of the model, and where they go. */
+/* Elements [begin, begin + n) of the model, and their output. */
 struct tw_rate_fit_part {
     const float *x;
     uint64_t begin;
