@@ -1,6 +1,7 @@
-/* payloads.h - the bytes of payloads: the pool's table over the pool region of the shared memory.
- * Chunks go in as they arrive and come out as they are sent; the worker reads and writes in place.
- * Untrusted: every index and size is checked against the row before a byte moves. */
+/* payloads.h - payload bytes: the table of the pool applied to the pool region of the shared
+ * memory. Chunks are written as they arrive and read as they are sent. The worker reads and writes
+ * in place. Input is untrusted: every index and size is checked against the row before bytes are
+ * copied. */
 #ifndef TW_DAEMON_WORKERLINK_PAYLOADS_H
 #define TW_DAEMON_WORKERLINK_PAYLOADS_H
 
@@ -14,22 +15,22 @@ struct tw_payloads {
 
 void tw_payloads_init(struct tw_payloads *payloads, const struct tw_shm *shm);
 
-/* The bytes of a row, and where the worker finds them. */
+/* The bytes of a row, and their place as the worker sees it. */
 uint8_t *tw_payloads_bytes(const struct tw_payloads *payloads, uint32_t row);
 struct tw_span tw_payloads_span(const struct tw_payloads *payloads, uint32_t row);
 
 /* Stores chunk `idx` of an expected payload. TW_OK also when the payload is held already. TW_AGAIN:
- * nobody expects it (any more). TW_PROTO: no such chunk, or not its size. */
+ * the payload is not expected (any more). TW_PROTO: no such chunk, or another size. */
 enum tw_status tw_payloads_chunk_put(struct tw_payloads *payloads, const struct tw_id *hash,
                                      uint32_t idx, const uint8_t *bytes, uint32_t size);
 
-/* Chunk `idx` of a held payload, to be sent: its row is on hold until tw_pool_release. TW_AGAIN:
+/* Chunk `idx` of a held payload, for sending. Its row has a reader until tw_pool_release. TW_AGAIN:
  * not held. TW_PROTO: no such chunk. */
 enum tw_status tw_payloads_chunk_get(struct tw_payloads *payloads, const struct tw_id *hash,
                                      uint32_t idx, const uint8_t **bytes, uint32_t *size,
                                      uint32_t *row);
 
-/* The row whose bytes contain `bytes`; -1 when none does. */
+/* The row that contains the address `bytes`; -1 if none does. */
 int tw_payloads_row_at(const struct tw_payloads *payloads, const uint8_t *bytes);
 
 #endif

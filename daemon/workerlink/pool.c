@@ -12,7 +12,7 @@ void tw_pool_init(struct tw_pool *pool, uint64_t bytes) {
     *pool = (struct tw_pool){.bytes = bytes / TW_POOL_ALIGN * TW_POOL_ALIGN};
 }
 
-/* First gap of at least `need` bytes; its place in the order. */
+/* The first gap of at least `need` bytes, and its index in `order`. */
 static bool gap_find(const struct tw_pool *pool, uint64_t need, uint64_t *offset, uint32_t *place) {
     uint64_t end = 0;
     for (uint32_t i = 0; i <= pool->count; i++) {
@@ -89,7 +89,7 @@ uint32_t tw_pool_commit(struct tw_pool *pool, uint32_t idx, const struct tw_id *
         tw_pool_put(pool, idx);
         return (uint32_t)known;
     }
-    if (known >= 0) tw_pool_put(pool, (uint32_t)known); /* still arriving: no longer needed */
+    if (known >= 0) tw_pool_put(pool, (uint32_t)known); /* still arriving, and no longer needed */
     pool->used -= round_up(row->bytes) - round_up(bytes);
     row->bytes = bytes;
     row->hash = *hash;

@@ -37,8 +37,8 @@ static uint64_t pause_of(struct tw_restart *restart) {
     return pause - pause / 5 + tw_rng_below(&restart->rng, 2 * pause / 5 + 1);
 }
 
-/* One more in the row, or the first after a healthy stretch: from the start to the last sign of
- * life, for the time a worker hangs is not healthy. */
+/* Counts a death in the row, or begins a new row after a healthy stretch. A stretch ends with the
+ * last sign of life, because the time a worker hangs is not healthy. */
 static void count_death(struct tw_restart *restart) {
     if (restart->alive_us - restart->started_us >= TW_RESTART_HEALTHY_US) {
         restart->row = 0;
@@ -47,7 +47,7 @@ static void count_death(struct tw_restart *restart) {
     restart->row++;
 }
 
-/* How far deaths climb: a rung's last. */
+/* Limit of `stuck`: the last death of the highest rung allowed. */
 static uint32_t stuck_max(const struct tw_restart *restart) {
     if (!restart->is_foreign) return UINT32_MAX;
     return (restart->has_stepped ? 3 : 2) * TW_RESTART_RUNG - 1;

@@ -12,13 +12,13 @@ static uint64_t now_us(void) {
     return uv_hrtime() / 1000;
 }
 
-/* Is the worker somebody else's child? */
+/* Whether another program starts the worker. */
 static bool is_foreign(const struct tw_supervisor *supervisor) {
     return supervisor->config.worker_path == NULL;
 }
 
-/* Only what runs, and never pid 0, which is everybody. A worker of somebody else runs for as long
- * as its link is open, and so its number is still its own. */
+/* Signals a running process only, and never pid 0, which is the whole process group. A foreign
+ * worker runs as long as its link is open, so its pid cannot have been reused. */
 static void process_kill(struct tw_supervisor *supervisor, int signal) {
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->pid <= 0) return;
     (void)uv_kill(supervisor->pid, signal);
@@ -28,7 +28,7 @@ static void process_kill(struct tw_supervisor *supervisor, int signal) {
 
 static void on_kill_timer(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
-    if (supervisor->has_exited) { /* no signal ends what is left of it: its link */
+    if (supervisor->has_exited) { /* only its link is left, which no signal ends */
         supervisor->config.cut(supervisor->config.user);
         return;
     }
@@ -39,7 +39,7 @@ static void on_kill_timer(uv_timer_t *timer) {
         return;
     }
     process_kill(supervisor, SIGKILL);
-    /* It may be of a user, or in a namespace, that signals of ours do not reach. */
+    /* Its user or namespace may be out of reach of our signals. */
     if (is_foreign(supervisor)) supervisor->config.cut(supervisor->config.user);
 }
 
@@ -51,7 +51,7 @@ static void kill_after(struct tw_supervisor *supervisor, uint64_t grace_us) {
 static void on_watch(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_hanging) return;
-    if (supervisor->has_exited) return; /* who is dead does not hang */
+    if (supervisor->has_exited) return; /* a dead process does not hang */
     if (supervisor->is_idle || supervisor->is_stopping) {
         tw_restart_alive(&supervisor->restart, now_us());
         return;
@@ -86,7 +86,8 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
     };
     const uv_process_options_t options = {
         .file = config->worker_path,
-        /* Ctrl-C at a terminal is for the daemon: it asks the worker for its state and ends it. */
+        /* Ctrl-C at a terminal must reach only the daemon, which takes a snapshot and ends the
+           worker. */
         .flags = UV_PROCESS_DETACHED,
         .args = args,
         .stdio = stdio,
@@ -95,7 +96,7 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
     };
     const int rc = uv_spawn(config->loop, &supervisor->process, &options);
     supervisor->process.data = supervisor;
-    supervisor->is_process_open = true; /* a failed uv_spawn leaves a handle to close, too */
+    supervisor->is_process_open = true; /* a failed uv_spawn also leaves a handle to close */
     if (rc != 0) {
         return tw_fail(err, TW_IO, "cannot start the worker %s: %s (see node.worker_path)",
                        config->worker_path, uv_strerror(rc));
@@ -154,11 +155,11 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
     supervisor->config.died(supervisor->config.user, &death);
 }
 
-/* What it said last may still be in its link, and the next one would be turned away there. But the
- * link need not end: a child that it forked may have it. */
+/* The last messages may still be unread, and until the link ends the next worker would be refused.
+ * But the link need not end by itself: a forked child may keep it open. */
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
     struct tw_supervisor *supervisor = process->data;
-    supervisor->pid = 0; /* no longer its own */
+    supervisor->pid = 0; /* the pid may be reused */
     if (!supervisor->is_attached || supervisor->is_stopping) {
         death_handle(supervisor, (int)exit_status, signal);
         return;
@@ -244,7 +245,8 @@ bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us) {
     const bool runs = supervisor->state == TW_SUPERVISOR_RUNNING;
     supervisor->is_stopping = true;
     if (runs) {
-        /* One that is dead needs no grace; what came before now is read before a timer is due. */
+        /* A dead process needs no grace. Messages received so far are read before the timer is due.
+         */
         kill_after(supervisor, supervisor->has_exited ? 0 : grace_us);
     } else {
         (void)uv_timer_stop(&supervisor->timer);

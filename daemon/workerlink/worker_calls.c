@@ -1,10 +1,10 @@
-/* worker_calls.c - the table of requests: an action in, a message out, an answer back, an event.
+/* worker_calls.c - the table of requests: action, message to the worker, answer, event to the core.
  *
  *   FREE --action--> AT_WORKER --answer--> FREE               APPLY SOLO LOAD, failures, CHECKED
- *   FREE --action--> AT_WORKER --answer--> HASHING --> FREE   ENCODE REDUCE EXPORT: name the output
- *   FREE --VERIFY--> HASHING --> FREE, or --> AT_WORKER       a trial decode follows the name
+ *   FREE --action--> AT_WORKER --answer--> HASHING --> FREE   ENCODE REDUCE EXPORT: hash the output
+ *   FREE --VERIFY--> HASHING --> FREE, or --> AT_WORKER       a trial decode follows the hash
  *   FREE --action--> DEFERRED --thaw--> AT_WORKER             changes while frozen
- *   any --worker gone--> FREE (HASHING: when the thread is done; its result is thrown away) */
+ *   any --worker gone--> FREE (HASHING: when the thread is done; its result is discarded) */
 #include <string.h>
 
 #include "base/assert.h"
@@ -15,7 +15,7 @@
 #include "daemon/workerlink/worker_host.h"
 
 enum { NO_ROW = TW_PAYLOADS_MAX, HASH_INLINE_BYTES = 256 * 1024 };
-#define DISTANCE_MAX 1e6f /* of anchors that were merged; a worker that says more errs */
+#define DISTANCE_MAX 1e6f /* of merged anchors; a larger answer is an error of the worker */
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
@@ -33,7 +33,7 @@ static struct tw_call *call_take(struct tw_worker_host *host, enum tw_action_kin
     return NULL;
 }
 
-/* Lets go of everything the row holds. Outputs that were committed are out of the row already. */
+/* Releases the inputs and outputs of the row. Committed outputs have left the row before. */
 static void call_free(struct tw_call *call) {
     struct tw_pool *pool = &call->host->payloads.pool;
     for (uint32_t i = 0; i < call->ins_count; i++) tw_pool_release(pool, call->ins[i]);
@@ -68,7 +68,7 @@ static bool call_reserve(struct tw_call *call, uint64_t bytes, struct tw_span *s
     return true;
 }
 
-/* Oldest request of this kind at the present worker for which `is_it` holds. */
+/* Oldest request at the worker with this kind and key. */
 static struct tw_call *call_find(struct tw_worker_host *host, enum tw_action_kind kind,
                                  uint64_t round, uint32_t part, uint32_t fragment) {
     struct tw_call *found = NULL;
@@ -96,7 +96,7 @@ uint32_t tw_calls_changes(const struct tw_worker_host *host) {
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-/* Ends the call: frees the row first, for the event may bring new actions. */
+/* Ends the call. Frees the row first, because the event may bring new actions. */
 static void call_finish(struct tw_call *call, bool ok) {
     struct tw_worker_host *host = call->host;
     const bool is_change = call_changes(call);
@@ -110,11 +110,11 @@ static void call_finish(struct tw_call *call, bool ok) {
     }
 }
 
-/* ---- names --------------------------------------------------------------------------------- */
+/* ---- hashes --------------------------------------------------------------------------------- */
 
 static void message_give(struct tw_call *call, struct tw_worker_msg *msg);
 
-/* After the name of an expected payload was found right: the trial decode, or done. */
+/* The hash of an expected payload is known: begins the trial decode, or ends the call. */
 static void verify_named(struct tw_call *call) {
     struct tw_worker_host *host = call->host;
     const bool is_right = tw_id_equal(&call->hashes[0], &call->event.u.chunk.hash);
@@ -135,7 +135,7 @@ static void verify_named(struct tw_call *call) {
     call_finish(call, is_right && row >= 0);
 }
 
-/* For people, and for who keeps a budget: what was contributed. */
+/* Reports the contribution, for people and for the budget. */
 static void encoded_tell(const struct tw_call *call) {
     const struct tw_worker_host *host = call->host;
     const bool is_pair = call->kind == TW_ACT_PAIR_ENCODE;
@@ -147,7 +147,7 @@ static void encoded_tell(const struct tw_call *call) {
         encoded.parts[k].bytes = call->out_bytes[k];
         encoded.parts[k].elements = call->out_elements[k];
         if (host->config.run->sync.codec != TW_CODEC_AUTO || call->outs[k] == NO_ROW) continue;
-        /* Heads that make no sense are for other nodes to judge, and nothing to show. */
+        /* A malformed head is not shown; other nodes will refuse the payload. */
         if (tw_auto_mix(tw_payloads_bytes(&host->payloads, call->outs[k]), call->out_bytes[k],
                         (size_t)call->out_elements[k], rungs) == TW_OK)
             memcpy(encoded.parts[k].rungs, rungs, sizeof(rungs));
@@ -181,7 +181,7 @@ static void outputs_named(struct tw_call *call) {
         if (call->outs[i] == NO_ROW) continue;
         (void)tw_pool_commit(&host->payloads.pool, call->outs[i], &call->hashes[i],
                              call->out_bytes[i]);
-        call->outs[i] = NO_ROW; /* its name owns it now */
+        call->outs[i] = NO_ROW; /* now owned by its hash */
     }
     event_name_outputs(call);
     call_finish(call, true);
@@ -209,7 +209,7 @@ static void names_made(struct tw_call *call) {
     }
 }
 
-/* On a thread: reads rows this call holds, which nobody moves, and writes the call's hashes. */
+/* On a thread: reads rows that the call holds, which keep their place, and writes call->hashes. */
 static void on_hash_work(uv_work_t *work) {
     names_make(work->data);
 }
@@ -236,7 +236,7 @@ static void names_start(struct tw_call *call, uint64_t bytes) {
 
 /* ---- actions ------------------------------------------------------------------------------- */
 
-/* To the worker, or aside while frozen. */
+/* Sends the message, or keeps it while frozen. */
 static void message_give(struct tw_call *call, struct tw_worker_msg *msg) {
     struct tw_worker_host *host = call->host;
     if (!host->is_frozen || !call_changes(call)) {
@@ -262,8 +262,8 @@ void tw_calls_thaw(struct tw_worker_host *host) {
     host->deferred_count = 0;
 }
 
-/* Begin functions: they note in the call by which round, part or fragment its answer is found,
- * and fill the spans of the message. False: an input is not held, or there is no room. */
+/* The begin functions set the key (round, part or fragment) by which the answer finds the call, and
+ * fill the spans of the message. False: an input is not held, or there is no room. */
 
 static bool encode_begin(struct tw_call *call, const struct tw_id *inputs,
                          struct tw_worker_msg *msg) {
@@ -413,7 +413,8 @@ void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action) {
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* The worker wrote bytes[i] into output i: within what was reserved, and something. */
+/* The worker wrote bytes[i] into output i. False unless each is within its reservation and not 0.
+ */
 static bool outputs_take(struct tw_call *call, const uint32_t *bytes, uint64_t *total) {
     const struct tw_pool *pool = &call->host->payloads.pool;
     *total = 0;

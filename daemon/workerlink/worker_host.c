@@ -44,7 +44,8 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     if (config->events.welcomed != NULL) config->events.welcomed(config->user, host->link.pid);
 }
 
-/* Reads whole snapshots, so on a thread. No worker writes: this one waits for its WELCOME. */
+/* On a thread, because it reads whole snapshots. No worker writes meanwhile: this one waits for its
+ * WELCOME. */
 static void on_start_work(uv_work_t *work) {
     struct tw_worker_host *host = work->data;
     struct tw_snapshot_slot meta;
@@ -65,7 +66,8 @@ static void on_start_done(uv_work_t *work, int status) {
 }
 
 static void start_begin(struct tw_worker_host *host) {
-    if (host->is_start_running) return; /* for a worker that is gone; its end begins ours */
+    if (host->is_start_running)
+        return; /* for a worker that has gone; this start begins when it ends */
     host->is_start_running = true;
     host->start_session = host->session;
     host->start_work.data = host;
@@ -120,7 +122,7 @@ static void finish_say(struct tw_worker_host *host) {
     tw_worker_link_send(&host->link, &msg, -1);
 }
 
-/* (phi, u) are valid: tell the worker what it missed, then the core what the memory holds. */
+/* (phi, u) are valid: sends the clock and modes that the worker missed, then tells the core. */
 static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *ready) {
     const struct tw_shm *shm = &host->memory.shm;
     host->state = TW_HOST_READY;
@@ -148,7 +150,8 @@ static void on_ready(struct tw_worker_host *host, const struct tw_wmsg_ready *re
     host->config.events.event(host->config.user, &event);
 }
 
-/* ---- what a worker says -------------------------------------------------------------------- */
+/* ---- messages of the worker --------------------------------------------------------------------
+ */
 
 static void on_step(struct tw_worker_host *host, const struct tw_wmsg_step *step) {
     host->step = step->step;
@@ -226,7 +229,7 @@ static void on_refused(void *user, const char *sentence) {
     }
 }
 
-/* ---- what the daemon wants ----------------------------------------------------------------- */
+/* ---- requests of the daemon ----------------------------------------------------------------- */
 
 static void payload_expect(struct tw_worker_host *host, const struct tw_action *action) {
     uint32_t row;
@@ -253,7 +256,7 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
         if (tw_worker_host_is_ready(host)) clock_send(host);
         return;
     case TW_ACT_FINISH:
-        /* A run that goes on does not take a node on that was told where to stop. */
+        /* A node with a stop step stays finished even if the run goes on. */
         host->is_finished = !action->u.finish.goes_on || is_at_stop(host);
         if (tw_worker_host_is_ready(host)) finish_say(host);
         return;

@@ -1,19 +1,19 @@
-/* worker_host.h - the daemon's side of the worker link: actions of the core become messages to the
- * worker, its answers become events for the core, payloads lie in the memory between them.
+/* worker_host.h - the daemon's side of the worker link. Actions of the core become messages to the
+ * worker, and answers of the worker become events for the core. Payloads lie in shared memory.
  *
  *   nobody --HELLO--> verifying snapshots --WELCOME--> starting --READY--> ready --close--> nobody
  *
  * Invariants:
- *  1. Every request is one row of `calls` from the action to its event; rows hold the payloads they
- *     read, and own the room they write into, until then. An answer without a row, or that says
- *     more than the row allows, closes the worker.
- *  2. The core hears WORKER_UP once per READY and WORKER_DOWN once per end after it. Requests open
- *     at the end are forgotten without an event: the core asks again after the next WORKER_UP.
- *  3. A name (SHA-256) of bytes the worker wrote is made here, on a thread when they are many.
- *  4. Nothing read from the page or a packet is an index or a size before it was compared with what
- *     this side knows.
- *  5. While frozen no request that changes (phi, u) is given to the worker: what a checkpoint
- *     copies then belongs to the core's position. They are kept, in order, until the thaw. */
+ *  1. Every request is one row of `calls` from its action to its event. Until then the row holds
+ * the payloads that it reads and owns the room for its outputs. An answer that has no row, or that
+ *     exceeds the limits of its row, closes the worker.
+ *  2. The core gets WORKER_UP once per READY, and WORKER_DOWN once per end after that. Requests
+ * open at the end are dropped without an event: the core asks again after the next WORKER_UP.
+ *  3. The daemon computes the SHA-256 of all bytes that the worker wrote; of many, on a thread.
+ *  4. A value from the page or from a packet is compared with the daemon's own limits before it is
+ *     used as an index or size.
+ *  5. While frozen, requests that change (phi, u) are kept, in order, until the thaw. So a
+ * checkpoint copies a state that belongs to the core's position. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_HOST_H
 #define TW_DAEMON_WORKERLINK_WORKER_HOST_H
 
@@ -32,22 +32,23 @@
 
 enum { TW_CALLS_MAX = 256, TW_DEFERRED_MAX = 2 * TW_FRAGMENTS_MAX };
 
-/* What a node contributes to one round. */
+/* Contribution of this node to one round. */
 struct tw_encoded {
     uint64_t round;
-    uint32_t parts_count; /* in pairs 1: phi is none */
+    uint32_t parts_count; /* in pairs 1: phi does not count */
     struct {
         uint32_t bytes;
         uint64_t elements;
-        uint64_t rungs[TW_AUTO_RUNGS]; /* of these on each; sync.codec = auto, else zero */
+        uint64_t
+            rungs[TW_AUTO_RUNGS]; /* elements on each rung, with sync.codec = auto; else zero */
     } parts[TW_PARTS_MAX];
 };
 
 struct tw_worker_host_events {
-    /* For the core. May come from inside tw_worker_host_act: the caller queues it. */
+    /* For the core. May be called inside tw_worker_host_act: queue the event. */
     void (*event)(void *user, const struct tw_event *event);
 
-    /* For people and the supervisor; the loop alone calls these. Any may be NULL. */
+    /* For people and the supervisor; called only from the event loop. Any may be NULL. */
     void (*attached)(void *user, pid_t pid, const char *device);
     void (*welcomed)(void *user, pid_t pid);
     void (*ready)(void *user, const struct tw_wmsg_ready *ready);
@@ -57,7 +58,7 @@ struct tw_worker_host_events {
     void (*snapshot)(void *user, uint32_t slot, uint64_t step);
     void (*gone)(void *user, const char *sentence);
     void (*refused)(void *user, const char *sentence);
-    /* After a tw_worker_host_freeze that said false. */
+    /* After a tw_worker_host_freeze that returned false. */
     void (*frozen)(void *user);
 };
 
@@ -78,8 +79,8 @@ struct tw_worker_host_config {
 
 enum tw_host_state {
     TW_HOST_NOBODY,
-    TW_HOST_VERIFYING, /* HELLO came, the snapshots are being read */
-    TW_HOST_STARTING,  /* WELCOME is out */
+    TW_HOST_VERIFYING, /* HELLO was received, snapshots are being read */
+    TW_HOST_STARTING,  /* WELCOME was sent */
     TW_HOST_READY,
 };
 
@@ -115,17 +116,17 @@ struct tw_worker_host {
     enum tw_host_state state;
     uint64_t session;     /* counts workers */
     uint64_t calls_order; /* counts requests */
-    bool has_anchor;      /* (phi, u) in the memory mean something */
+    bool has_anchor;      /* (phi, u) in the memory are valid */
     bool is_frozen, is_freeze_told;
     bool is_closing;
-    bool is_held;                /* no WELCOME goes out */
-    bool is_finished, is_paused; /* told to every worker when it is ready */
-    struct tw_wmsg_clock clock;  /* so is the newest one */
-    uint64_t step;               /* as last heard */
+    bool is_held;                /* no WELCOME is sent */
+    bool is_finished, is_paused; /* sent to every worker after READY */
+    struct tw_wmsg_clock clock;  /* the newest clock; sent after READY too */
+    uint64_t step;               /* from the newest STEP or READY */
     uint64_t batches_to_skip;    /* for the next worker */
     bool is_anchor_wanted;       /* the next worker starts without the snapshots */
-    char last_words[256];        /* FATAL of the worker that is there */
-    uint32_t last_status;        /* enum tw_status of it */
+    char last_words[256];        /* FATAL of the attached worker */
+    uint32_t last_status;        /* enum tw_status of the FATAL */
     uv_work_t start_work;        /* snapshots are verified on a thread */
     int start_slot;
     uint64_t start_session;
@@ -136,31 +137,32 @@ struct tw_worker_host {
     struct tw_worker_msg *deferred; /* TW_DEFERRED_MAX of them, owned */
 };
 
-/* Makes the memory and listens. TW_IO, TW_CONFIG, TW_LIMIT with a sentence. Heap: the host, the
- * queues and the shared memory; nothing after it. */
+/* Creates the shared memory and listens. TW_IO, TW_CONFIG, TW_LIMIT. Allocates the host and its
+ * queues; no later call allocates. */
 enum tw_status tw_worker_host_create(struct tw_worker_host **host,
                                      const struct tw_worker_host_config *config,
                                      struct tw_error *err);
 
-/* Stops listening and closes the worker: no callback follows. Then run the loop until its handles
- * and threads are done, and destroy. */
+/* Stops listening and closes the worker; no callback follows. Run the event loop until handles and
+ * threads are done, then call destroy. */
 void tw_worker_host_close(struct tw_worker_host *host);
 void tw_worker_host_destroy(struct tw_worker_host *host);
 
-/* Does one of EXPECT VERIFY DROP ENCODE REDUCE APPLY SOLO EXPORT LOAD CLOCK FINISH. Without a ready
- * worker those that need one are dropped. What cannot be done for want of room is answered by the
- * failed event of its kind. */
+/* Does one of EXPECT VERIFY DROP ENCODE REDUCE APPLY SOLO PAIR_ENCODE PAIR_APPLY EXPORT LOAD CLOCK
+ * FINISH. Without a ready worker, actions that need one are dropped. An action for which there is
+ * no room is answered by a failed event of its kind. */
 void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *action);
 
-/* SNAPSHOT, PAUSE, RESUME or EXIT; PAUSE lasts over a change of worker, the others need one. */
+/* Sends SNAPSHOT, PAUSE, RESUME or EXIT. A PAUSE also holds for later workers; the others need a
+ * ready one. */
 void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind);
 
-/* While held a worker that says HELLO is not answered: there is nothing to train on yet, or its
- * restart is not due. Off: who waits is welcomed now. */
+/* While held, HELLO is not answered: there is no training data yet, or the restart is not due.
+ * Setting it to false welcomes a worker that waits. */
 void tw_worker_host_set_held(struct tw_worker_host *host, bool is_held);
 
-/* No further change of (phi, u) is started. True: none is under way either. False: `frozen` will be
- * called when the last one is done. */
+/* Starts no further change of (phi, u). True: none is at the worker. False: `frozen` will be called
+ * when the last one is done. */
 bool tw_worker_host_freeze(struct tw_worker_host *host);
 void tw_worker_host_thaw(struct tw_worker_host *host);
 
@@ -168,16 +170,16 @@ bool tw_worker_host_is_ready(const struct tw_worker_host *host);
 
 /* ---- worker_calls.c: the table of requests -------------------------------------------------- */
 
-/* ENCODE REDUCE APPLY SOLO EXPORT LOAD to the ready worker; VERIFY. */
+/* Begins a request to the ready worker, or a VERIFY. */
 void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action);
 
-/* An answer; false when nobody asked for it or it says too much: close the worker. */
+/* Takes an answer. False when it has no request or exceeds its limits: close the worker. */
 bool tw_calls_answer(struct tw_worker_host *host, const struct tw_worker_msg *msg);
 
-/* The worker is gone: its requests are too. */
+/* The worker has ended: drops its requests. */
 void tw_calls_forget(struct tw_worker_host *host);
 
-/* Requests at the worker that change (phi, u). */
+/* Number of requests at the worker that change (phi, u). */
 uint32_t tw_calls_changes(const struct tw_worker_host *host);
 void tw_calls_thaw(struct tw_worker_host *host);
 

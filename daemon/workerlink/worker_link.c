@@ -95,7 +95,7 @@ static void packets_read(struct tw_worker_link *link) {
     }
 }
 
-/* True when it is with the kernel, false when the socket is full. */
+/* True when the kernel took the packet, false when the socket is full. */
 static bool packet_send(struct tw_worker_link *link, const void *bytes, uint32_t size, int fd) {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = size};
     union {
@@ -167,7 +167,7 @@ static void on_greeting_late(uv_timer_t *timer) {
     tw_worker_link_drop(timer->data, "a process on the worker socket did not say HELLO in time");
 }
 
-/* Root and our own user, as the mode of the socket says. */
+/* Allows root and the daemon's own user, like the mode of the socket. */
 static bool user_may(int fd, pid_t *pid) {
     struct ucred peer;
     socklen_t size = sizeof(peer);

@@ -3,10 +3,10 @@
  *
  *   nobody --connect, right user--> greeting --HELLO--> open --close or fault--> nobody
  *
- * Only root and our own user may connect. A worker that sends a packet
- * which is not exactly one message of its side, says nothing for TW_WORKER_GREETING_US, or lets
- * TW_WORKER_QUEUE packets pile up is closed: the process is then somebody else's to end. Callbacks
- * are called by the loop alone, never from inside a tw_worker_link_* call. */
+ * Only root and the daemon's own user may connect. The daemon closes a worker that sends a packet
+ * other than exactly one message of its side, sends no HELLO within TW_WORKER_GREETING_US, or lets
+ * TW_WORKER_QUEUE packets pile up. The supervisor ends the process. Callbacks are called only by
+ * the event loop, never inside a tw_worker_link_* call. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_LINK_H
 #define TW_DAEMON_WORKERLINK_WORKER_LINK_H
 
@@ -21,13 +21,13 @@
 enum { TW_WORKER_QUEUE = 256, TW_WORKER_GREETING_US = 5 * 1000 * 1000 };
 
 struct tw_worker_link_events {
-    /* A worker said HELLO. Nothing else is delivered before this. */
+    /* A worker sent HELLO; no other message is delivered before. */
     void (*hello)(void *user, const struct tw_wmsg_hello *hello, pid_t pid);
-    /* Any later message of the worker's side: size and kind checked, contents not. */
+    /* A later message of the worker's side; kind and size are checked, contents are not. */
     void (*message)(void *user, const struct tw_worker_msg *msg);
-    /* The worker that said HELLO is gone. */
+    /* The worker that sent HELLO is gone. */
     void (*closed)(void *user, const char *sentence);
-    /* Somebody was turned away before HELLO. */
+    /* A connection was refused before HELLO. */
     void (*refused)(void *user, const char *sentence);
 };
 
@@ -40,7 +40,7 @@ struct tw_worker_link_config {
 
 struct tw_worker_packet {
     uint32_t bytes;
-    int fd; /* passed with it; -1 = none */
+    int fd; /* passed with the packet; -1 = none */
     union {
         uint8_t raw[TW_WORKER_MSG_BYTES_MAX];
         uint32_t header[2];
@@ -53,7 +53,7 @@ struct tw_worker_link {
     int listen_fd, fd; /* -1 = closed */
     bool is_greeted, is_closing;
     pid_t pid;
-    char sentence[160]; /* why it is closing */
+    char sentence[160]; /* reason of the close */
     uv_poll_t listener, poll;
     uv_timer_t greeting;
     bool is_poll_open;
@@ -61,23 +61,23 @@ struct tw_worker_link {
     struct tw_worker_packet *queue; /* TW_WORKER_QUEUE of them, owned */
 };
 
-/* Listens. A socket file nobody answers on is replaced. TW_IO: the address is in use or refused,
- * TW_CONFIG: the path is too long; both name it. */
+/* Listens. A socket file without a listening process is replaced. TW_IO: the address is in use or
+ * refused. TW_CONFIG: the path is too long. Both sentences name the path. */
 enum tw_status tw_worker_link_open(struct tw_worker_link *link,
                                    const struct tw_worker_link_config *config,
                                    struct tw_error *err);
 
-/* Stops listening, closes the worker, removes the file; no callback follows. *link must stay until
- * the loop has run its close callbacks. */
+/* Stops listening, closes the worker, removes the file; no callback follows. *link must stay valid
+ * until the event loop has run the close callbacks. */
 void tw_worker_link_close(struct tw_worker_link *link);
 
 bool tw_worker_link_is_open(const struct tw_worker_link *link);
 
-/* Sends now or queues. msg->kind and the union are set by the caller, msg->bytes is filled in. `fd`
- * (-1 = none) is borrowed. Ignored when no worker is there. */
+/* Sends or queues. The caller sets msg->kind and the union; this sets msg->bytes. `fd` (-1 = none)
+ * is borrowed. Does nothing without a worker. */
 void tw_worker_link_send(struct tw_worker_link *link, struct tw_worker_msg *msg, int fd);
 
-/* Closes the connection to the worker; `closed` follows from the loop. */
+/* Closes the connection to the worker; `closed` follows from the event loop. */
 void tw_worker_link_drop(struct tw_worker_link *link, const char *sentence);
 
 #endif
