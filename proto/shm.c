@@ -22,7 +22,7 @@ uint64_t tw_shm_snapshot_bytes(uint64_t elements, enum tw_snapshot_mode mode) {
     return 0;
 }
 
-/* Takes `bytes`, rounded up to pages, from the end of the memory. */
+/* Adds a region of `bytes`, rounded up to pages, at the end of the memory. */
 static uint64_t region_take(uint64_t *end, uint64_t bytes) {
     const uint64_t begin = *end;
     *end += (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
@@ -133,7 +133,7 @@ static float *floats_at(const struct tw_shm *shm, uint64_t offset) {
 
 enum { AT_HOME = TW_FRAGMENTS_MAX };
 
-/* Fragment that lives in the spare. A word no writer of ours would store reads as AT_HOME. */
+/* The fragment in the spare. An invalid word reads as AT_HOME. */
 static uint32_t displaced_of(const struct tw_shm *shm, uint64_t published) {
     const uint32_t low = (uint32_t)published;
     return low >= 1 && low <= shm->fragments_count ? low - 1 : AT_HOME;
@@ -162,7 +162,7 @@ void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view
     }
 }
 
-/* Everything written before is visible first; nothing written after is visible before. */
+/* Earlier writes become visible before the store, and later ones after it. */
 static void published_set(const struct tw_shm *shm, uint32_t low) {
     struct tw_shm_control *control = tw_shm_control(shm);
     const uint64_t old = atomic_load_explicit(&control->published, memory_order_relaxed);
@@ -240,7 +240,7 @@ static void slot_copy(struct tw_snapshot_slot *to, const struct tw_snapshot_slot
     memcpy(to->fragment_rounds, from->fragment_rounds, sizeof(to->fragment_rounds));
 }
 
-/* xxh64 over the slot's fields with the xxh64 of its data in place of the checksum. */
+/* xxh64 over the fields of the slot, with the xxh64 of its data in place of the checksum. */
 static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
                                   const struct tw_snapshot_slot *meta) {
     const void *data = tw_shm_snapshot_data(shm, slot);
@@ -257,7 +257,7 @@ static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
 void tw_shm_snapshot_begin(const struct tw_shm *shm, uint32_t slot) {
     struct tw_snapshot_slot *page = slot_of(shm, slot);
     const uint64_t seq = atomic_load_explicit(&page->seq, memory_order_relaxed);
-    /* A slot torn by a kill is odd already: it stays odd. */
+    /* A slot torn by a kill is odd already and stays odd. */
     atomic_store_explicit(&page->seq, seq | 1, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
 }

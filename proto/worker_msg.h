@@ -1,34 +1,35 @@
 /* worker_msg.h - the link between daemon and worker: fixed structs over a SOCK_SEQPACKET Unix
- * socket, and the shared memory they talk about. Any trainer in any language may be a worker:
- * WORKER.md in this folder is the guide; this file is normative.
+ * socket, and shared memory. A trainer in any language can be a worker. WORKER.md is the guide;
+ * this file and worker_request.h are normative.
  *
  * 1. The worker connects and sends HELLO. The daemon answers WELCOME with one memfd (SCM_RIGHTS),
- *    sealed against shrinking and growing; or FATAL: refused, its text says why; then it closes.
- * 2. The worker builds its start state and says READY: from now on (phi, u) are valid.
- * 3. It trains. Between inner steps it reads every waiting message, in order. ENCODE, REDUCE,
- * CHECK, APPLY, SOLO, EXPORT, LOAD, PAIR_ENCODE, PAIR_APPLY and SNAPSHOT are requests: each is
- * answered exactly once, failures by a status that is not OK. REDUCE and CHECK touch no fragment
- * and are best answered at once, while a step runs. The others, on one fragment, are done in the
- * order they came; an APPLY or PAIR_APPLY waits for its min_step (not while paused or finished),
- * others do not wait for it.
+ *    sealed against shrinking and growing. Or it answers FATAL with the reason, and closes.
+ * 2. The worker builds its start state and sends READY: from then on (phi, u) are valid.
+ * 3. It trains. Between inner steps it reads all messages that have arrived, in order. ENCODE,
+ *    REDUCE, CHECK, APPLY, SOLO, EXPORT, LOAD, PAIR_ENCODE, PAIR_APPLY and SNAPSHOT are requests:
+ * each is answered exactly once, a failure by a status that is not OK. REDUCE and CHECK touch no
+ *    fragment and are best answered at once, while a step runs. Other requests on one fragment are
+ *    done in the order of arrival. APPLY and PAIR_APPLY wait for their min_step, unless the worker
+ * is paused or finished; requests on other fragments do not wait for them.
  * 4. Either side may close at any time. Without the daemon the worker ends with status 0 after its
- *    step; a worker that cannot go on says FATAL first. What is in the memory stays.
+ *    step. A worker that cannot go on sends FATAL first. The memory keeps its content.
  *
- * The daemon treats the whole page as hostile: it copies a field once, range-checks the copy, and
- * never trusts an offset it did not hand out itself.
+ * The daemon treats the whole page as hostile: it copies a field once, checks the range of the
+ * copy, and trusts only offsets that it assigned itself.
  *
  * Shared memory, offsets in `struct tw_shm_geometry`, all float32 arrays in layout.h order:
  *   control page | phi and u | spare (largest fragment, phi and u) | 2 snapshot slots | pool
  *
- * Publishing (phi, u) of one fragment, so that a kill at any instruction leaves the old or the new
- * state and nothing else. `published` is one 64-bit word that names the fragment, if any, which
- * lives in the spare buffer; rounds and digest lie with the buffer they describe. shm.h does all of
- * it:
- *   1. a displaced fragment is copied home (data, rounds, digest), then `published` := none;
+ * Publishing (phi, u) of one fragment leaves either the old or the new state, even after a kill at
+ * any instruction. `published` is one 64-bit word. It names the fragment, if any, that lives in the
+ * spare buffer. Rounds and digest lie with the buffer that they describe. shm.h implements these
+ * steps:
+ *   1. a fragment in the spare is copied home (data, rounds, digest), then `published` := none;
  *   2. the new phi', u', rounds and digest of fragment p are written to the spare;
  *   3. `published` := p. This store is the merge.
- * Before 3 nothing reads the spare; after it nothing reads home p; 1 may be repeated at will.
- * Every store to `published` counts up its sequence, so a reader notices that it was overtaken. */
+ * Before step 3 the spare is not read; after it home p is not read. Step 1 may be repeated. Every
+ * store to `published` increments its sequence, so that a reader detects a change during its read.
+ */
 #ifndef TW_PROTO_WORKER_MSG_H
 #define TW_PROTO_WORKER_MSG_H
 
@@ -65,27 +66,27 @@ struct tw_snapshot_slot {
     _Atomic uint64_t seq;            /* 0 = never written; odd while being written */
     uint64_t step, tokens, checksum; /* tw_shm_snapshot_checksum: slot bytes and these fields */
     uint64_t updates;                /* optimizer steps that made m and v */
-    uint64_t rng[4];                 /* of a trainer that has one; zero otherwise */
-    uint64_t cursor;                 /* of the data, in tokens drawn */
+    uint64_t rng[4];                 /* random state of a trainer that has one; else zero */
+    uint64_t cursor;                 /* position in the data, in tokens drawn */
     uint64_t bytes;
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* of phi when theta was copied */
 };
 
-/* What a buffer of (phi, u) holds. Digest: SHA-256 over phi, then u, as little-endian float32. */
+/* State of a buffer of (phi, u). Digest: SHA-256 over phi, then u, as little-endian float32. */
 struct tw_shm_state {
-    uint64_t rounds; /* every round of the lineage below this was applied */
+    uint64_t rounds; /* all rounds of the lineage below this were applied */
     struct tw_id digest;
 };
 
-/* How the device fares, for people; a worker that does not know leaves zeros. Single values, each
- * of its own moment. */
+/* Device state, for people. A worker that does not know it leaves zeros. Each value is read and
+ * written on its own; together they are no consistent snapshot. */
 struct tw_shm_device {
-    _Atomic uint64_t seen_us;       /* CLOCK_MONOTONIC of the last look; 0 = never */
-    _Atomic uint64_t temperature_c; /* degrees Celsius; 0 = not known, as all of these */
+    _Atomic uint64_t seen_us;       /* CLOCK_MONOTONIC of the last query; 0 = never */
+    _Atomic uint64_t temperature_c; /* degrees Celsius; 0 = not known, as in the next ones */
     _Atomic uint64_t power_mw, power_max_mw;
-    _Atomic uint64_t memory_used_bytes; /* by everybody on it */
+    _Atomic uint64_t memory_used_bytes; /* by all processes on the device */
     _Atomic uint64_t memory_bytes;
-    _Atomic uint64_t load_percent; /* of the time a kernel ran */
+    _Atomic uint64_t load_percent; /* share of the time in which a kernel ran */
 };
 
 struct tw_shm_control {
@@ -146,35 +147,36 @@ struct tw_wmsg_hello {
     char device[64]; /* "cpu, 2 threads, AVX-512, oneDNN" */
 };
 
-/* What the learner came to, for people; empty and zero where it does not know. */
+/* About the learner, for people; empty or zero where not known. */
 struct tw_wmsg_about {
     char engine[96];       /* "cpu, 2 threads, AVX-512, bf16, oneDNN" */
-    uint64_t flops_token;  /* of a step, per token */
-    uint64_t peak_flops_s; /* its matrix products alone, measured at the start */
+    uint64_t flops_token;  /* of a training step, per token */
+    uint64_t peak_flops_s; /* of matrix products, measured at the start */
     uint64_t memory_bytes; /* parameters, optimizer and activations */
 };
 
 struct tw_wmsg_ready {
-    uint32_t start; /* enum tw_worker_start it really used: ANCHOR when the snapshot was unusable */
+    uint32_t start; /* enum tw_worker_start that was used: ANCHOR if the snapshot was unusable */
     uint32_t reserved;
-    uint64_t step, tokens; /* totals it goes on from */
+    uint64_t step, tokens; /* totals at the start */
     struct tw_wmsg_about about;
 };
 
-/* After every inner step; dropped, and its times added to the next, when the socket is full. */
+/* Sent after every inner step. If the socket is full, it is dropped and its times count in the
+ * next. */
 struct tw_wmsg_step {
-    uint64_t step, tokens;     /* totals of this node */
-    uint64_t step_us;          /* inner steps since the last STEP, sync work not counted */
-    uint64_t sync_us;          /* requests, snapshots and telling since the last STEP: the time they
-                                  computed plus the time the daemon held them up; neither held-out
-                                  evaluation nor a pause the user asked for */
+    uint64_t step, tokens; /* totals of this node */
+    uint64_t step_us;      /* inner steps since the last STEP, sync work not counted */
+    uint64_t sync_us;      /* requests, snapshots and messages since the last STEP: CPU time plus
+                              time blocked by the daemon; without held-out evaluation and pauses
+                              that the user asked for */
     float loss, grad_norm, lr; /* nats per token */
     uint32_t is_skipped;       /* 1: gradients were not finite, parameters unchanged */
 };
 
 enum { TW_SNAPSHOT_NONE = TW_SNAPSHOT_SLOTS };
 
-/* A snapshot was taken, by its interval or because SNAPSHOT asked. */
+/* A snapshot was taken, by interval or by SNAPSHOT. */
 struct tw_wmsg_snapshot_done {
     uint32_t slot; /* TW_SNAPSHOT_NONE: snapshots are off */
     uint32_t reserved;
@@ -192,13 +194,13 @@ struct tw_wmsg_encoded {
 
 struct tw_wmsg_reduced {
     uint64_t round;
-    uint64_t refused; /* bit i = inputs[i] is so large that it was left out; never all of them */
+    uint64_t refused; /* bit i: inputs[i] was left out as too large; never all inputs */
     uint32_t part, status, bytes, reserved;
 };
 
 struct tw_wmsg_checked {
     uint64_t tag;
-    uint32_t status; /* TW_CORRUPT: these bytes are of no use to anybody */
+    uint32_t status; /* TW_CORRUPT: these bytes are useless on every node */
     uint32_t sanity; /* enum tw_sanity, of a result that decodes */
 };
 
@@ -206,7 +208,7 @@ struct tw_wmsg_applied {
     uint32_t fragment, status;
     uint64_t rounds;
     struct tw_id digest;
-    uint32_t is_alone; /* PAIR_APPLY: done without the partner, whose phi could not be read */
+    uint32_t is_alone; /* PAIR_APPLY: done without the partner, whose payloads were of no use */
     float distance;    /* PAIR_APPLY with the partner: ||phi_theirs - phi|| / ||phi||; else 0 */
     uint32_t is_outlier, reserved; /* is_alone, as the partner's share is far too large */
 };
@@ -240,17 +242,19 @@ struct tw_wmsg_welcome {
     uint32_t version;
     uint32_t start, slot;          /* enum tw_worker_start */
     uint32_t snapshot_mode;        /* enum tw_snapshot_mode */
-    uint32_t snapshot_steps;       /* between snapshots; 0 = by a 1 % time budget */
+    uint32_t snapshot_steps;       /* between snapshots; 0 = by a budget of 1 % of the time */
     uint32_t eval_steps;           /* between held-out evaluations; 0 = never */
-    uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute; of proto/compute.h, */
-    uint32_t threads, micro_batch; /* and so are these: 0 = the worker chooses */
-    uint32_t device, ordinal;      /* enum tw_device_kind; which of that kind */
+    uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute (proto/compute.h) */
+    uint32_t threads, micro_batch; /* proto/compute.h; 0 = the worker chooses */
+    uint32_t device, ordinal;      /* enum tw_device_kind; index among that kind */
     uint64_t memory_bytes;
-    uint64_t stop_step;       /* solo comparisons: FINISH by itself at this step; 0 = never */
-    uint64_t data_seed;       /* of this node's sampling order */
-    uint64_t batches_to_skip; /* drawn and thrown away first: a batch that crashed us before */
+    uint64_t
+        stop_step; /* for comparisons without peers: FINISH by itself at this step; 0 = never */
+    uint64_t data_seed;       /* seed of this node's sampling order */
+    uint64_t batches_to_skip; /* batches to draw and discard first, as one of them may have caused a
+                                 crash */
     struct tw_shm_geometry geometry;
-    char data_path[1024]; /* training text */
+    char data_path[1024]; /* of the training text */
     struct tw_run run;
 };
 
@@ -267,7 +271,7 @@ struct tw_wmsg_exit {
     uint32_t reserved;
 };
 
-/* The packet is `kind`, `bytes` (of the whole packet) and the struct of that kind. */
+/* A packet: `kind`, `bytes` (of the whole packet), and the struct of that kind. */
 struct tw_worker_msg {
     uint32_t kind, bytes;
     union {

@@ -14,7 +14,7 @@ static void unlock(struct tw_apply_ahead *early) {
     TW_ASSERT(pthread_mutex_unlock(&early->mutex) == 0);
 }
 
-/* Work is this thread's while is_working is set, the loop's otherwise. */
+/* `work` belongs to this thread while is_working is set, else to the loop. */
 static void *serve(void *argument) {
     struct tw_apply_ahead *early = argument;
     lock(early);
@@ -37,7 +37,7 @@ static void *serve(void *argument) {
 }
 
 static int start(struct tw_apply_ahead *early) {
-    sigset_t all, before; /* signals are for the loop: they end its waiting */
+    sigset_t all, before; /* the loop must get signals: they end its wait */
     (void)sigfillset(&all);
     TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
     const int failed = pthread_create(&early->thread, NULL, serve, early);
@@ -81,7 +81,7 @@ void tw_apply_ahead_deinit(struct tw_apply_ahead *early) {
     memset(early, 0, sizeof(*early));
 }
 
-/* Whether it is this request that is under way: another of the same round may want another end. */
+/* Whether the begun work is of this request; another one of the same round may differ in modes. */
 static bool is_of(const struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
     return early->is_begun && memcmp(&early->work.request, request, sizeof(*request)) == 0;
 }
@@ -99,7 +99,7 @@ static void wait_for(struct tw_apply_ahead *early) {
     unlock(early);
 }
 
-/* False: it is refused, or there is nothing to do. */
+/* False: the request is refused, or needs no work. */
 static bool begin(struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
     const struct tw_merger *merger = early->merger;
     if (request->fragment >= merger->shm->fragments_count ||

@@ -77,7 +77,7 @@ enum tw_status tw_daemon_link_send(struct tw_daemon_link *link, struct tw_worker
     return status;
 }
 
-/* The descriptor that came along, or -1; any further ones are closed. */
+/* The descriptor passed with the packet, or -1; further ones are closed. */
 static int descriptor_take(struct msghdr *header) {
     int taken = -1;
     for (struct cmsghdr *c = CMSG_FIRSTHDR(header); c != NULL; c = CMSG_NXTHDR(header, c)) {
@@ -167,7 +167,7 @@ static enum tw_status welcome_check(const struct tw_wmsg_welcome *welcome, struc
     return tw_run_check(&welcome->run, err);
 }
 
-/* The text of a refusal, whoever ended it with NUL. */
+/* The text of a refusal, which may lack a NUL. */
 static enum tw_status refusal(const struct tw_wmsg_fatal *fatal, struct tw_error *err) {
     return tw_fail(err, TW_DENIED, "the daemon refuses this worker: %.*s",
                    (int)sizeof(fatal->text) - 1, fatal->text);
@@ -189,7 +189,7 @@ enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, const char *de
     msg.u.hello.pid = (uint32_t)getpid();
     memcpy(msg.u.hello.device, device, strnlen(device, sizeof(msg.u.hello.device) - 1));
     const enum tw_status greeted = tw_daemon_link_send(link, &msg, err);
-    if (greeted == TW_IO) return turned_away(err); /* it did not even wait for our HELLO */
+    if (greeted == TW_IO) return turned_away(err); /* the daemon closed before our HELLO */
     TW_TRY(greeted);
 
     if (tw_daemon_link_wait(link, timeout_ms, err) != TW_OK) {
@@ -219,7 +219,7 @@ enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, const char *de
 static enum tw_status memory_map(int memfd, const struct tw_wmsg_welcome *welcome,
                                  const struct tw_layout *layout, struct tw_shm *shm,
                                  struct tw_error *err) {
-    /* Without these seals a shrink would kill this process in the middle of a step. */
+    /* Without these seals, a shrink would kill this process by SIGBUS. */
     const int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
     const int seals = fcntl(memfd, F_GET_SEALS);
     if (seals < 0 || (seals & wanted) != wanted) {

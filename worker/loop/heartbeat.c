@@ -34,7 +34,7 @@ enum tw_status tw_heartbeat_open(struct tw_heartbeat *heartbeat, struct tw_shm_c
     TW_ASSERT(pthread_condattr_destroy(&attributes) == 0);
     TW_ASSERT(pthread_mutex_init(&heartbeat->mutex, NULL) == 0);
 
-    /* Signals are for the loop: they end its waiting. */
+    /* The loop must get signals: they end its wait. */
     sigset_t all, before;
     (void)sigfillset(&all);
     TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);

@@ -1,5 +1,5 @@
 /* main.c - thinwire-worker: the process that owns the parameters and one device. It connects to the
- * daemon, trains, and answers it: session.h; proto/WORKER.md describes the link. */
+ * daemon, trains, and answers requests (session.h). proto/WORKER.md describes the link. */
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ enum { THREADS_MAX = 4096 };
 
 struct options {
     const char *socket;
-    uint32_t threads; /* 0 = as the daemon says */
+    uint32_t threads; /* 0 = as in WELCOME */
 };
 
 static const char usage[] =
@@ -47,7 +47,7 @@ static bool threads_parse(const char *text, uint32_t *threads) {
     return true;
 }
 
-/* Returns true to go on; otherwise *exit_code says how to end. */
+/* Returns true to go on; otherwise sets *exit_code. */
 static bool options_parse(int argc, char **argv, struct options *options, int *exit_code) {
     static const struct option known[] = {
         {"socket", required_argument, NULL, 's'},
@@ -83,7 +83,7 @@ static bool options_parse(int argc, char **argv, struct options *options, int *e
     return false;
 }
 
-/* Where the driver finds the GPU it computes on: how that fares is then told to the daemon. */
+/* Passes the PCI address of the GPU, so that the session can watch it (device_watch.h). */
 static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *learner) {
     static struct tw_devices devices;
     const struct tw_engine_plan *const plan = &real->engine->plan;
@@ -96,7 +96,7 @@ static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *le
 static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
     const enum tw_status status = tw_learner_engine_open(self, learner, config, err);
-    /* Others may hold a card's memory for a while: no snapshot is to blame. */
+    /* Other processes may hold memory of the card for a while: the snapshot is not the cause. */
     if (status == TW_NOMEM && config->compute.device.kind == TW_DEVICE_CUDA) {
         if (err != NULL) err->status = TW_DEVICE;
         return TW_DEVICE;

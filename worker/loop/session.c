@@ -15,7 +15,7 @@
 enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
 
 static int exit_of(enum tw_status status) {
-    switch ((int)status) { /* as int: most of them never reach a worker */
+    switch ((int)status) { /* as int: most statuses never reach a worker */
     case TW_OK: return TW_EXIT_OK;
     case TW_CONFIG: return TW_EXIT_MANIFEST;
     case TW_DATA: return TW_EXIT_DATA;
@@ -33,7 +33,7 @@ static void pause_ms(long ms) {
     (void)nanosleep(&wanted, NULL);
 }
 
-/* Waits for the daemon as long as it takes. TW_AGAIN: told to end meanwhile. */
+/* Waits for the daemon without limit. TW_AGAIN: a signal ended the wait. */
 static enum tw_status daemon_attach(const struct tw_session_config *config,
                                     struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
                                     int *memfd, struct tw_error *err) {
@@ -54,13 +54,13 @@ static enum tw_status daemon_attach(const struct tw_session_config *config,
     return TW_AGAIN;
 }
 
-/* Steps until the daemon or a signal ends it. */
+/* Trains until the daemon or a signal ends it. */
 static enum tw_status train(struct tw_daemon_link *link, const struct tw_wmsg_welcome *welcome,
                             const struct tw_shm *shm, const struct tw_learner *learner,
                             struct tw_error *err) {
     struct tw_trainer trainer;
     enum tw_status status = tw_trainer_init(&trainer, link, welcome, shm, learner, err);
-    /* Others may hold a card's memory for a while: no snapshot is to blame. */
+    /* Other processes may hold memory of the card for a while: the snapshot is not the cause. */
     if (status == TW_NOMEM && !learner->vectors.is_host) err->status = status = TW_DEVICE;
     TW_TRY(status);
     status = tw_trainer_start(&trainer, err);
@@ -72,7 +72,7 @@ static enum tw_status train(struct tw_daemon_link *link, const struct tw_wmsg_we
     return status;
 }
 
-/* What cannot be seen is no reason not to train. */
+/* A failure is logged only: training does not need the watch. */
 static void watch_open(struct tw_device_watch *watch, const struct tw_shm *shm,
                        const struct tw_learner *learner) {
     struct tw_error err;
@@ -82,7 +82,7 @@ static void watch_open(struct tw_device_watch *watch, const struct tw_shm *shm,
     tw_log(TW_LOG_WARN, "gpu_unseen", "text=\"%s\"", err.message);
 }
 
-/* With the memory mapped: a learner, and its training. */
+/* With the memory mapped: makes the learner and trains. */
 static enum tw_status learner_run(const struct tw_session_config *config,
                                   struct tw_daemon_link *link,
                                   const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
@@ -135,7 +135,7 @@ static enum tw_status attached_run(const struct tw_session_config *config,
     return status;
 }
 
-/* The daemon hears why, if it still listens. */
+/* Sends the reason to the daemon if it is still connected. */
 static void fatal_tell(struct tw_daemon_link *link, const struct tw_error *err) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));

@@ -20,7 +20,7 @@ static void start_fresh(const struct tw_shm *shm, const struct tw_learner *learn
     }
 }
 
-/* The counters go on where the page says the last worker was. */
+/* theta := phi. The counters continue from the step in the control page. */
 static void start_anchor(const struct tw_shm *shm, uint64_t tokens_per_step,
                          struct tw_train_state *state) {
     for (uint32_t p = 0; p < shm->fragments_count; p++) {

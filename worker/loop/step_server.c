@@ -45,7 +45,7 @@ bool tw_step_server_answer(struct tw_daemon_link *link, struct tw_merger *merger
     return true;
 }
 
-/* One packet; the mutex is held. */
+/* Reads one packet; the mutex is held. */
 static void read_one(struct tw_step_server *side) {
     struct tw_worker_msg *msg = &side->kept[side->kept_count];
     const uint64_t begin_us = cost_us(side);
@@ -81,7 +81,7 @@ static void *serve(void *argument) {
 }
 
 static int start(struct tw_step_server *side) {
-    sigset_t all, before; /* signals are for the loop: they end its waiting */
+    sigset_t all, before; /* the loop must get signals: they end its wait */
     (void)sigfillset(&all);
     TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
     const int failed = pthread_create(&side->thread, NULL, serve, side);
@@ -134,7 +134,7 @@ void tw_step_server_deinit(struct tw_step_server *side) {
 void tw_step_server_open(struct tw_step_server *side) {
     TW_ASSERT(pthread_mutex_lock(&side->mutex) == 0);
     side->is_open = side->status == TW_OK && side->kept_count < TW_STEP_SERVER_KEPT_MAX;
-    /* Where it waits for packets it need not be told. */
+    /* A thread that waits for packets needs no signal. */
     if (side->is_waiting) TW_ASSERT(pthread_cond_signal(&side->opened) == 0);
     TW_ASSERT(pthread_mutex_unlock(&side->mutex) == 0);
 }

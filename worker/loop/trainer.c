@@ -21,9 +21,9 @@ static uint64_t clock_us(clockid_t clock) {
     return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
-/* What sync work costs: the time this thread computes, and the time it is held up by the daemon.
- * Not the time others have the core: a send wakes the daemon, and on a machine with more work than
- * cores whoever runs then would be charged to us. */
+/* Cost clock of sync work: CPU time of this thread plus time blocked by the daemon. Wall time would
+ * also count other processes: a send wakes the daemon, and on a busy machine other work may run
+ * then. */
 static uint64_t cost_us(const struct tw_trainer *trainer) {
     return clock_us(CLOCK_THREAD_CPUTIME_ID) + trainer->link->blocked_us;
 }
@@ -76,11 +76,11 @@ uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
 
 /* ---- snapshots and evaluation -------------------------------------------------------------- */
 
-/* Steps until the next snapshot, when this one took so long: what was asked for, or 1 % of the
- * time. */
+/* Steps until the next snapshot, given the time this one took: the configured number, or enough for
+ * a budget of 1 % of the time. */
 static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t took_us) {
     if (trainer->welcome->snapshot_steps > 0) return trainer->welcome->snapshot_steps;
-    if (trainer->step_us_mean == 0) return 1; /* before the first step: nothing to compare with */
+    if (trainer->step_us_mean == 0) return 1; /* no step yet */
     const uint64_t steps = (took_us * 100 + trainer->step_us_mean - 1) / trainer->step_us_mean;
     return steps > 0 ? steps : 1;
 }
@@ -154,7 +154,7 @@ static bool evaluation_is_due(const struct tw_trainer *trainer) {
     return every > 0 && trainer->step % every == 0 && trainer->step != trainer->evaluated_step;
 }
 
-/* The time since the boundary began is sync; evaluation, in between, is not. */
+/* The time since the boundary began counts as sync, except for evaluation. */
 static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_error *err) {
     if (snapshot_is_due(trainer)) TW_TRY(snapshot_take(trainer, err));
     if (!evaluation_is_due(trainer)) return TW_OK;
@@ -166,7 +166,7 @@ static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_erro
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* May it be done now, with waiting[0..before) in front of it? */
+/* Whether the request may be done now, with waiting[0..before) in front of it. */
 static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, uint32_t before) {
     const bool is_idle = trainer->is_paused || trainer->is_finished;
     const uint64_t min_step = msg->kind == TW_WMSG_APPLY        ? msg->u.apply.min_step
@@ -176,7 +176,7 @@ static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, 
     for (uint32_t i = 0; i < before; i++) {
         if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
-    if (is_idle) return true; /* there are no steps that anything could be done beside */
+    if (is_idle) return true; /* no steps run that a thread could work beside */
     const bool is_ready = msg->kind != TW_WMSG_APPLY || trainer->is_behind ||
                           tw_apply_ahead_is_ready(&trainer->early, &msg->u.apply);
     return is_ready && min_step <= trainer->step;
@@ -191,7 +191,7 @@ static void note_inner(struct tw_trainer *trainer) {
     trainer->merger.inner.correction2 = (float)(1.0 - pow(beta2, (double)*learner->updates));
 }
 
-/* Fills `reply` for a request; false for messages that are none. */
+/* Fills `reply` for a request; false if the message is not a request. */
 static bool request_answer(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                            struct tw_worker_msg *reply, enum tw_status *status,
                            struct tw_error *err) {
@@ -246,7 +246,8 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
                                    struct tw_error *err) {
     switch (msg->kind) {
     case TW_WMSG_CLOCK:
-        /* Committed tokens of one lineage only grow: another one is followed, from where it is. */
+        /* Committed tokens of a lineage never decrease: this is another lineage, so the clock
+         * restarts. */
         if (msg->u.clock.clock_tokens < trainer->clock.clock_tokens) trainer->clock_tokens = 0;
         trainer->clock = msg->u.clock;
         return TW_OK;
@@ -266,8 +267,8 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
     return TW_OK;
 }
 
-/* A request is over, done or refused (it may have taken back what was under way): theta is as the
- * next step shall find it. Whatever failed on a device is no answer, but the end. */
+/* After a request, done or refused (a refused one may have taken work in flight back): theta is
+ * ready for the next step. A device fault ends the worker. */
 static enum tw_status request_settle(const struct tw_trainer *trainer,
                                      const struct tw_worker_msg *msg, struct tw_error *err) {
     const struct tw_vectors *vectors = &trainer->learner->vectors;
@@ -296,7 +297,7 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     return tw_daemon_link_send(trainer->link, &reply, err);
 }
 
-/* Does what is due among the waiting, in order, and closes the gaps. */
+/* Does the waiting requests that are due, in order, and closes the gaps. */
 static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_error *err) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < trainer->waiting_count; i++) {
@@ -311,8 +312,8 @@ static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_erro
     return TW_OK;
 }
 
-/* Do several APPLYs wait for nothing but to be worked out? One at a time, a step each, would never
- * catch up with rounds that come faster than steps. */
+/* Whether several APPLYs wait only for the thread. One APPLY per step would never catch up with
+ * rounds that come faster than steps. */
 static bool is_behind(const struct tw_trainer *trainer) {
     uint32_t due_count = 0;
     for (uint32_t i = 0; i < trainer->waiting_count; i++) {
@@ -322,7 +323,7 @@ static bool is_behind(const struct tw_trainer *trainer) {
     return due_count > 1;
 }
 
-/* Reads every packet that waits. What is not due yet is kept. */
+/* Reads every packet that has arrived. Requests that are not due yet are kept. */
 static enum tw_status drain(struct tw_trainer *trainer, struct tw_error *err) {
     while (!trainer->is_over && trainer->waiting_count < TW_WAITING_MAX) {
         struct tw_worker_msg *msg = &trainer->waiting[trainer->waiting_count];
@@ -386,7 +387,7 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     return step_tell(trainer, &result, lr, err);
 }
 
-/* Everything between two steps, from boundary_us on. */
+/* All work between two steps, from boundary_us on. */
 static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err) {
     TW_TRY(waiting_perform(trainer, err));
     TW_TRY(drain(trainer, err));
@@ -400,7 +401,7 @@ static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err)
     return TW_OK;
 }
 
-/* The last rounds are in: what did the run come to? */
+/* After the last rounds: evaluates the result and takes a snapshot. */
 static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_error *err) {
     const bool has_changed = trainer->evaluated_changes != trainer->merger.changes_count ||
                              trainer->evaluated_step != trainer->step;
@@ -456,6 +457,6 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
            trainer->step, trainer->tokens);
     trainer->boundary_us = cost_us(trainer);
     TW_TRY(boundary(trainer, err));
-    trainer->sync_us = 0; /* it kept nobody from training: that begins now */
+    trainer->sync_us = 0; /* the start delayed no training */
     return TW_OK;
 }

@@ -34,7 +34,7 @@ static enum tw_status apply_check(const struct tw_merger *merger,
     return tw_request_whole(merger->shm, request->fragment, end, err);
 }
 
-/* The results, each at the place of its part, and how large they and u are. */
+/* Decodes each result to the place of its part; sums the sizes of the results and of u. */
 static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anchor_work *work,
                                    struct tw_outer_sizes *sizes, struct tw_error *err) {
     const struct tw_wmsg_apply *request = &work->request;
@@ -65,7 +65,7 @@ static enum tw_status apply_decode(const struct tw_merger *merger, struct tw_anc
     return TW_OK;
 }
 
-/* phi', u' of the whole fragment into the stage. */
+/* Computes phi', u' of the whole fragment into the stage. */
 static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_work *work,
                         const struct tw_outer_sizes *sizes) {
     const struct tw_run *run = merger->run;
@@ -90,7 +90,7 @@ static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_w
     }
 }
 
-/* What was merged, where theta is, for whoever looks at it there. */
+/* The merge in the memory where theta lies. */
 static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_vectors *vectors = merger->vectors;
     const bool has_use = merger->inflight.ahead != NULL || merger->run->sync.lead_millionths > 0;
@@ -99,7 +99,7 @@ static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor
     return merger->v;
 }
 
-/* theta, and what was sent: merged or not. */
+/* Updates theta, and the work in flight by whether it was merged. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                         const struct tw_anchor_publish *stage, const float *merged) {
     struct tw_inflight *inflight = &merger->inflight;
@@ -131,7 +131,7 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
     tw_inflight_arrive(inflight, fragment, contributors);
 }
 
-/* The inner optimizer, by what was merged. */
+/* Updates AdamW's first moment by the merge: sync.lead. */
 static void apply_lead(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                        const float *merged) {
     const struct tw_momentum_lead lead = {.share = (float)(merger->run->sync.lead_millionths / 1e6),
@@ -204,8 +204,8 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
     float *theta = tw_merger_theta(merger, request->fragment);
     if (merger->run->sync.topology == TW_TOPOLOGY_PAIR)
         tw_inflight_flush(&merger->inflight, request->fragment, theta);
-    /* What is under way, or was lost on the way, belongs to a group we are not in: theta is all
-     * there is. */
+    /* Work in flight and residuals belong to a group that this node is not in: only theta counts.
+     */
     tw_inflight_clear(&merger->inflight, request->fragment, theta);
     tw_anchor_publish_begin(merger, request->fragment, &stage);
     TW_TRY(vectors->copy_out(vectors->self, stage.phi, theta, stage.elements, err));
@@ -248,7 +248,7 @@ enum tw_status tw_anchor_export(struct tw_merger *merger, const struct tw_wmsg_e
     return status;
 }
 
-/* The theta of all fragments, which is another lineage's, gives way to their phi at once. */
+/* theta := phi of all fragments at once, because theta belongs to another lineage. */
 static enum tw_status load_turn(struct tw_merger *merger) {
     for (uint32_t p = 0; p < merger->shm->fragments_count; p++) {
         const float *phi = tw_device_anchor_phi(&merger->twin, p);
@@ -262,7 +262,7 @@ static enum tw_status load_turn(struct tw_merger *merger) {
     return TW_OK;
 }
 
-/* phi := theta, u := 0: what is there of another lineage is not to be had whole. */
+/* phi := theta, u := 0: the other lineage's state cannot be fetched completely. */
 static enum tw_status load_back(struct tw_merger *merger, const struct tw_wmsg_load *request,
                                 struct tw_error *err) {
     const struct tw_vectors *vectors = merger->vectors;

@@ -40,7 +40,7 @@ static void remember(struct tw_device_anchor *twin, uint32_t fragment, const str
     twin->fragments[fragment].digest = *digest;
 }
 
-/* What came while its predecessor was wanted takes its place. */
+/* Moves `next`, loaded while its predecessor was still needed, to its place in phi. */
 static void settle(struct tw_device_anchor *twin) {
     const struct tw_vectors *vectors = twin->vectors;
     const uint32_t fragment = twin->fresh.fragment;

@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "kernels/outer.h"
 
-/* Where the arrays are kept, and whether the run has a use for each. */
+/* The arrays of struct tw_inflight, and whether the run needs each. */
 enum { ARRAYS = 6 };
 
 static uint32_t find_used(bool used[ARRAYS], const struct tw_run *run) {
@@ -26,7 +26,7 @@ uint32_t tw_inflight_arrays(const struct tw_run *run) {
     return find_used(used, run);
 }
 
-/* What is packed elsewhere than it lies is decoded on the host, and brought back. */
+/* Payloads of device vectors that are encoded on the host are decoded in `room` and copied back. */
 static enum tw_status room_init(struct tw_inflight *inflight, struct tw_error *err) {
     const size_t bytes = (size_t)inflight->shm->geometry.spare_elements * sizeof(float);
     const bool has_use = inflight->residual_next != NULL || inflight->share != NULL;
@@ -106,17 +106,17 @@ static struct tw_outer rule_at(const struct tw_inflight *inflight, uint64_t vers
                        inflight->run->sync.outer_ramp, version);
 }
 
-/* rho: how much of e theta has in it. */
+/* rho: the share of e that is in theta. */
 static float rho_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_local_millionths / 1e6);
 }
 
-/* What is sent of e besides Delta, which has the part that is in theta. */
+/* beta': the share of e that is sent besides Delta, which contains rho e. */
 static float beta_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_millionths / 1e6) * (1.0f - rho_of(inflight));
 }
 
-/* theta += sign (Delta - rho (v - D)), of what is under way. */
+/* theta += sign (Delta - rho (v - D)) of the work in flight. */
 static void give(const struct tw_inflight *inflight, uint32_t fragment, float *theta, size_t begin,
                  size_t n, float sign) {
     add_times(inflight, theta, at(inflight, inflight->given, fragment, begin), sign, n);
@@ -127,7 +127,7 @@ static void give(const struct tw_inflight *inflight, uint32_t fragment, float *t
 
 /* ---- the correction -------------------------------------------------------------------------- */
 
-/* What one unit of delta makes of the momentum and of the anchor in the step it is given to. */
+/* Change of momentum and anchor per unit of delta in the step that takes it. */
 static void response(const struct tw_inflight *inflight, uint64_t version, float *of_u,
                      float *of_c) {
     const struct tw_outer rule = rule_at(inflight, version);
@@ -136,7 +136,7 @@ static void response(const struct tw_inflight *inflight, uint64_t version, float
     *of_c = is_heavyball ? -rule.lr : -rule.lr * (1.0f + rule.momentum);
 }
 
-/* Adds the share under way to the step c took last (sign 1), or takes it out again (-1). */
+/* Adds the share in flight to the last step of c (sign 1), or removes it (-1). */
 static void ahead_share(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                         float sign) {
     const uint64_t version = inflight->fragments[fragment].round / inflight->shm->fragments_count;
@@ -147,7 +147,7 @@ static void ahead_share(struct tw_inflight *inflight, uint32_t fragment, size_t 
     add_times(inflight, at(inflight, inflight->ahead, fragment, begin), share, sign * of_c, n);
 }
 
-/* One outer step of c: on what the merge has of it by now, or on nothing. Uses the share up. */
+/* One outer step of c on minus the share if it was merged, else on 0. Overwrites the share. */
 static void ahead_step(struct tw_inflight *inflight, const struct tw_inflight_step *step,
                        size_t begin, size_t n, bool is_merged) {
     float *share = at(inflight, inflight->share, step->fragment, begin);
@@ -167,13 +167,13 @@ static void ahead_step(struct tw_inflight *inflight, const struct tw_inflight_st
     inflight->vectors->outer(inflight->vectors->self, &outer);
 }
 
-/* w; 1 before a merge was seen. */
+/* w; 1 before the first merge. */
 static float share_weight(const struct tw_inflight *inflight, uint32_t fragment) {
     const float weight = inflight->fragments[fragment].weight;
     return weight > 0.0f ? weight : 1.0f;
 }
 
-/* How much of the share is in the merge. 2 <x, y> = |x|^2 + |y|^2 - |x - y|^2. */
+/* Sums <merge, share> and |share|^2, by 2 <x, y> = |x|^2 + |y|^2 - |x - y|^2. */
 static void regress(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                     const float *merged) {
     const struct tw_vectors *vectors = inflight->vectors;
@@ -185,20 +185,20 @@ static void regress(struct tw_inflight *inflight, uint32_t fragment, size_t begi
     inflight->fragments[fragment].along += (squares + of_merge - apart) / 2;
 }
 
-/* w of the next share, from the last: a regression of the merge on D. */
+/* Sets w of the next share: the regression of the merge on D. */
 static void weigh(struct tw_inflight *inflight, uint32_t fragment, uint32_t contributors) {
     const double along = inflight->fragments[fragment].along;
     const double squares = inflight->fragments[fragment].squares;
     const float least = 1.0f / (float)contributors;
     const float weight = (float)(along / squares) * share_weight(inflight, fragment);
     inflight->fragments[fragment].along = inflight->fragments[fragment].squares = 0;
-    if (!isfinite(weight)) return; /* nothing was sent, or nothing of it is merged */
+    if (!isfinite(weight)) return; /* no share was sent or merged */
     inflight->fragments[fragment].weight = fminf(fmaxf(weight, least), 1.0f);
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* The same in an array that may be NULL. */
+/* As `at`, for an array that may be NULL. */
 static float *maybe_at(const struct tw_inflight *inflight, float *array, uint32_t fragment,
                        size_t begin) {
     return array == NULL ? NULL : at(inflight, array, fragment, begin);
@@ -226,7 +226,7 @@ void tw_inflight_clip(struct tw_inflight *inflight, uint32_t fragment, float fac
           size_of(inflight, fragment));
 }
 
-/* Of D, in its place: w D. */
+/* Scales D in the share array to w D. */
 static void weigh_share(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n) {
     if (inflight->share == NULL) return;
     scale(inflight, at(inflight, inflight->share, fragment, begin),
@@ -254,7 +254,7 @@ float *tw_inflight_lost(const struct tw_inflight *inflight, uint32_t fragment, s
     return maybe_at(inflight, inflight->residual_next, fragment, begin);
 }
 
-/* x (n) = D, or v - D where v is not NULL: what v + -1 D is, to the bit. */
+/* x (n) := D, or v - D if v is not NULL: the same bits as v + -1 D. */
 static void note_decoded(struct tw_inflight *inflight, float *x,
                          const struct tw_inflight_payload *payload, const float *v, size_t n) {
     const struct tw_vectors *vectors = inflight->vectors;
@@ -268,7 +268,8 @@ static void note_decoded(struct tw_inflight *inflight, float *x,
     }
     if (vectors->is_host) return;
     vectors->copy_in(vectors->self, x, here, n);
-    (void)vectors->finish(vectors->self, NULL); /* room is free again; a fault stays one */
+    (void)vectors->finish(vectors->self,
+                          NULL); /* then room may be reused; a device fault is reported later */
 }
 
 void tw_inflight_note(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
@@ -309,7 +310,7 @@ void tw_inflight_exact(struct tw_inflight *inflight, uint32_t fragment) {
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* A merge that has work of ours which nobody here remembers: the worker has started since. */
+/* A merge of work sent before this worker started: its Delta is not known any more. */
 static void land_unknown(struct tw_inflight *inflight, const struct tw_inflight_step *step,
                          size_t begin, size_t n) {
     copy(inflight, step->theta + begin, step->phi + begin, n);
@@ -318,7 +319,7 @@ static void land_unknown(struct tw_inflight *inflight, const struct tw_inflight_
     zero(inflight, at(inflight, inflight->ahead_u, step->fragment, begin), n);
 }
 
-/* What was sent is in the merge. */
+/* The work in flight was merged. */
 static void take_as_merged(struct tw_inflight *inflight, uint32_t fragment, float *theta,
                            size_t begin, size_t n) {
     if (inflight->run->sync.sent == TW_SENT_KEEP) give(inflight, fragment, theta, begin, n, 1.0f);
@@ -327,7 +328,7 @@ static void take_as_merged(struct tw_inflight *inflight, uint32_t fragment, floa
          at(inflight, inflight->residual_next, fragment, begin), n);
 }
 
-/* What was sent is nowhere. */
+/* The work in flight was not merged. */
 static void take_back(struct tw_inflight *inflight, uint32_t fragment, float *theta, size_t begin,
                       size_t n) {
     const enum tw_sent sent = inflight->run->sync.sent;

@@ -10,7 +10,7 @@
 #include "proto/worker_request.h"
 #include "worker/merge/request.h"
 
-/* Where the parameters lie. */
+/* Memory where the parameters lie. */
 static enum tw_status live_init(struct tw_merger *merger, size_t elements, struct tw_error *err) {
     const struct tw_vectors *vectors = merger->vectors;
     if (vectors->is_host) {
@@ -80,7 +80,7 @@ static int float_order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Median of the norms held; `otherwise` when there are none. */
+/* Median of the kept norms; `otherwise` if there are none. */
 static float norm_median(const struct tw_norm_history *history, float otherwise) {
     const uint32_t held = history->count < TW_NORMS_KEPT ? history->count : TW_NORMS_KEPT;
     if (held == 0) return otherwise;
@@ -90,10 +90,10 @@ static float norm_median(const struct tw_norm_history *history, float otherwise)
     return sorted[held / 2];
 }
 
-/* A part may be refused where little of the others is, however small the whole. */
+/* A part with little of the others can be refused even if the whole Delta is small. */
 #define LEAST_REACH 0.0625f
 
-/* What to scale a Delta of this norm by. */
+/* Scale factor for a Delta of this norm. */
 static float clip_factor(const struct tw_norm_history *history, float norm) {
     float limit = (float)TW_CLIP_MEDIANS * norm_median(history, norm);
     const float others = history->reach * history->merge;
@@ -101,11 +101,11 @@ static float clip_factor(const struct tw_norm_history *history, float norm) {
     return norm > limit ? limit / norm : 1.0f;
 }
 
-/* Two in a row that were not merged may have been too large, and what was refused is in the next:
- * without a limit it never gets smaller. How much the others take is not known, but for what they
- * merge: the usual Delta is between that (all go one way) and sqrt(contributors) times that (at
- * right angles). So from twice that, half as much when it is refused and half as much again when it
- * is merged, until all that there is fits. */
+/* Two Deltas in a row that were not merged may have been too large. Refused work is in the next
+ * Delta, so without a limit Deltas never become smaller. The limit of the others is not known, but
+ * the norm of their merge is. A usual Delta is between that norm (all deltas parallel) and
+ * sqrt(contributors) times that norm (orthogonal). So `reach` starts at twice the norm of a merge,
+ * halves at each refusal, and grows by half at each merge until the whole Delta fits. */
 void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged) {
     struct tw_norm_history *history = &merger->history[fragment];
     if (is_merged) {
@@ -160,13 +160,13 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     return TW_OK;
 }
 
-/* Where the v that will be encoded lies: what coding loses takes its place. */
+/* Memory for the v to encode; the residual will overwrite it. */
 static float *place_of(const struct tw_merger *merger, uint32_t fragment) {
     float *lost = tw_inflight_lost(&merger->inflight, fragment, 0);
     return lost != NULL ? lost : merger->v;
 }
 
-/* Of the fragment in v. */
+/* Notes the sizes of this own outer gradient v (kernels/outlier.h). */
 static void note_own(struct tw_merger *merger, uint32_t fragment, const float *v) {
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
@@ -181,12 +181,12 @@ static bool is_packed_live(const struct tw_merger *merger) {
     return merger->vectors->can_pack(merger->vectors->self, merger->codec);
 }
 
-/* Part k, whose v is on the host. payload: v and bytes in; bytes_count and has_lost out. */
+/* Encodes part k, whose v is on the host. payload: v and bytes in; bytes_count and has_lost out. */
 static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, struct tw_inflight_payload *payload) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
     const size_t capacity = request->parts[k].out.bytes;
-    /* A caller that put another codec in place of the run's wants that one. */
+    /* A caller that replaced the run's codec gets that one. */
     if (merger->codec->id != TW_CODEC_AUTO) {
         const struct tw_codec_source source = {
             .x = payload->v,
@@ -206,7 +206,7 @@ static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg
     return tw_rate_fit_encode(merger->fit, &part, &payload->bytes_count);
 }
 
-/* Part k of v into its span, and into the books of the in-flight work. */
+/* Encodes part k of v into its span, and packs or notes it in the work in flight. */
 static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, const float *v, size_t *bytes, struct tw_error *err) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
@@ -223,7 +223,7 @@ static enum tw_status encode_part(struct tw_merger *merger, const struct tw_wmsg
     return TW_OK;
 }
 
-/* v, live, into the spans. */
+/* Encodes v (live) into the spans. */
 static enum tw_status encode_all(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                  const float *v, struct tw_wmsg_encoded *reply,
                                  struct tw_error *err) {
@@ -236,7 +236,7 @@ static enum tw_status encode_all(struct tw_merger *merger, const struct tw_wmsg_
     for (uint32_t k = 0; k < request->parts_count; k++) {
         size_t bytes = 0;
         const enum tw_status status = encode_part(merger, request, k, v, &bytes, err);
-        if (status == TW_DEVICE) return status; /* has its own sentence */
+        if (status == TW_DEVICE) return status; /* err is set */
         if (status != TW_OK) {
             return tw_fail(err, status, "%s could not encode part %u of fragment %u: %s",
                            merger->codec->name, k, request->fragment, tw_status_meaning(status));

@@ -1,11 +1,10 @@
-/* merger_reduce.c - REDUCE: contributions in, their merge out, by the rule and the weights of the
- * run.
+/* merger_reduce.c - REDUCE: merges contributions by the rule and the weights of the run.
  *
- * Before anything is merged the guard looks at the size of each (kernels/guard.h): what is much
- * larger than usual is scaled down, what is far larger is refused; where there are too few to say
- * what is usual, what is far larger than merges were (kernels/outlier.h). Robust rules want every
- * input at once; with too few inputs for them, and for the mean and RDA, each is decoded in its
- * turn. */
+ * First the guard compares the sizes of the contributions (kernels/guard.h). Much larger ones than
+ * usual are scaled down, and far larger ones are refused. If there are too few to show the usual
+ * size, contributions far larger than earlier merges are refused (kernels/outlier.h). Robust rules
+ * need all inputs at once. For the mean and RDA, and with too few inputs for a robust rule, inputs
+ * are decoded one by one. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,11 +19,11 @@
 #include "worker/merge/merger.h"
 #include "worker/merge/request.h"
 
-/* What is merged: the inputs that the guard let in. */
+/* The inputs to merge: those that the guard let in. */
 struct taken {
     uint32_t count;
-    uint32_t inputs[TW_MEMBERS_MAX]; /* of the request */
-    float factors[TW_MEMBERS_MAX];   /* the guard's */
+    uint32_t inputs[TW_MEMBERS_MAX]; /* indices in the request */
+    float factors[TW_MEMBERS_MAX];   /* of the guard */
     float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };
 
@@ -35,7 +34,7 @@ static bool is_robust(const struct tw_run *run) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* What RDA needs to know: which tensors there are, and one sum for each. */
+/* Working memory of RDA: the tensors, and a sum for each. */
 struct tw_pieces {
     struct tw_layout layout;
     double rho[TW_TENSORS_MAX];
@@ -44,10 +43,10 @@ struct tw_pieces {
 enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *err) {
     const size_t elements = (size_t)merger->shm->geometry.spare_elements;
     const bool is_rda = merger->run->sync.merge == TW_MERGE_RDA;
-    size_t inputs = is_rda ? 2 : 0; /* one input, the sum of directions */
+    size_t inputs = is_rda ? 2 : 0; /* one input and the sum of directions */
     if (is_robust(merger->run)) inputs = merger->run->sync.members;
     if (inputs == 0) return TW_OK;
-    /* Address space rather than memory: what a merge does not touch costs nothing. */
+    /* Address space: pages that no merge touches cost no memory. */
     merger->inputs = malloc(inputs * elements * sizeof(float));
     if (merger->inputs == NULL) {
         return tw_fail(err, TW_NOMEM,
@@ -67,7 +66,7 @@ void tw_merger_reduce_deinit(struct tw_merger *merger) {
     free(merger->inputs);
 }
 
-/* ---- what is let in -------------------------------------------------------------------------- */
+/* ---- the guard ------------------------------------------------------------------------------- */
 
 static enum tw_status input_fail(const struct tw_merger *merger,
                                  const struct tw_wmsg_reduce *request, uint32_t input,
@@ -79,7 +78,7 @@ static enum tw_status input_fail(const struct tw_merger *merger,
                    request->count, merger->codec->name);
 }
 
-/* x (request->count): factor times the input. */
+/* x (request->count) := factor times the input. */
 static enum tw_status input_decode(const struct tw_merger *merger,
                                    const struct tw_wmsg_reduce *request, uint32_t input,
                                    float factor, float *x, struct tw_error *err) {
@@ -93,10 +92,10 @@ static enum tw_status input_decode(const struct tw_merger *merger,
     return TW_OK;
 }
 
-/* What is known of the inputs before any is merged. */
+/* Sizes of the inputs, before the merge. */
 struct sized {
     double norms[TW_MEMBERS_MAX];
-    double excess[TW_MEMBERS_MAX]; /* tw_outlier_excess, where there are too few for the guard */
+    double excess[TW_MEMBERS_MAX]; /* tw_outlier_excess, with too few inputs for the guard */
     uint32_t steps[TW_MEMBERS_MAX];
 };
 
@@ -108,7 +107,7 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
         struct tw_outlier_sizes sizes = {.count = {0}};
         sized->norms[i] = sized->excess[i] = 0;
         sized->steps[i] = request->inputs[i].steps;
-        if (is_few && request->is_audit != 0) continue; /* all are listed: all are taken */
+        if (is_few && request->is_audit != 0) continue; /* an audit merges all listed inputs */
         TW_TRY(input_decode(merger, request, i, 1.0f, merger->scratch, err));
         sized->norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
         if (!is_few) continue;
@@ -119,10 +118,10 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
     return TW_OK;
 }
 
-/* Of one or two nobody knows which is usual; but what merges of the fragment were like is known. As
- * in the guard, who took more steps may be larger; of one alone it is not known whether it did. An
- * auditor is told who is listed and asks nothing: so this may go by what this node alone has seen,
- * and may refuse, but never scale. */
+/* One or two inputs do not show the usual size, but earlier merges of the fragment do. As in the
+ * guard, an input of more steps may be larger; for a single input the usual steps are not known. An
+ * auditor takes the listed inputs without this check. So the check may depend on the history of
+ * this node, and it may refuse an input but never scale it. */
 static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t count) {
     uint64_t refused = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -136,7 +135,7 @@ static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t c
     return refused;
 }
 
-/* Said for the first, second, fourth, eighth ... of them: one that lies does so in every round. */
+/* Logs the first, second, fourth, eighth ... only, because a liar lies in every round. */
 static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                          const struct sized *sized, const float *factors) {
     for (uint32_t i = 0; i < request->inputs_count; i++) {
@@ -151,7 +150,7 @@ static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *
     }
 }
 
-/* factors[i] for every input; returns the refused ones. TW_LIMIT when these are all. */
+/* Sets factors[i] for every input, and the set of refused ones. TW_LIMIT when that is all. */
 static enum tw_status guard_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                    float factors[TW_MEMBERS_MAX], uint64_t *refused,
                                    struct tw_error *err) {
@@ -193,7 +192,7 @@ static void weigh(const struct tw_merger *merger, const struct tw_wmsg_reduce *r
     tw_merge_weights_bound(taken->weights, count);
 }
 
-/* ---- the rules: scratch becomes the merge ---------------------------------------------------- */
+/* ---- merge rules, into scratch ----------------------------------------------------------- */
 
 static enum tw_status merge_mean(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                  const struct taken *taken, struct tw_error *err) {
@@ -211,9 +210,9 @@ static enum tw_status merge_mean(struct tw_merger *merger, const struct tw_wmsg_
     return TW_OK;
 }
 
-/* Where tensor t lies in the part [begin, begin + n) of the fragment; false when it does not, or
- * when it is an embedding or the head: many of their rows are never touched between two merges, and
- * the mean is right for these. */
+/* The range of tensor t in the part [begin, begin + n) of the fragment. False if there is none, or
+ * if the tensor is an embedding or the head: many of their rows do not change between two merges,
+ * so the mean is right for them. */
 static bool piece_find(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                        uint32_t t, size_t *from, size_t *n) {
     const struct tw_tensor *tensor = &merger->pieces->layout.tensors[t];

@@ -11,10 +11,10 @@
 #include "worker/merge/anchor_publish.h"
 #include "worker/merge/request.h"
 
-/* The running maximum forgets a tenth with each meeting. */
+/* Decay of the running maximum per exchange. */
 #define DISTANCE_KEPT 0.9f
 
-#define INIT_RMS 0.02 /* of matrices in the beginning; biases are smaller */
+#define INIT_RMS 0.02 /* of initial matrices; biases are smaller */
 
 enum tw_status tw_pairing_init(struct tw_pairing *pairing, struct tw_merger *merger,
                                struct tw_error *err) {
@@ -78,7 +78,7 @@ enum tw_status tw_pairing_encode(struct tw_pairing *pairing,
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* phi', u' by the heavy ball on scratch. */
+/* phi', u' by the heavy ball on the delta in scratch. */
 static void step_outer(const struct tw_pairing *pairing, uint64_t version,
                        const struct tw_anchor_publish *stage) {
     const struct tw_merger *merger = pairing->merger;
@@ -97,7 +97,7 @@ static void step_outer(const struct tw_pairing *pairing, uint64_t version,
                                        run->sync.momentum_clip_millionths, &sizes));
 }
 
-/* The step is published: theta, and what was sent. */
+/* Updates theta and the work in flight after the step was published. */
 static void land(const struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
                  const struct tw_anchor_publish *stage) {
     struct tw_inflight *inflight = &pairing->merger->inflight;
@@ -124,7 +124,7 @@ static bool is_under_way(const struct tw_pairing *pairing,
            inflight->fragments[request->fragment].round == request->round;
 }
 
-/* What was sent in this round, else what there is to send now, into scratch. */
+/* scratch := the v sent in this round, or else the present v. */
 static enum tw_status take_own(struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
                                struct tw_error *err) {
     struct tw_merger *merger = pairing->merger;
@@ -166,8 +166,8 @@ static void measure(const struct tw_pairing *pairing, size_t n, struct tw_pair_s
     sizes->apart = sqrt(tw_distance_squared(pairing->theirs, pairing->own, n));
 }
 
-/* Both deltas and both anchors side by side, the own Delta in scratch. TW_AGAIN: what the partner
- * sent is of no use; TW_CORRUPT, TW_PROTO: what we sent is. */
+/* Decodes both deltas (the own one into scratch) and both anchors. TW_AGAIN: the partner's payloads
+ * are useless. TW_CORRUPT, TW_PROTO: our own are. */
 static enum tw_status decode_all(struct tw_pairing *pairing,
                                  const struct tw_wmsg_pair_apply *request, const float *phi,
                                  size_t n, struct tw_error *err) {
@@ -190,7 +190,8 @@ static enum tw_status decode_all(struct tw_pairing *pairing,
     return TW_OK;
 }
 
-/* How far apart anchors were, or will be by the next time: two that are equal part by a step. */
+/* Running maximum of the distance of the anchors, at least one step: equal anchors part by that
+ * much until the next exchange. */
 static void note_distance(struct tw_pairing *pairing, const struct tw_anchor_publish *stage) {
     const size_t n = stage->elements;
     const float apart = tw_lattice_distance(pairing->theirs, stage->phi_old, n);
@@ -200,7 +201,7 @@ static void note_distance(struct tw_pairing *pairing, const struct tw_anchor_pub
     pairing->distance[stage->fragment] = now > kept ? now : kept;
 }
 
-/* The step with both; what the guard thinks of the partner's share goes into it. */
+/* The step with both shares, the partner's scaled by the guard. */
 static enum tw_status step_pair(struct tw_pairing *pairing,
                                 const struct tw_wmsg_pair_apply *request,
                                 const struct tw_pair_verdict *verdict,
