@@ -111,8 +111,7 @@ static void freed_neighbours_become_one_gap(void **state) {
     assert_int_equal(pool.rows[idx].offset, 64);
 }
 
-/* Random use against the rules: in bounds, no overlap, `used` exact, everything freed in the end.
- */
+/* Random use keeps the rules: in bounds, no overlap, exact `used`, and an empty pool at the end. */
 static void random_use_never_overlaps(void **state) {
     (void)state;
     enum { LIVE_MAX = 40, OPS = 20000 };

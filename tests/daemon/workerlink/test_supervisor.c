@@ -1,4 +1,4 @@
-/* The rules of restart.h under virtual time, and a supervisor with real processes. */
+/* Tests of restart.h under virtual time, and of a supervisor with real processes. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -51,7 +51,7 @@ static void ten_healthy_minutes_begin_the_row_again(void **state) {
     assert_int_equal(tw_restart_died(&restart, 10).pause_us, 0);
 }
 
-/* Without snapshots none is ever newer; and a worker that waits has nothing to snapshot. */
+/* With snapshots off none is ever newer, and a waiting worker takes none. */
 static void deaths_after_healthy_stretches_climb_no_ladder(void **state) {
     (void)state;
     struct tw_restart restart;
@@ -90,7 +90,7 @@ static void newer_snapshot_is_progress(void **state) {
     }
 }
 
-/* It may be out for hours, and the state it left is as good as before. */
+/* A device may be unavailable for hours, and the saved state stays good. */
 static void failed_device_is_tried_for_ever(void **state) {
     (void)state;
     struct tw_restart restart;
@@ -151,13 +151,13 @@ static void on_cut(void *user) {
     seen->cut++;
 }
 
-/* It looks for a hang every millisecond. */
+/* Makes the supervisor check for a hang every millisecond. */
 static void watch_hurry(struct seen *seen) {
     uv_timer_t *watch = &seen->supervisor.watch;
     assert_int_equal(uv_timer_start(watch, watch->timer_cb, 1, 1), 0);
 }
 
-/* A supervisor of workers that somebody else starts. */
+/* A supervisor of workers that another program starts. */
 static void foreign_open(struct seen *seen) {
     memset(seen, 0, sizeof(*seen));
     assert_int_equal(uv_loop_init(&seen->loop), 0);
@@ -223,7 +223,7 @@ static void device_fault_is_no_death_without_progress(void **state) {
     seen_close(&seen);
 }
 
-/* A driver that does not come back says nothing about snapshots; a CPU that hangs may. */
+/* A hanging driver says nothing about snapshots; a hang on the CPU may. */
 static void hang_on_a_gpu_is_a_device_fault(void **state) {
     (void)state;
     for (unsigned is_on_gpu = 0; is_on_gpu < 2; is_on_gpu++) {
@@ -257,7 +257,7 @@ static void stop_ends_it_for_good(void **state) {
     seen_close(&seen);
 }
 
-/* Ctrl-C reaches the whole group of a terminal: it must not end the worker before it was asked. */
+/* Ctrl-C reaches the terminal's whole process group. It must not end the worker before its EXIT. */
 static void worker_is_not_in_the_group_of_the_terminal(void **state) {
     (void)state;
     struct seen seen;
@@ -269,7 +269,7 @@ static void worker_is_not_in_the_group_of_the_terminal(void **state) {
     seen_close(&seen);
 }
 
-/* Its last words may be unread, and the next worker would find its place taken. */
+/* The last messages may be unread, and the next worker would be refused. */
 static void death_waits_for_the_end_of_the_link(void **state) {
     (void)state;
     struct seen seen;
@@ -281,7 +281,8 @@ static void death_waits_for_the_end_of_the_link(void **state) {
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_int_equal(seen.deaths, 1);
     assert_int_equal(seen.last.exit_status, 4);
-    /* A link that somebody else has says nothing of the next one, and who leaves waits for none. */
+    /* The link of another process says nothing about the next worker, and a stop waits for no link.
+     */
     while (seen.supervisor.state != TW_SUPERVISOR_RUNNING) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     tw_supervisor_attached(&seen.supervisor, getpid());
     while (seen.deaths < 2) (void)uv_run(&seen.loop, UV_RUN_ONCE);
@@ -292,14 +293,14 @@ static void death_waits_for_the_end_of_the_link(void **state) {
     seen_close(&seen);
 }
 
-/* One that was started, has the link, and is dead. */
+/* A worker that was started, attached, and died. */
 static void die_attached(struct seen *seen) {
     while (seen->supervisor.state != TW_SUPERVISOR_RUNNING) (void)uv_run(&seen->loop, UV_RUN_ONCE);
     tw_supervisor_attached(&seen->supervisor, seen->supervisor.pid);
     while (!seen->supervisor.has_exited) (void)uv_run(&seen->loop, UV_RUN_ONCE);
 }
 
-/* It forked, and its child has the link. The five seconds are gone at once. */
+/* A forked child keeps the link open. The test shortens the five seconds. */
 static void dead_worker_whose_link_does_not_end_is_cut(void **state) {
     (void)state;
     struct seen seen;
@@ -319,14 +320,14 @@ static void dead_worker_whose_link_does_not_end_is_cut(void **state) {
     seen_close(&seen);
 }
 
-static void who_leaves_waits_for_no_link_of_a_dead_worker(void **state) {
+static void stop_waits_for_no_link_of_a_dead_worker(void **state) {
     (void)state;
     struct seen seen;
     seen_open(&seen, "exit 4");
     assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
     die_attached(&seen);
     assert_true(tw_supervisor_stop(&seen.supervisor, 5 * SECOND_US));
-    assert_int_equal(seen.cut, 0); /* not before what came is read */
+    assert_int_equal(seen.cut, 0); /* not before received messages are read */
     assert_int_equal(uv_timer_get_due_in(&seen.supervisor.timer), 0);
     while (seen.cut == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
     tw_supervisor_unlinked(&seen.supervisor, -1);
@@ -336,7 +337,7 @@ static void who_leaves_waits_for_no_link_of_a_dead_worker(void **state) {
     seen_close(&seen);
 }
 
-/* It says nothing any more, which is no fault of a device. */
+/* Its silence must not count as a hang of the device. */
 static void dead_worker_does_not_hang(void **state) {
     (void)state;
     struct seen seen;
@@ -388,7 +389,7 @@ static void worker_of_somebody_else_is_ended_when_it_hangs(void **state) {
     seen_close(&seen);
 }
 
-/* One whose process signals do not reach; the five seconds before SIGKILL are gone at once. */
+/* Signals do not reach its process. The test shortens the five seconds before SIGKILL. */
 static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
     (void)state;
     struct seen seen;
@@ -405,7 +406,7 @@ static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
     seen_close(&seen);
 }
 
-/* One that comes, gets as far as this and dies at once, as systemd would send them. */
+/* A worker started by another program attaches, gets this far, and dies. */
 static void foreign_die(struct seen *seen, bool is_ready, bool has_stepped, int exit_status) {
     const unsigned admitted = seen->admitted;
     seen->supervisor.restart.row = 0; /* no pauses here */
@@ -423,7 +424,7 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
     struct seen seen;
     foreign_open(&seen);
     for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
-        foreign_die(&seen, true, true, TW_EXIT_DEVICE); /* is no rung, nor is the next */
+        foreign_die(&seen, true, true, TW_EXIT_DEVICE); /* climbs no rung, nor does the next */
         foreign_die(&seen, false, false, -1);
         assert_int_equal(seen.last.verdict.rung, TW_RESTART_PLAIN);
         foreign_die(&seen, true, true, -1);
@@ -433,9 +434,9 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
         assert_int_equal(seen.last.verdict.rung, expected);
     }
     assert_int_equal(seen.supervisor.deaths, 15 * TW_RESTART_RUNG);
-    tw_supervisor_unlinked(&seen.supervisor, -1); /* who waits is no death */
+    tw_supervisor_unlinked(&seen.supervisor, -1); /* a waiting worker that leaves is no death */
     assert_int_equal(seen.supervisor.deaths, 15 * TW_RESTART_RUNG);
-    tw_supervisor_linked(&seen.supervisor, 0); /* a newer snapshot: all is well */
+    tw_supervisor_linked(&seen.supervisor, 0); /* a newer snapshot resets the ladder */
     tw_supervisor_ready(&seen.supervisor);
     tw_supervisor_stepped(&seen.supervisor, 1000);
     tw_supervisor_snapshot(&seen.supervisor, 5);
@@ -444,7 +445,7 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
     seen_close(&seen);
 }
 
-/* Say, for the host is short of memory: theta and the moments are as good as before. */
+/* For example, the host lacks memory: theta and the moments stay good. */
 static void workers_of_somebody_else_that_never_stepped_keep_their_state(void **state) {
     (void)state;
     struct seen seen;
@@ -461,7 +462,7 @@ static void workers_of_somebody_else_that_never_stepped_keep_their_state(void **
     }
     foreign_die(&seen, true, true, -1);
     assert_int_equal(seen.last.verdict.rung, TW_RESTART_ANCHOR);
-    foreign_die(&seen, true, false, -1); /* the old snapshot is no better than it was */
+    foreign_die(&seen, true, false, -1); /* no newer snapshot */
     assert_int_equal(seen.last.verdict.rung, TW_RESTART_ANCHOR);
     seen_close(&seen);
 }
@@ -496,7 +497,7 @@ int main(void) {
         cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
         cmocka_unit_test(death_waits_for_the_end_of_the_link),
         cmocka_unit_test(dead_worker_whose_link_does_not_end_is_cut),
-        cmocka_unit_test(who_leaves_waits_for_no_link_of_a_dead_worker),
+        cmocka_unit_test(stop_waits_for_no_link_of_a_dead_worker),
         cmocka_unit_test(dead_worker_does_not_hang),
         cmocka_unit_test(program_that_cannot_run_is_named),
         cmocka_unit_test(worker_of_somebody_else_is_ended_when_it_hangs),

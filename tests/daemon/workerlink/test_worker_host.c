@@ -1,4 +1,4 @@
-/* The daemon's side of the worker link against a worker that is this test: it may lie. */
+/* Tests of the daemon's side of the worker link. The test plays the worker, and may lie. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static struct {
     struct tw_event events[EVENTS_MAX];
     unsigned events_count, gone, refused, frozen;
     char sentence[256];
-    struct tw_encoded encoded; /* as last told */
+    struct tw_encoded encoded; /* of the newest callback */
     unsigned encoded_count;
 } t;
 
@@ -123,7 +123,7 @@ static void socket_is_for_the_daemons_user_alone(void **state) {
     assert_int_equal(info.st_mode & 07777, 0600);
 }
 
-/* Turns the loop until something is true; a test that would wait for ever is ended by CTest. */
+/* Runs the loop until the condition holds; CTest ends a test that never gets there. */
 #define PUMP_UNTIL(condition)                                                                      \
     while (!(condition)) (void)uv_run(&t.loop, UV_RUN_ONCE)
 
@@ -241,7 +241,7 @@ static void encode_answer(uint64_t round, uint32_t bytes) {
     say(&msg);
 }
 
-/* Makes a held payload of these bytes; its name. */
+/* Makes a held payload of these bytes; returns its hash. */
 static struct tw_id payload_make(uint64_t round, const void *bytes, uint32_t size) {
     const struct tw_wmsg_encode encode = encode_ask(round, 1024);
     memcpy(bytes_at(encode.parts[0].out), bytes, size);
@@ -261,13 +261,13 @@ static void worker_is_welcomed_with_sealed_memory(void **state) {
     assert_true((fcntl(t.memfd, F_GET_SEALS) & (F_SEAL_GROW | F_SEAL_SHRINK)) ==
                 (F_SEAL_GROW | F_SEAL_SHRINK));
     assert_int_equal(ftruncate(t.memfd, 1), -1);
-    assert_int_equal(t.events_count, 0); /* the core hears of it when it is ready */
+    assert_int_equal(t.events_count, 0); /* the core gets no event before READY */
     worker_ready();
     assert_int_equal(t.events[0].kind, TW_EV_WORKER_UP);
     assert_int_equal(t.events[0].u.worker.step, 7);
 }
 
-/* There is nothing to train on yet: whoever comes waits, and is welcomed when there is. */
+/* Without training data a worker waits, and is welcomed when there is data. */
 static void held_worker_is_welcomed_when_it_is_let_go(void **state) {
     (void)state;
     struct tw_worker_msg hello = message(TW_WMSG_HELLO);
@@ -277,7 +277,7 @@ static void held_worker_is_welcomed_when_it_is_let_go(void **state) {
     say(&hello);
     PUMP_UNTIL(t.host->state == TW_HOST_VERIFYING);
     hear_nothing();
-    (void)close(t.fd); /* it does not wait for ever, and comes again */
+    (void)close(t.fd); /* the worker gives up waiting, and connects again */
     PUMP_UNTIL(t.gone == 1);
     t.fd = worker_connect();
     say(&hello);
@@ -305,7 +305,7 @@ static void requests_before_ready_are_dropped(void **state) {
 
 static void output_gets_the_name_of_its_bytes(void **state) {
     (void)state;
-    static uint8_t bytes[600 * 1024]; /* above what is named on the loop itself */
+    static uint8_t bytes[600 * 1024]; /* more than is hashed on the loop itself */
     worker_open();
     for (uint32_t i = 0; i < sizeof(bytes); i++) bytes[i] = (uint8_t)(i * 31);
     static const uint32_t sizes[] = {1000, sizeof(bytes)};
@@ -374,7 +374,7 @@ static void daemons_own_messages_are_refused_from_a_worker(void **state) {
     PUMP_UNTIL(t.gone == 1);
 }
 
-/* Else it would be ended for hanging: no step comes any more. */
+/* Else the supervisor would end it as hanging, because no step comes any more. */
 static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state) {
     (void)state;
     struct tw_action action;
@@ -399,7 +399,7 @@ static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state)
     }
     worker_close();
     t.host->is_finished = false;
-    t.host->config.stop_step = 7; /* READY tells the step, too */
+    t.host->config.stop_step = 7; /* READY has the step too */
     worker_open();
     tw_worker_host_act(t.host, &action);
     assert_true(t.host->is_finished);
@@ -415,7 +415,7 @@ static void requests_of_a_dead_worker_are_forgotten(void **state) {
     assert_int_equal(t.host->payloads.pool.used, 0);
     assert_int_equal(t.events_count, 1); /* WORKER_DOWN and no ENCODED */
     worker_open();
-    encode_answer(1, 10); /* the next one is not asked for what the last one owed */
+    encode_answer(1, 10); /* a new worker owes no answers of the last one */
     PUMP_UNTIL(t.gone == 2);
 }
 
@@ -593,7 +593,7 @@ static void frozen_host_starts_no_change(void **state) {
     const struct tw_id name = payload_make(1, "abcd", 4);
     apply_ask(&name);
     (void)hear(TW_WMSG_APPLY);
-    assert_false(tw_worker_host_freeze(t.host)); /* one is under way */
+    assert_false(tw_worker_host_freeze(t.host)); /* one is at the worker */
     apply_ask(&name);
     hear_nothing();
     (void)encode_ask(2, 1024); /* not a change: goes through */
@@ -646,9 +646,9 @@ static void next_worker_resumes_from_the_newest_snapshot(void **state) {
     assert_int_equal(t.welcome.start, TW_START_ANCHOR);
 }
 
-/* A budget goes to the worker as it came, and what it made of it is told: by rung where the payload
- * names them, also of a worker whose heads make no sense. */
-static void what_a_contribution_may_take_and_took_is_told(void **state) {
+/* The byte budget reaches the worker unchanged, and the size of the contribution is reported: by
+ * rung if the head of the payload is valid, else without rungs. */
+static void budget_and_size_of_a_contribution_are_reported(void **state) {
     (void)state;
     enum { N = 1024 };
     static float x[N];
@@ -668,7 +668,7 @@ static void what_a_contribution_may_take_and_took_is_told(void **state) {
         assert_true(encode.parts[0].bytes_max == 777 && encode.parts[1].bytes_max == 0);
         uint8_t *out = bytes_at(encode.parts[0].out);
         assert_int_equal(tw_codec_auto.encode(x, N, out, encode.parts[0].out.bytes, &bytes), TW_OK);
-        if (round == 1) out[0] = 99; /* so many pieces there are not */
+        if (round == 1) out[0] = 99; /* a malformed head: too many pieces */
         struct tw_worker_msg msg = message(TW_WMSG_ENCODED);
         msg.u.encoded.round = round;
         msg.u.encoded.parts_count = 2;
@@ -705,7 +705,7 @@ int main(void) {
         TEST(chunk_of_the_wrong_size_or_place_is_refused),
         TEST(full_pool_answers_that_it_cannot),
         TEST(payload_in_use_survives_its_drop),
-        TEST(what_a_contribution_may_take_and_took_is_told),
+        TEST(budget_and_size_of_a_contribution_are_reported),
         TEST(frozen_host_starts_no_change),
         TEST(death_of_the_worker_completes_a_freeze),
         TEST(next_worker_resumes_from_the_newest_snapshot),

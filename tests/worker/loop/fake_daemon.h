@@ -1,4 +1,4 @@
-/* fake_daemon.h - the daemon's side of the worker link in one process with the worker: a small
+/* fake_daemon.h - the daemon's side of the worker link, in the process of the worker: a small
  * model, a sealed memfd, a socket pair. Asserts with cmocka. */
 #ifndef TW_TESTS_FAKE_DAEMON_H
 #define TW_TESTS_FAKE_DAEMON_H
@@ -11,14 +11,14 @@
 #include "proto/worker_msg.h"
 
 struct fake_daemon {
-    int fd, worker_fd; /* worker_fd is given to tw_link */
+    int fd, worker_fd; /* worker_fd goes to tw_daemon_link */
     int memfd;
     struct tw_run run;
     struct tw_layout layout;
     struct tw_shm shm;
     struct tw_wmsg_welcome welcome; /* may be changed before fake_daemon_welcome */
     uint64_t pool_used;
-    uint64_t steps_seen; /* STEP messages passed over by recv */
+    uint64_t steps_seen; /* STEP messages skipped by recv */
     struct tw_wmsg_step last_step;
 };
 
@@ -38,11 +38,11 @@ void fake_daemon_welcome(struct fake_daemon *daemon);
 /* Queues one packet; fills msg->bytes. */
 void fake_daemon_send(struct fake_daemon *daemon, struct tw_worker_msg *msg);
 
-/* The next packet of this kind, passing over STEP, SNAPSHOT_DONE, EVALUATED and HELLO only. False
- * when none waits. */
+/* The next packet of this kind; skips STEP, SNAPSHOT_DONE, EVALUATED and HELLO. False when none has
+ * arrived. */
 bool fake_daemon_recv(struct fake_daemon *daemon, uint32_t kind, struct tw_worker_msg *msg);
 
-/* Room in the pool, never given back. */
+/* Room in the pool, never freed. */
 struct tw_span fake_daemon_room(struct fake_daemon *daemon, uint32_t bytes);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/rng.h"
 
-/* A number in [-1, 1) that depends on its arguments alone; 0 in the padding. */
+/* A number in [-1, 1) that depends only on its arguments; 0 in the padding. */
 static float noise(const struct stub_learner *stub, uint64_t seed, uint64_t i) {
     if (stub->is_param[i] == 0) return 0;
     uint64_t state = seed * 0x9E3779B97F4A7C15u + i;
@@ -35,7 +35,7 @@ static double distance(const struct stub_learner *stub, const float *params) {
     return sum / (double)stub->layout->elements;
 }
 
-/* theta moves a share `lr` of the way to the target; m remembers the way, v its square. */
+/* theta moves a share `lr` of its distance to the target; m is that distance, v its square. */
 static void learn(struct stub_learner *stub, float *theta, uint64_t cursor, float lr) {
     const uint64_t elements = stub->layout->elements;
     const uint64_t batch_seed = stub->data_seed * 1000003 + cursor;
@@ -49,7 +49,7 @@ static void learn(struct stub_learner *stub, float *theta, uint64_t cursor, floa
     }
 }
 
-/* The step finds theta as the table was told that it is, and spoils the mirrors. */
+/* A step checks that theta is as at the last `written`, and fills the mirrors with NaN. */
 static void learn_far(struct stub_learner *stub, uint64_t cursor, float lr) {
     const uint64_t elements = stub->layout->elements;
     const size_t bytes = (size_t)elements * sizeof(float);

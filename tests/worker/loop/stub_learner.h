@@ -1,6 +1,6 @@
-/* stub_learner.h - a learner without an engine: theta is drawn to a target, part of which all nodes
- * of a run share and part of which is this node's own. So loss falls, nodes differ, and merging
- * them helps, as in training; and a step costs next to nothing. Same seeds, same bits. */
+/* stub_learner.h - a learner without an engine. theta moves towards a target; one part of the
+ * target is shared by all nodes of a run, another is this node's own. As in training, the loss
+ * falls, nodes differ, and merging helps. A step costs almost no time. Same seeds, same bits. */
 #ifndef TW_TESTS_STUB_LEARNER_H
 #define TW_TESTS_STUB_LEARNER_H
 
@@ -13,17 +13,17 @@ struct stub_learner {
     uint64_t data_seed;
     uint64_t updates;
     float *arrays;          /* theta, m, v: (3, elements); with is_remote mirrors of `remote` */
-    float *remote;          /* as arrays, and where it learns; not NULL with is_remote: far, and
-                               after theta, m, v once more theta, as the table was told of it */
+    float *remote;          /* with is_remote, else NULL: theta, m, v in far memory, then a copy of
+                               theta at the last `written` */
     uint8_t *is_param;      /* (elements): 0 in the padding, which stays zero */
-    uint32_t step_us;       /* a step sleeps so long */
+    uint32_t step_us;       /* duration of a step, slept */
     uint64_t nan_from_step; /* gradients are not finite from this update on; 0 = never */
-    bool is_remote;         /* as on a device: a step leaves NaN in every mirror */
+    bool is_remote;         /* as on a device; a step fills all mirrors with NaN */
     struct far far;         /* with is_remote */
 };
 
-/* step_us, nan_from_step, is_remote and what far_open keeps are kept; all else is filled in. Heap:
- * stub_learner_close. */
+/* Keeps step_us, nan_from_step, is_remote and the fields that far_open keeps, and fills in the
+ * rest. Allocates: call stub_learner_close. */
 enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *learner,
                                  const struct tw_learner_config *config, struct tw_error *err);
 void stub_learner_close(struct stub_learner *stub);

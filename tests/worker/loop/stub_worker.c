@@ -1,8 +1,8 @@
-/* stub_worker.c - a worker without an engine, for tests of the daemon: the real link, merging,
- * snapshots and loop around stub_learner.h. Needs no training text and no BLAS.
+/* stub_worker.c - a worker without an engine, for tests of the daemon. The link, merging, snapshots
+ * and loop are real; the learner is stub_learner.h. Needs no training text and no BLAS.
  *
  *     stub_worker --socket PATH [--step-us N] [--die-at-update N] [--nan-from-update N]
- *                 [--gpu ADDRESS]      as if it computed on that */
+ *                 [--gpu ADDRESS]      pretends to compute on this GPU */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 struct stub {
     struct stub_learner learner;
-    uint64_t die_at; /* update; 0 = never */
+    uint64_t die_at; /* number of the update; 0 = never */
     const char *gpu; /* PCI address; NULL: none */
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
@@ -21,7 +21,7 @@ struct stub {
 
 static enum tw_status step_or_die(void *self, uint64_t *cursor, float lr,
                                   struct tw_step_result *result, struct tw_error *err) {
-    const struct stub *stub = self; /* learner is its first member */
+    const struct stub *stub = self; /* the learner is its first member */
     if (stub->die_at > 0 && stub->learner.updates + 1 >= stub->die_at) {
         (void)raise(SIGKILL);
     }
@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
         {"die-at-update", required_argument, NULL, 'd'},
         {"nan-from-update", required_argument, NULL, 'n'},
         {"gpu", required_argument, NULL, 'g'},
-        {"device-fails-at", required_argument, NULL, 'f'}, /* pull or push of that number */
+        {"device-fails-at", required_argument, NULL, 'f'}, /* number of the pull or push */
         {"threads", required_argument, NULL, 't'},         /* as thinwire-worker; ignored */
         {NULL, 0, NULL, 0},
     };

@@ -1,5 +1,5 @@
-/* Tests of worker/loop/apply_ahead.c: an APPLY that a thread works out while steps go on does what
- * one does that the loop works out itself at the step where it landed, to the bit. */
+/* Tests of worker/loop/apply_ahead.c: an APPLY computed by the thread during steps gives the same
+ * bits as one that the loop computes itself at the step where the first landed. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -62,7 +62,7 @@ static void turn(void) {
     if (tw_trainer_turn(&trainer, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* Turns until this answer comes; whatever a thread is at has the core meanwhile. */
+/* Takes turns until this answer comes, and yields the core to the thread. */
 static struct tw_worker_msg wait_for(uint32_t kind) {
     struct tw_worker_msg msg;
     for (int i = 0; i < TURNS_MAX; i++) {
@@ -126,7 +126,7 @@ static void assert_applied(uint32_t fragment, enum tw_status status, uint64_t ro
 
 /* ---- the same -------------------------------------------------------------------------------- */
 
-/* What a life came to: the step where each APPLY landed, the anchor, and theta, m, v. */
+/* Result of one training: the step where each APPLY landed, the anchor, and theta, m, v. */
 struct life {
     uint64_t landed[ROUNDS_MAX];
     struct tw_id digests[FRAGMENTS];
@@ -148,8 +148,8 @@ static void look(struct life *life) {
     }
 }
 
-/* Six rounds; a SOLO begins a stage while the third is worked out. at: of a life before, where each
- * is to land. */
+/* Six rounds; a SOLO begins a stage while the thread works on the third. at: an earlier training
+ * that says where each APPLY must land. */
 static void live(struct life *life, bool is_host_idle, bool is_remote, const struct life *at) {
     static const enum tw_apply_mode modes[] = {TW_APPLY_MIX, TW_APPLY_SHIFT};
     worker_open(is_host_idle, is_remote);
@@ -160,7 +160,7 @@ static void live(struct life *life, bool is_host_idle, bool is_remote, const str
         send_apply(round, modes[round % 4 == 3], sent, at == NULL ? earliest : at->landed[round]);
         if (round == 2) {
             turn();
-            send_solo(12); /* of fragment 0, which is far ahead then */
+            send_solo(12); /* of fragment 0, which is then far ahead */
             assert_applied(0, TW_OK, 13);
         }
         assert_applied((uint32_t)(round % FRAGMENTS), TW_OK, round == 3 ? 13 : round + 1);
@@ -182,7 +182,7 @@ static void check_same(bool is_remote) {
     free(early.state), free(plain.state);
 }
 
-static void what_is_worked_out_beside_steps_is_the_same(void **state) {
+static void work_of_the_thread_gives_the_same_bits(void **state) {
     (void)state;
     check_same(false);
 }
@@ -232,7 +232,7 @@ static void others_wait_for_it(void **state) {
     assert_applied(1, TW_OK, 2);
 }
 
-/* Rounds that come faster than steps: one a step would never catch up. */
+/* Rounds faster than steps: one APPLY per step would never catch up. */
 static void several_that_are_due_are_done_at_once(void **state) {
     (void)state;
     const struct tw_span sent[FRAGMENTS] = {encode(0), encode(1), encode(2)};
@@ -242,7 +242,7 @@ static void several_that_are_due_are_done_at_once(void **state) {
     assert_true(trainer.step <= step + 1);
 }
 
-/* A request of another end for the same round, as after a change of mind. */
+/* A second request for the same round with other modes. */
 static void another_request_of_its_round_is_done_as_it_says(void **state) {
     (void)state;
     const struct tw_span sent = encode(0);
@@ -260,7 +260,7 @@ static void another_request_of_its_round_is_done_as_it_says(void **state) {
     tw_shm_view(&dae.shm, 0, &view);
     assert_memory_equal(learner.theta, view.phi, (size_t)view.elements * sizeof(float));
     assert_true(
-        tw_apply_ahead_is_ready(&trainer.early, &apply)); /* it was applied: nothing is to do */
+        tw_apply_ahead_is_ready(&trainer.early, &apply)); /* applied already: no work is left */
 }
 
 static void a_pause_makes_it_land(void **state) {
@@ -285,7 +285,7 @@ static void a_worker_may_end_meanwhile(void **state) {
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-/* Elements of bf16, each of these bits. */
+/* Fills a payload with one bf16 value. */
 static void overwrite(struct tw_span span, uint16_t bits) {
     uint8_t *bytes = tw_shm_pool(&dae.shm, span.offset, span.bytes);
     for (uint32_t i = 0; i + 1 < span.bytes; i += 2) {
@@ -294,8 +294,8 @@ static void overwrite(struct tw_span span, uint16_t bits) {
     }
 }
 
-/* Found by the thread. */
-static void what_does_not_decode_is_refused(void **state) {
+/* The thread detects it. */
+static void undecodable_result_is_refused(void **state) {
     (void)state;
     const struct tw_span sent = encode(0);
     overwrite(sent, 0x7fc0); /* NaN */
@@ -304,13 +304,13 @@ static void what_does_not_decode_is_refused(void **state) {
     assert_false(trainer.early.is_begun);
 }
 
-/* By the thread as well. */
-static void what_would_not_be_finite_changes_nothing(void **state) {
+/* The thread detects it too. */
+static void overflowing_step_changes_nothing(void **state) {
     (void)state;
     struct tw_shm_view before, after;
     float *phi, *u;
     const struct tw_span sent = encode(0);
-    overwrite(sent, 0x7f60); /* 3e38, of which the anchor bears one */
+    overwrite(sent, 0x7f60); /* 3e38: the anchor overflows at the second one */
     tw_shm_home(&dae.shm, 0, &phi, &u);
     phi[0] = -3e38f;
     tw_shm_view(&dae.shm, 0, &before);
@@ -323,7 +323,7 @@ static void what_would_not_be_finite_changes_nothing(void **state) {
     assert_false(trainer.early.is_begun);
 }
 
-static void who_has_no_idle_host_has_no_thread(void **state) {
+static void busy_host_has_no_thread(void **state) {
     (void)state;
     struct tw_wmsg_apply apply = {.round = 0};
     worker_open(false, false);
@@ -336,7 +336,7 @@ static void who_has_no_idle_host_has_no_thread(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, open_idle, close_all)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_worked_out_beside_steps_is_the_same),
+        cmocka_unit_test(work_of_the_thread_gives_the_same_bits),
         cmocka_unit_test(so_it_is_where_parameters_are_far),
         TEST(it_lands_no_earlier_than_it_may),
         TEST(others_wait_for_it),
@@ -344,9 +344,9 @@ int main(void) {
         TEST(another_request_of_its_round_is_done_as_it_says),
         TEST(a_pause_makes_it_land),
         TEST(a_worker_may_end_meanwhile),
-        TEST(what_does_not_decode_is_refused),
-        TEST(what_would_not_be_finite_changes_nothing),
-        cmocka_unit_test(who_has_no_idle_host_has_no_thread),
+        TEST(undecodable_result_is_refused),
+        TEST(overflowing_step_changes_nothing),
+        cmocka_unit_test(busy_host_has_no_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

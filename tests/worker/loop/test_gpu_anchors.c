@@ -1,7 +1,7 @@
-/* Two workers in one process, one on the CPU and one on a device, with the daemons' side of a group
- * between them: after every round their anchors are the same to the bit. Needs no daemon, so it
- * runs wherever the engine builds: on the emulated device, and on a card where there is one.
- * tests/system/test_gpu_node.c is the same with real daemons. */
+/* Two workers in one process, one on the CPU and one on a device, with a fake daemon for each.
+ * After every round their anchors are the same bits. Needs no daemon, so it runs wherever the
+ * engine builds: on the emulated device, and on a card if there is one.
+ * tests/system/test_gpu_node.c does the same with real daemons. */
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@
 enum { CPU, GPU, NODES, ROUNDS = 4, STEPS_BETWEEN = 2, TURNS_MAX = 4000, PATIENCE_MS = 60000 };
 enum { TEXT_LINES = 1500 };
 
-/* Each owns the part of its number. */
+/* Node i owns part i. */
 struct node {
     bool is_open;
     struct fake_daemon daemon;
@@ -31,8 +31,8 @@ struct node {
 
 struct part {
     uint64_t begin, count;
-    struct tw_span sent[NODES][NODES]; /* [whose][where it lies] */
-    struct tw_span merged[NODES];      /* [where it lies] */
+    struct tw_span sent[NODES][NODES]; /* [sender][pool] */
+    struct tw_span merged[NODES];      /* [pool] */
 };
 
 static struct node nodes[NODES];
@@ -69,7 +69,7 @@ static void node_open(struct node *node, uint32_t idx, const struct tw_run *run)
     assert_true(fake_daemon_recv(&node->daemon, TW_WMSG_READY, &ready));
 }
 
-/* Of a test that failed, too: what a node does beside its steps must end before it goes. */
+/* Also after a failed test: the threads of a node must end before its memory is freed. */
 static int nodes_close(void **state) {
     (void)state;
     for (struct node *node = nodes; node < nodes + NODES; node++) {
@@ -84,7 +84,7 @@ static int nodes_close(void **state) {
     return 0;
 }
 
-/* The node trains on until it says that. */
+/* The node trains until it sends this kind. */
 static void await(struct node *node, uint32_t kind, struct tw_worker_msg *msg) {
     for (int turn = 0; turn < TURNS_MAX; turn++) {
         if (fake_daemon_recv(&node->daemon, kind, msg)) return;
@@ -93,7 +93,7 @@ static void await(struct node *node, uint32_t kind, struct tw_worker_msg *msg) {
     fail_msg("no packet of kind %u", kind);
 }
 
-/* A payload of one node's pool in the other's, as a transfer brings it. */
+/* Copies a payload into the other node's pool, as a transfer does. */
 static struct tw_span carry(struct node *to, const struct node *from, struct tw_span span) {
     const struct tw_span there = fake_daemon_room(&to->daemon, span.bytes);
     memcpy(tw_shm_pool(&to->daemon.shm, there.offset, there.bytes),
@@ -205,7 +205,7 @@ static void take_round(uint64_t round) {
 static void group(enum tw_preset preset) {
     struct tw_run run;
     fake_run(&run);
-    run.model.context = 8; /* emulated, a step takes long */
+    run.model.context = 8; /* a step on the emulated device takes long */
     run.sync.fragments = 2;
     run.sync.preset = preset;
     tw_run_apply_preset(&run, preset);

@@ -1,6 +1,6 @@
-/* test_gpu_sync.c - whole workers, one on the CPU and one on a device: from the same theta they
- * send the same bytes, take the same steps and are left with the same theta, whatever the run and
- * whatever the daemon asks for. Built for the emulated device and for a card. */
+/* test_gpu_sync.c - whole workers, one on the CPU and one on a device. From the same theta they
+ * send the same bytes and end with the same theta, for all runs and requests. Built for the
+ * emulated device and for a card. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -21,8 +21,7 @@
 
 enum { CPU, GPU, NODES, ROOM = 1 << 17, FRAGMENTS = 3 };
 
-/* Sums are in another order on a device: w of eager and what a lead makes of m may differ so much.
- */
+/* Sums have another order on a device: w of eager, and m after a lead, may differ by this much. */
 #define NEARLY 1e-6
 
 struct node {
@@ -108,7 +107,9 @@ static void pull(void) {
         fail_msg("%s", err.message);
 }
 
-/* Both take a step, which rounds in its own way, and wait; the CPU's goes on with the other's. */
+/* Both take a step and wait. The steps round differently, so the CPU continues from the device's
+ * state.
+ */
 static void step_all(void) {
     const size_t bytes = (size_t)nodes[CPU].dae.layout.elements * sizeof(float);
     for (int i = 0; i < NODES; i++) {
@@ -162,7 +163,7 @@ static void check_held(const char *what, const float *want, const float *live) {
     free(got);
 }
 
-/* The copy that products use is that of theta. */
+/* The weights that matrix products use are a copy of theta. */
 static void check_working_weights(void) {
     const struct tw_gpu *gpu = nodes[GPU].real.engine->memory->gpu;
     const float *theta = nodes[GPU].learner.theta;
@@ -176,7 +177,7 @@ static void check_working_weights(void) {
     free(got);
 }
 
-/* After a request. Weights and moments that sums went into are made equal once they are near. */
+/* After a request. Values that contain sums must be near, and are then made equal. */
 static void check_all(void) {
     struct tw_inflight *cpu = &nodes[CPU].trainer.merger.inflight;
     const struct tw_inflight *gpu = &nodes[GPU].trainer.merger.inflight;
@@ -202,7 +203,7 @@ static void check_all(void) {
     check_held("ahead_u", cpu->ahead_u, gpu->ahead_u);
 }
 
-/* The same request to both; its answers, each of that kind. */
+/* Sends the same request to both, and takes the answers of this kind. */
 static void ask(struct tw_worker_msg msg, uint32_t kind, struct tw_worker_msg replies[NODES]) {
     for (int i = 0; i < NODES; i++) {
         fake_daemon_send(&nodes[i].dae, &msg);
@@ -212,7 +213,7 @@ static void ask(struct tw_worker_msg msg, uint32_t kind, struct tw_worker_msg re
     check_all();
 }
 
-/* Room at the same place of both. */
+/* Room at the same offset in both pools. */
 static struct tw_span room(uint32_t bytes) {
     (void)fake_daemon_room(&nodes[CPU].dae, bytes);
     return fake_daemon_room(&nodes[GPU].dae, bytes);
@@ -254,7 +255,7 @@ static void encode(uint64_t round, uint32_t fragment, struct tw_span sent[2]) {
     }
 }
 
-/* A result that is what was sent, and a bit of something else. */
+/* A result: the payload sent, slightly changed. */
 static struct tw_span result_of(struct tw_span sent, uint64_t n) {
     const struct tw_merger *merger = &nodes[CPU].trainer.merger;
     float *values = malloc(n * sizeof(float));
@@ -306,7 +307,7 @@ static void run_begin(struct tw_run *run, enum tw_sent sent, enum tw_codec_id co
     run->sync.outer_momentum_millionths = 600000;
 }
 
-/* Rounds that are merged, missed in part, taken back, begun anew and final. */
+/* Rounds that are merged, partly merged, taken back, begun again, and final. */
 static void play_group(const struct tw_run *run) {
     struct tw_span sent[2], other[2];
     open_all(run);
@@ -321,13 +322,13 @@ static void play_group(const struct tw_run *run) {
     step_all();
     apply(3, 0, sent, TW_APPLY_SHIFT, TW_APPLY_ABSENT);
     encode(6, 0, sent);
-    encode(6, 0, sent); /* takes back what was under way */
+    encode(6, 0, sent); /* takes back the work in flight */
     step_all();
     apply(6, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX);
     step_all();
     encode(9, 0, sent);
     apply(9, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX);
-    apply(12, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX); /* of which nothing is known */
+    apply(12, 0, sent, TW_APPLY_MIX, TW_APPLY_MIX); /* a round that this worker did not send in */
     close_all();
 }
 
@@ -441,7 +442,7 @@ static void pair_encode(uint64_t round, uint32_t fragment, struct tw_wmsg_pair_a
     check_bytes(apply->own.phi);
 }
 
-/* The partner has the same anchor, and sent what `before` sent. */
+/* The partner has the same anchor and sent the payloads `before`. */
 static void pair_round(uint64_t round, const struct tw_span *before, struct tw_span *sent) {
     struct tw_worker_msg msg = {.kind = TW_WMSG_PAIR_APPLY}, replies[NODES];
     msg.u.pair_apply.round = round;
@@ -460,7 +461,7 @@ static void pair_round(uint64_t round, const struct tw_span *before, struct tw_s
     ask(msg, TW_WMSG_APPLIED, replies);
     for (int i = 0; i < NODES; i++) {
         assert_int_equal(replies[i].u.applied.status, TW_OK);
-        assert_int_equal(replies[i].u.applied.is_alone, 0); /* by the partner's fault */
+        assert_int_equal(replies[i].u.applied.is_alone, 0); /* because of the partner */
     }
 }
 
@@ -481,7 +482,7 @@ static void pairs_do_on_a_device_as_on_the_cpu(void **state) {
         pair_round(2, &sent[1], &sent[2]);
         pair_round(3, NULL, &sent[3]);
         struct tw_worker_msg msg = {.kind = TW_WMSG_PAIR_APPLY}, replies[NODES];
-        msg.u.pair_apply.round = 4; /* what there is to send now */
+        msg.u.pair_apply.round = 4; /* a round that was not encoded: the present v */
         msg.u.pair_apply.version = 4;
         msg.u.pair_apply.is_alone = 1;
         ask(msg, TW_WMSG_APPLIED, replies);
@@ -518,7 +519,7 @@ static void memory_of_a_sync_is_in_the_plan(void **state) {
 }
 
 #ifdef TW_CUDA_EMULATED
-/* A life: a step, a round that was sent and merged. */
+/* A step, then a round that is sent and merged. */
 static enum tw_status live(const struct tw_run *run) {
     struct node *node = &nodes[GPU];
     enum tw_status status = node_open(node, run, true, 0);

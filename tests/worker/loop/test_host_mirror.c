@@ -1,7 +1,6 @@
-/* Tests of worker/loop/host_mirror.c and of everything that works by worker/engine/vectors.h: a
- * learner whose parameters are far, where nobody can touch them but through the table, and whose
- * arrays are mirrors, and full of NaN after every step, does what one does whose arrays are the
- * parameters, to the bit, whatever the daemon asks for. */
+/* Tests of worker/loop/host_mirror.c and of all users of worker/engine/vectors.h. One learner has
+ * its parameters in far memory and NaN in its mirrors after every step. For all requests it gives
+ * the same bits as a learner with parameters on the host. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -25,15 +24,15 @@ static struct tw_learner learner;
 static struct tw_trainer trainer;
 static struct tw_error err;
 
-/* Where parameters are: in the host's memory; far; far, and packed there where a codec can be. */
+/* Place of the parameters: host; far; far with codecs that pack there. */
 enum place { HOST, FAR, FAR_PACKED, PLACES };
 
-/* What can be seen from outside. */
+/* Everything visible from outside. */
 static struct seen {
     uint64_t count;
     float values[SEEN_MAX];
     size_t elements;
-    float *state; /* (3, elements): theta, m, v in the end */
+    float *state; /* (3, elements): theta, m, v at the end */
 } seen[PLACES], *now;
 
 static void see(float value) {
@@ -75,7 +74,7 @@ static void turn(void) {
     }
 }
 
-/* One turn with this request; its answer is the last of that kind. */
+/* One turn with this request; returns the last answer of this kind. */
 static struct tw_worker_msg ask(struct tw_worker_msg *msg, uint32_t answer) {
     struct tw_worker_msg reply;
     fake_daemon_send(&dae, msg);
@@ -103,7 +102,8 @@ static struct tw_span encode(uint64_t round, uint32_t fragment) {
     return span;
 }
 
-/* Of theta, m and v as they are learnt from; the next step of this learner forgets m and v. */
+/* Records theta, m and v before a step, because the next step of this learner overwrites m and v.
+ */
 static void see_moments(void) {
     const float *arrays = stub.is_remote ? stub.remote : stub.arrays;
     const size_t elements = (size_t)dae.layout.elements;
@@ -133,7 +133,7 @@ static void apply(uint64_t round, uint32_t fragment, enum tw_apply_mode mode, st
     see_moments();
 }
 
-/* What was sent, as a merge of it alone. */
+/* A result that merges only the payload sent. */
 static struct tw_span result_of(struct tw_span sent, uint32_t fragment) {
     const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, fragment);
     struct tw_span span = fake_daemon_room(&dae, ROOM);
@@ -170,7 +170,7 @@ static void load(uint64_t rounds, uint32_t fragment, enum tw_load_mode mode) {
     assert_int_equal(ask(&msg, TW_WMSG_APPLIED).u.applied.status, TW_OK);
 }
 
-/* Nobody answered: the own Delta alone. */
+/* No partner: the own Delta alone. */
 static void pair_alone(uint64_t round, uint32_t fragment, bool is_final) {
     struct tw_worker_msg msg = {.kind = TW_WMSG_PAIR_ENCODE};
     const uint64_t elements = tw_shm_fragment_elements(&dae.shm, fragment);
@@ -203,12 +203,12 @@ static void star_script(void) {
     turn();
     apply(2, 2, TW_APPLY_ABSENT, result, false);
     result = encode(3, 0);
-    (void)encode(3, 0); /* takes back what is under way */
+    (void)encode(3, 0); /* takes back the work in flight */
     apply(3, 0, TW_APPLY_MIX, result, false);
     solo(4, 1);
     turn();
     (void)encode(5, 2);
-    load(6, 2, TW_LOAD_KEEP); /* and takes back likewise */
+    load(6, 2, TW_LOAD_KEEP); /* takes it back too */
     turn();
     load(7, 1, TW_LOAD_SHIFT);
     turn();
@@ -217,7 +217,7 @@ static void star_script(void) {
     apply(9, 0, TW_APPLY_SHIFT, result, true);
 }
 
-/* Rounds of one fragment whose bytes nobody but their sender decodes. */
+/* Rounds of one fragment with payloads that only the sender decodes. */
 static void codec_script(void) {
     turn();
     for (uint64_t round = 0; round < 4; round++) {
@@ -351,7 +351,7 @@ static void parameters_may_be_anywhere_in_pairs(void **state) {
     }
 }
 
-/* Bytes over the bus in one round of a fragment, from `begin` on: out and in. */
+/* Checks the bytes copied from and to far memory since the last call. */
 static void see_traffic(uint64_t out, uint64_t in) {
     assert_int_equal(stub.far.bytes_out, out);
     assert_int_equal(stub.far.bytes_in, in);
@@ -395,8 +395,8 @@ static void only_bytes_and_anchors_cross_the_bus(void **state) {
     check_traffic(TW_SENT_EAGER, TW_CODEC_INT8, true);
 }
 
-/* Whatever fails, the worker ends with the device's status, says nothing of what it did not finish,
- * and leaves anchors that are whole. */
+/* After a device fault at any call, the worker ends with TW_DEVICE, sends no answer to an
+ * unfinished request, and leaves complete anchors. */
 static void fail_at(const struct tw_run *run, enum place place, uint32_t fail, bool *has_ended) {
     fake_daemon_open(&dae, run, TW_SNAPSHOT_FULL);
     dae.welcome.eval_steps = 2;

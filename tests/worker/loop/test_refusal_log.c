@@ -1,4 +1,4 @@
-/* Tests of worker/loop/refusal_log.c: what is refused round after round does not fill the log. */
+/* Tests of worker/loop/refusal_log.c: repeated refusals do not fill the log. */
 #include "worker/loop/refusal_log.h"
 
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ static int close_log(void **state) {
     return 0;
 }
 
-/* How many lines of the log have that in them. */
+/* Number of log lines that contain the word. */
 static unsigned lines_with(const char *word) {
     static char log[64 * 1024];
     unsigned count = 0;
@@ -51,7 +51,7 @@ static void the_first_is_told_and_then_a_count(void **state) {
     assert_int_equal(lines_with("ev=request_refused"), 2);
     assert_int_equal(lines_with("status=LIMIT more=598 text="), 1);
     refuse(33, TW_LIMIT, 601);
-    refuse(33, TW_LIMIT, 2000); /* long after */
+    refuse(33, TW_LIMIT, 2000); /* much later */
     assert_int_equal(lines_with("more=1 "), 1);
     refuse(33, TW_LIMIT, 9000);
     assert_int_equal(lines_with("ev=request_refused"), 4);

@@ -16,7 +16,7 @@ enum { PATIENCE_MS = 60000 };
 
 static const char *worker_path;
 static bool is_engine;
-static const char *device_fails_at; /* of the stub's; NULL: it does not */
+static const char *device_fails_at; /* option of the stub; NULL: never */
 static struct fake_daemon dae;
 static char folder[] = "/tmp/thinwire-test-XXXXXX";
 static char socket_path[64], text_path[64];
@@ -139,7 +139,7 @@ static void killed_worker_comes_back_from_its_snapshot(void **state) {
     await_steps(meta.step + 3);
 }
 
-/* The daemon starts it again for as long as it takes: supervisor.c. */
+/* The daemon restarts such a worker without limit: supervisor.c. */
 static void failed_device_has_a_status_of_its_own(void **state) {
     (void)state;
     struct tw_worker_msg msg;
@@ -256,7 +256,7 @@ static void engine_learns_and_evaluates(void **state) {
     await(TW_WMSG_EVALUATED, &msg);
     assert_int_equal(msg.u.evaluated.step, 60);
     assert_true(msg.u.evaluated.loss_live < before - 0.5f);
-    assert_true(msg.u.evaluated.loss_anchor == before); /* nobody moved it */
+    assert_true(msg.u.evaluated.loss_anchor == before); /* the anchor did not change */
     assert_true(msg.u.evaluated.distance > 0);
     msg.kind = TW_WMSG_EXIT;
     fake_daemon_send(&dae, &msg);

@@ -1,5 +1,4 @@
-/* Tests of worker/loop/step_server.c: what is answered while a step runs, and what waits for its
- * end. */
+/* Tests of worker/loop/step_server.c: which requests are answered during a step, and which wait. */
 #include "tests/test.h"
 
 #include <poll.h>
@@ -36,7 +35,7 @@ static int open_all(void **state) {
     memset(&stub, 0, sizeof(stub));
     assert_int_equal(stub_learner_open(&stub, &learner, &config, &err), TW_OK);
     assert_int_equal(tw_trainer_init(&trainer, &link_, &welcome, &shm, &learner, &err), TW_OK);
-    struct tw_worker_msg msg; /* passes over HELLO */
+    struct tw_worker_msg msg; /* skips HELLO */
     assert_false(fake_daemon_recv(&dae, TW_WMSG_CHECKED, &msg));
     return 0;
 }
@@ -51,7 +50,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* A request nobody can grant: its answer says so. */
+/* A request that always fails, with a status in its answer. */
 static void send_check(uint64_t tag) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
@@ -116,7 +115,7 @@ static void the_rest_waits_for_the_boundary_in_order(void **state) {
 static void closed_it_leaves_the_socket_alone(void **state) {
     (void)state;
     struct tw_worker_msg msg;
-    for (int i = 0; i < 50; i++) { /* it may be waiting in poll, or for the next step */
+    for (int i = 0; i < 50; i++) { /* the thread may be in poll, or wait for the next step */
         tw_step_server_open(&trainer.side);
         (void)tw_step_server_close(&trainer.side);
         send_check((uint64_t)i);
@@ -134,12 +133,12 @@ static void more_than_it_keeps_stays_in_the_socket(void **state) {
     for (uint64_t round = 0; round < TW_STEP_SERVER_KEPT_MAX; round++) {
         send_solo(round);
         if (round + 1 == TW_STEP_SERVER_KEPT_MAX) break;
-        send_check(round); /* so that no more packets wait than a socket holds */
+        send_check(round); /* so that the socket buffer can hold all packets */
         assert_int_equal(next_checked(), round);
     }
     send_solo(TW_STEP_SERVER_KEPT_MAX);
     (void)tw_step_server_close(&trainer.side);
-    tw_step_server_open(&trainer.side); /* full, or nearly: still nothing is lost */
+    tw_step_server_open(&trainer.side); /* full or nearly full: no packet may be lost */
     (void)tw_step_server_close(&trainer.side);
     while (tw_step_server_recv(&trainer.side, &msg, &err) == TW_OK) {
         assert_int_equal(msg.u.solo.round, seen);

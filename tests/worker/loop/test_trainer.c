@@ -10,7 +10,8 @@
 #include "tests/worker/loop/stub_learner.h"
 #include "worker/loop/trainer.h"
 
-/* The real link and loop in one thread with the daemon: requests are queued, then a turn is taken.
+/* The real link and loop, in one thread with a fake daemon: a test queues requests, then takes
+ * turns.
  */
 static struct fake_daemon dae;
 static struct tw_daemon_link link_;
@@ -77,7 +78,7 @@ static bool answered(uint32_t kind) {
     return fake_daemon_recv(&dae, kind, &msg);
 }
 
-/* An APPLY with no parts: everything absent, the round still counts. */
+/* An APPLY without parts: all are absent, and the round still counts. */
 static struct tw_worker_msg apply_of(uint64_t round, uint64_t min_step) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
@@ -203,7 +204,7 @@ static void finished_worker_goes_on_when_it_is_told(void **state) {
     msg.u.finish.goes_on = 1;
     fake_daemon_send(&dae, &msg);
     turns(3);
-    assert_int_equal(trainer.step, 3); /* the turn in which it heard of it takes none */
+    assert_int_equal(trainer.step, 3); /* no step in the turn that reads FINISH */
 }
 
 static void finished_worker_evaluates_when_all_is_quiet(void **state) {
@@ -220,7 +221,7 @@ static void finished_worker_evaluates_when_all_is_quiet(void **state) {
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_true(answered(TW_WMSG_APPLIED));
-    turns(1); /* nothing waits */
+    turns(1); /* no message has arrived */
     assert_true(fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg));
     assert_int_equal(msg.u.evaluated.step, 2);
     assert_true(isfinite(msg.u.evaluated.loss_anchor));
@@ -256,7 +257,7 @@ static void asked_snapshot_is_answered(void **state) {
     turns(3);
     assert_false(answered(TW_WMSG_SNAPSHOT_DONE));
     send_kind(TW_WMSG_SNAPSHOT);
-    send_kind(TW_WMSG_SNAPSHOT); /* two people ask: one snapshot, two answers */
+    send_kind(TW_WMSG_SNAPSHOT); /* two requests: one snapshot, two answers */
     turns(1);
     assert_true(answered(TW_WMSG_SNAPSHOT_DONE));
     assert_true(fake_daemon_recv(&dae, TW_WMSG_SNAPSHOT_DONE, &msg));
@@ -341,7 +342,8 @@ static void clock_runs_with_the_contributors(void **state) {
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_int_equal(tw_trainer_clock(&trainer), 1000 + 32 * 4);
-    msg.u.clock.clock_tokens = 1001; /* slower than thought: it waits rather than goes back */
+    msg.u.clock.clock_tokens =
+        1001; /* slower than estimated: the clock waits and does not decrease */
     msg.u.clock.tokens_listed = 128;
     msg.u.clock.contributors = 0;
     fake_daemon_send(&dae, &msg);
@@ -352,7 +354,7 @@ static void clock_runs_with_the_contributors(void **state) {
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_int_equal(tw_trainer_clock(&trainer), dae.run.train.tokens);
-    msg.u.clock.clock_tokens = 500; /* of a lineage that has not come as far */
+    msg.u.clock.clock_tokens = 500; /* another lineage with fewer tokens */
     msg.u.clock.contributors = 1;
     fake_daemon_send(&dae, &msg);
     turns(1);
@@ -371,9 +373,9 @@ static void times_add_up(void **state) {
         step_us += dae.last_step.step_us;
         sync_us += dae.last_step.sync_us;
     }
-    assert_true(step_us >= 10000);            /* slept that long */
+    assert_true(step_us >= 10000);            /* the steps slept */
     assert_true(sync_us < UINT64_C(1) << 40); /* never wrapped */
-    assert_int_equal(trainer.step_us, 0);     /* told */
+    assert_int_equal(trainer.step_us, 0);     /* sent in STEP */
 }
 
 enum { EVALUATION_CPU_US = 40000 };
@@ -406,7 +408,7 @@ static void evaluation_and_pause_are_not_sync(void **state) {
     assert_int_equal(trainer.evaluated_step, 2);
     assert_true(trainer.sync_us < EVALUATION_CPU_US);
     send_kind(TW_WMSG_PAUSE);
-    turns(2); /* the second waits for a packet that does not come */
+    turns(2); /* the second waits in vain for a packet */
     assert_true(trainer.sync_us < EVALUATION_CPU_US);
 }
 

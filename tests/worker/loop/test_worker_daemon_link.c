@@ -137,7 +137,7 @@ static void memory_without_seals_is_refused(void **state) {
     const int copy = dup(memfd);
     assert_int_equal(tw_daemon_link_map(memfd, &dae.welcome, &dae.layout, &shm, &err), TW_PROTO);
     assert_non_null(strstr(err.message, "sealed"));
-    assert_int_equal(fcntl(memfd, F_GETFD), -1); /* it was given away */
+    assert_int_equal(fcntl(memfd, F_GETFD), -1); /* closed by the map */
     assert_return_code(fcntl(copy, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), errno);
     assert_int_equal(tw_daemon_link_map(copy, &dae.welcome, &dae.layout, &shm, &err), TW_CORRUPT);
 }

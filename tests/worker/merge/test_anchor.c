@@ -15,7 +15,7 @@
 #include "worker/merge/anchor.h"
 #include "worker/merge/merger.h"
 
-/* Two nodes of one run, each with its own memory; the test carries payloads between their pools. */
+/* Two nodes of one run, each with its own memory; the test copies payloads between their pools. */
 struct node {
     struct fake_daemon dae;
     struct stub_learner stub;
@@ -201,7 +201,8 @@ static void two_nodes_end_with_the_same_bits(void **state) {
         assert_memory_equal(a.u, b.u, a.elements * sizeof(float));
         assert_true(tw_norm_squared(a.u, a.elements) > 0);
     }
-    /* They learnt different things, and the anchor is nearer to what they share than either. */
+    /* The nodes learnt different targets, and the anchor is nearer to the shared target than
+     * either. */
     double loss_anchor, loss[2];
     tw_shm_settle(&nodes[0].dae.shm);
     float *phi, *u;
@@ -213,8 +214,8 @@ static void two_nodes_end_with_the_same_bits(void **state) {
     assert_true(isfinite(loss_anchor));
 }
 
-/* Of the first node, in a merge of fragment 1 whose second part is absent; the learner has no
- * moments, so these stand in. */
+/* Applies a merge of fragment 1 without its second part on the first node. The learner has no
+ * moments, so the test provides m and v. */
 static void lead_by(struct tw_wmsg_apply *request, float *m, const float *v) {
     struct tw_wmsg_applied reply;
     nodes[0].merger.inner.m = m;
@@ -253,7 +254,7 @@ static void a_merge_leads_the_inner_momentum_once(void **state) {
         const bool is_led = i >= at && i < at + request.parts[0].count;
         assert_int_equal(m[i] != before[i], is_led);
         if (!is_led) continue;
-        /* phi' = phi - 0.7 delta, and the two steps are those of this fragment's deltas. */
+        /* phi' = phi - 0.7 delta; the Deltas of this fragment took two steps. */
         const float delta = (phi[i - at] - led.phi[i - at]) / 0.7f;
         const float step = sqrtf(v[i] / 0.5f) * delta / (0.05f * 2);
         assert_float_equal(m[i], (before[i] + step) / 2, 1e-5);
@@ -310,7 +311,7 @@ static void outer_step_and_mix_are_the_formula(void **state) {
     free(other);
 }
 
-/* One step of the rule in double: its norms are those of all parts that are present. */
+/* One step of the rule in double; the norms are over all parts that are present. */
 static void heavy_step(double *phi, double *u, const float *delta, const bool *is_in, size_t n,
                        double mu) {
     double u_squared = 0, delta_squared = 0, count = 0;
@@ -345,7 +346,7 @@ static void decode_results(const struct round *round, const struct tw_wmsg_apply
     }
 }
 
-static void heavy_ball_goes_by_the_whole_fragment(void **state) {
+static void heavy_ball_uses_norms_of_the_whole_fragment(void **state) {
     (void)state;
     (void)close_two(NULL);
     struct tw_run run;
@@ -393,7 +394,7 @@ static void round_is_applied_exactly_once(void **state) {
     assert_int_equal(tw_anchor_apply(&nodes[0].merger, &request, &again, &err), TW_OK);
     assert_memory_equal(&first, &again, sizeof(first));
     assert_true(nodes[0].learner.theta[7] == live);
-    request.round = 0; /* an older one */
+    request.round = 0; /* an older round */
     assert_int_equal(tw_anchor_apply(&nodes[0].merger, &request, &again, &err), TW_OK);
     assert_memory_equal(&first, &again, sizeof(first));
     check_digest(&nodes[0], 0);
@@ -436,7 +437,7 @@ static void damaged_result_changes_nothing(void **state) {
     const struct tw_id digest = view_of(&nodes[0], 1).state.digest;
     const float live = tw_merger_theta(&nodes[0].merger, 1)[3];
     struct tw_wmsg_applied reply;
-    request.parts[1].in.bytes--; /* the first part is fine */
+    request.parts[1].in.bytes--; /* the first part is valid */
     assert_int_equal(tw_anchor_apply(&nodes[0].merger, &request, &reply, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "result of part 1"));
     assert_int_equal(reply.status, TW_CORRUPT);
@@ -498,7 +499,7 @@ static void final_round_sets_theta_to_the_anchor(void **state) {
     }
 }
 
-/* The anchor is of the lineage that it follows, theta not yet. */
+/* The anchor belongs to the new lineage, and theta still to the old one. */
 static void theta_of_another_lineage_stays(void **state) {
     (void)state;
     struct round round = {.round = 0, .fragment = 1};
@@ -542,7 +543,7 @@ static void solo_makes_theta_the_anchor(void **state) {
     check_digest(&nodes[0], 2);
 }
 
-/* Exports nodes[0]'s fragment and makes the LOAD for nodes[1] out of it. */
+/* Exports a fragment of nodes[0], and returns its LOAD for nodes[1]. */
 static struct tw_wmsg_load exported(uint32_t fragment, uint32_t mode) {
     struct tw_wmsg_exported reply;
     const size_t n = (size_t)tw_shm_fragment_elements(&nodes[0].dae.shm, fragment);
@@ -601,7 +602,7 @@ static void wrong_state_is_not_loaded(void **state) {
     check_digest(&nodes[1], 1);
 }
 
-/* Half-way into another lineage: theta is kept, and then all of it is phi, or phi all of it. */
+/* Between two lineages theta is kept. Then TURN sets all of theta to phi, or BACK phi to theta. */
 static void theta_of_all_fragments_turns_and_goes_back_at_once(void **state) {
     (void)state;
     struct tw_wmsg_applied reply;
@@ -636,7 +637,7 @@ static void empty_load_sets_the_rounds_only(void **state) {
         .fragment = 1, .mode = TW_LOAD_KEEP, .rounds = 40, .digest = before.state.digest};
     assert_int_equal(tw_anchor_load(&nodes[0].merger, &load, &reply, &err), TW_OK);
     assert_int_equal(reply.rounds, 40);
-    load.rounds = 2; /* a fork may go back */
+    load.rounds = 2; /* a fork may have fewer rounds */
     assert_int_equal(tw_anchor_load(&nodes[0].merger, &load, &reply, &err), TW_OK);
     assert_int_equal(reply.rounds, 2);
     check_digest(&nodes[0], 1);
@@ -681,7 +682,7 @@ static void hostile_requests_are_refused(void **state) {
     assert_int_equal(tw_anchor_apply(merger, &apply, &applied, &err), TW_PROTO);
     apply = (struct tw_wmsg_apply){.fragment = 3};
     assert_int_equal(tw_anchor_apply(merger, &apply, &applied, &err), TW_PROTO);
-    apply = (struct tw_wmsg_apply){.parts_count = 2}; /* one range twice */
+    apply = (struct tw_wmsg_apply){.parts_count = 2}; /* the same range twice */
     apply.parts[0].count = n;
     apply.parts[1].count = n;
     assert_int_equal(tw_anchor_apply(merger, &apply, &applied, &err), TW_PROTO);
@@ -704,7 +705,7 @@ static void hostile_requests_are_refused(void **state) {
     }
 }
 
-/* A child works rounds on the shared memory until it is killed, at no particular moment. */
+/* A child process works on the shared memory until it is killed at a random moment. */
 static void killed_worker_leaves_whole_fragments(void **state) {
     (void)state;
     struct node *node = &nodes[0];
@@ -718,7 +719,7 @@ static void killed_worker_leaves_whole_fragments(void **state) {
             for (uint64_t r = rounds_total;; r++) {
                 struct tw_wmsg_applied reply;
                 const struct tw_wmsg_solo solo = {.round = r, .fragment = (uint32_t)(r % 3)};
-                node->learner.theta[0] += 1; /* something new in each */
+                node->learner.theta[0] += 1; /* a new value in each round */
                 if (tw_anchor_solo(&node->merger, &solo, &reply, NULL) != TW_OK) _exit(1);
                 if (write(ready[1], "x", 1) != 1) _exit(2);
             }
@@ -747,7 +748,7 @@ int main(void) {
         FACT(two_nodes_end_with_the_same_bits),
         FACT(a_merge_leads_the_inner_momentum_once),
         FACT(outer_step_and_mix_are_the_formula),
-        FACT(heavy_ball_goes_by_the_whole_fragment),
+        FACT(heavy_ball_uses_norms_of_the_whole_fragment),
         FACT(round_is_applied_exactly_once),
         FACT(absent_part_changes_nothing),
         FACT(damaged_result_changes_nothing),

@@ -1,5 +1,5 @@
-/* test_eager.c - a node that takes its outer steps eagerly stands, after each of them, where NumPy
- * says that the anchor of its own would be which the paper gives it (tests/golden/eager.txt). */
+/* test_eager.c - after each outer step, an eager node has the anchor that NumPy computes for the
+ * paper's per-node anchor (tests/golden/eager.txt). */
 #include "tests/test.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ enum { FRAGMENT = 1, FRAGMENTS = 3, N = 40, STEPS = 6, CASES = 3 };
 static const char *golden_path;
 static struct fake_daemon dae;
 static struct tw_merger merger;
-static float *live; /* theta of the fragment; from element N on nothing happens */
+static float *live; /* theta of the fragment; the test uses the first N elements */
 static size_t n;
 static struct tw_error err;
 
@@ -28,7 +28,7 @@ static float noise(uint32_t stream, uint32_t i) {
     return (float)(h >> 8) / 16777216.0f - 0.5f;
 }
 
-/* Half to even, as NumPy rounds; bfloat16 has it exactly. */
+/* Rounds half to even like NumPy, to a value that bfloat16 represents exactly. */
 static float coarse(double value) {
     return (float)(nearbyint(value * 128) / 128);
 }
@@ -49,7 +49,7 @@ static void step_out(uint32_t step) {
     assert_int_equal(tw_merger_encode(&merger, &request, &reply, &err), TW_OK);
 }
 
-/* What it has come to, of so many nodes. */
+/* Merges the deltas of this many nodes. */
 static void merge_in(uint32_t step, uint32_t nodes) {
     struct tw_wmsg_apply request = {.round = FRAGMENT + step * FRAGMENTS,
                                     .version = step,

@@ -1,9 +1,9 @@
-/* Tests of worker/merge/inflight.c: no work is lost or counted twice, whatever becomes of what was
- * sent, and eager is what it says it is.
+/* Tests of worker/merge/inflight.c: no work is lost or counted twice, whether or not sent work is
+ * merged, and eager follows its equations.
  *
- * A node is a fake daemon's memory, a merger and a theta that the test moves. The books are kept in
- * double: `owed` is the work that is in theta or under way or put off, per element, in the sign of
- * an outer gradient. */
+ * A node consists of a fake daemon's memory, a merger, and a theta that the test moves. The test
+ * keeps accounts in double: `owed` is the work per element that is not in the anchor (in theta, in
+ * flight, or in the residual), with the sign of an outer gradient. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -86,7 +86,7 @@ static void node_encode(struct node *node, uint64_t round, uint32_t parts) {
     assert_int_equal(tw_merger_encode(&node->merger, &node->sent, &node->reply, &err), TW_OK);
 }
 
-/* D of what was encoded last. */
+/* D of the newest encoding. */
 static float *node_decoded(struct node *node) {
     float *values = calloc(n, sizeof(float));
     for (uint32_t k = 0; k < node->sent.parts_count; k++) {
@@ -139,7 +139,7 @@ static void node_apply(struct node *node, const struct tw_wmsg_apply *request) {
 
 /* ---- the books ------------------------------------------------------------------------------- */
 
-/* What of this node's work is not in the anchor, by the state it is in. */
+/* Checks `owed` against the state of the node. */
 static void check_books(struct node *node, const double *owed, const char *after) {
     const struct tw_inflight *inflight = &node->merger.inflight;
     const enum tw_sent sent = node->dae.run.sync.sent;
@@ -180,14 +180,14 @@ static void book_apply(struct node *node, uint64_t round, double *owed, bool is_
     free(values);
 }
 
-/* Another anchor comes: what coding lost and theta has not is given up (inflight.h), and it alone.
+/* A change of the anchor gives up the residual that is not in theta (inflight.h), and nothing else.
  */
 static void book_loss(const struct node *node, double *owed) {
     const double apart = 1 - node->dae.run.sync.feedback_local_millionths / 1e6;
     for (size_t i = 0; i < n; i++) owed[i] -= apart * held(node, node->merger.inflight.residual, i);
 }
 
-/* Nobody is there: all else is in the anchor now. */
+/* A solo round: all other work is then in the anchor. */
 static void book_solo(struct node *node, uint64_t round, double *owed) {
     const struct tw_wmsg_solo solo = {.round = round, .fragment = FRAGMENT};
     struct tw_wmsg_applied reply;
@@ -200,13 +200,13 @@ static void book_solo(struct node *node, uint64_t round, double *owed) {
     }
 }
 
-/* The rounds of a fragment: encode, sometimes twice, sometimes not at all; then the merge, a state
- * of somebody else's, or nobody. */
+/* One round of a fragment: encode once, twice or not at all; then a merge, a state of another node,
+ * or a solo round. */
 static void book_round(struct node *node, uint64_t round, double *owed) {
     bool is_out = false;
     for (uint64_t i = tw_rng_below(&rng, 4); i > 0; i--) {
         node_train(node, owed);
-        node->merger.must_clip[FRAGMENT] = false; /* a clip is work given up, on purpose */
+        node->merger.must_clip[FRAGMENT] = false; /* a clip would give up work */
         node_encode(node, round, 1 + (uint32_t)tw_rng_below(&rng, PARTS));
         check_books(node, owed, "encode");
         is_out = true;
@@ -296,15 +296,15 @@ static void apply_mode(uint64_t round, uint32_t mode) {
     free(values);
 }
 
-/* The worker has started again: the merge has its work, the snapshot may have it, too. */
-static void merge_that_nobody_remembers_sets_theta(void **state) {
+/* The worker has restarted: the merge contains its work, and the snapshot may contain it too. */
+static void merge_of_work_before_a_restart_sets_theta(void **state) {
     (void)state;
     static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 3; i++) {
         open_first(sents[i], TW_CODEC_BF16, 0);
         node_train(&nodes[0], NULL);
         node_encode(&nodes[0], 1, PARTS);
-        apply_mode(1, TW_APPLY_MIX); /* leaves eager a correction */
+        apply_mode(1, TW_APPLY_MIX); /* leaves a correction in eager */
         node_train(&nodes[0], NULL);
         apply_mode(4, TW_APPLY_MIX);
         assert_memory_equal(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
@@ -346,7 +346,7 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
         assert_true(fabs(lost - (double)(delta - decoded[7])) < 1e-6 && lost != 0);
         free(decoded);
 
-        /* Half of it is in the next one. */
+        /* Half of it is in the next Delta. */
         for (size_t e = 0; e < n; e++) live(&nodes[0])[e] = anchor(&nodes[0]).phi[e];
         node_encode(&nodes[0], 7, PARTS);
         apply_mode(7, TW_APPLY_MIX);
@@ -358,7 +358,7 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
     }
 }
 
-static void what_was_not_merged_is_clipped_next(void **state) {
+static void unmerged_delta_is_clipped_next(void **state) {
     (void)state;
     static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 4; i++) {
@@ -380,9 +380,9 @@ static void what_was_not_merged_is_clipped_next(void **state) {
     }
 }
 
-/* Who starts anew has nothing of its own to compare with: by the merges of the others its Deltas
- * become small enough, whatever it was refused before. */
-static void who_is_refused_twice_sends_what_others_merge(void **state) {
+/* A restarted node has no norms of its own to compare with. The merges of the others limit its
+ * Deltas until they are accepted. */
+static void node_refused_twice_sends_the_size_of_merges(void **state) {
     (void)state;
     open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
     const struct tw_norm_history *history = &nodes[0].merger.history[FRAGMENT];
@@ -394,24 +394,24 @@ static void who_is_refused_twice_sends_what_others_merge(void **state) {
     }
     node_encode(&nodes[0], 7, PARTS);
     assert_true(history->merge > 0 && nodes[0].reply.norm < 2.01f * history->merge);
-    apply_mode(7, TW_APPLY_SHIFT); /* still too much */
+    apply_mode(7, TW_APPLY_SHIFT); /* still too large */
     node_encode(&nodes[0], 10, PARTS);
     assert_true(nodes[0].reply.norm < 1.01f * history->merge);
     uint64_t round = 10;
-    for (; history->reach > 0 && round < 1000; round += 3) { /* a little more each time */
+    for (; history->reach > 0 && round < 1000; round += 3) { /* the limit grows each time */
         const float merge = history->merge, reach = history->reach;
         assert_true(nodes[0].reply.norm < 1.01f * reach * merge);
         apply_mode(round, TW_APPLY_MIX);
         assert_int_equal(history->unmerged, 0);
         node_encode(&nodes[0], round + 3, PARTS);
     }
-    assert_in_range(round, 16, 60); /* and all of it is sent */
+    assert_in_range(round, 16, 60); /* until all of the work is sent */
     assert_false(nodes[0].merger.must_clip[FRAGMENT]);
     node_close(&nodes[0]);
 }
 
-/* What a clip left out is not lost: it is in the next outer gradient. */
-static void what_was_clipped_comes_later(void **state) {
+/* The part that a clip left out is in the next outer gradient. */
+static void clipped_part_is_sent_later(void **state) {
     (void)state;
     static const enum tw_sent sents[] = {TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 3; i++) {
@@ -438,7 +438,7 @@ static void what_was_clipped_comes_later(void **state) {
     }
 }
 
-/* What the node gave c of the Delta it sends in this round, of 1. */
+/* The share w that c is given of the Delta of this round. */
 static double share_given(uint64_t round) {
     node_train(&nodes[0], NULL);
     node_encode(&nodes[0], round, PARTS);
@@ -448,7 +448,7 @@ static double share_given(uint64_t round) {
     return given;
 }
 
-/* The round's merge is so much of what this node sent. */
+/* The merge of the round is this multiple of the payload sent. */
 static void merge_of(uint64_t round, float times) {
     const uint32_t modes[PARTS] = {TW_APPLY_MIX, TW_APPLY_MIX, TW_APPLY_MIX};
     float *decoded = node_decoded(&nodes[0]);
@@ -458,19 +458,19 @@ static void merge_of(uint64_t round, float times) {
     free(decoded);
 }
 
-static void share_is_what_the_last_merge_has_of_it(void **state) {
+static void share_is_the_regression_of_the_last_merge(void **state) {
     (void)state;
     const float times[] = {0.6f, 0.5f, 1.5f, 0.1f, -1.0f};
     const double want[] = {0.6, 0.5, 1, 1.0 / NODES, 1.0 / NODES};
     open_first(TW_SENT_EAGER, TW_CODEC_BF16, 0);
     assert_true(share_given(1) == 1);
-    merge_of(1, 0.0f); /* nothing */
+    merge_of(1, 0.0f); /* 0 */
     assert_true(fabs(share_given(4) - 1.0 / NODES) < 1e-6);
     for (unsigned i = 0; i < 5; i++) {
         merge_of(4 + 3 * i, times[i]);
         assert_true(fabs(share_given(7 + 3 * i) - want[i]) < 0.01);
     }
-    apply_mode(19, TW_APPLY_ABSENT); /* tells nothing */
+    apply_mode(19, TW_APPLY_ABSENT); /* no information about w */
     assert_true(fabs(share_given(22) - 1.0 / NODES) < 0.01);
     node_close(&nodes[0]);
 }
@@ -533,7 +533,7 @@ static void memory_is_only_taken_where_it_is_used(void **state) {
 /* ---- eager against its equation ---------------------------------------------------------------
  */
 
-/* What a node has in the paper: an anchor and a momentum of its own, in double. */
+/* State of a node in the paper: an anchor and a momentum of its own, in double. */
 struct replica {
     double *phi, *u, *own, *others; /* w(t-1) Delta_m(t-1), Delta(t-1) */
     double w;
@@ -555,7 +555,7 @@ static void replica_step(struct replica *replica, const float *fresh, const stru
     }
 }
 
-/* How much of its own delta is in the mean. */
+/* w: the regression of the mean on the own delta. */
 static void replica_weigh(struct replica *replica, const float *own, const float *mean) {
     double along = 0, squares = 0;
     for (size_t i = 0; i < n; i++) {
@@ -566,7 +566,7 @@ static void replica_weigh(struct replica *replica, const float *own, const float
     replica->w = fmin(fmax(along / squares, 1.0 / NODES), 1.0);
 }
 
-/* The mean of what all sent, as every node decodes it. */
+/* The mean of the decoded payloads. */
 static void merge_all(float *const *decoded, float *mean) {
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
@@ -589,13 +589,14 @@ static void eager_round(struct replica *replicas, const struct tw_run *run, uint
         node_encode(&nodes[m], round, PARTS);
         decoded[m] = node_decoded(&nodes[m]);
         replica_step(&replicas[m], decoded[m], run);
-        /* Training goes on from the paper's anchor. */
+        /* Training continues from the paper's anchor. */
         for (size_t i = 0; i < n; i++)
             assert_true(fabs((double)live(&nodes[m])[i] - replicas[m].phi[i]) < 1e-5);
     }
     merge_all(decoded, mean);
     for (unsigned m = 0; m < NODES; m++) {
-        if (m != round % NODES) node_train(&nodes[m], NULL); /* it comes whenever it comes */
+        if (m != round % NODES)
+            node_train(&nodes[m], NULL); /* the merge may come after more training */
         const struct tw_wmsg_apply request = apply_request(&nodes[m], round, mean, modes);
         node_apply(&nodes[m], &request);
         replica_weigh(&replicas[m], decoded[m], mean);
@@ -636,13 +637,13 @@ int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_work_is_lost_or_counted_twice),
-        cmocka_unit_test(merge_that_nobody_remembers_sets_theta),
+        cmocka_unit_test(merge_of_work_before_a_restart_sets_theta),
         cmocka_unit_test(last_round_leaves_nothing_under_way),
         cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),
-        cmocka_unit_test(what_was_not_merged_is_clipped_next),
-        cmocka_unit_test(who_is_refused_twice_sends_what_others_merge),
-        cmocka_unit_test(what_was_clipped_comes_later),
-        cmocka_unit_test(share_is_what_the_last_merge_has_of_it),
+        cmocka_unit_test(unmerged_delta_is_clipped_next),
+        cmocka_unit_test(node_refused_twice_sends_the_size_of_merges),
+        cmocka_unit_test(clipped_part_is_sent_later),
+        cmocka_unit_test(share_is_the_regression_of_the_last_merge),
         cmocka_unit_test(share_that_was_not_merged_is_taken_back),
         cmocka_unit_test(correction_fades_when_nothing_is_sent),
         cmocka_unit_test(memory_is_only_taken_where_it_is_used),

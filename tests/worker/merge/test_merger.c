@@ -126,7 +126,7 @@ static void kept_theta_is_clipped_once(void **state) {
     const float unit = sqrtf((float)n);
     delta_set(100);
     merger.must_clip[FRAGMENT] = true;
-    assert_true(encoded_norm() > 99 * unit); /* nothing to compare with yet */
+    assert_true(encoded_norm() > 99 * unit); /* no norm to compare with yet */
     for (int i = 0; i < TW_NORMS_KEPT; i++) {
         delta_set(i % 2 == 0 ? 1.0f : 1.25f);
         (void)encoded_norm(); /* the median is 1 or 1.25 */
@@ -136,7 +136,7 @@ static void kept_theta_is_clipped_once(void **state) {
     merger.must_clip[FRAGMENT] = true;
     const float clipped = encoded_norm();
     assert_true(clipped >= 2.99f * unit && clipped <= 3.76f * unit);
-    assert_true(encoded_norm() > 99 * unit); /* the next one is as it is */
+    assert_true(encoded_norm() > 99 * unit); /* the next one is not clipped */
 }
 
 static void clip_leaves_small_ones_alone(void **state) {
@@ -207,7 +207,7 @@ static void bad_contribution_spoils_no_merge(void **state) {
     bytes[0] = 0x80; /* bf16 infinity */
     bytes[1] = 0x7f;
     request.inputs[1].in.bytes += 2;
-    /* An auditor sizes none of so few: it is found when it is merged. */
+    /* An auditor does not size so few inputs: the merge finds the fault. */
     for (request.is_audit = 0; request.is_audit < 2; request.is_audit++) {
         err = (struct tw_error){.status = TW_OK};
         assert_int_equal(tw_merger_reduce(&merger, &request, &reply, &err), TW_CORRUPT);
@@ -262,7 +262,7 @@ static void results_have_a_codec_of_their_own(void **state) {
 
 static void check_tells_a_result_out_of_all_proportion(void **state) {
     (void)state;
-    const struct tw_span sent = payload(0.5f); /* the own outer gradient: a scale */
+    const struct tw_span sent = payload(0.5f); /* the own outer gradient gives a scale */
     struct tw_wmsg_check request = {
         .elements = n, .in = sent, .content = TW_CONTENT_RESULT, .fragment = FRAGMENT};
     struct tw_wmsg_checked checked;
@@ -276,7 +276,7 @@ static void check_tells_a_result_out_of_all_proportion(void **state) {
     request.in = wild;
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
     assert_int_equal(checked.sanity, TW_SANITY_EXTREME);
-    request.content = TW_CONTENT_DELTA; /* nobody knows what others contribute: the guard does */
+    request.content = TW_CONTENT_DELTA; /* sizes of outer gradients are for the guard */
     assert_int_equal(tw_merger_check(&merger, &request, &checked, &err), TW_OK);
     assert_int_equal(checked.sanity, TW_SANITY_FAIR);
     request.content = TW_CONTENT_RESULT;

@@ -1,5 +1,5 @@
-/* test_merger_codecs.c - outer gradients go through the merger in every codec, in exactly the room
- * that its bound asks for. */
+/* test_merger_codecs.c - the merger encodes outer gradients with every codec, in exactly the room
+ * of its bound. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -90,7 +90,7 @@ static void outer_gradients_merge_in_every_codec(void **state) {
     }
 }
 
-/* Each part within its own bytes, and the residual is what that lost. */
+/* Each part fits its own bytes_max, and the residual is its quantisation error. */
 static void parts_keep_to_their_own_bytes(void **state) {
     (void)state;
     enum { PART = 1024, PARTS = 2 };

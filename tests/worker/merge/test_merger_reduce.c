@@ -82,7 +82,7 @@ static struct tw_wmsg_reduced reduced(struct tw_wmsg_reduce *request, float *val
     return reply;
 }
 
-/* One element of the merge of inputs that are the same everywhere, of equal tokens and steps. */
+/* One element of a merge of constant inputs with equal tokens and steps. */
 static float merge_of(const float *inputs, uint32_t count, uint64_t *refused) {
     enum { N = 64 };
     float values[N];
@@ -102,7 +102,8 @@ static void far_too_large_is_refused(void **state) {
     open_run();
     assert_true(merge_of((float[]){1, -9, 2}, 3, &refused) == 1.5f);
     assert_int_equal(refused, 1 << 1);
-    assert_true(merge_of((float[]){1, -9}, 2, &refused) == -4); /* of two nobody can tell */
+    assert_true(merge_of((float[]){1, -9}, 2, &refused) ==
+                -4); /* two inputs do not show the usual size */
     assert_int_equal(refused, 0);
 }
 
@@ -126,7 +127,7 @@ static void too_large_is_scaled_down_by_every_rule(void **state) {
     assert_true(fabsf(merge_of((float[]){-4, -4, 1, 1, 1}, 5, NULL)) < 0.01f);
 }
 
-static void who_took_more_steps_may_be_larger(void **state) {
+static void contribution_of_more_steps_may_be_larger(void **state) {
     (void)state;
     float values[64];
     open_run();
@@ -139,7 +140,7 @@ static void who_took_more_steps_may_be_larger(void **state) {
     assert_true(values[0] == 3.0f);
 }
 
-static void weights_are_those_of_who_is_let_in(void **state) {
+static void weights_are_of_the_inputs_let_in(void **state) {
     (void)state;
     float values[64];
     run.sync.weights = TW_WEIGHTS_TOKENS_RATE;
@@ -153,7 +154,7 @@ static void weights_are_those_of_who_is_let_in(void **state) {
         input_add(&request, values, tokens[i], steps[i]);
     }
     assert_int_equal(reduced(&request, values).refused, 1);
-    /* 300^2 / 8 to 100^2 / 4, of which it is worth four times at most */
+    /* 300^2 / 8 against 100^2 / 4; the ratio is limited to four */
     assert_true(fabsf(values[0] - (4 * 2500 + 2 * 2500) / 12500.0f) < 0.005f);
 }
 
@@ -166,7 +167,7 @@ static void robust_rules_pass_over_the_odd_one(void **state) {
         if (rules[i] != TW_MERGE_CLIPPED) assert_true(merged == 1);
         assert_true(fabsf(merged - 1) < 0.01f);
         assert_false(merger.has_said_mean);
-        /* Too few to tell who is odd: the mean, with what the guard leaves of -3. */
+        /* Too few for a robust rule: the mean, with -3 scaled down by the guard. */
         assert_true(fabsf(merge_of((float[]){1, 1, -3, 1}, 4, NULL) - 0.25f) < 0.01f);
         assert_true(merger.has_said_mean);
         if (i < 2) (void)end(state);
@@ -266,14 +267,14 @@ static void rda_goes_by_tensor_and_part(void **state) {
     const uint64_t layer = tw_shm_fragment_elements(&dae.shm, 1);
     rda_case(1, 0, layer);
     rda_case(1, 1024, 1024);                               /* cuts tensors at both ends */
-    rda_case(0, 0, tw_shm_fragment_elements(&dae.shm, 0)); /* embeddings, and the last norm */
+    rda_case(0, 0, tw_shm_fragment_elements(&dae.shm, 0)); /* the embeddings and the last norm */
 }
 
 /* ---- audits: the same merge, of those that were let in --------------------------------------- */
 
 enum { AUDIT_N = 192 };
 
-/* Contribution i: a common way with much of its own, of the norm asked for. */
+/* Contribution i: a common direction plus much noise of its own, scaled to the norm. */
 static void contribution_fill(float *values, uint32_t i, double norm) {
     for (unsigned j = 0; j < AUDIT_N; j++)
         values[j] = sinf((float)j * 0.7f) + cosf((float)(j * (i + 2) + i));
@@ -281,8 +282,8 @@ static void contribution_fill(float *values, uint32_t i, double norm) {
     for (unsigned j = 0; j < AUDIT_N; j++) values[j] *= (float)(norm / now);
 }
 
-/* What an owner makes of contributions of these norms, and what an auditor makes of those that the
- * owner lists. Returns whom the owner refused. */
+/* An owner merges contributions of these norms, and an auditor merges those that the owner lists:
+ * same bits. Returns the contributions that the owner refused. */
 static uint64_t audit_case(const double *norms, uint32_t count) {
     static const uint32_t steps[INPUTS_MAX] = {10, 10, 8, 12, 10, 11, 10, 9};
     float values[AUDIT_N], merged[AUDIT_N], again[AUDIT_N];
@@ -304,8 +305,8 @@ static uint64_t audit_case(const double *norms, uint32_t count) {
     return refused;
 }
 
-/* Every size of a group, one refused, several scaled; and who would be refused by what is left when
- * the largest is gone (7 of 1, 1, 2, 7), and must not be. */
+/* Groups of every size, with one input refused and several scaled. Without the largest input, the
+ * guard would refuse another one (7 of 1, 1, 2, 7), and must not. */
 static void audit_cases(void) {
     assert_int_equal(audit_case((double[]){1}, 1), 0);
     assert_int_equal(audit_case((double[]){1, 30}, 2), 0);
@@ -313,19 +314,19 @@ static void audit_cases(void) {
     assert_int_equal(audit_case((double[]){1, 3, 1, 40}, 4), 1 << 3);
     assert_int_equal(audit_case((double[]){1, 1, 2, 7, 9}, 5), 1 << 4);
     assert_int_equal(audit_case((double[]){1, 1, 1, 1, 9}, 5),
-                     1 << 4); /* too few for robust ones */
+                     1 << 4); /* too few for a robust rule */
     assert_int_equal(audit_case((double[]){500, 1, 1.1, 3, 0.9, 1, 2.5, 70}, 8), 1 << 7 | 1);
     assert_int_equal(audit_case((double[]){0, 0, 0, 0, 5, 0}, 6), 1 << 4);
 }
 
-static void audit_finds_what_the_owner_merged(void **state) {
+static void audit_gives_the_bits_of_the_owner(void **state) {
     static const enum tw_merge rules[] = {TW_MERGE_MEAN, TW_MERGE_RDA, TW_MERGE_TRIMMED,
                                           TW_MERGE_MEDIAN, TW_MERGE_CLIPPED};
     static const enum tw_weights weights[] = {TW_WEIGHTS_EQUAL, TW_WEIGHTS_TOKENS,
                                               TW_WEIGHTS_TOKENS_RATE};
     const bool is_lossy[] = {false, true};
     for (unsigned i = 0; i < 5 * 3 * 2; i++) {
-        /* A merge that counts every node as one has no weights: no such manifest. */
+        /* Robust rules have no weights: no such manifest exists. */
         if (rules[i / 6] >= TW_MERGE_TRIMMED && weights[i / 2 % 3] != TW_WEIGHTS_EQUAL) continue;
         if (i > 0) (void)end(state);
         run.sync.merge = rules[i / 6];
@@ -340,7 +341,7 @@ static void audit_finds_what_the_owner_merged(void **state) {
 /* ---- too few for the guard: what merges were like ----------------------------------------------
  */
 
-/* Merges of fragment 1 had elements of size `merge`, its own last outer gradient ones of `own`. */
+/* Past merges of fragment 1 had elements `merge`, and the own outer gradient had elements `own`. */
 static void past_of(float merge, float own) {
     const size_t n = (size_t)tw_shm_fragment_elements(&dae.shm, 1);
     float *values = malloc(n * sizeof(*values));
@@ -355,7 +356,7 @@ static void past_of(float merge, float own) {
     free(values);
 }
 
-/* Two contributions of the same elements everywhere. */
+/* Merges two constant contributions. */
 static float merge_of_two(float a, uint32_t a_steps, float b, uint32_t b_steps, uint64_t *refused) {
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
     float values[64];
@@ -371,7 +372,7 @@ static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
     (void)state;
     uint64_t refused;
     open_run();
-    past_of(1, 0.5f); /* insane is above 4, not merged above 8 */
+    past_of(1, 0.5f); /* an outlier above 4, refused above 8 */
     assert_true(merge_of_two(1, 10, -1000, 10, &refused) == 1);
     assert_int_equal(refused, 1 << 1);
     assert_true(merge_of_two(9, 10, 1, 10, &refused) == 1);
@@ -382,11 +383,12 @@ static void of_two_the_one_far_beyond_all_merges_is_refused(void **state) {
     assert_int_equal(refused, 0);
     (void)merge_of_two(1, 10, 17, 40, &refused);
     assert_int_equal(refused, 1 << 1);
-    assert_true(merge_of_two(1, 0, 60, UINT32_MAX, &refused) == 30.5f); /* 64 times are believed */
+    assert_true(merge_of_two(1, 0, 60, UINT32_MAX, &refused) ==
+                30.5f); /* a ratio of at most 64 is believed */
     assert_int_equal(refused, 0);
     (void)merge_of_two(1, 0, 70, UINT32_MAX, &refused);
     assert_int_equal(refused, 1 << 1);
-    past_of(1, 20); /* a warm-up: its own has grown as much */
+    past_of(1, 20); /* a warm-up: the own outer gradient has grown as much */
     (void)merge_of_two(1, 10, 70, 10, &refused);
     assert_int_equal(refused, 0);
 }
@@ -398,7 +400,7 @@ static void one_alone_is_refused_with_a_reason(void **state) {
     open_run();
     past_of(1, 0.5f);
     struct tw_wmsg_reduce request = request_of(1, 0, 64);
-    for (unsigned j = 0; j < 64; j++) values[j] = 60; /* nobody knows how many steps are usual */
+    for (unsigned j = 0; j < 64; j++) values[j] = 60; /* the usual number of steps is not known */
     input_add(&request, values, 100, 10);
     assert_int_equal(reduced(&request, values).refused, 0);
     assert_true(values[0] == 60);
@@ -413,8 +415,8 @@ static void one_alone_is_refused_with_a_reason(void **state) {
     assert_int_equal(reply.refused, 0);
 }
 
-/* The auditor has not seen what the owner saw, or has seen something else. */
-static void auditor_takes_whom_the_owner_lists(void **state) {
+/* The auditor has no past merges, or others than the owner. */
+static void auditor_takes_the_inputs_listed(void **state) {
     (void)state;
     open_run();
     past_of(1, 0.5f);
@@ -435,16 +437,16 @@ int main(void) {
         FACT(far_too_large_is_refused),
         FACT(too_large_is_scaled_down),
         FACT(too_large_is_scaled_down_by_every_rule),
-        FACT(who_took_more_steps_may_be_larger),
-        FACT(weights_are_those_of_who_is_let_in),
+        FACT(contribution_of_more_steps_may_be_larger),
+        FACT(weights_are_of_the_inputs_let_in),
         FACT(robust_rules_pass_over_the_odd_one),
         FACT(rules_differ_as_they_should),
         FACT(more_inputs_than_members_are_refused),
         FACT(rda_goes_by_tensor_and_part),
-        FACT(audit_finds_what_the_owner_merged),
+        FACT(audit_gives_the_bits_of_the_owner),
         FACT(of_two_the_one_far_beyond_all_merges_is_refused),
         FACT(one_alone_is_refused_with_a_reason),
-        FACT(auditor_takes_whom_the_owner_lists),
+        FACT(auditor_takes_the_inputs_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

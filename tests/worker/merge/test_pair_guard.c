@@ -1,5 +1,4 @@
-/* Tests of worker/merge/pair_guard.c: what a partner's share may be like, by what shares were like.
- */
+/* Tests of worker/merge/pair_guard.c: limits on a partner's share, by the sizes of past shares. */
 #include "worker/merge/pair_guard.h"
 
 #include "tests/test.h"
@@ -23,7 +22,7 @@ static void assert_near(float value, double want) {
     assert_true(fabs((double)value - want) < 1e-6);
 }
 
-static void what_is_usual_is_merged_as_it_is(void **state) {
+static void usual_share_is_merged_unchanged(void **state) {
     (void)state;
     begin(0, 0, 0);
     for (unsigned i = 0; i < 100; i++) {
@@ -34,7 +33,7 @@ static void what_is_usual_is_merged_as_it_is(void **state) {
     }
 }
 
-static void what_is_large_is_scaled_down_and_what_is_far_too_large_refused(void **state) {
+static void large_share_is_scaled_and_a_far_larger_one_refused(void **state) {
     (void)state;
     begin(40, 1, 2);
     assert_near(judge(1, 3, 2).delta, 1);
@@ -44,12 +43,12 @@ static void what_is_large_is_scaled_down_and_what_is_far_too_large_refused(void 
     assert_true(judge(1, 1e30, 2).is_refused);
     assert_near(judge(1, 1, 4).pull, 1);
     assert_near(judge(1, 1, 8).pull, 0.5);
-    assert_false(judge(1, 1, 800).is_refused); /* who was cut off for long */
+    assert_false(judge(1, 1, 800).is_refused); /* a node returning from a long partition */
     assert_near(judge(1, 1, 800).pull, 0.005);
     assert_true(judge(1, 1, 6401).is_refused);
 }
 
-/* Deltas grow fiftyfold in a warm-up; the medians learn of it half a memory later. */
+/* Deltas grow fiftyfold in a warm-up; the medians follow half a window later. */
 static void growth_that_the_own_delta_shares_is_usual(void **state) {
     (void)state;
     begin(40, 1, 1);
@@ -61,22 +60,22 @@ static void growth_that_the_own_delta_shares_is_usual(void **state) {
     }
 }
 
-/* A slow node's own Delta is no measure: those of its partners are. */
+/* A slow node's own Delta is too small to compare with, so past shares count. */
 static void the_past_of_others_stands_for_a_small_delta_of_ours(void **state) {
     (void)state;
     begin(0, 0, 0);
     assert_near(judge(0.01, 20, 1).delta, 15.0 / 20); /* a twentieth of the anchor, three times */
-    assert_false(judge(0.01, 4000, 1).is_refused);    /* nothing is known yet */
+    assert_false(judge(0.01, 4000, 1).is_refused);    /* no past shares yet */
     for (unsigned i = 0; i < 8; i++) (void)judge(0.01, 30, 1);
     assert_near(judge(0.01, 30, 1).delta, 1);
     assert_true(judge(0.01, 241, 1).is_refused);
-    begin(40, 0, 0); /* nobody trained: no measure either */
+    begin(40, 0, 0); /* no node trained: no scale either */
     memset(guard.deltas, 0, sizeof(guard.deltas));
     assert_false(judge(0, 20, 1).is_refused);
 }
 
-/* A quarter of all shares are lies: the medians do not move. Where most are unlike the past, it is
- * the past that is wrong. */
+/* With a quarter of lies the medians do not move. If most shares are unlike the past, the medians
+ * follow. */
 static void liars_do_not_move_it_and_a_majority_does(void **state) {
     (void)state;
     begin(40, 1, 1);
@@ -98,8 +97,8 @@ static void liars_do_not_move_it_and_a_majority_does(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_usual_is_merged_as_it_is),
-        cmocka_unit_test(what_is_large_is_scaled_down_and_what_is_far_too_large_refused),
+        cmocka_unit_test(usual_share_is_merged_unchanged),
+        cmocka_unit_test(large_share_is_scaled_and_a_far_larger_one_refused),
         cmocka_unit_test(growth_that_the_own_delta_shares_is_usual),
         cmocka_unit_test(the_past_of_others_stands_for_a_small_delta_of_ours),
         cmocka_unit_test(liars_do_not_move_it_and_a_majority_does),

@@ -1,7 +1,6 @@
-/* Tests of worker/merge/pairing.c: two nodes merge, and between them nothing is lost or counted
- * twice.
+/* Tests of worker/merge/pairing.c: two nodes merge, and no work of either is lost or counted twice.
  *
- * A node is a fake daemon's memory, a merger and a theta that the test moves. */
+ * A node consists of a fake daemon's memory, a merger, and a theta that the test moves. */
 #include "tests/test.h"
 
 #include <math.h>
@@ -23,8 +22,8 @@ struct node {
     struct tw_pairing pairing;
     float *theta;
     struct tw_vectors vectors;
-    struct tw_span delta, phi;               /* own payloads, of the size they have */
-    struct tw_span theirs_delta, theirs_phi; /* copies of the partner's */
+    struct tw_span delta, phi;               /* own payloads, with their encoded size */
+    struct tw_span theirs_delta, theirs_phi; /* copies of the partner's payloads */
 };
 
 static struct node nodes[NODES];
@@ -88,7 +87,7 @@ static int close_all(void **state) {
     return 0;
 }
 
-/* Returns how far all elements together went. */
+/* Returns the sum of the changes of all elements. */
 static double train(struct node *node) {
     double went = 0;
     for (size_t i = 0; i < n; i++) {
@@ -151,7 +150,7 @@ static struct tw_wmsg_applied apply(struct node *node, uint64_t round, bool is_a
     return reply;
 }
 
-/* Returns how far the first node says that their anchors were apart. */
+/* Returns the distance of the anchors in the answer of the first node. */
 static float exchange(uint64_t round, bool is_whole) {
     float told = 0;
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, is_whole);
@@ -166,7 +165,7 @@ static float exchange(uint64_t round, bool is_whole) {
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* As the paper's code has it, with its signs: delta and momentum point along theta - phi. */
+/* The form and signs of the paper's code: delta and momentum point along theta - phi. */
 static void a_pair_takes_the_step_of_the_paper(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
@@ -200,7 +199,7 @@ static void a_pair_takes_the_step_of_the_paper(void **state) {
             }
             const double told = (double)apply(&nodes[i], round, false).distance;
             const double is = size > 0 ? sqrt(apart / size) : 0;
-            assert_true(fabs(told - is) < 0.1 * is + 1e-6); /* read in lattice form */
+            assert_true(fabs(told - is) < 0.1 * is + 1e-6); /* decoded from lattice form */
         }
         const float step = nodes[0].pairing.distance[FRAGMENT] / 32;
         for (unsigned i = 0; i < NODES; i++) {
@@ -230,7 +229,7 @@ static void both_ends_read_the_same_anchors(void **state) {
         (void)exchange(round, false);
         assert_memory_equal(nodes[0].pairing.own, nodes[1].pairing.theirs, n * sizeof(float));
         assert_memory_equal(nodes[1].pairing.own, nodes[0].pairing.theirs, n * sizeof(float));
-        /* Plain at first, then a byte each. */
+        /* phi is sent whole at first, then with a byte per element. */
         if (round == 0) assert_int_equal(nodes[0].phi.bytes, tw_lattice_bound(n));
         if (round > 0) assert_in_range(nodes[0].phi.bytes, n, n + n / 256 + 16);
     }
@@ -241,27 +240,27 @@ static void both_ends_read_the_same_anchors(void **state) {
 static void anchors_of_a_pair_come_together(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
-    (void)train(&nodes[0]); /* one goes away from the other */
+    (void)train(&nodes[0]); /* the anchors part */
     (void)apply(&nodes[0], 0, true);
     (void)apply(&nodes[1], 0, true);
     const float apart = tw_lattice_distance(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n);
     const float told = exchange(1, false);
     for (uint64_t round = 2; round < 11; round++) (void)exchange(round, false);
-    assert_true(told > 0 && exchange(11, false) < told / 5); /* it is told to the daemon */
+    assert_true(told > 0 && exchange(11, false) < told / 5); /* the daemon gets the distance */
     const float now = tw_lattice_distance(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n);
     assert_true(now < apart / 5);
 }
 
-/* So that nothing is scaled down for being farther away than usual. */
+/* Makes large distances usual, so that none is scaled down. */
 static void are_often_far_apart(struct node *node) {
     struct tw_pair_guard *guard = &node->pairing.guards[FRAGMENT];
     guard->count = TW_PAIR_GUARD_KEPT;
     for (unsigned i = 0; i < TW_PAIR_GUARD_KEPT; i++) guard->deltas[i] = guard->aparts[i] = 4;
 }
 
-/* eta = 1, mu = 0, beta = 1: theta - (1 - rho) e of both together moves by what was trained, to
- * rounding, whatever the codec loses, whether they merge or go alone, or something was sent for
- * nothing. */
+/* With eta = 1, mu = 0, beta = 1, the sum of theta - (1 - rho) e of both nodes moves by the
+ * training alone, up to rounding. That holds for lossy codecs, for merges and steps alone, and if
+ * work was sent in vain. */
 static void nothing_is_lost_between_two(void **state) {
     (void)state;
     const enum tw_codec_id codecs[] = {TW_CODEC_ECSQ05, TW_CODEC_SIGN, TW_CODEC_LM2};
@@ -286,7 +285,8 @@ static void nothing_is_lost_between_two(void **state) {
                 encode(&nodes[0], round, false);
                 (void)apply(&nodes[1], round, true);
             } else {
-                (void)exchange(round, round % 7 == 4 || round % 7 == 6); /* after they went apart */
+                (void)exchange(round, round % 7 == 4 ||
+                                          round % 7 == 6); /* whole after the anchors parted */
             }
         }
         for (unsigned i = 0; i < NODES; i++) {
@@ -309,7 +309,7 @@ static void alone_takes_all_of_it_exactly(void **state) {
     for (unsigned i = 0; i < NODES; i++) nodes[i].dae.run.sync.outer_lr_millionths = 1000000;
     (void)train(&nodes[0]);
     memcpy(live(&nodes[1]), live(&nodes[0]), n * sizeof(float));
-    encode(&nodes[0], 0, false); /* the one had sent it, the other never found anybody */
+    encode(&nodes[0], 0, false); /* one had sent, the other found no partner */
     for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], 0, true);
     assert_memory_equal(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n * sizeof(float));
     assert_memory_equal(live(&nodes[0]), live(&nodes[1]), n * sizeof(float));
@@ -345,8 +345,8 @@ static void assert_refused(struct tw_wmsg_applied reply) {
     for (size_t k = 0; k < n; k++) assert_true(fabsf(anchor(&nodes[0]).phi[k]) < 1.0f);
 }
 
-/* Finite, and of no size that training gives: a partner that has diverged. */
-static void what_is_far_too_large_is_done_without(void **state) {
+/* A partner that has diverged: finite values far beyond those of training. */
+static void far_too_large_share_is_done_without(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < TW_PAIR_GUARD_LEAST; round++) {
@@ -360,7 +360,7 @@ static void what_is_far_too_large_is_done_without(void **state) {
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, true);
     trade();
     assert_refused(apply(&nodes[0], round, false));
-    /* So is its anchor, once it has gone there. */
+    /* The same for its anchor, once that has moved there. */
     (void)apply(&nodes[1], round, true);
     for (unsigned i = 0; i < NODES; i++) {
         (void)train(&nodes[i]);
@@ -370,13 +370,13 @@ static void what_is_far_too_large_is_done_without(void **state) {
     assert_refused(apply(&nodes[0], round + 1, false));
 }
 
-/* Both train alike, so that they stand in one place. */
+/* Both train alike, so their anchors stay equal. */
 static void train_alike(void) {
     (void)train(&nodes[0]);
     memcpy(live(&nodes[1]), live(&nodes[0]), n * sizeof(float));
 }
 
-/* How far the first node's anchor goes in an exchange, in the size of its Delta. */
+/* Change of the first node's anchor in an exchange, in units of its Delta. */
 static double went_in(uint64_t round, struct tw_wmsg_applied *reply) {
     float *before = calloc(n, sizeof(float));
     memcpy(before, anchor(&nodes[0]).phi, n * sizeof(float));
@@ -390,7 +390,8 @@ static double went_in(uint64_t round, struct tw_wmsg_applied *reply) {
     return went / size;
 }
 
-/* Five times as far the other way is merged as three times, ten times not at all. */
+/* An opposite Delta of five times the size is merged as three times, one of ten times not at all.
+ */
 static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
     (void)state;
     struct tw_wmsg_applied reply;
@@ -418,7 +419,7 @@ static void a_large_share_is_scaled_down_before_it_is_refused(void **state) {
     }
 }
 
-/* Who comes back from far away draws no further than somebody at twice the usual distance. */
+/* A node returning from far away pulls no further than one at twice the usual distance. */
 static void an_anchor_far_away_draws_no_further_than_is_usual(void **state) {
     (void)state;
     struct tw_wmsg_applied reply;
@@ -435,17 +436,17 @@ static void an_anchor_far_away_draws_no_further_than_is_usual(void **state) {
     const double went = went_in(round + 1, &reply);
     assert_int_equal(reply.is_alone, 0);
     assert_true(reply.distance > 1);
-    assert_true(went < 0.7 + 0.7 + 0.1); /* eta, and gamma / 2 times 2; as it is: above 5 */
+    assert_true(went < 0.7 + 0.7 + 0.1); /* eta plus gamma / 2 times 2; without the limit above 5 */
 }
 
-static void what_cannot_be_read_is_done_without(void **state) {
+static void unreadable_share_is_done_without(void **state) {
     (void)state;
     open_all(TW_CODEC_INT8, 0);
     for (uint64_t round = 0; round < 2; round++) {
         (void)train(&nodes[0]);
         (void)exchange(round, false);
     }
-    /* Far away: the next lattice form is no use to it. */
+    /* Too far away to decode the next lattice form. */
     (void)train(&nodes[1]);
     for (size_t k = 0; k < n; k++) live(&nodes[1])[k] += 1.0f;
     (void)apply(&nodes[0], 2, true);
@@ -453,11 +454,11 @@ static void what_cannot_be_read_is_done_without(void **state) {
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 3, false);
     trade();
     for (unsigned i = 0; i < NODES; i++) assert_int_equal(apply(&nodes[i], 3, false).is_alone, 1);
-    /* Asked for whole, it is. */
+    /* phi sent whole can be decoded. */
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 4, true);
     trade();
     for (unsigned i = 0; i < NODES; i++) assert_int_equal(apply(&nodes[i], 4, false).is_alone, 0);
-    /* Damaged outer gradients, and payloads that are something else. */
+    /* Damaged outer gradients, and payloads of another content type. */
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], 5, false);
     trade();
     nodes[0].theirs_delta.bytes--;
@@ -478,13 +479,13 @@ static void rounds_are_taken_once_and_only_when_sent(void **state) {
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_OK);
     assert_int_equal(reply.rounds, 1);
     assert_memory_equal(&reply.digest, &digest, sizeof(digest));
-    request.round = 1; /* nothing was sent in it */
+    request.round = 1; /* a round in which it sent nothing */
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_AGAIN);
     assert_non_null(strstr(err.message, "nothing of fragment"));
     assert_int_equal(reply.rounds, 1);
     encode(&nodes[0], 1, false);
     request = request_of(&nodes[0], 1, false);
-    request.own.delta.bytes--; /* the daemon mixed up its own payloads */
+    request.own.delta.bytes--; /* a damaged own payload */
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_CORRUPT);
     request.own.delta.offset = UINT64_MAX - 5;
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_PROTO);
@@ -562,8 +563,8 @@ static void solo_puts_back(uint32_t local_millionths) {
     free(expected);
 }
 
-/* But for what theta has of it already. */
-static void solo_puts_back_what_coding_lost(void **state) {
+/* Except for the share that theta has already. */
+static void solo_puts_the_residual_back(void **state) {
     (void)state;
     solo_puts_back(0);
     (void)close_all(NULL);
@@ -578,15 +579,15 @@ int main(void) {
         cmocka_unit_test_teardown(nothing_is_lost_between_two, close_all),
         cmocka_unit_test_teardown(alone_takes_all_of_it_exactly, close_all),
         cmocka_unit_test_teardown(work_done_meanwhile_stays, close_all),
-        cmocka_unit_test_teardown(what_is_far_too_large_is_done_without, close_all),
+        cmocka_unit_test_teardown(far_too_large_share_is_done_without, close_all),
         cmocka_unit_test_teardown(a_large_share_is_scaled_down_before_it_is_refused, close_all),
         cmocka_unit_test_teardown(an_anchor_far_away_draws_no_further_than_is_usual, close_all),
-        cmocka_unit_test_teardown(what_cannot_be_read_is_done_without, close_all),
+        cmocka_unit_test_teardown(unreadable_share_is_done_without, close_all),
         cmocka_unit_test_teardown(rounds_are_taken_once_and_only_when_sent, close_all),
         cmocka_unit_test_teardown(group_has_no_pairs, close_all),
         cmocka_unit_test_teardown(numbers_that_are_not_finite_go_nowhere, close_all),
         cmocka_unit_test_teardown(the_last_round_leaves_theta_at_the_anchor, close_all),
-        cmocka_unit_test_teardown(solo_puts_back_what_coding_lost, close_all),
+        cmocka_unit_test_teardown(solo_puts_the_residual_back, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
