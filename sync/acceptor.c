@@ -6,25 +6,6 @@
  * from a majority. proposer.c proposes, veto.c says what is not accepted. */
 #include "sync/node_internal.h"
 
-uint32_t tw_membership_majority(const struct tw_node *node) {
-    if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
-    return node->roster.count / 2 + 1;
-}
-
-uint32_t tw_ballot_rank(uint64_t ballot) {
-    return ballot == 1 ? 0 : (uint32_t)(ballot % TW_MEMBERS_MAX);
-}
-
-int tw_membership_sender(const struct tw_node *node, uint16_t peer) {
-    if (peer == NO_PEER) return node->round.self_idx;
-    return tw_roster_find(&node->roster, &node->links[peer].id);
-}
-
-bool tw_node_is_voter(const struct tw_node *node) {
-    return !node->has_left && !node->needs_tip && node->round.self_idx >= 0 &&
-           node->at.rounds >= node->vote_floor && node->state != TW_STATE_FINISHED;
-}
-
 /* ---- durable ballots ------------------------------------------------------------------------ */
 
 uint64_t tw_acceptor_store(struct tw_node *node) {
@@ -59,7 +40,7 @@ bool tw_acceptor_has_nonce(struct tw_node *node) {
     if (node->stored_seq >= node->nonce_seq) return true;
     if (node->store_failed_us == 0) return false; /* on its way */
     if (node->now_us < node->store_failed_us + RETRY_US) {
-        tw_node_wake(node, node->store_failed_us + RETRY_US);
+        tw_act_wake(node, node->store_failed_us + RETRY_US);
         return false;
     }
     node->store_failed_us = 0;
@@ -78,40 +59,28 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
     struct reply *reply = &node->replies[node->replies_count++];
     *reply = (struct reply){.kind = kind, .to_self = peer == NO_PEER, .ballot = ballot, .seq = seq};
     if (peer != NO_PEER) reply->to = node->links[peer].id;
-    if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) tw_acceptor_stored(node, seq, true);
+    if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) node->stored_seq = seq;
 }
 
-static void send_reply(struct tw_node *node, const struct reply *reply) {
-    const uint16_t peer = reply->to_self ? NO_PEER : tw_peers_find(node, &reply->to);
-    if (!reply->to_self && peer == NO_PEER) return;
-    if (reply->kind == REPLY_PROMISE) {
-        struct tw_msg_promise promise = {.lineage = node->vote.lineage,
-                                         .round = node->vote.round,
-                                         .ballot = reply->ballot,
-                                         .has_accepted = node->vote.has_accepted,
-                                         .accepted_ballot = node->vote.accepted_ballot};
-        if (promise.has_accepted != 0) promise.accepted = node->vote.accepted;
-        if (reply->to_self) {
-            tw_proposer_promise(node, NO_PEER, &promise);
-            return;
-        }
-        struct tw_message *message = tw_act_message(node, TW_MSG_PROMISE);
-        if (message == NULL) return;
-        message->u.promise = promise;
-        tw_act_send(node, message, peer);
-        return;
-    }
-    const struct tw_msg_accept accept = {.lineage = node->vote.lineage,
-                                         .round = node->vote.round,
-                                         .ballot = reply->ballot,
-                                         .digest = tw_record_digest(&node->vote.accepted)};
-    if (reply->to_self) {
-        tw_proposer_accept(node, NO_PEER, &accept);
-        return;
-    }
-    struct tw_message *message = tw_act_message(node, TW_MSG_ACCEPT);
+static void send_promise(struct tw_node *node, const struct reply *reply) {
+    const uint16_t peer = tw_peers_find(node, &reply->to);
+    struct tw_message *message = peer != NO_PEER ? tw_act_message(node, TW_MSG_PROMISE) : NULL;
     if (message == NULL) return;
-    message->u.accept = accept;
+    message->u.promise = (struct tw_msg_promise){.lineage = node->vote.lineage,
+                                                 .round = node->vote.round,
+                                                 .ballot = reply->ballot,
+                                                 .has_accepted = node->vote.has_accepted,
+                                                 .accepted_ballot = node->vote.accepted_ballot};
+    if (node->vote.has_accepted != 0) message->u.promise.accepted = node->vote.accepted;
+    tw_act_send(node, message, peer);
+}
+
+static void send_accept(struct tw_node *node, const struct reply *reply,
+                        const struct tw_msg_accept *accept) {
+    const uint16_t peer = tw_peers_find(node, &reply->to);
+    struct tw_message *message = peer != NO_PEER ? tw_act_message(node, TW_MSG_ACCEPT) : NULL;
+    if (message == NULL) return;
+    message->u.accept = *accept;
     tw_act_send(node, message, peer);
 }
 
@@ -122,17 +91,33 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
         return;
     }
     if (seq > node->stored_seq) node->stored_seq = seq;
+}
+
+/* A later promise may have overtaken this reply: then it is no longer true. */
+static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
+    if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised;
+    return vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
+}
+
+bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
+    const struct tw_vote *vote = &node->vote;
     while (node->replies_count > 0 && node->replies[0].seq <= node->stored_seq) {
         const struct reply reply = node->replies[0];
         node->replies_count--;
         for (uint32_t i = 0; i < node->replies_count; i++) node->replies[i] = node->replies[i + 1];
-        /* A later promise may have overtaken this one: then it is no longer true. */
-        const bool is_true =
-            reply.kind == REPLY_PROMISE
-                ? reply.ballot == node->vote.promised
-                : node->vote.has_accepted != 0 && reply.ballot == node->vote.accepted_ballot;
-        if (is_true && node->vote.round == node->at.rounds) send_reply(node, &reply);
+        if (!is_true(vote, &reply) || vote->round != node->at.rounds) continue;
+        if (reply.kind == REPLY_PROMISE) {
+            send_promise(node, &reply);
+            continue;
+        }
+        *own = (struct tw_msg_accept){.lineage = vote->lineage,
+                                      .round = vote->round,
+                                      .ballot = reply.ballot,
+                                      .digest = tw_record_digest(&vote->accepted)};
+        if (reply.to_self) return true;
+        send_accept(node, &reply, own);
     }
+    return false;
 }
 
 /* ---- acceptor ------------------------------------------------------------------------------- */
@@ -160,8 +145,7 @@ static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t bal
 
 void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
                          const struct tw_msg_prepare *prepare) {
-    if (!tw_log_is_at(node, peer, &prepare->lineage, prepare->round)) return;
-    if (!tw_node_is_voter(node)) return;
+    if (!tw_membership_is_voter(node)) return;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
     if (idx < 0) return;
     tw_acceptor_turn(node);
@@ -175,7 +159,7 @@ void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
 }
 
 /* Promises the ballot whose turn it is, if it is still above all others. */
-static void promise_next(struct tw_node *node) {
+void tw_acceptor_promise(struct tw_node *node) {
     uint32_t member = 0;
     uint64_t ballot = 0;
     while (tw_lease_next(node, &member, &ballot)) {
@@ -191,39 +175,6 @@ static void promise_next(struct tw_node *node) {
     }
 }
 
-/* Could an honest proposer have proposed this for the open round? */
-bool tw_acceptor_is_sound(const struct tw_node *node, const struct tw_record *record) {
-    const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
-    uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
-    const uint32_t finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
-    for (uint32_t i = 0; i < record->contributors_count; i++) {
-        const struct tw_contributor *by = &record->contributors[i];
-        if (by->member_idx >= node->roster.count || by->tokens > TOKENS_MAX ||
-            by->fragment_tokens > TOKENS_MAX)
-            return false;
-        contributors |= UINT64_C(1) << by->member_idx;
-        clock_tokens += by->tokens * tw_round_share(node);
-    }
-    for (uint32_t k = 0; k < record->parts_count; k++) {
-        if (record->parts[k].owner_idx != node->round.owners[k]) return false;
-        if ((record->parts[k].contributors & ~contributors) != 0) return false;
-        if (record->parts[k].bytes > 0 && node->round.count[k] == 0) return false;
-    }
-    const bool has_parts = record->parts_count == node->round.owners_count;
-    const bool is_solo = node->roster.count == 1 && record->parts_count == 0;
-    const bool has_none = record->parts_count == 0 && record->contributors_count == 0;
-    /* Whose lineage it is counts tokens of its own that we do not know of. */
-    const bool is_finals = record->finals == finals || (tw_round_is_apart(node) && tip != NULL &&
-                                                        record->finals == tip->finals + 1);
-    uint32_t owners[TW_PARTS_MAX];
-    if (tw_roster_owners(&record->next, owners) == 0) return false;
-    return tw_id_equal(&record->lineage, &node->at.lineage) &&
-           tw_id_equal(&record->parent, &node->tip_digest) && record->round == node->at.rounds &&
-           record->fragment == tw_round_fragment(node, record->round) &&
-           record->roster_number == node->roster.number && record->clock_tokens == clock_tokens &&
-           is_finals && (has_parts || has_none || is_solo);
-}
-
 /* Does it name the contributions this node has heard of, and no others of members it is linked to?
  * Who contributes tells every voter it can reach: a contribution that a majority has not heard of
  * is one that its owner made up, so that nobody can do its merge again (audit.c). Only asked of a
@@ -233,7 +184,7 @@ static bool is_as_heard(const struct tw_node *node, const struct tw_record *reco
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
         const struct contribution *heard = &node->round.contributions[by->member_idx];
-        if (!heard->has && !tw_peers_member_live(node, by->member_idx)) continue;
+        if (!heard->has && !tw_membership_is_live(node, by->member_idx)) continue;
         if (!heard->has || heard->is_absent || !tw_round_is_as_said(heard, by)) return false;
     }
     return true;
@@ -289,10 +240,7 @@ static void hear_offer(struct tw_node *node) {
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
                          const struct tw_msg_propose *propose) {
     struct round *round = &node->round;
-    if (peer != NO_PEER &&
-        !tw_log_is_at(node, peer, &propose->record.lineage, propose->record.round))
-        return;
-    if (!tw_node_is_voter(node)) return;
+    if (!tw_membership_is_voter(node)) return;
     const int idx = tw_membership_sender(node, peer);
     if (idx < 0) return;
     tw_acceptor_turn(node);
@@ -302,7 +250,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         nack(node, peer, node->vote.promised);
         return;
     }
-    if (!tw_acceptor_is_sound(node, &propose->record)) {
+    if (!tw_record_is_sound(node, &propose->record)) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
@@ -338,8 +286,9 @@ static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     for (uint32_t k = 0; k < round->offer.parts_count; k++) {
         const struct tw_part *part = &round->offer.parts[k];
         if (part->bytes == 0) continue;
-        struct payload *payload = tw_payload_want_result(node, part, round->offer.fragment,
-                                                         round->begin[k], round->count[k]);
+        struct payload *payload =
+            tw_payload_want_result(node, part, round->offer.fragment, round->begin[k],
+                                   round->count[k], tw_round_keep(node));
         is_complete &= payload != NULL && payload->state == PAYLOAD_HELD &&
                        payload->bytes == part->bytes &&
                        tw_payload_is_as(node, payload, TW_CONTENT_RESULT, round->count[k]);
@@ -364,7 +313,7 @@ static bool is_offer_dry(struct tw_node *node) {
 }
 
 /* Accepts the offer once every result in it is here and verified. */
-static void consider_offer(struct tw_node *node) {
+void tw_acceptor_consider(struct tw_node *node) {
     struct round *round = &node->round;
     round->is_lost = false;
     if (!round->has_offer) return;
@@ -409,13 +358,4 @@ static void consider_offer(struct tw_node *node) {
     node->vote.has_accepted = 1;
     node->vote.accepted = round->offer;
     reply_later(node, REPLY_ACCEPT, round->offer_from, round->offer_ballot);
-}
-
-void tw_acceptor_advance(struct tw_node *node) {
-    if (!tw_node_is_voter(node)) return;
-    tw_lease_advance(node);
-    promise_next(node);
-    tw_proposer_advance(node);
-    consider_offer(node);
-    tw_proposer_tell(node);
 }

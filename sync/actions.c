@@ -1,6 +1,10 @@
 /* actions.c - what the current event asks of the shell, in order. */
 #include "sync/node_internal.h"
 
+void tw_act_wake(struct tw_node *node, uint64_t at_us) {
+    if (at_us < node->deadline_us) node->deadline_us = at_us;
+}
+
 static struct queued_action *push(struct tw_node *node, enum tw_action_kind kind) {
     TW_ASSERT(node->queue_tail < TW_ACTIONS_MAX);
     struct queued_action *action = &node->queue[node->queue_tail++];
@@ -10,7 +14,7 @@ static struct queued_action *push(struct tw_node *node, enum tw_action_kind kind
 
 struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kind) {
     if (node->messages_count == MESSAGES_PER_EVENT_MAX) {
-        tw_node_wake(node, node->now_us + ASK_US);
+        tw_act_wake(node, node->now_us + ASK_US);
         return NULL;
     }
     struct tw_message *message = &node->messages[node->messages_count++];

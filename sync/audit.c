@@ -81,7 +81,7 @@ static bool add_input(struct audit *audit, const struct past_round *past,
 /* Begins to audit a part of a committed round; stays idle where that is not possible here. */
 static void begin(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audit;
-    const struct tw_record *record = tw_log_find(node, round);
+    const struct tw_record *record = tw_progress_record(node, round);
     const struct past_round *past = past_of(node, round);
     if (record == NULL || past == NULL || part >= record->parts_count) return;
     const struct tw_part *what = &record->parts[part];
@@ -112,7 +112,7 @@ void tw_audit_note(struct tw_node *node, const struct tw_record *record) {
 /* One part in AUDIT_ONE_IN, and who looks at it, by the hash of the manifest. */
 void tw_audit_choose(struct tw_node *node, uint64_t round) {
     const struct past_round *past = past_of(node, round);
-    const struct tw_record *record = tw_log_find(node, round);
+    const struct tw_record *record = tw_progress_record(node, round);
     if (past == NULL || record == NULL || node->audit.phase != AUDIT_IDLE) return;
     uint8_t bytes[20 + 32 + 4] = "thinwire-audit-v1";
     memcpy(bytes + 20, node->tip_digest.bytes, 32);
@@ -135,7 +135,7 @@ void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_ac
     const struct past_round *past = past_of(node, accuse->round);
     if (past == NULL) return;
     if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
-        const struct tw_record *record = tw_log_find(node, accuse->round);
+        const struct tw_record *record = tw_progress_record(node, accuse->round);
         if (record != NULL && accuse->part < record->parts_count)
             tw_strike_add(node, &past->roster.members[record->parts[accuse->part].owner_idx].id,
                           true, accuse->round, accuse->part);
@@ -166,9 +166,8 @@ static void accused_falsely(struct tw_node *node) {
     tw_act_report(node, TW_REPORT_MISBEHAVED, &node->audit.accuser);
 }
 
-bool tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
+void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     struct audit *audit = &node->audit;
-    if (!event->u.reduced.is_audit) return false;
     const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
                         event->u.reduced.part == audit->part;
     const bool is_same = event->ok && tw_id_equal(&event->u.reduced.hash, &audit->result);
@@ -178,15 +177,14 @@ bool tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
                         known != NULL ? known->content : TW_CONTENT_OPAQUE,
                         known != NULL ? known->elements : 0, 0);
-    if (!is_now) return true;
+    if (!is_now) return;
     audit->phase = AUDIT_IDLE;
-    if (!event->ok) return true;
+    if (!event->ok) return;
     node->audits_count++;
     if (is_same && audit->is_hinted) accused_falsely(node);
-    if (is_same) return true;
+    if (is_same) return;
     tw_strike_add(node, &audit->owner, true, audit->round, audit->part);
     if (!audit->is_hinted) accuse(node);
-    return true;
 }
 
 /* Asks for what is missing. True when all of it is here. */
@@ -249,6 +247,6 @@ void tw_audit_advance(struct tw_node *node) {
         audit->phase = AUDIT_IDLE;
         return;
     }
-    tw_node_wake(node, audit->began_us + AUDIT_PATIENCE_US);
+    tw_act_wake(node, audit->began_us + AUDIT_PATIENCE_US);
     if (audit->phase == AUDIT_FETCHING && fetch_inputs(node)) merge(node);
 }

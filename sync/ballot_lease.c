@@ -24,13 +24,6 @@
 #define FLOOR_US (5 * SECOND_US)
 #define BLAME_US (3 * SECOND_US) /* who is overtaken after that had time enough */
 
-void tw_lease_open(struct tw_node *node) {
-    struct tw_lease *floor = &node->floor;
-    floor->is_taken = false;
-    floor->heard = 0;
-    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) floor->asked[i].ballot = 0;
-}
-
 static bool is_stalled(const struct tw_node *node, uint32_t member) {
     return tw_stall_is(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
 }
@@ -45,13 +38,13 @@ static bool is_held(struct tw_node *node) {
     const struct tw_lease *floor = &node->floor;
     if (!floor->is_taken || node->now_us >= floor->until_us) return false;
     if ((int)floor->member == node->round.self_idx) return node->round.phase != PROPOSER_IDLE;
-    return tw_peers_member_live(node, floor->member) &&
+    return tw_membership_is_live(node, floor->member) &&
            !tw_veto_is_passed(node, tw_ballot_rank(floor->ballot));
 }
 
 bool tw_lease_is_others(struct tw_node *node, uint32_t member) {
     if (node->floor.member == member || !is_held(node)) return false;
-    tw_node_wake(node, node->floor.until_us);
+    tw_act_wake(node, node->floor.until_us);
     return true;
 }
 
@@ -70,7 +63,7 @@ void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
 /* F4. */
 static bool must_wait(struct tw_node *node, uint32_t member) {
     const uint64_t due_us = node->floor.asked[member].asked_us + FLOOR_US;
-    if (node->now_us < due_us) tw_node_wake(node, due_us);
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
     return node->now_us < due_us || tw_lease_is_others(node, member);
 }
 
@@ -100,7 +93,7 @@ static void blame(struct tw_node *node) {
     const struct tw_lease *floor = &node->floor;
     if (!floor->is_taken || (floor->has_proposed && !floor->has_robbed)) return;
     if ((int)floor->member == node->round.self_idx) return;
-    if (!tw_peers_member_live(node, floor->member)) return;
+    if (!tw_membership_is_live(node, floor->member)) return;
     tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[floor->member].id);
 }
 
@@ -132,7 +125,7 @@ void tw_lease_advance(struct tw_node *node) {
     struct tw_lease *floor = &node->floor;
     if (!floor->is_taken) return;
     if (node->now_us < floor->until_us) {
-        tw_node_wake(node, floor->until_us);
+        tw_act_wake(node, floor->until_us);
         return;
     }
     blame(node);
@@ -143,14 +136,14 @@ void tw_lease_note_turns(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];
-        if (is_empty_handed(node, rank) && tw_peers_member_live(node, member))
+        if (is_empty_handed(node, rank) && tw_membership_is_live(node, member))
             tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
     }
     if (!is_late(node)) return;
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];
         if ((int)member == round->self_idx || (node->floor.heard >> member & 1) != 0) return;
-        if (!tw_peers_member_live(node, member) || is_stalled(node, member)) continue;
+        if (!tw_membership_is_live(node, member) || is_stalled(node, member)) continue;
         tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
         return;
     }

@@ -21,7 +21,12 @@ struct tw_lease {
 };
 
 /* A round begins: nobody has it, nobody asks. */
-void tw_lease_open(struct tw_node *node);
+static inline void tw_lease_clear(struct tw_lease *lease) {
+    lease->is_taken = false;
+    lease->heard = 0;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) lease->asked[i].ballot = 0;
+}
+
 /* `member` asks us to promise a ballot above all that we have promised. */
 void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot);
 /* Whom to promise now, if anybody: it is asked for no more. */

@@ -146,8 +146,7 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
 
 /* Others are asked before it for what they may have too: out of line, or its chunks do not come. */
 static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
-    return tw_part_weights_is_outlier(node, peer) ||
-           (payload->is_shared && node->links[peer].is_dry);
+    return tw_peers_is_outlier(node, peer) || (payload->is_shared && node->links[peer].is_dry);
 }
 
 static bool is_anybody_put_last(const struct tw_node *node, const struct payload *payload) {
@@ -211,7 +210,7 @@ static void choose_sources(struct tw_node *node, struct payload *payload) {
         payload->is_put_off = false;
         payload->progress_us = node->now_us;
     }
-    tw_node_wake(node, payload->progress_us + RETRY_US);
+    tw_act_wake(node, payload->progress_us + RETRY_US);
 }
 
 /* Sources that do not deliver are sources no longer. */
@@ -233,7 +232,7 @@ static void judge_sources(struct tw_node *node, struct payload *payload) {
             link->is_dry = true;
             tw_chunks_source_lost(node, payload, i);
         } else {
-            tw_node_wake(node, oldest_us + patience_us);
+            tw_act_wake(node, oldest_us + patience_us);
         }
     }
 }
@@ -282,7 +281,7 @@ static uint32_t pay(struct tw_node *node, uint32_t wanted) {
     for (; paid < wanted; paid++) {
         const uint64_t wait_us = tw_rate_wait_us(download, 1, node->now_us);
         if (wait_us > 0) {
-            tw_node_wake(node, node->now_us + wait_us);
+            tw_act_wake(node, node->now_us + wait_us);
             break;
         }
         tw_rate_spend(download, TW_CHUNK_BYTES_MAX, node->now_us);

@@ -84,23 +84,10 @@ void tw_lineage_fork(struct tw_node *node) {
     }
     tw_acceptor_reset(node);
     const struct tw_roster alone = tw_lineage_founder(node);
-    tw_node_set_roster(node, &alone);
+    tw_round_set_roster(node, &alone);
     tw_log_clock(node);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;
-}
-
-void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
-    struct state_fetch *fetch = &node->fetch[fragment];
-    if (node->at.is_moving != 0) mode = TW_LOAD_KEEP;
-    /* What theta has to become for a state that has not come has to be done for another, too: each
-     * mode leaves more of theta than the one before it. */
-    if (node->at.fragment_rounds[fragment] != NOT_HELD || mode < fetch->mode) fetch->mode = mode;
-    node->at.fragment_rounds[fragment] = NOT_HELD;
-    fetch->has_offer = false;
-    fetch->asked_us = 0;
-    node->exports[fragment].is_valid = false;
-    tw_node_derive_state(node);
 }
 
 /* Into another lineage, all of which is here: theta with it. Work done together is worth keeping as
@@ -125,17 +112,17 @@ static void arrive(struct tw_node *node) {
 
 void tw_lineage_turned(struct tw_node *node, bool ok) {
     const bool was_turning = node->is_turning;
-    node->is_turning = false;
+    node->is_turning = node->is_solo_pending = false;
     node->applying = 0;
     if (!ok) { /* its memory is not what it said: once more */
-        tw_lineage_unhold(node, 0, TW_LOAD_KEEP);
+        tw_state_refetch(node, 0, TW_LOAD_KEEP);
         return;
     }
     node->at.is_moving = 0;
     for (uint32_t p = 0; p < node->cfg.fragments_count && was_turning; p++)
         tw_account_settle_delta(node, p);
     tw_log_note_held(node);
-    tw_node_derive_state(node);
+    tw_membership_derive_state(node);
 }
 
 /* Follows the lineage of `peer` from now on. */
@@ -159,10 +146,10 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     tw_account_settle(node);
     node->lineage_us = node->now_us;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
-        tw_lineage_unhold(node, p, TW_LOAD_KEEP);
+        tw_state_refetch(node, p, TW_LOAD_KEEP);
     tw_acceptor_reset(node);
     const struct tw_roster unknown = {.count = 0};
-    tw_node_set_roster(node, &unknown);
+    tw_round_set_roster(node, &unknown);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;
 }
@@ -204,7 +191,7 @@ static uint16_t find_better(const struct tw_node *node) {
         const struct tw_msg_status *status = &node->links[i].status;
         if (status->state == TW_STATE_RECEIVER) continue;
         const uint64_t theirs = claim_of(node, status);
-        if (is_lost && theirs < tw_log_held_tokens(node))
+        if (is_lost && theirs < tw_progress_held_tokens(node))
             continue; /* we hold more than that: rather alone */
         /* Whoever left a lineage behind does not go back to it while it has not got anywhere. */
         if (has_standing && theirs == clock_tokens &&
@@ -239,7 +226,7 @@ static void note_vain_join(struct tw_node *node, uint32_t row) {
 }
 
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join) {
-    if (!tw_id_equal(&join->lineage, &node->at.lineage) || tw_round_is_apart(node)) return;
+    if (!tw_id_equal(&join->lineage, &node->at.lineage) || tw_progress_is_apart(node)) return;
     if (node->links[peer].has_left) return;
     uint32_t row = 0, oldest = 0;
     for (; row < JOINS_MAX && !tw_id_equal(&node->joins[row].id, &node->links[peer].id); row++) {
@@ -252,7 +239,7 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
     node->joins[row].id = node->links[peer].id;
     node->joins[row].said = *join;
     node->joins[row].heard_us = node->now_us;
-    if (join->rounds == node->at.rounds) tw_lineage_hold(node, SOLO_HOLD_US);
+    if (join->rounds == node->at.rounds) tw_peers_hold_solo(node, SOLO_HOLD_US);
     note_vain_join(node, row);
 }
 
@@ -263,7 +250,7 @@ static void ask_to_join(struct tw_node *node) {
     if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
     if (node->round.self_idx >= 0 || !tw_acceptor_has_nonce(node)) return;
     if (node->now_us < node->join_us + JOIN_US && node->join_us != 0) {
-        tw_node_wake(node, node->join_us + JOIN_US);
+        tw_act_wake(node, node->join_us + JOIN_US);
         return;
     }
     struct tw_message *message = tw_act_message(node, TW_MSG_JOIN);
@@ -276,18 +263,13 @@ static void ask_to_join(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (tw_peers_is_donor(node, i)) tw_act_send(node, message, i);
     }
-    tw_node_wake(node, node->join_us + JOIN_US);
+    tw_act_wake(node, node->join_us + JOIN_US);
     const bool was_shut_out = node->is_shut_out;
     node->is_shut_out = is_full(node, &node->cfg.self);
     if (node->is_shut_out && !was_shut_out) tw_act_report(node, TW_REPORT_FULL, &node->cfg.self);
 }
 
 /* ---- alone ---------------------------------------------------------------------------------- */
-
-void tw_lineage_hold(struct tw_node *node, uint64_t for_us) {
-    if (node->now_us >= node->solo_hold_us) node->hold_began_us = node->now_us;
-    if (node->solo_hold_us < node->now_us + for_us) node->solo_hold_us = node->now_us + for_us;
-}
 
 /* Who asks again and again, and takes nothing that it has not had before, holds up nobody. */
 static uint64_t hold_end_us(const struct tw_node *node) {
@@ -302,18 +284,18 @@ static void solo_round(struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || !node->worker_up || node->applying != 0) return;
     const bool has_voted = node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     if (node->round.phase != PROPOSER_IDLE || has_voted) return;
-    if (!tw_log_is_current(node)) return;
+    if (!tw_progress_is_current(node)) return;
     const uint64_t held_until_us = hold_end_us(node);
     if (node->now_us < held_until_us) {
-        tw_node_wake(node, held_until_us);
+        tw_act_wake(node, held_until_us);
         return;
     }
-    if (!tw_round_is_final(node) && node->step < node->last_send_step + node->cfg.period_steps)
+    if (!tw_progress_is_final(node) && node->step < node->last_send_step + node->cfg.period_steps)
         return;
     node->last_send_step = node->step;
     node->round.own_step = node->step;
     node->round.own_tokens = node->tokens;
-    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     node->applying |= UINT64_C(1) << fragment;
     node->is_solo_pending = true;
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
@@ -324,19 +306,19 @@ static void solo_round(struct tw_node *node) {
 /* phi is now theta: write the manifest of the solo round. Nobody else votes, nothing is durable:
  * a restart alone founds a new lineage. */
 void tw_lineage_solo_done(struct tw_node *node) {
-    const bool is_final = tw_round_is_final(node);
+    const bool is_final = tw_progress_is_final(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     struct tw_record record = {.lineage = node->at.lineage,
                                .parent = node->tip_digest,
                                .round = node->at.rounds,
-                               .fragment = tw_round_fragment(node, node->at.rounds),
+                               .fragment = tw_progress_fragment(node, node->at.rounds),
                                .roster_number = node->roster.number,
                                .finals = is_final ? tip->finals + 1 : 0,
                                .contributors_count = 1,
                                .next = node->roster};
     tw_account_row(node, record.fragment, &record.contributors[0]);
     record.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
-    record.clock_tokens += record.contributors[0].tokens * tw_round_share(node);
+    record.clock_tokens += record.contributors[0].tokens * tw_progress_share(node);
     node->round.own = OWN_SENT;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
@@ -357,7 +339,7 @@ static bool is_left_behind(struct tw_node *node) {
             return false;
     }
     for (uint32_t i = 0; i < node->roster.count; i++)
-        staying_count += !tw_peers_member_parted(node, i);
+        staying_count += !tw_membership_is_parted(node, i);
     return staying_count <= node->roster.count / 2;
 }
 
@@ -398,15 +380,15 @@ static void consider_fork(struct tw_node *node) {
         node->solo_hold_us = node->now_us + SOLO_HOLD_US;
         return;
     }
-    tw_node_wake(node, orphan_us);
+    tw_act_wake(node, orphan_us);
     if (!is_member && node->now_us < node->lineage_us + LINEAGE_LOST_US)
-        tw_node_wake(node, node->lineage_us + LINEAGE_LOST_US);
+        tw_act_wake(node, node->lineage_us + LINEAGE_LOST_US);
 }
 
 /* Pairs: everything taken over from another node is here. From now on it is a past of our own. */
 static void found_own(struct tw_node *node) {
     if (node->state != TW_STATE_RECEIVER || node->applying != 0 || node->has_left) return;
-    if (tw_lineage_is_ours(node) || !tw_log_is_current(node)) return;
+    if (tw_lineage_is_ours(node) || !tw_progress_is_current(node)) return;
     node->was_shared = true;
     tw_lineage_fork(node);
 }
@@ -415,14 +397,14 @@ static void found_own(struct tw_node *node) {
  * together is applied. A member waits for those who fetch the last of it, but not for ever. */
 static void part_ways(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
-    if (node->applying != 0 || node->has_left || !tw_log_is_current(node)) return;
+    if (node->applying != 0 || node->has_left || !tw_progress_is_current(node)) return;
     if (node->state == TW_STATE_MEMBER) {
         const uint64_t least_us = node->last_commit_us + PART_HOLD_US;
         const uint64_t most_us = node->last_commit_us + node->cfg.orphan_us;
         uint64_t due_us = node->solo_hold_us < most_us ? node->solo_hold_us : most_us;
         if (due_us < least_us) due_us = least_us;
         if (node->now_us < due_us) {
-            tw_node_wake(node, due_us);
+            tw_act_wake(node, due_us);
             return;
         }
     }
@@ -435,19 +417,19 @@ void tw_lineage_advance(struct tw_node *node) {
     uint16_t better = NO_PEER;
     if (node->cfg.is_pair) {
         better = tw_pair_find_ahead(node);
-    } else if (!tw_round_is_apart(node) || is_without_donor(node)) {
+    } else if (!tw_progress_is_apart(node) || is_without_donor(node)) {
         better = find_better(node);
     }
     node->is_settling = better != NO_PEER && !node->has_left;
     if (node->is_settling && node->applying == 0) adopt(node, better);
     consider_fork(node);
-    tw_state_receive(node);
+    if (tw_state_receive(node)) tw_lineage_fork(node); /* the next walk finds an offer for each */
     arrive(node);
     tw_state_export(node);
     if (node->cfg.is_pair) {
         found_own(node);
     } else {
-        if (tw_round_is_apart(node)) {
+        if (tw_progress_is_apart(node)) {
             part_ways(node);
         } else {
             ask_to_join(node);

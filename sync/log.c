@@ -7,38 +7,6 @@
 
 #include "proto/run/layout.h"
 
-const struct tw_record *tw_log_find(const struct tw_node *node, uint64_t round) {
-    if (round < node->log_begin || round >= node->at.rounds) return NULL;
-    return &node->log[round % TW_ROUNDS_KEPT];
-}
-
-uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment) {
-    return tw_log_next(node, fragment, node->at.fragment_rounds[fragment]);
-}
-
-uint64_t tw_log_next(const struct tw_node *node, uint32_t fragment, uint64_t round) {
-    /* Rounds of a pair run are applied before they are committed. */
-    if (round == NOT_HELD || node->cfg.is_pair) return UINT64_MAX;
-    if (round < node->at.first_round) round = node->at.first_round;
-    const uint32_t count = node->cfg.fragments_count;
-    const uint32_t residue = (uint32_t)(round % count);
-    round += (fragment + count - residue) % count;
-    return round < node->at.rounds ? round : UINT64_MAX;
-}
-
-bool tw_log_is_applying(const struct tw_node *node, uint32_t fragment) {
-    return (node->applying >> fragment & 1) != 0;
-}
-
-bool tw_log_is_current(const struct tw_node *node) {
-    if (node->needs_tip || node->at.is_moving != 0) return false;
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        if (node->at.fragment_rounds[p] == NOT_HELD || tw_log_due(node, p) != UINT64_MAX)
-            return false;
-    }
-    return true;
-}
-
 /* A follower knows of rounds whose state is still on its way, and who has no worker of rounds that
  * wait. While a fragment is not held, what our weights stand for is what they stood for before; so
  * while theta is not of this lineage yet. No state is loaded that is behind it (state_transfer.c).
@@ -49,20 +17,16 @@ void tw_log_note_held(struct tw_node *node) {
     if (at->is_moving != 0) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         if (node->needs_tip || at->fragment_rounds[p] == NOT_HELD) return;
-        const uint64_t due = tw_log_due(node, p);
+        const uint64_t due = tw_progress_due(node, p);
         if (due < rounds) rounds = due;
     }
-    const struct tw_record *held = rounds > 0 ? tw_log_find(node, rounds - 1) : NULL;
+    const struct tw_record *held = rounds > 0 ? tw_progress_record(node, rounds - 1) : NULL;
     if (rounds > 0 && held == NULL) return;
     const bool is_known = held != NULL && at->has_held != 0 && at->held.round == held->round &&
                           tw_id_equal(&at->held.lineage, &held->lineage);
     at->has_held = held != NULL;
     if (held != NULL && held->parts_count > 0) node->was_shared = true;
     if (held != NULL && !is_known) at->held = *held;
-}
-
-uint64_t tw_log_held_tokens(const struct tw_node *node) {
-    return node->at.has_held != 0 ? node->at.held.clock_tokens : 0;
 }
 
 void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip) {
@@ -88,33 +52,21 @@ bool tw_log_is_close(const struct tw_node *node) {
     for (uint32_t p = 0; p < count; p++) {
         /* Not held, or a state of rounds that we have yet to hear of. */
         if (node->at.fragment_rounds[p] > node->at.rounds) return false;
-        const uint64_t due = tw_log_due(node, p);
+        const uint64_t due = tw_progress_due(node, p);
         if (due == UINT64_MAX) continue;
         if (due + (uint64_t)OUTER_STEPS * count < node->at.rounds) return false;
         for (uint64_t round = due; round < node->at.rounds; round += count) {
-            const struct tw_record *record = tw_log_find(node, round);
+            const struct tw_record *record = tw_progress_record(node, round);
             if (record == NULL || !has_parts(record)) return false;
         }
     }
     return true;
 }
 
-/* Apart, in a lineage of its own, a node is told of nobody: as much as this one, since it was last
- * listed. */
-uint64_t tw_log_clock_tokens(const struct tw_node *node) {
-    if (node->at.has_tip == 0) return 0;
-    const uint64_t listed = node->at.tip.clock_tokens;
-    const bool is_ours = node->roster.count == 1 && node->round.self_idx == 0;
-    if (!tw_round_is_apart(node) || !is_ours || node->tokens <= node->at.tokens_listed)
-        return listed;
-    const uint64_t own = node->tokens - node->at.tokens_listed, share = tw_round_share(node);
-    return own < (UINT64_MAX - listed) / share ? listed + own * share : UINT64_MAX;
-}
-
 /* Not before the state is here that the clock speaks of: who is about to follow a lineage that is
  * over may yet have to train on, and so may who followed one. */
 static void tell_finish(struct tw_node *node) {
-    const bool is_over = tw_round_is_final(node);
+    const bool is_over = tw_progress_is_final(node);
     if (!node->worker_up || is_over == node->is_finish_told || node->needs_tip) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         if (node->at.fragment_rounds[p] == NOT_HELD) return;
@@ -130,26 +82,16 @@ void tw_log_clock(struct tw_node *node) {
     action->u.clock.clock_tokens = has_tip ? node->at.tip.clock_tokens : 0;
     action->u.clock.tokens_listed = node->at.tokens_listed;
     action->u.clock.contributors = has_tip ? node->at.tip.contributors_count : 0;
-    if (tw_round_is_apart(node)) action->u.clock.contributors = node->cfg.alone_nodes;
+    if (tw_progress_is_apart(node)) action->u.clock.contributors = node->cfg.alone_nodes;
     if (node->cfg.is_pair)
         action->u.clock.contributors = (uint32_t)((tw_pair_clock_factor(node) + 512) / 1024);
-}
-
-void tw_log_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round) {
-    uint32_t row = 0, oldest = 0;
-    for (; row < TW_MEMBERS_MAX && !tw_id_equal(&node->mixed[row].id, id); row++) {
-        if (node->mixed[row].round < node->mixed[oldest].round) oldest = row;
-    }
-    if (row == TW_MEMBERS_MAX) row = oldest;
-    node->mixed[row].id = *id;
-    node->mixed[row].round = round + 1;
 }
 
 static void note_mixed(struct tw_node *node, const struct tw_record *record) {
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const uint32_t idx = record->contributors[i].member_idx;
         if (idx >= node->roster.count) continue;
-        tw_log_note_mixed(node, &node->roster.members[idx].id, record->round);
+        tw_peers_note_mixed(node, &node->roster.members[idx].id, record->round);
     }
 }
 
@@ -172,7 +114,7 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
         if (is_listed && is_here) {
             node->member_missed[i] = 0;
         } else if (is_said && (is_owner ? was_awaited : !is_listed) &&
-                   node->member_missed[i] < MISSED_MAX && tw_peers_member_live(node, i)) {
+                   node->member_missed[i] < MISSED_MAX && tw_membership_is_live(node, i)) {
             node->member_missed[i]++;
         }
     }
@@ -182,7 +124,7 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
 static bool was_offered(const struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &node->round.contributions[i];
-        if (entry->has && !entry->is_absent && !entry->is_bad && tw_peers_member_live(node, i))
+        if (entry->has && !entry->is_absent && !entry->is_bad && tw_membership_is_live(node, i))
             return true;
     }
     return false;
@@ -199,7 +141,7 @@ static void learn_patience(struct tw_node *node, const struct tw_record *record)
         /* It was in time, and was not taken. */
         const struct tw_msg_result *said = &node->round.results[k].said;
         if (node->round.results[k].has && tw_payload_is_held(node, &said->hash)) continue;
-        if (!tw_peers_member_live(node, node->round.owners[k])) continue;
+        if (!tw_membership_is_live(node, node->round.owners[k])) continue;
         if (tw_stall_is(node, TW_STALL_OWNER, &node->roster.members[node->round.owners[k]].id))
             continue; /* however long that takes */
         node->patience_us = at_most(2 * node->patience_us, PATIENCE_CEILING_US);
@@ -221,18 +163,18 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     note_mixed(node, entry);
     note_deliveries(node, entry);
     const bool is_listed = tw_account_commit(node, entry);
-    tw_stall_note_owners(node, entry);
+    tw_findings_note_stalls(node, entry);
     tw_lease_note_turns(node);
     learn_patience(node, entry);
-    tw_strike_note(node, entry);
+    tw_findings_note_strikes(node, entry);
     tw_audit_note(node, entry);
     tw_round_note_missed(node, entry);
-    const bool was_apart = tw_round_is_apart(node);
+    const bool was_apart = tw_progress_is_apart(node);
     node->at.tip = *entry;
     node->at.has_tip = 1;
     /* What was trained together and never listed is this node's alone: from here on its tokens
      * stand for those of all. */
-    if (!was_apart && tw_round_is_apart(node) && !is_listed) tw_account_settle_clock(node);
+    if (!was_apart && tw_progress_is_apart(node) && !is_listed) tw_account_settle_clock(node);
     node->tip_digest = tw_record_digest(entry);
     node->at.rounds++;
     tw_audit_choose(node, entry->round);
@@ -248,7 +190,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     if (TW_IS_MUTANT(node, TW_MUTANT_WRONG_ROSTER) && node->roster.count > 1)
         tw_round_open(node);
     else
-        tw_node_set_roster(node, &entry->next);
+        tw_round_set_roster(node, &entry->next);
     tw_log_clock(node);
     node->status_us = 0; /* tell at once that we are at the next round */
 }
@@ -261,7 +203,7 @@ static void adopt_tip(struct tw_node *node, const struct tw_record *record) {
     node->was_active = false;
     const struct tw_roster none = {.count = 0};
     const bool is_ours = tw_id_equal(&record->lineage, &node->at.lineage);
-    tw_node_set_roster(node, is_ours ? &record->next : &none);
+    tw_round_set_roster(node, is_ours ? &record->next : &none);
     tw_log_clock(node);
     node->status_us = 0;
 }
@@ -270,7 +212,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record
     if (node->is_solo_pending) return; /* only we decide this round */
     if (node->needs_tip) {
         const bool is_past = record->round + 1 < node->at.rounds;
-        const bool is_in_turn = record->fragment == tw_round_fragment(node, record->round) ||
+        const bool is_in_turn = record->fragment == tw_progress_fragment(node, record->round) ||
                                 (node->cfg.is_pair && record->fragment < node->cfg.fragments_count);
         if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
         /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
@@ -288,8 +230,8 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record
     }
     if (record->round < node->at.rounds) return;
     if (!tw_id_equal(&record->parent, &node->tip_digest) ||
-        record->fragment != tw_round_fragment(node, record->round) ||
-        (node->roster.count > 0 && !tw_acceptor_is_sound(node, record))) {
+        record->fragment != tw_progress_fragment(node, record->round) ||
+        (node->roster.count > 0 && !tw_record_is_sound(node, record))) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
@@ -312,7 +254,7 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
     for (uint32_t i = 0; i < LOG_PER_REPLY_MAX && get->round + i < node->at.rounds; i++) {
         struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
         if (message == NULL) return;
-        message->u.commit.record = *tw_log_find(node, get->round + i);
+        message->u.commit.record = *tw_progress_record(node, get->round + i);
         tw_act_send(node, message, peer);
     }
 }
@@ -341,15 +283,15 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     node->needs_tip = true;
     tw_account_settle_clock(node); /* we may be listed in what we shall never see */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
-        tw_lineage_unhold(node, p, TW_LOAD_SHIFT);
-    tw_node_derive_state(node);
+        tw_state_refetch(node, p, TW_LOAD_SHIFT);
+    tw_membership_derive_state(node);
 }
 
 void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round) {
     struct link *link = &node->links[peer];
     if (!link->is_up) return;
     if (link->log_asked_us != 0 && node->now_us < link->log_asked_us + ASK_US) {
-        tw_node_wake(node, link->log_asked_us + ASK_US);
+        tw_act_wake(node, link->log_asked_us + ASK_US);
         return;
     }
     struct tw_message *message = tw_act_message(node, TW_MSG_LOG_GET);
@@ -383,7 +325,7 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
         if (part->bytes == 0) continue;
         struct payload *payload =
             tw_payload_want_result(node, part, record->fragment, division->u.apply.parts[k].begin,
-                                   division->u.apply.parts[k].count);
+                                   division->u.apply.parts[k].count, tw_round_keep(node));
         if (payload == NULL) return false;
         tw_chunks_decided(node, payload);
         is_complete &= payload->state == PAYLOAD_HELD;
@@ -400,7 +342,7 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
 static bool divide(const struct tw_node *node, const struct tw_record *record,
                    struct tw_action *action) {
     const struct tw_record *parent =
-        record->round > 0 ? tw_log_find(node, record->round - 1) : NULL;
+        record->round > 0 ? tw_progress_record(node, record->round - 1) : NULL;
     if (parent == NULL) return false;
     uint32_t owners[TW_PARTS_MAX], weights[TW_PARTS_MAX];
     const uint32_t count = tw_roster_owners(&parent->next, owners);
@@ -452,7 +394,7 @@ static void apply(struct tw_node *node, const struct tw_record *record) {
     action->u.apply.parts_count = record->parts_count;
     action->u.apply.is_final = record->finals > 0 && node->at.is_moving == 0;
     action->u.apply.steps = mean_steps(record);
-    action->u.apply.min_step = node->last_send_step + tw_node_overlap(node);
+    action->u.apply.min_step = node->last_send_step + tw_progress_overlap(node);
     if (record->parts_count > 0) TW_ASSERT(divide(node, record, action));
     node->applying |= UINT64_C(1) << record->fragment;
 }
@@ -462,12 +404,8 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     TW_ASSERT(fragment < node->cfg.fragments_count);
     node->applying &= ~(UINT64_C(1) << fragment);
     node->is_solo_pending = false;
-    if (node->is_turning) {
-        tw_lineage_turned(node, event->ok);
-        return;
-    }
     if (!event->ok) { /* its bytes were named right and are wrong: take the state from a peer */
-        tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
+        tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
         return;
     }
     if (!TW_IS_MUTANT(node, TW_MUTANT_DOUBLE_APPLY) || node->roster.count < 2)
@@ -484,12 +422,12 @@ void tw_log_advance(struct tw_node *node) {
      * by then it applies at once, or it would fall behind for ever. */
     uint64_t oldest = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
-        const uint64_t due = tw_log_due(node, p);
-        if (due < oldest && !tw_log_is_applying(node, p)) oldest = due;
+        const uint64_t due = tw_progress_due(node, p);
+        if (due < oldest && !tw_progress_is_applying(node, p)) oldest = due;
     }
     if (oldest == UINT64_MAX) return;
-    const uint32_t fragment = tw_round_fragment(node, oldest);
-    const struct tw_record *record = tw_log_find(node, oldest);
+    const uint32_t fragment = tw_progress_fragment(node, oldest);
+    const struct tw_record *record = tw_progress_record(node, oldest);
     /* Nobody keeps results for longer than we would: do not even ask. */
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
     bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
@@ -503,5 +441,5 @@ void tw_log_advance(struct tw_node *node) {
         apply(node, record);
         return;
     }
-    if (is_lost) tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
+    if (is_lost) tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }

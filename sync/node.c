@@ -5,60 +5,6 @@ size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);
 }
 
-void tw_node_wake(struct tw_node *node, uint64_t at_us) {
-    if (at_us < node->deadline_us) node->deadline_us = at_us;
-}
-
-void tw_node_derive_state(struct tw_node *node) {
-    enum tw_node_state state = TW_STATE_RECEIVER;
-    const bool is_done = node->at.has_tip != 0 &&
-                         node->at.tip.finals >= node->cfg.fragments_count &&
-                         tw_log_is_current(node);
-    const bool is_member = node->round.self_idx >= 0 && node->at.rounds >= node->vote_floor;
-    bool is_whole = !node->needs_tip && node->at.is_moving == 0;
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
-        is_whole &= node->at.fragment_rounds[p] != NOT_HELD;
-    if (is_done) {
-        state = TW_STATE_FINISHED;
-    } else if (is_member && node->roster.count == 1) {
-        state = TW_STATE_SOLO;
-    } else if (is_member && is_whole) {
-        state = TW_STATE_MEMBER;
-    }
-    if (state == node->state) return;
-    node->state = state;
-    if (state == TW_STATE_MEMBER) node->entered_step = node->step;
-    node->status_us = 0;
-    node->majority_us = node->lineage_us = node->now_us;
-    tw_act_report(node, TW_REPORT_STATE, &node->at.lineage);
-}
-
-void tw_node_set_roster(struct tw_node *node, const struct tw_roster *roster) {
-    uint64_t seen_us[TW_MEMBERS_MAX], live_us[TW_MEMBERS_MAX];
-    bool has_left[TW_MEMBERS_MAX];
-    uint8_t missed[TW_MEMBERS_MAX];
-    for (uint32_t i = 0; i < roster->count; i++) {
-        const struct tw_member *member = &roster->members[i];
-        const int before = tw_roster_find(&node->roster, &member->id);
-        const uint16_t peer = tw_peers_find(node, &member->id);
-        const bool is_same = before >= 0 && node->roster.members[before].nonce == member->nonce;
-        seen_us[i] = is_same ? node->member_seen_us[before] : node->now_us;
-        live_us[i] = is_same ? node->member_live_us[before] : node->now_us;
-        has_left[i] = (is_same && node->member_left[before]) ||
-                      (peer != NO_PEER && node->links[peer].has_left);
-        missed[i] = before >= 0 ? node->member_missed[before] : 0;
-    }
-    memcpy(node->member_seen_us, seen_us, roster->count * sizeof(seen_us[0]));
-    memcpy(node->member_live_us, live_us, roster->count * sizeof(live_us[0]));
-    memcpy(node->member_left, has_left, roster->count * sizeof(has_left[0]));
-    memcpy(node->member_missed, missed, roster->count * sizeof(missed[0]));
-    node->roster.number = roster->number;
-    node->roster.count = roster->count;
-    memcpy(node->roster.members, roster->members, roster->count * sizeof(roster->members[0]));
-    tw_round_open(node);
-    tw_node_derive_state(node);
-}
-
 /* States that are still on their way: of a lineage that we were whole in, or another. */
 static void resume_fetches(struct tw_node *node) {
     const struct tw_position *at = &node->at;
@@ -95,11 +41,11 @@ static void resume(struct tw_node *node, const struct tw_position *position,
     }
     /* From before the first round of a lineage of our own. */
     if (roster.count == 0 && tw_lineage_is_ours(node)) roster = tw_lineage_founder(node);
-    tw_node_set_roster(node, &roster);
+    tw_round_set_roster(node, &roster);
     if (!has_vote) { /* we may have voted and forgotten: come back as somebody new */
         node->at.nonce = tw_lineage_nonce(node);
         tw_acceptor_reset(node);
-        tw_node_set_roster(node, &roster);
+        tw_round_set_roster(node, &roster);
     }
 }
 
@@ -132,10 +78,36 @@ static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind k
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
+/* Messages about the round being decided: a sender that is behind gets the log instead, and one
+ * that is ahead is asked for it. */
+static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
+    const struct tw_id *lineage = NULL;
+    uint64_t round = 0;
+    if (message->kind == TW_MSG_CONTRIB) {
+        lineage = &message->u.contrib.lineage;
+        round = message->u.contrib.round;
+    } else if (message->kind == TW_MSG_RESULT) {
+        lineage = &message->u.result.lineage;
+        round = message->u.result.round;
+    } else if (message->kind == TW_MSG_PREPARE) {
+        lineage = &message->u.prepare.lineage;
+        round = message->u.prepare.round;
+    } else if (message->kind == TW_MSG_PROPOSE) {
+        lineage = &message->u.propose.record.lineage;
+        round = message->u.propose.record.round;
+    }
+    return lineage == NULL || tw_log_is_at(node, peer, lineage, round);
+}
+
+/* A majority has accepted our proposal. */
+static void commit_chosen(struct tw_node *node) {
+    tw_log_commit(node, &node->round.proposal);
+}
+
 static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].heard_us = node->now_us;
-    if (is_of_another_run(node, message->kind)) return;
+    if (is_of_another_run(node, message->kind) || !is_at_round(node, peer, message)) return;
     switch (message->kind) {
     case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
     case TW_MSG_PROBE:
@@ -148,7 +120,9 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PREPARE: tw_acceptor_prepare(node, peer, &message->u.prepare); break;
     case TW_MSG_PROMISE: tw_proposer_promise(node, peer, &message->u.promise); break;
     case TW_MSG_PROPOSE: tw_acceptor_propose(node, peer, &message->u.propose); break;
-    case TW_MSG_ACCEPT: tw_proposer_accept(node, peer, &message->u.accept); break;
+    case TW_MSG_ACCEPT:
+        if (tw_proposer_accept(node, peer, &message->u.accept)) commit_chosen(node);
+        break;
     case TW_MSG_NACK: tw_proposer_nack(node, peer, &message->u.nack); break;
     case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.record); break;
     case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
@@ -239,18 +213,37 @@ static void measure_step(struct tw_node *node, uint64_t step) {
     node->stepped_us = node->now_us;
 }
 
-uint64_t tw_node_overlap(const struct tw_node *node) {
-    const uint64_t most = node->cfg.overlap_steps;
-    if (node->cfg.pace_us == 0 || node->step_us == 0) return most;
-    const uint64_t steps = node->cfg.overlap_us / node->step_us;
-    return steps < most ? steps : most;
+/* Replies whose vote is on disk; our own may be the one that decides. */
+static void send_replies(struct tw_node *node) {
+    while (tw_vote_reply(node)) commit_chosen(node);
+}
+
+static void handle_applied(struct tw_node *node, const struct tw_event *event) {
+    if (tw_pair_is_step(node, event)) {
+        const uint64_t round = node->at.rounds;
+        struct tw_record record;
+        if (!tw_pair_applied(node, event, &record)) return;
+        tw_log_commit(node, &record);
+        tw_pair_committed(node, round);
+    } else if (node->is_turning) {
+        tw_lineage_turned(node, event->ok);
+    } else {
+        const bool was_solo = node->is_solo_pending;
+        tw_log_applied(node, event);
+        if (was_solo && event->ok) tw_lineage_solo_done(node);
+    }
 }
 
 static void handle(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;
     case TW_EV_PEER_UP: tw_peers_up(node, event->peer, &event->u.id); break;
-    case TW_EV_PEER_DOWN: tw_peers_down(node, event->peer); break;
+    case TW_EV_PEER_DOWN:
+        tw_pair_peer_down(node, &node->links[event->peer].id);
+        tw_peers_down(node, event->peer);
+        tw_state_peer_down(node, event->peer);
+        tw_payload_peer_down(node, event->peer);
+        break;
     case TW_EV_MESSAGE: handle_message(node, event->peer, event->u.message); break;
     case TW_EV_CHUNK:
         tw_payload_chunk(node, event->peer, &event->u.chunk.hash, event->u.chunk.idx);
@@ -276,16 +269,19 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
             tw_round_encoded(node, event);
         }
         break;
-    case TW_EV_REDUCED: tw_round_reduced(node, event); break;
-    case TW_EV_APPLIED: {
-        const bool was_solo = node->is_solo_pending;
-        if (tw_pair_applied(node, event)) break;
-        tw_log_applied(node, event);
-        if (was_solo && event->ok) tw_lineage_solo_done(node);
+    case TW_EV_REDUCED:
+        if (event->u.reduced.is_audit) {
+            tw_audit_reduced(node, event);
+        } else {
+            tw_round_reduced(node, event);
+        }
         break;
-    }
+    case TW_EV_APPLIED: handle_applied(node, event); break;
     case TW_EV_EXPORTED: tw_state_exported(node, event); break;
-    case TW_EV_STORED: tw_acceptor_stored(node, event->u.store_seq, event->ok); break;
+    case TW_EV_STORED:
+        tw_acceptor_stored(node, event->u.store_seq, event->ok);
+        send_replies(node);
+        break;
     case TW_EV_LEAVE: say_goodbye(node); break;
     case TW_EV_MEASURED:
         node->upload_kib_s = event->u.measured.upload_kib_s;
@@ -298,18 +294,21 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
 void tw_node_advance(struct tw_node *node) {
     node->deadline_us = UINT64_MAX;
     tw_log_note_held(node);
-    tw_node_derive_state(node);
+    tw_membership_derive_state(node);
     tw_lineage_advance(node);
     tw_log_advance(node);
     if (node->cfg.is_pair) {
         tw_pair_advance(node);
     } else {
         tw_round_advance(node);
-        tw_acceptor_advance(node);
+        tw_vote_advance(node);
+        send_replies(node);
         tw_audit_advance(node);
     }
     tw_payload_advance(node);
-    tw_peers_advance(node);
+    tw_peers_drop_silent(node);
+    tw_membership_note(node);
+    tw_peers_send_status(node);
 }
 
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us) {
@@ -341,10 +340,10 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->state = node->state;
     view->lineage = node->at.lineage;
     view->tip = node->tip_digest;
-    view->is_apart = tw_round_is_apart(node);
+    view->is_apart = tw_progress_is_apart(node);
     view->is_shut_out = node->is_shut_out;
     view->rounds = node->at.rounds;
-    view->clock_tokens = tw_log_clock_tokens(node);
+    view->clock_tokens = tw_progress_clock_tokens(node);
     view->step = node->step;
     view->tokens = node->tokens;
     view->rounds_contributed = node->contributed_count;

@@ -475,17 +475,17 @@ void tw_act_report(struct tw_node *node, enum tw_report_kind kind, const struct 
 void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason);
 
 /* Asks for a tick at `at_us`. */
-void tw_node_wake(struct tw_node *node, uint64_t at_us);
+void tw_act_wake(struct tw_node *node, uint64_t at_us);
 
 /* Inner steps from sending to applying, at least. By the clock it is a time as well, for of a node
  * whose steps are long so many would be rounds and rounds, each of which it had to sit out. */
-uint64_t tw_node_overlap(const struct tw_node *node);
+uint64_t tw_progress_overlap(const struct tw_node *node);
 void tw_node_advance(struct tw_node *node);
 /* Derives node->state from position, roster and vote; reports a change. */
-void tw_node_derive_state(struct tw_node *node);
+void tw_membership_derive_state(struct tw_node *node);
 /* Takes over the roster of the next round and opens it. */
-void tw_node_set_roster(struct tw_node *node, const struct tw_roster *roster);
-bool tw_node_is_voter(const struct tw_node *node);
+void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster);
+bool tw_membership_is_voter(const struct tw_node *node);
 
 /* ---- peers.c -------------------------------------------------------------------------------- */
 
@@ -493,7 +493,9 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id);
 void tw_peers_down(struct tw_node *node, uint16_t peer);
 void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status);
 void tw_peers_left(struct tw_node *node, uint16_t peer);
-void tw_peers_advance(struct tw_node *node);
+void tw_peers_drop_silent(struct tw_node *node);
+void tw_peers_send_status(struct tw_node *node);
+void tw_membership_note(struct tw_node *node);
 uint16_t tw_peers_find(const struct tw_node *node, const struct tw_id *id);
 bool tw_peers_is_live(const struct tw_node *node, uint16_t peer);
 bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer);
@@ -501,11 +503,11 @@ bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer);
 bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer);
 /* Member `idx` of the roster is us, or linked, heard, and a member of our lineage as it says: worth
  * waiting for. */
-bool tw_peers_member_live(const struct tw_node *node, uint32_t idx);
+bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
 /* Or it fetches (phi, u) under the nonce that the roster lists: it votes, and delivers nothing. */
-bool tw_peers_member_seated(const struct tw_node *node, uint32_t idx);
+bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
 /* It said goodbye, or is here under another nonce, and will vote in this seat no more. */
-bool tw_peers_member_parted(struct tw_node *node, uint32_t idx);
+bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
 void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
 /* `peer` is a voter of the open round and said that it is deciding it too: worth talking to. */
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer);
@@ -528,7 +530,9 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
 void tw_payload_verified(struct tw_node *node, const struct tw_event *event);
 /* As tw_payload_want, the result of elements [begin, begin + count) of a fragment. */
 struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
-                                       uint32_t fragment, uint64_t begin, uint64_t count);
+                                       uint32_t fragment, uint64_t begin, uint64_t count,
+                                       uint64_t keep_round);
+bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *pull);
 void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
@@ -564,8 +568,8 @@ void tw_round_touch(struct tw_node *node);
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record);
 /* A row of a manifest has the hashes and the counts of the contribution that was heard. */
 bool tw_round_is_as_said(const struct contribution *heard, const struct tw_contributor *row);
-uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round);
-bool tw_round_is_final(const struct tw_node *node);
+uint32_t tw_progress_fragment(const struct tw_node *node, uint64_t round);
+bool tw_progress_is_final(const struct tw_node *node);
 /* Whether this round waits for what this member says it contributes. */
 bool tw_round_awaits(const struct tw_node *node, uint32_t member);
 /* What was told of part k has had as long as patience allows: who has it not is not to wait more.
@@ -574,9 +578,9 @@ bool tw_round_is_late(struct tw_node *node, uint32_t k);
 /* Nobody has told what part k comes to, and its owner is one that rounds wait for. */
 bool tw_round_is_untold(const struct tw_node *node, uint32_t k);
 /* The part of the budget that nodes train together is over. */
-bool tw_round_is_apart(const struct tw_node *node);
+bool tw_progress_is_apart(const struct tw_node *node);
 /* By how much a token of a listed contributor moves the clock. */
-uint64_t tw_round_share(const struct tw_node *node);
+uint64_t tw_progress_share(const struct tw_node *node);
 /* Results of the open round are kept until this round is decided, for those who missed them. */
 uint64_t tw_round_keep(const struct tw_node *node);
 
@@ -588,11 +592,15 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer, const struct tw_ms
 void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok);
 /* Somebody has proposed what may come to something. */
 bool tw_acceptor_has_offer(struct tw_node *node);
-bool tw_acceptor_is_sound(const struct tw_node *node, const struct tw_record *record);
+bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *record);
 void tw_acceptor_reset(struct tw_node *node); /* a new membership: nothing promised; stored */
 /* The membership we ask for is on disk; asks for it again when writing it failed. */
 bool tw_acceptor_has_nonce(struct tw_node *node);
-void tw_acceptor_advance(struct tw_node *node);
+void tw_acceptor_promise(struct tw_node *node);
+void tw_acceptor_consider(struct tw_node *node);
+bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own);
+bool tw_vote_reply(struct tw_node *node);
+void tw_vote_advance(struct tw_node *node);
 uint32_t tw_membership_majority(const struct tw_node *node);
 /* The rank of the proposer that uses this ballot. */
 uint32_t tw_ballot_rank(uint64_t ballot);
@@ -607,10 +615,10 @@ uint64_t tw_acceptor_store(struct tw_node *node);
  */
 
 void tw_proposer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
-void tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
+bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
 void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
 /* Gives the ballot up, and lets others try: longer each time. */
-void tw_proposer_back_off(struct tw_node *node);
+void tw_proposer_write(struct tw_node *node);
 void tw_proposer_advance(struct tw_node *node);
 /* Says what this phase has to say, and ends one that takes too long. */
 void tw_proposer_tell(struct tw_node *node);
@@ -619,6 +627,7 @@ void tw_proposer_tell(struct tw_node *node);
 
 /* Writes round.proposal. */
 void tw_proposal_write(struct tw_node *node);
+void tw_proposal_draft(struct tw_node *node);
 /* Weights that the members of `next`, which may be close->next, should have: of those who were in
  * time, by their uploads, and 0 for whom this node proved false. Members agree on it, but for what
  * is on its way. */
@@ -640,7 +649,8 @@ bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id);
  * most. Returns of how much. */
 uint64_t tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 /* Strikes whose results a manifest leaves out that is about to be committed, and we do not take. */
-void tw_strike_note(struct tw_node *node, const struct tw_record *record);
+void tw_findings_note_strikes(struct tw_node *node, const struct tw_record *record);
+void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *record);
 
 /* ---- unmerged.c ------------------------------------------------------------------------------ */
 
@@ -661,7 +671,7 @@ void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster 
 /* Leaves TW_PARTS_MAX owners, who upload most. */
 void tw_part_weights_limit(struct tw_roster *next);
 /* Out of line with the other peers, as the shell measured it. */
-bool tw_part_weights_is_outlier(const struct tw_node *node, uint16_t peer);
+bool tw_peers_is_outlier(const struct tw_node *node, uint16_t peer);
 
 /* ---- audit.c --------------------------------------------------------------------------------- */
 
@@ -671,13 +681,13 @@ void tw_audit_note(struct tw_node *node, const struct tw_record *record);
 void tw_audit_choose(struct tw_node *node, uint64_t round);
 void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
 /* True when it answered an audit. */
-bool tw_audit_reduced(struct tw_node *node, const struct tw_event *event);
+void tw_audit_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_audit_forget(struct tw_node *node);
 void tw_audit_advance(struct tw_node *node);
 
 /* ---- log.c ---------------------------------------------------------------------------------- */
 
-const struct tw_record *tw_log_find(const struct tw_node *node, uint64_t round);
+const struct tw_record *tw_progress_record(const struct tw_node *node, uint64_t round);
 void tw_log_commit(struct tw_node *node, const struct tw_record *record);
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record);
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
@@ -688,26 +698,26 @@ bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *linea
 void tw_log_ask(struct tw_node *node, uint16_t peer, uint64_t round);
 void tw_log_clock(struct tw_node *node);
 /* `id` entered our anchor in this round. */
-void tw_log_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round);
+void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round);
 void tw_log_applied(struct tw_node *node, const struct tw_event *event);
 void tw_log_advance(struct tw_node *node);
 /* The oldest committed round that fragment p still has to apply, or UINT64_MAX. */
-uint64_t tw_log_due(const struct tw_node *node, uint32_t fragment);
+uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment);
 /* The same, if all rounds below this one were applied to it. */
-uint64_t tw_log_next(const struct tw_node *node, uint32_t fragment, uint64_t round);
-bool tw_log_is_current(const struct tw_node *node);
+uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round);
+bool tw_progress_is_current(const struct tw_node *node);
 /* Keeps at.held true: after everything that is committed, applied or loaded. */
 void tw_log_note_held(struct tw_node *node);
 /* The run clock of what (phi, u) stand for. */
-uint64_t tw_log_held_tokens(const struct tw_node *node);
+uint64_t tw_progress_held_tokens(const struct tw_node *node);
 /* Begins at this manifest, with no older one in the log; NULL: before the first round. */
 void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip);
 /* The run clock: tokens trained by all nodes together. */
-uint64_t tw_log_clock_tokens(const struct tw_node *node);
+uint64_t tw_progress_clock_tokens(const struct tw_node *node);
 /* Every fragment is held, and none is so far behind that its results could be gone soon. */
 bool tw_log_is_close(const struct tw_node *node);
 /* (phi, u) of fragment p are being changed. */
-bool tw_log_is_applying(const struct tw_node *node, uint32_t fragment);
+bool tw_progress_is_applying(const struct tw_node *node, uint32_t fragment);
 
 /* ---- account.c ------------------------------------------------------------------------------ */
 
@@ -734,7 +744,9 @@ void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id);
 void tw_pair_abandon(struct tw_node *node);
 void tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
 /* True when it answered a step of ours. */
-bool tw_pair_applied(struct tw_node *node, const struct tw_event *event);
+bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct tw_record *record);
+bool tw_pair_is_step(const struct tw_node *node, const struct tw_event *event);
+void tw_pair_committed(struct tw_node *node, uint64_t round);
 void tw_pair_advance(struct tw_node *node);
 
 /* ---- pair_clock.c --------------------------------------------------------------------------- */
@@ -763,14 +775,13 @@ void tw_lineage_fork(struct tw_node *node);
 /* This node founded the lineage it is in; then its first round was decided by this roster. */
 bool tw_lineage_is_ours(const struct tw_node *node);
 struct tw_roster tw_lineage_founder(const struct tw_node *node);
-void tw_lineage_unhold(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
 /* The worker has made theta phi, or could not. */
 void tw_lineage_turned(struct tw_node *node, bool ok);
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
 void tw_lineage_solo_done(struct tw_node *node);
 /* Somebody copies our state, or is about to: no solo round for so long, or for longer if that was
  * said before. Without end only while the state gets further. */
-void tw_lineage_hold(struct tw_node *node, uint64_t for_us);
+void tw_peers_hold_solo(struct tw_node *node, uint64_t for_us);
 void tw_lineage_advance(struct tw_node *node);
 
 /* ---- state_transfer.c: (phi, u) of a fragment, given and taken
@@ -780,6 +791,8 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
 void tw_state_exported(struct tw_node *node, const struct tw_event *event);
 void tw_state_export(struct tw_node *node);
 void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
-void tw_state_receive(struct tw_node *node);
+bool tw_state_receive(struct tw_node *node);
+void tw_state_peer_down(struct tw_node *node, uint16_t peer);
+void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
 
 #endif

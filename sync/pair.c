@@ -40,7 +40,7 @@ static bool is_ours(const struct tw_node *node, uint16_t peer, const struct tw_p
 /* Training, whole, in a lineage of our own: may take part in exchanges. */
 static bool is_able(const struct tw_node *node) {
     return node->state == TW_STATE_SOLO && node->worker_up && !node->has_left &&
-           tw_log_is_current(node);
+           tw_progress_is_current(node);
 }
 
 /* ---- what is said --------------------------------------------------------------------------- */
@@ -105,7 +105,7 @@ void tw_pair_abandon(struct tw_node *node) {
 /* The last rounds go through the fragments in order; any other takes the one that waited longest.
  */
 static uint32_t choose_fragment(const struct tw_node *node) {
-    if (tw_round_is_final(node)) return node->at.tip.finals % node->cfg.fragments_count;
+    if (tw_progress_is_final(node)) return node->at.tip.finals % node->cfg.fragments_count;
     uint32_t oldest = 0;
     for (uint32_t p = 1; p < node->cfg.fragments_count; p++) {
         if (node->pair.synced_step[p] < node->pair.synced_step[oldest]) oldest = p;
@@ -115,13 +115,13 @@ static uint32_t choose_fragment(const struct tw_node *node) {
 
 static bool is_due(struct tw_node *node) {
     if (node->now_us < node->pair.retry_us) {
-        tw_node_wake(node, node->pair.retry_us);
+        tw_act_wake(node, node->pair.retry_us);
         return false;
     }
-    if (tw_round_is_final(node)) return true;
+    if (tw_progress_is_final(node)) return true;
     if (node->cfg.pace_us > 0) {
         const uint64_t due_us = node->last_commit_us + node->cfg.pace_us;
-        if (node->now_us < due_us) tw_node_wake(node, due_us);
+        if (node->now_us < due_us) tw_act_wake(node, due_us);
         return node->now_us >= due_us;
     }
     return node->step >= node->last_send_step + node->cfg.period_steps;
@@ -139,13 +139,13 @@ static bool may_ask(struct tw_node *node) {
         const uint64_t spacing_us = node->now_us - node->last_commit_us;
         pair->ask_us = node->now_us + tw_rng_below(&node->rng, 1 + spacing_us / 8);
     }
-    if (node->now_us < pair->ask_us) tw_node_wake(node, pair->ask_us);
+    if (node->now_us < pair->ask_us) tw_act_wake(node, pair->ask_us);
     return node->now_us >= pair->ask_us;
 }
 
 /* Half a period since this fragment was merged last: no oftener than twice as often as planned. */
 static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
-    if (tw_round_is_final(node)) return fragment == choose_fragment(node);
+    if (tw_progress_is_final(node)) return fragment == choose_fragment(node);
     const uint64_t rounds = node->cfg.fragments_count;
     if (node->cfg.pace_us > 0)
         return node->now_us >= node->pair.synced_us[fragment] + node->cfg.pace_us * rounds / 2;
@@ -191,10 +191,10 @@ static void apply(struct tw_node *node, bool is_merging) {
     struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_APPLY);
     action->u.pair_apply.round = node->at.rounds;
     action->u.pair_apply.version = node->at.rounds / node->cfg.fragments_count;
-    action->u.pair_apply.min_step = is_merging ? pair->step + tw_node_overlap(node) : 0;
+    action->u.pair_apply.min_step = is_merging ? pair->step + tw_progress_overlap(node) : 0;
     action->u.pair_apply.fragment = pair->fragment;
     action->u.pair_apply.is_alone = !is_merging;
-    action->u.pair_apply.is_final = tw_round_is_final(node);
+    action->u.pair_apply.is_final = tw_progress_is_final(node);
     if (!is_merging) return;
     action->inputs[TW_PAIR_DELTA] = pair->own.delta_hash;
     action->inputs[TW_PAIR_PHI] = pair->own.phi_hash;
@@ -227,7 +227,7 @@ static bool is_match(const struct tw_node *node, uint16_t peer) {
 
 static bool is_candidate(const struct tw_node *node, uint16_t peer, bool may_be_odd) {
     return is_match(node, peer) && (node->pair.asked >> peer & 1) == 0 &&
-           (may_be_odd || !tw_part_weights_is_outlier(node, peer)) &&
+           (may_be_odd || !tw_peers_is_outlier(node, peer)) &&
            node->links[peer].status.state == TW_STATE_SOLO;
 }
 
@@ -313,7 +313,7 @@ static void look(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (pair->has_partner && node->now_us >= pair->deadline_us) leave(node);
     if (pair->has_partner || ask(node)) {
-        tw_node_wake(node, pair->deadline_us);
+        tw_act_wake(node, pair->deadline_us);
     } else if (is_alone(node)) {
         apply_solo(node);
     } else {
@@ -490,21 +490,20 @@ static void trade(struct tw_node *node) {
 
 /* ---- the step is done ----------------------------------------------------------------------- */
 
-static void commit(struct tw_node *node) {
-    const bool is_final = tw_round_is_final(node);
-    struct tw_record record = {.lineage = node->at.lineage,
-                               .parent = node->tip_digest,
-                               .round = node->at.rounds,
-                               .fragment = node->pair.fragment,
-                               .roster_number = node->roster.number,
-                               .finals = is_final ? node->at.tip.finals + 1 : 0,
-                               .contributors_count = 1,
-                               .next = node->roster};
-    tw_account_row(node, record.fragment, &record.contributors[0]);
-    record.clock_tokens = tw_pair_clock_after(node, record.contributors[0].tokens);
+static void write_record(struct tw_node *node, struct tw_record *record) {
+    const bool is_final = tw_progress_is_final(node);
+    *record = (struct tw_record){.lineage = node->at.lineage,
+                                 .parent = node->tip_digest,
+                                 .round = node->at.rounds,
+                                 .fragment = node->pair.fragment,
+                                 .roster_number = node->roster.number,
+                                 .finals = is_final ? node->at.tip.finals + 1 : 0,
+                                 .contributors_count = 1,
+                                 .next = node->roster};
+    tw_account_row(node, record->fragment, &record->contributors[0]);
+    record->clock_tokens = tw_pair_clock_after(node, record->contributors[0].tokens);
     node->pair.gained_tokens -= node->pair.counted_tokens;
     node->round.own = OWN_SENT;
-    tw_log_commit(node, &record);
 }
 
 static void note_merged(struct tw_node *node, uint64_t round) {
@@ -520,21 +519,24 @@ static void note_merged(struct tw_node *node, uint64_t round) {
     pair->merged[row].with = pair->partner;
     const uint16_t peer = tw_peers_find(node, &pair->partner);
     if (peer != NO_PEER) node->links[peer].pairs_missed = 0;
-    tw_log_note_mixed(node, &pair->partner, round);
+    tw_peers_note_mixed(node, &pair->partner, round);
     tw_act_report(node, TW_REPORT_PAIRED, &pair->partner);
     if (pair->is_deserted) count_one_sided(node, &pair->partner);
 }
 
-bool tw_pair_applied(struct tw_node *node, const struct tw_event *event) {
+bool tw_pair_is_step(const struct tw_node *node, const struct tw_event *event) {
+    return node->pair.phase == PAIR_APPLYING && event->u.applied.fragment == node->pair.fragment;
+}
+
+bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct tw_record *record) {
     struct pair *pair = &node->pair;
     const uint32_t fragment = event->u.applied.fragment;
-    if (pair->phase != PAIR_APPLYING || fragment != pair->fragment) return false;
     const uint64_t round = node->at.rounds;
     node->applying &= ~(UINT64_C(1) << fragment);
     if (!event->ok || event->u.applied.rounds != round + 1) { /* nothing changed */
         tw_pair_abandon(node);
         pair->retry_us = node->now_us + PATIENCE_FLOOR_US;
-        return true;
+        return false;
     }
     node->at.fragment_rounds[fragment] = event->u.applied.rounds;
     node->at.fragment_digests[fragment] = event->u.applied.digest;
@@ -551,7 +553,12 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event) {
     pair->synced_step[fragment] = pair->step;
     pair->synced_us[fragment] = node->now_us;
     node->last_send_step = pair->step;
-    commit(node);
+    write_record(node, record);
+    return true;
+}
+
+void tw_pair_committed(struct tw_node *node, uint64_t round) {
+    struct pair *pair = &node->pair;
     if (pair->is_merging) {
         note_merged(node, round);
     } else {
@@ -559,7 +566,6 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event) {
     }
     part(node);
     pair->phase = PAIR_IDLE;
-    return true;
 }
 
 void tw_pair_advance(struct tw_node *node) {
@@ -573,7 +579,7 @@ void tw_pair_advance(struct tw_node *node) {
     if (pair->phase == PAIR_ASKING) look(node);
     if (pair->phase == PAIR_ENCODING || pair->phase == PAIR_TRADING) {
         trade(node);
-        if (node->now_us < pair->deadline_us) tw_node_wake(node, pair->deadline_us);
+        if (node->now_us < pair->deadline_us) tw_act_wake(node, pair->deadline_us);
     }
     tell(node);
 }

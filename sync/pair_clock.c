@@ -116,7 +116,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
     if ((node->state != TW_STATE_SOLO && !is_lost) || node->links_end == 0) return NO_PEER;
     if (TW_IS_MUTANT(node, TW_MUTANT_LEFT_BEHIND)) return NO_PEER;
     uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
-    if (clock < tw_log_held_tokens(node)) clock = tw_log_held_tokens(node);
+    if (clock < tw_progress_held_tokens(node)) clock = tw_progress_held_tokens(node);
     /* Anybody who is ahead will do; not all newcomers should ask the same one. */
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     for (uint16_t i = 0; i < node->links_end; i++) {

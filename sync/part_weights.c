@@ -19,10 +19,6 @@
 
 enum { WEIGHT_EVEN = 16, WEIGHT_MAX = 4 * WEIGHT_EVEN };
 
-bool tw_part_weights_is_outlier(const struct tw_node *node, uint16_t peer) {
-    return peer != NO_PEER && (node->odd >> peer & 1) != 0;
-}
-
 static uint32_t upload_of(const struct tw_node *node, const struct tw_id *id) {
     if (tw_id_equal(id, &node->cfg.self)) return node->upload_kib_s;
     const uint16_t peer = tw_peers_find(node, id);
@@ -69,13 +65,12 @@ void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster 
     for (uint32_t i = 0; i < next->count; i++) {
         owners_count += next->members[i].weight > 0;
         odd_count += next->members[i].weight > 0 &&
-                     tw_part_weights_is_outlier(node, tw_peers_find(node, &next->members[i].id));
+                     tw_peers_is_outlier(node, tw_peers_find(node, &next->members[i].id));
     }
     if (2 * odd_count >= owners_count) return;
     for (uint32_t i = 0; i < next->count; i++) {
         struct tw_member *member = &next->members[i];
-        if (member->weight > most ||
-            !tw_part_weights_is_outlier(node, tw_peers_find(node, &member->id)))
+        if (member->weight > most || !tw_peers_is_outlier(node, tw_peers_find(node, &member->id)))
             continue;
         most -= member->weight;
         member->weight = 0;

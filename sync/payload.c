@@ -64,14 +64,15 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
 }
 
 struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
-                                       uint32_t fragment, uint64_t begin, uint64_t count) {
+                                       uint32_t fragment, uint64_t begin, uint64_t count,
+                                       uint64_t keep_round) {
     struct payload *payload =
         tw_payload_want(node, &part->result, part->bytes, TW_CONTENT_RESULT, count);
     if (payload == NULL) return NULL;
     payload->fragment = fragment;
     payload->begin = begin;
     payload->is_shared = true;
-    if (payload->keep_round < tw_round_keep(node)) payload->keep_round = tw_round_keep(node);
+    if (payload->keep_round < keep_round) payload->keep_round = keep_round;
     return payload;
 }
 
@@ -102,6 +103,17 @@ bool tw_payload_is_lost(const struct payload *payload) {
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash) {
     const struct payload *payload = tw_payload_find(node, hash);
     return payload != NULL && payload->state == PAYLOAD_HELD;
+}
+
+bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count) {
+    const struct payload *payload = tw_payload_find(node, hash);
+    if (payload == NULL || !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, count)) return false;
+    const bool is_judged = node->roster.count >= node->cfg.judges_min;
+    const bool is_large =
+        payload->sanity == TW_SANITY_EXTREME || (payload->sanity == TW_SANITY_OUTLIER && is_judged);
+    return (is_large && payload->state == PAYLOAD_HELD &&
+            !TW_IS_MUTANT(node, TW_MUTANT_INSANE_TAKEN)) ||
+           payload->state == PAYLOAD_UNFIT;
 }
 
 static bool has_chunk(const struct payload *payload, uint32_t idx) {
@@ -207,7 +219,7 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
         node->fed_us = node->now_us;
     }
     /* A slow uplink needs long for one chunk: hold still as long as we keep the bytes. */
-    tw_lineage_hold(node, STATE_KEEP_US);
+    tw_peers_hold_solo(node, STATE_KEEP_US);
     for (uint32_t i = 0; i < request->count; i++)
         tw_act_chunk(node, peer, payload, request->first + i);
 }

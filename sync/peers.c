@@ -28,34 +28,6 @@ bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer) {
     return tw_peers_in_lineage(node, peer) && node->links[peer].status.state != TW_STATE_RECEIVER;
 }
 
-bool tw_peers_member_live(const struct tw_node *node, uint32_t idx) {
-    const struct tw_id *id = &node->roster.members[idx].id;
-    if (tw_id_equal(id, &node->cfg.self)) return true;
-    const uint16_t peer = tw_peers_find(node, id);
-    /* A receiver of that id may vote, if its seat stands, but nobody waits for it. */
-    return peer != NO_PEER && tw_peers_is_donor(node, peer);
-}
-
-bool tw_peers_member_seated(const struct tw_node *node, uint32_t idx) {
-    const struct tw_member *member = &node->roster.members[idx];
-    if (tw_peers_member_live(node, idx)) return true;
-    const uint16_t peer = tw_peers_find(node, &member->id);
-    return peer != NO_PEER && tw_peers_in_lineage(node, peer) &&
-           node->links[peer].status.nonce == member->nonce;
-}
-
-bool tw_peers_member_parted(struct tw_node *node, uint32_t idx) {
-    if (node->member_left[idx]) return true;
-    const struct tw_member *member = &node->roster.members[idx];
-    const uint16_t peer = tw_peers_find(node, &member->id);
-    if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
-    if (node->links[peer].status.nonce == member->nonce) return false;
-    /* Who was just let in may not have said so yet. */
-    const uint64_t due_us = node->member_seen_us[idx] + RETRY_US;
-    if (node->now_us < due_us) tw_node_wake(node, due_us);
-    return node->now_us >= due_us;
-}
-
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer) {
     return tw_peers_in_lineage(node, peer) && node->links[peer].status.rounds == node->at.rounds &&
            tw_roster_find(&node->roster, &node->links[peer].id) >= 0;
@@ -69,6 +41,25 @@ void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message) 
     }
 }
 
+bool tw_peers_is_outlier(const struct tw_node *node, uint16_t peer) {
+    return peer != NO_PEER && (node->odd >> peer & 1) != 0;
+}
+
+void tw_peers_hold_solo(struct tw_node *node, uint64_t for_us) {
+    if (node->now_us >= node->solo_hold_us) node->hold_began_us = node->now_us;
+    if (node->solo_hold_us < node->now_us + for_us) node->solo_hold_us = node->now_us + for_us;
+}
+
+void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round) {
+    uint32_t row = 0, oldest = 0;
+    for (; row < TW_MEMBERS_MAX && !tw_id_equal(&node->mixed[row].id, id); row++) {
+        if (node->mixed[row].round < node->mixed[oldest].round) oldest = row;
+    }
+    if (row == TW_MEMBERS_MAX) row = oldest;
+    node->mixed[row].id = *id;
+    node->mixed[row].round = round + 1;
+}
+
 void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
     struct link *link = &node->links[peer];
     TW_ASSERT(!link->is_up);
@@ -78,19 +69,15 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
     node->link_keys[peer] = key_of(id);
     link->heard_us = node->now_us;
     node->status_us = 0; /* introduce ourselves at once */
-    tw_lineage_hold(node, SOLO_HOLD_US);
+    tw_peers_hold_solo(node, SOLO_HOLD_US);
 }
 
 void tw_peers_down(struct tw_node *node, uint16_t peer) {
     TW_ASSERT(node->links[peer].is_up);
-    tw_pair_peer_down(node, &node->links[peer].id);
     node->links[peer].is_up = false;
     node->links[peer].has_status = false;
     node->odd &= ~(UINT64_C(1) << peer); /* the number may be somebody else's next */
     while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;
-    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
-        node->exports[p].waiting &= ~(UINT64_C(1) << peer);
-    tw_payload_peer_down(node, peer);
 }
 
 void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status) {
@@ -145,27 +132,7 @@ static void send_status(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) tw_act_send(node, message, i);
 }
 
-static void note_members(struct tw_node *node) {
-    uint32_t seated_count = 0;
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        const bool is_live = tw_peers_member_live(node, i);
-        if (!is_live && !tw_peers_member_seated(node, i)) continue;
-        node->member_seen_us[i] = node->now_us;
-        seated_count++;
-        if (is_live) node->member_live_us[i] = node->now_us;
-    }
-    /* A majority that cannot close its round is none: its results may have died with those who
-     * accepted them. Then the orphan's way out, a child lineage, is everybody's. */
-    const uint64_t stuck_us = node->cfg.orphan_us + 4 * node->patience_us;
-    const bool is_stuck = node->round.is_lost || (node->round.active_us != 0 &&
-                                                  node->now_us > node->round.active_us + stuck_us);
-    if (seated_count > node->roster.count / 2 && !is_stuck) node->majority_us = node->now_us;
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        if (tw_peers_is_donor(node, i)) node->lineage_us = node->now_us;
-    }
-}
-
-void tw_peers_advance(struct tw_node *node) {
+void tw_peers_drop_silent(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
         if (!link->is_up) continue;
@@ -175,9 +142,11 @@ void tw_peers_advance(struct tw_node *node) {
             link->heard_us = node->now_us; /* PEER_DOWN follows; do not say it twice */
             link->has_status = false;
         }
-        tw_node_wake(node, link->heard_us + TW_PEER_SILENCE_US);
+        tw_act_wake(node, link->heard_us + TW_PEER_SILENCE_US);
     }
-    note_members(node);
+}
+
+void tw_peers_send_status(struct tw_node *node) {
     if (node->now_us >= node->status_us) send_status(node);
-    tw_node_wake(node, node->status_us);
+    tw_act_wake(node, node->status_us);
 }

@@ -17,7 +17,7 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (is_silent(node, i)) continue;
         seats_count++;
-        live_count += tw_peers_member_live(node, i);
+        live_count += tw_membership_is_live(node, i);
     }
     return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
 }
@@ -25,7 +25,7 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
 /* Whole, as far as we know: to be trusted with a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
-    return tw_peers_member_live(node, idx);
+    return tw_membership_is_live(node, idx);
 }
 
 /* Who met the deadline owns a part next time; if nobody did, everybody may try. Set of members. */
@@ -142,7 +142,7 @@ uint64_t tw_proposal_told_by(const struct tw_msg_result *result) {
 }
 
 /* Results that are here and that we do not take are left out from the start. */
-static void leave_out(struct tw_node *node) {
+void tw_proposal_draft(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_record *heard = &round->proposal; /* overwritten by what is written next */
     heard->parts_count = round->owners_count;
@@ -153,20 +153,18 @@ static void leave_out(struct tw_node *node) {
         heard->parts[k].result = round->results[k].said.hash;
         heard->parts[k].contributors = tw_proposal_told_by(&round->results[k].said);
     }
-    round->left_out |= tw_veto_find(node, heard);
 }
 
 void tw_proposal_write(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_record *record = &round->proposal;
-    leave_out(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     record->lineage = node->at.lineage;
     record->parent = node->tip_digest;
     record->round = node->at.rounds;
-    record->fragment = tw_round_fragment(node, node->at.rounds);
+    record->fragment = tw_progress_fragment(node, node->at.rounds);
     record->roster_number = node->roster.number;
-    record->finals = tw_round_is_final(node) ? tip->finals + 1 : 0;
+    record->finals = tw_progress_is_final(node) ? tip->finals + 1 : 0;
     record->contributors_count = 0;
     record->parts_count = node->roster.count == 1 ? 0 : round->owners_count;
     for (uint32_t k = 0; k < record->parts_count; k++) {
@@ -179,7 +177,7 @@ void tw_proposal_write(struct tw_node *node) {
         const struct payload *payload = tw_payload_find(node, &result->hash);
         const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
         const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
-        if (!is_held && (!tw_peers_member_live(node, round->owners[k]) ||
+        if (!is_held && (!tw_membership_is_live(node, round->owners[k]) ||
                          tw_round_is_late(node, k) || tw_stall_is(node, TW_STALL_OWNER, owner) ||
                          (payload != NULL && tw_payload_is_lost(payload))))
             continue;

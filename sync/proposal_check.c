@@ -49,7 +49,7 @@ static bool is_untold(const struct tw_node *node, const struct tw_record *record
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0 || node->round.results[k].has) continue;
         if ((int)part->owner_idx == node->round.self_idx) continue;
-        if (tw_peers_member_live(node, part->owner_idx)) return true;
+        if (tw_membership_is_live(node, part->owner_idx)) return true;
     }
     return false;
 }
@@ -80,16 +80,16 @@ static uint32_t count_to_come(struct tw_node *node, const struct tw_record *reco
     if (node->now_us >= end_us) return 0;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         if (!is_left_out(record, k) || (int)round->owners[k] == round->self_idx) continue;
-        if (!tw_peers_member_live(node, round->owners[k])) continue;
+        if (!tw_membership_is_live(node, round->owners[k])) continue;
         count += tw_round_is_untold(node, k) || (record != NULL && is_coming(node, k));
     }
-    if (count > 0) tw_node_wake(node, end_us);
+    if (count > 0) tw_act_wake(node, end_us);
     return count;
 }
 
 bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record) {
     if (node->now_us < node->round.active_us) { /* by the clock: round.c */
-        tw_node_wake(node, node->round.active_us);
+        tw_act_wake(node, node->round.active_us);
         return true;
     }
     return is_much(node, count_to_come(node, record));
@@ -102,7 +102,7 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record) 
         const struct tw_msg_result *said = &round->results[k].said;
         left_out += is_left_out(record, k) && round->results[k].has && said->bytes > 0 &&
                     tw_payload_is_held(node, &said->hash) &&
-                    !tw_veto_is_bad(node, &said->hash, round->count[k]);
+                    !tw_payload_is_refused(node, &said->hash, round->count[k]);
     }
     return is_much(node, left_out);
 }
@@ -115,7 +115,7 @@ static bool is_odd_company(const struct tw_node *node, const struct tw_roster *n
     if (node->state == TW_STATE_MEMBER && !has_us) return true;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         count +=
-            tw_roster_find(next, &node->roster.members[i].id) < 0 && tw_peers_member_live(node, i);
+            tw_roster_find(next, &node->roster.members[i].id) < 0 && tw_membership_is_live(node, i);
     }
     for (uint32_t i = 0; i < next->count; i++) {
         const struct tw_id *id = &next->members[i].id;
@@ -189,6 +189,6 @@ bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record)
     const uint64_t end_us = node->round.active_us +
                             at_most(RIGGED_PATIENCES * node->patience_us, node->cfg.orphan_us / 2);
     if (node->now_us >= end_us || !is_rigged(node, record)) return false;
-    tw_node_wake(node, end_us);
+    tw_act_wake(node, end_us);
     return true;
 }

@@ -9,6 +9,13 @@
  * which nobody can have accepted anything before. */
 #include "sync/node_internal.h"
 
+void tw_proposer_write(struct tw_node *node) {
+    struct round *round = &node->round;
+    tw_proposal_draft(node);
+    round->left_out |= tw_veto_find(node, &round->proposal);
+    tw_proposal_write(node);
+}
+
 static void start_proposing(struct tw_node *node) {
     struct round *round = &node->round;
     round->phase = PROPOSER_PROPOSING;
@@ -17,7 +24,7 @@ static void start_proposing(struct tw_node *node) {
     if (round->has_best && !TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE)) {
         round->proposal = round->best;
     } else {
-        tw_proposal_write(node);
+        tw_proposer_write(node);
     }
     struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
     propose->record = round->proposal;
@@ -35,7 +42,7 @@ static void consider_promises(struct tw_node *node) {
     /* Who is here and says nothing may hold that up for so long, but not for ever. */
     const uint64_t end_us = round->phase_us + BALLOT_TIMEOUT_US;
     if (is_open && node->now_us < end_us) {
-        tw_node_wake(node, end_us);
+        tw_act_wake(node, end_us);
         return;
     }
     start_proposing(node);
@@ -67,7 +74,7 @@ void tw_proposer_promise(struct tw_node *node, uint16_t peer,
     const int idx = tw_membership_sender(node, peer);
     if (idx < 0 || promise->ballot != round->ballot) return;
     if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
-    if (promise->has_accepted != 0 && !tw_acceptor_is_sound(node, &promise->accepted)) return;
+    if (promise->has_accepted != 0 && !tw_record_is_sound(node, &promise->accepted)) return;
     round->promised_by |= UINT64_C(1) << idx;
     round->promised_digest[idx] = (struct tw_id){{0}};
     if (promise->has_accepted != 0)
@@ -81,25 +88,25 @@ void tw_proposer_promise(struct tw_node *node, uint16_t peer,
     consider_promises(node);
 }
 
-void tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
+bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
     struct round *round = &node->round;
-    if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return;
-    if (accept->round != node->at.rounds || round->phase != PROPOSER_PROPOSING) return;
+    if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return false;
+    if (accept->round != node->at.rounds || round->phase != PROPOSER_PROPOSING) return false;
     const int idx = tw_membership_sender(node, peer);
-    if (idx < 0 || accept->ballot != round->ballot) return;
+    if (idx < 0 || accept->ballot != round->ballot) return false;
     const struct tw_id digest = tw_record_digest(&round->proposal);
-    if (!tw_id_equal(&digest, &accept->digest)) return;
+    if (!tw_id_equal(&digest, &accept->digest)) return false;
     round->accepted_by |= UINT64_C(1) << idx;
-    if (tw_bits(round->accepted_by) < tw_membership_majority(node)) return;
+    if (tw_bits(round->accepted_by) < tw_membership_majority(node)) return false;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
         message->u.commit.record = round->proposal;
         tw_peers_broadcast(node, message);
     }
-    tw_log_commit(node, &node->round.proposal);
+    return true;
 }
 
-void tw_proposer_back_off(struct tw_node *node) {
+static void back_off(struct tw_node *node) {
     struct round *round = &node->round;
     round->phase = PROPOSER_IDLE;
     const uint64_t wait_us = BALLOT_TIMEOUT_US << (round->attempt < 5 ? round->attempt : 5);
@@ -114,9 +121,22 @@ static uint32_t supporters(const struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         count += (yes >> i & 1) != 0 ||
-                 ((round->nacked_by >> i & 1) == 0 && tw_peers_member_seated(node, i));
+                 ((round->nacked_by >> i & 1) == 0 && tw_membership_is_seated(node, i));
     }
     return count;
+}
+
+static void consider_refusal(struct tw_node *node, uint32_t member, uint32_t parts) {
+    struct round *round = &node->round;
+    if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node, member, parts)) return;
+    /* What is carried on stays as it is; the next ballot may be free to do without. And so little
+     * that we would not vote for it ourselves is proposed when others have tried. */
+    if (round->has_best || tw_proposal_is_empty(node, &round->proposal)) {
+        back_off(node);
+        return;
+    }
+    round->phase = PROPOSER_IDLE;
+    round->retry_us = node->now_us;
 }
 
 void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack_said) {
@@ -125,7 +145,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     if (nack_said->round != node->at.rounds || round->phase == PROPOSER_IDLE) return;
     const int idx = tw_membership_sender(node, peer);
     if (idx >= 0 && nack_said->promised == round->ballot && nack_said->refused_parts != 0)
-        tw_veto_received(node, (uint32_t)idx, nack_said->refused_parts);
+        consider_refusal(node, (uint32_t)idx, nack_said->refused_parts);
     if (nack_said->promised <= round->ballot || idx < 0) return;
     if (nack_said->promised - round->ballot > BALLOT_LEAP_MAX) return;
     /* One that is ahead may be a lie: only so many that no majority is left are believed. */
@@ -135,7 +155,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     tw_acceptor_turn(node);
     if (node->vote.promised < nack_said->promised) node->vote.promised = nack_said->promised;
     if (round->attempt > 0) round->attempt--;
-    tw_proposer_back_off(node);
+    back_off(node);
 }
 
 /* Everything that can still come from others has come. */
@@ -143,7 +163,7 @@ static bool has_results_of_others(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         if ((int)k == round->self_part || !tw_round_is_untold(node, k)) continue;
-        if (tw_peers_member_live(node, round->owners[k])) return false;
+        if (tw_membership_is_live(node, round->owners[k])) return false;
     }
     return true;
 }
@@ -181,7 +201,7 @@ static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
 static bool is_my_turn(struct tw_node *node) {
     const struct round *round = &node->round;
     for (int rank = 0; rank < round->self_rank; rank++) {
-        if (tw_peers_member_live(node, round->rank[rank]) &&
+        if (tw_membership_is_live(node, round->rank[rank]) &&
             !tw_veto_is_passed(node, (uint32_t)rank) &&
             !is_proposer_skipped(node, round->rank[rank]))
             return false;
@@ -208,7 +228,7 @@ static bool should_close(struct tw_node *node) {
     }
     if (round->active_us == 0) return false;
     if (node->now_us < round->retry_us) {
-        tw_node_wake(node, round->retry_us);
+        tw_act_wake(node, round->retry_us);
         return false;
     }
     if (tw_lease_is_others(node, (uint32_t)round->self_idx)) return false;
@@ -218,7 +238,7 @@ static bool should_close(struct tw_node *node) {
     uint64_t late_us = round->active_us + 2 * node->patience_us + step_us;
     if (is_proposer_mute(node) && round->results_us + step_us < late_us)
         late_us = round->results_us + step_us;
-    if (node->now_us < late_us) tw_node_wake(node, late_us);
+    if (node->now_us < late_us) tw_act_wake(node, late_us);
     return node->now_us >= late_us;
 }
 
@@ -273,10 +293,10 @@ static bool is_hopeless(struct tw_node *node) {
         if (payload != NULL && tw_payload_is_lost(payload)) return true;
         if (payload != NULL && payload->state == PAYLOAD_HELD) continue;
         if (tw_round_is_late(node, k)) return true; /* whoever could give it had time */
-        if (tw_peers_member_live(node, part->owner_idx)) continue;
+        if (tw_membership_is_live(node, part->owner_idx)) continue;
         const uint64_t dead_us = node->member_seen_us[part->owner_idx] + RETRY_US;
         if (node->now_us >= dead_us) return true;
-        tw_node_wake(node, dead_us);
+        tw_act_wake(node, dead_us);
     }
     return false;
 }
@@ -302,10 +322,10 @@ void tw_proposer_tell(struct tw_node *node) {
     const uint64_t timeout_us = (BALLOT_TIMEOUT_US << (round->attempt < 8 ? round->attempt : 8)) +
                                 (round->phase == PROPOSER_PROPOSING ? node->patience_us : 0);
     if (node->now_us < round->phase_us + timeout_us) {
-        tw_node_wake(node, round->phase_us + timeout_us);
+        tw_act_wake(node, round->phase_us + timeout_us);
         return;
     }
     round->phase = PROPOSER_IDLE;
     round->retry_us = node->now_us + tw_rng_below(&node->rng, timeout_us);
-    tw_node_wake(node, round->retry_us);
+    tw_act_wake(node, round->retry_us);
 }

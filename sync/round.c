@@ -9,10 +9,6 @@
 
 #include "proto/run/layout.h"
 
-uint32_t tw_round_fragment(const struct tw_node *node, uint64_t round) {
-    return (uint32_t)(round % node->cfg.fragments_count);
-}
-
 uint64_t tw_round_keep(const struct tw_node *node) {
     /* Four outer steps of each fragment: who was away that long replays instead of fetching
      * (phi, u), which is eight times the bytes. Bounded by the rows of the payload table and by the
@@ -23,21 +19,6 @@ uint64_t tw_round_keep(const struct tw_node *node) {
     if (rounds > rows) rounds = rows;
     if (rounds > RESULT_ROUNDS_MAX) rounds = RESULT_ROUNDS_MAX;
     return node->at.rounds + rounds;
-}
-
-bool tw_round_is_final(const struct tw_node *node) {
-    const uint64_t half = TW_IS_MUTANT(node, TW_MUTANT_EARLY_FINISH) ? 1 : 0;
-    return node->at.has_tip != 0 && tw_log_clock_tokens(node) >= node->cfg.budget_tokens >> half;
-}
-
-bool tw_round_is_apart(const struct tw_node *node) {
-    if (node->cfg.alone_nodes == 0) return false;
-    return node->cfg.together_tokens == 0 ||
-           (node->at.has_tip != 0 && node->at.tip.clock_tokens >= node->cfg.together_tokens);
-}
-
-uint64_t tw_round_share(const struct tw_node *node) {
-    return tw_round_is_apart(node) ? node->cfg.alone_nodes : 1;
 }
 
 /* The order in which members try to close the round: by hash, so that the work goes around. */
@@ -64,7 +45,7 @@ static void rank_proposers(struct tw_node *node) {
 
 static void divide_parts(struct tw_node *node) {
     struct round *round = &node->round;
-    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     uint32_t weights[TW_PARTS_MAX];
     round->owners_count = tw_roster_owners(&node->roster, round->owners);
     for (uint32_t k = 0; k < round->owners_count; k++)
@@ -95,7 +76,7 @@ void tw_round_open(struct tw_node *node) {
     round->refused_ranks = round->refused_us = round->reported = 0;
     round->has_refused_late = false;
     round->empty_ranks = 0;
-    tw_lease_open(node);
+    tw_lease_clear(&node->floor);
     round->phase = PROPOSER_IDLE;
     round->attempt = 0;
     round->ballot = 0;
@@ -111,12 +92,38 @@ void tw_round_open(struct tw_node *node) {
     divide_parts(node);
 }
 
+void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
+    uint64_t seen_us[TW_MEMBERS_MAX], live_us[TW_MEMBERS_MAX];
+    bool has_left[TW_MEMBERS_MAX];
+    uint8_t missed[TW_MEMBERS_MAX];
+    for (uint32_t i = 0; i < roster->count; i++) {
+        const struct tw_member *member = &roster->members[i];
+        const int before = tw_roster_find(&node->roster, &member->id);
+        const uint16_t peer = tw_peers_find(node, &member->id);
+        const bool is_same = before >= 0 && node->roster.members[before].nonce == member->nonce;
+        seen_us[i] = is_same ? node->member_seen_us[before] : node->now_us;
+        live_us[i] = is_same ? node->member_live_us[before] : node->now_us;
+        has_left[i] = (is_same && node->member_left[before]) ||
+                      (peer != NO_PEER && node->links[peer].has_left);
+        missed[i] = before >= 0 ? node->member_missed[before] : 0;
+    }
+    memcpy(node->member_seen_us, seen_us, roster->count * sizeof(seen_us[0]));
+    memcpy(node->member_live_us, live_us, roster->count * sizeof(live_us[0]));
+    memcpy(node->member_left, has_left, roster->count * sizeof(has_left[0]));
+    memcpy(node->member_missed, missed, roster->count * sizeof(missed[0]));
+    node->roster.number = roster->number;
+    node->roster.count = roster->count;
+    memcpy(node->roster.members, roster->members, roster->count * sizeof(roster->members[0]));
+    tw_round_open(node);
+    tw_membership_derive_state(node);
+}
+
 /* By the clock no round begins before it is time here too, whoever says something of it: or one
  * member that comes early would be merged alone, and put off everybody else's time by that. Who has
  * just come goes by the others. */
 static uint64_t begin_us(const struct tw_node *node) {
     const uint64_t due_us = node->last_commit_us + node->cfg.pace_us;
-    const bool is_timed = node->cfg.pace_us > 0 && node->was_active && !tw_round_is_final(node);
+    const bool is_timed = node->cfg.pace_us > 0 && node->was_active && !tw_progress_is_final(node);
     return is_timed && due_us > node->now_us ? due_us : node->now_us;
 }
 
@@ -136,8 +143,8 @@ bool tw_round_is_as_said(const struct contribution *heard, const struct tw_contr
 
 /* More than half of the roster starts from the same other anchor: ours is wrong, fetch theirs. */
 static void heal(struct tw_node *node, const struct tw_id *base) {
-    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
-    if (tw_log_due(node, fragment) != UINT64_MAX ||
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    if (tw_progress_due(node, fragment) != UINT64_MAX ||
         node->at.fragment_rounds[fragment] == NOT_HELD ||
         tw_id_equal(base, &node->at.fragment_digests[fragment]))
         return;
@@ -148,7 +155,7 @@ static void heal(struct tw_node *node, const struct tw_id *base) {
     }
     if (agreeing_count <= node->roster.count / 2) return;
     tw_act_report(node, TW_REPORT_MISBEHAVED, &node->cfg.self);
-    tw_lineage_unhold(node, fragment, TW_LOAD_SHIFT);
+    tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
 
 /* Its sender sits the round out. */
@@ -161,7 +168,6 @@ static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
 
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
     struct round *round = &node->round;
-    if (!tw_log_is_at(node, peer, &contrib->lineage, contrib->round)) return;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
     if (idx < 0 || contrib->parts_count != round->owners_count || contrib->tokens > TOKENS_MAX ||
         contrib->fragment_tokens > TOKENS_MAX)
@@ -179,7 +185,6 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
 
 void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
     struct round *round = &node->round;
-    if (!tw_log_is_at(node, peer, &result->lineage, result->round)) return;
     if (result->part >= round->owners_count) return;
     const struct tw_id *owner = &node->roster.members[round->owners[result->part]].id;
     if (!tw_id_equal(owner, &node->links[peer].id)) return;
@@ -202,21 +207,21 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     if (result->bytes == 0) return;
     const struct tw_part part = {.bytes = result->bytes, .result = result->hash};
     struct payload *payload =
-        tw_payload_want_result(node, &part, tw_round_fragment(node, node->at.rounds),
-                               round->begin[result->part], elements);
+        tw_payload_want_result(node, &part, tw_progress_fragment(node, node->at.rounds),
+                               round->begin[result->part], elements, tw_round_keep(node));
     if (payload != NULL) payload->from = *owner;
 }
 
 /* ---- our own outer gradient ----------------------------------------------------------------- */
 
 static bool is_past(struct tw_node *node, uint64_t due_us) {
-    if (node->now_us < due_us) tw_node_wake(node, due_us);
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
     return node->now_us >= due_us;
 }
 
 /* It is time to send. */
 static bool is_due(struct tw_node *node) {
-    if (tw_round_is_final(node)) return true;
+    if (tw_progress_is_final(node)) return true;
     /* Due long since, having held other fragments back: opening a round it would be alone in it. */
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     if (node->cfg.pace_us > 0) return is_past(node, node->last_commit_us + node->cfg.pace_us);
@@ -233,24 +238,24 @@ static bool is_due(struct tw_node *node) {
  * would have an open round come and go between two of its step boundaries. */
 static bool is_due_soon(struct tw_node *node) {
     const uint64_t early_us = node->step_us < node->cfg.pace_us ? node->step_us : node->cfg.pace_us;
-    if (node->cfg.pace_us == 0 || tw_round_is_final(node)) return is_due(node);
+    if (node->cfg.pace_us == 0 || tw_progress_is_final(node)) return is_due(node);
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     return is_past(node, node->last_commit_us + node->cfg.pace_us - early_us);
 }
 
 static void contribute(struct tw_node *node) {
     struct round *round = &node->round;
-    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     const bool is_free =
         round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
-    if (tw_round_is_apart(node)) return;
+    if (tw_progress_is_apart(node)) return;
     /* On its way into another lineage: of what it trained there may be nothing left on arrival. */
     if (node->at.is_moving != 0) return;
-    if (!is_free || !node->worker_up || tw_log_is_applying(node, fragment)) return;
-    if (round->owners_count == 0 || tw_log_due(node, fragment) != UINT64_MAX) return;
+    if (!is_free || !node->worker_up || tw_progress_is_applying(node, fragment)) return;
+    if (round->owners_count == 0 || tw_progress_due(node, fragment) != UINT64_MAX) return;
     if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due_soon(node)) return;
     if (node->now_us < round->own_retry_us) {
-        tw_node_wake(node, round->own_retry_us);
+        tw_act_wake(node, round->own_retry_us);
         return;
     }
     round->own = OWN_ENCODING;
@@ -280,7 +285,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     *entry = (struct contribution){.has = false};
     struct tw_msg_contrib *said = &entry->said;
     *said = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
-    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     said->base = node->at.fragment_digests[fragment];
     said->parts_count = round->owners_count;
     /* Refused: once more a little later, or a round in which all were refused never starts. */
@@ -324,7 +329,8 @@ static void enter(struct tw_node *node) {
 static void collect(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
-    const struct tw_id *base = &node->at.fragment_digests[tw_round_fragment(node, node->at.rounds)];
+    const struct tw_id *base =
+        &node->at.fragment_digests[tw_progress_fragment(node, node->at.rounds)];
     for (uint32_t i = 0; i < node->roster.count; i++) {
         struct contribution *entry = &round->contributions[i];
         if (!entry->has || entry->is_absent || entry->is_bad || entry->ready_us != 0) continue;
@@ -394,7 +400,7 @@ static bool intake_is_over(struct tw_node *node) {
     uint64_t first_us = UINT64_MAX;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
-        const bool is_live = tw_peers_member_live(node, i);
+        const bool is_live = tw_membership_is_live(node, i);
         live_count += is_live;
         if (!entry->has) continue;
         heard_count += is_live;
@@ -409,11 +415,11 @@ static bool intake_is_over(struct tw_node *node) {
     const uint64_t grace_end_us = first_us + grace_us(node);
     const uint64_t patience_end_us = first_us + node->patience_us;
     if (node->now_us >= patience_end_us) return true;
-    tw_node_wake(node, patience_end_us);
+    tw_act_wake(node, patience_end_us);
     if (pending_count > 0) return false;
     if (heard_count >= live_count) return true;
     if (node->now_us >= grace_end_us) return ready_count >= wanted;
-    tw_node_wake(node, grace_end_us);
+    tw_act_wake(node, grace_end_us);
     return false;
 }
 
@@ -459,7 +465,7 @@ static void merge(struct tw_node *node) {
     const uint32_t part = (uint32_t)round->self_part;
     struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
     action->u.reduce.round = node->at.rounds;
-    action->u.reduce.fragment = tw_round_fragment(node, node->at.rounds);
+    action->u.reduce.fragment = tw_progress_fragment(node, node->at.rounds);
     action->u.reduce.part = part;
     action->u.reduce.begin = round->begin[part];
     action->u.reduce.count = round->count[part];
@@ -484,7 +490,7 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) 
     for (uint32_t i = 0; i < record->contributors_count; i++)
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if ((listed >> i & 1) != 0 || !tw_peers_member_live(node, i)) continue;
+        if ((listed >> i & 1) != 0 || !tw_membership_is_live(node, i)) continue;
         if (node->round.contributions[i].is_absent) continue; /* it came, and said so */
         node->arrivals_us[node->arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
     }
@@ -511,8 +517,9 @@ static void close_intake(struct tw_node *node) {
 static void own_part(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->count[round->self_part] == 0 || round->is_reduced) return;
-    const uint32_t fragment = tw_round_fragment(node, node->at.rounds);
-    if (tw_log_due(node, fragment) != UINT64_MAX || node->at.fragment_rounds[fragment] == NOT_HELD)
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    if (tw_progress_due(node, fragment) != UINT64_MAX ||
+        node->at.fragment_rounds[fragment] == NOT_HELD)
         return;
     if (!round->intake_closed) {
         collect(node);
@@ -541,7 +548,6 @@ static void leave_out(struct tw_node *node, uint64_t refused) {
 
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
-    if (tw_audit_reduced(node, event)) return;
     const bool is_now = round->is_reducing && event->u.reduced.round == node->at.rounds;
     if (event->ok) {
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
@@ -590,7 +596,7 @@ static void tell(struct tw_node *node) {
 }
 
 void tw_round_advance(struct tw_node *node) {
-    if (!tw_node_is_voter(node) || node->roster.count < 2) return;
+    if (!tw_membership_is_voter(node) || node->roster.count < 2) return;
     contribute(node);
     enter(node);
     if (node->round.self_part >= 0) own_part(node);

@@ -51,33 +51,6 @@ bool tw_stall_is(const struct tw_node *node, enum tw_stall_kind kind, const stru
     return tw_stall_left_us(node, kind, id) > 0;
 }
 
-/* What became of part k shows that its owner held the round up. */
-static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
-    const struct round *round = &node->round;
-    const struct tw_msg_result *said = &round->results[k].said;
-    /* We had a proposal at hand that named the result, and waited to hear the owner say so. */
-    if (record->parts[k].bytes > 0)
-        return !round->results[k].has && round->refused_ranks != 0 &&
-               node->now_us >= round->refused_us + RETRY_US;
-    if (node->now_us < round->active_us + node->patience_us) return false; /* it had no time */
-    if (!round->results[k].has) return true;
-    const struct payload *payload = tw_payload_find(node, &said->hash);
-    return said->bytes > 0 && (payload == NULL || payload->state == PAYLOAD_WANTED);
-}
-
-void tw_stall_note_owners(struct tw_node *node, const struct tw_record *record) {
-    const struct round *round = &node->round;
-    if (record->parts_count != round->owners_count || round->active_us == 0) return;
-    for (uint32_t k = 0; k < record->parts_count; k++) {
-        const uint32_t owner = round->owners[k];
-        const struct contribution *entry = &round->contributions[owner];
-        if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
-        if (!entry->has || entry->is_absent) continue; /* it is no owner next time anyway */
-        if (!tw_peers_member_live(node, owner) || !is_stalled(node, record, k)) continue;
-        tw_stall_add(node, TW_STALL_OWNER, &node->roster.members[owner].id);
-    }
-}
-
 uint64_t tw_stall_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
     uint64_t taken = 0;
     for (uint32_t i = 0; i < next->count; i++) {

@@ -25,7 +25,6 @@ uint64_t tw_stall_left_us(const struct tw_node *node, enum tw_stall_kind kind,
                           const struct tw_id *id);
 bool tw_stall_is(const struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id);
 /* Notes the owners that held up the open round, which is about to be committed by this manifest. */
-void tw_stall_note_owners(struct tw_node *node, const struct tw_record *record);
 /* Takes the parts of owners that do, of so much weight at most. Returns of how much. */
 uint64_t tw_stall_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 

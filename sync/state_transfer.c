@@ -56,7 +56,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
     if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
     if (get->fragment >= node->cfg.fragments_count || !node->worker_up) return;
     if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
-    tw_lineage_hold(node, SOLO_HOLD_US);
+    tw_peers_hold_solo(node, SOLO_HOLD_US);
     release_others(node, peer, &node->exports[get->fragment]);
     const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
     struct state_export *export = &node->exports[get->fragment];
@@ -66,7 +66,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
             return;
         if (!tw_id_equal(&get->wanted, digest)) return; /* not ours: others may have it */
     }
-    if (tw_id_equal(&get->digest, digest) && !tw_log_is_applying(node, get->fragment)) {
+    if (tw_id_equal(&get->digest, digest) && !tw_progress_is_applying(node, get->fragment)) {
         send_state(node, peer,
                    &(struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = get->fragment,
@@ -75,6 +75,11 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         return;
     }
     export->waiting |= UINT64_C(1) << peer;
+}
+
+void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
 /* Somebody may be in the middle of each that is kept, however long that takes: there is room for so
@@ -99,7 +104,7 @@ static bool has_room(struct tw_node *node, uint32_t fragment) {
         kept -= payload->packed;
     }
     if (kept <= most) return true;
-    tw_node_wake(node, until_us);
+    tw_act_wake(node, until_us);
     return false;
 }
 
@@ -108,7 +113,7 @@ void tw_state_export(struct tw_node *node) {
     if (!node->worker_up || node->is_exporting) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_export *export = &node->exports[p];
-        if (export->waiting == 0 || tw_log_is_applying(node, p)) continue;
+        if (export->waiting == 0 || tw_progress_is_applying(node, p)) continue;
         if (node->at.fragment_rounds[p] == NOT_HELD || node->state == TW_STATE_RECEIVER) {
             export->waiting = 0;
             continue;
@@ -158,6 +163,19 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
 
 /* ---- receiver -------------------------------------------------------------------------------- */
 
+void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    if (node->at.is_moving != 0) mode = TW_LOAD_KEEP;
+    /* What theta has to become for a state that has not come has to be done for another, too: each
+     * mode leaves more of theta than the one before it. */
+    if (node->at.fragment_rounds[fragment] != NOT_HELD || mode < fetch->mode) fetch->mode = mode;
+    node->at.fragment_rounds[fragment] = NOT_HELD;
+    fetch->has_offer = false;
+    fetch->asked_us = 0;
+    node->exports[fragment].is_valid = false;
+    tw_membership_derive_state(node);
+}
+
 /* Another donor of what we are in the middle of. */
 static void note_donor(struct tw_node *node, uint16_t peer, const struct state_fetch *fetch,
                        const struct tw_msg_state *state) {
@@ -172,13 +190,13 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
  * one from before the manifests that we have, as the rounds since then could not be applied to it.
  */
 static bool is_behind(const struct tw_node *node, const struct tw_msg_state *state) {
-    const uint64_t next = tw_log_next(node, state->fragment, state->rounds);
+    const uint64_t next = tw_progress_next(node, state->fragment, state->rounds);
     const struct tw_record *held = &node->at.held;
     if (next == UINT64_MAX) return false;
     if (node->at.has_held != 0 && tw_id_equal(&held->lineage, &node->at.lineage) &&
         next <= held->round)
         return true;
-    return next == 0 ? node->log_begin > 0 : tw_log_find(node, next - 1) == NULL;
+    return next == 0 ? node->log_begin > 0 : tw_progress_record(node, next - 1) == NULL;
 }
 
 void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
@@ -221,7 +239,7 @@ static bool ask_peer(struct tw_node *node, uint16_t peer, uint32_t fragment,
 static void ask_for_state(struct tw_node *node, uint32_t fragment) {
     struct state_fetch *fetch = &node->fetch[fragment];
     if (fetch->asked_us != 0 && node->now_us < fetch->asked_us + RETRY_US) {
-        tw_node_wake(node, fetch->asked_us + RETRY_US);
+        tw_act_wake(node, fetch->asked_us + RETRY_US);
         return;
     }
     if (node->links_end == 0) return;
@@ -231,7 +249,7 @@ static void ask_for_state(struct tw_node *node, uint32_t fragment) {
         if (!tw_peers_is_donor(node, peer)) continue;
         if (!ask_peer(node, peer, fragment, NULL)) return;
         fetch->asked_us = node->now_us;
-        tw_node_wake(node, node->now_us + RETRY_US);
+        tw_act_wake(node, node->now_us + RETRY_US);
         return;
     }
 }
@@ -245,7 +263,7 @@ static void ask_others(struct tw_node *node, uint32_t fragment, const struct pay
     for (uint64_t set = payload->sources; set != 0 && missing > 0; set &= set - 1) missing--;
     if (missing == 0) return;
     if (fetch->others_us != 0 && node->now_us < fetch->others_us + pause_us) {
-        tw_node_wake(node, fetch->others_us + pause_us);
+        tw_act_wake(node, fetch->others_us + pause_us);
         return;
     }
     fetch->others_us = node->now_us;
@@ -256,7 +274,7 @@ static void ask_others(struct tw_node *node, uint32_t fragment, const struct pay
         if (!ask_peer(node, peer, fragment, &fetch->offer.digest)) return;
         missing--;
     }
-    tw_node_wake(node, fetch->others_us + pause_us);
+    tw_act_wake(node, fetch->others_us + pause_us);
 }
 
 static bool has_donor(const struct tw_node *node) {
@@ -286,7 +304,7 @@ static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
     if (payload->sources != 0 || payload->vain <= 1) return false;
     if (payload->chunks_have == 0) return true;
     if (node->now_us >= fetch->fed_us + STATE_LOST_US) return true;
-    tw_node_wake(node, fetch->fed_us + STATE_LOST_US);
+    tw_act_wake(node, fetch->fed_us + STATE_LOST_US);
     return false;
 }
 
@@ -317,14 +335,15 @@ static bool is_state_lost(const struct tw_node *node) {
 }
 
 /* One fragment after the other: a slow link carries one state at a time. */
-void tw_state_receive(struct tw_node *node) {
-    if (node->needs_tip || !node->worker_up) return;
+bool tw_state_receive(struct tw_node *node) {
+    if (node->needs_tip || !node->worker_up) return false;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
-        if (tw_log_is_applying(node, p)) continue; /* waits for a step boundary: on to the next */
+        if (tw_progress_is_applying(node, p))
+            continue; /* waits for a step boundary: on to the next */
         if (!fetch->has_offer && node->applying == 0 && is_state_lost(node)) {
-            tw_lineage_fork(node); /* the next walk finds an offer for each */
+            return true;
         } else if (!fetch->has_offer) {
             ask_for_state(node, p);
         } else if (is_behind(node, &fetch->offer)) {
@@ -340,6 +359,7 @@ void tw_state_receive(struct tw_node *node) {
             node->applying |= UINT64_C(1) << p;
             fetch->has_offer = false;
         }
-        return;
+        return false;
     }
+    return false;
 }

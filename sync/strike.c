@@ -92,16 +92,3 @@ uint64_t tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next,
         worst->weight = 0;
     }
 }
-
-void tw_strike_note(struct tw_node *node, const struct tw_record *record) {
-    struct round *round = &node->round;
-    if (record->parts_count != round->owners_count) return;
-    for (uint32_t k = 0; k < record->parts_count; k++) {
-        const struct tw_msg_result *said = &round->results[k].said;
-        if (record->parts[k].bytes > 0 || !round->results[k].has || said->bytes == 0) continue;
-        if (!tw_veto_is_bad(node, &said->hash, round->count[k])) continue;
-        const bool is_unfit = tw_payload_find(node, &said->hash)->state == PAYLOAD_UNFIT;
-        tw_strike_add(node, &node->roster.members[record->parts[k].owner_idx].id, is_unfit,
-                      record->round, k);
-    }
-}

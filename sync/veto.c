@@ -34,23 +34,12 @@ static void report(struct tw_node *node, uint32_t owner) {
     tw_act_report(node, TW_REPORT_INSANE, &node->roster.members[owner].id);
 }
 
-bool tw_veto_is_bad(struct tw_node *node, const struct tw_id *hash, uint64_t count) {
-    const struct payload *payload = tw_payload_find(node, hash);
-    if (payload == NULL || !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, count)) return false;
-    const bool is_judged = node->roster.count >= node->cfg.judges_min;
-    const bool is_large =
-        payload->sanity == TW_SANITY_EXTREME || (payload->sanity == TW_SANITY_OUTLIER && is_judged);
-    return (is_large && payload->state == PAYLOAD_HELD &&
-            !TW_IS_MUTANT(node, TW_MUTANT_INSANE_TAKEN)) ||
-           payload->state == PAYLOAD_UNFIT;
-}
-
 uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record) {
     uint32_t parts = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
-        const bool is_bad = tw_veto_is_bad(node, &part->result, node->round.count[k]);
+        const bool is_bad = tw_payload_is_refused(node, &part->result, node->round.count[k]);
         if (is_bad) report(node, part->owner_idx);
         if (is_bad || tw_proposal_is_rigged_part(node, record, k)) parts |= 1u << k;
     }
@@ -97,43 +86,35 @@ static uint32_t acceptors(const struct tw_node *node, uint64_t refusing) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         count += (node->round.accepted_by >> i & 1) != 0 ||
-                 ((refusing >> i & 1) == 0 && tw_peers_member_seated(node, i));
+                 ((refusing >> i & 1) == 0 && tw_membership_is_seated(node, i));
     }
     return count;
 }
 
-void tw_veto_received(struct tw_node *node, uint32_t member, uint32_t parts) {
+bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t parts) {
     struct round *round = &node->round;
     uint64_t refusing = 0;
     uint32_t most = 1;
-    if (round->phase != PROPOSER_PROPOSING) return;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0) continue;
         if ((parts >> k & 1) != 0) round->refused_by[k] |= UINT64_C(1) << member;
         refusing |= round->refused_by[k];
         if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
     }
-    if (refusing == 0) return; /* of what is not proposed */
-    if (acceptors(node, refusing) >= tw_membership_majority(node)) return; /* the others will do */
+    if (refusing == 0) return false; /* of what is not proposed */
+    if (acceptors(node, refusing) >= tw_membership_majority(node)) return false;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
         round->left_out |= 1u << k;
         if (!round->has_best) round->proposal.parts[k].bytes = 0;
     }
-    /* What is carried on stays as it is; the next ballot may be free to do without. And so little
-     * that we would not vote for it ourselves is proposed when others have tried. */
-    if (round->has_best || tw_proposal_is_empty(node, &round->proposal)) {
-        tw_proposer_back_off(node);
-        return;
-    }
-    round->phase = PROPOSER_IDLE;
-    round->retry_us = node->now_us;
+    return true;
 }
 
 /* Those whom we refused had time to be committed all the same. */
 static bool is_time(struct tw_node *node) {
     const uint64_t due_us = node->round.refused_us + RETRY_US;
-    if (node->now_us < due_us) tw_node_wake(node, due_us);
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
     return node->now_us >= due_us;
 }
 
@@ -149,9 +130,10 @@ bool tw_veto_must_look(struct tw_node *node) {
 static bool may_hear_more(struct tw_node *node) {
     const uint64_t end_us = node->round.phase_us + BALLOT_TIMEOUT_US / 2;
     if (node->now_us >= end_us) return false;
-    tw_node_wake(node, end_us);
+    tw_act_wake(node, end_us);
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        if ((node->round.promised_by >> i & 1) == 0 && tw_peers_member_seated(node, i)) return true;
+        if ((node->round.promised_by >> i & 1) == 0 && tw_membership_is_seated(node, i))
+            return true;
     }
     return false;
 }

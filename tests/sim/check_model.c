@@ -49,7 +49,7 @@ void tw_sim_check_whole(struct tw_sim_world *world, struct tw_sim_node *node) {
     uint32_t first = UINT32_MAX, held_count = 0;
     if (!node->worker.has_memory || !node->core_sees_worker) return;
     for (uint32_t f = 0; f < world->options.fragments_count; f++) {
-        if (at->fragment_rounds[f] == NOT_HELD || tw_log_is_applying(node->core, f)) continue;
+        if (at->fragment_rounds[f] == NOT_HELD || tw_progress_is_applying(node->core, f)) continue;
         if (first == UINT32_MAX) first = f;
         held_count++;
         if (node->state == TW_STATE_RECEIVER ||

@@ -277,9 +277,9 @@ static void fragment_tokens_beyond_reason_are_not_heard(void **state) {
     for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
     record.contributors_count = 1;
     record.contributors[0].fragment_tokens = TOKENS_MAX;
-    assert_true(tw_acceptor_is_sound(node, &record));
+    assert_true(tw_record_is_sound(node, &record));
     record.contributors[0].fragment_tokens++;
-    assert_false(tw_acceptor_is_sound(node, &record));
+    assert_false(tw_record_is_sound(node, &record));
 }
 
 /* theta := phi: what was trained until then is in no Delta. One that is shifted stays whole. */

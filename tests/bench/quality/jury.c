@@ -219,9 +219,9 @@ void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_
                uint32_t bytes, enum jury_finding finding) {
     struct tw_node *core = &jury->cores[node];
     const struct tw_part what = {.bytes = bytes, .result = *result};
-    struct payload *payload =
-        tw_payload_want_result(core, &what, tw_round_fragment(core, core->at.rounds),
-                               core->round.begin[part], core->round.count[part]);
+    struct payload *payload = tw_payload_want_result(
+        core, &what, tw_progress_fragment(core, core->at.rounds), core->round.begin[part],
+        core->round.count[part], tw_round_keep(core));
     TW_ASSERT(payload != NULL);
     payload->state = PAYLOAD_CHECKING;
     struct tw_event event = {.kind = TW_EV_VERIFIED, .ok = finding != JURY_UNFIT};
@@ -235,7 +235,7 @@ void jury_find(struct jury *jury, uint32_t node, uint32_t part, const struct tw_
 void jury_write(struct jury *jury, uint32_t proposer, uint32_t without, struct tw_record *record) {
     struct tw_node *core = &jury->cores[proposer];
     core->round.left_out = without;
-    tw_proposal_write(core);
+    tw_proposer_write(core);
     *record = core->round.proposal;
     quiet(core);
 }
@@ -264,7 +264,7 @@ void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t p
 static bool votes_for(struct tw_node *core, uint32_t proposer, const struct tw_msg_propose *said) {
     const struct tw_id digest = tw_record_digest(&said->record);
     tw_acceptor_propose(core, (uint16_t)proposer, said);
-    tw_acceptor_advance(core);
+    tw_vote_advance(core);
     quiet(core);
     if (core->vote.has_accepted == 0 || core->vote.round != core->at.rounds) return false;
     const struct tw_id accepted = tw_record_digest(&core->vote.accepted);
