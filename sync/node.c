@@ -1,5 +1,29 @@
 /* node.c - the node as a whole: start, events in, the walk over its concerns, views. */
-#include "sync/node_internal.h"
+#include "sync/node.h"
+
+#include <string.h>
+
+#include "base/assert.h"
+#include "sync/check/audit.h"
+#include "sync/core/actions.h"
+#include "sync/core/membership.h"
+#include "sync/core/peers.h"
+#include "sync/core/state/node.h"
+#include "sync/history/lineage.h"
+#include "sync/history/log.h"
+#include "sync/pair/pair.h"
+#include "sync/pair/pair_clock.h"
+#include "sync/round/account.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+#include "sync/transfer/state_transfer.h"
+#include "sync/vote/acceptor.h"
+#include "sync/vote/proposer.h"
+#include "sync/vote/vote.h"
+
+#define PATIENCE_START_US (60 * SECOND_US)
+#define RATE_WINDOW_US (5 * SECOND_US)
+#define BURST_GAP_US (SECOND_US / 20) /* steps closer to each other waited to be reported */
 
 size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);
@@ -8,7 +32,7 @@ size_t tw_node_bytes(void) {
 /* States that are still on their way: of a lineage that we were whole in, or another. */
 static void resume_fetches(struct tw_node *node) {
     const struct tw_position *at = &node->at;
-    node->was_shared = at->has_held != 0 && at->held.parts_count > 0;
+    node->lineage.was_shared = at->has_held != 0 && at->held.parts_count > 0;
     const enum tw_load_mode mode = at->is_moving != 0 ? TW_LOAD_KEEP : TW_LOAD_SHIFT;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) node->fetch[p].mode = mode;
 }
@@ -25,7 +49,7 @@ static void resume(struct tw_node *node, const struct tw_position *position,
                           vote->nonce == position->nonce;
     if (has_vote) {
         node->vote = *vote;
-        node->vote_floor = vote->round;
+        node->acceptor.vote_floor = vote->round;
         if (TW_IS_MUTANT(node, TW_MUTANT_FORGOTTEN_VOTE)) node->vote.round = UINT64_MAX;
     }
     struct tw_roster roster = {.count = 0};
@@ -56,9 +80,10 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     TW_ASSERT(config->members_max >= 1 && config->members_max <= TW_MEMBERS_MAX);
     memset(node, 0, sizeof(*node));
     node->cfg = *config;
-    node->now_us = node->majority_us = node->lineage_us = node->last_commit_us = now_us;
-    node->solo_hold_us = now_us + SOLO_HOLD_US;
-    node->patience_us = node->pair.patience_us = PATIENCE_START_US;
+    node->now_us = node->lineage.majority_us = node->lineage.donor_us = node->pace.last_commit_us =
+        now_us;
+    node->lineage.solo_hold_us = now_us + SOLO_HOLD_US;
+    node->pace.patience_us = node->pair.patience_us = PATIENCE_START_US;
     node->state = TW_STATE_RECEIVER;
     node->round.self_idx = node->round.self_part = node->round.self_rank = -1;
     tw_rng_seed(&node->rng, config->seed ^ (UINT64_C(0x9E3779B97F4A7C15) * config->boot));
@@ -106,7 +131,7 @@ static void commit_chosen(struct tw_node *node) {
 
 static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     TW_ASSERT(node->links[peer].is_up);
-    node->links[peer].heard_us = node->now_us;
+    node->links[peer].received_us = node->now_us;
     if (is_of_another_run(node, message->kind) || !is_at_round(node, peer, message)) return;
     switch (message->kind) {
     case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
@@ -142,10 +167,10 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
 static void forget_worker(struct tw_node *node) {
     tw_pair_abandon(node);
     node->pair.is_encoding = false;
-    node->worker_up = false;
-    node->is_exporting = node->is_solo_pending = node->is_turning = false;
-    node->applying = 0;
-    node->stepped_us = 0;
+    node->worker.is_up = false;
+    node->worker.is_exporting = node->worker.is_solo_pending = node->worker.is_turning = false;
+    node->worker.applying = 0;
+    node->worker.stepped_us = 0;
     if (node->round.own == OWN_ENCODING) node->round.own = OWN_IDLE;
     node->round.is_reducing = false;
     tw_audit_forget(node);
@@ -153,21 +178,25 @@ static void forget_worker(struct tw_node *node) {
 
 static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     forget_worker(node);
-    node->worker_up = true;
-    if (node->step == 0) node->entered_step = event->u.worker.step; /* the first of this life */
-    node->step = event->u.worker.step;
-    node->tokens = event->u.worker.tokens;
-    node->rate_us = node->now_us;
-    node->rate_tokens = node->tokens;
-    node->rate_step = node->step;
+    node->worker.is_up = true;
+    if (node->worker.step == 0)
+        node->worker.entered_step = event->u.worker.step; /* the first of this life */
+    node->worker.step = event->u.worker.step;
+    node->worker.tokens = event->u.worker.tokens;
+    node->worker.rate_us = node->now_us;
+    node->worker.rate_tokens = node->worker.tokens;
+    node->worker.rate_step = node->worker.step;
     bool is_unknown = false;
     tw_account_greet(node);
-    if (node->last_send_step > node->step) node->last_send_step = node->step;
-    if (node->entered_step > node->step) node->entered_step = node->step;
+    if (node->worker.last_send_step > node->worker.step)
+        node->worker.last_send_step = node->worker.step;
+    if (node->worker.entered_step > node->worker.step)
+        node->worker.entered_step = node->worker.step;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         const uint64_t rounds = event->u.worker.fragment_rounds[p];
         node->at.fragment_digests[p] = event->u.worker.fragment_digests[p];
-        if (node->pair.synced_step[p] > node->step) node->pair.synced_step[p] = node->step;
+        if (node->pair.synced_step[p] > node->worker.step)
+            node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
         /* An APPLY whose answer was lost with the worker was still applied; a solo round that was
          * never written down makes phi something nobody has a name for. */
@@ -192,25 +221,30 @@ static void say_goodbye(struct tw_node *node) {
  * After the process was stopped, the steps of that time come at once: the window they are in is the
  * one that holds that time, and goes on until they have all come. */
 static void measure_rate(struct tw_node *node) {
-    if (node->stepped_us < node->rate_us + RATE_WINDOW_US || node->step <= node->rate_step) return;
-    const uint64_t window_us = node->stepped_us - node->rate_us;
-    const uint64_t usual_us = window_us / (node->step - node->rate_step);
+    if (node->worker.stepped_us < node->worker.rate_us + RATE_WINDOW_US ||
+        node->worker.step <= node->worker.rate_step)
+        return;
+    const uint64_t window_us = node->worker.stepped_us - node->worker.rate_us;
+    const uint64_t usual_us = window_us / (node->worker.step - node->worker.rate_step);
     const uint64_t gap_us = usual_us / 2 < BURST_GAP_US ? usual_us / 2 : BURST_GAP_US;
-    if (node->now_us < node->stepped_us + gap_us || node->tokens < node->rate_tokens) return;
-    const uint64_t rate = (node->tokens - node->rate_tokens) * SECOND_US / window_us;
-    node->tokens_per_s = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
-    node->rate_us = node->stepped_us;
-    node->rate_tokens = node->tokens;
-    node->rate_step = node->step;
+    if (node->now_us < node->worker.stepped_us + gap_us ||
+        node->worker.tokens < node->worker.rate_tokens)
+        return;
+    const uint64_t rate = (node->worker.tokens - node->worker.rate_tokens) * SECOND_US / window_us;
+    node->worker.tokens_per_s = rate < UINT32_MAX ? (uint32_t)rate : UINT32_MAX;
+    node->worker.rate_us = node->worker.stepped_us;
+    node->worker.rate_tokens = node->worker.tokens;
+    node->worker.rate_step = node->worker.step;
 }
 
 /* How long a step takes: what comes at the next step boundary comes about that much later. */
 static void measure_step(struct tw_node *node, uint64_t step) {
-    const uint64_t steps = step > node->step ? step - node->step : 1;
-    const uint64_t took_us = (node->now_us - node->stepped_us) / steps;
-    if (node->stepped_us != 0)
-        node->step_us = node->step_us == 0 ? took_us : (3 * node->step_us + took_us) / 4;
-    node->stepped_us = node->now_us;
+    const uint64_t steps = step > node->worker.step ? step - node->worker.step : 1;
+    const uint64_t took_us = (node->now_us - node->worker.stepped_us) / steps;
+    if (node->worker.stepped_us != 0)
+        node->worker.step_us =
+            node->worker.step_us == 0 ? took_us : (3 * node->worker.step_us + took_us) / 4;
+    node->worker.stepped_us = node->now_us;
 }
 
 /* Replies whose vote is on disk; our own may be the one that decides. */
@@ -225,10 +259,10 @@ static void handle_applied(struct tw_node *node, const struct tw_event *event) {
         if (!tw_pair_applied(node, event, &record)) return;
         tw_log_commit(node, &record);
         tw_pair_committed(node, round);
-    } else if (node->is_turning) {
+    } else if (node->worker.is_turning) {
         tw_lineage_turned(node, event->ok);
     } else {
-        const bool was_solo = node->is_solo_pending;
+        const bool was_solo = node->worker.is_solo_pending;
         tw_log_applied(node, event);
         if (was_solo && event->ok) tw_lineage_solo_done(node);
     }
@@ -253,14 +287,16 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
     case TW_EV_WORKER_DOWN: forget_worker(node); break;
     case TW_EV_STEP:
         if (node->cfg.is_pair) {
-            const uint64_t took_us = node->stepped_us != 0 ? node->now_us - node->stepped_us : 0;
+            const uint64_t took_us =
+                node->worker.stepped_us != 0 ? node->now_us - node->worker.stepped_us : 0;
             const uint64_t tokens = event->u.step.tokens;
-            tw_pair_stepped(node, took_us, tokens > node->tokens ? tokens - node->tokens : 0);
+            tw_pair_stepped(node, took_us,
+                            tokens > node->worker.tokens ? tokens - node->worker.tokens : 0);
         }
         measure_rate(node);
         measure_step(node, event->u.step.step);
-        node->step = event->u.step.step;
-        node->tokens = event->u.step.tokens;
+        node->worker.step = event->u.step.step;
+        node->worker.tokens = event->u.step.tokens;
         break;
     case TW_EV_ENCODED:
         if (node->cfg.is_pair) {
@@ -284,14 +320,14 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
         break;
     case TW_EV_LEAVE: say_goodbye(node); break;
     case TW_EV_MEASURED:
-        node->upload_kib_s = event->u.measured.upload_kib_s;
-        node->odd = event->u.measured.odd;
-        node->is_short = event->u.measured.is_short;
+        node->measured.upload_kib_s = event->u.measured.upload_kib_s;
+        node->measured.outliers = event->u.measured.odd;
+        node->measured.is_over_budget = event->u.measured.is_short;
         break;
     }
 }
 
-void tw_node_advance(struct tw_node *node) {
+static void advance(struct tw_node *node) {
     node->deadline_us = UINT64_MAX;
     tw_log_note_held(node);
     tw_membership_derive_state(node);
@@ -314,12 +350,12 @@ void tw_node_advance(struct tw_node *node) {
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us) {
     TW_ASSERT(now_us >= node->now_us);
     TW_ASSERT(event->peer < TW_PEERS_MAX);
-    TW_ASSERT(node->queue_head == node->queue_tail);
+    TW_ASSERT(node->queue.head == node->queue.tail);
     node->now_us = now_us;
-    node->queue_head = node->queue_tail = 0;
-    node->messages_count = node->bodies_count = 0;
+    node->queue.head = node->queue.tail = 0;
+    node->queue.messages_count = node->queue.bodies_count = 0;
     handle(node, event);
-    tw_node_advance(node);
+    advance(node);
 }
 
 bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer) {
@@ -335,61 +371,11 @@ void tw_node_position(const struct tw_node *node, struct tw_position *position) 
     *position = node->at;
 }
 
-void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
-    memset(view, 0, sizeof(*view));
-    view->state = node->state;
-    view->lineage = node->at.lineage;
-    view->tip = node->tip_digest;
-    view->is_apart = tw_progress_is_apart(node);
-    view->is_shut_out = node->is_shut_out;
-    view->rounds = node->at.rounds;
-    view->clock_tokens = tw_progress_clock_tokens(node);
-    view->step = node->step;
-    view->tokens = node->tokens;
-    view->rounds_contributed = node->contributed_count;
-    view->rounds_missed = node->missed_count;
-    view->roster_count = node->roster.count;
-    view->roster = node->roster;
-    view->is_contributing = node->round.own == OWN_SENT;
-    view->audits = node->audits_count;
-    view->unmerged = node->unmerged_count;
-    view->pairs.merged = node->pair.merged_count;
-    view->pairs.alone = node->pair.alone_count;
-    view->pairs.one_sided = node->pair.one_sided_count;
-    view->pairs.short_of_bytes = node->pair.short_count;
-    view->pairs.refused = node->pair.refused_count;
-    view->pairs.is_trading = node->pair.phase != PAIR_IDLE && node->pair.has_partner;
-    const uint64_t window = 2 * (uint64_t)node->cfg.fragments_count;
-    for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
-        if (node->mixed[row].round == 0 || tw_id_equal(&node->mixed[row].id, &node->cfg.self))
-            continue;
-        view->mixed += node->mixed[row].round + window > node->at.rounds;
-    }
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        const struct link *link = &node->links[i];
-        if (!link->is_up) continue;
-        view->alive += link->has_status;
-        view->peers[i].is_up = true;
-        view->peers[i].id = link->id;
-        view->peers[i].status = link->status;
-        view->peers[i].heard_us = link->heard_us;
-        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
-            const struct strike *strike = &node->strikes[row];
-            if (strike->count == 0 || strike->until_us <= node->now_us) continue;
-            if (!tw_id_equal(&strike->id, &link->id)) continue;
-            view->peers[i].strike.count = strike->count;
-            view->peers[i].strike.is_false = strike->is_false;
-            view->peers[i].strike.round = strike->round;
-            view->peers[i].strike.part = strike->part;
-            view->peers[i].strike.left_us = strike->until_us - node->now_us;
-        }
-        view->peers[i].owner_stall_us = tw_stall_left_us(node, TW_STALL_OWNER, &link->id);
-        view->peers[i].proposer_stall_us = tw_stall_left_us(node, TW_STALL_PROPOSER, &link->id);
-        view->peers[i].unmerged = tw_unmerged_rounds(node, &link->id);
-        view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
-        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
-            if (node->mixed[row].round != 0 && tw_id_equal(&node->mixed[row].id, &link->id))
-                view->peers[i].last_mixed_round = node->mixed[row].round;
-        }
-    }
+bool tw_node_next_action(struct tw_node *node, struct tw_action *action) {
+    return tw_act_take(node, action);
+}
+
+bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
+                         uint32_t idx) {
+    return tw_payload_wants_chunk(node, peer, hash, idx);
 }

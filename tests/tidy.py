@@ -34,9 +34,23 @@ LAYERS = {
 # Folders in which the files form no circle either.
 ORDERED = ("daemon/node",)
 
-# room -> rooms of the same module that it may include. A room is a folder and a static library. The
-# two wings of the engine know the room that they are in, and it knows them.
+# room -> rooms of the same module that it may include and call. A room is a folder, and outside of
+# sync/ a static library too. The two wings of the engine know the room that they are in, and it
+# knows them. sync/ itself is the topmost room of the core.
 ROOMS = {
+    "sync/core": set(),
+    "sync/transfer": {"sync/core"},
+    "sync/trust": {"sync/core"},
+    "sync/round": {"sync/core", "sync/transfer", "sync/trust"},
+    "sync/check": {"sync/core", "sync/transfer", "sync/trust", "sync/round"},
+    "sync/vote": {"sync/core", "sync/transfer", "sync/trust", "sync/round", "sync/check"},
+    "sync/pair": {"sync/core", "sync/transfer", "sync/trust", "sync/round"},
+    "sync/history": {"sync/core", "sync/transfer", "sync/trust", "sync/round", "sync/check",
+                     "sync/vote", "sync/pair"},
+    "sync": {"sync/core", "sync/transfer", "sync/trust", "sync/round", "sync/check", "sync/vote",
+             "sync/pair", "sync/history"},
+    "sync/fetch": set(),
+    "sync/members": set(),
     "worker/support": set(),
     "worker/tokenizer": {"worker/support"},
     "worker/engine": {"worker/support", "worker/engine/cpu", "worker/engine/cuda"},
@@ -61,6 +75,8 @@ ROOMS = {
                     "daemon/store", "daemon/workerlink"},
     "daemon/cli": {"daemon/auth", "daemon/config", "daemon/net"},
 }
+# A header that counts as another room's.
+LENT = {"sync/mutants.h": "sync/core"}
 WINGS = {"worker/engine/cpu": "worker/engine", "worker/engine/cuda": "worker/engine"}
 FILES = 50  # in one folder
 
@@ -221,7 +237,9 @@ def tracked_files():
 # ---- rules -----------------------------------------------------------------------------------
 
 def room_of(path):
-    """The room that a file lies in; "" outside of worker/ and daemon/."""
+    """The room that a file lies in; "" outside of sync/, worker/ and daemon/."""
+    if path in LENT:
+        return LENT[path]
     folders = path.split("/")[:-1]
     while folders and "/".join(folders) not in ROOMS:
         folders.pop()
@@ -240,7 +258,8 @@ def check_rooms(src):
     room = room_of(src.path)
     for number, header in included(src):
         other = room_of(header)
-        if room and other and other != room and other not in ROOMS[room]:
+        if room and other and other.split("/")[0] == src.module and \
+                other != room and other not in ROOMS[room]:
             yield number, f"{room}/ may not include {other}/: see ROOMS in tests/tidy.py"
 
 
@@ -516,23 +535,43 @@ def rooms_that_include(paths):
 
 
 def rooms_that_call(build):
-    """room -> rooms whose functions it calls, as the archives have it."""
+    """room -> {symbol: room that defines it} of every function that it calls: by object file, as
+    the libraries of sync/ are of several rooms."""
     defined, wanted = {}, {}
     for archive in sorted(build.rglob("lib*.a")):
-        folder = str(archive.relative_to(build).parent)
-        room = room_of(folder + "/") or folder.split("/")[0]
+        folder = archive.relative_to(build).parent
         if "emulated" in archive.name or "mutants" in archive.name or \
-                room not in LAYERS | ROOMS.keys():
+                folder.parts[:1] == () or folder.parts[0] not in LAYERS:
             continue
-        out = subprocess.run(["nm", "-g", str(archive)], capture_output=True, text=True,
-                             check=True).stdout
-        for kind, symbol in re.findall(r"\b([A-Z]) (\w+)$", out, re.M):
-            if kind == "U":
-                wanted.setdefault(room, set()).add(symbol)
-            elif kind in "TDBR":
-                defined.setdefault(symbol, room)
-    return {room: {defined[symbol] for symbol in symbols if symbol in defined}
+        objects = archive.parent / "CMakeFiles" / f"{archive.stem[3:]}.dir"
+        for path in sorted(objects.rglob("*.o")):
+            source = str(folder / path.relative_to(objects))[:-len(".o")]
+            if not (ROOT / source).exists() and not (build / source).exists():
+                continue  # left over from a source that was moved
+            room = room_of(source) or folder.parts[0]
+            out = subprocess.run(["nm", "-g", str(path)], capture_output=True, text=True,
+                                 check=True).stdout
+            for kind, symbol in re.findall(r"\b([A-Z]) (\w+)$", out, re.M):
+                if kind == "U":
+                    wanted.setdefault(room, set()).add(symbol)
+                elif kind in "TDBR":
+                    defined.setdefault(symbol, room)
+    return {room: {symbol: defined[symbol] for symbol in symbols if symbol in defined}
             for room, symbols in wanted.items()}
+
+
+def check_room_calls(build):
+    """No room calls one that it may not include, by whatever declaration."""
+    findings = []
+    if shutil.which("nm") is None:
+        return findings
+    for room, calls in sorted(rooms_that_call(build).items()):
+        for symbol, other in sorted(calls.items()):
+            if room in ROOMS and other in ROOMS and other != room and \
+                    other.split("/")[0] == room.split("/")[0] and other not in ROOMS[room]:
+                findings.append((f"{room}/", 0, f"{room}/ may not call {symbol} of {other}/: "
+                                                "see ROOMS in tests/tidy.py"))
+    return findings
 
 
 def find_circle(arrows):
@@ -553,7 +592,8 @@ def print_rooms(paths, build):
     is_round = False
     graphs = [("includes", rooms_that_include(paths))]
     if build is not None:
-        graphs.append(("calls", rooms_that_call(build)))
+        graphs.append(("calls", {room: set(calls.values())
+                                 for room, calls in rooms_that_call(build).items()}))
     for verb, arrows in graphs:
         count = 0
         for room in sorted(arrows):
@@ -595,6 +635,7 @@ def main():
     findings += check_order(paths)
     if len(sys.argv) > 1:
         findings += check_archives(pathlib.Path(sys.argv[1]))
+        findings += check_room_calls(pathlib.Path(sys.argv[1]))
     is_checked, format_findings = check_format(paths)
     findings += format_findings
     for path, number, sentence in findings:

@@ -23,7 +23,7 @@
 #include "daemon/store/file.h"
 #include "proto/dataset.h"
 #include "proto/shard.h"
-#include "sync/fetch.h"
+#include "sync/fetch/fetch.h"
 
 enum {
     TW_DATA_INDEX = 0, /* number of the index among the files */

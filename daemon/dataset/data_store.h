@@ -20,7 +20,7 @@
 #include <uv.h>
 
 #include "daemon/dataset/data_folder.h"
-#include "sync/fetch.h"
+#include "sync/fetch/fetch.h"
 
 enum {
     TW_DATA_OPS_MAX = 2 * TW_FETCH_ASKED_MAX,

@@ -15,7 +15,7 @@
 #include "daemon/node/workers.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/dataset_run.h"
-#include "sync/fetch.h"
+#include "sync/fetch/fetch.h"
 
 enum {
     FETCH_ALIGN = 64,

@@ -14,7 +14,7 @@
 #include "daemon/net/handshake.h"
 #include "daemon/net/transport.h"
 #include "proto/welcome.h"
-#include "sync/members.h"
+#include "sync/members/members.h"
 
 enum {
     WAITING_MAX = TW_HANDSHAKES_MAX + 2 * TW_API_CLIENTS_MAX,

@@ -19,8 +19,8 @@
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
 #include "proto/frame.h"
-#include "sync/fetch.h"
-#include "sync/members.h"
+#include "sync/fetch/fetch.h"
+#include "sync/members/members.h"
 
 enum {
     GOSSIP_US = 10 * 1000 * 1000,

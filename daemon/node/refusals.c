@@ -9,7 +9,7 @@
 #include "daemon/net/bans.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/cache_file.h"
-#include "sync/members.h"
+#include "sync/members/members.h"
 
 enum {
     REFUSAL_LINE_US = 600 * 1000 * 1000, /* between two lines about one host and reason */

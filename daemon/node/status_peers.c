@@ -10,7 +10,7 @@
 #include "daemon/net/transport.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/links.h"
-#include "sync/members.h"
+#include "sync/members/members.h"
 
 static uint64_t age(uint64_t now_us, uint64_t at_us) {
     return now_us > at_us ? now_us - at_us : 0;
@@ -110,7 +110,7 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
             row->last_mixed_round = daemon->view.peers[i].last_mixed_round - 1;
         }
         if (tw_id_is_zero(&said->lineage)) continue; /* linked, but no STATUS received yet */
-        row->heard_us = age(now_us, daemon->view.peers[i].heard_us);
+        row->heard_us = age(now_us, daemon->view.peers[i].received_us);
         if (row->heard_us < TW_PEER_SILENCE_US) row->link = TW_VIEW_LINK_ALIVE;
         row->state = said->state;
         row->same_lineage = tw_id_equal(&said->lineage, &daemon->view.lineage);

@@ -9,7 +9,7 @@
 #include "daemon/store/checkpoint.h"
 #include "daemon/store/durable.h"
 #include "proto/safetensors.h"
-#include "sync/position.h"
+#include "sync/core/position.h"
 
 enum {
     BLOCK_BYTES = 1 << 20, /* block of data, each with its own SHA-256 */

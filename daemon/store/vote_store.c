@@ -10,7 +10,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "daemon/store/durable.h"
-#include "sync/position.h"
+#include "sync/core/position.h"
 
 enum {
     FILES = 2,

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "sync/fetch_internal.h"
+#include "sync/fetch/fetch_internal.h"
 #include "tests/sync/fetch_audit.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -8,7 +8,7 @@
 
 #include "base/assert.h"
 #include "daemon/net/handshake.h"
-#include "sync/members.h"
+#include "sync/members/members.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -9,8 +9,8 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "sync/core/position.h"
 #include "sync/node.h"
-#include "sync/position.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "sync/position.h"
+#include "sync/core/position.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "daemon/store/vote_store.h"
 #include "memory_file.h"
-#include "sync/position.h"
+#include "sync/core/position.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

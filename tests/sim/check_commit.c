@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "sync/node_internal.h"
+#include "sync/core/state/node.h"
+#include "sync/trust/penalty.h"
 #include "tests/sim/check.h"
 
 /* ---- rosters -------------------------------------------------------------------------------- */

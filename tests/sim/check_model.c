@@ -3,7 +3,8 @@
  * Of each fragment the replica knows which lineage its theta and its phi came from: by LOAD that of
  * the node when it asked, by SOLO that of theta. A node that holds all of one lineage calls it by
  * the name it has now, so that children of it, and what is fetched there, are the same. */
-#include "sync/node_internal.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
 #include "tests/sim/check.h"
 
 static uint32_t odd_of(const struct tw_id *of, uint32_t count) {

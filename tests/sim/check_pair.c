@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-#include "sync/node_internal.h"
+#include "sync/core/state/node.h"
 #include "tests/sim/check.h"
 
 enum {

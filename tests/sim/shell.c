@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "sync/node_internal.h"
-#include "sync/position.h"
+#include "sync/core/position.h"
+#include "sync/core/state/node.h"
 #include "tests/sim/hash.h"
 #include "tests/sim/world.h"
 

@@ -1,6 +1,6 @@
 #include "tests/sync/fetch_audit.h"
 
-#include "sync/fetch_internal.h"
+#include "sync/fetch/fetch_internal.h"
 
 static bool is_whole(const struct tw_fetch *fetch, uint32_t file) {
     const bool is_checked = !fetch->plain.is_active || fetch->plain.file != file;

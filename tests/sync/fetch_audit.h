@@ -1,8 +1,9 @@
-/* fetch_audit.h - what must hold inside a fetcher between two calls (sync/fetch_internal.h). */
+/* fetch_audit.h - what must hold inside a fetcher between two calls (sync/fetch/fetch_internal.h).
+ */
 #ifndef TW_TESTS_SYNC_FETCH_AUDIT_H
 #define TW_TESTS_SYNC_FETCH_AUDIT_H
 
-#include "sync/fetch.h"
+#include "sync/fetch/fetch.h"
 
 /* Asserts it. After all actions were taken. */
 void tw_fetch_audit(struct tw_fetch *fetch);

@@ -7,7 +7,7 @@
 #define TW_TESTS_SYNC_FETCH_WORLD_H
 
 #include "base/rng.h"
-#include "sync/fetch.h"
+#include "sync/fetch/fetch.h"
 
 enum {
     WORLD_NODES_MAX = 16,

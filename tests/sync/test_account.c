@@ -3,7 +3,9 @@
 
 #include "kernels/guard.h"
 #include "kernels/merge.h"
-#include "sync/node_internal.h"
+#include "sync/core/state/node.h"
+#include "sync/round/account.h"
+#include "sync/round/record_check.h"
 #include "tests/sync/lone_node.h"
 
 /* ---- four fragments, one of which is due every STRIDE steps ---------------------------------- */
@@ -20,7 +22,7 @@ static int books_open(void **state) {
     memset(alone, 0, tw_node_bytes());
     alone->cfg.fragments_count = P;
     alone->cfg.self = id_of(1);
-    alone->worker_up = true;
+    alone->worker.is_up = true;
     alone->roster.count = 2;
     alone->roster.members[0].id = id_of(0);
     alone->roster.members[1].id = id_of(1);
@@ -38,11 +40,11 @@ static int books_close(void **state) {
 /* The round that is open after so many strides: what is said, and then whether it is listed. */
 static struct tw_contributor play(uint64_t round, bool is_listed) {
     struct tw_contributor row = {.member_idx = 1};
-    alone->step = (round + 1) * STRIDE;
-    alone->tokens = alone->step * TOKENS_PER_STEP;
+    alone->worker.step = (round + 1) * STRIDE;
+    alone->worker.tokens = alone->worker.step * TOKENS_PER_STEP;
     alone->round.own = OWN_SENT;
-    alone->round.own_step = alone->step;
-    alone->round.own_tokens = alone->tokens;
+    alone->round.own_step = alone->worker.step;
+    alone->round.own_tokens = alone->worker.tokens;
     const struct tw_record record = {.round = round,
                                      .fragment = (uint32_t)(round % P),
                                      .contributors_count = 1,
@@ -89,7 +91,7 @@ static void contribution_holds_a_cycle_of_rounds(void **state) {
         const struct tw_contributor row = play(round, true);
         assert_row(&row, 1, round < P ? (uint32_t)round + 1 : P);
     }
-    assert_int_equal(trained, alone->tokens);
+    assert_int_equal(trained, alone->worker.tokens);
 }
 
 static void one_round_missed_doubles_one_fragment_and_no_other(void **state) {
@@ -104,7 +106,7 @@ static void one_round_missed_doubles_one_fragment_and_no_other(void **state) {
         assert_true(factor == 1.0f);
         assert_float_equal(weight, round == 25 ? 2.0f : 1.0f, 1e-6);
     }
-    assert_int_equal(trained, alone->tokens); /* each once */
+    assert_int_equal(trained, alone->worker.tokens); /* each once */
 }
 
 static void five_rounds_missed_weigh_what_each_fragment_holds(void **state) {
@@ -121,7 +123,7 @@ static void five_rounds_missed_weigh_what_each_fragment_holds(void **state) {
         assert_true(factor == 1.0f);
         assert_float_equal(weight, (float)cycles, 1e-6);
     }
-    assert_int_equal(trained, alone->tokens);
+    assert_int_equal(trained, alone->worker.tokens);
 }
 
 static void steps_beyond_its_field_are_its_largest(void **state) {
@@ -140,15 +142,15 @@ static void what_was_listed_without_a_worker_ends_where_the_next_one_begins(void
     for (uint64_t round = 0; round < 2 * P; round++) (void)play(round, true);
     const struct tw_record record = {
         .fragment = 1, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
-    alone->worker_up = false;
+    alone->worker.is_up = false;
     alone->round.own = OWN_IDLE; /* it was sent before a restart */
     assert_true(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed, UINT64_MAX);
     assert_int_equal(alone->at.delta_steps[1], UINT64_MAX);
     assert_int_equal(alone->at.delta_steps[2], 7 * STRIDE);
-    alone->worker_up = true;
-    alone->step = 73;
-    alone->tokens = 73 * TOKENS_PER_STEP;
+    alone->worker.is_up = true;
+    alone->worker.step = 73;
+    alone->worker.tokens = 73 * TOKENS_PER_STEP;
     tw_account_greet(alone);
     assert_int_equal(alone->at.tokens_listed, 73 * TOKENS_PER_STEP);
     assert_int_equal(alone->at.delta_steps[1], 73);
@@ -165,8 +167,8 @@ static void delta_never_begins_in_the_future(void **state) {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->round.own_step = 50;
     alone->round.own_tokens = 50 * TOKENS_PER_STEP;
-    alone->step = 44;
-    alone->tokens = 44 * TOKENS_PER_STEP;
+    alone->worker.step = 44;
+    alone->worker.tokens = 44 * TOKENS_PER_STEP;
     assert_true(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed, 50 * TOKENS_PER_STEP); /* the clock has these */
     assert_int_equal(alone->at.delta_steps[0], 44);
@@ -180,7 +182,7 @@ static void listed_under_an_old_membership_delta_stays_whole(void **state) {
     const struct tw_record record = {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->round.self_idx = -1;
-    alone->tokens = 50 * TOKENS_PER_STEP;
+    alone->worker.tokens = 50 * TOKENS_PER_STEP;
     assert_false(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed, 50 * TOKENS_PER_STEP);
     assert_int_equal(alone->at.delta_steps[0], STRIDE);
@@ -288,7 +290,7 @@ static void delta_begins_where_a_state_was_loaded(void **state) {
     static const enum tw_load_mode modes[] = {TW_LOAD_KEEP, TW_LOAD_KEEP, TW_LOAD_SHIFT};
     worker_up();
     step_to(1005);
-    node->was_shared = false;
+    node->lineage.was_shared = false;
     node->at.is_moving = 1;
     for (uint32_t p = 0; p < 3; p++) node->at.fragment_rounds[p] = NOT_HELD;
     for (uint32_t p = 0; p < 3; p++) {

@@ -1,5 +1,5 @@
 /* Tests of sync/members.c. */
-#include "sync/members.h"
+#include "sync/members/members.h"
 #include "tests/test.h"
 
 static const uint64_t S = 1000 * 1000;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "tests/sync/mesh.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)

@@ -1,7 +1,7 @@
 /* Tests of sync/position.c. */
 #include "tests/test.h"
 
-#include "sync/position.h"
+#include "sync/core/position.h"
 #include "tests/daemon/store/state_sample.h"
 #include "tests/proto/sample.h"
 

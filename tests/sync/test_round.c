@@ -1,6 +1,6 @@
 /* test_round.c - one round as a member sees it: when it opens one, whom it votes for, what it
  * learns of how long rounds take. */
-#include "sync/node_internal.h"
+#include "sync/core/state/node.h"
 #include "tests/sync/lone_node.h"
 
 /* A result of nothing: its owner had nobody to merge. */
@@ -259,31 +259,31 @@ static void who_goes_back_below_the_budget_trains_on(void **state) {
 
 static void round_of_nothing_leaves_patience_as_it_is(void **state) {
     (void)state;
-    const uint64_t before_us = node->patience_us;
+    const uint64_t before_us = node->pace.patience_us;
     say_nothing_as(1, 1);
     wait_us(SECONDS(50));
     const struct tw_record record = absent_close();
     commit(&record);
-    assert_int_equal(node->patience_us, before_us);
+    assert_int_equal(node->pace.patience_us, before_us);
 }
 
 static void round_that_was_over_leaves_patience_as_it_is(void **state) {
     (void)state;
-    const uint64_t before_us = node->patience_us;
+    const uint64_t before_us = node->pace.patience_us;
     const struct tw_record record = absent_close();
     commit(&record);
-    assert_int_equal(node->patience_us, before_us);
+    assert_int_equal(node->pace.patience_us, before_us);
 }
 
 static void what_did_not_come_in_time_is_given_longer(void **state) {
     (void)state;
-    const uint64_t before_us = node->patience_us;
+    const uint64_t before_us = node->pace.patience_us;
     contribute_as(2);
     say_nothing_as(1, 1); /* not in time for this owner */
     wait_us(SECONDS(50));
     const struct tw_record record = absent_close();
     commit(&record);
-    assert_int_equal(node->patience_us, 2 * before_us);
+    assert_int_equal(node->pace.patience_us, 2 * before_us);
 }
 
 /* ---- who is listed --------------------------------------------------------------------------- */

@@ -7,7 +7,8 @@
 
 #include <cmocka.h>
 
-#include "sync/node_internal.h"
+#include "sync/core/state/node.h"
+#include "sync/transfer/payload.h"
 #include "tests/sync/mesh.h"
 
 #define SECONDS(n) ((uint64_t)(n)*1000000)

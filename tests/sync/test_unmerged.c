@@ -1,6 +1,7 @@
 /* test_unmerged.c - who is refused round after round is said at a falling rate, and forgotten when
  * it is merged again. */
-#include "sync/node_internal.h"
+#include "sync/core/state/node.h"
+#include "sync/trust/penalty.h"
 
 #include "tests/sync/lone_node.h"
 

@@ -5,7 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sync/node_internal.h"
+#include "base/assert.h"
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/history/log.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+#include "sync/trust/penalty.h"
+#include "sync/vote/acceptor.h"
+#include "sync/vote/proposer.h"
+#include "sync/vote/vote.h"
 
 #define BEGIN_US (1000 * SECOND_US)
 
@@ -35,8 +47,8 @@ static uint64_t nonce_of(uint32_t node) {
 
 /* Drops the core's actions, which are of no interest here. */
 static void quiet(struct tw_node *core) {
-    core->queue_head = core->queue_tail = 0;
-    core->messages_count = core->bodies_count = 0;
+    core->queue.head = core->queue.tail = 0;
+    core->queue.messages_count = core->queue.bodies_count = 0;
 }
 
 static void link_all(const struct jury *jury, struct tw_node *core, uint32_t self) {
@@ -130,8 +142,8 @@ static uint64_t members_of(const struct tw_node *core, uint64_t nodes) {
 static void see_all(const struct jury *jury, struct tw_node *core, uint32_t self) {
     uint32_t joins = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++)
-        core->member_seen_us[i] = core->member_live_us[i] = core->now_us;
-    for (uint32_t j = 0; j < JOINS_MAX; j++) core->joins[j].heard_us = 0;
+        core->seats[i].seen_us = core->seats[i].live_us = core->now_us;
+    for (uint32_t j = 0; j < JOINS_MAX; j++) core->lineage.joins[j].received_us = 0;
     for (uint32_t i = 0; i < jury->nodes; i++) {
         const struct tw_msg_status status = {.state = TW_STATE_MEMBER,
                                              .lineage = core->at.lineage,
@@ -139,12 +151,12 @@ static void see_all(const struct jury *jury, struct tw_node *core, uint32_t self
                                              .nonce = nonce_of(i)};
         if (i != self) tw_peers_status(core, (uint16_t)i, &status);
         if (i == self || member_of(core, i) >= 0 || joins == JOINS_MAX) continue;
-        core->joins[joins].id = jury_id(i);
-        core->joins[joins].heard_us = core->now_us;
-        core->joins[joins++].said = (struct tw_msg_join){.lineage = core->at.lineage,
-                                                         .rounds = core->at.rounds,
-                                                         .nonce = nonce_of(i),
-                                                         .weight = 1};
+        core->lineage.joins[joins].id = jury_id(i);
+        core->lineage.joins[joins].received_us = core->now_us;
+        core->lineage.joins[joins++].join = (struct tw_msg_join){.lineage = core->at.lineage,
+                                                                 .rounds = core->at.rounds,
+                                                                 .nonce = nonce_of(i),
+                                                                 .weight = 1};
     }
     core->round.retry_us = UINT64_MAX; /* makes no proposal by itself */
     quiet(core);
@@ -175,20 +187,20 @@ void jury_hear(struct jury *jury, uint32_t node, uint64_t tokens, uint64_t fragm
         const int member = member_of(core, node);
         if (member < 0) continue;
         struct contribution *entry = &core->round.contributions[member];
-        *entry = (struct contribution){.has = true, .heard_us = core->now_us};
-        entry->said.parts_count = core->round.owners_count;
-        entry->said.tokens = tokens;
-        entry->said.fragment_tokens = fragment_tokens;
-        entry->said.fragment_steps = fragment_steps;
-        for (uint32_t k = 0; k < entry->said.parts_count; k++) {
-            entry->said.hashes[k] = name_of("delta", core->at.rounds, node * TW_PARTS_MAX + k);
-            entry->said.bytes[k] = 1;
+        *entry = (struct contribution){.has = true, .received_us = core->now_us};
+        entry->announced.parts_count = core->round.owners_count;
+        entry->announced.tokens = tokens;
+        entry->announced.fragment_tokens = fragment_tokens;
+        entry->announced.fragment_steps = fragment_steps;
+        for (uint32_t k = 0; k < entry->announced.parts_count; k++) {
+            entry->announced.hashes[k] = name_of("delta", core->at.rounds, node * TW_PARTS_MAX + k);
+            entry->announced.bytes[k] = 1;
         }
     }
 }
 
 static struct tw_contributor row_of(const struct tw_node *core, uint32_t member) {
-    const struct tw_msg_contrib *said = &core->round.contributions[member].said;
+    const struct tw_msg_contrib *said = &core->round.contributions[member].announced;
     return (struct tw_contributor){.member_idx = member,
                                    .fragment_steps = said->fragment_steps,
                                    .tokens = said->tokens,
@@ -200,7 +212,7 @@ void jury_told(struct jury *jury, uint32_t part, const struct tw_id *result, uin
                uint64_t from) {
     for (uint32_t i = 0; i < jury->honest; i++) {
         struct tw_node *core = &jury->cores[i];
-        struct tw_msg_result *said = &core->round.results[part].said;
+        struct tw_msg_result *said = &core->round.results[part].announced;
         const uint64_t members = members_of(core, from);
         core->round.results[part].has = true;
         *said = (struct tw_msg_result){.lineage = core->at.lineage,
@@ -257,7 +269,7 @@ void jury_set_part(const struct jury *jury, struct tw_record *record, uint32_t p
     for (uint32_t m = 0; m < core->roster.count; m++) {
         if ((listed >> m & 1) == 0) continue;
         record->contributors[record->contributors_count++] = row_of(core, m);
-        record->clock_tokens += core->round.contributions[m].said.tokens;
+        record->clock_tokens += core->round.contributions[m].announced.tokens;
     }
 }
 

@@ -9,7 +9,7 @@
 #include "tests/bench/quality/proposer.h"
 #include "tests/bench/quality/world.h"
 
-#define GRACE_FLOOR_US UINT64_C(200000) /* as in sync/node_internal.h */
+#define GRACE_FLOOR_US UINT64_C(200000) /* as in sync/core/state/node.h */
 
 static uint32_t fragment_of(const struct world *world) {
     return (uint32_t)(world->rounds % world->layout->fragments_count);

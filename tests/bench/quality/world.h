@@ -12,7 +12,7 @@
 #include "tests/bench/quality/measure.h"
 #include "tests/bench/quality/node.h"
 
-enum { WORLD_ARRIVALS_KEPT = 32 }; /* as in sync/node_internal.h */
+enum { WORLD_ARRIVALS_KEPT = 32 }; /* as in sync/core/state/node.h */
 
 struct round {
     struct division division;

@@ -1,0 +1,274 @@
+/* audit.c - is a committed result the merge of what it lists?
+ *
+ * A merge is the same bits on every machine, and contributions are named by the manifest (their
+ * roots) and by CONTRIB. So whoever was there can do a merge again. After each commit the hash of
+ * the manifest chooses one part in sixteen, and the member that audits it: nobody knows it before
+ * the result is decided.
+ *
+ *   IDLE -> FETCHING   chosen, or another member says (ACCUSE) that a result is false
+ *   FETCHING -> MERGING  all contributions to the part are here
+ *   MERGING -> IDLE    the same hash: fine. Another: the owner is struck, and who found it out by
+ *                      itself says ACCUSE
+ *   any -> IDLE        a contribution cannot be had, the worker died, or it takes too long: nothing
+ *                      is known, nobody is struck
+ *
+ * An owner answers for what it told, and for nothing else: a part is audited by those whom its
+ * owner told the result and the contributions that the manifest has of it. A manifest that was
+ * decided in trouble may have others (proposal_check.c), and an honest owner would be struck for
+ * them.
+ *
+ * An accusation is a hint where to look and no more. Who sends one that is wrong is not heard for a
+ * while: it has cost everybody one merge. One audit at a time; one hint may wait. */
+#include "sync/check/audit.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/hash.h"
+#include "sync/check/proposal_check.h"
+#include "sync/core/actions.h"
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+#include "sync/trust/penalty.h"
+
+enum { AUDIT_ONE_IN = 16 }; /* parts are audited, each by one member */
+
+#define IGNORE_US (600 * SECOND_US) /* of a member that accused another falsely */
+#define AUDIT_KEEP_US (10 * SECOND_US)
+#define AUDIT_PATIENCE_US (120 * SECOND_US)
+
+static const struct tw_contributor *row_of(const struct tw_record *record, uint32_t member) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if (record->contributors[i].member_idx == member) return &record->contributors[i];
+    }
+    return NULL;
+}
+
+/* The owner of part k told us this result, and of these contributions. */
+static bool is_announced(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
+    const struct tw_msg_result *announced = &node->round.results[k].announced;
+    if (!node->round.results[k].has || tw_proposal_is_rigged_part(node, record, k)) return false;
+    for (uint32_t i = 0; i < announced->contributors_count; i++) {
+        const struct tw_contributor *by = &announced->contributors[i];
+        const struct tw_contributor *row = row_of(record, by->member_idx);
+        if (row == NULL || !tw_id_equal(&row->root, &by->root) ||
+            row->fragment_tokens != by->fragment_tokens ||
+            row->fragment_steps != by->fragment_steps)
+            return false;
+    }
+    return true;
+}
+
+static void remember(struct tw_node *node, const struct tw_record *record) {
+    const struct round *round = &node->round;
+    struct past_round *past = &node->audits.past[record->round % AUDIT_ROUNDS];
+    past->round = record->round + 1;
+    past->roster = node->roster;
+    memcpy(past->begin, round->begin, sizeof(past->begin));
+    memcpy(past->count, round->count, sizeof(past->count));
+    memcpy(past->contributions, round->contributions, sizeof(past->contributions));
+    past->announced = 0;
+    for (uint32_t k = 0; k < record->parts_count; k++)
+        past->announced |= (uint32_t)is_announced(node, record, k) << k;
+}
+
+static const struct past_round *past_of(const struct tw_node *node, uint64_t round) {
+    const struct past_round *past = &node->audits.past[round % AUDIT_ROUNDS];
+    return past->round == round + 1 ? past : NULL;
+}
+
+/* The contribution that the manifest lists, as we heard of it. */
+static bool add_input(struct audit *audit, const struct past_round *past,
+                      const struct tw_contributor *by) {
+    const struct contribution *heard = &past->contributions[by->member_idx];
+    if (!heard->has) return false;
+    /* A row is the word of the first owner that lists its contributor, and another may have merged
+     * by what was really said: then nothing is known. */
+    if (!tw_round_is_as_announced(heard, by) || heard->announced.bytes[audit->part] == 0)
+        return false;
+    audit->inputs[audit->inputs_count++] =
+        (struct audit_input){.from = past->roster.members[by->member_idx].id,
+                             .hash = heard->announced.hashes[audit->part],
+                             .bytes = heard->announced.bytes[audit->part],
+                             .tokens = by->fragment_tokens,
+                             .steps = by->fragment_steps};
+    return true;
+}
+
+/* Begins to audit a part of a committed round; stays idle where that is not possible here. */
+static void begin(struct tw_node *node, uint64_t round, uint32_t part) {
+    struct audit *audit = &node->audits.running;
+    const struct tw_record *record = tw_progress_record(node, round);
+    const struct past_round *past = past_of(node, round);
+    if (record == NULL || past == NULL || part >= record->parts_count) return;
+    const struct tw_part *what = &record->parts[part];
+    if (what->bytes == 0 || what->owner_idx >= past->roster.count) return;
+    if ((past->announced >> part & 1) == 0) return;
+    *audit = (struct audit){.round = round,
+                            .part = part,
+                            .fragment = record->fragment,
+                            .begin = past->begin[part],
+                            .count = past->count[part],
+                            .owner = past->roster.members[what->owner_idx].id,
+                            .result = what->result,
+                            .began_us = node->now_us};
+    if (tw_id_equal(&audit->owner, &node->cfg.self)) return;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *by = &record->contributors[i];
+        if ((what->contributors >> by->member_idx & 1) == 0) continue;
+        if (by->member_idx >= past->roster.count || !add_input(audit, past, by)) return;
+    }
+    if (audit->inputs_count > 0) audit->phase = AUDIT_FETCHING;
+}
+
+void tw_audit_note(struct tw_node *node, const struct tw_record *record) {
+    if (record->parts_count == 0 || node->round.self_idx < 0) return;
+    remember(node, record);
+}
+
+/* One part in AUDIT_ONE_IN, and who looks at it, by the hash of the manifest. */
+void tw_audit_choose(struct tw_node *node, uint64_t round) {
+    const struct past_round *past = past_of(node, round);
+    const struct tw_record *record = tw_progress_record(node, round);
+    if (past == NULL || record == NULL || node->audits.running.phase != AUDIT_IDLE) return;
+    uint8_t bytes[20 + 32 + 4] = "thinwire-audit-v1";
+    memcpy(bytes + 20, node->tip_digest.bytes, 32);
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        tw_put_u32(bytes + 52, k);
+        const struct tw_id drawn = tw_sha256(bytes, sizeof(bytes));
+        if (drawn.bytes[0] % AUDIT_ONE_IN != 0) continue;
+        const uint32_t member = tw_get_u32(drawn.bytes + 4) % past->roster.count;
+        if (!tw_id_equal(&past->roster.members[member].id, &node->cfg.self)) continue;
+        begin(node, round, k);
+        if (node->audits.running.phase != AUDIT_IDLE) return;
+    }
+}
+
+void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse) {
+    const struct link *link = &node->links[peer];
+    if (!tw_id_equal(&accuse->lineage, &node->at.lineage)) return;
+    if (node->now_us < link->ignored_until_us) return;
+    if (tw_roster_find(&node->roster, &link->id) < 0) return;
+    const struct past_round *past = past_of(node, accuse->round);
+    if (past == NULL) return;
+    if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
+        const struct tw_record *record = tw_progress_record(node, accuse->round);
+        if (record != NULL && accuse->part < record->parts_count)
+            tw_strike_add(node, &past->roster.members[record->parts[accuse->part].owner_idx].id,
+                          true, accuse->round, accuse->part);
+    }
+    if (node->audits.hint.is_there) return;
+    node->audits.hint.is_there = true;
+    node->audits.hint.accuser = link->id;
+    node->audits.hint.round = accuse->round;
+    node->audits.hint.part = accuse->part;
+}
+
+static void accuse(struct tw_node *node) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_ACCUSE);
+    if (message == NULL) return;
+    message->u.accuse = (struct tw_msg_accuse){.lineage = node->at.lineage,
+                                               .round = node->audits.running.round,
+                                               .part = node->audits.running.part};
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_in_lineage(node, i) &&
+            !tw_id_equal(&node->links[i].id, &node->audits.running.owner))
+            tw_act_send(node, message, i);
+    }
+}
+
+/* Who accused for nothing is not listened to for a while. */
+static void accused_falsely(struct tw_node *node) {
+    const uint16_t peer = tw_peers_find(node, &node->audits.running.accuser);
+    if (peer == NO_PEER) return;
+    node->links[peer].ignored_until_us = node->now_us + IGNORE_US;
+    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->audits.running.accuser);
+}
+
+void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
+    struct audit *audit = &node->audits.running;
+    const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
+                        event->u.reduced.part == audit->part;
+    const bool is_same = event->ok && tw_id_equal(&event->u.reduced.hash, &audit->result);
+    /* What was made is the result, which others know as such, or of no use and dropped. */
+    const struct payload *known = tw_payload_find(node, &event->u.reduced.hash);
+    if (event->ok)
+        tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
+                        known != NULL ? known->content : TW_CONTENT_OPAQUE,
+                        known != NULL ? known->elements : 0, 0);
+    if (!is_now) return;
+    audit->phase = AUDIT_IDLE;
+    if (!event->ok) return;
+    node->audits.done_count++;
+    if (is_same && audit->is_hinted) accused_falsely(node);
+    if (is_same) return;
+    tw_strike_add(node, &audit->owner, true, audit->round, audit->part);
+    if (!audit->is_hinted) accuse(node);
+}
+
+/* Asks for what is missing. True when all of it is here. */
+static bool fetch_inputs(struct tw_node *node) {
+    struct audit *audit = &node->audits.running;
+    bool is_complete = true;
+    for (uint32_t i = 0; i < audit->inputs_count; i++) {
+        const struct audit_input *input = &audit->inputs[i];
+        struct payload *payload =
+            tw_payload_want(node, &input->hash, input->bytes, TW_CONTENT_DELTA, audit->count);
+        if (payload == NULL) return false;
+        payload->from = input->from;
+        payload->is_shared = true;
+        if (payload->keep_us < node->now_us + AUDIT_KEEP_US)
+            payload->keep_us = node->now_us + AUDIT_KEEP_US;
+        if (tw_payload_is_lost(payload) ||
+            !tw_payload_is_as(node, payload, TW_CONTENT_DELTA, audit->count)) {
+            audit->phase = AUDIT_IDLE;
+            return false;
+        }
+        is_complete &= payload->state == PAYLOAD_HELD;
+    }
+    return is_complete;
+}
+
+static void merge(struct tw_node *node) {
+    struct audit *audit = &node->audits.running;
+    struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
+    action->u.reduce.round = audit->round;
+    action->u.reduce.fragment = audit->fragment;
+    action->u.reduce.part = audit->part;
+    action->u.reduce.begin = audit->begin;
+    action->u.reduce.count = audit->count;
+    action->u.reduce.is_audit = true;
+    action->u.reduce.inputs_count = audit->inputs_count;
+    for (uint32_t i = 0; i < audit->inputs_count; i++) {
+        action->inputs[i] = audit->inputs[i].hash;
+        action->u.reduce.inputs[i].tokens = audit->inputs[i].tokens;
+        action->u.reduce.inputs[i].steps = audit->inputs[i].steps;
+    }
+    audit->phase = AUDIT_MERGING;
+}
+
+void tw_audit_forget(struct tw_node *node) {
+    node->audits.running.phase = AUDIT_IDLE;
+    node->audits.hint.is_there = false;
+}
+
+void tw_audit_advance(struct tw_node *node) {
+    struct audit *audit = &node->audits.running;
+    if (!node->worker.is_up || node->state == TW_STATE_RECEIVER) return;
+    if (audit->phase == AUDIT_IDLE && node->audits.hint.is_there) {
+        node->audits.hint.is_there = false;
+        begin(node, node->audits.hint.round, node->audits.hint.part);
+        audit->is_hinted = true;
+        audit->accuser = node->audits.hint.accuser;
+    }
+    if (audit->phase == AUDIT_IDLE) return;
+    if (node->now_us >= audit->began_us + AUDIT_PATIENCE_US) {
+        audit->phase = AUDIT_IDLE;
+        return;
+    }
+    tw_act_wake(node, audit->began_us + AUDIT_PATIENCE_US);
+    if (audit->phase == AUDIT_FETCHING && fetch_inputs(node)) merge(node);
+}

@@ -1,0 +1,47 @@
+/* findings.c - what a round that is about to be committed shows about its owners. */
+#include "sync/check/findings.h"
+
+#include "sync/core/membership.h"
+#include "sync/core/state/node.h"
+#include "sync/transfer/payload.h"
+#include "sync/trust/penalty.h"
+
+/* What became of part k shows that its owner held the round up. */
+static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
+    const struct round *round = &node->round;
+    const struct tw_msg_result *announced = &round->results[k].announced;
+    /* We had a proposal at hand that named the result, and waited to hear the owner say so. */
+    if (record->parts[k].bytes > 0)
+        return !round->results[k].has && round->refused_ranks != 0 &&
+               node->now_us >= round->refused_us + RETRY_US;
+    if (node->now_us < round->active_us + node->pace.patience_us) return false; /* it had no time */
+    if (!round->results[k].has) return true;
+    const struct payload *payload = tw_payload_find(node, &announced->hash);
+    return announced->bytes > 0 && (payload == NULL || payload->state == PAYLOAD_WANTED);
+}
+
+void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *record) {
+    const struct round *round = &node->round;
+    if (record->parts_count != round->owners_count || round->active_us == 0) return;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const uint32_t owner = round->owners[k];
+        const struct contribution *entry = &round->contributions[owner];
+        if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
+        if (!entry->has || entry->is_absent) continue; /* it is no owner next time anyway */
+        if (!tw_membership_is_live(node, owner) || !is_stalled(node, record, k)) continue;
+        tw_stall_add(node, TW_STALL_OWNER, &node->roster.members[owner].id);
+    }
+}
+
+void tw_findings_note_strikes(struct tw_node *node, const struct tw_record *record) {
+    struct round *round = &node->round;
+    if (record->parts_count != round->owners_count) return;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_msg_result *announced = &round->results[k].announced;
+        if (record->parts[k].bytes > 0 || !round->results[k].has || announced->bytes == 0) continue;
+        if (!tw_payload_is_refused(node, &announced->hash, round->count[k])) continue;
+        const bool is_unfit = tw_payload_find(node, &announced->hash)->state == PAYLOAD_UNFIT;
+        tw_strike_add(node, &node->roster.members[record->parts[k].owner_idx].id, is_unfit,
+                      record->round, k);
+    }
+}

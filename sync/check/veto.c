@@ -1,0 +1,169 @@
+/* veto.c - results that somebody does not take, and how a round ends without them.
+ *
+ * The worker finds a result insane that is far larger than merges of this fragment are
+ * (kernels/outlier.h), which counts from cfg.judges_min members on, and wild what is four times as
+ * large as that, which counts in every group; bytes that do not decode are of no use to anybody.
+ * Members may differ on the former, as each goes by what it has seen. So this is about votes and
+ * nothing else: whatever is committed is applied by all.
+ *
+ *   R1  Nobody accepts a manifest that lists a result it does not take, for it is insane, or not
+ *       what its owner told (proposal_check.c). It says so, by NACK with the parts, and a proposer
+ * that hears it of so many that no majority is left proposes once more without those parts: absent,
+ * as if their owners had died. Where that leaves so little that it would not vote for it itself
+ *       (proposal_check.c), others try first.
+ *   R2  But a manifest it accepted before, and one it proposes itself because it may have been
+ *       chosen already: a round that may be decided is never held up.
+ *   R3  A proposer carries on what others accepted, unless the promises prove that no majority has
+ *       accepted it or ever can: so many answered without it. Then it is free to propose.
+ *   R4  A proposer whose proposal was not taken is waited for a little, then passed over.
+ *   R5  Who does not take what a proposer carries on becomes a proposer itself, whatever its rank:
+ * it cannot know why that value is carried on, but the promises will tell it. If it has to be, it
+ * carries it on too, and accepts it (R2): a few that refuse do not hold a round up. Meanwhile the
+ * proposer that was refused makes way, longer each time. R6  Nor does anybody accept a manifest
+ * that no honest proposer would have written, as far as it knows: proposal_check.c. R2 to R5 hold
+ * here too. Members differ in what they found, heard and see, so this ends with patience.
+ *
+ * R3 keeps one choice per round. Where a majority M accepted v, every later ballot is of v (by
+ * induction), so whoever of M promises this ballot reports v: at least as many as a majority less
+ * those who have not answered. */
+#include "sync/check/veto.h"
+
+#include "sync/check/proposal_check.h"
+#include "sync/core/actions.h"
+#include "sync/core/bounds.h"
+#include "sync/core/membership.h"
+#include "sync/core/state/node.h"
+#include "sync/transfer/payload.h"
+
+static void report(struct tw_node *node, uint32_t owner) {
+    if ((node->round.reported >> owner & 1) != 0) return;
+    node->round.reported |= UINT64_C(1) << owner;
+    tw_act_report(node, TW_REPORT_INSANE, &node->roster.members[owner].id);
+}
+
+uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record) {
+    uint32_t parts = 0;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
+        if (part->bytes == 0) continue;
+        const bool is_bad = tw_payload_is_refused(node, &part->result, node->round.count[k]);
+        if (is_bad) report(node, part->owner_idx);
+        if (is_bad || tw_proposal_is_rigged_part(node, record, k)) parts |= 1u << k;
+    }
+    return parts;
+}
+
+void tw_veto_pass(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->offer_from == NO_PEER) return;
+    if (round->refused_ranks == 0) round->refused_us = node->now_us;
+    round->refused_ranks |= UINT64_C(1) << tw_ballot_rank(round->offer_ballot);
+}
+
+void tw_veto_proposer(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->offer_from == NO_PEER) return;
+    tw_veto_pass(node);
+    if (tw_proposal_is_empty(node, &round->offer))
+        round->empty_ranks |= UINT64_C(1) << tw_ballot_rank(round->offer_ballot);
+    round->has_refused_late |= round->offer_ballot > 1;
+}
+
+void tw_veto_not(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->empty_ranks &= ~(UINT64_C(1) << tw_ballot_rank(round->offer_ballot));
+}
+
+void tw_veto_offer(struct tw_node *node, uint32_t parts) {
+    struct round *round = &node->round;
+    tw_veto_proposer(node);
+    round->has_offer = false;
+    if (round->offer_from == NO_PEER) return;
+    struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
+    if (message == NULL) return;
+    message->u.nack = (struct tw_msg_nack){.lineage = node->at.lineage,
+                                           .round = node->at.rounds,
+                                           .promised = round->offer_ballot,
+                                           .refused_parts = parts};
+    tw_act_send(node, message, round->offer_from);
+}
+
+/* Members that have accepted our proposal or may yet. */
+static uint32_t acceptors(const struct tw_node *node, uint64_t refusing) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        count += (node->round.accepted_by >> i & 1) != 0 ||
+                 ((refusing >> i & 1) == 0 && tw_membership_is_seated(node, i));
+    }
+    return count;
+}
+
+bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t parts) {
+    struct round *round = &node->round;
+    uint64_t refusing = 0;
+    uint32_t most = 1;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        if (round->proposal.parts[k].bytes == 0) continue;
+        if ((parts >> k & 1) != 0) round->refused_by[k] |= UINT64_C(1) << member;
+        refusing |= round->refused_by[k];
+        if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
+    }
+    if (refusing == 0) return false; /* of what is not proposed */
+    if (acceptors(node, refusing) >= tw_membership_majority(node)) return false;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
+        round->left_out |= 1u << k;
+        if (!round->has_best) round->proposal.parts[k].bytes = 0;
+    }
+    return true;
+}
+
+/* Those whom we refused had time to be committed all the same. */
+static bool is_time(struct tw_node *node) {
+    const uint64_t due_us = node->round.refused_us + RETRY_US;
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
+    return node->now_us >= due_us;
+}
+
+bool tw_veto_is_passed(struct tw_node *node, uint32_t rank) {
+    return (node->round.refused_ranks >> rank & 1) != 0 && is_time(node);
+}
+
+bool tw_veto_must_look(struct tw_node *node) {
+    return node->round.has_refused_late && is_time(node);
+}
+
+/* Somebody may still promise this ballot, and it is worth waiting for. */
+static bool may_get_more(struct tw_node *node) {
+    const uint64_t end_us = node->round.phase_us + BALLOT_TIMEOUT_US / 2;
+    if (node->now_us >= end_us) return false;
+    tw_act_wake(node, end_us);
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((node->round.promised_by >> i & 1) == 0 && tw_membership_is_seated(node, i))
+            return true;
+    }
+    return false;
+}
+
+bool tw_veto_must_carry(struct tw_node *node, bool *is_open) {
+    const struct round *round = &node->round;
+    uint32_t left_out = 0, accepted_count = 0;
+    *is_open = false;
+    for (uint32_t k = 0; k < round->best.parts_count; k++) {
+        if (round->best.parts[k].bytes > 0) left_out |= round->left_out & 1u << k;
+    }
+    if (left_out == 0 && tw_veto_find(node, &round->best) == 0 &&
+        !tw_proposal_is_rigged(node, &round->best))
+        return true;
+    const struct tw_id digest = tw_record_digest(&round->best);
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        accepted_count +=
+            (round->promised_by >> i & 1) != 0 && tw_id_equal(&round->promised_digest[i], &digest);
+    }
+    const uint32_t unknown_count = TW_IS_MUTANT(node, TW_MUTANT_FREED_EARLY)
+                                       ? 0
+                                       : node->roster.count - tw_bits(round->promised_by);
+    if (accepted_count + unknown_count < tw_membership_majority(node)) return false;
+    *is_open = may_get_more(node);
+    return !*is_open;
+}

@@ -1,0 +1,96 @@
+/* membership.c - see membership.h. */
+#include "sync/core/membership.h"
+
+#include "sync/core/actions.h"
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+
+uint32_t tw_membership_majority(const struct tw_node *node) {
+    if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
+    return node->roster.count / 2 + 1;
+}
+
+int tw_membership_sender(const struct tw_node *node, uint16_t peer) {
+    if (peer == NO_PEER) return node->round.self_idx;
+    return tw_roster_find(&node->roster, &node->links[peer].id);
+}
+
+bool tw_membership_is_voter(const struct tw_node *node) {
+    return !node->has_left && !node->lineage.needs_tip && node->round.self_idx >= 0 &&
+           node->at.rounds >= node->acceptor.vote_floor && node->state != TW_STATE_FINISHED;
+}
+
+bool tw_membership_is_live(const struct tw_node *node, uint32_t idx) {
+    const struct tw_id *id = &node->roster.members[idx].id;
+    if (tw_id_equal(id, &node->cfg.self)) return true;
+    const uint16_t peer = tw_peers_find(node, id);
+    /* A receiver of that id may vote, if its seat stands, but nobody waits for it. */
+    return peer != NO_PEER && tw_peers_is_donor(node, peer);
+}
+
+bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx) {
+    const struct tw_member *member = &node->roster.members[idx];
+    if (tw_membership_is_live(node, idx)) return true;
+    const uint16_t peer = tw_peers_find(node, &member->id);
+    return peer != NO_PEER && tw_peers_in_lineage(node, peer) &&
+           node->links[peer].status.nonce == member->nonce;
+}
+
+bool tw_membership_is_parted(struct tw_node *node, uint32_t idx) {
+    if (node->seats[idx].has_left) return true;
+    const struct tw_member *member = &node->roster.members[idx];
+    const uint16_t peer = tw_peers_find(node, &member->id);
+    if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
+    if (node->links[peer].status.nonce == member->nonce) return false;
+    /* Who was just let in may not have said so yet. */
+    const uint64_t due_us = node->seats[idx].seen_us + RETRY_US;
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
+    return node->now_us >= due_us;
+}
+
+void tw_membership_derive_state(struct tw_node *node) {
+    enum tw_node_state state = TW_STATE_RECEIVER;
+    const bool is_done = node->at.has_tip != 0 &&
+                         node->at.tip.finals >= node->cfg.fragments_count &&
+                         tw_progress_is_current(node);
+    const bool is_member =
+        node->round.self_idx >= 0 && node->at.rounds >= node->acceptor.vote_floor;
+    bool is_whole = !node->lineage.needs_tip && node->at.is_moving == 0;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        is_whole &= node->at.fragment_rounds[p] != NOT_HELD;
+    if (is_done) {
+        state = TW_STATE_FINISHED;
+    } else if (is_member && node->roster.count == 1) {
+        state = TW_STATE_SOLO;
+    } else if (is_member && is_whole) {
+        state = TW_STATE_MEMBER;
+    }
+    if (state == node->state) return;
+    node->state = state;
+    if (state == TW_STATE_MEMBER) node->worker.entered_step = node->worker.step;
+    node->status_us = 0;
+    node->lineage.majority_us = node->lineage.donor_us = node->now_us;
+    tw_act_report(node, TW_REPORT_STATE, &node->at.lineage);
+}
+
+void tw_membership_note(struct tw_node *node) {
+    uint32_t seated_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const bool is_live = tw_membership_is_live(node, i);
+        if (!is_live && !tw_membership_is_seated(node, i)) continue;
+        node->seats[i].seen_us = node->now_us;
+        seated_count++;
+        if (is_live) node->seats[i].live_us = node->now_us;
+    }
+    /* A majority that cannot close its round is none: its results may have died with those who
+     * accepted them. Then the orphan's way out, a child lineage, is everybody's. */
+    const uint64_t stuck_us = node->cfg.orphan_us + 4 * node->pace.patience_us;
+    const bool is_stuck = node->round.is_lost || (node->round.active_us != 0 &&
+                                                  node->now_us > node->round.active_us + stuck_us);
+    if (seated_count > node->roster.count / 2 && !is_stuck)
+        node->lineage.majority_us = node->now_us;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i)) node->lineage.donor_us = node->now_us;
+    }
+}

@@ -1,0 +1,73 @@
+/* node.h - struct tw_node: the state of each concern. Private to sync/.
+ *
+ * The core is level-triggered. An event only records what happened; then the walk of node.c visits
+ * the concerns in a fixed order. Each requests what is missing and not already under way. A lost
+ * message, a dead worker or a restart therefore needs no code of its own: the next walk asks again.
+ *
+ * Data lies at the bottom: every room of sync/ reads it. Calls between rooms go downward only:
+ * README.md has the order. */
+#ifndef TW_SYNC_CORE_STATE_NODE_H
+#define TW_SYNC_CORE_STATE_NODE_H
+
+#include "base/rng.h"
+#include "sync/core/bounds.h"
+#include "sync/core/config.h"
+#include "sync/core/position.h"
+#include "sync/core/state/audit.h"
+#include "sync/core/state/lineage.h"
+#include "sync/core/state/link.h"
+#include "sync/core/state/pair.h"
+#include "sync/core/state/payload.h"
+#include "sync/core/state/penalty.h"
+#include "sync/core/state/queue.h"
+#include "sync/core/state/round.h"
+#include "sync/core/state/transfer.h"
+#include "sync/core/state/vote.h"
+#include "sync/core/state/worker.h"
+
+#ifdef TW_MUTANTS
+#include "sync/mutants.h"
+#define TW_IS_MUTANT(node, bug) ((node)->cfg.mutant == (bug))
+#else
+#define TW_IS_MUTANT(node, bug) ((void)(node), false)
+#endif
+
+struct tw_node {
+    struct tw_node_config cfg;
+    struct tw_rng rng;
+    uint64_t now_us, deadline_us;
+    uint64_t status_us; /* when STATUS is due */
+    enum tw_node_state state;
+    bool has_left; /* the user asked this node to say goodbye */
+
+    struct tw_position at;
+    struct tw_id tip_digest; /* of at.tip; zero without one */
+    struct tw_roster roster; /* that decides round at.rounds; count 0: not known (receiver) */
+    struct seat seats[TW_MEMBERS_MAX];
+
+    struct worker worker;
+    struct measured measured;
+    struct lineage lineage;
+    struct log log;
+    struct pace pace;
+    struct round round;
+    struct tw_vote vote;
+    struct acceptor acceptor;
+    struct lease lease; /* of the open round */
+    struct audits audits;
+    struct penalties penalties;
+    struct pair pair;
+
+    struct link links[TW_PEERS_MAX];
+    uint64_t link_keys[TW_PEERS_MAX]; /* of ids: one cache line holds eight of them */
+    uint16_t links_end;               /* no link is up from here on */
+
+    struct payload payloads[TW_PAYLOADS_MAX];
+    uint32_t payloads_end; /* all rows from here on are free */
+    struct state_fetch fetch[TW_FRAGMENTS_MAX];
+    struct state_export exports[TW_FRAGMENTS_MAX];
+
+    struct queue queue;
+};
+
+#endif

@@ -1,0 +1,58 @@
+/* vote.h - the state of an acceptor: replies that wait for the disk, and the ballot lease. */
+#ifndef TW_SYNC_CORE_STATE_VOTE_H
+#define TW_SYNC_CORE_STATE_VOTE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+
+enum { REPLIES_MAX = 8 };
+
+enum reply_kind { REPLY_PROMISE, REPLY_ACCEPT };
+
+/* An answer that must not leave before the vote is on disk. */
+struct reply {
+    enum reply_kind kind;
+    bool to_self;
+    struct tw_id to;
+    uint64_t ballot;
+    uint64_t seq; /* of the STORE_VOTE that it waits for */
+};
+
+struct acceptor {
+    uint64_t vote_floor;      /* from disk: this node may have voted in any round below */
+    uint64_t store_seq;       /* the newest STORE_VOTE asked for */
+    uint64_t stored_seq;      /* the newest one on disk */
+    uint64_t nonce_seq;       /* the one that contains the present nonce */
+    uint64_t store_failed_us; /* 0: the last write has not failed */
+    struct reply replies[REPLIES_MAX];
+    uint32_t replies_count;
+};
+
+/* The ballot lease: the proposer that this acceptor gives time to. ballot_lease.c has the rules. */
+struct lease {
+    bool is_taken, has_proposed;
+    bool has_robbed; /* the holder took it while another proposer held it */
+    uint32_t member; /* the holder, by roster index */
+    uint64_t ballot, began_us, until_us;
+    uint64_t active; /* set of members that proposed in this round, or sent PREPARE in time */
+    struct {
+        uint64_t ballot, asked_us;
+    } asked[TW_MEMBERS_MAX]; /* PREPAREs that wait for a promise; ballot 0: none */
+};
+
+/* A round begins: nobody holds the lease, no PREPARE waits. */
+static inline void tw_lease_clear(struct lease *lease) {
+    lease->is_taken = false;
+    lease->active = 0;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) lease->asked[i].ballot = 0;
+}
+
+/* The rank of the proposer that uses this ballot. */
+static inline uint32_t tw_ballot_rank(uint64_t ballot) {
+    return ballot == 1 ? 0 : (uint32_t)(ballot % TW_MEMBERS_MAX);
+}
+
+#endif

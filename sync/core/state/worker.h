@@ -1,0 +1,30 @@
+/* worker.h - the state of this node's worker, as events tell it. */
+#ifndef TW_SYNC_CORE_STATE_WORKER_H
+#define TW_SYNC_CORE_STATE_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct worker {
+    bool is_up;
+    bool is_exporting, is_solo_pending;
+    bool is_turning;       /* LOAD_TURN is at the worker: the last step into another lineage */
+    uint64_t applying;     /* set of fragments with an APPLY, LOAD or SOLO at the worker */
+    uint64_t step, tokens; /* totals of this node */
+    uint64_t last_send_step;
+    uint64_t entered_step; /* when the node became a member, or returned as one */
+    uint64_t stepped_us;   /* when the last inner step ended; 0: none yet */
+    uint64_t step_us;      /* usual time of an inner step; 0: not known */
+    /* Start of the window that tokens_per_s is measured over. */
+    uint64_t rate_us, rate_tokens, rate_step;
+    uint32_t tokens_per_s;
+};
+
+/* The runtime's measurements of this node's links. */
+struct measured {
+    uint32_t upload_kib_s; /* 0: not known */
+    uint64_t outliers;     /* set of peers whose links are out of line with all others */
+    bool is_over_budget;   /* no bytes left for a contribution */
+};
+
+#endif

@@ -1,0 +1,471 @@
+/* log.c - the committed rounds of the lineage: learning them, handing them on, applying them.
+ *
+ * Rounds are committed in order. Applying runs behind, fragment by fragment: fragment p has applied
+ * every round below at.fragment_rounds[p], and its next due round is the first one of its residue
+ * class at or above that. A round is applied whole or not at all, when all its results are held. */
+#include "sync/history/log.h"
+
+#include "base/assert.h"
+#include "proto/run/layout.h"
+#include "sync/check/audit.h"
+#include "sync/check/findings.h"
+#include "sync/core/actions.h"
+#include "sync/core/membership.h"
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/pair/pair_clock.h"
+#include "sync/round/account.h"
+#include "sync/round/record_check.h"
+#include "sync/round/round.h"
+#include "sync/transfer/chunk_scheduler.h"
+#include "sync/transfer/payload.h"
+#include "sync/transfer/state_transfer.h"
+#include "sync/trust/penalty.h"
+#include "sync/vote/ballot_lease.h"
+
+enum {
+    LOG_PER_REPLY_MAX = 16,
+    MISSED_MAX = 12, /* from then on a member is waited for in every 64th round */
+};
+
+#define PATIENCE_CEILING_US (3600 * SECOND_US)
+
+/* A follower knows of rounds whose state is still on its way, and who has no worker of rounds that
+ * wait. While a fragment is not held, what our weights stand for is what they stood for before; so
+ * while theta is not of this lineage yet. No state is loaded that is behind it (state_transfer.c).
+ */
+void tw_log_note_held(struct tw_node *node) {
+    struct tw_position *at = &node->at;
+    uint64_t rounds = at->rounds;
+    if (at->is_moving != 0) return;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (node->lineage.needs_tip || at->fragment_rounds[p] == NOT_HELD) return;
+        const uint64_t due = tw_progress_due(node, p);
+        if (due < rounds) rounds = due;
+    }
+    const struct tw_record *held = rounds > 0 ? tw_progress_record(node, rounds - 1) : NULL;
+    if (rounds > 0 && held == NULL) return;
+    const bool is_known = held != NULL && at->has_held != 0 && at->held.round == held->round &&
+                          tw_id_equal(&at->held.lineage, &held->lineage);
+    at->has_held = held != NULL;
+    if (held != NULL && held->parts_count > 0) node->lineage.was_shared = true;
+    if (held != NULL && !is_known) at->held = *held;
+}
+
+void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip) {
+    node->at.has_tip = tip != NULL;
+    node->at.rounds = tip != NULL ? tip->round + 1 : 0;
+    node->log.begin = tip != NULL ? tip->round : 0;
+    node->tip_digest = (struct tw_id){{0}};
+    if (tip == NULL) return;
+    node->log.records[tip->round % TW_ROUNDS_KEPT] = *tip;
+    node->at.tip = *tip;
+    node->tip_digest = tw_record_digest(tip);
+}
+
+/* It can be replayed: solo rounds have no results. */
+static bool has_parts(const struct tw_record *record) {
+    return record->parts_count > 0 || record->contributors_count == 0;
+}
+
+bool tw_log_is_close(const struct tw_node *node) {
+    const uint32_t count = node->cfg.fragments_count;
+    enum { OUTER_STEPS = 2 }; /* of the four that results are kept for */
+    if (node->lineage.needs_tip || node->at.is_moving != 0) return false;
+    for (uint32_t p = 0; p < count; p++) {
+        /* Not held, or a state of rounds that we have yet to hear of. */
+        if (node->at.fragment_rounds[p] > node->at.rounds) return false;
+        const uint64_t due = tw_progress_due(node, p);
+        if (due == UINT64_MAX) continue;
+        if (due + (uint64_t)OUTER_STEPS * count < node->at.rounds) return false;
+        for (uint64_t round = due; round < node->at.rounds; round += count) {
+            const struct tw_record *record = tw_progress_record(node, round);
+            if (record == NULL || !has_parts(record)) return false;
+        }
+    }
+    return true;
+}
+
+/* Not before the state is here that the clock speaks of: who is about to follow a lineage that is
+ * over may yet have to train on, and so may who followed one. */
+static void send_finish(struct tw_node *node) {
+    const bool is_over = tw_progress_is_final(node);
+    if (!node->worker.is_up || is_over == node->log.is_finish_sent || node->lineage.needs_tip)
+        return;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        if (node->at.fragment_rounds[p] == NOT_HELD) return;
+    if (node->at.is_moving != 0) return;
+    node->log.is_finish_sent = is_over;
+    tw_act_body(node, TW_ACT_FINISH)->u.finish.goes_on = !is_over;
+}
+
+void tw_log_clock(struct tw_node *node) {
+    if (!node->worker.is_up) return;
+    const bool has_tip = node->at.has_tip != 0;
+    struct tw_action *action = tw_act_body(node, TW_ACT_CLOCK);
+    action->u.clock.clock_tokens = has_tip ? node->at.tip.clock_tokens : 0;
+    action->u.clock.tokens_listed = node->at.tokens_listed;
+    action->u.clock.contributors = has_tip ? node->at.tip.contributors_count : 0;
+    if (tw_progress_is_apart(node)) action->u.clock.contributors = node->cfg.alone_nodes;
+    if (node->cfg.is_pair)
+        action->u.clock.contributors = (uint32_t)((tw_pair_clock_factor(node) + 512) / 1024);
+}
+
+static void note_mixed(struct tw_node *node, const struct tw_record *record) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const uint32_t idx = record->contributors[i].member_idx;
+        if (idx >= node->roster.count) continue;
+        tw_peers_note_mixed(node, &node->roster.members[idx].id, record->round);
+    }
+}
+
+/* Who says that it contributes and then does not deliver is waited for ever more seldom. An owner
+ * goes by what came to itself, where it waited: a path may be dead to one alone, and who is slow
+ * and was not waited for may have been in time elsewhere, or said it too late for anybody. Nobody
+ * waits for a receiver anyway: it has missed nothing. */
+static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
+    const struct round *round = &node->round;
+    const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
+    uint64_t listed = 0;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        listed |= UINT64_C(1) << record->contributors[i].member_idx;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &round->contributions[i];
+        const bool is_listed = (listed >> i & 1) != 0, is_said = entry->has && !entry->is_absent;
+        const bool is_here = !is_owner || !is_said || entry->ready_us != 0;
+        const bool was_awaited = round->intake_closed && tw_round_awaits(node, i) &&
+                                 entry->received_us <= round->intake_closed_us;
+        if (is_listed && is_here) {
+            node->seats[i].missed = 0;
+        } else if (is_said && (is_owner ? was_awaited : !is_listed) &&
+                   node->seats[i].missed < MISSED_MAX && tw_membership_is_live(node, i)) {
+            node->seats[i].missed++;
+        }
+    }
+}
+
+/* Somebody who is here said that it contributes. */
+static bool was_offered(const struct tw_node *node) {
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &node->round.contributions[i];
+        if (entry->has && !entry->is_absent && !entry->is_bad && tw_membership_is_live(node, i))
+            return true;
+    }
+    return false;
+}
+
+/* How long the parts of a round take, as this one took; more if owners that are here had not time
+ * enough. A round that nobody brought anything to lasts as long as patience does: it tells nothing.
+ * Nor does one that was over when we heard of it. */
+static void learn_patience(struct tw_node *node, const struct tw_record *record) {
+    if (record->parts_count == 0 || node->round.active_us == 0) return;
+    if (record->contributors_count == 0 && !was_offered(node)) return;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
+        /* It was in time, and was not taken. */
+        const struct tw_msg_result *announced = &node->round.results[k].announced;
+        if (node->round.results[k].has && tw_payload_is_held(node, &announced->hash)) continue;
+        if (!tw_membership_is_live(node, node->round.owners[k])) continue;
+        if (tw_stall_is(node, TW_STALL_OWNER, &node->roster.members[node->round.owners[k]].id))
+            continue; /* however long that takes */
+        node->pace.patience_us = at_most(2 * node->pace.patience_us, PATIENCE_CEILING_US);
+        return;
+    }
+    const uint64_t now_us = node->now_us, began_us = node->round.active_us;
+    const uint64_t took_us = now_us > began_us ? now_us - began_us : 0;
+    const uint64_t wanted_us = 4 * took_us + PATIENCE_FLOOR_US;
+    node->pace.patience_us =
+        at_most((3 * node->pace.patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
+}
+
+void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
+    TW_ASSERT(record->round == node->at.rounds);
+    TW_ASSERT(tw_id_equal(&record->parent, &node->tip_digest));
+    struct tw_record *entry = &node->log.records[record->round % TW_ROUNDS_KEPT];
+    *entry = *record;
+    if (node->at.rounds - node->log.begin >= TW_ROUNDS_KEPT)
+        node->log.begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
+    note_mixed(node, entry);
+    note_deliveries(node, entry);
+    const bool is_listed = tw_account_commit(node, entry);
+    tw_findings_note_stalls(node, entry);
+    tw_lease_note_turns(node);
+    learn_patience(node, entry);
+    tw_findings_note_strikes(node, entry);
+    tw_audit_note(node, entry);
+    tw_round_note_missed(node, entry);
+    const bool was_apart = tw_progress_is_apart(node);
+    node->at.tip = *entry;
+    node->at.has_tip = 1;
+    /* What was trained together and never listed is this node's alone: from here on its tokens
+     * stand for those of all. */
+    if (!was_apart && tw_progress_is_apart(node) && !is_listed) tw_account_settle_clock(node);
+    node->tip_digest = tw_record_digest(entry);
+    node->at.rounds++;
+    tw_audit_choose(node, entry->round);
+    node->pace.last_commit_us = node->now_us;
+    node->pace.was_active = node->round.active_us != 0;
+    node->lineage.majority_us = node->now_us;
+    struct tw_action *report = tw_act_body(node, TW_ACT_REPORT);
+    report->u.report.kind = TW_REPORT_ROUND_COMMITTED;
+    report->u.report.reason = TW_OK;
+    report->u.report.state = node->state;
+    report->u.report.id = node->tip_digest;
+    report->u.report.record = entry;
+    if (TW_IS_MUTANT(node, TW_MUTANT_WRONG_ROSTER) && node->roster.count > 1)
+        tw_round_open(node);
+    else
+        tw_round_set_roster(node, &entry->next);
+    tw_log_clock(node);
+    node->status_us = 0; /* tell at once that we are at the next round */
+}
+
+static void ask(struct tw_node *node, uint16_t peer, uint64_t round) {
+    struct link *link = &node->links[peer];
+    if (!link->is_up) return;
+    if (link->log_asked_us != 0 && node->now_us < link->log_asked_us + ASK_US) {
+        tw_act_wake(node, link->log_asked_us + ASK_US);
+        return;
+    }
+    struct tw_message *message = tw_act_message(node, TW_MSG_LOG_GET);
+    if (message == NULL) return;
+    link->log_asked_us = node->now_us;
+    message->u.log_get = (struct tw_msg_log_get){.lineage = node->at.lineage, .round = round};
+    tw_act_send(node, message, peer);
+}
+
+/* The newest manifest of a lineage we begin to follow. */
+static void adopt_tip(struct tw_node *node, const struct tw_record *record) {
+    node->lineage.needs_tip = false;
+    tw_log_begin_at(node, record);
+    node->pace.last_commit_us = node->now_us;
+    node->pace.was_active = false;
+    const struct tw_roster none = {.count = 0};
+    const bool is_ours = tw_id_equal(&record->lineage, &node->at.lineage);
+    tw_round_set_roster(node, is_ours ? &record->next : &none);
+    tw_log_clock(node);
+    node->status_us = 0;
+}
+
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record) {
+    if (node->worker.is_solo_pending) return; /* only we decide this round */
+    if (node->lineage.needs_tip) {
+        const bool is_past = record->round + 1 < node->at.rounds;
+        const bool is_in_turn = record->fragment == tw_progress_fragment(node, record->round) ||
+                                (node->cfg.is_pair && record->fragment < node->cfg.fragments_count);
+        if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
+        /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
+        const struct tw_id digest = tw_record_digest(record);
+        if (record->round < node->at.rounds) return; /* an answer that was late: not the newest */
+        if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
+                                              tw_id_equal(&record->lineage, &node->at.lineage)))
+            adopt_tip(node, record);
+        return;
+    }
+    if (!tw_id_equal(&record->lineage, &node->at.lineage) || node->cfg.is_pair) return;
+    if (record->round > node->at.rounds) {
+        ask(node, peer, node->at.rounds);
+        return;
+    }
+    if (record->round < node->at.rounds) return;
+    if (!tw_id_equal(&record->parent, &node->tip_digest) ||
+        record->fragment != tw_progress_fragment(node, record->round) ||
+        (node->roster.count > 0 && !tw_record_is_sound(node, record))) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
+    node->links[peer].log_asked_us = 0;
+    tw_log_commit(node, record);
+}
+
+void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get) {
+    if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
+    if (get->round >= node->at.rounds) return;
+    if (get->round < node->log.begin) {
+        struct tw_message *message = tw_act_message(node, TW_MSG_LOG_NONE);
+        if (message == NULL) return;
+        message->u.log_none = (struct tw_msg_log_none){.lineage = node->at.lineage,
+                                                       .oldest_round = node->log.begin,
+                                                       .rounds = node->at.rounds};
+        tw_act_send(node, message, peer);
+        return;
+    }
+    for (uint32_t i = 0; i < LOG_PER_REPLY_MAX && get->round + i < node->at.rounds; i++) {
+        struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
+        if (message == NULL) return;
+        message->u.commit.record = *tw_progress_record(node, get->round + i);
+        tw_act_send(node, message, peer);
+    }
+}
+
+bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
+                  uint64_t round) {
+    if (!tw_id_equal(lineage, &node->at.lineage) || node->lineage.needs_tip) return false;
+    if (round > node->at.rounds) ask(node, peer, node->at.rounds);
+    if (round < node->at.rounds)
+        tw_log_get(node, peer, &(struct tw_msg_log_get){.lineage = *lineage, .round = round});
+    return round == node->at.rounds;
+}
+
+void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
+    if (node->cfg.is_pair) return; /* nobody else has our rounds */
+    if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
+    if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
+    node->links[peer].log_begin = none->oldest_round;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        /* Its log may be short only because it came late: others may have what we miss. */
+        if (tw_peers_is_donor(node, i) && node->links[i].status.rounds > node->at.rounds &&
+            node->links[i].log_begin <= node->at.rounds)
+            return;
+    }
+    /* Too far behind to replay: take the state as it is now, and keep our own work in theta. */
+    node->lineage.needs_tip = true;
+    tw_account_settle_clock(node); /* we may be listed in what we shall never see */
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        tw_state_refetch(node, p, TW_LOAD_SHIFT);
+    tw_membership_derive_state(node);
+}
+
+/* Asks somebody who has it for what we miss of the log. */
+static void catch_up(struct tw_node *node) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_in_lineage(node, i)) continue;
+        const struct tw_msg_status *status = &node->links[i].status;
+        if (node->lineage.needs_tip) {
+            if (status->state != TW_STATE_RECEIVER && status->rounds > 0 &&
+                status->rounds >= node->at.rounds)
+                ask(node, i, status->rounds - 1);
+        } else if (!node->cfg.is_pair && status->rounds > node->at.rounds &&
+                   node->links[i].log_begin <= node->at.rounds) {
+            ask(node, i, node->at.rounds);
+        }
+    }
+}
+
+static bool has_results(struct tw_node *node, const struct tw_record *record,
+                        const struct tw_action *division, bool *is_lost) {
+    bool is_complete = true;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
+        if (part->bytes == 0) continue;
+        struct payload *payload =
+            tw_payload_want_result(node, part, record->fragment, division->u.apply.parts[k].begin,
+                                   division->u.apply.parts[k].count, tw_round_keep(node));
+        if (payload == NULL) return false;
+        tw_chunks_decided(node, payload);
+        is_complete &= payload->state == PAYLOAD_HELD;
+        *is_lost |=
+            payload->state == PAYLOAD_HELD &&
+            !tw_payload_is_as(node, payload, TW_CONTENT_RESULT, division->u.apply.parts[k].count);
+        *is_lost |= tw_payload_is_lost(payload);
+    }
+    return is_complete;
+}
+
+/* Where part k of a committed round lies: the owners' weights stand in the parent's roster, and we
+ * may know that roster only from the log. */
+static bool divide(const struct tw_node *node, const struct tw_record *record,
+                   struct tw_action *action) {
+    const struct tw_record *parent =
+        record->round > 0 ? tw_progress_record(node, record->round - 1) : NULL;
+    if (parent == NULL) return false;
+    uint32_t owners[TW_PARTS_MAX], weights[TW_PARTS_MAX];
+    const uint32_t count = tw_roster_owners(&parent->next, owners);
+    if (count != record->parts_count) return false;
+    const int self = tw_roster_find(&parent->next, &node->cfg.self);
+    const bool is_member = self >= 0 && parent->next.members[self].nonce == node->at.nonce;
+    for (uint32_t k = 0; k < count; k++) weights[k] = parent->next.members[owners[k]].weight;
+    for (uint32_t k = 0; k < count; k++) {
+        struct tw_apply_part *part = &action->u.apply.parts[k];
+        tw_layout_part(node->cfg.fragment_elements[record->fragment], weights, count, k,
+                       &part->begin, &part->count);
+        const bool is_ours = is_member && (record->parts[k].contributors >> self & 1) != 0;
+        part->mode = record->parts[k].bytes == 0 ? TW_APPLY_ABSENT
+                     : is_ours                   ? TW_APPLY_MIX
+                                                 : TW_APPLY_SHIFT;
+        if (node->at.is_moving != 0 && part->mode != TW_APPLY_ABSENT) part->mode = TW_APPLY_STAY;
+        if (TW_IS_MUTANT(node, TW_MUTANT_ABSENT_APPLIED) && part->mode == TW_APPLY_ABSENT)
+            part->mode = TW_APPLY_SHIFT;
+        if (TW_IS_MUTANT(node, TW_MUTANT_MIX_FOR_SHIFT) && part->mode == TW_APPLY_SHIFT)
+            part->mode = TW_APPLY_MIX;
+        if (part->mode != TW_APPLY_ABSENT) action->inputs[k] = record->parts[k].result;
+        part->contributors = (uint32_t)__builtin_popcountll(record->parts[k].contributors);
+    }
+    return true;
+}
+
+/* Inner steps behind a round's deltas: of its contributors, by tokens, as most runs weigh them. */
+static uint32_t mean_steps(const struct tw_record *record) {
+    enum { WEIGHT_BITS = 20 };
+    uint64_t most = 0, weights = 0, steps = 0;
+    uint32_t shift = 0;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        if (record->contributors[i].fragment_tokens > most)
+            most = record->contributors[i].fragment_tokens;
+    while (most >> shift >> WEIGHT_BITS != 0) shift++;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const uint64_t weight = (record->contributors[i].fragment_tokens >> shift) + 1;
+        weights += weight;
+        steps += weight * record->contributors[i].fragment_steps;
+    }
+    return weights > 0 ? (uint32_t)((steps + weights / 2) / weights) : 0;
+}
+
+static void apply(struct tw_node *node, const struct tw_record *record) {
+    struct tw_action *action = tw_act_body(node, TW_ACT_APPLY);
+    action->u.apply.round = record->round;
+    action->u.apply.version = record->round / node->cfg.fragments_count;
+    action->u.apply.fragment = record->fragment;
+    action->u.apply.parts_count = record->parts_count;
+    action->u.apply.is_final = record->finals > 0 && node->at.is_moving == 0;
+    action->u.apply.steps = mean_steps(record);
+    action->u.apply.min_step = node->worker.last_send_step + tw_progress_overlap(node);
+    if (record->parts_count > 0) TW_ASSERT(divide(node, record, action));
+    node->worker.applying |= UINT64_C(1) << record->fragment;
+}
+
+void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
+    const uint32_t fragment = event->u.applied.fragment;
+    TW_ASSERT(fragment < node->cfg.fragments_count);
+    node->worker.applying &= ~(UINT64_C(1) << fragment);
+    node->worker.is_solo_pending = false;
+    if (!event->ok) { /* its bytes were named right and are wrong: take the state from a peer */
+        tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
+        return;
+    }
+    if (!TW_IS_MUTANT(node, TW_MUTANT_DOUBLE_APPLY) || node->roster.count < 2)
+        node->at.fragment_rounds[fragment] = event->u.applied.rounds;
+    node->at.fragment_digests[fragment] = event->u.applied.digest;
+    node->exports[fragment].is_valid = false;
+}
+
+void tw_log_advance(struct tw_node *node) {
+    send_finish(node);
+    catch_up(node);
+    if (node->lineage.needs_tip || !node->worker.is_up || node->lineage.is_settling) return;
+    /* One round of each fragment at a time. A slow worker is at a step boundary seldom: what it has
+     * by then it applies at once, or it would fall behind for ever. */
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        const uint64_t due = tw_progress_due(node, p);
+        if (due < oldest && !tw_progress_is_applying(node, p)) oldest = due;
+    }
+    if (oldest == UINT64_MAX) return;
+    const uint32_t fragment = tw_progress_fragment(node, oldest);
+    const struct tw_record *record = tw_progress_record(node, oldest);
+    /* Nobody keeps results for longer than we would: do not even ask. */
+    const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
+    bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
+    struct tw_action division;
+    if (record != NULL) {
+        /* A roster we never saw has no parts. */
+        is_lost |=
+            !has_parts(record) || (record->parts_count > 0 && !divide(node, record, &division));
+    }
+    if (!is_lost && has_results(node, record, &division, &is_lost)) {
+        apply(node, record);
+        return;
+    }
+    if (is_lost) tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
+}

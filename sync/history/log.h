@@ -1,0 +1,28 @@
+/* log.h - the committed rounds of the lineage: learned, handed on, applied. */
+#ifndef TW_SYNC_HISTORY_LOG_H
+#define TW_SYNC_HISTORY_LOG_H
+
+#include "sync/core/event.h"
+#include "sync/core/state/node.h"
+
+/* Commits the open round. */
+void tw_log_commit(struct tw_node *node, const struct tw_record *record);
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record);
+void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
+void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
+/* A message is about the round being decided here. A sender that is behind gets the log, and one
+ * that is ahead is asked for it. */
+bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage, uint64_t round);
+void tw_log_applied(struct tw_node *node, const struct tw_event *event);
+void tw_log_advance(struct tw_node *node);
+
+/* Sends the run clock to the worker. */
+void tw_log_clock(struct tw_node *node);
+/* Keeps at.held true: after every commit, apply and load. */
+void tw_log_note_held(struct tw_node *node);
+/* Begins at this record, with no older one in the log; NULL: before the first round. */
+void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip);
+/* Every fragment is held, and none is so far behind that its results could be gone soon. */
+bool tw_log_is_close(const struct tw_node *node);
+
+#endif

@@ -1,0 +1,563 @@
+#include "sync/members/members.h"
+
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+
+static const uint64_t NEVER_US = UINT64_MAX;
+
+/* ---- the table ----------------------------------------------------------------------------- */
+
+static uint64_t backoff_min_us(const struct tw_members *members) {
+    return members->config.backoff_min_us > 0 ? members->config.backoff_min_us : TW_BACKOFF_MIN_US;
+}
+
+static uint64_t backoff_max_us(const struct tw_members *members) {
+    const uint64_t max_us =
+        members->config.backoff_max_us > 0 ? members->config.backoff_max_us : TW_BACKOFF_MAX_US;
+    return max_us > backoff_min_us(members) ? max_us : backoff_min_us(members);
+}
+
+static bool is_alone(const struct tw_members *members) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        if (members->entries[i].is_used && members->entries[i].is_connected) return false;
+    }
+    return true;
+}
+
+/* The longest pause just now. Who has lost everybody has most likely lost its own line: it tries
+ * often, so that it is back soon after the line is. */
+static uint64_t pause_max_us(const struct tw_members *members, const struct tw_member_entry *entry,
+                             uint64_t now_us) {
+    const uint64_t max_us = backoff_max_us(members);
+    const bool is_lost = entry->was_linked && now_us - entry->linked_us <= TW_LOST_US;
+    return is_lost && max_us > TW_BACKOFF_LOST_US && is_alone(members) ? TW_BACKOFF_LOST_US
+                                                                       : max_us;
+}
+
+/* pause_us +- 30 %: nodes that lost each other at once must not come back at once. */
+static uint64_t jittered_us(struct tw_members *members, uint64_t pause_us) {
+    const uint64_t span_us = pause_us * 6 / 10;
+    return pause_us - span_us / 2 + (span_us > 0 ? tw_rng_below(&members->rng, span_us) : 0);
+}
+
+static struct tw_member_entry *find_id(struct tw_members *members, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        if (entry->is_used && entry->has_id && tw_id_equal(&entry->id, id)) return entry;
+    }
+    return NULL;
+}
+
+static struct tw_member_addr *addr_in(struct tw_member_entry *entry, const char *text) {
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].text[0] != '\0' && strcmp(entry->addrs[i].text, text) == 0)
+            return &entry->addrs[i];
+    }
+    return NULL;
+}
+
+static bool has_addr(const struct tw_member_entry *entry) {
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].text[0] != '\0') return true;
+    }
+    return false;
+}
+
+static bool is_pinned(const struct tw_member_entry *entry) {
+    if (entry->is_connected) return true;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].is_bootstrap || entry->addrs[i].is_dialling) return true;
+    }
+    return false;
+}
+
+/* Is `a` of less use than `b`? */
+static bool is_lesser(const struct tw_member_entry *a, const struct tw_member_entry *b) {
+    if (a->was_connected != b->was_connected) return b->was_connected;
+    return a->heard_us < b->heard_us;
+}
+
+/* A row for somebody new; the least useful makes room. NULL: all rows are needed. */
+static struct tw_member_entry *entry_new(struct tw_members *members, uint64_t now_us) {
+    struct tw_member_entry *victim = NULL;
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used) {
+            victim = entry;
+            break;
+        }
+        if (is_pinned(entry)) continue;
+        if (victim == NULL || is_lesser(entry, victim)) victim = entry;
+    }
+    if (victim != NULL) *victim = (struct tw_member_entry){.is_used = true, .heard_us = now_us};
+    return victim;
+}
+
+/* Room for an address: a free place, else the one that has failed most (never a bootstrap one, nor
+ * one being dialled). NULL: keep what there is. */
+static struct tw_member_addr *addr_place(const struct tw_members *members,
+                                         struct tw_member_entry *entry) {
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].text[0] == '\0') return &entry->addrs[i];
+    }
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        struct tw_member_addr *addr = &entry->addrs[i];
+        if (addr->is_bootstrap || addr->is_dialling) continue;
+        if (addr->backoff_us >= backoff_max_us(members)) return addr;
+    }
+    return NULL;
+}
+
+static void addr_add(struct tw_members *members, struct tw_member_entry *entry, const char *text,
+                     uint64_t retry_us) {
+    if (addr_in(entry, text) != NULL) return;
+    struct tw_member_addr *addr = addr_place(members, entry);
+    if (addr == NULL) return;
+    *addr = (struct tw_member_addr){.retry_us = retry_us, .backoff_us = backoff_min_us(members)};
+    const size_t length = strnlen(text, TW_ADDR_BYTES - 1);
+    memcpy(addr->text, text, length);
+}
+
+/* When to dial a member both sides may be about to dial. */
+static uint64_t first_dial_us(struct tw_members *members, const struct tw_id *id, uint64_t now_us) {
+    const bool is_ours = tw_id_compare(&members->config.self, id) > 0;
+    return now_us + (is_ours ? 0 : TW_DIAL_YIELD_STEPS * backoff_min_us(members)) +
+           tw_rng_below(&members->rng, backoff_min_us(members) / 4 + 1);
+}
+
+void tw_members_init(struct tw_members *members, const struct tw_members_config *config) {
+    memset(members, 0, sizeof(*members));
+    members->config = *config;
+    members->self.id = config->self;
+    tw_rng_seed(&members->rng, config->seed);
+}
+
+void tw_members_set_self(struct tw_members *members, const struct tw_member_row *self) {
+    members->self = *self;
+    members->self.id = members->config.self;
+}
+
+uint32_t tw_members_known(const struct tw_members *members) {
+    uint32_t count = 0;
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++)
+        count += members->entries[i].is_used && members->entries[i].has_id;
+    return count;
+}
+
+enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text, uint64_t now_us,
+                                    struct tw_error *err) {
+    char address[TW_ADDR_BYTES];
+    struct tw_id id = {{0}};
+    const char *equals = strchr(text, '=');
+    const size_t length = equals != NULL ? (size_t)(equals - text) : strnlen(text, TW_ADDR_BYTES);
+    if (length >= TW_ADDR_BYTES)
+        return tw_fail(err, TW_CONFIG, "peer %.80s...: the address is too long", text);
+    memcpy(address, text, length);
+    address[length] = '\0';
+    if (!tw_address_is_valid(address))
+        return tw_fail(err, TW_CONFIG, "peer %s is not host:port or host:port=id", text);
+    if (equals != NULL && !tw_id_parse(equals + 1, &id))
+        return tw_fail(
+            err, TW_CONFIG,
+            "peer %s: after `=` goes the node id of 64 hex digits that `thinwire status` "
+            "shows there",
+            address);
+    if (equals != NULL && tw_id_equal(&id, &members->config.self)) return TW_OK;
+    struct tw_member_entry *entry = equals != NULL ? find_id(members, &id) : NULL;
+    for (unsigned i = 0; i < TW_KNOWN_MAX && equals == NULL && entry == NULL; i++) {
+        struct tw_member_entry *known = &members->entries[i];
+        if (known->is_used && addr_in(known, address) != NULL) { /* named again: nothing is lost */
+            addr_in(known, address)->is_bootstrap = true;
+            return TW_OK;
+        }
+    }
+    if (entry == NULL) entry = entry_new(members, now_us);
+    if (entry == NULL)
+        return tw_fail(err, TW_LIMIT, "more than %d peers are configured", TW_KNOWN_MAX);
+    entry->has_id = equals != NULL;
+    entry->id = id;
+    addr_add(members, entry, address, now_us);
+    struct tw_member_addr *addr = addr_in(entry, address);
+    if (addr == NULL)
+        return tw_fail(err, TW_LIMIT, "peer %s: more than %d addresses of one id", address,
+                       TW_ADDRS_MAX);
+    addr->is_bootstrap = true;
+    return TW_OK;
+}
+
+/* ---- dialling ------------------------------------------------------------------------------ */
+
+static bool is_v6(const struct tw_member_addr *addr) {
+    return addr->text[0] == '[';
+}
+
+/* When an address may be dialled: not while it is, and a while after the member's one before. */
+static uint64_t dial_us(const struct tw_member_entry *entry, const struct tw_member_addr *addr) {
+    uint64_t at_us = addr->retry_us;
+    if (addr->text[0] == '\0' || addr->is_dialling) return NEVER_US;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (!entry->addrs[i].is_dialling) continue;
+        if (at_us < entry->dialled_us + TW_DIAL_STAGGER_US)
+            at_us = entry->dialled_us + TW_DIAL_STAGGER_US;
+    }
+    return at_us;
+}
+
+/* Is dialling `a` better than `b`, of the same member? */
+static bool is_sooner(const struct tw_member_entry *entry, const struct tw_member_addr *a,
+                      const struct tw_member_addr *b, uint64_t now_us) {
+    const uint64_t a_us = dial_us(entry, a), b_us = dial_us(entry, b);
+    if (a_us <= now_us && b_us <= now_us && is_v6(a) != is_v6(b)) return is_v6(a);
+    return a_us < b_us;
+}
+
+static struct tw_member_addr *next_of(struct tw_member_entry *entry, uint64_t now_us) {
+    struct tw_member_addr *best = &entry->addrs[0];
+    for (unsigned k = 1; k < TW_ADDRS_MAX; k++) {
+        if (is_sooner(entry, &entry->addrs[k], best, now_us)) best = &entry->addrs[k];
+    }
+    return best;
+}
+
+/* Known by nothing but what others say of it? */
+static bool is_hearsay(const struct tw_member_entry *entry) {
+    if (entry->was_connected) return false;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].is_bootstrap || entry->addrs[i].is_proven) return false;
+    }
+    return true;
+}
+
+static bool may_dial_hearsay(const struct tw_members *members) {
+    unsigned dials = 0;
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used || !is_hearsay(entry)) continue;
+        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) dials += entry->addrs[k].is_dialling;
+    }
+    return dials < TW_DIAL_HISTORY_MAX / 2;
+}
+
+/* The address that has been due for longest, of those that are more than hearsay first; NULL when
+ * no member waits for a dial. Who invents members delays nobody: half of the dials stay free. */
+static struct tw_member_addr *next_addr(struct tw_members *members, uint64_t now_us,
+                                        struct tw_member_entry **entry_out) {
+    struct tw_member_addr *best[2] = {NULL, NULL};
+    struct tw_member_entry *entries[2] = {NULL, NULL};
+    uint64_t best_us[2] = {NEVER_US, NEVER_US};
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used || entry->is_connected) continue;
+        struct tw_member_addr *addr = next_of(entry, now_us);
+        const uint64_t at_us = dial_us(entry, addr);
+        const unsigned kind = is_hearsay(entry);
+        if (at_us >= best_us[kind]) continue;
+        best[kind] = addr;
+        best_us[kind] = at_us;
+        entries[kind] = entry;
+    }
+    const bool is_other = best_us[1] < best_us[0] && best_us[0] > now_us;
+    const unsigned chosen = is_other && may_dial_hearsay(members);
+    if (best[chosen] != NULL) *entry_out = entries[chosen];
+    return best[chosen];
+}
+
+bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial) {
+    struct tw_member_entry *entry = NULL;
+    struct tw_member_addr *addr = next_addr(members, now_us, &entry);
+    if (addr == NULL || dial_us(entry, addr) > now_us) return false;
+    addr->is_dialling = true;
+    entry->dialled_us = now_us;
+    *dial = (struct tw_dial){.has_id = entry->has_id, .id = entry->id};
+    memcpy(dial->address, addr->text, sizeof(dial->address));
+    return true;
+}
+
+uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us) {
+    struct tw_member_entry *entry = NULL;
+    /* next_addr only looks; it hands out what its other caller changes. */
+    const struct tw_member_addr *addr =
+        next_addr((struct tw_members *)(uintptr_t)members, now_us, &entry);
+    if (addr == NULL) return NEVER_US;
+    const uint64_t at_us = dial_us(entry, addr);
+    return at_us > now_us ? at_us : now_us;
+}
+
+static struct tw_member_addr *find_dialled(struct tw_members *members, const char *address,
+                                           struct tw_member_entry **entry_out) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used) continue;
+        struct tw_member_addr *addr = addr_in(entry, address);
+        if (addr == NULL || !addr->is_dialling) continue;
+        *entry_out = entry;
+        return addr;
+    }
+    return NULL;
+}
+
+static void addr_free(struct tw_member_entry *entry, struct tw_member_addr *addr) {
+    *addr = (struct tw_member_addr){0};
+    if (!entry->has_id && !has_addr(entry)) *entry = (struct tw_member_entry){0};
+}
+
+/* It is another node's now. */
+static void addr_lost(struct tw_member_entry *entry, struct tw_member_addr *addr) {
+    *addr = (struct tw_member_addr){0};
+    if (!entry->is_connected && !has_addr(entry)) *entry = (struct tw_member_entry){0};
+}
+
+/* `addr` of `entry` has proven to be one of `id`. */
+static void addr_proven(struct tw_members *members, struct tw_member_entry *entry,
+                        struct tw_member_addr *addr, const struct tw_id *id, uint64_t now_us) {
+    struct tw_member_entry *owner = find_id(members, id);
+    if (owner == NULL && !entry->has_id) {
+        owner = entry;
+        owner->has_id = true;
+        owner->id = *id;
+    }
+    if (owner == NULL) {
+        addr->is_dialling = true; /* keeps its row out of the way of the new one */
+        owner = entry_new(members, now_us);
+        addr->is_dialling = false;
+    }
+    if (owner == NULL || owner == entry) return;
+    const struct tw_member_addr moved = *addr;
+    addr_free(entry, addr);
+    addr_add(members, owner, moved.text, moved.retry_us);
+    struct tw_member_addr *now_there = addr_in(owner, moved.text);
+    if (now_there != NULL) {
+        now_there->is_bootstrap |= moved.is_bootstrap;
+        now_there->is_proven = true;
+    }
+    owner->has_id = true;
+    owner->id = *id;
+}
+
+void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
+                        const struct tw_id *id, uint64_t now_us) {
+    struct tw_member_entry *entry = NULL;
+    struct tw_member_addr *addr = find_dialled(members, address, &entry);
+    if (addr == NULL) return;
+    addr->is_dialling = false;
+    if (id != NULL && tw_id_equal(id, &members->config.self)) {
+        if (addr->is_bootstrap)
+            addr->retry_us = NEVER_US;
+        else
+            addr_free(entry, addr);
+        return;
+    }
+    const uint64_t max_us = pause_max_us(members, entry, now_us);
+    if (ok) {
+        addr->backoff_us = backoff_min_us(members);
+        addr->is_proven = true;
+    }
+    if (addr->backoff_us > max_us) addr->backoff_us = max_us;
+    addr->retry_us = now_us + jittered_us(members, addr->backoff_us);
+    const bool is_others = !ok && id != NULL && entry->has_id && !tw_id_equal(id, &entry->id);
+    if (is_others && addr->backoff_us >= max_us && !addr->is_bootstrap) {
+        addr_lost(entry, addr);
+        return;
+    }
+    if (!ok) addr->backoff_us = addr->backoff_us > max_us / 2 ? max_us : 2 * addr->backoff_us;
+    if (ok && id != NULL) addr_proven(members, entry, addr, id, now_us);
+}
+
+/* ---- links --------------------------------------------------------------------------------- */
+
+/* What a member says about itself replaces what others said; configured addresses stay. */
+static void own_word(struct tw_members *members, struct tw_member_entry *entry,
+                     const struct tw_member_row *record, uint64_t now_us) {
+    if (record->addrs[0][0] == '\0') return;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        struct tw_member_addr *addr = &entry->addrs[i];
+        bool is_said = addr->is_bootstrap || addr->is_dialling || addr->is_proven;
+        for (unsigned k = 0; k < TW_ADDRS_MAX; k++)
+            is_said |= strncmp(addr->text, record->addrs[k], TW_ADDR_BYTES) == 0;
+        if (!is_said) *addr = (struct tw_member_addr){0};
+    }
+    for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
+        if (tw_address_is_valid(record->addrs[k]))
+            addr_add(members, entry, record->addrs[k], now_us);
+    }
+}
+
+void tw_members_connected(struct tw_members *members, const struct tw_member_row *record,
+                          uint64_t now_us) {
+    struct tw_member_entry *entry = find_id(members, &record->id);
+    if (entry == NULL) entry = entry_new(members, now_us);
+    if (entry == NULL) return; /* all rows are configured or linked: it is a peer, not a row */
+    /* The first link after none: the line is back, and so are the others. */
+    if (is_alone(members)) tw_members_moved(members, now_us);
+    entry->has_id = true;
+    entry->id = record->id;
+    entry->is_connected = entry->was_connected = entry->was_linked = true;
+    entry->heard_us = entry->linked_us = now_us;
+    own_word(members, entry, record, now_us);
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
+        entry->addrs[i].backoff_us = backoff_min_us(members);
+}
+
+void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us) {
+    struct tw_member_entry *entry = find_id(members, id);
+    if (entry == NULL || !entry->is_connected) return;
+    entry->is_connected = false;
+    entry->heard_us = entry->linked_us = now_us;
+    const uint64_t retry_us = first_dial_us(members, id, now_us);
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].retry_us != NEVER_US) entry->addrs[i].retry_us = retry_us;
+    }
+}
+
+void tw_members_moved(struct tw_members *members, uint64_t now_us) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        struct tw_member_entry *entry = &members->entries[i];
+        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
+            struct tw_member_addr *addr = &entry->addrs[k];
+            if (addr->text[0] == '\0' || addr->is_dialling || addr->retry_us == NEVER_US) continue;
+            addr->backoff_us = backoff_min_us(members);
+            if (addr->retry_us > now_us) addr->retry_us = now_us;
+        }
+    }
+}
+
+/* ---- what nodes tell each other ------------------------------------------------------------ */
+
+static bool is_told(const struct tw_member_entry *entry, uint64_t now_us) {
+    if (!entry->is_used || !entry->has_id || !has_addr(entry)) return false;
+    if (entry->is_connected) return true;
+    return entry->was_linked && now_us - entry->linked_us <= TW_RECORD_FRESH_US;
+}
+
+static void record_of(const struct tw_member_entry *entry, struct tw_member_row *record) {
+    unsigned count = 0;
+    *record = (struct tw_member_row){.id = entry->id};
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (entry->addrs[i].text[0] != '\0')
+            memcpy(record->addrs[count++], entry->addrs[i].text, TW_ADDR_BYTES);
+    }
+}
+
+void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_msg_peers *peers) {
+    memset(peers, 0, sizeof(*peers));
+    if (members->self.addrs[0][0] != '\0') peers->rows[peers->count++] = members->self;
+    for (unsigned i = 0; i < TW_KNOWN_MAX && peers->count < TW_MEMBER_ROWS_PER_MESSAGE; i++) {
+        const struct tw_member_entry *entry = &members->entries[members->rotor % TW_KNOWN_MAX];
+        members->rotor = (members->rotor + 1) % TW_KNOWN_MAX;
+        if (is_told(entry, now_us)) record_of(entry, &peers->rows[peers->count++]);
+    }
+}
+
+static void merge_one(struct tw_members *members, const struct tw_member_row *record,
+                      uint64_t now_us) {
+    bool is_dialable = false;
+    for (unsigned k = 0; k < TW_ADDRS_MAX; k++)
+        is_dialable |= tw_address_is_valid(record->addrs[k]);
+    if (!is_dialable || tw_id_is_zero(&record->id)) return;
+    if (tw_id_equal(&record->id, &members->config.self)) return;
+    struct tw_member_entry *entry = find_id(members, &record->id);
+    if (entry != NULL && entry->is_connected) return;
+    if (entry == NULL) {
+        entry = entry_new(members, now_us);
+        if (entry == NULL) return;
+        entry->has_id = true;
+        entry->id = record->id;
+    }
+    entry->heard_us = now_us;
+    const uint64_t retry_us = first_dial_us(members, &record->id, now_us);
+    for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
+        if (tw_address_is_valid(record->addrs[k]))
+            addr_add(members, entry, record->addrs[k], retry_us);
+    }
+}
+
+void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *peers,
+                      uint64_t now_us) {
+    const uint32_t count =
+        peers->count < TW_MEMBER_ROWS_PER_MESSAGE ? peers->count : TW_MEMBER_ROWS_PER_MESSAGE;
+    for (uint32_t i = 0; i < count; i++) merge_one(members, &peers->rows[i], now_us);
+}
+
+/* ---- cache file ---------------------------------------------------------------------------- */
+
+static size_t line_put(const struct tw_member_entry *entry,
+                       char line[TW_MEMBERS_TEXT_MAX / TW_KNOWN_MAX]) {
+    tw_id_hex(&entry->id, line);
+    size_t at = TW_ID_HEX_BYTES - 1;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        const size_t length = strnlen(entry->addrs[i].text, TW_ADDR_BYTES);
+        if (length == 0) continue;
+        line[at++] = ' ';
+        memcpy(line + at, entry->addrs[i].text, length);
+        at += length;
+    }
+    line[at++] = '\n';
+    return at;
+}
+
+void tw_members_encode(const struct tw_members *members, char *text, size_t capacity,
+                       size_t *size_out) {
+    bool is_done[TW_KNOWN_MAX] = {false};
+    size_t at = 0;
+    for (unsigned row = 0; row < TW_KNOWN_MAX; row++) {
+        int newest = -1;
+        for (int i = 0; i < TW_KNOWN_MAX; i++) {
+            const struct tw_member_entry *entry = &members->entries[i];
+            if (is_done[i] || !entry->is_used || !entry->was_connected || !has_addr(entry))
+                continue;
+            if (newest < 0 || entry->heard_us > members->entries[newest].heard_us) newest = i;
+        }
+        if (newest < 0) break;
+        is_done[newest] = true;
+        char line[TW_MEMBERS_TEXT_MAX / TW_KNOWN_MAX];
+        const size_t length = line_put(&members->entries[newest], line);
+        if (length > capacity - at) break;
+        memcpy(text + at, line, length);
+        at += length;
+    }
+    *size_out = at;
+}
+
+/* One line without its newline; false when it is not what encode writes. */
+static bool line_take(struct tw_members *members, const char *line, size_t length,
+                      uint64_t now_us) {
+    char hex[TW_ID_HEX_BYTES], address[TW_ADDR_BYTES];
+    struct tw_id id;
+    size_t at = TW_ID_HEX_BYTES - 1;
+    if (length <= at || line[at] != ' ') return false;
+    memcpy(hex, line, at);
+    hex[at] = '\0';
+    if (!tw_id_parse(hex, &id)) return false;
+    if (tw_id_is_zero(&id) || tw_id_equal(&id, &members->config.self)) return false;
+    struct tw_member_entry *entry = find_id(members, &id);
+    while (at < length) {
+        const char *begin = line + at + 1, *end = line + length;
+        const char *space = memchr(begin, ' ', (size_t)(end - begin));
+        const size_t size = (size_t)((space != NULL ? space : end) - begin);
+        if (size >= TW_ADDR_BYTES) return false;
+        memcpy(address, begin, size);
+        address[size] = '\0';
+        if (strlen(address) != size || !tw_address_is_valid(address)) return false;
+        if (entry == NULL) entry = entry_new(members, now_us);
+        if (entry == NULL) return true;
+        entry->has_id = entry->was_connected = true;
+        entry->id = id;
+        addr_add(members, entry, address, now_us);
+        at += 1 + size;
+    }
+    return true;
+}
+
+uint32_t tw_members_decode(struct tw_members *members, const char *text, size_t size,
+                           uint64_t now_us) {
+    uint32_t bad_count = 0;
+    for (size_t at = 0; at < size;) {
+        const char *newline = memchr(text + at, '\n', size - at);
+        const size_t length = newline != NULL ? (size_t)(newline - (text + at)) : size - at;
+        if (newline == NULL || !line_take(members, text + at, length, now_us)) bad_count++;
+        at += length + 1;
+    }
+    return bad_count;
+}

@@ -1,0 +1,68 @@
+/* node_view.c - the read-only view of a node. */
+#include "sync/node.h"
+
+#include <string.h>
+
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/trust/penalty.h"
+
+void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
+    memset(view, 0, sizeof(*view));
+    view->state = node->state;
+    view->lineage = node->at.lineage;
+    view->tip = node->tip_digest;
+    view->is_apart = tw_progress_is_apart(node);
+    view->is_shut_out = node->lineage.is_shut_out;
+    view->rounds = node->at.rounds;
+    view->clock_tokens = tw_progress_clock_tokens(node);
+    view->step = node->worker.step;
+    view->tokens = node->worker.tokens;
+    view->rounds_contributed = node->log.contributed_count;
+    view->rounds_missed = node->log.missed_count;
+    view->roster_count = node->roster.count;
+    view->roster = node->roster;
+    view->is_contributing = node->round.own == OWN_SENT;
+    view->audits = node->audits.done_count;
+    view->unmerged = node->penalties.unmerged_count;
+    view->pairs.merged = node->pair.merged_count;
+    view->pairs.alone = node->pair.alone_count;
+    view->pairs.one_sided = node->pair.one_sided_count;
+    view->pairs.short_of_bytes = node->pair.over_budget_count;
+    view->pairs.refused = node->pair.refused_count;
+    view->pairs.is_trading = node->pair.phase != PAIR_IDLE && node->pair.has_partner;
+    const uint64_t window = 2 * (uint64_t)node->cfg.fragments_count;
+    for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+        if (node->log.mixed[row].round == 0 ||
+            tw_id_equal(&node->log.mixed[row].id, &node->cfg.self))
+            continue;
+        view->mixed += node->log.mixed[row].round + window > node->at.rounds;
+    }
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct link *link = &node->links[i];
+        if (!link->is_up) continue;
+        view->alive += link->has_status;
+        view->peers[i].is_up = true;
+        view->peers[i].id = link->id;
+        view->peers[i].status = link->status;
+        view->peers[i].received_us = link->received_us;
+        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+            const struct strike *strike = &node->penalties.strikes[row];
+            if (strike->count == 0 || strike->until_us <= node->now_us) continue;
+            if (!tw_id_equal(&strike->id, &link->id)) continue;
+            view->peers[i].strike.count = strike->count;
+            view->peers[i].strike.is_false = strike->is_false;
+            view->peers[i].strike.round = strike->round;
+            view->peers[i].strike.part = strike->part;
+            view->peers[i].strike.left_us = strike->until_us - node->now_us;
+        }
+        view->peers[i].owner_stall_us = tw_stall_left_us(node, TW_STALL_OWNER, &link->id);
+        view->peers[i].proposer_stall_us = tw_stall_left_us(node, TW_STALL_PROPOSER, &link->id);
+        view->peers[i].unmerged = tw_unmerged_rounds(node, &link->id);
+        view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
+        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+            if (node->log.mixed[row].round != 0 && tw_id_equal(&node->log.mixed[row].id, &link->id))
+                view->peers[i].last_mixed_round = node->log.mixed[row].round;
+        }
+    }
+}

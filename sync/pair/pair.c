@@ -1,0 +1,606 @@
+/* pair.c - topology pair: a node merges with one other node at a time, and with nobody for sure.
+ *
+ * Every node is a lineage of one, with anchors of its own and a manifest per round that nobody else
+ * votes on. A round that is due looks for a partner among the linked; both encode, trade payloads,
+ * and take the pair step each for itself (NoLoCo, arXiv 2506.10911). What fails only costs the
+ * partner: the step is then taken alone. There is no queue, no wait while stepping, no second
+ * phase.
+ *
+ *   IDLE --our round is due--> ASKING                    (nobody linked: SOLO, then APPLYING)
+ *   IDLE --PAIR_REQUEST, nothing against it--> ENCODING  (else PAIR_BUSY)
+ *   ASKING --PAIR_ACCEPT--> ENCODING
+ *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four
+ *   ENCODING --ENCODED--> TRADING, or APPLYING alone when the partner is lost by then, or when
+ *       nothing could be encoded
+ *   TRADING --offer heard, both its payloads verified--> APPLYING
+ *   TRADING --deadline, PAIR_BUSY, link down--> APPLYING alone, with the Delta that was encoded
+ *   APPLYING --APPLIED--> IDLE, and the manifest of the round is committed
+ *   any --worker gone, other lineage, goodbye--> IDLE
+ *
+ * P1  In an exchange with at most one node; each exchange is applied at most once, under its round.
+ * P2  Nothing waits for a partner without a deadline, and stepping waits for nothing.
+ * P3  Only payloads that were offered in this exchange and verified by name enter the step. Who
+ *     gives others is struck (strike.c): for a while it is neither asked nor accepted.
+ * P4  The clock never goes back; a partner lifts it by at most half of what it advanced itself. */
+#include "sync/pair/pair.h"
+
+#include <string.h>
+
+#include "sync/core/actions.h"
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/pair/pair_clock.h"
+#include "sync/round/account.h"
+#include "sync/transfer/payload.h"
+#include "sync/trust/penalty.h"
+
+enum {
+    PAIR_CANDIDATES_MAX = 4, /* asked without success; then the step is taken alone */
+    PAIRS_MISSED_MAX = 6,    /* from then on a peer is asked in every 64th round */
+};
+
+#define PAIR_ANSWER_US (2 * SECOND_US) /* for an answer to PAIR_REQUEST */
+#define PAIR_PATIENCE_CEILING_US (600 * SECOND_US)
+
+/* ---- who is who ----------------------------------------------------------------------------- */
+
+static bool is_pair_id(const struct tw_pair_id *a, const struct tw_pair_id *b) {
+    return a->high == b->high && a->low == b->low;
+}
+
+/* The exchange under way is this one, with this peer. */
+static bool is_ours(const struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
+    const struct pair *pair = &node->pair;
+    return pair->phase != PAIR_IDLE && pair->has_partner && is_pair_id(&pair->id, id) &&
+           tw_id_equal(&pair->partner, &node->links[peer].id);
+}
+
+/* Training, whole, in a lineage of our own: may take part in exchanges. */
+static bool is_able(const struct tw_node *node) {
+    return node->state == TW_STATE_SOLO && node->worker.is_up && !node->has_left &&
+           tw_progress_is_current(node);
+}
+
+/* ---- what is said --------------------------------------------------------------------------- */
+
+static void say_busy(struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_PAIR_BUSY);
+    if (message == NULL) return; /* its own deadline will tell it */
+    message->u.pair_busy.pair = *id;
+    tw_act_send(node, message, peer);
+}
+
+/* Says what the phase owes the partner, as far as this event has room for messages. */
+static void tell(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    const uint16_t peer = pair->has_partner ? tw_peers_find(node, &pair->partner) : NO_PEER;
+    if (peer == NO_PEER) return;
+    struct tw_message *message = NULL;
+    if (pair->owes_request && (message = tw_act_message(node, TW_MSG_PAIR_REQUEST)) != NULL) {
+        message->u.pair_request =
+            (struct tw_msg_pair_request){.pair = pair->id,
+                                         .fragment = pair->fragment,
+                                         .wants_whole = pair->needs_whole[pair->fragment]};
+        tw_act_send(node, message, peer);
+        pair->owes_request = false;
+    }
+    if (pair->owes_accept && (message = tw_act_message(node, TW_MSG_PAIR_ACCEPT)) != NULL) {
+        message->u.pair_accept = (struct tw_msg_pair_accept){
+            .pair = pair->id, .wants_whole = pair->needs_whole[pair->fragment]};
+        tw_act_send(node, message, peer);
+        pair->owes_accept = false;
+    }
+    if (pair->owes_accept || !pair->owes_offer) return;
+    if ((message = tw_act_message(node, TW_MSG_PAIR_OFFER)) == NULL) return;
+    message->u.pair_offer = pair->own;
+    tw_act_send(node, message, peer);
+    pair->owes_offer = false;
+}
+
+static void part(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    pair->has_partner = pair->has_theirs = false;
+    pair->owes_request = pair->owes_accept = pair->owes_offer = false;
+}
+
+/* Leaves the partner, and says so. */
+static void leave(struct tw_node *node) {
+    if (!node->pair.has_partner) return;
+    const uint16_t peer = tw_peers_find(node, &node->pair.partner);
+    if (peer != NO_PEER && !TW_IS_MUTANT(node, TW_MUTANT_SILENT_LEAVE))
+        say_busy(node, peer, &node->pair.id);
+    part(node);
+}
+
+void tw_pair_abandon(struct tw_node *node) {
+    if (node->pair.phase == PAIR_IDLE) return;
+    leave(node);
+    node->pair.phase = PAIR_IDLE;
+}
+
+/* ---- the round ------------------------------------------------------------------------------ */
+
+/* The last rounds go through the fragments in order; any other takes the one that waited longest.
+ */
+static uint32_t choose_fragment(const struct tw_node *node) {
+    if (tw_progress_is_final(node)) return node->at.tip.finals % node->cfg.fragments_count;
+    uint32_t oldest = 0;
+    for (uint32_t p = 1; p < node->cfg.fragments_count; p++) {
+        if (node->pair.synced_step[p] < node->pair.synced_step[oldest]) oldest = p;
+    }
+    return oldest;
+}
+
+static bool is_due(struct tw_node *node) {
+    if (node->now_us < node->pair.retry_us) {
+        tw_act_wake(node, node->pair.retry_us);
+        return false;
+    }
+    if (tw_progress_is_final(node)) return true;
+    if (node->cfg.pace_us > 0) {
+        const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
+        if (node->now_us < due_us) tw_act_wake(node, due_us);
+        return node->now_us >= due_us;
+    }
+    return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps;
+}
+
+/* Equal machines are due at the same moment, and who asks refuses who asks it. So each lets pass up
+ * to an eighth of the time between rounds, drawn, in which it accepts. */
+static bool may_ask(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (!is_due(node)) {
+        pair->ask_us = 0;
+        return false;
+    }
+    if (pair->ask_us == 0) {
+        const uint64_t spacing_us = node->now_us - node->pace.last_commit_us;
+        pair->ask_us = node->now_us + tw_rng_below(&node->rng, 1 + spacing_us / 8);
+    }
+    if (node->now_us < pair->ask_us) tw_act_wake(node, pair->ask_us);
+    return node->now_us >= pair->ask_us;
+}
+
+/* Half a period since this fragment was merged last: no oftener than twice as often as planned. */
+static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
+    if (tw_progress_is_final(node)) return fragment == choose_fragment(node);
+    const uint64_t rounds = node->cfg.fragments_count;
+    if (node->cfg.pace_us > 0)
+        return node->now_us >= node->pair.synced_us[fragment] + node->cfg.pace_us * rounds / 2;
+    return node->worker.step >=
+           node->pair.synced_step[fragment] + node->cfg.period_steps * rounds / 2;
+}
+
+static void begin(struct tw_node *node, enum pair_phase phase, uint32_t fragment) {
+    struct pair *pair = &node->pair;
+    part(node);
+    pair->phase = phase;
+    pair->fragment = fragment;
+    pair->asked = 0;
+    pair->asked_count = 0;
+    pair->ask_us = 0;
+    pair->is_whole = pair->is_merging = pair->is_deserted = false;
+    pair->began_us = node->now_us;
+    pair->step = node->worker.step;
+    pair->counted_tokens = pair->gained_tokens;
+    node->round.own_step = node->worker.step;
+    node->round.own_tokens = node->worker.tokens;
+}
+
+static void encode(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    pair->phase = PAIR_ENCODING;
+    pair->began_us = node->now_us;
+    pair->deadline_us = node->now_us + pair->patience_us;
+    pair->is_encoding = true;
+    struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_ENCODE);
+    action->partner = pair->partner;
+    action->u.pair_encode.round = node->at.rounds;
+    action->u.pair_encode.fragment = pair->fragment;
+    action->u.pair_encode.is_whole = pair->is_whole;
+}
+
+/* The step itself. Alone, the worker takes the Delta it encoded in this round, or the present one.
+ */
+static void apply(struct tw_node *node, bool is_merging) {
+    struct pair *pair = &node->pair;
+    pair->phase = PAIR_APPLYING;
+    pair->is_merging = is_merging;
+    node->worker.applying |= UINT64_C(1) << node->pair.fragment;
+    struct tw_action *action = tw_act_body(node, TW_ACT_PAIR_APPLY);
+    action->u.pair_apply.round = node->at.rounds;
+    action->u.pair_apply.version = node->at.rounds / node->cfg.fragments_count;
+    action->u.pair_apply.min_step = is_merging ? pair->step + tw_progress_overlap(node) : 0;
+    action->u.pair_apply.fragment = pair->fragment;
+    action->u.pair_apply.is_alone = !is_merging;
+    action->u.pair_apply.is_final = tw_progress_is_final(node);
+    if (!is_merging) return;
+    action->inputs[TW_PAIR_DELTA] = pair->own.delta_hash;
+    action->inputs[TW_PAIR_PHI] = pair->own.phi_hash;
+    action->inputs[TW_PAIR_THEIRS + TW_PAIR_DELTA] = pair->theirs.delta_hash;
+    action->inputs[TW_PAIR_THEIRS + TW_PAIR_PHI] = pair->theirs.phi_hash;
+}
+
+/* Nobody linked at all is ordinary training: phi := theta. */
+static void apply_solo(struct tw_node *node) {
+    node->pair.phase = PAIR_APPLYING;
+    node->worker.applying |= UINT64_C(1) << node->pair.fragment;
+    struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
+    action->u.solo.round = node->at.rounds;
+    action->u.solo.fragment = node->pair.fragment;
+}
+
+/* ---- looking for a partner ------------------------------------------------------------------ */
+
+/* Somebody to merge with: neither of us would drag the other, and it does not let us down ever
+ * again. Whose payloads did not come in time is taken in every 2nd, 4th, ... 64th round only, and
+ * whose were of no use or insane not before its strike is over. */
+static bool is_match(const struct tw_node *node, uint16_t peer) {
+    if (!tw_peers_is_live(node, peer)) return false;
+    const struct link *link = &node->links[peer];
+    return !tw_strike_is(node, &link->id) &&
+           node->at.rounds % (UINT64_C(1) << link->pairs_missed) == 0 &&
+           !tw_pair_is_far_behind(node, link->status.clock_tokens, tw_pair_clock(node)) &&
+           !tw_pair_is_far_behind(node, tw_pair_clock_now(node), link->status.clock_tokens);
+}
+
+static bool is_candidate(const struct tw_node *node, uint16_t peer, bool may_be_outlier) {
+    return is_match(node, peer) && (node->pair.asked >> peer & 1) == 0 &&
+           (may_be_outlier || !tw_peers_is_outlier(node, peer)) &&
+           node->links[peer].status.state == TW_STATE_SOLO;
+}
+
+static uint64_t candidates(const struct tw_node *node, bool may_be_outlier) {
+    uint64_t set = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (is_candidate(node, i, may_be_outlier)) set |= UINT64_C(1) << i;
+    }
+    return set;
+}
+
+/* Those of the set whose chunks come twice as soon as is usual in it, as chunk_scheduler.c
+ * measured. */
+static uint64_t find_near(const struct tw_node *node, uint64_t set) {
+    uint64_t sorted[TW_PEERS_MAX], near = 0;
+    uint32_t known = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint64_t near_us = node->links[i].near_us;
+        if ((set >> i & 1) == 0 || near_us == 0) continue;
+        uint32_t at = known++;
+        for (; at > 0 && sorted[at - 1] > near_us; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = near_us;
+    }
+    for (uint16_t i = 0; known > 0 && i < node->links_end; i++) {
+        const uint64_t near_us = node->links[i].near_us;
+        if ((set >> i & 1) != 0 && near_us > 0 && 2 * near_us <= sorted[known / 2])
+            near |= UINT64_C(1) << i;
+    }
+    return near;
+}
+
+static uint16_t draw(struct tw_node *node, uint64_t set) {
+    uint32_t count = 0;
+    for (uint64_t left = set; left != 0; left &= left - 1) count++;
+    for (uint64_t past = tw_rng_below(&node->rng, count); past > 0; past--) set &= set - 1;
+    uint16_t peer = 0;
+    while ((set >> peer & 1) == 0) peer++;
+    return peer;
+}
+
+/* Nothing of the last exchange is under way any more. */
+static bool may_begin(const struct tw_node *node) {
+    return node->worker.applying == 0 && !node->pair.is_encoding;
+}
+
+/* Asks the next one: every second is drawn of those that are near, if any are, the others of all,
+ * so that regions neither wait for each other nor drift apart. Those with a link out of line come
+ * after all others. False when there is nobody left. */
+static bool ask(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (node->measured.is_over_budget) { /* whoever came would wait for our payloads in vain */
+        pair->over_budget_count++;
+        return false;
+    }
+    uint64_t set = candidates(node, false);
+    if (set == 0) set = candidates(node, true);
+    if (pair->asked_count == PAIR_CANDIDATES_MAX || set == 0) return false;
+    const uint64_t near = find_near(node, set);
+    if (near != 0 && tw_rng_below(&node->rng, 2) == 0) set = near;
+    const uint16_t peer = draw(node, set);
+    pair->asked |= UINT64_C(1) << peer;
+    pair->asked_count++;
+    pair->has_partner = true;
+    pair->partner = node->links[peer].id;
+    if (pair->asked_count == 1 || !TW_IS_MUTANT(node, TW_MUTANT_OLD_NAME)) {
+        pair->id.high = tw_rng_next(&node->rng);
+        pair->id.low = tw_rng_next(&node->rng);
+    }
+    pair->owes_request = true;
+    pair->deadline_us = node->now_us + PAIR_ANSWER_US;
+    if (TW_IS_MUTANT(node, TW_MUTANT_NO_DEADLINE)) pair->deadline_us = UINT64_MAX;
+    return true;
+}
+
+static bool is_alone(const struct tw_node *node) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_live(node, i)) return false;
+    }
+    return true;
+}
+
+static void look(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (pair->has_partner && node->now_us >= pair->deadline_us) leave(node);
+    if (pair->has_partner || ask(node)) {
+        tw_act_wake(node, pair->deadline_us);
+    } else if (is_alone(node)) {
+        apply_solo(node);
+    } else {
+        apply(node, false);
+    }
+}
+
+void tw_pair_request(struct tw_node *node, uint16_t peer,
+                     const struct tw_msg_pair_request *request) {
+    struct pair *pair = &node->pair;
+    const struct tw_id *id = &node->links[peer].id;
+    const bool is_crossing =
+        pair->phase == PAIR_ASKING && pair->has_partner && tw_id_equal(&pair->partner, id);
+    if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0) return; /* ours stands */
+    if (is_crossing) leave(node); /* ours is void, should it have been accepted before, too */
+    const bool is_free = (pair->phase == PAIR_IDLE && may_begin(node)) || is_crossing;
+    if (!is_free || !is_able(node) || node->measured.is_over_budget || !is_match(node, peer) ||
+        request->fragment >= node->cfg.fragments_count || !is_time_again(node, request->fragment)) {
+        pair->refused_count++;
+        say_busy(node, peer, &request->pair);
+        return;
+    }
+    begin(node, PAIR_ENCODING,
+          TW_IS_MUTANT(node, TW_MUTANT_OTHER_FRAGMENT) ? choose_fragment(node) : request->fragment);
+    pair->has_partner = true;
+    pair->partner = *id;
+    pair->id = request->pair;
+    pair->is_whole = request->wants_whole != 0;
+    pair->owes_accept = true;
+    encode(node);
+}
+
+void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_accept *accept) {
+    if (!is_ours(node, peer, &accept->pair) || node->pair.phase != PAIR_ASKING) return;
+    node->pair.is_whole = accept->wants_whole != 0;
+    encode(node);
+}
+
+static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
+    node->pair.one_sided_count++;
+    tw_act_report(node, TW_REPORT_ONE_SIDED, with);
+}
+
+void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy) {
+    struct pair *pair = &node->pair;
+    if (is_ours(node, peer, &busy->pair)) {
+        /* Counted when our step is done: it may yet end without the partner. */
+        pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
+        part(node);
+        return;
+    }
+    for (uint32_t i = 0; i < PAIRS_KEPT; i++) {
+        if (!pair->merged[i].is_open || !is_pair_id(&pair->merged[i].id, &busy->pair) ||
+            !tw_id_equal(&pair->merged[i].with, &node->links[peer].id))
+            continue;
+        pair->merged[i].is_open = false;
+        if (TW_IS_MUTANT(node, TW_MUTANT_UNCOUNTED)) continue;
+        count_one_sided(node, &node->links[peer].id);
+    }
+}
+
+void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_offer *offer) {
+    struct pair *pair = &node->pair;
+    if (!is_ours(node, peer, &offer->pair) || pair->has_theirs) return;
+    if (pair->phase != PAIR_ENCODING && pair->phase != PAIR_TRADING) return;
+    pair->theirs = *offer;
+    pair->has_theirs = true;
+}
+
+void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id) {
+    struct pair *pair = &node->pair;
+    if (pair->phase != PAIR_IDLE && pair->has_partner && tw_id_equal(&pair->partner, id))
+        part(node);
+}
+
+/* ---- trading -------------------------------------------------------------------------------- */
+
+static const enum tw_content contents[TW_PAIR_PAYLOADS] = {
+    [TW_PAIR_DELTA] = TW_CONTENT_DELTA, [TW_PAIR_PHI] = TW_CONTENT_PHI};
+
+static void hold(struct tw_node *node, const struct tw_event *event, unsigned k) {
+    const bool is_now = node->pair.phase == PAIR_TRADING;
+    tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k], contents[k],
+                    node->cfg.fragment_elements[node->pair.fragment], is_now ? node->at.rounds : 0);
+    struct payload *payload = tw_payload_find(node, &event->u.encoded.hashes[k]);
+    /* A slower partner pulls it when our round may be over. */
+    if (is_now && payload != NULL && payload->keep_us < node->now_us + STATE_KEEP_US)
+        payload->keep_us = node->now_us + STATE_KEEP_US;
+}
+
+void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
+    struct pair *pair = &node->pair;
+    const bool is_now = pair->phase == PAIR_ENCODING && event->u.encoded.round == node->at.rounds;
+    const bool is_good = event->ok && event->u.encoded.parts_count == TW_PAIR_PAYLOADS &&
+                         event->u.encoded.bytes[TW_PAIR_DELTA] > 0 &&
+                         event->u.encoded.bytes[TW_PAIR_PHI] > 0;
+    if (is_now && is_good) pair->phase = PAIR_TRADING;
+    for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold(node, event, k);
+    pair->is_encoding = false;
+    if (!is_now) return;
+    if (!is_good) { /* no room: the step needs none. Not finite: nor will it be taken */
+        leave(node);
+        apply(node, false);
+        return;
+    }
+    pair->step = event->u.encoded.step;
+    pair->counted_tokens = pair->gained_tokens;
+    node->round.own_step = event->u.encoded.step;
+    node->round.own_tokens = event->u.encoded.tokens;
+    pair->own = (struct tw_msg_pair_offer){
+        .pair = pair->id,
+        .clock_tokens = tw_pair_clock(node),
+        .delta_hash = event->u.encoded.hashes[TW_PAIR_DELTA],
+        .delta_bytes = event->u.encoded.bytes[TW_PAIR_DELTA],
+        .phi_hash = event->u.encoded.hashes[TW_PAIR_PHI],
+        .phi_bytes = event->u.encoded.bytes[TW_PAIR_PHI],
+    };
+    pair->owes_offer = true;
+}
+
+/* True when payload k of the partner is here; false with *is_lost when it will not come. */
+static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
+    const struct tw_msg_pair_offer *offer = &node->pair.theirs;
+    const bool is_delta = k == TW_PAIR_DELTA;
+    struct payload *payload =
+        tw_payload_want(node, is_delta ? &offer->delta_hash : &offer->phi_hash,
+                        is_delta ? offer->delta_bytes : offer->phi_bytes, contents[k],
+                        node->cfg.fragment_elements[node->pair.fragment]);
+    if (payload == NULL) return false;
+    /* Known as something else: its own word must not undo what that is needed for. */
+    if (payload->content != contents[k] ||
+        payload->elements != node->cfg.fragment_elements[node->pair.fragment]) {
+        *is_lost = true;
+        return false;
+    }
+    if (payload->state != PAYLOAD_HELD) payload->from = node->pair.partner;
+    if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
+    if (payload->state == PAYLOAD_UNFIT)
+        tw_strike_add(node, &node->pair.partner, true, node->at.rounds, 0);
+    *is_lost |= payload->state == PAYLOAD_UNFIT ||
+                (payload->state == PAYLOAD_WANTED && payload->failed_rounds > 0);
+    return payload->state == PAYLOAD_HELD;
+}
+
+/* What was offered did not come, though nobody said so: rather with others. If there was not time
+ * enough, there will be more the next time. */
+static void note_late(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (node->now_us >= pair->deadline_us)
+        pair->patience_us = at_most(2 * pair->patience_us, PAIR_PATIENCE_CEILING_US);
+    const uint16_t peer = pair->has_partner ? tw_peers_find(node, &pair->partner) : NO_PEER;
+    if (peer == NO_PEER || node->links[peer].pairs_missed == PAIRS_MISSED_MAX) return;
+    node->links[peer].pairs_missed++;
+}
+
+static void trade(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    bool is_here = false, is_lost = !pair->has_partner || node->now_us >= pair->deadline_us;
+    if (!is_lost && pair->has_theirs) {
+        is_here = want(node, TW_PAIR_DELTA, &is_lost);
+        is_here &= want(node, TW_PAIR_PHI, &is_lost);
+    }
+    if (pair->phase == PAIR_ENCODING) {
+        if (is_lost) leave(node);
+        return;
+    }
+    if (is_here) {
+        apply(node, true);
+    } else if (is_lost) {
+        note_late(node);
+        leave(node);
+        apply(node, false);
+    }
+}
+
+/* ---- the step is done ----------------------------------------------------------------------- */
+
+static void write_record(struct tw_node *node, struct tw_record *record) {
+    const bool is_final = tw_progress_is_final(node);
+    *record = (struct tw_record){.lineage = node->at.lineage,
+                                 .parent = node->tip_digest,
+                                 .round = node->at.rounds,
+                                 .fragment = node->pair.fragment,
+                                 .roster_number = node->roster.number,
+                                 .finals = is_final ? node->at.tip.finals + 1 : 0,
+                                 .contributors_count = 1,
+                                 .next = node->roster};
+    tw_account_row(node, record->fragment, &record->contributors[0]);
+    record->clock_tokens = tw_pair_clock_after(node, record->contributors[0].tokens);
+    node->pair.gained_tokens -= node->pair.counted_tokens;
+    node->round.own = OWN_SENT;
+}
+
+static void note_merged(struct tw_node *node, uint64_t round) {
+    struct pair *pair = &node->pair;
+    pair->merged_count++;
+    pair->needs_whole[pair->fragment] = false;
+    node->lineage.was_shared = true;
+    const uint64_t wanted_us = 4 * (node->now_us - pair->began_us) + PATIENCE_FLOOR_US;
+    pair->patience_us = at_most((3 * pair->patience_us + wanted_us) / 4, PAIR_PATIENCE_CEILING_US);
+    const uint32_t row = (uint32_t)(pair->merged_count % PAIRS_KEPT);
+    pair->merged[row].is_open = pair->has_partner;
+    pair->merged[row].id = pair->id;
+    pair->merged[row].with = pair->partner;
+    const uint16_t peer = tw_peers_find(node, &pair->partner);
+    if (peer != NO_PEER) node->links[peer].pairs_missed = 0;
+    tw_peers_note_mixed(node, &pair->partner, round);
+    tw_act_report(node, TW_REPORT_PAIRED, &pair->partner);
+    if (pair->is_deserted) count_one_sided(node, &pair->partner);
+}
+
+bool tw_pair_is_step(const struct tw_node *node, const struct tw_event *event) {
+    return node->pair.phase == PAIR_APPLYING && event->u.applied.fragment == node->pair.fragment;
+}
+
+bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct tw_record *record) {
+    struct pair *pair = &node->pair;
+    const uint32_t fragment = event->u.applied.fragment;
+    const uint64_t round = node->at.rounds;
+    node->worker.applying &= ~(UINT64_C(1) << fragment);
+    if (!event->ok || event->u.applied.rounds != round + 1) { /* nothing changed */
+        tw_pair_abandon(node);
+        pair->retry_us = node->now_us + PATIENCE_FLOOR_US;
+        return false;
+    }
+    node->at.fragment_rounds[fragment] = event->u.applied.rounds;
+    node->at.fragment_digests[fragment] = event->u.applied.digest;
+    node->exports[fragment].is_valid = false;
+    if (pair->is_merging && event->u.applied.is_alone) {
+        pair->is_merging = false;
+        if (event->u.applied.is_outlier) {
+            tw_strike_add(node, &pair->partner, false, round, 0);
+        } else {
+            pair->needs_whole[fragment] = true;
+        }
+        leave(node);
+    }
+    pair->synced_step[fragment] = pair->step;
+    pair->synced_us[fragment] = node->now_us;
+    node->worker.last_send_step = pair->step;
+    write_record(node, record);
+    return true;
+}
+
+void tw_pair_committed(struct tw_node *node, uint64_t round) {
+    struct pair *pair = &node->pair;
+    if (pair->is_merging) {
+        note_merged(node, round);
+    } else {
+        pair->alone_count++;
+    }
+    part(node);
+    pair->phase = PAIR_IDLE;
+}
+
+void tw_pair_advance(struct tw_node *node) {
+    struct pair *pair = &node->pair;
+    if (pair->phase != PAIR_APPLYING && !is_able(node)) {
+        tw_pair_abandon(node);
+        return;
+    }
+    if (pair->phase == PAIR_IDLE && may_begin(node) && may_ask(node))
+        begin(node, PAIR_ASKING, choose_fragment(node));
+    if (pair->phase == PAIR_ASKING) look(node);
+    if (pair->phase == PAIR_ENCODING || pair->phase == PAIR_TRADING) {
+        trade(node);
+        if (node->now_us < pair->deadline_us) tw_act_wake(node, pair->deadline_us);
+    }
+    tell(node);
+}

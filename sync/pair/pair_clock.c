@@ -1,0 +1,145 @@
+/* pair_clock.c - topology pair: how far the run is, as each node counts it for itself, and whose
+ * state a node takes over that is far behind.
+ *
+ * Nobody knows the tokens of all. A node counts its own, and those of the others as the rates they
+ * tell explain; a partner that is further lifts it by at most half of what it advanced itself. */
+#include "sync/pair/pair_clock.h"
+
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+
+/* A step that takes longer, or nodes that together train faster, count as this. */
+#define STEP_US_MAX (3600 * SECOND_US)
+#define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second */
+
+enum { DONOR_DOUBLINGS = 6 };
+#define DONOR_REST_US (10 * SECOND_US) /* before its state is taken over again; doubled */
+
+uint64_t tw_pair_clock(const struct tw_node *node) {
+    return node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
+}
+
+static uint32_t live_count(const struct tw_node *node) {
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) count += tw_peers_is_live(node, i);
+    return count;
+}
+
+bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t other) {
+    const uint64_t period_steps = (uint64_t)node->cfg.period_steps * node->cfg.fragments_count;
+    const uint64_t slack = 2 * period_steps * node->cfg.step_tokens * (1 + live_count(node));
+    return other / 2 > clock && other - 2 * clock > slack;
+}
+
+/* Tokens per second of all others together, and how many they are. Rates are what a node says of
+ * itself: nobody is believed to be more than 64 times us. */
+static uint64_t others_rate(const struct tw_node *node, uint64_t *count) {
+    enum { RATE_TIMES_MAX = 64 };
+    const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->worker.tokens_per_s;
+    uint64_t rate = 0;
+    *count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_is_live(node, i)) continue;
+        if (node->links[i].status.state == TW_STATE_FINISHED) continue;
+        const uint64_t announced = node->links[i].status.tokens_per_s;
+        rate += announced < most ? announced : most;
+        ++*count;
+    }
+    return rate;
+}
+
+uint64_t tw_pair_clock_factor(const struct tw_node *node) {
+    enum { UNIT = 1024, FACTOR_MAX = TW_PEERS_MAX * 64 };
+    uint64_t count;
+    const uint64_t others = others_rate(node, &count);
+    /* Before anything is measured, everybody is as fast as we are. */
+    if (node->worker.tokens_per_s == 0) return (1 + count) * UNIT;
+    const uint64_t factor = (node->worker.tokens_per_s + others) * UNIT / node->worker.tokens_per_s;
+    return factor < FACTOR_MAX * UNIT ? factor : FACTOR_MAX * UNIT;
+}
+
+/* What the others trained while we took this step: by the time it took, not by our tokens of it, or
+ * a machine that is slow for a moment would multiply what it did before. */
+void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens) {
+    uint64_t count;
+    uint64_t others = others_rate(node, &count);
+    if (others > STEP_RATE_MAX) others = STEP_RATE_MAX;
+    if (took_us > STEP_US_MAX) took_us = STEP_US_MAX;
+    if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
+    const uint64_t gained =
+        node->worker.tokens_per_s == 0 ? tokens * count : others * (took_us / 1000) / 1000;
+    if (node->pair.gained_tokens < UINT64_MAX / 8) node->pair.gained_tokens += gained;
+}
+
+uint64_t tw_pair_clock_now(const struct tw_node *node) {
+    const uint64_t tokens = node->worker.tokens > node->at.tokens_listed
+                                ? node->worker.tokens - node->at.tokens_listed
+                                : 0;
+    const uint64_t clock = tw_pair_clock(node);
+    if (clock > UINT64_MAX / 4 || tokens > TOKENS_MAX) return clock;
+    return clock + tokens + node->pair.gained_tokens;
+}
+
+uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
+    const uint64_t clock = tw_pair_clock(node);
+    if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
+    const uint64_t advance = tokens + node->pair.counted_tokens;
+    if (clock > UINT64_MAX / 4) return clock; /* taken over from a liar: it is over anyway */
+    const struct pair *pair = &node->pair;
+    const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
+    if (lifted <= clock + advance) return clock + advance;
+    if (TW_IS_MUTANT(node, TW_MUTANT_FREE_LIFT)) return lifted;
+    const uint64_t most = clock + advance + advance / 2;
+    return lifted < most ? lifted : most;
+}
+
+/* ---- who is ahead --------------------------------------------------------------------------- */
+
+void tw_pair_note_donor(struct tw_node *node, const struct tw_id *id) {
+    uint32_t row = 0, oldest = 0;
+    for (; row < DONORS_KEPT && !tw_id_equal(&node->pair.donors[row].id, id); row++) {
+        if (node->pair.donors[row].until_us < node->pair.donors[oldest].until_us) oldest = row;
+    }
+    if (row == DONORS_KEPT) {
+        row = oldest;
+        node->pair.donors[row].id = *id;
+        node->pair.donors[row].count = 0;
+    }
+    node->pair.donors[row].until_us =
+        node->now_us + (DONOR_REST_US << node->pair.donors[row].count);
+    if (node->pair.donors[row].count < DONOR_DOUBLINGS) node->pair.donors[row].count++;
+}
+
+/* A state of it was taken over a while ago: had its clock been what it says, that would have been
+ * enough. */
+static bool is_resting(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t row = 0; row < DONORS_KEPT; row++) {
+        if (tw_id_equal(&node->pair.donors[row].id, id))
+            return node->now_us < node->pair.donors[row].until_us;
+    }
+    return false;
+}
+
+uint16_t tw_pair_find_ahead(struct tw_node *node) {
+    const bool is_lost =
+        node->state == TW_STATE_RECEIVER &&
+        (node->pair.is_donor_lost || node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US);
+    if ((node->state != TW_STATE_SOLO && !is_lost) || node->links_end == 0) return NO_PEER;
+    if (TW_IS_MUTANT(node, TW_MUTANT_LEFT_BEHIND)) return NO_PEER;
+    uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
+    if (clock < tw_progress_held_tokens(node)) clock = tw_progress_held_tokens(node);
+    /* Anybody who is ahead will do; not all newcomers should ask the same one. */
+    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
+        if (!tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer)) continue;
+        const struct tw_msg_status *status = &node->links[peer].status;
+        if (status->state == TW_STATE_RECEIVER || status->rounds == 0) continue;
+        if (is_resting(node, &node->links[peer].id)) continue;
+        if (is_lost ? status->clock_tokens >= clock
+                    : tw_pair_is_far_behind(node, clock, status->clock_tokens))
+            return peer;
+    }
+    return NO_PEER;
+}

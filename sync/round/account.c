@@ -1,0 +1,95 @@
+/* account.c - what of this node's own work the others have, and what is yet to be sent.
+ *
+ * Two books. The clock counts a token once, whichever fragment's contribution is listed first: one
+ * mark, `tokens_listed`. A contribution, though, is Delta of one fragment, and that holds the work
+ * of all steps since that fragment was last merged: a mark per fragment, `delta_tokens` and
+ * `delta_steps`, as Decoupled DiLoCo (arXiv 2604.21428) counts c_tokens[p] and c_steps[p]. Weights
+ * and the guard go by these: by the clock's book, who missed m of P fragments' rounds would be
+ * heavier in its next round, and lighter in the P - 1 after it, than what it brings.
+ *
+ *   what happens to the fragment         Delta                            its mark
+ *   listed (in some part at the least)   begins where it was sent         there
+ *   not listed: SHIFT                    stays whole                      stays
+ *   alone: phi := theta                  begins now                       now
+ *   state loaded, theta := phi           begins now                       now
+ *   state loaded, theta kept             clipped to what is usual         at the change of lineage
+ *   state loaded, theta shifted          stays whole                      stays */
+#include "sync/round/account.h"
+
+#include "sync/core/state/node.h"
+
+void tw_account_settle_clock(struct tw_node *node) {
+    /* Without a worker it is not known how much it is: tw_account_greet() lowers the mark to what
+     * the worker then says. */
+    node->at.tokens_listed = node->worker.is_up ? node->worker.tokens : UINT64_MAX;
+}
+
+void tw_account_settle_delta(struct tw_node *node, uint32_t fragment) {
+    node->at.delta_tokens[fragment] = node->worker.is_up ? node->worker.tokens : UINT64_MAX;
+    node->at.delta_steps[fragment] = node->worker.is_up ? node->worker.step : UINT64_MAX;
+}
+
+void tw_account_settle(struct tw_node *node) {
+    tw_account_settle_clock(node);
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) tw_account_settle_delta(node, p);
+}
+
+void tw_account_greet(struct tw_node *node) {
+    struct tw_position *at = &node->at;
+    /* A snapshot may lie behind what was listed: those tokens are trained once more. */
+    at->tokens_listed = at_most(at->tokens_listed, node->worker.tokens);
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        at->delta_tokens[p] = at_most(at->delta_tokens[p], node->worker.tokens);
+        at->delta_steps[p] = at_most(at->delta_steps[p], node->worker.step);
+    }
+}
+
+static uint64_t since(uint64_t now, uint64_t mark) {
+    return now > mark ? now - mark : 0;
+}
+
+void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_contributor *row) {
+    const struct round *round = &node->round;
+    row->tokens = since(round->own_tokens, node->at.tokens_listed);
+    row->fragment_tokens = since(round->own_tokens, node->at.delta_tokens[fragment]);
+    row->fragment_steps =
+        (uint32_t)at_most(since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
+}
+
+/* Does the manifest list the member in this seat of the roster? */
+static bool is_listed(const struct tw_record *record, int seat) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if ((int)record->contributors[i].member_idx == seat) return true;
+    }
+    return false;
+}
+
+/* Our contribution is in the anchor. Delta goes on from where it was taken; after a worker that
+ * went back to a snapshot, from there. */
+static void note_listed(struct tw_node *node, uint32_t fragment) {
+    const struct round *round = &node->round;
+    struct tw_position *at = &node->at;
+    if (!TW_IS_MUTANT(node, TW_MUTANT_TOKENS_TWICE)) at->tokens_listed = round->own_tokens;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (p != fragment && !TW_IS_MUTANT(node, TW_MUTANT_ONE_MARK)) continue;
+        at->delta_tokens[p] = at_most(round->own_tokens, node->worker.tokens);
+        at->delta_steps[p] = at_most(round->own_step, node->worker.step);
+    }
+}
+
+bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
+    const int self = node->round.self_idx;
+    const bool is_ours = self >= 0 && is_listed(record, self);
+    if (is_ours && node->round.own == OWN_SENT) {
+        note_listed(node, record->fragment);
+    } else if (is_ours) { /* from before a restart: what was listed was trained before it */
+        tw_account_settle_clock(node);
+        tw_account_settle_delta(node, record->fragment);
+    }
+    /* Under a membership it has given up since: in the anchor, and in Delta still. */
+    const int seat = tw_roster_find(&node->roster, &node->cfg.self);
+    if (seat >= 0 && seat != self && is_listed(record, seat)) tw_account_settle_clock(node);
+    if (is_ours) node->log.contributed_count++;
+    if (!is_ours && self >= 0 && record->parts_count > 0) node->log.missed_count++;
+    return is_ours;
+}

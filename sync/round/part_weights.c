@@ -1,0 +1,98 @@
+/* part_weights.c - who owns how much of the next round: measured uploads, and who is out of line.
+ *
+ * The owner of a share s of n members sends its result to all others, and its contributions to the
+ * other owners: 1 + s (n - 2) times what one contribution has. So the round is over soonest, up to
+ * that 1, when shares are as uploads. They are here, in whole numbers:
+ *
+ *     weight = WEIGHT_EVEN x upload / median of the uploads,   1 to WEIGHT_MAX
+ *
+ * What each member can upload is what it measured and says in STATUS: the same for every proposer,
+ * or parts would jump from round to round. Who says too much gets more to send, is late with it,
+ * and owns nothing in the next round; the limit bounds what that costs. Whoever says nothing counts
+ * as the median; while nobody says anything, and between two, where it makes no difference, all own
+ * the same.
+ *
+ * A peer that is out of line with all the others as this node measured them (TW_EV_MEASURED: its
+ * bytes come or go far more slowly, or its link keeps breaking) owns nothing in the rosters this
+ * node proposes, and is asked for bytes only where nobody else has them. It contributes as ever. */
+#include "sync/round/part_weights.h"
+
+#include "sync/core/peers.h"
+#include "sync/core/state/node.h"
+
+enum { WEIGHT_EVEN = 16, WEIGHT_MAX = 4 * WEIGHT_EVEN };
+
+static uint32_t upload_of(const struct tw_node *node, const struct tw_id *id) {
+    if (tw_id_equal(id, &node->cfg.self)) return node->measured.upload_kib_s;
+    const uint16_t peer = tw_peers_find(node, id);
+    return peer != NO_PEER && tw_peers_is_live(node, peer) ? node->links[peer].status.upload_kib_s
+                                                           : 0;
+}
+
+/* Of the uploads that are known; 0: none is. */
+static uint32_t median(const uint32_t *uploads, uint32_t count) {
+    uint32_t sorted[TW_MEMBERS_MAX], known = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (uploads[i] == 0) continue;
+        uint32_t at = known++;
+        for (; at > 0 && sorted[at - 1] > uploads[i]; at--) sorted[at] = sorted[at - 1];
+        sorted[at] = uploads[i];
+    }
+    return known > 0 ? sorted[known / 2] : 0;
+}
+
+static uint32_t weight_of(uint32_t upload, uint32_t middle) {
+    if (upload == 0) return WEIGHT_EVEN;
+    const uint64_t weight = (uint64_t)WEIGHT_EVEN * upload / middle;
+    if (weight > WEIGHT_MAX) return WEIGHT_MAX;
+    return weight > 0 ? (uint32_t)weight : 1;
+}
+
+void tw_part_weights_set(const struct tw_node *node, struct tw_roster *next) {
+    uint32_t uploads[TW_MEMBERS_MAX], count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight > 0) uploads[count++] = upload_of(node, &next->members[i].id);
+    }
+    const uint32_t middle = median(uploads, count);
+    if (middle == 0 || count < 3) return;
+    count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight > 0)
+            next->members[i].weight = weight_of(uploads[count++], middle);
+    }
+}
+
+void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster *next,
+                                   uint64_t most) {
+    uint32_t owners_count = 0, outliers_count = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        owners_count += next->members[i].weight > 0;
+        outliers_count += next->members[i].weight > 0 &&
+                          tw_peers_is_outlier(node, tw_peers_find(node, &next->members[i].id));
+    }
+    if (2 * outliers_count >= owners_count) return;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        if (member->weight > most || !tw_peers_is_outlier(node, tw_peers_find(node, &member->id)))
+            continue;
+        most -= member->weight;
+        member->weight = 0;
+    }
+}
+
+/* There are more than parts: not the first by id should own them, but who uploads most. */
+static void drop_slowest(struct tw_roster *next) {
+    uint32_t slowest = TW_MEMBERS_MAX;
+    for (uint32_t i = 0; i < next->count; i++) {
+        if (next->members[i].weight == 0) continue;
+        if (slowest == TW_MEMBERS_MAX || next->members[i].weight <= next->members[slowest].weight)
+            slowest = i;
+    }
+    if (slowest < TW_MEMBERS_MAX) next->members[slowest].weight = 0;
+}
+
+void tw_part_weights_limit(struct tw_roster *next) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < next->count; i++) count += next->members[i].weight > 0;
+    for (; count > TW_PARTS_MAX; count--) drop_slowest(next);
+}

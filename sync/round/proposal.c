@@ -1,0 +1,207 @@
+/* proposal.c - what a proposer proposes: the results that came, whose they are, and who decides the
+ * next round. */
+#include "sync/round/proposal.h"
+
+#include "sync/core/membership.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/round/part_weights.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+#include "sync/trust/penalty.h"
+
+#define MEMBER_DEAD_US (15 * SECOND_US) /* silent for so long: the next roster drops the member */
+
+static bool is_silent(const struct tw_node *node, uint32_t idx) {
+    return (int)idx != node->round.self_idx &&
+           (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
+}
+
+/* How long a member keeps its seat while it fetches (phi, u). To get a new one it would have to be
+ * at the newest round with everything applied, which on a full link takes longer than the fetch.
+ * Nobody waits for it, so the seat costs nothing while the others are a majority without it; else
+ * rounds would go at the pace of its link. And who cannot fetch cannot vote either: a seat that
+ * stays silent for good brings the group closer to having no majority, so there is an end. */
+static uint64_t receiver_seat_us(const struct tw_node *node) {
+    uint32_t seats_count = 0, live_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (is_silent(node, i)) continue;
+        seats_count++;
+        live_count += tw_membership_is_live(node, i);
+    }
+    return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
+}
+
+/* Whole, as far as we know: to be trusted with a part. */
+static bool can_own(const struct tw_node *node, uint32_t idx) {
+    if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
+    return tw_membership_is_live(node, idx);
+}
+
+/* Who met the deadline owns a part next time; if nobody did, everybody may try. Set of members. */
+static uint64_t in_time(const struct tw_node *node, const struct tw_record *record) {
+    uint64_t contributed = 0, absent = 0;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes == 0 && node->round.count[k] > 0)
+            absent |= UINT64_C(1) << record->parts[k].owner_idx;
+    }
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        contributed |= UINT64_C(1) << record->contributors[i].member_idx;
+    return contributed == 0 ? UINT64_MAX : contributed & ~absent;
+}
+
+void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record,
+                      struct tw_roster *next) {
+    const uint64_t punctual = in_time(node, record);
+    bool has_owner = false;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        const int at = tw_roster_find(&node->roster, &member->id);
+        member->weight = at >= 0 && node->roster.members[at].nonce == member->nonce &&
+                         (punctual >> at & 1) != 0 && !tw_strike_is_false(node, &member->id);
+        has_owner |= member->weight > 0;
+    }
+    for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
+    tw_part_weights_set(node, next);
+}
+
+/* Owners that are gone get nothing, nor those struck or who held up rounds, or whose links are out
+ * of line. Where others judge (proposal_check.c) these are a third at most, for they may not think
+ * so. */
+static void pass_over(const struct tw_node *node, struct tw_roster *next) {
+    uint64_t all = 0, gone = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        const int at = tw_roster_find(&node->roster, &member->id);
+        all += member->weight;
+        if (at >= 0 && can_own(node, (uint32_t)at)) continue;
+        gone += member->weight;
+        member->weight = 0;
+    }
+    const uint64_t most = node->roster.count < node->cfg.judges_min ? all : all / 3;
+    uint64_t left = most > gone ? most - gone : 0;
+    left -= tw_strike_pass_over(node, next, left);
+    left -= tw_stall_pass_over(node, next, left);
+    if (node->measured.outliers != 0) tw_part_weights_drop_outliers(node, next, left);
+    bool has_owner = false;
+    for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
+    for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
+    tw_part_weights_limit(next);
+}
+
+/* The next roster: who is here or was lately, and who asks to come in. */
+static void next_roster(struct tw_node *node, const struct tw_record *record,
+                        struct tw_roster *next) {
+    const uint64_t seat_us = receiver_seat_us(node);
+    bool is_changed = false;
+    next->count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const bool is_gone =
+            is_silent(node, i) ||
+            ((int)i != node->round.self_idx && node->now_us - node->seats[i].live_us > seat_us);
+        is_changed |= is_gone;
+        if (!is_gone) next->members[next->count++] = node->roster.members[i];
+    }
+    for (uint32_t j = 0; j < JOINS_MAX; j++) {
+        const struct tw_msg_join *join = &node->lineage.joins[j].join;
+        if (node->lineage.joins[j].received_us == 0 ||
+            node->now_us - node->lineage.joins[j].received_us > JOIN_VALID_US)
+            continue;
+        if (!tw_id_equal(&join->lineage, &node->at.lineage) || join->rounds != node->at.rounds)
+            continue;
+        const int idx = tw_roster_find(next, &node->lineage.joins[j].id);
+        if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
+        is_changed = true;
+        if (idx >= 0) { /* the same node without its memory: a new member under the old id */
+            next->members[idx].nonce = join->nonce;
+            continue;
+        }
+        if (next->count >= node->cfg.members_max || next->count >= TW_MEMBERS_MAX) continue;
+        uint32_t at = next->count++;
+        for (; at > 0 && tw_id_compare(&next->members[at - 1].id, &node->lineage.joins[j].id) > 0;
+             at--)
+            next->members[at] = next->members[at - 1];
+        next->members[at] =
+            (struct tw_member){.id = node->lineage.joins[j].id, .nonce = join->nonce};
+    }
+    tw_proposal_fair(node, record, next);
+    pass_over(node, next);
+    next->number = node->roster.number + (is_changed ? 1 : 0);
+}
+
+static void add_contributors(const struct tw_node *node, struct tw_record *record,
+                             const struct tw_msg_result *result) {
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        const struct tw_contributor *by = &result->contributors[i];
+        uint32_t at = 0;
+        while (at < record->contributors_count &&
+               record->contributors[at].member_idx < by->member_idx)
+            at++;
+        if (at < record->contributors_count &&
+            record->contributors[at].member_idx == by->member_idx &&
+            !TW_IS_MUTANT(node, TW_MUTANT_LISTED_TWICE))
+            continue;
+        for (uint32_t j = record->contributors_count++; j > at; j--)
+            record->contributors[j] = record->contributors[j - 1];
+        record->contributors[at] = *by;
+    }
+}
+
+uint64_t tw_proposal_contributors(const struct tw_msg_result *result) {
+    uint64_t members = 0;
+    for (uint32_t i = 0; i < result->contributors_count; i++)
+        members |= UINT64_C(1) << result->contributors[i].member_idx;
+    return members;
+}
+
+/* Results that are here and that we do not take are left out from the start. */
+void tw_proposal_draft(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_record *heard = &round->proposal; /* overwritten by what is written next */
+    heard->parts_count = round->owners_count;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        heard->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
+        if (!round->results[k].has) continue;
+        heard->parts[k].bytes = round->results[k].announced.bytes;
+        heard->parts[k].result = round->results[k].announced.hash;
+        heard->parts[k].contributors = tw_proposal_contributors(&round->results[k].announced);
+    }
+}
+
+void tw_proposal_write(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_record *record = &round->proposal;
+    const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+    record->lineage = node->at.lineage;
+    record->parent = node->tip_digest;
+    record->round = node->at.rounds;
+    record->fragment = tw_progress_fragment(node, node->at.rounds);
+    record->roster_number = node->roster.number;
+    record->finals = tw_progress_is_final(node) ? tip->finals + 1 : 0;
+    record->contributors_count = 0;
+    record->parts_count = node->roster.count == 1 ? 0 : round->owners_count;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        struct tw_part *part = &record->parts[k];
+        *part = (struct tw_part){.owner_idx = round->owners[k]};
+        const struct tw_msg_result *result = &round->results[k].announced;
+        if (!round->results[k].has || result->bytes == 0) continue;
+        /* Announced by an owner that died before we had it, or has forgotten it, or never gave
+         * what it announced: nobody could accept it. */
+        const struct payload *payload = tw_payload_find(node, &result->hash);
+        const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
+        const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
+        if (!is_held && (!tw_membership_is_live(node, round->owners[k]) ||
+                         tw_round_is_late(node, k) || tw_stall_is(node, TW_STALL_OWNER, owner) ||
+                         (payload != NULL && tw_payload_is_lost(payload))))
+            continue;
+        if ((round->left_out >> k & 1) != 0) continue;
+        part->bytes = result->bytes;
+        part->result = result->hash;
+        part->contributors = tw_proposal_contributors(result);
+        add_contributors(node, record, result);
+    }
+    record->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        record->clock_tokens += record->contributors[i].tokens;
+    next_roster(node, record, &record->next);
+}

@@ -1,0 +1,10 @@
+/* record_check.h - the checks of a record that need no judgement: chain, owners, clock. */
+#ifndef TW_SYNC_ROUND_RECORD_CHECK_H
+#define TW_SYNC_ROUND_RECORD_CHECK_H
+
+#include "sync/core/state/node.h"
+
+/* An honest proposer could have written the record for the open round. */
+bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *record);
+
+#endif

@@ -1,0 +1,616 @@
+/* round.c - the open round: our outer gradient, the merge of the part we own, the results.
+ *
+ * A round has no coordinator. It becomes active with the first contribution anybody hears of. Every
+ * member sends each owner its part; an owner merges what has come when everyone alive is in, or the
+ * quorum is and the grace is over, and offers the result. Who has nothing to contribute (its worker
+ * could not, its budget does not allow it) says that too, once the round is active, and counts as
+ * in: the grace is for those who are late. acceptor.c closes the round. */
+#include "sync/round/round.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "proto/run/layout.h"
+#include "sync/core/actions.h"
+#include "sync/core/membership.h"
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/round/account.h"
+#include "sync/transfer/payload.h"
+#include "sync/transfer/state_transfer.h"
+#include "sync/trust/penalty.h"
+
+enum { RESULT_ROUNDS_MAX = 24 }; /* results are kept for */
+
+#define GRACE_FLOOR_US UINT64_C(200000)
+
+uint64_t tw_round_keep(const struct tw_node *node) {
+    /* Four outer steps of each fragment: who was away that long replays instead of fetching
+     * (phi, u), which is eight times the bytes. Bounded by the rows of the payload table and by the
+     * pool, which has room for 32 fragments. */
+    uint64_t rounds = 4 * (uint64_t)node->cfg.fragments_count;
+    const uint64_t owners_count = node->round.owners_count > 0 ? node->round.owners_count : 1;
+    const uint64_t rows = TW_PAYLOADS_MAX / 2 / owners_count;
+    if (rounds > rows) rounds = rows;
+    if (rounds > RESULT_ROUNDS_MAX) rounds = RESULT_ROUNDS_MAX;
+    return node->at.rounds + rounds;
+}
+
+/* The order in which members try to close the round: by hash, so that the work goes around. */
+static void rank_proposers(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_id keys[TW_MEMBERS_MAX];
+    uint8_t bytes[72];
+    memcpy(bytes, node->at.lineage.bytes, 32);
+    for (unsigned i = 0; i < 8; i++) bytes[32 + i] = (uint8_t)(node->at.rounds >> (8 * i));
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        memcpy(bytes + 40, node->roster.members[i].id.bytes, 32);
+        keys[i] = tw_sha256(bytes, sizeof(bytes));
+        uint32_t at = i; /* insertion sort: at most 64 */
+        while (at > 0 && tw_id_compare(&keys[round->rank[at - 1]], &keys[i]) > 0) {
+            round->rank[at] = round->rank[at - 1];
+            at--;
+        }
+        round->rank[at] = i;
+    }
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((int)round->rank[i] == round->self_idx) round->self_rank = (int)i;
+    }
+}
+
+static void divide_parts(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    uint32_t weights[TW_PARTS_MAX];
+    round->owners_count = tw_roster_owners(&node->roster, round->owners);
+    for (uint32_t k = 0; k < round->owners_count; k++)
+        weights[k] = node->roster.members[round->owners[k]].weight;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        tw_layout_part(node->cfg.fragment_elements[fragment], weights, round->owners_count, k,
+                       &round->begin[k], &round->count[k]);
+        if ((int)round->owners[k] == round->self_idx) round->self_part = (int)k;
+    }
+}
+
+void tw_round_open(struct tw_node *node) {
+    struct round *round = &node->round;
+    /* The large arrays inside are guarded by their `has` flags: clear those, not the bytes. */
+    round->active_us = 0;
+    round->self_idx = round->self_part = round->self_rank = -1;
+    round->owners_count = 0;
+    round->own = OWN_IDLE;
+    round->own_retry_us = 0;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) round->contributions[i].has = false;
+    round->intake_closed = round->is_reducing = round->is_reduced = false;
+    round->merged = 0;
+    for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
+    round->results_us = 0;
+    round->has_offer = round->has_best = round->is_lost = false;
+    round->left_out = 0;
+    memset(round->refused_by, 0, sizeof(round->refused_by));
+    round->refused_ranks = round->refused_us = round->reported = 0;
+    round->has_refused_late = false;
+    round->empty_ranks = 0;
+    tw_lease_clear(&node->lease);
+    round->phase = PROPOSER_IDLE;
+    round->attempt = 0;
+    round->ballot = 0;
+    round->retry_us = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        link->was_sent_contrib = link->was_sent_result = false;
+        link->sent_prepare = link->sent_propose = 0;
+    }
+    const int idx = tw_roster_find(&node->roster, &node->cfg.self);
+    if (idx >= 0 && node->roster.members[idx].nonce == node->at.nonce) round->self_idx = idx;
+    rank_proposers(node);
+    divide_parts(node);
+}
+
+void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
+    struct seat seats[TW_MEMBERS_MAX];
+    for (uint32_t i = 0; i < roster->count; i++) {
+        const struct tw_member *member = &roster->members[i];
+        const int before = tw_roster_find(&node->roster, &member->id);
+        const uint16_t peer = tw_peers_find(node, &member->id);
+        const bool is_same = before >= 0 && node->roster.members[before].nonce == member->nonce;
+        seats[i] = (struct seat){.seen_us = node->now_us, .live_us = node->now_us};
+        if (is_same) seats[i] = node->seats[before];
+        seats[i].has_left |= peer != NO_PEER && node->links[peer].has_left;
+        seats[i].missed = before >= 0 ? node->seats[before].missed : 0;
+    }
+    memcpy(node->seats, seats, roster->count * sizeof(seats[0]));
+    node->roster.number = roster->number;
+    node->roster.count = roster->count;
+    memcpy(node->roster.members, roster->members, roster->count * sizeof(roster->members[0]));
+    tw_round_open(node);
+    tw_membership_derive_state(node);
+}
+
+/* By the clock no round begins before it is time here too, whoever says something of it: or one
+ * member that comes early would be merged alone, and put off everybody else's time by that. Who has
+ * just come goes by the others. */
+static uint64_t begin_us(const struct tw_node *node) {
+    const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
+    const bool is_timed =
+        node->cfg.pace_us > 0 && node->pace.was_active && !tw_progress_is_final(node);
+    return is_timed && due_us > node->now_us ? due_us : node->now_us;
+}
+
+void tw_round_touch(struct tw_node *node) {
+    if (node->round.active_us == 0) node->round.active_us = begin_us(node);
+}
+
+/* ---- what others say ------------------------------------------------------------------------ */
+
+bool tw_round_is_as_announced(const struct contribution *heard, const struct tw_contributor *row) {
+    const struct tw_msg_contrib *announced = &heard->announced;
+    const struct tw_id root = tw_contribution_root(announced->hashes, announced->parts_count);
+    return tw_id_equal(&root, &row->root) && row->tokens == announced->tokens &&
+           row->fragment_tokens == announced->fragment_tokens &&
+           row->fragment_steps == announced->fragment_steps;
+}
+
+/* More than half of the roster starts from the same other anchor: ours is wrong, fetch theirs. */
+static void heal(struct tw_node *node, const struct tw_id *base) {
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    if (tw_progress_due(node, fragment) != UINT64_MAX ||
+        node->at.fragment_rounds[fragment] == NOT_HELD ||
+        tw_id_equal(base, &node->at.fragment_digests[fragment]))
+        return;
+    uint32_t agreeing_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &node->round.contributions[i];
+        agreeing_count += entry->has && tw_id_equal(&entry->announced.base, base);
+    }
+    if (agreeing_count <= node->roster.count / 2) return;
+    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->cfg.self);
+    tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
+}
+
+/* Its sender sits the round out. */
+static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
+    for (uint32_t k = 0; k < contrib->parts_count; k++) {
+        if (contrib->bytes[k] > 0) return false;
+    }
+    return true;
+}
+
+void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
+    struct round *round = &node->round;
+    const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
+    if (idx < 0 || contrib->parts_count != round->owners_count || contrib->tokens > TOKENS_MAX ||
+        contrib->fragment_tokens > TOKENS_MAX)
+        return;
+    struct contribution *entry = &round->contributions[idx];
+    /* Who had nothing may have been restarted, and have something after all. */
+    if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
+    *entry = (struct contribution){.has = true,
+                                   .is_absent = is_of_nothing(contrib),
+                                   .received_us = begin_us(node),
+                                   .announced = *contrib};
+    if (!entry->is_absent) tw_round_touch(node);
+    heal(node, &contrib->base);
+}
+
+void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
+    struct round *round = &node->round;
+    if (result->part >= round->owners_count) return;
+    const struct tw_id *owner = &node->roster.members[round->owners[result->part]].id;
+    if (!tw_id_equal(owner, &node->links[peer].id)) return;
+    if (result->bytes > 0 && round->count[result->part] == 0) return;
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        if (result->contributors[i].member_idx >= node->roster.count) return;
+        if (result->contributors[i].tokens > TOKENS_MAX ||
+            result->contributors[i].fragment_tokens > TOKENS_MAX)
+            return;
+    }
+    if (round->results[result->part].has) return;
+    /* Bytes that are here as something else were not checked to be a result, and never will be. */
+    const uint64_t elements = round->count[result->part];
+    const struct payload *known = tw_payload_find(node, &result->hash);
+    if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, elements)) return;
+    round->results[result->part].has = true;
+    round->results[result->part].announced_us = node->now_us;
+    round->results[result->part].announced = *result;
+    tw_round_touch(node);
+    if (result->bytes == 0) return;
+    const struct tw_part part = {.bytes = result->bytes, .result = result->hash};
+    struct payload *payload =
+        tw_payload_want_result(node, &part, tw_progress_fragment(node, node->at.rounds),
+                               round->begin[result->part], elements, tw_round_keep(node));
+    if (payload != NULL) payload->from = *owner;
+}
+
+/* ---- our own outer gradient ----------------------------------------------------------------- */
+
+static bool is_past(struct tw_node *node, uint64_t due_us) {
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
+    return node->now_us >= due_us;
+}
+
+/* It is time to send. */
+static bool is_due(struct tw_node *node) {
+    if (tw_progress_is_final(node)) return true;
+    /* Due long since, having held other fragments back: opening a round it would be alone in it. */
+    if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
+    if (node->cfg.pace_us > 0) return is_past(node, node->pace.last_commit_us + node->cfg.pace_us);
+    /* The first whose period is over opens the round; who has done most of its own joins at once.
+     * Otherwise equal machines keep their phases, and the last ones miss every round. */
+    const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
+    /* Who has just come is due long since, and the others are somewhere in their period. */
+    const bool is_new = node->worker.step < node->worker.entered_step + node->cfg.period_steps;
+    if (is_new && node->round.active_us == 0) return false;
+    return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
+}
+
+/* It is time to encode, so that it can be sent in time: by the clock a node whose steps are long
+ * would have an open round come and go between two of its step boundaries. */
+static bool is_due_soon(struct tw_node *node) {
+    const uint64_t early_us =
+        node->worker.step_us < node->cfg.pace_us ? node->worker.step_us : node->cfg.pace_us;
+    if (node->cfg.pace_us == 0 || tw_progress_is_final(node)) return is_due(node);
+    if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
+    return is_past(node, node->pace.last_commit_us + node->cfg.pace_us - early_us);
+}
+
+static void contribute(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    const bool is_free =
+        round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
+    if (tw_progress_is_apart(node)) return;
+    /* On its way into another lineage: of what it trained there may be nothing left on arrival. */
+    if (node->at.is_moving != 0) return;
+    if (!is_free || !node->worker.is_up || tw_progress_is_applying(node, fragment)) return;
+    if (round->owners_count == 0 || tw_progress_due(node, fragment) != UINT64_MAX) return;
+    if (node->at.fragment_rounds[fragment] == NOT_HELD || !is_due_soon(node)) return;
+    if (node->now_us < round->own_retry_us) {
+        tw_act_wake(node, round->own_retry_us);
+        return;
+    }
+    round->own = OWN_ENCODING;
+    struct tw_action *action = tw_act_body(node, TW_ACT_ENCODE);
+    action->u.encode.round = node->at.rounds;
+    action->u.encode.fragment = fragment;
+    action->u.encode.parts_count = round->owners_count;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        action->u.encode.parts[k].begin = round->begin[k];
+        action->u.encode.parts[k].count = round->count[k];
+    }
+}
+
+void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
+    struct round *round = &node->round;
+    const bool is_now = event->u.encoded.round == node->at.rounds && round->own == OWN_ENCODING;
+    /* Whatever was encoded is ours to name or to drop. */
+    for (uint32_t k = 0; event->ok && k < event->u.encoded.parts_count; k++) {
+        if (event->u.encoded.bytes[k] == 0) continue;
+        tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k],
+                        is_now ? TW_CONTENT_DELTA : TW_CONTENT_OPAQUE, is_now ? round->count[k] : 0,
+                        is_now ? node->at.rounds + AUDIT_ROUNDS : 0);
+    }
+    if (!is_now) return;
+    node->worker.last_send_step = node->worker.step;
+    struct contribution *entry = &round->contributions[round->self_idx];
+    *entry = (struct contribution){.has = false};
+    struct tw_msg_contrib *announced = &entry->announced;
+    *announced = (struct tw_msg_contrib){.lineage = node->at.lineage, .round = node->at.rounds};
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    announced->base = node->at.fragment_digests[fragment];
+    announced->parts_count = round->owners_count;
+    /* Refused: once more a little later, or a round in which all were refused never starts. */
+    round->own = OWN_REFUSED;
+    round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
+    if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
+    round->own = OWN_READY;
+    round->own_step = event->u.encoded.step;
+    round->own_tokens = event->u.encoded.tokens;
+    node->worker.last_send_step = round->own_step;
+
+    struct tw_contributor row;
+    tw_account_row(node, fragment, &row);
+    announced->tokens = row.tokens;
+    announced->fragment_tokens = row.fragment_tokens;
+    announced->fragment_steps = row.fragment_steps;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        announced->hashes[k] = event->u.encoded.hashes[k];
+        announced->bytes[k] = event->u.encoded.bytes[k];
+    }
+}
+
+/* What is encoded counts from when it is time, or somebody else has begun. */
+static void enter(struct tw_node *node) {
+    struct contribution *entry = &node->round.contributions[node->round.self_idx];
+    if (node->round.own == OWN_REFUSED && node->round.active_us != 0 && !entry->has) {
+        entry->has = entry->is_absent = true;
+        entry->received_us = node->now_us;
+    }
+    if (node->round.own != OWN_READY) return;
+    if (node->cfg.pace_us > 0 && node->round.active_us == 0 && !is_due(node)) return;
+    node->round.own = OWN_SENT;
+    entry->has = true;
+    entry->received_us = entry->ready_us = node->now_us;
+    tw_round_touch(node);
+}
+
+/* ---- the part we own ------------------------------------------------------------------------ */
+
+/* Fetches our part of every contribution, and notes which are complete and good. */
+static void collect(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t part = (uint32_t)round->self_part;
+    const struct tw_id *base =
+        &node->at.fragment_digests[tw_progress_fragment(node, node->at.rounds)];
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        struct contribution *entry = &round->contributions[i];
+        if (!entry->has || entry->is_absent || entry->is_bad || entry->ready_us != 0) continue;
+        if (!tw_id_equal(&entry->announced.base, base)) {
+            entry->is_bad = true; /* its Delta is against another anchor: cannot be merged */
+            tw_act_report(node, TW_REPORT_MISBEHAVED, &node->roster.members[i].id);
+            continue;
+        }
+        const struct tw_id *hash = &entry->announced.hashes[part];
+        const struct payload *known = tw_payload_find(node, hash);
+        /* Other bytes under that name: its own word must not undo what others are sending. */
+        if (entry->announced.bytes[part] == 0 ||
+            (known != NULL &&
+             (known->bytes != entry->announced.bytes[part] ||
+              !tw_payload_is_as(node, known, TW_CONTENT_DELTA, round->count[part])))) {
+            entry->is_bad = true;
+            continue;
+        }
+        struct payload *payload = tw_payload_want(node, hash, entry->announced.bytes[part],
+                                                  TW_CONTENT_DELTA, round->count[part]);
+        if (payload == NULL) continue;
+        payload->from = node->roster.members[i].id;
+        if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
+        if (payload->state == PAYLOAD_HELD) entry->ready_us = node->now_us;
+        if (tw_payload_is_lost(payload)) entry->is_bad = true;
+    }
+}
+
+/* Median + 4 median absolute deviations of how late members were in the last rounds. */
+static uint64_t grace_us(const struct tw_node *node) {
+    uint64_t sorted[ARRIVALS_KEPT];
+    const uint32_t count =
+        node->pace.arrivals_count < ARRIVALS_KEPT ? node->pace.arrivals_count : ARRIVALS_KEPT;
+    if (count < 8) return node->cfg.grace_us;
+    for (unsigned pass = 0, median = 0; pass < 2; pass++) {
+        uint64_t middle = 0;
+        if (pass == 1) middle = sorted[median];
+        for (uint32_t i = 0; i < count; i++) {
+            uint64_t value = node->pace.arrivals_us[i];
+            if (pass == 1) value = value > middle ? value - middle : middle - value;
+            uint32_t at = i;
+            while (at > 0 && sorted[at - 1] > value) {
+                sorted[at] = sorted[at - 1];
+                at--;
+            }
+            sorted[at] = value;
+        }
+        if (pass == 0) {
+            /* A little above it: of two that take turns, neither is the rule. */
+            median = count * 3 / 5;
+            continue;
+        }
+        const uint64_t grace = middle + 4 * sorted[count / 2] + GRACE_FLOOR_US;
+        return grace < node->cfg.grace_us ? grace : node->cfg.grace_us;
+    }
+    return node->cfg.grace_us;
+}
+
+bool tw_round_awaits(const struct tw_node *node, uint32_t member) {
+    return node->at.rounds % (UINT64_C(1) << node->seats[member].missed / 2) == 0;
+}
+
+/* True when nothing more is worth waiting for. */
+static bool intake_is_over(struct tw_node *node) {
+    const struct round *round = &node->round;
+    uint32_t live_count = 0, received_count = 0, ready_count = 0, pending_count = 0;
+    uint64_t first_us = UINT64_MAX;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &round->contributions[i];
+        const bool is_live = tw_membership_is_live(node, i);
+        live_count += is_live;
+        if (!entry->has) continue;
+        received_count += is_live;
+        if (entry->is_absent) continue;
+        if (entry->received_us < first_us) first_us = entry->received_us;
+        ready_count += entry->ready_us != 0;
+        pending_count +=
+            is_live && !entry->is_bad && entry->ready_us == 0 && tw_round_awaits(node, i);
+    }
+    if (first_us == UINT64_MAX) first_us = round->active_us;
+    const uint32_t wanted = node->cfg.quorum < live_count ? node->cfg.quorum : live_count;
+    const uint64_t grace_end_us = first_us + grace_us(node);
+    const uint64_t patience_end_us = first_us + node->pace.patience_us;
+    if (node->now_us >= patience_end_us) return true;
+    tw_act_wake(node, patience_end_us);
+    if (pending_count > 0) return false;
+    if (received_count >= live_count) return true;
+    if (node->now_us >= grace_end_us) return ready_count >= wanted;
+    tw_act_wake(node, grace_end_us);
+    return false;
+}
+
+bool tw_round_is_late(struct tw_node *node, uint32_t k) {
+    return node->round.results[k].has &&
+           is_past(node, node->round.results[k].announced_us + node->pace.patience_us);
+}
+
+bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k) {
+    const struct tw_id *owner = &node->roster.members[node->round.owners[k]].id;
+    if (node->round.count[k] == 0 || node->round.results[k].has) return false;
+    return !tw_stall_is(node, TW_STALL_OWNER, owner);
+}
+
+static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t bytes) {
+    struct round *round = &node->round;
+    const uint32_t part = (uint32_t)round->self_part;
+    struct tw_msg_result *announced = &round->results[part].announced;
+    announced->lineage = node->at.lineage;
+    announced->round = node->at.rounds;
+    announced->part = part;
+    announced->bytes = bytes;
+    announced->hash = *hash;
+    announced->contributors_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (bytes == 0 || (round->merged >> i & 1) == 0) continue;
+        const struct tw_msg_contrib *contrib = &round->contributions[i].announced;
+        announced->contributors[announced->contributors_count++] = (struct tw_contributor){
+            .member_idx = i,
+            .fragment_steps = contrib->fragment_steps,
+            .tokens = contrib->tokens,
+            .fragment_tokens = contrib->fragment_tokens,
+            .root = tw_contribution_root(contrib->hashes, contrib->parts_count),
+        };
+    }
+    round->results[part].has = true;
+    round->results[part].announced_us = node->now_us;
+    round->is_reduced = true;
+}
+
+static void merge(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t part = (uint32_t)round->self_part;
+    struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
+    action->u.reduce.round = node->at.rounds;
+    action->u.reduce.fragment = tw_progress_fragment(node, node->at.rounds);
+    action->u.reduce.part = part;
+    action->u.reduce.begin = round->begin[part];
+    action->u.reduce.count = round->count[part];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((round->merged >> i & 1) == 0) continue;
+        const struct tw_msg_contrib *contrib = &round->contributions[i].announced;
+        action->inputs[count] = contrib->hashes[part];
+        action->u.reduce.inputs[count].tokens = contrib->fragment_tokens;
+        action->u.reduce.inputs[count].steps = contrib->fragment_steps;
+        count++;
+    }
+    action->u.reduce.inputs_count = count;
+    round->is_reducing = true;
+}
+
+/* Who is alive and not listed came later than anybody waited: counted as the longest grace, so that
+ * a grace learnt from the punctual alone cannot shut the others out for good. */
+void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) {
+    uint64_t listed = 0;
+    if (record->contributors_count == 0) return;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        listed |= UINT64_C(1) << record->contributors[i].member_idx;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((listed >> i & 1) != 0 || !tw_membership_is_live(node, i)) continue;
+        if (node->round.contributions[i].is_absent) continue; /* it came, and said so */
+        node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
+    }
+}
+
+static void close_intake(struct tw_node *node) {
+    struct round *round = &node->round;
+    uint64_t first_us = UINT64_MAX;
+    round->intake_closed = true;
+    round->intake_closed_us = node->now_us;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &round->contributions[i];
+        if (entry->has && !entry->is_absent && entry->received_us < first_us)
+            first_us = entry->received_us;
+        if (entry->has && entry->ready_us != 0) round->merged |= UINT64_C(1) << i;
+    }
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((round->merged >> i & 1) == 0) continue;
+        node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] =
+            round->contributions[i].received_us - first_us;
+    }
+}
+
+static void own_part(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->count[round->self_part] == 0 || round->is_reduced) return;
+    const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
+    if (tw_progress_due(node, fragment) != UINT64_MAX ||
+        node->at.fragment_rounds[fragment] == NOT_HELD)
+        return;
+    if (!round->intake_closed) {
+        collect(node);
+        if (round->active_us == 0 || !intake_is_over(node)) return;
+        close_intake(node);
+    }
+    if (round->is_reducing) return;
+    if (round->merged == 0) {
+        say_result(node, &(struct tw_id){{0}}, 0);
+    } else if (node->worker.is_up) {
+        merge(node);
+    }
+}
+
+/* The members whose inputs the worker did not merge: they are no contributors. */
+static void leave_out(struct tw_node *node, uint64_t refused) {
+    struct round *round = &node->round;
+    uint32_t input = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((round->merged >> i & 1) == 0) continue;
+        const bool is_merged = (refused >> input++ & 1) == 0;
+        tw_unmerged_note(node, &node->roster.members[i].id, is_merged);
+        if (!is_merged) round->merged &= ~(UINT64_C(1) << i);
+    }
+}
+
+void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
+    struct round *round = &node->round;
+    const bool is_now = round->is_reducing && event->u.reduced.round == node->at.rounds;
+    if (event->ok) {
+        tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
+                        is_now ? TW_CONTENT_RESULT : TW_CONTENT_OPAQUE,
+                        is_now ? round->count[round->self_part] : 0,
+                        is_now ? tw_round_keep(node) : 0);
+    }
+    if (!is_now) return;
+    round->is_reducing = false;
+    if (event->ok) leave_out(node, event->u.reduced.refused);
+    if (event->ok && round->merged != 0) {
+        say_result(node, &event->u.reduced.hash, event->u.reduced.bytes);
+    } else {
+        say_result(node, &(struct tw_id){{0}}, 0);
+    }
+}
+
+/* Nothing of ours will come, and the others are to know. */
+static bool has_refused(const struct tw_node *node) {
+    return node->round.own == OWN_REFUSED && node->round.active_us != 0;
+}
+
+/* Tells each voter that is at this round what it has not been told yet. */
+static void tell(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_message *contrib = NULL, *result = NULL;
+    const bool has_answer = round->own == OWN_SENT || has_refused(node);
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        if (!tw_peers_is_at_round(node, i)) continue;
+        if (has_answer && !link->was_sent_contrib) {
+            if (contrib == NULL) contrib = tw_act_message(node, TW_MSG_CONTRIB);
+            if (contrib == NULL) return;
+            contrib->u.contrib = round->contributions[round->self_idx].announced;
+            tw_act_send(node, contrib, i);
+            link->was_sent_contrib = true;
+        }
+        if (round->is_reduced && !link->was_sent_result) {
+            if (result == NULL) result = tw_act_message(node, TW_MSG_RESULT);
+            if (result == NULL) return;
+            result->u.result = round->results[round->self_part].announced;
+            tw_act_send(node, result, i);
+            link->was_sent_result = true;
+        }
+    }
+}
+
+void tw_round_advance(struct tw_node *node) {
+    if (!tw_membership_is_voter(node) || node->roster.count < 2) return;
+    contribute(node);
+    enter(node);
+    if (node->round.self_part >= 0) own_part(node);
+    if (node->round.own == OWN_SENT || has_refused(node) || node->round.is_reduced) tell(node);
+}

@@ -1,0 +1,345 @@
+/* chunk_scheduler.c - who is asked for which chunk of a payload, and how far ahead.
+ *
+ *     WANTED   --PULL-->  asked: one row of a link, in the order of asking
+ *     asked    --CHUNK--> here, for ever: it is asked for nowhere again
+ *     asked    --MISSING, a link gone, or patience over--> WANTED, of another source
+ *
+ * Rows are answered in their order, so a chunk that comes shows that those asked for after it are
+ * on their way: their patience starts anew. What is here survives any cut: the bits belong to the
+ * payload, the rows to the link.
+ *
+ * A link whose patience is over is dry until a chunk comes by it: for what others may have, it is
+ * asked last.
+ *
+ * A payload has one source where only one peer surely holds it, and up to SOURCES_MAX where several
+ * said so. If its bytes were wrong and came from several, nobody knows whose they were: from then
+ * on they come from one at a time, and the next that is wrong is known.
+ *
+ * How far ahead a link is asked follows from what it delivers: with c the time per chunk and r the
+ * shortest time from asking to its coming,
+ *
+ *     window = (r + 0.2 s) / c + 1,   2 at least, PULLS_MAX at most
+ *
+ * which keeps a fast and long path full and puts no more than a fifth of a second of ours into a
+ * slow one. */
+#include "sync/transfer/chunk_scheduler.h"
+
+#include "base/assert.h"
+#include "sync/core/actions.h"
+#include "sync/core/peers.h"
+#include "sync/core/state/node.h"
+
+#define TRANSFER_TIMEOUT_US (30 * SECOND_US) /* patience with the only source */
+
+#define AHEAD_US (SECOND_US / 5)
+#define MEASURE_US (SECOND_US / 5)         /* chunks come in bursts: a rate takes so long */
+#define PATIENCE_OTHERS_US (8 * SECOND_US) /* where another source has it too */
+#define CHUNK_US_MAX (30 * SECOND_US)      /* the most that patience goes by */
+
+enum { WINDOW_UNKNOWN = 8 };
+
+static uint16_t idx_of(const struct tw_node *node, const struct payload *payload) {
+    return (uint16_t)(payload - node->payloads);
+}
+
+static uint32_t count_bits(uint64_t set) {
+    uint32_t count = 0;
+    for (; set != 0; set &= set - 1) count++;
+    return count;
+}
+
+/* ---- how far ahead --------------------------------------------------------------------------- */
+
+static uint32_t window_of(const struct link *link) {
+    if (link->chunk_us == 0) return WINDOW_UNKNOWN;
+    const uint64_t ahead = (link->near_us + AHEAD_US) / link->chunk_us + 1;
+    if (ahead < 2) return 2;
+    return ahead < PULLS_MAX ? (uint32_t)ahead : PULLS_MAX;
+}
+
+static void measure(struct tw_node *node, struct link *link, uint64_t asked_us) {
+    const uint64_t took_us = node->now_us - asked_us;
+    /* Slowly upwards: routes change. */
+    if (link->near_us == 0 || took_us < link->near_us) {
+        link->near_us = took_us;
+    } else {
+        link->near_us += (took_us - link->near_us) / 64;
+    }
+    if (link->measured_us == 0) { /* the first after a pause tells nothing of the rate */
+        link->measured_us = node->now_us;
+        link->measured_count = 0;
+        return;
+    }
+    link->measured_count++;
+    const uint64_t passed_us = node->now_us - link->measured_us;
+    if (passed_us < MEASURE_US) return;
+    const uint64_t each_us = passed_us / link->measured_count + 1;
+    link->chunk_us = link->chunk_us == 0 ? each_us : (link->chunk_us + each_us) / 2;
+    /* Or who is late each time, by what it is then given, holds a payload for ever. */
+    if (link->chunk_us > CHUNK_US_MAX) link->chunk_us = CHUNK_US_MAX;
+    link->measured_us = node->now_us;
+    link->measured_count = 0;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static void row_remove(struct link *link, uint32_t row) {
+    link->pulls_count--;
+    for (uint32_t i = row; i < link->pulls_count; i++) link->pulls[i] = link->pulls[i + 1];
+    if (link->pulls_count == 0) link->measured_us = 0;
+}
+
+/* Forgets what `peer` was asked for of this payload. */
+static void rows_forget(struct tw_node *node, uint16_t peer, struct payload *payload) {
+    struct link *link = &node->links[peer];
+    const uint16_t idx = idx_of(node, payload);
+    for (uint32_t row = link->pulls_count; row-- > 0;) {
+        if (link->pulls[row].payload != idx) continue;
+        row_remove(link, row);
+        payload->under_way--;
+    }
+}
+
+void tw_chunks_forget(struct tw_node *node, struct payload *payload) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if ((payload->sources >> i & 1) != 0) rows_forget(node, i, payload);
+    }
+    TW_ASSERT(payload->under_way == 0);
+    payload->sources = 0;
+}
+
+void tw_chunks_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer) {
+    if ((payload->sources >> peer & 1) == 0) return;
+    rows_forget(node, peer, payload);
+    payload->sources &= ~(UINT64_C(1) << peer);
+    payload->tried |= UINT64_C(1) << peer;
+    payload->progress_us = node->now_us;
+}
+
+void tw_chunks_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx) {
+    const uint16_t at = idx_of(node, payload);
+    payload->senders |= UINT64_C(1) << peer;
+    payload->is_mixed |= (payload->senders & (payload->senders - 1)) != 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        for (uint32_t row = 0; (payload->sources >> i & 1) != 0 && row < link->pulls_count; row++) {
+            if (link->pulls[row].payload != at || link->pulls[row].chunk != idx) continue;
+            for (uint32_t k = row; i == peer && k < link->pulls_count; k++)
+                link->pulls[k].moved_us = node->now_us;
+            const uint64_t asked_us = link->pulls[row].asked_us;
+            row_remove(link, row);
+            payload->under_way--;
+            if (i == peer) measure(node, link, asked_us);
+            break;
+        }
+    }
+    node->links[peer].is_silent = false;
+}
+
+void tw_chunks_decided(struct tw_node *node, struct payload *payload) {
+    if (payload->is_decided || payload->state != PAYLOAD_WANTED) return;
+    payload->is_decided = true;
+    for (uint16_t i = 0; i < node->links_end; i++)
+        if (node->links[i].is_silent) tw_chunks_source_lost(node, payload, i);
+    payload->tried = 0;
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+static bool may_be_source(const struct tw_node *node, const struct payload *payload,
+                          uint16_t peer) {
+    return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
+}
+
+/* Others are asked before it for what they may have too: out of line, or its chunks do not come. */
+static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
+    return tw_peers_is_outlier(node, peer) || (payload->is_shared && node->links[peer].is_silent);
+}
+
+static bool is_anybody_put_last(const struct tw_node *node, const struct payload *payload) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (node->links[i].is_up && is_put_last(node, payload, i)) return true;
+    }
+    return false;
+}
+
+static uint16_t find_other(struct tw_node *node, const struct payload *payload, bool is_last) {
+    const bool is_any = payload->is_shared && payload->sources == 0;
+    if (node->links_end == 0 || (!is_any && payload->offered == 0)) return NO_PEER;
+    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
+        if (!may_be_source(node, payload, peer)) continue;
+        if (!is_last && is_put_last(node, payload, peer)) continue;
+        if ((payload->offered >> peer & 1) != 0) return peer;
+        if (is_any && tw_peers_in_lineage(node, peer)) return peer;
+    }
+    return NO_PEER;
+}
+
+/* Another one that may have it, or NO_PEER. Who is put last is asked when nobody else is left. */
+static uint16_t find_source(struct tw_node *node, const struct payload *payload) {
+    const uint16_t from = tw_peers_find(node, &payload->from);
+    const bool is_sure = from != NO_PEER && may_be_source(node, payload, from);
+    if (is_sure && !is_put_last(node, payload, from)) return from;
+    /* Others are only asked on the chance that they have it where one of them said so, or where
+     * what is asked for does not come. */
+    const bool is_chance = !is_sure || payload->offered != 0 || node->links[from].is_silent;
+    const uint16_t other = is_chance ? find_other(node, payload, false) : NO_PEER;
+    if (other != NO_PEER) return other;
+    if (is_sure) return from;
+    return is_anybody_put_last(node, payload) ? find_other(node, payload, true) : NO_PEER;
+}
+
+/* Was everybody asked who is to have it? Where none of them is here, they may come back; alone, or
+ * in pairs, where every node has bytes of its own, nobody else is to. */
+static bool is_failed_round(const struct tw_node *node, const struct payload *payload) {
+    if (payload->is_put_off) return false;
+    if (node->cfg.is_pair || node->roster.count == 1) return true;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_in_lineage(node, i)) return true;
+    }
+    return false;
+}
+
+static void choose_sources(struct tw_node *node, struct payload *payload) {
+    const uint32_t most = payload->is_alone ? 1 : SOURCES_MAX;
+    while (count_bits(payload->sources) < most) {
+        const uint16_t peer = find_source(node, payload);
+        if (peer == NO_PEER) break;
+        payload->sources |= UINT64_C(1) << peer;
+        payload->progress_us = node->now_us;
+    }
+    if (payload->sources != 0) return;
+    if (node->now_us >= payload->progress_us + RETRY_US) { /* nobody left: start over */
+        payload->tried = 0;
+        payload->failed_rounds += is_failed_round(node, payload);
+        payload->is_put_off = false;
+        payload->progress_us = node->now_us;
+    }
+    tw_act_wake(node, payload->progress_us + RETRY_US);
+}
+
+/* Sources that do not deliver are sources no longer. */
+static void judge_sources(struct tw_node *node, struct payload *payload) {
+    const uint16_t at = idx_of(node, payload);
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        if ((payload->sources >> i & 1) == 0) continue;
+        const bool has_others = (payload->sources & ~(UINT64_C(1) << i)) != 0;
+        uint64_t patience_us = has_others ? PATIENCE_OTHERS_US : TRANSFER_TIMEOUT_US;
+        if (patience_us < 4 * link->chunk_us) patience_us = 4 * link->chunk_us;
+        uint64_t oldest_us = UINT64_MAX;
+        for (uint32_t row = 0; row < link->pulls_count; row++) {
+            const struct pull *pull = &link->pulls[row];
+            if (pull->payload == at && pull->moved_us < oldest_us) oldest_us = pull->moved_us;
+        }
+        if (oldest_us == UINT64_MAX) continue;
+        if (node->now_us >= oldest_us + patience_us) {
+            link->is_silent = true;
+            tw_chunks_source_lost(node, payload, i);
+        } else {
+            tw_act_wake(node, oldest_us + patience_us);
+        }
+    }
+}
+
+void tw_chunks_prepare(struct tw_node *node, struct payload *payload) {
+    judge_sources(node, payload);
+    choose_sources(node, payload);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* Chunks that need not be asked for: here, or asked of somebody. */
+static void mark_taken(const struct tw_node *node, const struct payload *payload,
+                       uint64_t taken[TW_CHUNKS_MAX / 64]) {
+    const uint16_t at = idx_of(node, payload);
+    for (uint32_t i = 0; i < TW_CHUNKS_MAX / 64; i++) taken[i] = payload->have[i];
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct link *link = &node->links[i];
+        for (uint32_t row = 0; (payload->sources >> i & 1) != 0 && row < link->pulls_count; row++) {
+            const struct pull *pull = &link->pulls[row];
+            if (pull->payload == at) taken[pull->chunk / 64] |= UINT64_C(1) << (pull->chunk % 64);
+        }
+    }
+}
+
+/* How many more chunks of this payload the peer may be asked for. Who is full of others' chunks is
+ * asked for one all the same: no payload waits for another to be whole. */
+static uint32_t room_of(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
+    const struct link *link = &node->links[peer];
+    const uint32_t most = window_of(link);
+    if (link->pulls_count < most) return most - link->pulls_count;
+    const uint16_t at = idx_of(node, payload);
+    if (link->pulls_count == PULLS_MAX) return 0;
+    for (uint32_t row = 0; row < link->pulls_count; row++) {
+        if (link->pulls[row].payload == at) return 0;
+    }
+    return 1;
+}
+
+/* How many of `wanted` chunks the download cap has room for: they are paid. What is left
+ * over of a chunk is owed, and the next waits until it is paid. */
+static uint32_t pay(struct tw_node *node, uint32_t wanted) {
+    struct tw_rate *download = node->cfg.download;
+    if (download == NULL) return wanted;
+    uint32_t paid = 0;
+    for (; paid < wanted; paid++) {
+        const uint64_t wait_us = tw_rate_wait_us(download, 1, node->now_us);
+        if (wait_us > 0) {
+            tw_act_wake(node, node->now_us + wait_us);
+            break;
+        }
+        tw_rate_spend(download, TW_CHUNK_BYTES_MAX, node->now_us);
+    }
+    return paid;
+}
+
+/* Asks for at most `count` chunks; returns for how many. */
+static uint32_t ask(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t first,
+                    uint32_t count) {
+    struct link *link = &node->links[peer];
+    struct tw_message *message = tw_act_message(node, TW_MSG_PULL);
+    if (message == NULL) return 0; /* enough said in this event; the next walk goes on */
+    count = pay(node, count);
+    if (count == 0) {
+        node->queue.messages_count--; /* given back */
+        return 0;
+    }
+    message->u.pull = (struct tw_msg_pull){.hash = payload->hash, .first = first, .count = count};
+    tw_act_send(node, message, peer);
+    for (uint32_t i = 0; i < count; i++) {
+        TW_ASSERT(link->pulls_count < PULLS_MAX);
+        link->pulls[link->pulls_count++] = (struct pull){.asked_us = node->now_us,
+                                                         .moved_us = node->now_us,
+                                                         .payload = idx_of(node, payload),
+                                                         .chunk = (uint16_t)(first + i)};
+    }
+    payload->asked |= UINT64_C(1) << peer;
+    payload->under_way += count;
+    return count;
+}
+
+void tw_chunks_ask(struct tw_node *node, struct payload *payload) {
+    uint64_t taken[TW_CHUNKS_MAX / 64];
+    bool is_marked = false;
+    for (uint16_t peer = 0; peer < node->links_end; peer++) {
+        if ((payload->sources >> peer & 1) == 0) continue;
+        uint32_t room = room_of(node, payload, peer), first = 0;
+        while (room > 0 && payload->chunks_have + payload->under_way < payload->chunks) {
+            if (!is_marked) mark_taken(node, payload, taken);
+            is_marked = true;
+            while ((taken[first / 64] >> (first % 64) & 1) != 0) first++;
+            uint32_t count = 0;
+            while (count < room && count < PULL_RUN_MAX && first + count < payload->chunks &&
+                   (taken[(first + count) / 64] >> ((first + count) % 64) & 1) == 0)
+                count++;
+            count = ask(node, payload, peer, first, count);
+            if (count == 0) return;
+            for (uint32_t i = 0; i < count; i++)
+                taken[(first + i) / 64] |= UINT64_C(1) << ((first + i) % 64);
+            room -= count;
+        }
+    }
+}

@@ -1,0 +1,21 @@
+/* chunk_scheduler.h - which peer is asked for which chunk of a payload, and how far ahead. */
+#ifndef TW_SYNC_TRANSFER_CHUNK_SCHEDULER_H
+#define TW_SYNC_TRANSFER_CHUNK_SCHEDULER_H
+
+#include "sync/core/state/node.h"
+
+/* Drops sources that do not deliver, and finds others. */
+void tw_chunks_prepare(struct tw_node *node, struct payload *payload);
+/* Requests as many chunks from the sources as their windows allow. */
+void tw_chunks_ask(struct tw_node *node, struct payload *payload);
+/* Chunk `idx` was stored. */
+void tw_chunks_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx);
+/* From now on a majority has it: peers that had it not may have it now, and nobody waits for a
+ * silent link. */
+void tw_chunks_decided(struct tw_node *node, struct payload *payload);
+/* The peer is no source of it any more. */
+void tw_chunks_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer);
+/* Nobody is asked for it any more. */
+void tw_chunks_forget(struct tw_node *node, struct payload *payload);
+
+#endif

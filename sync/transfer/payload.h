@@ -1,0 +1,43 @@
+/* payload.h - payloads, which are bytes named by SHA-256: wanted, pulled, held, served. */
+#ifndef TW_SYNC_TRANSFER_PAYLOAD_H
+#define TW_SYNC_TRANSFER_PAYLOAD_H
+
+#include "sync/core/event.h"
+#include "sync/core/state/node.h"
+
+/* NULL: not in the table. */
+struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
+/* Wants it if it is not here. NULL: no room in the table, or an impossible size. */
+struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
+                                enum tw_content content, uint64_t elements);
+/* The same for the result of elements [begin, begin + count) of a fragment; kept until round
+ * `keep_round` is decided. */
+struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
+                                       uint32_t fragment, uint64_t begin, uint64_t count,
+                                       uint64_t keep_round);
+/* The runtime made these bytes; they are kept until round `keep_round` is decided. */
+void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
+                     enum tw_content content, uint64_t elements, uint64_t keep_round);
+/* The check of this payload's bytes is also the check that such content needs. */
+bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
+                      enum tw_content content, uint64_t elements);
+bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
+/* It does not decode, or every peer was asked again and again and no chunk came. */
+bool tw_payload_is_lost(const struct payload *payload);
+/* The result of that name and size is here, and this node does not accept it. */
+bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count);
+
+/* This node waits for this chunk from this peer. */
+bool tw_payload_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
+                            uint32_t idx);
+void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *hash, uint32_t idx);
+void tw_payload_verified(struct tw_node *node, const struct tw_event *event);
+void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request);
+void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
+void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
+/* A worker started: checks that the old one owed are requested again. */
+void tw_payload_worker_up(struct tw_node *node);
+void tw_payload_drop_all(struct tw_node *node);
+void tw_payload_advance(struct tw_node *node);
+
+#endif

@@ -1,0 +1,376 @@
+/* state_transfer.c - (phi, u) of a fragment: given to who lacks it, taken from who has it.
+ *
+ *   asks     STATE_GET to one member: "nothing to transfer", or the name of a packed (phi, u)
+ *   fetches  its chunks; several members that hold the very same (phi, u) are asked for their name
+ *            too (`wanted`), which is the same, for packing is deterministic: all of them give
+ *   cut off  what came stays; whoever has the rest is found by `wanted`. A state changes with every
+ *            round, so a donor keeps what somebody was cut off in the middle of, and its name
+ *   lost     nobody has the rest: another state is asked for
+ *   loads    at a step boundary; the rounds since then are replayed from their results */
+#include "sync/transfer/state_transfer.h"
+
+#include "base/assert.h"
+#include "sync/core/actions.h"
+#include "sync/core/membership.h"
+#include "sync/core/peers.h"
+#include "sync/core/progress.h"
+#include "sync/core/state/node.h"
+#include "sync/transfer/payload.h"
+
+#define STATE_LOST_US (10 * SECOND_US)  /* no source for the rest: another state is fetched */
+#define STATE_OTHERS_US (5 * SECOND_US) /* between two searches for more sources */
+
+enum { CHUNKS_ALONE = 4 }; /* not worth a second source */
+
+/* ---- donor ----------------------------------------------------------------------------------- */
+
+static void send_state(struct tw_node *node, uint16_t peer, const struct tw_msg_state *offer) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_STATE);
+    if (message == NULL) return;
+    message->u.state = *offer;
+    tw_act_send(node, message, peer);
+}
+
+static uint64_t state_rounds(const struct tw_node *node, uint32_t fragment) {
+    const uint64_t rounds = node->at.fragment_rounds[fragment];
+    return rounds < node->at.first_round ? node->at.first_round : rounds;
+}
+
+/* The (phi, u) of this digest was packed before, and is kept. */
+static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg_state *offer,
+                        const struct tw_id *wanted) {
+    if (offer->bytes == 0 || !tw_id_equal(&offer->digest, wanted)) return false;
+    struct payload *payload = tw_payload_find(node, &offer->hash);
+    if (payload == NULL || payload->state != PAYLOAD_HELD) return false;
+    if (payload->keep_us < node->now_us + STATE_KEEP_US)
+        payload->keep_us = node->now_us + STATE_KEEP_US;
+    send_state(node, peer, offer);
+    return true;
+}
+
+/* One fragment after the other: who asks for this one has what it pulled before, most likely. */
+static void release_others(struct tw_node *node, uint16_t peer, const struct state_export *asked) {
+    const uint64_t self = UINT64_C(1) << peer;
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        struct payload *payload = &node->payloads[i];
+        if (payload->state != PAYLOAD_HELD || payload->packed == 0) continue;
+        if ((payload->pullers & self) == 0) continue;
+        if (tw_id_equal(&payload->hash, &asked->offer.hash) ||
+            tw_id_equal(&payload->hash, &asked->old.hash))
+            continue;
+        payload->pullers &= ~self;
+        payload->is_left = payload->pullers == 0;
+    }
+}
+
+void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get) {
+    if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->state == TW_STATE_RECEIVER) return;
+    if (get->fragment >= node->cfg.fragments_count || !node->worker.is_up) return;
+    if (node->at.fragment_rounds[get->fragment] == NOT_HELD) return;
+    tw_peers_hold_solo(node, SOLO_HOLD_US);
+    release_others(node, peer, &node->exports[get->fragment]);
+    const struct tw_id *digest = &node->at.fragment_digests[get->fragment];
+    struct state_export *export = &node->exports[get->fragment];
+    if (!tw_id_is_zero(&get->wanted)) {
+        if (offer_again(node, peer, &export->offer, &get->wanted) ||
+            offer_again(node, peer, &export->old, &get->wanted))
+            return;
+        if (!tw_id_equal(&get->wanted, digest)) return; /* not ours: others may have it */
+    }
+    if (tw_id_equal(&get->digest, digest) && !tw_progress_is_applying(node, get->fragment)) {
+        send_state(node, peer,
+                   &(struct tw_msg_state){.lineage = node->at.lineage,
+                                          .fragment = get->fragment,
+                                          .rounds = state_rounds(node, get->fragment),
+                                          .digest = *digest});
+        return;
+    }
+    export->waiting |= UINT64_C(1) << peer;
+}
+
+void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        node->exports[p].waiting &= ~(UINT64_C(1) << peer);
+}
+
+/* Somebody may be in the middle of each that is kept, however long that takes: there is room for so
+ * many and no more, or rounds would have none. Counted before packing made them smaller. */
+static bool has_room(struct tw_node *node, uint32_t fragment) {
+    uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        if (node->cfg.fragment_elements[p] > largest) largest = node->cfg.fragment_elements[p];
+    }
+    for (uint32_t i = 0; i < node->payloads_end; i++) {
+        const struct payload *payload = &node->payloads[i];
+        if (payload->state != PAYLOAD_HELD || payload->packed == 0) continue;
+        if (payload->keep_us <= node->now_us) continue;
+        kept += payload->packed;
+        if (payload->keep_us < until_us) until_us = payload->keep_us;
+    }
+    const uint64_t most = TW_STATES_KEPT * largest - node->cfg.fragment_elements[fragment];
+    for (uint32_t i = 0; i < node->payloads_end && kept > most; i++) {
+        struct payload *payload = &node->payloads[i];
+        if (!payload->is_left || payload->keep_us <= node->now_us) continue;
+        payload->keep_us = node->now_us;
+        kept -= payload->packed;
+    }
+    if (kept <= most) return true;
+    tw_act_wake(node, until_us);
+    return false;
+}
+
+/* Packs one fragment at a time, and only while nothing is changing it. */
+void tw_state_export(struct tw_node *node) {
+    if (!node->worker.is_up || node->worker.is_exporting) return;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        struct state_export *export = &node->exports[p];
+        if (export->waiting == 0 || tw_progress_is_applying(node, p)) continue;
+        if (node->at.fragment_rounds[p] == NOT_HELD || node->state == TW_STATE_RECEIVER) {
+            export->waiting = 0;
+            continue;
+        }
+        if (export->is_valid && tw_payload_is_held(node, &export->offer.hash)) {
+            for (uint16_t i = 0; i < node->links_end; i++) {
+                if ((export->waiting >> i & 1) != 0) send_state(node, i, &export->offer);
+            }
+            export->waiting = 0;
+            continue;
+        }
+        if (!has_room(node, p)) continue;
+        struct tw_action *action = tw_act_body(node, TW_ACT_EXPORT);
+        action->u.export.fragment = p;
+        node->worker.is_exporting = true;
+        return;
+    }
+}
+
+void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
+    const uint32_t fragment = event->u.exported.fragment;
+    TW_ASSERT(fragment < node->cfg.fragments_count);
+    node->worker.is_exporting = false;
+    struct state_export *export = &node->exports[fragment];
+    struct payload *payload = NULL;
+    if (event->ok) {
+        tw_payload_hold(node, &event->u.exported.hash, event->u.exported.bytes, TW_CONTENT_OPAQUE,
+                        0, 0);
+        payload = tw_payload_find(node, &event->u.exported.hash);
+    }
+    if (payload == NULL) { /* no room: at once there is none either, and who asked asks again */
+        export->waiting = 0;
+        return;
+    }
+    payload->keep_us = node->now_us + STATE_KEEP_US;
+    payload->packed = node->cfg.fragment_elements[fragment];
+    if (!tw_id_equal(&export->offer.hash, &event->u.exported.hash)) export->old = export->offer;
+    /* Packed before a merge that was applied meanwhile: pack again. */
+    export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
+    export->offer = (struct tw_msg_state){.lineage = node->at.lineage,
+                                          .fragment = fragment,
+                                          .rounds = state_rounds(node, fragment),
+                                          .digest = event->u.exported.digest,
+                                          .hash = event->u.exported.hash,
+                                          .bytes = event->u.exported.bytes};
+}
+
+/* ---- receiver -------------------------------------------------------------------------------- */
+
+void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    if (node->at.is_moving != 0) mode = TW_LOAD_KEEP;
+    /* What theta has to become for a state that has not come has to be done for another, too: each
+     * mode leaves more of theta than the one before it. */
+    if (node->at.fragment_rounds[fragment] != NOT_HELD || mode < fetch->mode) fetch->mode = mode;
+    node->at.fragment_rounds[fragment] = NOT_HELD;
+    fetch->has_offer = false;
+    fetch->asked_us = 0;
+    node->exports[fragment].is_valid = false;
+    tw_membership_derive_state(node);
+}
+
+/* Another donor of what we are in the middle of. */
+static void note_donor(struct tw_node *node, uint16_t peer, const struct state_fetch *fetch,
+                       const struct tw_msg_state *state) {
+    struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
+    if (!tw_id_equal(&state->hash, &fetch->offer.hash) || state->bytes != fetch->offer.bytes)
+        return;
+    if (payload == NULL || payload->state != PAYLOAD_WANTED) return;
+    payload->offered |= UINT64_C(1) << peer;
+}
+
+/* A donor may be behind: less than what our weights have of this lineage is no state for us, nor
+ * one from before the manifests that we have, as the rounds since then could not be applied to it.
+ */
+static bool is_behind(const struct tw_node *node, const struct tw_msg_state *state) {
+    const uint64_t next = tw_progress_next(node, state->fragment, state->rounds);
+    const struct tw_record *held = &node->at.held;
+    if (next == UINT64_MAX) return false;
+    if (node->at.has_held != 0 && tw_id_equal(&held->lineage, &node->at.lineage) &&
+        next <= held->round)
+        return true;
+    return next == 0 ? node->log.begin > 0 : tw_progress_record(node, next - 1) == NULL;
+}
+
+void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
+    if (!tw_id_equal(&state->lineage, &node->at.lineage)) return;
+    if (state->fragment >= node->cfg.fragments_count) return;
+    if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return;
+    struct state_fetch *fetch = &node->fetch[state->fragment];
+    if (fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return;
+    if (fetch->has_offer) {
+        note_donor(node, peer, fetch, state);
+        return;
+    }
+    /* Its status may lag behind by the rounds of a moment; "nothing to transfer" must be true. */
+    if (state->rounds > node->links[peer].status.rounds + TW_ROUNDS_KEPT ||
+        (state->bytes == 0 &&
+         !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])) ||
+        is_behind(node, state))
+        return;
+    fetch->has_offer = true;
+    fetch->donor = node->links[peer].id;
+    fetch->offer = *state;
+    fetch->fed_us = node->now_us;
+    fetch->fed_chunks = UINT32_MAX; /* what is here already counts as fed */
+    fetch->others_us = 0;
+}
+
+/* Asks a member for the state of a fragment: any, or the one of that digest. False: not now. */
+static bool ask_peer(struct tw_node *node, uint16_t peer, uint32_t fragment,
+                     const struct tw_id *wanted) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_STATE_GET);
+    if (message == NULL) return false;
+    message->u.state_get = (struct tw_msg_state_get){.lineage = node->at.lineage,
+                                                     .digest = node->at.fragment_digests[fragment],
+                                                     .fragment = fragment};
+    if (wanted != NULL) message->u.state_get.wanted = *wanted;
+    tw_act_send(node, message, peer);
+    return true;
+}
+
+static void ask_for_state(struct tw_node *node, uint32_t fragment) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    if (fetch->asked_us != 0 && node->now_us < fetch->asked_us + RETRY_US) {
+        tw_act_wake(node, fetch->asked_us + RETRY_US);
+        return;
+    }
+    if (node->links_end == 0) return;
+    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
+        if (!tw_peers_is_donor(node, peer)) continue;
+        if (!ask_peer(node, peer, fragment, NULL)) return;
+        fetch->asked_us = node->now_us;
+        tw_act_wake(node, node->now_us + RETRY_US);
+        return;
+    }
+}
+
+/* Who else has what we are in the middle of? Asked now and then, while it has sources to spare. */
+static void ask_others(struct tw_node *node, uint32_t fragment, const struct payload *payload) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    const uint64_t pause_us = payload->sources == 0 ? RETRY_US : STATE_OTHERS_US;
+    if (payload->chunks <= CHUNKS_ALONE || node->links_end == 0) return;
+    uint32_t missing = SOURCES_MAX;
+    for (uint64_t set = payload->sources; set != 0 && missing > 0; set &= set - 1) missing--;
+    if (missing == 0) return;
+    if (fetch->others_us != 0 && node->now_us < fetch->others_us + pause_us) {
+        tw_act_wake(node, fetch->others_us + pause_us);
+        return;
+    }
+    fetch->others_us = node->now_us;
+    const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
+    for (uint16_t i = 0; i < node->links_end && missing > 0; i++) {
+        const uint16_t peer = (uint16_t)((start + i) % node->links_end);
+        if (!tw_peers_is_donor(node, peer) || (payload->sources >> peer & 1) != 0) continue;
+        if (!ask_peer(node, peer, fragment, &fetch->offer.digest)) return;
+        missing--;
+    }
+    tw_act_wake(node, fetch->others_us + pause_us);
+}
+
+static bool has_donor(const struct tw_node *node) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (tw_peers_is_donor(node, i)) return true;
+    }
+    return false;
+}
+
+/* A chunk came, or somebody is asked for the first time since one did. Who is asked again and
+ * again, and has dropped it or says nothing, feeds nobody. */
+static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
+    if (payload->chunks_have != fetch->fed_chunks) {
+        fetch->fed_chunks = payload->chunks_have;
+        fetch->fed_failed_rounds = payload->failed_rounds;
+        return true;
+    }
+    return payload->sources != 0 && payload->failed_rounds == fetch->fed_failed_rounds;
+}
+
+/* Of the rest, nobody who is here has it. Without anybody here there is nobody to ask instead
+ * either, but in pairs, where every node is a donor of its own. */
+static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
+                         const struct payload *payload) {
+    const bool is_waiting = !node->cfg.is_pair && !has_donor(node);
+    if (is_fed(fetch, payload) || is_waiting) fetch->fed_us = node->now_us;
+    if (payload->sources != 0 || payload->failed_rounds <= 1) return false;
+    if (payload->chunks_have == 0) return true;
+    if (node->now_us >= fetch->fed_us + STATE_LOST_US) return true;
+    tw_act_wake(node, fetch->fed_us + STATE_LOST_US);
+    return false;
+}
+
+/* True when the fragment's bytes are here (or need not come). */
+static bool fetch_state(struct tw_node *node, uint32_t fragment) {
+    struct state_fetch *fetch = &node->fetch[fragment];
+    if (fetch->offer.bytes == 0) return true;
+    struct payload *payload =
+        tw_payload_want(node, &fetch->offer.hash, fetch->offer.bytes, TW_CONTENT_OPAQUE, 0);
+    if (payload == NULL) return false;
+    payload->from = fetch->donor;
+    payload->keep_us = node->now_us + STATE_KEEP_US;
+    if (payload->state != PAYLOAD_WANTED) return payload->state == PAYLOAD_HELD;
+    if (is_rest_lost(node, fetch, payload)) {
+        fetch->has_offer = false;
+        node->pair.is_donor_lost = true; /* a group has others, and finds one by itself */
+        return false;
+    }
+    ask_others(node, fragment, payload);
+    return false;
+}
+
+/* Alone, without the state of a fragment, and nobody to ask: a LOAD was lost with the worker, or
+ * the results of a round are gone. What is there is the state of a new lineage. */
+static bool is_state_lost(const struct tw_node *node) {
+    if (node->state != TW_STATE_SOLO || node->has_left) return false;
+    return !has_donor(node);
+}
+
+/* One fragment after the other: a slow link carries one state at a time. */
+bool tw_state_receive(struct tw_node *node) {
+    if (node->lineage.needs_tip || !node->worker.is_up) return false;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
+        struct state_fetch *fetch = &node->fetch[p];
+        if (node->at.fragment_rounds[p] != NOT_HELD) continue;
+        if (tw_progress_is_applying(node, p))
+            continue; /* waits for a step boundary: on to the next */
+        if (!fetch->has_offer && node->worker.applying == 0 && is_state_lost(node)) {
+            return true;
+        } else if (!fetch->has_offer) {
+            ask_for_state(node, p);
+        } else if (is_behind(node, &fetch->offer)) {
+            fetch->has_offer = false; /* by now: it took too long */
+        } else if (fetch_state(node, p)) {
+            struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
+            action->u.load.fragment = p;
+            action->u.load.rounds = fetch->offer.rounds;
+            if (fetch->offer.bytes > 0) action->inputs[0] = fetch->offer.hash;
+            action->u.load.digest =
+                fetch->offer.bytes > 0 ? fetch->offer.digest : node->at.fragment_digests[p];
+            action->u.load.mode = fetch->mode;
+            node->worker.applying |= UINT64_C(1) << p;
+            fetch->has_offer = false;
+        }
+        return false;
+    }
+    return false;
+}

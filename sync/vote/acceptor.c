@@ -1,0 +1,376 @@
+/* acceptor.c - one round record per round: single-decree Paxos among the roster. Here: the
+ * acceptor.
+ *
+ * Per round: promised ballot, accepted (ballot, manifest); durable before told. It accepts a
+ * manifest only when it holds and has verified every result it names: a committed round can be had
+ * from a majority. proposer.c proposes, veto.c says what is not accepted. */
+#include "sync/vote/acceptor.h"
+
+#include "sync/check/proposal_check.h"
+#include "sync/check/veto.h"
+#include "sync/core/actions.h"
+#include "sync/core/membership.h"
+#include "sync/core/peers.h"
+#include "sync/core/state/node.h"
+#include "sync/round/record_check.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+#include "sync/trust/penalty.h"
+#include "sync/vote/ballot_lease.h"
+
+/* ---- durable ballots ------------------------------------------------------------------------ */
+
+uint64_t tw_acceptor_store(struct tw_node *node) {
+    struct tw_action *action = tw_act_body(node, TW_ACT_STORE_VOTE);
+    action->u.store.seq = ++node->acceptor.store_seq;
+    action->u.store.vote = &node->vote;
+    return node->acceptor.store_seq;
+}
+
+void tw_acceptor_reset(struct tw_node *node) {
+    node->vote.lineage = node->at.lineage;
+    node->vote.nonce = node->at.nonce;
+    node->vote.round = 0;
+    node->vote.promised = 0;
+    node->vote.accepted_ballot = 0;
+    node->vote.has_accepted = 0;
+    node->acceptor.vote_floor = 0;
+    node->acceptor.replies_count = 0;
+    node->acceptor.nonce_seq = tw_acceptor_store(node);
+}
+
+void tw_acceptor_turn(struct tw_node *node) {
+    if (node->vote.round == node->at.rounds) return;
+    node->vote.round = node->at.rounds;
+    node->vote.promised = 0;
+    node->vote.accepted_ballot = 0;
+    node->vote.has_accepted = 0;
+    node->acceptor.replies_count = 0;
+}
+
+bool tw_acceptor_has_nonce(struct tw_node *node) {
+    if (node->acceptor.stored_seq >= node->acceptor.nonce_seq) return true;
+    if (node->acceptor.store_failed_us == 0) return false; /* on its way */
+    if (node->now_us < node->acceptor.store_failed_us + RETRY_US) {
+        tw_act_wake(node, node->acceptor.store_failed_us + RETRY_US);
+        return false;
+    }
+    node->acceptor.store_failed_us = 0;
+    node->acceptor.nonce_seq = tw_acceptor_store(node);
+    return false;
+}
+
+static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
+                        uint64_t ballot) {
+    const uint64_t seq = tw_acceptor_store(node);
+    /* Full: the oldest asker repeats itself. */
+    if (node->acceptor.replies_count == REPLIES_MAX) {
+        for (uint32_t i = 1; i < node->acceptor.replies_count; i++)
+            node->acceptor.replies[i - 1] = node->acceptor.replies[i];
+        node->acceptor.replies_count--;
+    }
+    struct reply *reply = &node->acceptor.replies[node->acceptor.replies_count++];
+    *reply = (struct reply){.kind = kind, .to_self = peer == NO_PEER, .ballot = ballot, .seq = seq};
+    if (peer != NO_PEER) reply->to = node->links[peer].id;
+    if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) node->acceptor.stored_seq = seq;
+}
+
+static void send_promise(struct tw_node *node, const struct reply *reply) {
+    const uint16_t peer = tw_peers_find(node, &reply->to);
+    struct tw_message *message = peer != NO_PEER ? tw_act_message(node, TW_MSG_PROMISE) : NULL;
+    if (message == NULL) return;
+    message->u.promise = (struct tw_msg_promise){.lineage = node->vote.lineage,
+                                                 .round = node->vote.round,
+                                                 .ballot = reply->ballot,
+                                                 .has_accepted = node->vote.has_accepted,
+                                                 .accepted_ballot = node->vote.accepted_ballot};
+    if (node->vote.has_accepted != 0) message->u.promise.accepted = node->vote.accepted;
+    tw_act_send(node, message, peer);
+}
+
+static void send_accept(struct tw_node *node, const struct reply *reply,
+                        const struct tw_msg_accept *accept) {
+    const uint16_t peer = tw_peers_find(node, &reply->to);
+    struct tw_message *message = peer != NO_PEER ? tw_act_message(node, TW_MSG_ACCEPT) : NULL;
+    if (message == NULL) return;
+    message->u.accept = *accept;
+    tw_act_send(node, message, peer);
+}
+
+void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
+    if (!ok) { /* what the disk holds is unknown: say nothing, ask again later */
+        node->acceptor.replies_count = 0;
+        node->acceptor.store_failed_us = node->now_us;
+        return;
+    }
+    if (seq > node->acceptor.stored_seq) node->acceptor.stored_seq = seq;
+}
+
+/* A later promise may have overtaken this reply: then it is no longer true. */
+static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
+    if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised;
+    return vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
+}
+
+bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
+    const struct tw_vote *vote = &node->vote;
+    while (node->acceptor.replies_count > 0 &&
+           node->acceptor.replies[0].seq <= node->acceptor.stored_seq) {
+        const struct reply reply = node->acceptor.replies[0];
+        node->acceptor.replies_count--;
+        for (uint32_t i = 0; i < node->acceptor.replies_count; i++)
+            node->acceptor.replies[i] = node->acceptor.replies[i + 1];
+        if (!is_true(vote, &reply) || vote->round != node->at.rounds) continue;
+        if (reply.kind == REPLY_PROMISE) {
+            send_promise(node, &reply);
+            continue;
+        }
+        *own = (struct tw_msg_accept){.lineage = vote->lineage,
+                                      .round = vote->round,
+                                      .ballot = reply.ballot,
+                                      .digest = tw_record_digest(&vote->accepted)};
+        if (reply.to_self) return true;
+        send_accept(node, &reply, own);
+    }
+    return false;
+}
+
+/* ---- acceptor ------------------------------------------------------------------------------- */
+
+static void nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
+    if (peer == NO_PEER) return;
+    struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
+    if (message == NULL) return;
+    message->u.nack = (struct tw_msg_nack){
+        .lineage = node->at.lineage, .round = node->at.rounds, .promised = promised};
+    tw_act_send(node, message, peer);
+}
+
+/* A ballot names its proposer, so that no two ever use the same one, and follows those before it.
+ */
+static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t ballot) {
+    const struct round *round = &node->round;
+    const uint32_t rank = tw_ballot_rank(ballot);
+    if (ballot == 0 || (ballot > 1 && ballot < TW_MEMBERS_MAX)) return false;
+    if (ballot > node->vote.promised && ballot - node->vote.promised > BALLOT_LEAP_MAX)
+        return false;
+    return rank < node->roster.count &&
+           tw_id_equal(&node->roster.members[round->rank[rank]].id, &node->links[peer].id);
+}
+
+void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
+                         const struct tw_msg_prepare *prepare) {
+    if (!tw_membership_is_voter(node)) return;
+    const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
+    if (idx < 0) return;
+    tw_acceptor_turn(node);
+    if (!is_ballot_of(node, peer, prepare->ballot)) return;
+    tw_round_touch(node);
+    if (prepare->ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
+        nack(node, peer, node->vote.promised);
+        return;
+    }
+    tw_lease_ask(node, (uint32_t)idx, prepare->ballot);
+}
+
+/* Promises the ballot whose turn it is, if it is still above all others. */
+void tw_acceptor_promise(struct tw_node *node) {
+    uint32_t member = 0;
+    uint64_t ballot = 0;
+    while (tw_lease_next(node, &member, &ballot)) {
+        const uint16_t peer = tw_peers_find(node, &node->roster.members[member].id);
+        if (peer == NO_PEER) continue;
+        if (ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
+            nack(node, peer, node->vote.promised);
+            continue;
+        }
+        node->vote.promised = ballot;
+        tw_lease_take(node, member, ballot);
+        reply_later(node, REPLY_PROMISE, peer, ballot);
+    }
+}
+
+/* Does it name the contributions this node has heard of, and no others of members it is linked to?
+ * Who contributes tells every voter it can reach: a contribution that a majority has not heard of
+ * is one that its owner made up, so that nobody can do its merge again (audit.c). Only asked of a
+ * round's first ballot: a member that restarts contributes anew, one may die before it told us, and
+ * what a majority may have accepted before must still be carried through by later ballots. */
+static bool is_as_announced(const struct tw_node *node, const struct tw_record *record) {
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        const struct tw_contributor *by = &record->contributors[i];
+        const struct contribution *heard = &node->round.contributions[by->member_idx];
+        if (!heard->has && !tw_membership_is_live(node, by->member_idx)) continue;
+        if (!heard->has || heard->is_absent || !tw_round_is_as_announced(heard, by)) return false;
+    }
+    return true;
+}
+
+/* Results that only the offer named are asked for no more. */
+static void forget_offer(struct tw_node *node) {
+    struct round *round = &node->round;
+    for (uint32_t k = 0; round->has_offer && k < round->offer.parts_count; k++) {
+        struct payload *payload = tw_payload_find(node, &round->offer.parts[k].result);
+        const bool is_announced =
+            round->results[k].has &&
+            tw_id_equal(&round->results[k].announced.hash, &round->offer.parts[k].result);
+        if (payload != NULL && payload->state == PAYLOAD_WANTED && !is_announced)
+            payload->keep_round = 0; /* who else needs it says so again */
+    }
+    round->has_offer = false;
+}
+
+/* It was accepted before, or is ours to carry on: to be accepted whatever its results are. */
+static bool is_offer_settled(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
+        return true;
+    if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
+    const struct tw_id before = tw_record_digest(&node->vote.accepted);
+    const struct tw_id now = tw_record_digest(&round->offer);
+    return tw_id_equal(&before, &now);
+}
+
+/* It could become a vote only where nothing better is at hand: we did not promise its ballot, and
+ * no honest proposer would have proposed it, or none so soon. It keeps nobody else from proposing.
+ */
+static bool is_offer_weak(struct tw_node *node) {
+    const struct round *round = &node->round;
+    return round->offer_from != NO_PEER && round->offer_ballot > node->vote.promised &&
+           !is_offer_settled(node) && tw_proposal_is_rigged(node, &round->offer);
+}
+
+bool tw_acceptor_has_offer(struct tw_node *node) {
+    return node->round.has_offer && !is_offer_weak(node);
+}
+
+/* Gives its proposer the floor, once. */
+static void lease_offer(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->is_offer_leased || is_offer_weak(node)) return;
+    round->is_offer_leased = true;
+    const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
+    tw_lease_propose(node, proposer, round->offer_ballot);
+}
+
+void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
+                         const struct tw_msg_propose *propose) {
+    struct round *round = &node->round;
+    if (!tw_membership_is_voter(node)) return;
+    const int idx = tw_membership_sender(node, peer);
+    if (idx < 0) return;
+    tw_acceptor_turn(node);
+    if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
+    tw_round_touch(node);
+    if (propose->ballot < node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
+        nack(node, peer, node->vote.promised);
+        return;
+    }
+    if (!tw_record_is_sound(node, &propose->record)) {
+        if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+        return;
+    }
+    /* One ballot, one manifest: a proposer that says two things is a liar. But it may come by
+     * another link than before. */
+    if (round->has_offer && round->offer_ballot == propose->ballot) {
+        if (peer != NO_PEER) round->offer_from = peer;
+        return;
+    }
+    const bool has_offer = tw_acceptor_has_offer(node);
+    if (has_offer && round->offer_ballot > propose->ballot) {
+        nack(node, peer, round->offer_ballot);
+        return;
+    }
+    /* Not promised by us, while we hear somebody else: a majority can do without us. */
+    const bool is_promised = propose->ballot <= node->vote.promised;
+    if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
+    if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record)) return;
+    forget_offer(node);
+    round->is_offer_leased = false;
+    round->has_offer = true;
+    round->offer_from = peer;
+    round->offer_ballot = propose->ballot;
+    round->offer = propose->record;
+    lease_offer(node);
+}
+
+/* Every result in the offer is here and verified; what is missing is asked for. *is_lost: one of
+ * them in vain. */
+static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
+    struct round *round = &node->round;
+    bool is_complete = true;
+    for (uint32_t k = 0; k < round->offer.parts_count; k++) {
+        const struct tw_part *part = &round->offer.parts[k];
+        if (part->bytes == 0) continue;
+        struct payload *payload =
+            tw_payload_want_result(node, part, round->offer.fragment, round->begin[k],
+                                   round->count[k], tw_round_keep(node));
+        is_complete &= payload != NULL && payload->state == PAYLOAD_HELD &&
+                       payload->bytes == part->bytes &&
+                       tw_payload_is_as(node, payload, TW_CONTENT_RESULT, round->count[k]);
+        if (payload == NULL) continue;
+        *is_lost |= payload->state == PAYLOAD_WANTED && tw_payload_is_lost(payload);
+        payload->from = node->roster.members[part->owner_idx].id;
+    }
+    return is_complete;
+}
+
+/* One of its results had time enough to come, or is of an owner that gives none: it may yet come,
+ * and somebody else may try meanwhile. */
+static bool is_offer_silent(struct tw_node *node) {
+    const struct round *round = &node->round;
+    for (uint32_t k = 0; k < round->offer.parts_count; k++) {
+        const struct tw_part *part = &round->offer.parts[k];
+        const struct tw_id *owner = &node->roster.members[part->owner_idx].id;
+        if (part->bytes == 0 || tw_payload_is_held(node, &part->result)) continue;
+        if (tw_stall_is(node, TW_STALL_OWNER, owner) || tw_round_is_late(node, k)) return true;
+    }
+    return false;
+}
+
+/* Accepts the offer once every result in it is here and verified. */
+void tw_acceptor_consider(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->is_lost = false;
+    if (!round->has_offer) return;
+    lease_offer(node);
+    bool is_lost = false;
+    const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
+    /* What nobody accepted is no loss: its proposer leaves out what cannot be had. */
+    round->is_lost = is_lost && is_settled;
+    const uint32_t refused = is_settled ? 0 : tw_veto_find(node, &round->offer);
+    if (refused != 0) {
+        tw_veto_offer(node, refused);
+        return;
+    }
+    if (!is_settled && round->offer_from != NO_PEER) {
+        if (tw_proposal_is_early(node, &round->offer)) return;
+        if (tw_proposal_is_rigged(node, &round->offer)) {
+            tw_veto_proposer(node);
+            return;
+        }
+    }
+    if (!is_complete) {
+        if (!is_settled && is_offer_silent(node)) tw_veto_pass(node);
+        return;
+    }
+    if (!is_settled && round->offer_ballot == 1 && !is_as_announced(node, &round->offer)) {
+        tw_veto_proposer(node); /* and yet the offer stays: we may be about to hear it */
+        return;
+    }
+    round->has_offer = false;
+    /* One ballot, one manifest: a proposer that says two things is a liar. */
+    if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
+        round->offer_ballot == node->vote.accepted_ballot)
+        return;
+    if (round->offer_ballot < node->vote.promised &&
+        !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
+        nack(node, round->offer_from, node->vote.promised);
+        return;
+    }
+    tw_veto_not(node);
+    node->vote.promised = round->offer_ballot;
+    node->vote.accepted_ballot = round->offer_ballot;
+    node->vote.has_accepted = 1;
+    node->vote.accepted = round->offer;
+    reply_later(node, REPLY_ACCEPT, round->offer_from, round->offer_ballot);
+}

@@ -1,0 +1,348 @@
+/* proposer.c - who proposes the round record of a round, and when: the proposer of acceptor.c.
+ *
+ *   IDLE -> STORING       its own promise, so that no ballot is ever used twice
+ *   STORING -> PREPARING  asks a majority what they accepted, and must carry that on
+ *   PREPARING -> PROPOSING
+ *   any -> IDLE           nacked, not taken (veto.c), or too late; once more after a pause
+ *
+ * The first proposer in hash order skips PREPARING at its first ballot, the lowest of the round,
+ * which nobody can have accepted anything before. */
+#include "sync/vote/proposer.h"
+
+#include "base/assert.h"
+#include "sync/check/proposal_check.h"
+#include "sync/check/veto.h"
+#include "sync/core/actions.h"
+#include "sync/core/bounds.h"
+#include "sync/core/membership.h"
+#include "sync/core/peers.h"
+#include "sync/core/state/node.h"
+#include "sync/round/proposal.h"
+#include "sync/round/record_check.h"
+#include "sync/round/round.h"
+#include "sync/transfer/payload.h"
+#include "sync/trust/penalty.h"
+#include "sync/vote/acceptor.h"
+#include "sync/vote/ballot_lease.h"
+
+void tw_proposer_write(struct tw_node *node) {
+    struct round *round = &node->round;
+    tw_proposal_draft(node);
+    round->left_out |= tw_veto_find(node, &round->proposal);
+    tw_proposal_write(node);
+}
+
+static void start_proposing(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->phase = PROPOSER_PROPOSING;
+    round->phase_us = node->now_us;
+    round->accepted_by = 0;
+    if (round->has_best && !TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE)) {
+        round->proposal = round->best;
+    } else {
+        tw_proposer_write(node);
+    }
+    struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
+    propose->record = round->proposal;
+    tw_acceptor_propose(node, NO_PEER, propose);
+}
+
+/* A majority has promised: what to propose is known, or more promises will tell. */
+static void consider_promises(struct tw_node *node) {
+    struct round *round = &node->round;
+    bool is_open = false;
+    if (round->phase != PROPOSER_PREPARING ||
+        tw_bits(round->promised_by) < tw_membership_majority(node))
+        return;
+    if (round->has_best) round->has_best = tw_veto_must_carry(node, &is_open) || is_open;
+    /* Who is here and says nothing may hold that up for so long, but not for ever. */
+    const uint64_t end_us = round->phase_us + BALLOT_TIMEOUT_US;
+    if (is_open && node->now_us < end_us) {
+        tw_act_wake(node, end_us);
+        return;
+    }
+    start_proposing(node);
+}
+
+static void start_ballot(struct tw_node *node) {
+    struct round *round = &node->round;
+    tw_acceptor_turn(node);
+    const uint64_t attempts = node->vote.promised / TW_MEMBERS_MAX;
+    const uint64_t rank = (uint64_t)round->self_rank;
+    round->ballot =
+        rank == 0 && node->vote.promised == 0 ? 1 : (attempts + 1) * TW_MEMBERS_MAX + rank;
+    TW_ASSERT(round->ballot > node->vote.promised);
+    node->vote.promised = round->ballot;
+    tw_lease_take(node, (uint32_t)round->self_idx, round->ballot);
+    round->ballot_seq = tw_acceptor_store(node);
+    round->phase = PROPOSER_STORING;
+    round->phase_us = node->now_us;
+    round->promised_by = round->nacked_by = 0;
+    round->has_best = false;
+    round->attempt++;
+}
+
+void tw_proposer_promise(struct tw_node *node, uint16_t peer,
+                         const struct tw_msg_promise *promise) {
+    struct round *round = &node->round;
+    if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
+    if (promise->round != node->at.rounds || round->phase != PROPOSER_PREPARING) return;
+    const int idx = tw_membership_sender(node, peer);
+    if (idx < 0 || promise->ballot != round->ballot) return;
+    if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
+    if (promise->has_accepted != 0 && !tw_record_is_sound(node, &promise->accepted)) return;
+    round->promised_by |= UINT64_C(1) << idx;
+    round->promised_digest[idx] = (struct tw_id){{0}};
+    if (promise->has_accepted != 0)
+        round->promised_digest[idx] = tw_record_digest(&promise->accepted);
+    if (promise->has_accepted != 0 &&
+        (!round->has_best || promise->accepted_ballot > round->best_ballot)) {
+        round->has_best = true;
+        round->best_ballot = promise->accepted_ballot;
+        round->best = promise->accepted;
+    }
+    consider_promises(node);
+}
+
+bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
+    struct round *round = &node->round;
+    if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return false;
+    if (accept->round != node->at.rounds || round->phase != PROPOSER_PROPOSING) return false;
+    const int idx = tw_membership_sender(node, peer);
+    if (idx < 0 || accept->ballot != round->ballot) return false;
+    const struct tw_id digest = tw_record_digest(&round->proposal);
+    if (!tw_id_equal(&digest, &accept->digest)) return false;
+    round->accepted_by |= UINT64_C(1) << idx;
+    if (tw_bits(round->accepted_by) < tw_membership_majority(node)) return false;
+    struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
+    if (message != NULL) {
+        message->u.commit.record = round->proposal;
+        tw_peers_broadcast(node, message);
+    }
+    return true;
+}
+
+static void back_off(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->phase = PROPOSER_IDLE;
+    const uint64_t wait_us = BALLOT_TIMEOUT_US << (round->attempt < 5 ? round->attempt : 5);
+    round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
+}
+
+/* Members that have promised or accepted our ballot, or may yet. */
+static uint32_t supporters(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    const uint64_t yes =
+        round->phase == PROPOSER_PROPOSING ? round->accepted_by : round->promised_by;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        count += (yes >> i & 1) != 0 ||
+                 ((round->nacked_by >> i & 1) == 0 && tw_membership_is_seated(node, i));
+    }
+    return count;
+}
+
+static void consider_refusal(struct tw_node *node, uint32_t member, uint32_t parts) {
+    struct round *round = &node->round;
+    if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node, member, parts)) return;
+    /* What is carried on stays as it is; the next ballot may be free to do without. And so little
+     * that we would not vote for it ourselves is proposed when others have tried. */
+    if (round->has_best || tw_proposal_is_empty(node, &round->proposal)) {
+        back_off(node);
+        return;
+    }
+    round->phase = PROPOSER_IDLE;
+    round->retry_us = node->now_us;
+}
+
+void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack) {
+    struct round *round = &node->round;
+    if (!tw_id_equal(&nack->lineage, &node->at.lineage)) return;
+    if (nack->round != node->at.rounds || round->phase == PROPOSER_IDLE) return;
+    const int idx = tw_membership_sender(node, peer);
+    if (idx >= 0 && nack->promised == round->ballot && nack->refused_parts != 0)
+        consider_refusal(node, (uint32_t)idx, nack->refused_parts);
+    if (nack->promised <= round->ballot || idx < 0) return;
+    if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
+    /* One that is ahead may be a lie: only so many that no majority is left are believed. */
+    round->nacked_by |= UINT64_C(1) << idx;
+    if (supporters(node) >= tw_membership_majority(node)) return;
+    /* Somebody is ahead: let them finish, then try above them. Who was overtaken has not failed. */
+    tw_acceptor_turn(node);
+    if (node->vote.promised < nack->promised) node->vote.promised = nack->promised;
+    if (round->attempt > 0) round->attempt--;
+    back_off(node);
+}
+
+/* Everything that can still come from others has come. */
+static bool has_results_of_others(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        if ((int)k == round->self_part || !tw_round_is_unannounced(node, k)) continue;
+        if (tw_membership_is_live(node, round->owners[k])) return false;
+    }
+    return true;
+}
+
+static bool has_all_results(const struct tw_node *node) {
+    const int own = node->round.self_part;
+    return has_results_of_others(node) &&
+           (own < 0 || !tw_round_is_unannounced(node, (uint32_t)own));
+}
+
+/* All results are here and no proposer is at work on them: one that is linked, but cannot write
+ * down its ballot (its disk is full), or asked for promises and left it at that, must not hold up
+ * the others for the whole patience. */
+static bool is_proposer_mute(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (tw_acceptor_has_offer(node) ||
+        (node->vote.round == node->at.rounds && node->vote.has_accepted != 0))
+        return false;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        if (tw_round_is_unannounced(node, k)) return false;
+    }
+    if (round->results_us == 0) round->results_us = node->now_us;
+    return true;
+}
+
+/* Nobody waits for one that lets its turns pass, or was found to lie. Where too few judge
+ * (veto.c) a strike without proof is one opinion: the other node goes on closing, and two that
+ * close at once hold each other up. */
+static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
+    const struct tw_id *const id = &node->roster.members[member].id;
+    if (tw_stall_is(node, TW_STALL_PROPOSER, id)) return true;
+    return node->roster.count < node->cfg.judges_min ? tw_strike_is_false(node, id)
+                                                     : tw_strike_is(node, id);
+}
+
+static bool is_my_turn(struct tw_node *node) {
+    const struct round *round = &node->round;
+    for (int rank = 0; rank < round->self_rank; rank++) {
+        if (tw_membership_is_live(node, round->rank[rank]) &&
+            !tw_veto_is_passed(node, (uint32_t)rank) &&
+            !is_proposer_skipped(node, round->rank[rank]))
+            return false;
+    }
+    return true;
+}
+
+/* When this node, by its own watch, should try to close the round. */
+static bool should_close(struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (node->worker.is_solo_pending) return false;
+    if (node->roster.count == 1) {
+        /* A worker that died may have published a solo round: none may be decided in its place. */
+        if (!node->worker.is_up) return false;
+        for (uint32_t j = 0; j < JOINS_MAX; j++) {
+            if (node->lineage.joins[j].received_us != 0 &&
+                node->now_us - node->lineage.joins[j].received_us <= JOIN_VALID_US &&
+                node->lineage.joins[j].join.rounds == node->at.rounds &&
+                tw_id_equal(&node->lineage.joins[j].join.lineage, &node->at.lineage))
+                return true;
+        }
+        /* A manifest from before a restart that only we can finish. */
+        return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
+    }
+    if (round->active_us == 0) return false;
+    if (node->now_us < round->retry_us) {
+        tw_act_wake(node, round->retry_us);
+        return false;
+    }
+    if (tw_lease_is_others(node, (uint32_t)round->self_idx)) return false;
+    if (is_my_turn(node) && has_all_results(node)) return true;
+    if (tw_veto_must_look(node) && has_results_of_others(node)) return true;
+    const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
+    uint64_t late_us = round->active_us + 2 * node->pace.patience_us + step_us;
+    if (is_proposer_mute(node) && round->results_us + step_us < late_us)
+        late_us = round->results_us + step_us;
+    if (node->now_us < late_us) tw_act_wake(node, late_us);
+    return node->now_us >= late_us;
+}
+
+static void tell(struct tw_node *node) {
+    const struct round *round = &node->round;
+    struct tw_message *message = NULL;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        struct link *link = &node->links[i];
+        if (!tw_peers_is_at_round(node, i)) continue;
+        uint64_t *announced =
+            round->phase == PROPOSER_PREPARING ? &link->sent_prepare : &link->sent_propose;
+        if (*announced == round->ballot) continue;
+        if (message == NULL && round->phase == PROPOSER_PREPARING) {
+            message = tw_act_message(node, TW_MSG_PREPARE);
+            if (message == NULL) return;
+            message->u.prepare = (struct tw_msg_prepare){
+                .lineage = node->at.lineage, .round = node->at.rounds, .ballot = round->ballot};
+        } else if (message == NULL) {
+            message = tw_act_message(node, TW_MSG_PROPOSE);
+            if (message == NULL) return;
+            message->u.propose.ballot = round->ballot;
+            message->u.propose.record = round->proposal;
+        }
+        tw_act_send(node, message, i);
+        *announced = round->ballot;
+    }
+}
+
+/* Our own promise, already on disk, unless a higher ballot was promised meanwhile. */
+static void promise_self(struct tw_node *node) {
+    if (node->vote.promised != node->round.ballot) return;
+    struct tw_msg_promise own = {.lineage = node->at.lineage,
+                                 .round = node->at.rounds,
+                                 .ballot = node->round.ballot,
+                                 .has_accepted = node->vote.has_accepted,
+                                 .accepted_ballot = node->vote.accepted_ballot};
+    if (own.has_accepted != 0) own.accepted = node->vote.accepted;
+    tw_proposer_promise(node, NO_PEER, &own);
+}
+
+/* A result in our own proposal died with its owner, or with its memory, before we had it, or does
+ * not come, or came and is one we do not take: not even we can accept it. Another ballot leaves it
+ * out. A link that breaks for a moment is no death. */
+static bool is_hopeless(struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->phase != PROPOSER_PROPOSING || round->has_best) return false;
+    if (tw_veto_find(node, &round->proposal) != 0) return true;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        const struct tw_part *part = &round->proposal.parts[k];
+        if (part->bytes == 0) continue;
+        const struct payload *payload = tw_payload_find(node, &part->result);
+        if (payload != NULL && tw_payload_is_lost(payload)) return true;
+        if (payload != NULL && payload->state == PAYLOAD_HELD) continue;
+        if (tw_round_is_late(node, k)) return true; /* whoever could give it had time */
+        if (tw_membership_is_live(node, part->owner_idx)) continue;
+        const uint64_t dead_us = node->seats[part->owner_idx].seen_us + RETRY_US;
+        if (node->now_us >= dead_us) return true;
+        tw_act_wake(node, dead_us);
+    }
+    return false;
+}
+void tw_proposer_advance(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (is_hopeless(node)) round->phase = PROPOSER_IDLE;
+    if (round->phase == PROPOSER_IDLE && should_close(node)) start_ballot(node);
+    if (round->phase == PROPOSER_STORING && node->acceptor.stored_seq >= round->ballot_seq) {
+        if (round->ballot == 1) {
+            start_proposing(node);
+        } else {
+            round->phase = PROPOSER_PREPARING;
+            promise_self(node);
+        }
+    }
+    consider_promises(node);
+}
+
+void tw_proposer_announce(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->phase == PROPOSER_PREPARING || round->phase == PROPOSER_PROPOSING) tell(node);
+    if (round->phase == PROPOSER_IDLE) return;
+    const uint64_t timeout_us = (BALLOT_TIMEOUT_US << (round->attempt < 8 ? round->attempt : 8)) +
+                                (round->phase == PROPOSER_PROPOSING ? node->pace.patience_us : 0);
+    if (node->now_us < round->phase_us + timeout_us) {
+        tw_act_wake(node, round->phase_us + timeout_us);
+        return;
+    }
+    round->phase = PROPOSER_IDLE;
+    round->retry_us = node->now_us + tw_rng_below(&node->rng, timeout_us);
+    tw_act_wake(node, round->retry_us);
+}

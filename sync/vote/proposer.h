@@ -1,0 +1,17 @@
+/* proposer.h - the proposer of the open round. */
+#ifndef TW_SYNC_VOTE_PROPOSER_H
+#define TW_SYNC_VOTE_PROPOSER_H
+
+#include "sync/core/state/node.h"
+
+void tw_proposer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
+/* True: a majority has accepted round.proposal, and it must be committed. */
+bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
+void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
+/* Writes round.proposal without the results that this node refuses. */
+void tw_proposer_write(struct tw_node *node);
+void tw_proposer_advance(struct tw_node *node);
+/* Sends the messages of the present phase, and ends a phase that takes too long. */
+void tw_proposer_announce(struct tw_node *node);
+
+#endif

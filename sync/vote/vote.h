@@ -1,0 +1,12 @@
+/* vote.h - the vote on the open round: lease, acceptor and proposer of this node in turn. */
+#ifndef TW_SYNC_VOTE_VOTE_H
+#define TW_SYNC_VOTE_VOTE_H
+
+#include "sync/core/state/node.h"
+
+/* Sends replies whose vote is on disk. True: with our own one, a majority has accepted
+ * round.proposal. It must be committed, and this be called again. */
+bool tw_vote_reply(struct tw_node *node);
+void tw_vote_advance(struct tw_node *node);
+
+#endif
