@@ -5,7 +5,42 @@
 
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
+
+/* The penalty of a strike that is not over. */
+static void view_strike(const struct tw_node *node, uint16_t peer, struct tw_node_view *view) {
+    for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+        const struct tw_penalty *strike = &node->penalties.strikes[row];
+        const struct strike_cause *cause = &node->penalties.causes[row];
+        if (strike->count == 0 || strike->until_us <= node->now_us) continue;
+        if (!tw_id_equal(&strike->id, &node->links[peer].id)) continue;
+        view->peers[peer].strike.count = strike->count;
+        view->peers[peer].strike.is_false = cause->is_proven;
+        view->peers[peer].strike.round = cause->round;
+        view->peers[peer].strike.part = cause->part;
+        view->peers[peer].strike.left_us = strike->until_us - node->now_us;
+    }
+}
+
+static void view_peer(const struct tw_node *node, uint16_t peer, struct tw_node_view *view) {
+    const struct link *link = &node->links[peer];
+    const struct tw_id *id = &link->id;
+    view->alive += link->has_status;
+    view->peers[peer].is_up = true;
+    view->peers[peer].id = *id;
+    view->peers[peer].status = link->status;
+    view->peers[peer].received_us = link->received_us;
+    view->peers[peer].owner_stall_us = tw_conduct_stall_left_us(node, TW_PENALTY_STALL_OWNER, id);
+    view->peers[peer].proposer_stall_us =
+        tw_conduct_stall_left_us(node, TW_PENALTY_STALL_PROPOSER, id);
+    view->peers[peer].unmerged = tw_conduct_unmerged_rounds(node, id);
+    view->peers[peer].is_member = tw_roster_find(&node->roster, id) >= 0;
+    view_strike(node, peer, view);
+    for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
+        if (node->log.mixed[row].round != 0 && tw_id_equal(&node->log.mixed[row].id, id))
+            view->peers[peer].last_mixed_round = node->log.mixed[row].round;
+    }
+}
 
 void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     memset(view, 0, sizeof(*view));
@@ -39,30 +74,6 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
         view->mixed += node->log.mixed[row].round + window > node->at.rounds;
     }
     for (uint16_t i = 0; i < node->links_end; i++) {
-        const struct link *link = &node->links[i];
-        if (!link->is_up) continue;
-        view->alive += link->has_status;
-        view->peers[i].is_up = true;
-        view->peers[i].id = link->id;
-        view->peers[i].status = link->status;
-        view->peers[i].received_us = link->received_us;
-        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
-            const struct strike *strike = &node->penalties.strikes[row];
-            if (strike->count == 0 || strike->until_us <= node->now_us) continue;
-            if (!tw_id_equal(&strike->id, &link->id)) continue;
-            view->peers[i].strike.count = strike->count;
-            view->peers[i].strike.is_false = strike->is_false;
-            view->peers[i].strike.round = strike->round;
-            view->peers[i].strike.part = strike->part;
-            view->peers[i].strike.left_us = strike->until_us - node->now_us;
-        }
-        view->peers[i].owner_stall_us = tw_stall_left_us(node, TW_STALL_OWNER, &link->id);
-        view->peers[i].proposer_stall_us = tw_stall_left_us(node, TW_STALL_PROPOSER, &link->id);
-        view->peers[i].unmerged = tw_unmerged_rounds(node, &link->id);
-        view->peers[i].is_member = tw_roster_find(&node->roster, &link->id) >= 0;
-        for (uint32_t row = 0; row < TW_MEMBERS_MAX; row++) {
-            if (node->log.mixed[row].round != 0 && tw_id_equal(&node->log.mixed[row].id, &link->id))
-                view->peers[i].last_mixed_round = node->log.mixed[row].round;
-        }
+        if (node->links[i].is_up) view_peer(node, i, view);
     }
 }

@@ -49,7 +49,7 @@ ROOMS = {
                      "sync/vote", "sync/pair"},
     "sync": {"sync/core", "sync/transfer", "sync/trust", "sync/round", "sync/check", "sync/vote",
              "sync/pair", "sync/history"},
-    "sync/fetch": set(),
+    "sync/fetch": {"sync/core", "sync/trust"},
     "sync/members": set(),
     "worker/support": set(),
     "worker/tokenizer": {"worker/support"},
@@ -127,7 +127,7 @@ PURE_SYMBOLS = re.compile(
 PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw_pack"],
                  "proto": ["tw_run", "tw_compute", "tw_message", "tw_cert", "tw_proto", "tw_shm",
                            "tw_safetensors"],
-                 "sync": ["tw_sync", "tw_position", "tw_members", "tw_fetch"]}
+                 "sync": ["tw_sync", "tw_position", "tw_members", "tw_fetch", "tw_penalty"]}
 
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.
 CHOSEN = {"PkgConfig::" + name for name in (

@@ -32,7 +32,7 @@
 #include "sync/core/state/node.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 enum { AUDIT_ONE_IN = 16 }; /* parts are audited, each by one member */
 
@@ -157,8 +157,8 @@ void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_ac
     if (TW_IS_MUTANT(node, TW_MUTANT_ACCUSER_BELIEVED)) {
         const struct tw_record *record = tw_progress_record(node, accuse->round);
         if (record != NULL && accuse->part < record->parts_count)
-            tw_strike_add(node, &past->roster.members[record->parts[accuse->part].owner_idx].id,
-                          true, accuse->round, accuse->part);
+            tw_conduct_strike(node, &past->roster.members[record->parts[accuse->part].owner_idx].id,
+                              true, accuse->round, accuse->part);
     }
     if (node->audits.hint.is_there) return;
     node->audits.hint.is_there = true;
@@ -205,7 +205,7 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     node->audits.done_count++;
     if (is_same && audit->is_hinted) accused_falsely(node);
     if (is_same) return;
-    tw_strike_add(node, &audit->owner, true, audit->round, audit->part);
+    tw_conduct_strike(node, &audit->owner, true, audit->round, audit->part);
     if (!audit->is_hinted) accuse(node);
 }
 

@@ -4,7 +4,7 @@
 #include "sync/core/membership.h"
 #include "sync/core/state/node.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 /* What became of part k shows that its owner held the round up. */
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
@@ -29,7 +29,7 @@ void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *recor
         if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
         if (!entry->has || entry->is_absent) continue; /* it is no owner next time anyway */
         if (!tw_membership_is_live(node, owner) || !is_stalled(node, record, k)) continue;
-        tw_stall_add(node, TW_STALL_OWNER, &node->roster.members[owner].id);
+        tw_conduct_stall(node, TW_PENALTY_STALL_OWNER, &node->roster.members[owner].id);
     }
 }
 
@@ -41,7 +41,7 @@ void tw_findings_note_strikes(struct tw_node *node, const struct tw_record *reco
         if (record->parts[k].bytes > 0 || !round->results[k].has || announced->bytes == 0) continue;
         if (!tw_payload_is_refused(node, &announced->hash, round->count[k])) continue;
         const bool is_unfit = tw_payload_find(node, &announced->hash)->state == PAYLOAD_UNFIT;
-        tw_strike_add(node, &node->roster.members[record->parts[k].owner_idx].id, is_unfit,
-                      record->round, k);
+        tw_conduct_strike(node, &node->roster.members[record->parts[k].owner_idx].id, is_unfit,
+                          record->round, k);
     }
 }

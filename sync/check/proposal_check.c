@@ -35,7 +35,7 @@
 #include "sync/round/proposal.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 /* By then everybody has tried to close the round. */
 enum { RIGGED_PATIENCES = 4 };
@@ -169,7 +169,7 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
 static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
     struct tw_roster fair = record->next;
     tw_proposal_fair(node, record, &fair);
-    tw_strike_pass_over(node, &fair, sum_of(&fair) / STRUCK_ONE_IN);
+    tw_conduct_drop_struck(node, &fair, sum_of(&fair) / STRUCK_ONE_IN);
     const struct tw_roster largest = largest_of(node, &fair);
     const uint64_t all = sum_of(&record->next), fair_all = sum_of(&largest);
     const uint64_t count = owners_of(&largest);

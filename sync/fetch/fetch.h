@@ -90,7 +90,6 @@ enum {
     TW_FETCH_AGED_US = 2 * 1000 * 1000,       /* at the end, what is younger is not asked twice */
     TW_FETCH_PLAIN_US = 30 * 1000 * 1000,     /* for a plain file, + TW_FETCH_PLAIN_CHUNK_US each */
     TW_FETCH_PLAIN_CHUNK_US = 1000 * 1000,
-    TW_FETCH_BAN_US = 600 * 1000 * 1000,   /* for the first strike; doubles 6 times */
     TW_FETCH_FAILED_US = 10 * 1000 * 1000, /* nothing is asked after the shell could not store */
 };
 

@@ -22,6 +22,7 @@
 #include "base/assert.h"
 #include "base/rng.h"
 #include "sync/fetch/fetch.h"
+#include "sync/trust/penalty.h"
 
 enum {
     WORDS_MAX = TW_FETCH_FILE_CHUNKS_MAX / 64,
@@ -81,12 +82,6 @@ struct check {
     struct tw_id from;
 };
 
-struct ban {
-    struct tw_id id;
-    uint64_t until_us;
-    uint32_t strikes; /* 0: free */
-};
-
 /* The one plain file that is being fetched. */
 struct plain {
     bool is_active, is_checking;
@@ -127,7 +122,7 @@ struct tw_fetch {
 
     struct fetch_peer peers[TW_PEERS_MAX];
     struct check checks[TW_FETCH_ASKED_MAX];
-    struct ban bans[TW_FETCH_BANS_MAX];
+    struct tw_penalty bans[TW_FETCH_BANS_MAX];
     struct tw_fetch_action actions[ACTIONS_MAX];
     uint32_t actions_begin, actions_end;
 };

@@ -4,11 +4,11 @@
  *                       was asked for is late, others may be asked
  *   SILENT -> usable    a late chunk comes, it says MISSING, or TW_FETCH_RETRY_US << silences have
  *                       passed: then what is late is forgotten, and one chunk is asked for
- *   any -> BANNED       a wrong chunk; for TW_FETCH_BAN_US << strikes, through any number of links
+ *   any -> BANNED       a wrong chunk; as long as penalty.c says, through any number of links
  */
 #include "sync/fetch/fetch_internal.h"
 
-enum { SILENCES_MAX = 4, STRIKES_MAX = 6 }; /* how often a time doubles */
+enum { SILENCES_MAX = 4 }; /* times that the pause before a retry doubles */
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
@@ -117,14 +117,6 @@ void tw_fetch_miss(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t fil
 
 /* ---- coming and going ---------------------------------------------------------------------- */
 
-static struct ban *ban_find(struct tw_fetch *fetch, const struct tw_id *id) {
-    for (uint32_t i = 0; i < TW_FETCH_BANS_MAX; i++) {
-        if (fetch->bans[i].strikes > 0 && tw_id_equal(&fetch->bans[i].id, id))
-            return &fetch->bans[i];
-    }
-    return NULL;
-}
-
 static uint64_t seed_of(const struct tw_id *id) {
     uint64_t seed = 0;
     for (uint32_t i = 0; i < 8; i++) seed |= (uint64_t)id->bytes[i] << (8 * i);
@@ -133,7 +125,7 @@ static uint64_t seed_of(const struct tw_id *id) {
 
 void tw_fetch_peer_up(struct tw_fetch *fetch, uint16_t at, const struct tw_id *id) {
     struct fetch_peer *peer = &fetch->peers[at];
-    const struct ban *ban = ban_find(fetch, id);
+    const struct tw_penalty *ban = tw_penalty_find(fetch->bans, TW_FETCH_BANS_MAX, id);
     tw_fetch_peer_down(fetch, at);
     peer->is_up = true;
     peer->id = *id;
@@ -216,28 +208,11 @@ void tw_fetch_peer_wake(struct tw_fetch *fetch, const struct fetch_peer *peer) {
         tw_fetch_wake(fetch, peer->idle_us);
 }
 
-static struct ban *ban_add(struct tw_fetch *fetch, const struct tw_id *id) {
-    struct ban *row = &fetch->bans[0];
-    for (uint32_t i = 0; i < TW_FETCH_BANS_MAX; i++) {
-        struct ban *ban = &fetch->bans[i];
-        if (ban->strikes == 0) {
-            row = ban;
-            break;
-        }
-        if (ban->until_us < row->until_us) row = ban;
-    }
-    *row = (struct ban){.id = *id};
-    return row;
-}
-
 void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t file) {
-    struct ban *ban = ban_find(fetch, id);
-    /* What was on its way when it was found out is no second strike. */
-    if (ban != NULL && ban->until_us > fetch->now_us) return;
-    if (ban == NULL) ban = ban_add(fetch, id);
-    const uint32_t doubled = ban->strikes < STRIKES_MAX ? ban->strikes : STRIKES_MAX;
-    ban->strikes++;
-    ban->until_us = fetch->now_us + ((uint64_t)TW_FETCH_BAN_US << doubled);
+    struct tw_penalty *ban = tw_penalty_take(fetch->bans, TW_FETCH_BANS_MAX, id);
+    /* Chunks that were on their way when the peer was found out are no second strike. */
+    if (ban->count > 0 && ban->until_us > fetch->now_us) return;
+    tw_penalty_add(ban, TW_PENALTY_FETCH, fetch->now_us);
     uint16_t found = TW_FETCH_NO_PEER;
     for (uint16_t at = 0; at < TW_PEERS_MAX; at++) {
         struct fetch_peer *peer = &fetch->peers[at];
@@ -253,6 +228,6 @@ void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t fi
     struct tw_fetch_action *action = tw_fetch_act(fetch, TW_FETCH_STRIKE, file);
     action->peer = found;
     action->id = *id;
-    action->count = ban->strikes;
+    action->count = ban->count;
     action->until_us = ban->until_us;
 }

@@ -37,6 +37,7 @@
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
+#include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
 
 #define JOIN_US SECOND_US             /* between two JOINs */
@@ -153,7 +154,7 @@ static void adopt(struct tw_node *node, uint16_t peer) {
     tw_pair_abandon(node);
     node->pair.is_donor_lost = false;
     node->pair.gained_tokens = 0;
-    if (node->cfg.is_pair) tw_pair_note_donor(node, &node->links[peer].id);
+    if (node->cfg.is_pair) tw_conduct_note_donor(node, &node->links[peer].id);
     tw_payload_drop_all(node);
     forget_fetches(node);
     tw_audit_forget(node);

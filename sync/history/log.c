@@ -21,7 +21,7 @@
 #include "sync/transfer/chunk_scheduler.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 #include "sync/vote/ballot_lease.h"
 
 enum {
@@ -167,7 +167,8 @@ static void learn_patience(struct tw_node *node, const struct tw_record *record)
         const struct tw_msg_result *announced = &node->round.results[k].announced;
         if (node->round.results[k].has && tw_payload_is_held(node, &announced->hash)) continue;
         if (!tw_membership_is_live(node, node->round.owners[k])) continue;
-        if (tw_stall_is(node, TW_STALL_OWNER, &node->roster.members[node->round.owners[k]].id))
+        if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER,
+                                  &node->roster.members[node->round.owners[k]].id))
             continue; /* however long that takes */
         node->pace.patience_us = at_most(2 * node->pace.patience_us, PATIENCE_CEILING_US);
         return;

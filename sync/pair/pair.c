@@ -33,7 +33,7 @@
 #include "sync/pair/pair_clock.h"
 #include "sync/round/account.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 enum {
     PAIR_CANDIDATES_MAX = 4, /* asked without success; then the step is taken alone */
@@ -239,7 +239,7 @@ static void apply_solo(struct tw_node *node) {
 static bool is_match(const struct tw_node *node, uint16_t peer) {
     if (!tw_peers_is_live(node, peer)) return false;
     const struct link *link = &node->links[peer];
-    return !tw_strike_is(node, &link->id) &&
+    return !tw_conduct_is_struck(node, &link->id) &&
            node->at.rounds % (UINT64_C(1) << link->pairs_missed) == 0 &&
            !tw_pair_is_far_behind(node, link->status.clock_tokens, tw_pair_clock(node)) &&
            !tw_pair_is_far_behind(node, tw_pair_clock_now(node), link->status.clock_tokens);
@@ -472,7 +472,7 @@ static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
     if (payload->state != PAYLOAD_HELD) payload->from = node->pair.partner;
     if (payload->keep_round < node->at.rounds) payload->keep_round = node->at.rounds;
     if (payload->state == PAYLOAD_UNFIT)
-        tw_strike_add(node, &node->pair.partner, true, node->at.rounds, 0);
+        tw_conduct_strike(node, &node->pair.partner, true, node->at.rounds, 0);
     *is_lost |= payload->state == PAYLOAD_UNFIT ||
                 (payload->state == PAYLOAD_WANTED && payload->failed_rounds > 0);
     return payload->state == PAYLOAD_HELD;
@@ -565,7 +565,7 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct 
     if (pair->is_merging && event->u.applied.is_alone) {
         pair->is_merging = false;
         if (event->u.applied.is_outlier) {
-            tw_strike_add(node, &pair->partner, false, round, 0);
+            tw_conduct_strike(node, &pair->partner, false, round, 0);
         } else {
             pair->needs_whole[fragment] = true;
         }

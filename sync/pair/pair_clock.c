@@ -8,13 +8,11 @@
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
+#include "sync/trust/conduct.h"
 
 /* A step that takes longer, or nodes that together train faster, count as this. */
 #define STEP_US_MAX (3600 * SECOND_US)
 #define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second */
-
-enum { DONOR_DOUBLINGS = 6 };
-#define DONOR_REST_US (10 * SECOND_US) /* before its state is taken over again; doubled */
 
 uint64_t tw_pair_clock(const struct tw_node *node) {
     return node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
@@ -96,31 +94,6 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
 
 /* ---- who is ahead --------------------------------------------------------------------------- */
 
-void tw_pair_note_donor(struct tw_node *node, const struct tw_id *id) {
-    uint32_t row = 0, oldest = 0;
-    for (; row < DONORS_KEPT && !tw_id_equal(&node->pair.donors[row].id, id); row++) {
-        if (node->pair.donors[row].until_us < node->pair.donors[oldest].until_us) oldest = row;
-    }
-    if (row == DONORS_KEPT) {
-        row = oldest;
-        node->pair.donors[row].id = *id;
-        node->pair.donors[row].count = 0;
-    }
-    node->pair.donors[row].until_us =
-        node->now_us + (DONOR_REST_US << node->pair.donors[row].count);
-    if (node->pair.donors[row].count < DONOR_DOUBLINGS) node->pair.donors[row].count++;
-}
-
-/* A state of it was taken over a while ago: had its clock been what it says, that would have been
- * enough. */
-static bool is_resting(const struct tw_node *node, const struct tw_id *id) {
-    for (uint32_t row = 0; row < DONORS_KEPT; row++) {
-        if (tw_id_equal(&node->pair.donors[row].id, id))
-            return node->now_us < node->pair.donors[row].until_us;
-    }
-    return false;
-}
-
 uint16_t tw_pair_find_ahead(struct tw_node *node) {
     const bool is_lost =
         node->state == TW_STATE_RECEIVER &&
@@ -136,7 +109,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
         if (!tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer)) continue;
         const struct tw_msg_status *status = &node->links[peer].status;
         if (status->state == TW_STATE_RECEIVER || status->rounds == 0) continue;
-        if (is_resting(node, &node->links[peer].id)) continue;
+        if (tw_conduct_is_resting(node, &node->links[peer].id)) continue;
         if (is_lost ? status->clock_tokens >= clock
                     : tw_pair_is_far_behind(node, clock, status->clock_tokens))
             return peer;

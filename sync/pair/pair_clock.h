@@ -16,8 +16,6 @@ bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t 
 uint16_t tw_pair_find_ahead(struct tw_node *node);
 /* We trained on so many tokens in a step that took so long; 0: duration not known. */
 void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens);
-/* The state of this node is being taken over. */
-void tw_pair_note_donor(struct tw_node *node, const struct tw_id *id);
 /* How many times faster than our own tokens the run's clock advances at present, in 1024ths. */
 uint64_t tw_pair_clock_factor(const struct tw_node *node);
 

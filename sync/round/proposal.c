@@ -8,7 +8,7 @@
 #include "sync/round/part_weights.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 #define MEMBER_DEAD_US (15 * SECOND_US) /* silent for so long: the next roster drops the member */
 
@@ -58,7 +58,8 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
         struct tw_member *member = &next->members[i];
         const int at = tw_roster_find(&node->roster, &member->id);
         member->weight = at >= 0 && node->roster.members[at].nonce == member->nonce &&
-                         (punctual >> at & 1) != 0 && !tw_strike_is_false(node, &member->id);
+                         (punctual >> at & 1) != 0 &&
+                         !tw_conduct_is_proven_false(node, &member->id);
         has_owner |= member->weight > 0;
     }
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
@@ -80,8 +81,8 @@ static void pass_over(const struct tw_node *node, struct tw_roster *next) {
     }
     const uint64_t most = node->roster.count < node->cfg.judges_min ? all : all / 3;
     uint64_t left = most > gone ? most - gone : 0;
-    left -= tw_strike_pass_over(node, next, left);
-    left -= tw_stall_pass_over(node, next, left);
+    left -= tw_conduct_drop_struck(node, next, left);
+    left -= tw_conduct_drop_stalled(node, next, left);
     if (node->measured.outliers != 0) tw_part_weights_drop_outliers(node, next, left);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) has_owner |= next->members[i].weight > 0;
@@ -190,9 +191,10 @@ void tw_proposal_write(struct tw_node *node) {
         const struct payload *payload = tw_payload_find(node, &result->hash);
         const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
         const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
-        if (!is_held && (!tw_membership_is_live(node, round->owners[k]) ||
-                         tw_round_is_late(node, k) || tw_stall_is(node, TW_STALL_OWNER, owner) ||
-                         (payload != NULL && tw_payload_is_lost(payload))))
+        if (!is_held &&
+            (!tw_membership_is_live(node, round->owners[k]) || tw_round_is_late(node, k) ||
+             tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner) ||
+             (payload != NULL && tw_payload_is_lost(payload))))
             continue;
         if ((round->left_out >> k & 1) != 0) continue;
         part->bytes = result->bytes;

@@ -19,7 +19,7 @@
 #include "sync/round/account.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 enum { RESULT_ROUNDS_MAX = 24 }; /* results are kept for */
 
@@ -443,7 +443,7 @@ bool tw_round_is_late(struct tw_node *node, uint32_t k) {
 bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k) {
     const struct tw_id *owner = &node->roster.members[node->round.owners[k]].id;
     if (node->round.count[k] == 0 || node->round.results[k].has) return false;
-    return !tw_stall_is(node, TW_STALL_OWNER, owner);
+    return !tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner);
 }
 
 static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t bytes) {
@@ -553,7 +553,7 @@ static void leave_out(struct tw_node *node, uint64_t refused) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((round->merged >> i & 1) == 0) continue;
         const bool is_merged = (refused >> input++ & 1) == 0;
-        tw_unmerged_note(node, &node->roster.members[i].id, is_merged);
+        tw_conduct_note_merged(node, &node->roster.members[i].id, is_merged);
         if (!is_merged) round->merged &= ~(UINT64_C(1) << i);
     }
 }

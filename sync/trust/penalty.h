@@ -1,31 +1,40 @@
-/* penalty.h - what this node holds against others. */
+/* penalty.h - penalties: rows of offenders, and the one rule by which a penalty doubles.
+ *
+ * A row is (id, count, until_us) in a table of one kind. Each offence ends the penalty
+ * `base_us` x 2^n later, where n counts the offences before it that were punished. penalty.c has
+ * the constants of each kind in one table.
+ *
+ * Nothing here is agreed between nodes: a penalty is one node's own finding. */
 #ifndef TW_SYNC_TRUST_PENALTY_H
 #define TW_SYNC_TRUST_PENALTY_H
 
-#include "sync/core/state/node.h"
+#include <stdint.h>
 
-void tw_strike_add(struct tw_node *node, const struct tw_id *id, bool is_false, uint64_t round,
-                   uint32_t part);
-/* It owns nothing where others need not agree or there is proof (proposal.c), and is not waited for
- * as a proposer. */
-bool tw_strike_is(const struct tw_node *node, const struct tw_id *id);
-/* And that is proven: a merge that this node did again, or bytes that decode to nothing. */
-bool tw_strike_is_false(const struct tw_node *node, const struct tw_id *id);
-/* Takes the parts of owners that are struck, those struck most often first: of so much weight at
- * most. Returns of how much. */
-uint64_t tw_strike_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most);
+#include "sync/core/state/penalty.h"
 
-/* What became of the contribution of member `id` to the part that we own. */
-void tw_unmerged_note(struct tw_node *node, const struct tw_id *id, bool is_merged);
-/* In how many rounds in a row it was left out. */
-uint32_t tw_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
+struct tw_penalty_rule {
+    uint64_t base_us;       /* of the first penalty; 0: offences are counted alone */
+    uint64_t forget_us;     /* so long after its end, offences are forgotten; 0: never */
+    uint32_t free_count;    /* first offences without a penalty */
+    uint32_t doublings_max; /* then a penalty stays as long */
+};
 
-void tw_stall_add(struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id);
-/* It held up rounds, lately and more than once: nobody waits for it in that part, for so long. */
-uint64_t tw_stall_left_us(const struct tw_node *node, enum tw_stall_kind kind,
-                          const struct tw_id *id);
-bool tw_stall_is(const struct tw_node *node, enum tw_stall_kind kind, const struct tw_id *id);
-/* Takes the parts of owners that do, of so much weight at most. Returns of how much. */
-uint64_t tw_stall_pass_over(const struct tw_node *node, struct tw_roster *next, uint64_t most);
+extern const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS];
+
+/* The row of `id` in a table, or NULL. */
+struct tw_penalty *tw_penalty_find(struct tw_penalty *rows, uint32_t rows_count,
+                                   const struct tw_id *id);
+
+/* Time until the penalty of `id` ends; 0: it has none. */
+uint64_t tw_penalty_left_us(const struct tw_penalty *rows, uint32_t rows_count,
+                            const struct tw_id *id, uint64_t now_us);
+
+/* The row of `id`. A new offender takes a free row, or the one whose penalty ends first (of those,
+ * the one with the fewest offences). Its count is 0 then. */
+struct tw_penalty *tw_penalty_take(struct tw_penalty *rows, uint32_t rows_count,
+                                   const struct tw_id *id);
+
+/* Counts an offence and sets the end of the penalty by the rule of the kind. */
+void tw_penalty_add(struct tw_penalty *row, enum tw_penalty_kind kind, uint64_t now_us);
 
 #endif

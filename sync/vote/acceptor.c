@@ -15,7 +15,7 @@
 #include "sync/round/record_check.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 #include "sync/vote/ballot_lease.h"
 
 /* ---- durable ballots ------------------------------------------------------------------------ */
@@ -322,7 +322,8 @@ static bool is_offer_silent(struct tw_node *node) {
         const struct tw_part *part = &round->offer.parts[k];
         const struct tw_id *owner = &node->roster.members[part->owner_idx].id;
         if (part->bytes == 0 || tw_payload_is_held(node, &part->result)) continue;
-        if (tw_stall_is(node, TW_STALL_OWNER, owner) || tw_round_is_late(node, k)) return true;
+        if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner) || tw_round_is_late(node, k))
+            return true;
     }
     return false;
 }

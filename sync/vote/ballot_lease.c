@@ -25,14 +25,14 @@
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/state/node.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 /* A round trip, the votes written to slow disks, and what R3 of veto.c waits for. */
 #define FLOOR_US (5 * SECOND_US)
 #define BLAME_US (3 * SECOND_US) /* who is overtaken after that had time enough */
 
 static bool is_stalled(const struct tw_node *node, uint32_t member) {
-    return tw_stall_is(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
+    return tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
 }
 
 /* It proposed what is nearly nothing, and was passed over for that. */
@@ -101,7 +101,7 @@ static void blame(struct tw_node *node) {
     if (!lease->is_taken || (lease->has_proposed && !lease->has_robbed)) return;
     if ((int)lease->member == node->round.self_idx) return;
     if (!tw_membership_is_live(node, lease->member)) return;
-    tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[lease->member].id);
+    tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[lease->member].id);
 }
 
 void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
@@ -144,14 +144,14 @@ void tw_lease_note_turns(struct tw_node *node) {
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];
         if (is_empty_proposer(node, rank) && tw_membership_is_live(node, member))
-            tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
+            tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
     }
     if (!is_late(node)) return;
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];
         if ((int)member == round->self_idx || (node->lease.active >> member & 1) != 0) return;
         if (!tw_membership_is_live(node, member) || is_stalled(node, member)) continue;
-        tw_stall_add(node, TW_STALL_PROPOSER, &node->roster.members[member].id);
+        tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
         return;
     }
 }

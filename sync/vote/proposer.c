@@ -21,7 +21,7 @@
 #include "sync/round/record_check.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
 #include "sync/vote/ballot_lease.h"
 
@@ -210,9 +210,9 @@ static bool is_proposer_mute(struct tw_node *node) {
  * close at once hold each other up. */
 static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
-    if (tw_stall_is(node, TW_STALL_PROPOSER, id)) return true;
-    return node->roster.count < node->cfg.judges_min ? tw_strike_is_false(node, id)
-                                                     : tw_strike_is(node, id);
+    if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, id)) return true;
+    return node->roster.count < node->cfg.judges_min ? tw_conduct_is_proven_false(node, id)
+                                                     : tw_conduct_is_struck(node, id);
 }
 
 static bool is_my_turn(struct tw_node *node) {

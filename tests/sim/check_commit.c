@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "sync/core/state/node.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 #include "tests/sim/check.h"
 
 /* ---- rosters -------------------------------------------------------------------------------- */
@@ -197,7 +197,7 @@ static void count_given_back(struct tw_sim_world *world, const struct tw_record 
             const struct tw_sim_node *node = &world->nodes[k];
             if (!node->is_running || tw_sim_is_liar(world, node)) continue;
             honest++;
-            striking += tw_strike_is(node->core, &record->next.members[i].id);
+            striking += tw_conduct_is_struck(node->core, &record->next.members[i].id);
         }
         world->result->given_back += 2 * striking > honest;
     }

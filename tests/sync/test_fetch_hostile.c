@@ -1,10 +1,13 @@
 /* Tests of sync/fetch.c and its parts with peers that lie, keep silent, babble and come and go. */
+#include "sync/trust/penalty.h"
 #include "tests/sync/fetch_world.h"
 #include "tests/test.h"
 
 static struct world world;
 
 enum { SECOND = 1000 * 1000, MBIT = 125 * 1000 };
+
+#define FIRST_BAN_US tw_penalty_rules[TW_PENALTY_FETCH].base_us
 #define MINUTE (UINT64_C(60) * SECOND)
 
 static int teardown(void **state) {
@@ -32,7 +35,7 @@ static void liar_is_struck(enum manner manner) {
     world_run_whole(&world, joiner, 60 * SECOND);
     assert_int_equal(node->strikes, 1);
     assert_int_equal(node->struck, liar);
-    assert_in_range(node->struck_until_us, TW_FETCH_BAN_US, TW_FETCH_BAN_US + 2 * SECOND);
+    assert_in_range(node->struck_until_us, FIRST_BAN_US, FIRST_BAN_US + 2 * SECOND);
     assert_true(node->last_pull_us[liar] < SECOND);
     assert_true(world_view(&world, joiner).peers[liar].banned_until_us == node->struck_until_us);
 }
@@ -92,7 +95,7 @@ static void strikes_double_and_follow_the_id(void **state) {
         }
         assert_int_equal(node->strikes, strikes);
         const uint64_t doubled = strikes < 7 ? strikes - 1 : 6;
-        const uint64_t ban_us = (uint64_t)TW_FETCH_BAN_US << doubled;
+        const uint64_t ban_us = FIRST_BAN_US << doubled;
         const uint64_t begin_us = node->struck_until_us - ban_us;
         assert_true(begin_us >= last_us && begin_us <= last_us + 6 * MINUTE);
         last_us = node->struck_until_us;

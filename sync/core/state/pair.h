@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "proto/message.h"
 
-enum { PAIRS_KEPT = 8, DONORS_KEPT = 8 };
+enum { PAIRS_KEPT = 8 };
 
 enum pair_phase { PAIR_IDLE, PAIR_ASKING, PAIR_ENCODING, PAIR_TRADING, PAIR_APPLYING };
 
@@ -32,11 +32,6 @@ struct pair {
     bool is_deserted; /* merging, and the partner announced meanwhile that it does not */
 
     uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX]; /* of the last merge */
-    struct {
-        struct tw_id id;
-        uint32_t count;
-        uint64_t until_us; /* its state is not taken over again before */
-    } donors[DONORS_KEPT];
     bool is_donor_lost;                 /* the donor of the state being fetched does not deliver */
     bool needs_whole[TW_FRAGMENTS_MAX]; /* the last phi in lattice form was too far away */
     struct {                            /* the newest steps: a ring */

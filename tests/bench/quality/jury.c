@@ -14,7 +14,7 @@
 #include "sync/history/log.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
 #include "sync/vote/proposer.h"
 #include "sync/vote/vote.h"
@@ -316,7 +316,7 @@ void jury_strike(struct jury *jury, uint32_t owner, uint32_t part) {
     const struct tw_id id = jury_id(owner);
     for (uint32_t i = 0; i < jury->honest; i++) {
         struct tw_node *core = &jury->cores[i];
-        if (i != owner) tw_strike_add(core, &id, true, core->at.rounds - 1, part);
+        if (i != owner) tw_conduct_strike(core, &id, true, core->at.rounds - 1, part);
         quiet(core);
     }
 }

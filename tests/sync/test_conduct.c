@@ -1,7 +1,7 @@
-/* test_unmerged.c - who is refused round after round is said at a falling rate, and forgotten when
+/* test_conduct.c - who is refused round after round is said at a falling rate, and forgotten when
  * it is merged again. */
 #include "sync/core/state/node.h"
-#include "sync/trust/penalty.h"
+#include "sync/trust/conduct.h"
 
 #include "tests/sync/lone_node.h"
 
@@ -10,7 +10,7 @@ static const struct tw_action *note(const struct tw_id *id, bool is_merged) {
     static struct tw_action said;
     struct tw_action action;
     bool has_said = false;
-    tw_unmerged_note(node, id, is_merged);
+    tw_conduct_note_merged(node, id, is_merged);
     while (tw_node_next_action(node, &action)) {
         assert_int_equal(action.kind, TW_ACT_REPORT);
         assert_int_equal(action.u.report.kind, TW_REPORT_REFUSED);
@@ -55,9 +55,9 @@ static void rows_are_bounded(void **state) {
     for (uint32_t i = 0; i < 3 * TW_MEMBERS_MAX; i++) {
         const struct tw_id other = {{1, (uint8_t)i}};
         assert_non_null(note(&other, false));
-        assert_int_equal(tw_unmerged_rounds(node, &other), 1);
+        assert_int_equal(tw_conduct_unmerged_rounds(node, &other), 1);
     }
-    assert_int_equal(tw_unmerged_rounds(node, &worst), 3);
+    assert_int_equal(tw_conduct_unmerged_rounds(node, &worst), 3);
 }
 
 int main(void) {

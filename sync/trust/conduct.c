@@ -1,0 +1,160 @@
+/* conduct.c - penalties of members and peers, as this node found them.
+ *
+ * strike    An owner lied: the group left out its result, and this node finds it out of line too;
+ * or the result decodes to nothing; or an audit (check/audit.c) came to another one. The last two
+ * are proof, and all honest members find the same. For a while the owner gets no part, unless that
+ * would be a third of a round without proof (round/proposal.c), and nobody waits for it as a
+ * proposer. It still votes and contributes: contributions are guarded anyway. In pairs, a partner
+ * whose share does not decode or is far too large is struck. stall     A member that is here holds
+ * up rounds. Owner: it contributed, was waited for, and gave no result. Proposer:
+ * vote/ballot_lease.c. It gets no part, and nobody waits for it. unmerged  A contribution to our
+ * part was too large to be merged (kernels/guard.h). The contributor keeps the work and sends less
+ * the next time, so an honest node is back soon. One that is left out for ever is broken or lies,
+ * and people want to know that once, not each round. donor     Pairs: a node whose state was taken
+ * over is not asked again for a while.
+ *
+ * All are findings of this node. They move whom it waits for and what it proposes, never a vote. */
+#include "sync/trust/conduct.h"
+
+#include "sync/core/actions.h"
+#include "sync/trust/penalty.h"
+
+/* ---- strikes -------------------------------------------------------------------------------- */
+
+void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_proven, uint64_t round,
+                       uint32_t part) {
+    struct penalties *penalties = &node->penalties;
+    struct tw_penalty *row = tw_penalty_take(penalties->strikes, TW_MEMBERS_MAX, id);
+    struct strike_cause *cause = &penalties->causes[row - penalties->strikes];
+    if (row->count == 0) *cause = (struct strike_cause){.round = 0};
+    if (row->count > 0 && cause->round == round && cause->part == part) return;
+    tw_penalty_add(row, TW_PENALTY_STRIKE, node->now_us);
+    cause->is_proven = is_proven;
+    cause->round = round;
+    cause->part = part;
+    if (is_proven) cause->proven_until_us = row->until_us;
+    struct tw_report *report = tw_act_report(node, TW_REPORT_STRUCK, id);
+    if (report == NULL) return;
+    report->reason = is_proven ? TW_CORRUPT : TW_LIMIT;
+    report->round = round;
+    report->part = part;
+}
+
+bool tw_conduct_is_struck(const struct tw_node *node, const struct tw_id *id) {
+    return tw_penalty_left_us(node->penalties.strikes, TW_MEMBERS_MAX, id, node->now_us) > 0;
+}
+
+bool tw_conduct_is_proven_false(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if (node->penalties.causes[i].proven_until_us > node->now_us &&
+            tw_id_equal(&node->penalties.strikes[i].id, id))
+            return true;
+    }
+    return false;
+}
+
+/* Strikes of a node that has a penalty now; 0: it has none. */
+static uint32_t count_strikes(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        const struct tw_penalty *row = &node->penalties.strikes[i];
+        if (row->count > 0 && row->until_us > node->now_us && tw_id_equal(&row->id, id))
+            return row->count;
+    }
+    return 0;
+}
+
+uint64_t tw_conduct_drop_struck(const struct tw_node *node, struct tw_roster *next, uint64_t most) {
+    uint64_t taken = 0;
+    for (;;) {
+        struct tw_member *worst = NULL;
+        uint32_t worst_count = 0;
+        for (uint32_t i = 0; i < next->count; i++) {
+            const uint32_t count = count_strikes(node, &next->members[i].id);
+            const uint32_t weight = next->members[i].weight;
+            if (weight == 0 || weight > most - taken || count <= worst_count) continue;
+            worst_count = count;
+            worst = &next->members[i];
+        }
+        if (worst == NULL) return taken;
+        taken += worst->weight;
+        worst->weight = 0;
+    }
+}
+
+/* ---- stalls --------------------------------------------------------------------------------- */
+
+static const struct tw_penalty *stalls_of(const struct tw_node *node, enum tw_penalty_kind kind) {
+    return kind == TW_PENALTY_STALL_OWNER ? node->penalties.owner_stalls
+                                          : node->penalties.proposer_stalls;
+}
+
+void tw_conduct_stall(struct tw_node *node, enum tw_penalty_kind kind, const struct tw_id *id) {
+    struct penalties *penalties = &node->penalties;
+    struct tw_penalty *rows =
+        kind == TW_PENALTY_STALL_OWNER ? penalties->owner_stalls : penalties->proposer_stalls;
+    struct tw_penalty *row = tw_penalty_take(rows, TW_MEMBERS_MAX, id);
+    tw_penalty_add(row, kind, node->now_us);
+    if (row->until_us > node->now_us) tw_act_report(node, TW_REPORT_STALLED, id);
+}
+
+uint64_t tw_conduct_stall_left_us(const struct tw_node *node, enum tw_penalty_kind kind,
+                                  const struct tw_id *id) {
+    return tw_penalty_left_us(stalls_of(node, kind), TW_MEMBERS_MAX, id, node->now_us);
+}
+
+bool tw_conduct_is_stalled(const struct tw_node *node, enum tw_penalty_kind kind,
+                           const struct tw_id *id) {
+    return tw_conduct_stall_left_us(node, kind, id) > 0;
+}
+
+uint64_t tw_conduct_drop_stalled(const struct tw_node *node, struct tw_roster *next,
+                                 uint64_t most) {
+    uint64_t taken = 0;
+    for (uint32_t i = 0; i < next->count; i++) {
+        struct tw_member *member = &next->members[i];
+        if (member->weight > most - taken ||
+            !tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, &member->id))
+            continue;
+        taken += member->weight;
+        member->weight = 0;
+    }
+    return taken;
+}
+
+/* ---- contributions left out ----------------------------------------------------------------- */
+
+void tw_conduct_note_merged(struct tw_node *node, const struct tw_id *id, bool is_merged) {
+    struct penalties *penalties = &node->penalties;
+    if (is_merged) {
+        struct tw_penalty *known = tw_penalty_find(penalties->unmerged, TW_MEMBERS_MAX, id);
+        if (known != NULL) known->count = 0;
+        return;
+    }
+    struct tw_penalty *row = tw_penalty_take(penalties->unmerged, TW_MEMBERS_MAX, id);
+    tw_penalty_add(row, TW_PENALTY_UNMERGED, node->now_us);
+    penalties->unmerged_count++;
+    if ((row->count & (row->count - 1)) != 0) return;
+    struct tw_report *report = tw_act_report(node, TW_REPORT_REFUSED, id);
+    if (report == NULL) return;
+    report->round = node->at.rounds;
+    report->times = row->count;
+}
+
+uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_id *id) {
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        const struct tw_penalty *row = &node->penalties.unmerged[i];
+        if (row->count > 0 && tw_id_equal(&row->id, id)) return row->count;
+    }
+    return 0;
+}
+
+/* ---- donors --------------------------------------------------------------------------------- */
+
+void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id) {
+    tw_penalty_add(tw_penalty_take(node->penalties.donors, DONORS_KEPT, id), TW_PENALTY_DONOR,
+                   node->now_us);
+}
+
+bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id) {
+    return tw_penalty_left_us(node->penalties.donors, DONORS_KEPT, id, node->now_us) > 0;
+}
