@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/median.h"
 #include "base/units.h"
 
 #define SECOND_US UINT64_C(1000000)
@@ -199,10 +200,9 @@ static bool median_of(const struct tw_link_quality *quality, const struct tw_lin
     uint32_t count = 0;
     for (uint32_t i = 0; i < TW_LINK_QUALITY_ROWS; i++) {
         if (&quality->peers[i] == but || !value_of(&quality->peers[i], measure, &value)) continue;
-        uint32_t at = count++;
-        for (; at > 0 && sorted[at - 1] > value; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = value;
+        sorted[count++] = value;
     }
+    tw_sort_u64(sorted, count);
     if (count < TW_LINK_QUALITY_MIN) return false;
     const bool is_rate = measure == SENDS || measure == RECEIVES;
     *middle = sorted[is_rate ? (count - 1) / 2 : count / 2];

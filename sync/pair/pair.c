@@ -26,6 +26,7 @@
 
 #include <string.h>
 
+#include "base/median.h"
 #include "sync/core/actions.h"
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
@@ -262,18 +263,17 @@ static uint64_t candidates(const struct tw_node *node, bool may_be_outlier) {
 /* Those of the set whose chunks come twice as soon as is usual in it, as chunk_scheduler.c
  * measured. */
 static uint64_t find_near(const struct tw_node *node, uint64_t set) {
-    uint64_t sorted[TW_PEERS_MAX], near = 0;
+    uint64_t values[TW_PEERS_MAX], near = 0;
     uint32_t known = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
         const uint64_t near_us = node->links[i].near_us;
         if ((set >> i & 1) == 0 || near_us == 0) continue;
-        uint32_t at = known++;
-        for (; at > 0 && sorted[at - 1] > near_us; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = near_us;
+        values[known++] = near_us;
     }
+    const uint64_t middle_us = tw_median_u64(values, known);
     for (uint16_t i = 0; known > 0 && i < node->links_end; i++) {
         const uint64_t near_us = node->links[i].near_us;
-        if ((set >> i & 1) != 0 && near_us > 0 && 2 * near_us <= sorted[known / 2])
+        if ((set >> i & 1) != 0 && near_us > 0 && 2 * near_us <= middle_us)
             near |= UINT64_C(1) << i;
     }
     return near;

@@ -17,6 +17,7 @@
  * node proposes, and is asked for bytes only where nobody else has them. It contributes as ever. */
 #include "sync/round/part_weights.h"
 
+#include "base/median.h"
 #include "sync/core/peers.h"
 #include "sync/core/state/node.h"
 
@@ -29,16 +30,14 @@ static uint32_t upload_of(const struct tw_node *node, const struct tw_id *id) {
                                                            : 0;
 }
 
-/* Of the uploads that are known; 0: none is. */
-static uint32_t median(const uint32_t *uploads, uint32_t count) {
-    uint32_t sorted[TW_MEMBERS_MAX], known = 0;
+/* The median of the known uploads; 0: none is known. */
+static uint32_t median_of(const uint32_t *uploads, uint32_t count) {
+    uint64_t values[TW_MEMBERS_MAX];
+    uint32_t known = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (uploads[i] == 0) continue;
-        uint32_t at = known++;
-        for (; at > 0 && sorted[at - 1] > uploads[i]; at--) sorted[at] = sorted[at - 1];
-        sorted[at] = uploads[i];
+        if (uploads[i] > 0) values[known++] = uploads[i];
     }
-    return known > 0 ? sorted[known / 2] : 0;
+    return (uint32_t)tw_median_u64(values, known);
 }
 
 static uint32_t weight_of(uint32_t upload, uint32_t middle) {
@@ -53,7 +52,7 @@ void tw_part_weights_set(const struct tw_node *node, struct tw_roster *next) {
     for (uint32_t i = 0; i < next->count; i++) {
         if (next->members[i].weight > 0) uploads[count++] = upload_of(node, &next->members[i].id);
     }
-    const uint32_t middle = median(uploads, count);
+    const uint32_t middle = median_of(uploads, count);
     if (middle == 0 || count < 3) return;
     count = 0;
     for (uint32_t i = 0; i < next->count; i++) {

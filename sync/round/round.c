@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/median.h"
 #include "proto/run/layout.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
@@ -371,34 +372,20 @@ static void collect(struct tw_node *node) {
     }
 }
 
-/* Median + 4 median absolute deviations of how late members were in the last rounds. */
+/* How late members were in the last rounds: a high median plus 4 median absolute deviations. */
 static uint64_t grace_us(const struct tw_node *node) {
-    uint64_t sorted[ARRIVALS_KEPT];
+    const struct pace *pace = &node->pace;
+    uint64_t values[ARRIVALS_KEPT];
     const uint32_t count =
-        node->pace.arrivals_count < ARRIVALS_KEPT ? node->pace.arrivals_count : ARRIVALS_KEPT;
+        pace->arrivals_count < ARRIVALS_KEPT ? pace->arrivals_count : ARRIVALS_KEPT;
     if (count < 8) return node->cfg.grace_us;
-    for (unsigned pass = 0, median = 0; pass < 2; pass++) {
-        uint64_t middle = 0;
-        if (pass == 1) middle = sorted[median];
-        for (uint32_t i = 0; i < count; i++) {
-            uint64_t value = node->pace.arrivals_us[i];
-            if (pass == 1) value = value > middle ? value - middle : middle - value;
-            uint32_t at = i;
-            while (at > 0 && sorted[at - 1] > value) {
-                sorted[at] = sorted[at - 1];
-                at--;
-            }
-            sorted[at] = value;
-        }
-        if (pass == 0) {
-            /* A little above it: of two that take turns, neither is the rule. */
-            median = count * 3 / 5;
-            continue;
-        }
-        const uint64_t grace = middle + 4 * sorted[count / 2] + GRACE_FLOOR_US;
-        return grace < node->cfg.grace_us ? grace : node->cfg.grace_us;
-    }
-    return node->cfg.grace_us;
+    memcpy(values, pace->arrivals_us, sizeof(values));
+    tw_sort_u64(values, count);
+    /* The 60th percentile: of two members that take turns, neither is the rule. */
+    const uint64_t middle = values[count * 3 / 5];
+    for (uint32_t i = 0; i < count; i++)
+        values[i] = values[i] > middle ? values[i] - middle : middle - values[i];
+    return at_most(middle + 4 * tw_median_u64(values, count) + GRACE_FLOOR_US, node->cfg.grace_us);
 }
 
 bool tw_round_awaits(const struct tw_node *node, uint32_t member) {

@@ -1,0 +1,24 @@
+/* median.h - a few numbers in order, and the one in the middle. */
+#ifndef TW_BASE_MEDIAN_H
+#define TW_BASE_MEDIAN_H
+
+#include <stdint.h>
+
+/* Sorts values (count), smallest first. Insertion sort: for up to some hundred values. */
+static inline void tw_sort_u64(uint64_t *values, uint32_t count) {
+    for (uint32_t i = 1; i < count; i++) {
+        const uint64_t value = values[i];
+        uint32_t at = i;
+        for (; at > 0 && values[at - 1] > value; at--) values[at] = values[at - 1];
+        values[at] = value;
+    }
+}
+
+/* The median of values (count), which are sorted in place: the upper one where count is even; 0
+ * without values. */
+static inline uint64_t tw_median_u64(uint64_t *values, uint32_t count) {
+    tw_sort_u64(values, count);
+    return count > 0 ? values[count / 2] : 0;
+}
+
+#endif
