@@ -2,10 +2,10 @@
  *
  *      TW_EV_*  -->  tw_node_event()  -->  tw_node_next_action()  -->  TW_ACT_*
  *
- * No socket, clock, thread, file, heap or float; no randomness but the seed. daemon/node/runtime.c
- * drives it with libuv, tests/sim/ under virtual time. Same events, times and seed give the same
- * actions. Long work is asked for by an action and answered by a later event; payload bytes never
- * pass through here, only their SHA-256 names. ARCHITECTURE.md tells the story of a round. */
+ * No socket, clock, thread, file, heap or float; no randomness but the seed. The runtime drives it:
+ * daemon/node/runtime.c with libuv, tests/sim/ in virtual time. Same events, times and seed give
+ * the same actions. Long work is requested by an action and answered by a later event. Payload
+ * bytes never pass through here, only their SHA-256 names. DESIGN.md tells the story of a round. */
 #ifndef TW_SYNC_NODE_H
 #define TW_SYNC_NODE_H
 
@@ -18,7 +18,7 @@
 #include "sync/core/event.h"
 #include "sync/core/position.h"
 
-/* Opaque to shells: allocate tw_node_bytes() aligned to 64 and pass it in. */
+/* Opaque to the runtime: allocate tw_node_bytes() aligned to 64 and pass it in. */
 struct tw_node;
 
 size_t tw_node_bytes(void);
@@ -29,18 +29,18 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
                   const struct tw_position *position, const struct tw_vote *vote, uint64_t now_us);
 
 /* Advances the machine. `now_us` is any monotonic clock and never goes back. All actions must have
- * been drained before the call. Cannot fail: what a peer does wrong becomes TW_ACT_CLOSE. */
+ * been drained before the call. Cannot fail: misbehaviour of a peer becomes TW_ACT_CLOSE. */
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us);
 
 /* Pops the oldest action. False when there is none. */
 bool tw_node_next_action(struct tw_node *node, struct tw_action *action);
 
-/* Whether this node waits for this chunk from this peer. A shell asks before it stores the bytes:
- * what nobody asked for must not touch a payload that is arriving, being checked or held. */
+/* This node waits for this chunk from this peer. The runtime asks before it stores the bytes: a
+ * chunk that was not requested must not touch a payload that is arriving, being checked or held. */
 bool tw_node_wants_chunk(const struct tw_node *node, uint16_t peer, const struct tw_id *hash,
                          uint32_t idx);
 
-/* Whether chunks that were asked of this peer have not come yet. */
+/* Chunks were requested from this peer and have not come yet. */
 bool tw_node_is_pulling(const struct tw_node *node, uint16_t peer);
 
 /* When TW_EV_TICK is due, in us; UINT64_MAX for never. */
@@ -53,37 +53,38 @@ void tw_node_position(const struct tw_node *node, struct tw_position *position);
 struct tw_node_view {
     enum tw_node_state state;
     struct tw_id lineage, tip;
-    bool is_apart;    /* nothing is merged any more: together_tokens */
-    bool is_shut_out; /* it asks to join, and the roster is full */
+    bool is_apart;    /* the common part of the budget is over: together_tokens */
+    bool is_shut_out; /* a receiver that asks to join a full roster */
     uint64_t rounds, clock_tokens, step, tokens;
     uint64_t rounds_contributed, rounds_missed; /* committed rounds that list us / do not */
-    uint32_t alive; /* peers whose status was heard within TW_PEER_SILENCE_US */
-    uint32_t mixed; /* peers that entered our anchor within the last 2 P rounds */
+    uint32_t alive; /* peers with a STATUS, silent for less than TW_PEER_SILENCE_US */
+    uint32_t mixed; /* peers whose work entered our anchor in the last 2 P rounds */
     uint32_t roster_count;
-    uint64_t audits;      /* merges of others that were done again here */
-    uint64_t unmerged;    /* contributions too large to be merged here */
-    bool is_contributing; /* an outer gradient of ours is on its way in the open round */
+    uint64_t audits;      /* merges of other owners that were done again here */
+    uint64_t unmerged;    /* contributions that were too large to be merged here */
+    bool is_contributing; /* our contribution to the open round is sent */
     struct {
-        uint64_t merged, alone, one_sided; /* rounds; of the merged ones, as far as it is known */
-        uint64_t short_of_bytes;           /* of those alone: nobody was asked, see is_short */
-        uint64_t refused;                  /* requests answered by PAIR_BUSY */
-        bool is_trading;                   /* an exchange is under way */
+        uint64_t merged, alone;  /* rounds */
+        uint64_t one_sided;      /* merged ones whose partner announced that it took no step */
+        uint64_t short_of_bytes; /* of those alone: no byte budget, so nobody was asked */
+        uint64_t refused;        /* requests answered by PAIR_BUSY */
+        bool is_trading;         /* an exchange is under way */
     } pairs;
     struct tw_roster roster;
     struct {
         bool is_up;
         struct tw_id id;
-        struct tw_msg_status status; /* last heard */
+        struct tw_msg_status status; /* the newest one received */
         uint64_t received_us;        /* when anything arrived last */
         bool is_member;
         uint64_t last_mixed_round; /* + 1; 0 = never */
         struct {
             uint32_t count, part; /* count 0: it may own parts */
             uint64_t round, left_us;
-            bool is_false; /* that result is no merge; else it was out of all proportion */
+            bool is_false; /* proven: that result is not the merge; else it was an outlier */
         } strike;
-        uint64_t owner_stall_us, proposer_stall_us; /* so long it is not waited for as that */
-        uint32_t unmerged; /* rounds in a row in which its contribution was too large for us */
+        uint64_t owner_stall_us, proposer_stall_us; /* left of the time nobody waits for it */
+        uint32_t unmerged; /* rounds in a row in which its contribution was too large here */
     } peers[TW_PEERS_MAX];
 };
 

@@ -1,24 +1,23 @@
-/* audit.c - is a committed result the merge of what it lists?
+/* audit.c - is a committed result the merge of the contributions that it lists?
  *
- * A merge is the same bits on every machine, and contributions are named by the manifest (their
- * roots) and by CONTRIB. So whoever was there can do a merge again. After each commit the hash of
- * the manifest chooses one part in sixteen, and the member that audits it: nobody knows it before
- * the result is decided.
+ * A merge gives the same bits on every machine, and contributions are named by the record (their
+ * roots) and by CONTRIB. So every member of the round can do a merge again. After each commit, the
+ * hash of the record draws one part in sixteen and the member that audits it. Nobody knows the draw
+ * before the result is decided.
  *
- *   IDLE -> FETCHING   chosen, or another member says (ACCUSE) that a result is false
+ *   IDLE -> FETCHING     drawn, or another member sent ACCUSE
  *   FETCHING -> MERGING  all contributions to the part are here
- *   MERGING -> IDLE    the same hash: fine. Another: the owner is struck, and who found it out by
- *                      itself says ACCUSE
- *   any -> IDLE        a contribution cannot be had, the worker died, or it takes too long: nothing
- *                      is known, nobody is struck
+ *   MERGING -> IDLE      the same hash: fine. Another hash: the owner is struck; if this node was
+ *                        drawn, it sends ACCUSE
+ *   any -> IDLE          a contribution cannot be had, the worker died, or it takes too long:
+ * nothing is known, and nobody is struck
  *
- * An owner answers for what it told, and for nothing else: a part is audited by those whom its
- * owner told the result and the contributions that the manifest has of it. A manifest that was
- * decided in trouble may have others (proposal_check.c), and an honest owner would be struck for
- * them.
+ * An owner answers for its announcements alone. A part is audited only by members to which its
+ * owner announced the result and contributions of the record. A record that was decided in trouble
+ * may have others (proposal_check.c), and an honest owner would be struck for them.
  *
- * An accusation is a hint where to look and no more. Who sends one that is wrong is not heard for a
- * while: it has cost everybody one merge. One audit at a time; one hint may wait. */
+ * An accusation is a hint where to look, no more. A wrong one costs every member a merge, so its
+ * sender is ignored for a while. One audit runs at a time; one hint may wait. */
 #include "sync/check/audit.h"
 
 #include <string.h>
@@ -47,7 +46,7 @@ static const struct tw_contributor *row_of(const struct tw_record *record, uint3
     return NULL;
 }
 
-/* The owner of part k told us this result, and of these contributions. */
+/* The owner of part k announced this result and these contributions to us. */
 static bool is_announced(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     if (!node->round.results[k].has || tw_proposal_is_rigged_part(node, record, k)) return false;
@@ -80,13 +79,13 @@ static const struct past_round *past_of(const struct tw_node *node, uint64_t rou
     return past->round == round + 1 ? past : NULL;
 }
 
-/* The contribution that the manifest lists, as we heard of it. */
+/* Adds the contribution that the record lists, as we received it. */
 static bool add_input(struct audit *audit, const struct past_round *past,
                       const struct tw_contributor *by) {
     const struct contribution *heard = &past->contributions[by->member_idx];
     if (!heard->has) return false;
-    /* A row is the word of the first owner that lists its contributor, and another may have merged
-     * by what was really said: then nothing is known. */
+    /* The row is as the first owner that lists the contributor wrote it. Another owner may have
+     * merged by the true CONTRIB: then nothing is known. */
     if (!tw_round_is_as_announced(heard, by) || heard->announced.bytes[audit->part] == 0)
         return false;
     audit->inputs[audit->inputs_count++] =
@@ -99,7 +98,7 @@ static bool add_input(struct audit *audit, const struct past_round *past,
 }
 
 /* Begins to audit a part of a committed round; stays idle where that is not possible here. */
-static void begin(struct tw_node *node, uint64_t round, uint32_t part) {
+static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audits.running;
     const struct tw_record *record = tw_progress_record(node, round);
     const struct past_round *past = past_of(node, round);
@@ -129,7 +128,6 @@ void tw_audit_note(struct tw_node *node, const struct tw_record *record) {
     remember(node, record);
 }
 
-/* One part in AUDIT_ONE_IN, and who looks at it, by the hash of the manifest. */
 void tw_audit_choose(struct tw_node *node, uint64_t round) {
     const struct past_round *past = past_of(node, round);
     const struct tw_record *record = tw_progress_record(node, round);
@@ -142,7 +140,7 @@ void tw_audit_choose(struct tw_node *node, uint64_t round) {
         if (drawn.bytes[0] % AUDIT_ONE_IN != 0) continue;
         const uint32_t member = tw_get_u32(drawn.bytes + 4) % past->roster.count;
         if (!tw_id_equal(&past->roster.members[member].id, &node->cfg.self)) continue;
-        begin(node, round, k);
+        begin_audit(node, round, k);
         if (node->audits.running.phase != AUDIT_IDLE) return;
     }
 }
@@ -167,7 +165,7 @@ void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_ac
     node->audits.hint.part = accuse->part;
 }
 
-static void accuse(struct tw_node *node) {
+static void send_accusation(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_ACCUSE);
     if (message == NULL) return;
     message->u.accuse = (struct tw_msg_accuse){.lineage = node->at.lineage,
@@ -180,8 +178,8 @@ static void accuse(struct tw_node *node) {
     }
 }
 
-/* Who accused for nothing is not listened to for a while. */
-static void accused_falsely(struct tw_node *node) {
+/* The accuser was wrong: it is ignored for a while. */
+static void ignore_accuser(struct tw_node *node) {
     const uint16_t peer = tw_peers_find(node, &node->audits.running.accuser);
     if (peer == NO_PEER) return;
     node->links[peer].ignored_until_us = node->now_us + IGNORE_US;
@@ -193,7 +191,7 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
                         event->u.reduced.part == audit->part;
     const bool is_same = event->ok && tw_id_equal(&event->u.reduced.hash, &audit->result);
-    /* What was made is the result, which others know as such, or of no use and dropped. */
+    /* The merged bytes are the known result, or of no use and dropped. */
     const struct payload *known = tw_payload_find(node, &event->u.reduced.hash);
     if (event->ok)
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
@@ -203,13 +201,13 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     audit->phase = AUDIT_IDLE;
     if (!event->ok) return;
     node->audits.done_count++;
-    if (is_same && audit->is_hinted) accused_falsely(node);
+    if (is_same && audit->is_hinted) ignore_accuser(node);
     if (is_same) return;
     tw_conduct_strike(node, &audit->owner, true, audit->round, audit->part);
-    if (!audit->is_hinted) accuse(node);
+    if (!audit->is_hinted) send_accusation(node);
 }
 
-/* Asks for what is missing. True when all of it is here. */
+/* Fetches missing contributions. True when all are here. */
 static bool fetch_inputs(struct tw_node *node) {
     struct audit *audit = &node->audits.running;
     bool is_complete = true;
@@ -260,7 +258,7 @@ void tw_audit_advance(struct tw_node *node) {
     if (!node->worker.is_up || node->state == TW_STATE_RECEIVER) return;
     if (audit->phase == AUDIT_IDLE && node->audits.hint.is_there) {
         node->audits.hint.is_there = false;
-        begin(node, node->audits.hint.round, node->audits.hint.part);
+        begin_audit(node, node->audits.hint.round, node->audits.hint.part);
         audit->is_hinted = true;
         audit->accuser = node->audits.hint.accuser;
     }

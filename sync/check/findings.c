@@ -1,4 +1,4 @@
-/* findings.c - what a round that is about to be committed shows about its owners. */
+/* findings.c - penalties that a round earns its owners when it is committed. */
 #include "sync/check/findings.h"
 
 #include "sync/core/membership.h"
@@ -6,15 +6,16 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* What became of part k shows that its owner held the round up. */
+/* The owner of part k held the round up. */
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct round *round = &node->round;
     const struct tw_msg_result *announced = &round->results[k].announced;
-    /* We had a proposal at hand that named the result, and waited to hear the owner say so. */
+    /* There was a proposal with this result, and we waited for the owner to announce it. */
     if (record->parts[k].bytes > 0)
         return !round->results[k].has && round->refused_ranks != 0 &&
                node->now_us >= round->refused_us + RETRY_US;
-    if (node->now_us < round->active_us + node->pace.patience_us) return false; /* it had no time */
+    if (node->now_us < round->active_us + node->pace.patience_us)
+        return false; /* its time is not over */
     if (!round->results[k].has) return true;
     const struct payload *payload = tw_payload_find(node, &announced->hash);
     return announced->bytes > 0 && (payload == NULL || payload->state == PAYLOAD_WANTED);
@@ -27,7 +28,7 @@ void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *recor
         const uint32_t owner = round->owners[k];
         const struct contribution *entry = &round->contributions[owner];
         if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
-        if (!entry->has || entry->is_absent) continue; /* it is no owner next time anyway */
+        if (!entry->has || entry->is_absent) continue; /* it owns nothing next time anyway */
         if (!tw_membership_is_live(node, owner) || !is_stalled(node, record, k)) continue;
         tw_conduct_stall(node, TW_PENALTY_STALL_OWNER, &node->roster.members[owner].id);
     }

@@ -1,30 +1,31 @@
-/* proposal_check.c - what no honest proposer writes into a manifest, as far as this node can tell.
+/* proposal_check.c - what no honest proposer writes into a record, as far as this node can tell.
  *
- *   false    Results, and contributions to them, are those that their owners told. A proposer could
- *            put lies in their place, have honest owners struck for them (audit.c), and have work
- *            merged twice or lost, as contributors go by what is listed. Such parts are refused
- *            as insane ones are (R1 of veto.c): an owner that tells different things to
- *            different members holds up nobody, its part is left out.
- *   untold   Where an owner is here and has told nothing yet, that is waited for.
- *   early    Of all parts no more than a quarter is left out whose results have yet to come, though
- *            their owners are here and in time; a half in rosters so small that one part is more
- *            than a quarter. Nor, by the clock, is anything before the round is due here. Until
- *            then nothing is refused: it waits, and holds up nobody.
- *   empty    Nor are more left out together with those whose results are here and are taken.
- *   company  The next roster has this node while it is whole, and but for one in eight those who
- *            are here, and no others. Two proposers that lie would soon be among themselves, and a
- *            majority.
- *   skewed   The next round is divided as the manifest itself and uploads have it: among those who
- *            were in time and were not proven false (proposal.c). Members differ in whom else they
- *            struck and whom they see, so an honest proposer leaves out a third of it at most.
- * Beyond the third more that the others may have for that, no more than an eighth of the fragment,
- * a fifth of few owners, is where it should not be. Where liars own half of a round, members that
- * doubt themselves for that (kernels/outlier.h) take the lies after it. Of more than TW_PARTS_MAX
- * members it is the proposer's choice which of them own.
+ *   false         Results and their contributors are those that the owners announced. A proposer
+ *                 could put lies in their place, have honest owners struck for them (audit.c), and
+ *                 have work merged twice or lost. Such parts are refused like outliers (R1 of
+ *                 veto.c). An owner that announces different results to different members holds up
+ *                 nobody: its part is left out.
+ *   unannounced   A result whose owner is here and has announced nothing yet is waited for.
+ *   early         At most a quarter of all parts is left out whose results have yet to come, though
+ *                 their owners are here and in time; half in rosters so small that one part is more
+ *                 than a quarter. By the clock, nothing is proposed before the round is due here.
+ *                 An early record is not refused: it waits, and holds up nobody.
+ *   empty         The same bound for these together with parts whose results are here and accepted.
+ *   company       The next roster has this node while it is whole; all members that are here, but
+ * for one in eight; and no unknown ones. Two lying proposers would soon be among themselves, and a
+ * majority. skewed        The next round is divided by the record itself and by uploads: among
+ * members that were in time and not proven false (round/proposal.c). Members differ in whom they
+ *                 struck and see, so an honest proposer leaves out at most a third of it.
  *
- * The last two are asked in rosters of cfg.judges_min and more. All but the first end with
- * patience: an owner that restarts, or a cut between two others, splits the honest too. What is
- * decided after that may list what no owner told; nobody is struck for it (audit.c). */
+ * Beyond the third more that the other owners may get for that, at most an eighth of the fragment
+ * (a fifth with few owners) may be with the wrong owners. If liars own half of a round, members
+ * that doubt themselves for it (kernels/outlier.h) accept the lies after it. With more than
+ * TW_PARTS_MAX members the proposer chooses which of them own.
+ *
+ * The last two are checked in rosters of cfg.judges_min and more. All but the first end with
+ * patience: a restarting owner, or a cut between two others, divides honest members too. A record
+ * decided after that may list results that no owner announced; nobody is struck for it (audit.c).
+ */
 #include "sync/check/proposal_check.h"
 
 #include "sync/core/actions.h"
@@ -37,17 +38,17 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* By then everybody has tried to close the round. */
+/* By then every rank has tried to close the round. */
 enum { RIGGED_PATIENCES = 4 };
 
-/* Of a fragment, and of owners: those who this node alone may have struck. */
+/* Of the fragment; of few owners; and of owners that this node alone may have struck. */
 enum { SKEW_ONE_IN = 8, SKEW_ONE_IN_FEW = 5, STRUCK_ONE_IN = 12 };
 
 bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_record *record,
                                 uint32_t k) {
     const struct tw_part *part = &record->parts[k];
     const struct tw_msg_result *announced = &node->round.results[k].announced;
-    /* Our own is what we told before a restart, maybe: the others know. */
+    /* Our own result may be one announced before a restart: the others know it. */
     if (part->bytes == 0 || !node->round.results[k].has) return false;
     if ((int)part->owner_idx == node->round.self_idx) return false;
     return part->bytes != announced->bytes || !tw_id_equal(&part->result, &announced->hash) ||
@@ -73,7 +74,7 @@ static bool is_left_out(const struct tw_record *record, uint32_t k) {
     return record == NULL || k >= record->parts_count || record->parts[k].bytes == 0;
 }
 
-/* What was told of part k is on its way here. */
+/* The result announced for part k is on its way here. */
 static bool is_coming(struct tw_node *node, uint32_t k) {
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     if (!node->round.results[k].has || announced->bytes == 0) return false;
@@ -82,7 +83,7 @@ static bool is_coming(struct tw_node *node, uint32_t k) {
            !tw_payload_is_lost(payload);
 }
 
-/* Parts of others that are left out and not here yet, or not even told, and have time to come. */
+/* Parts of others that are left out, whose results are not here yet and still have time to come. */
 static uint32_t count_to_come(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const uint64_t end_us = round->active_us + node->pace.patience_us;
@@ -152,7 +153,7 @@ static bool is_here(const struct tw_node *node, const struct tw_id *id) {
     return peer == NO_PEER ? tw_id_equal(id, &node->cfg.self) : tw_peers_is_live(node, peer);
 }
 
-/* Those of a roster that own something and are here, who upload most. */
+/* The roster with the owners that are here, limited to the fastest uploads. */
 static struct tw_roster largest_of(const struct tw_node *node, const struct tw_roster *roster) {
     struct tw_roster largest = *roster;
     for (uint32_t i = 0; i < largest.count; i++) {
@@ -163,9 +164,9 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
     return largest;
 }
 
-/* Too much of the next fragment is beyond what its owners should have of it, a third more at most
- * as others may be left out. Should have: as they upload, or as much as everybody, for what they
- * tell of that they may tell one so and another so. */
+/* Too much of the next fragment is beyond the shares that its owners should have, plus a third as
+ * others may be left out. A share is by upload, or an equal one if that is more: a member may
+ * report different uploads to different nodes. */
 static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
     struct tw_roster fair = record->next;
     tw_proposal_fair(node, record, &fair);
@@ -194,7 +195,7 @@ static bool is_rigged(struct tw_node *node, const struct tw_record *record) {
            (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, record));
 }
 
-/* Not for so long that anybody leaves because the round stands open. */
+/* Ends before a node would leave because the round stays open. */
 bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record) {
     const uint64_t end_us =
         node->round.active_us +

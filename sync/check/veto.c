@@ -1,31 +1,32 @@
-/* veto.c - results that somebody does not take, and how a round ends without them.
+/* veto.c - results that some members refuse, and how a round ends without them.
  *
- * The worker finds a result insane that is far larger than merges of this fragment are
- * (kernels/outlier.h), which counts from cfg.judges_min members on, and wild what is four times as
- * large as that, which counts in every group; bytes that do not decode are of no use to anybody.
- * Members may differ on the former, as each goes by what it has seen. So this is about votes and
- * nothing else: whatever is committed is applied by all.
+ * The worker rates each result (kernels/outlier.h). An outlier is far larger than merges of this
+ * fragment usually are, and is refused in rosters of cfg.judges_min members or more. An extreme
+ * result is four times as large again, and is refused everywhere. Bytes that do not decode are of
+ * no use to anybody. Members may differ about outliers, as each goes by the merges it has seen. So
+ * this is about votes alone: a committed record is applied by all.
  *
- *   R1  Nobody accepts a manifest that lists a result it does not take, for it is insane, or not
- *       what its owner told (proposal_check.c). It says so, by NACK with the parts, and a proposer
- * that hears it of so many that no majority is left proposes once more without those parts: absent,
- * as if their owners had died. Where that leaves so little that it would not vote for it itself
+ *   R1  Nobody accepts a record with a result that it refuses: an outlier, or other bytes than the
+ *       owner announced (proposal_check.c). It answers NACK with the parts. A proposer that gets
+ *       NACKs from so many that no majority is left proposes once more without those parts, as if
+ *       their owners had died. If so little is left that it would not vote for it itself
  *       (proposal_check.c), others try first.
- *   R2  But a manifest it accepted before, and one it proposes itself because it may have been
- *       chosen already: a round that may be decided is never held up.
- *   R3  A proposer carries on what others accepted, unless the promises prove that no majority has
- *       accepted it or ever can: so many answered without it. Then it is free to propose.
- *   R4  A proposer whose proposal was not taken is waited for a little, then passed over.
- *   R5  Who does not take what a proposer carries on becomes a proposer itself, whatever its rank:
- * it cannot know why that value is carried on, but the promises will tell it. If it has to be, it
- * carries it on too, and accepts it (R2): a few that refuse do not hold a round up. Meanwhile the
- * proposer that was refused makes way, longer each time. R6  Nor does anybody accept a manifest
- * that no honest proposer would have written, as far as it knows: proposal_check.c. R2 to R5 hold
- * here too. Members differ in what they found, heard and see, so this ends with patience.
+ *   R2  Exceptions: a record that it accepted before, and one that it proposes because it may have
+ *       been chosen already. A round that may be decided is never held up.
+ *   R3  A proposer carries on the value that others accepted, unless the promises prove that no
+ *       majority has accepted it or ever can: so many answered without it. Then it is free.
+ *   R4  A proposer whose proposal was refused is waited for a little, then passed over.
+ *   R5  A member that refuses a value which a proposer carries on proposes itself, whatever its
+ * rank. It cannot know why the value is carried on; the promises tell it. If it must, it carries
+ * the value on too, and accepts it (R2). A few refusing members do not hold a round up. Meanwhile
+ *       the refused proposer makes way, longer each time.
+ *   R6  Nobody accepts a record that no honest proposer would have written, as far as it knows:
+ *       proposal_check.c. R2 to R5 hold here too. Members differ in what they found, received and
+ *       see, so this ends with patience.
  *
- * R3 keeps one choice per round. Where a majority M accepted v, every later ballot is of v (by
- * induction), so whoever of M promises this ballot reports v: at least as many as a majority less
- * those who have not answered. */
+ * R3 keeps one choice per round. If a majority M accepted v, every later ballot is of v, by
+ * induction. So each member of M that promises this ballot reports v, which are at least a majority
+ * less the members that have not answered. */
 #include "sync/check/veto.h"
 
 #include "sync/check/proposal_check.h"
@@ -108,7 +109,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t part
         refusing |= round->refused_by[k];
         if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
     }
-    if (refusing == 0) return false; /* of what is not proposed */
+    if (refusing == 0) return false; /* none of these parts is proposed */
     if (acceptors(node, refusing) >= tw_membership_majority(node)) return false;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
@@ -118,7 +119,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t part
     return true;
 }
 
-/* Those whom we refused had time to be committed all the same. */
+/* A refused proposal had time to be committed all the same. */
 static bool is_time(struct tw_node *node) {
     const uint64_t due_us = node->round.refused_us + RETRY_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);
@@ -133,7 +134,7 @@ bool tw_veto_must_look(struct tw_node *node) {
     return node->round.has_refused_late && is_time(node);
 }
 
-/* Somebody may still promise this ballot, and it is worth waiting for. */
+/* A member may still promise this ballot, and it is worth waiting for. */
 static bool may_get_more(struct tw_node *node) {
     const uint64_t end_us = node->round.phase_us + BALLOT_TIMEOUT_US / 2;
     if (node->now_us >= end_us) return false;

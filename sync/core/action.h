@@ -15,10 +15,10 @@
 
 enum tw_action_kind {
     TW_ACT_SEND,        /* `message` to `peer` on its control link */
-    TW_ACT_CLOSE,       /* close the link to `peer` because of `reason`; PEER_DOWN follows */
+    TW_ACT_CLOSE,       /* close the link to `peer` for `reason`; PEER_DOWN follows */
     TW_ACT_SEND_CHUNK,  /* chunk `idx` of the held payload to `peer` on its bulk link */
     TW_ACT_EXPECT,      /* make room for payload `hash` of `bytes` bytes; chunks will come */
-    TW_ACT_VERIFY,      /* all chunks are here: SHA-256, and a trial decode of what is not OPAQUE */
+    TW_ACT_VERIFY,      /* all chunks are here: SHA-256, and a trial decode unless OPAQUE */
     TW_ACT_DROP,        /* payload `hash` is no longer needed */
     TW_ACT_ENCODE,      /* at the next step boundary: Delta of `fragment`, one payload per part */
     TW_ACT_REDUCE,      /* merge `inputs` (held payloads, in this order), encode once */
@@ -28,8 +28,8 @@ enum tw_action_kind {
     TW_ACT_PAIR_APPLY,  /* outer step with our and the partner's payloads, or alone */
     TW_ACT_EXPORT,      /* pack (phi, u) of `fragment` into a payload */
     TW_ACT_LOAD,        /* (phi, u) of `fragment` := packed payload */
-    TW_ACT_STORE_VOTE,  /* write `vote` durably, then say STORED with `store_seq` */
-    TW_ACT_CLOCK,       /* tell the worker the run clock */
+    TW_ACT_STORE_VOTE,  /* write `vote` durably, then answer STORED with `store_seq` */
+    TW_ACT_CLOCK,       /* send the run clock to the worker */
     TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving; or it is not, after all.
                            For every worker from now on */
     TW_ACT_REPORT,      /* something an operator or an invariant wants to know */

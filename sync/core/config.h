@@ -9,7 +9,7 @@
 #include "base/limits.h"
 #include "base/rate.h"
 
-enum { TW_JUDGES_MIN = 5 }; /* for judges_min; the robust merges want as many */
+enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; the robust merges want as many */
 
 struct tw_node_config {
     struct tw_id self;
@@ -29,23 +29,23 @@ struct tw_node_config {
     uint64_t budget_tokens;
     uint32_t members_max;
     bool has_result_codec; /* results are in another codec than outer gradients */
-    bool is_pair;          /* topology: two by two (pair.c) instead of one group */
+    bool is_pair;          /* topology pair (pair/pair.c) instead of one group */
     uint64_t step_tokens;  /* of one inner step; pairs only */
-    /* From so many tokens of the clock on nothing is merged any more, and each of so many nodes
-     * trains its share of what is left of the budget, its clock running for all of them. Topology
-     * solo: from 0 on. alone_nodes 0: nodes merge to the end. */
+    /* From together_tokens of the clock on, nothing is merged any more. Each of alone_nodes nodes
+     * trains its share of the rest, and its clock runs for all of them. Topology solo: from 0 on.
+     * alone_nodes 0: nodes merge to the end. */
     uint64_t together_tokens;
     uint32_t alone_nodes;
 
     /* this node */
     uint32_t weight;    /* share of parts it offers to own, > 0 */
-    uint64_t orphan_us; /* no majority for this long: form a child lineage (120 s) */
-    /* What the chunks that are asked for are paid from, in bytes; borrowed for the node's life,
-     * shared with whoever else downloads. NULL: no cap. */
+    uint64_t orphan_us; /* without a majority for so long, it founds a child lineage (120 s) */
+    /* Download allowance in bytes that requested chunks are paid from. Borrowed for the node's
+     * life, shared with other downloads. NULL: no cap. */
     struct tw_rate *download;
-    /* Insane results are refused in rosters of so many. In a smaller group one honest member that
-     * is new, or back after long, makes a merge as unlike those before as a lie would be: there
-     * only wild ones are. */
+    /* Outliers among results are refused in rosters of so many members. In a smaller group, one
+     * honest member that is new, or back after long, makes a merge as unlike the earlier ones as a
+     * lie would: there, only extreme results are refused. */
     uint32_t judges_min;
 #ifdef TW_MUTANTS
     int mutant; /* enum tw_mutant: a bug switched on, in tests of the simulator alone */

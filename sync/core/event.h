@@ -14,10 +14,10 @@ enum tw_event_kind {
     TW_EV_TICK,      /* the deadline passed */
     TW_EV_PEER_UP,   /* an authenticated control link: `peer`, `id` */
     TW_EV_PEER_DOWN, /* it is gone: `peer` */
-    TW_EV_MESSAGE,   /* `peer` said `message` */
-    TW_EV_CHUNK,     /* chunk `idx` of payload `hash` was stored by the shell */
+    TW_EV_MESSAGE,   /* `message` from `peer` */
+    TW_EV_CHUNK,     /* chunk `idx` of payload `hash` was stored by the runtime */
     TW_EV_VERIFIED,  /* answers TW_ACT_VERIFY: `ok` */
-    TW_EV_WORKER_UP, /* `worker`: a worker is ready, (phi, u) are as it says */
+    TW_EV_WORKER_UP, /* `worker`: a worker is ready; the state of its (phi, u) */
     TW_EV_WORKER_DOWN,
     TW_EV_STEP,     /* `step`: an inner step was done */
     TW_EV_ENCODED,  /* answers TW_ACT_ENCODE and TW_ACT_PAIR_ENCODE */
@@ -26,12 +26,12 @@ enum tw_event_kind {
     TW_EV_EXPORTED, /* answers TW_ACT_EXPORT */
     TW_EV_STORED,   /* answers TW_ACT_STORE_VOTE */
     TW_EV_LEAVE,    /* the user asked this node to say goodbye */
-    TW_EV_MEASURED, /* `measured`: what this node's links are like, when that changed */
+    TW_EV_MEASURED, /* `measured`: the quality of this node's links has changed */
 };
 
 struct tw_event {
     enum tw_event_kind kind;
-    uint16_t peer; /* < TW_PEERS_MAX: the shell's number of the link */
+    uint16_t peer; /* < TW_PEERS_MAX: the runtime's number of the link */
     bool ok;
     union {
         struct tw_id id;                  /* PEER_UP */
@@ -47,7 +47,7 @@ struct tw_event {
         } step; /* STEP: totals of this node */
         struct {
             uint64_t step, tokens;
-            /* rounds applied to (phi, u) of each fragment, as the memory that survived says */
+            /* rounds applied to (phi, u) of each fragment, by the memory that survived */
             uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
             struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
         } worker; /* WORKER_UP */

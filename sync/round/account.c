@@ -1,26 +1,26 @@
-/* account.c - what of this node's own work the others have, and what is yet to be sent.
+/* account.c - the work of this node: what the others have, and what is yet to be sent.
  *
- * Two books. The clock counts a token once, whichever fragment's contribution is listed first: one
- * mark, `tokens_listed`. A contribution, though, is Delta of one fragment, and that holds the work
- * of all steps since that fragment was last merged: a mark per fragment, `delta_tokens` and
- * `delta_steps`, as Decoupled DiLoCo (arXiv 2604.21428) counts c_tokens[p] and c_steps[p]. Weights
- * and the guard go by these: by the clock's book, who missed m of P fragments' rounds would be
- * heavier in its next round, and lighter in the P - 1 after it, than what it brings.
+ * There are two books. The clock counts each token once, by the first contribution that is listed,
+ * whatever its fragment: one mark, `tokens_listed`. A contribution is the Delta of one fragment,
+ * and contains the work of all steps since that fragment was last merged. So each fragment has
+ * marks of its own, `delta_tokens` and `delta_steps`, like c_tokens[p] and c_steps[p] of Decoupled
+ * DiLoCo (arXiv 2604.21428). Weights and the guard use these. By the book of the clock, a node that
+ * missed m of P rounds would weigh too much in its next round, and too little in the P - 1 after
+ * it.
  *
- *   what happens to the fragment         Delta                            its mark
- *   listed (in some part at the least)   begins where it was sent         there
+ *   event of the fragment                Delta                            mark
+ *   listed (in at least one part)        starts where it was sent         there
  *   not listed: SHIFT                    stays whole                      stays
- *   alone: phi := theta                  begins now                       now
- *   state loaded, theta := phi           begins now                       now
- *   state loaded, theta kept             clipped to what is usual         at the change of lineage
+ *   alone: phi := theta                  starts now                       now
+ *   state loaded, theta := phi           starts now                       now
+ *   state loaded, theta kept             clipped to the usual norm        at the change of lineage
  *   state loaded, theta shifted          stays whole                      stays */
 #include "sync/round/account.h"
 
 #include "sync/core/state/node.h"
 
 void tw_account_settle_clock(struct tw_node *node) {
-    /* Without a worker it is not known how much it is: tw_account_greet() lowers the mark to what
-     * the worker then says. */
+    /* Without a worker the count is not known: tw_account_greet() lowers the mark to it. */
     node->at.tokens_listed = node->worker.is_up ? node->worker.tokens : UINT64_MAX;
 }
 
@@ -36,7 +36,7 @@ void tw_account_settle(struct tw_node *node) {
 
 void tw_account_greet(struct tw_node *node) {
     struct tw_position *at = &node->at;
-    /* A snapshot may lie behind what was listed: those tokens are trained once more. */
+    /* A snapshot may be older than the listing: those tokens are trained once more. */
     at->tokens_listed = at_most(at->tokens_listed, node->worker.tokens);
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         at->delta_tokens[p] = at_most(at->delta_tokens[p], node->worker.tokens);
@@ -56,7 +56,7 @@ void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_con
         (uint32_t)at_most(since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
 }
 
-/* Does the manifest list the member in this seat of the roster? */
+/* The record lists the member in this seat of the roster. */
 static bool is_listed(const struct tw_record *record, int seat) {
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         if ((int)record->contributors[i].member_idx == seat) return true;
@@ -64,8 +64,8 @@ static bool is_listed(const struct tw_record *record, int seat) {
     return false;
 }
 
-/* Our contribution is in the anchor. Delta goes on from where it was taken; after a worker that
- * went back to a snapshot, from there. */
+/* Our contribution is in the anchor. Delta continues from the point where it was taken, or from the
+ * snapshot if the worker went back behind that point. */
 static void note_listed(struct tw_node *node, uint32_t fragment) {
     const struct round *round = &node->round;
     struct tw_position *at = &node->at;
@@ -82,11 +82,11 @@ bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
     const bool is_ours = self >= 0 && is_listed(record, self);
     if (is_ours && node->round.own == OWN_SENT) {
         note_listed(node, record->fragment);
-    } else if (is_ours) { /* from before a restart: what was listed was trained before it */
+    } else if (is_ours) { /* sent before a restart, so all of it was trained before */
         tw_account_settle_clock(node);
         tw_account_settle_delta(node, record->fragment);
     }
-    /* Under a membership it has given up since: in the anchor, and in Delta still. */
+    /* Listed under a nonce that this node has given up: in the anchor, and still in Delta. */
     const int seat = tw_roster_find(&node->roster, &node->cfg.self);
     if (seat >= 0 && seat != self && is_listed(record, seat)) tw_account_settle_clock(node);
     if (is_ours) node->log.contributed_count++;

@@ -1,20 +1,19 @@
-/* part_weights.c - who owns how much of the next round: measured uploads, and who is out of line.
+/* part_weights.c - the parts of owners in the next round: as their uploads allow.
  *
- * The owner of a share s of n members sends its result to all others, and its contributions to the
- * other owners: 1 + s (n - 2) times what one contribution has. So the round is over soonest, up to
- * that 1, when shares are as uploads. They are here, in whole numbers:
+ * The owner of a share s among n members sends its result to all others, and its contributions to
+ * the other owners: 1 + s (n - 2) times the bytes of one contribution. Up to that 1, the round is
+ * over soonest when shares are proportional to uploads. In whole numbers:
  *
  *     weight = WEIGHT_EVEN x upload / median of the uploads,   1 to WEIGHT_MAX
  *
- * What each member can upload is what it measured and says in STATUS: the same for every proposer,
- * or parts would jump from round to round. Who says too much gets more to send, is late with it,
- * and owns nothing in the next round; the limit bounds what that costs. Whoever says nothing counts
- * as the median; while nobody says anything, and between two, where it makes no difference, all own
- * the same.
+ * Each member measures its own upload and reports it in STATUS. All proposers thus use the same
+ * numbers, and parts do not jump from round to round. A member that reports too much gets more to
+ * send, is late with it, and owns nothing in the next round; WEIGHT_MAX bounds the damage. A member
+ * without a report counts as the median. Without any report, and between two members, all own the
+ * same.
  *
- * A peer that is out of line with all the others as this node measured them (TW_EV_MEASURED: its
- * bytes come or go far more slowly, or its link keeps breaking) owns nothing in the rosters this
- * node proposes, and is asked for bytes only where nobody else has them. It contributes as ever. */
+ * A peer whose link is out of line, as this node measured (TW_EV_MEASURED), owns nothing in the
+ * rosters that this node proposes. It still contributes, and is asked for bytes last. */
 #include "sync/round/part_weights.h"
 
 #include "base/median.h"
@@ -79,7 +78,7 @@ void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster 
     }
 }
 
-/* There are more than parts: not the first by id should own them, but who uploads most. */
+/* More owners than parts: the slowest uploads go, not the last ids. */
 static void drop_slowest(struct tw_roster *next) {
     uint32_t slowest = TW_MEMBERS_MAX;
     for (uint32_t i = 0; i < next->count; i++) {

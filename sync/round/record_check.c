@@ -1,10 +1,9 @@
-/* record_check.c - is a round record well formed for the open round? */
+/* record_check.c - checks of a record that need no judgement: chain, owners, clock. */
 #include "sync/round/record_check.h"
 
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 
-/* Could an honest proposer have proposed this for the open round? */
 bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *record) {
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
@@ -25,7 +24,7 @@ bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *reco
     const bool has_parts = record->parts_count == node->round.owners_count;
     const bool is_solo = node->roster.count == 1 && record->parts_count == 0;
     const bool has_none = record->parts_count == 0 && record->contributors_count == 0;
-    /* Whose lineage it is counts tokens of its own that we do not know of. */
+    /* The founder of this lineage counts tokens of its own that we do not know of. */
     const bool is_finals = record->finals == finals || (tw_progress_is_apart(node) && tip != NULL &&
                                                         record->finals == tip->finals + 1);
     uint32_t owners[TW_PARTS_MAX];

@@ -1,27 +1,26 @@
-/* chunk_scheduler.c - who is asked for which chunk of a payload, and how far ahead.
+/* chunk_scheduler.c - which peer is asked for which chunk of a payload, and how far ahead.
  *
- *     WANTED   --PULL-->  asked: one row of a link, in the order of asking
- *     asked    --CHUNK--> here, for ever: it is asked for nowhere again
- *     asked    --MISSING, a link gone, or patience over--> WANTED, of another source
+ *     WANTED   --PULL--> asked: one row of a link, in the order of requests
+ *     asked    --CHUNK--> here for good: never requested again
+ *     asked    --MISSING, link gone, or patience over--> WANTED, from another source
  *
- * Rows are answered in their order, so a chunk that comes shows that those asked for after it are
- * on their way: their patience starts anew. What is here survives any cut: the bits belong to the
- * payload, the rows to the link.
+ * A peer answers its rows in order. A chunk that arrives thus shows that the later ones are on
+ * their way, and their patience starts anew. Received chunks survive any cut: the bits belong to
+ * the payload, the rows to the link.
  *
- * A link whose patience is over is dry until a chunk comes by it: for what others may have, it is
- * asked last.
+ * A link whose patience ran out is silent until a chunk comes over it. For payloads that others may
+ * have too, a silent link is asked last.
  *
  * A payload has one source where only one peer surely holds it, and up to SOURCES_MAX where several
- * said so. If its bytes were wrong and came from several, nobody knows whose they were: from then
- * on they come from one at a time, and the next that is wrong is known.
+ * announced it. If bytes of several sources were wrong, the sender is unknown. From then on the
+ * payload comes from one source at a time, and the next wrong byte has a known sender.
  *
- * How far ahead a link is asked follows from what it delivers: with c the time per chunk and r the
- * shortest time from asking to its coming,
+ * The window of a link follows from its deliveries. With c the time per chunk and r the shortest
+ * time from request to arrival:
  *
  *     window = (r + 0.2 s) / c + 1,   2 at least, PULLS_MAX at most
  *
- * which keeps a fast and long path full and puts no more than a fifth of a second of ours into a
- * slow one. */
+ * This keeps a fast and long path full, and puts at most 0.2 s of data into a slow one. */
 #include "sync/transfer/chunk_scheduler.h"
 
 #include "base/assert.h"
@@ -32,9 +31,9 @@
 #define TRANSFER_TIMEOUT_US (30 * SECOND_US) /* patience with the only source */
 
 #define AHEAD_US (SECOND_US / 5)
-#define MEASURE_US (SECOND_US / 5)         /* chunks come in bursts: a rate takes so long */
-#define PATIENCE_OTHERS_US (8 * SECOND_US) /* where another source has it too */
-#define CHUNK_US_MAX (30 * SECOND_US)      /* the most that patience goes by */
+#define MEASURE_US (SECOND_US / 5)         /* chunks come in bursts: a rate is taken over this */
+#define PATIENCE_OTHERS_US (8 * SECOND_US) /* with a source that is not the only one */
+#define CHUNK_US_MAX (30 * SECOND_US)      /* ceiling of the time per chunk */
 
 enum { WINDOW_UNKNOWN = 8 };
 
@@ -65,7 +64,7 @@ static void measure(struct tw_node *node, struct link *link, uint64_t asked_us) 
     } else {
         link->near_us += (took_us - link->near_us) / 64;
     }
-    if (link->measured_us == 0) { /* the first after a pause tells nothing of the rate */
+    if (link->measured_us == 0) { /* the first chunk after a pause is no measure of the rate */
         link->measured_us = node->now_us;
         link->measured_count = 0;
         return;
@@ -75,7 +74,7 @@ static void measure(struct tw_node *node, struct link *link, uint64_t asked_us) 
     if (passed_us < MEASURE_US) return;
     const uint64_t each_us = passed_us / link->measured_count + 1;
     link->chunk_us = link->chunk_us == 0 ? each_us : (link->chunk_us + each_us) / 2;
-    /* Or who is late each time, by what it is then given, holds a payload for ever. */
+    /* Without a ceiling, a peer that is late each time would get ever more patience. */
     if (link->chunk_us > CHUNK_US_MAX) link->chunk_us = CHUNK_US_MAX;
     link->measured_us = node->now_us;
     link->measured_count = 0;
@@ -89,7 +88,7 @@ static void row_remove(struct link *link, uint32_t row) {
     if (link->pulls_count == 0) link->measured_us = 0;
 }
 
-/* Forgets what `peer` was asked for of this payload. */
+/* Forgets the rows of this payload at `peer`. */
 static void rows_forget(struct tw_node *node, uint16_t peer, struct payload *payload) {
     struct link *link = &node->links[peer];
     const uint16_t idx = idx_of(node, payload);
@@ -151,7 +150,7 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
     return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
 }
 
-/* Others are asked before it for what they may have too: out of line, or its chunks do not come. */
+/* Other peers are asked before it: its link is out of line, or silent. */
 static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     return tw_peers_is_outlier(node, peer) || (payload->is_shared && node->links[peer].is_silent);
 }
@@ -177,13 +176,13 @@ static uint16_t find_other(struct tw_node *node, const struct payload *payload, 
     return NO_PEER;
 }
 
-/* Another one that may have it, or NO_PEER. Who is put last is asked when nobody else is left. */
+/* Another peer that may have it, or NO_PEER. Peers put last are asked when no other is left. */
 static uint16_t find_source(struct tw_node *node, const struct payload *payload) {
     const uint16_t from = tw_peers_find(node, &payload->from);
     const bool is_sure = from != NO_PEER && may_be_source(node, payload, from);
     if (is_sure && !is_put_last(node, payload, from)) return from;
-    /* Others are only asked on the chance that they have it where one of them said so, or where
-     * what is asked for does not come. */
+    /* Other peers are asked on chance only where one of them announced the payload, or where the
+     * sure holder is silent. */
     const bool is_chance = !is_sure || payload->offered != 0 || node->links[from].is_silent;
     const uint16_t other = is_chance ? find_other(node, payload, false) : NO_PEER;
     if (other != NO_PEER) return other;
@@ -191,8 +190,8 @@ static uint16_t find_source(struct tw_node *node, const struct payload *payload)
     return is_anybody_put_last(node, payload) ? find_other(node, payload, true) : NO_PEER;
 }
 
-/* Was everybody asked who is to have it? Where none of them is here, they may come back; alone, or
- * in pairs, where every node has bytes of its own, nobody else is to. */
+/* Every peer that should have it was asked. While none of them is linked, they may come back.
+ * Alone, or in pairs, where every node has bytes of its own, there is no other holder. */
 static bool is_failed_round(const struct tw_node *node, const struct payload *payload) {
     if (payload->is_put_off) return false;
     if (node->cfg.is_pair || node->roster.count == 1) return true;
@@ -220,7 +219,7 @@ static void choose_sources(struct tw_node *node, struct payload *payload) {
     tw_act_wake(node, payload->progress_us + RETRY_US);
 }
 
-/* Sources that do not deliver are sources no longer. */
+/* Drops sources that do not deliver in time. */
 static void judge_sources(struct tw_node *node, struct payload *payload) {
     const uint16_t at = idx_of(node, payload);
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -251,7 +250,7 @@ void tw_chunks_prepare(struct tw_node *node, struct payload *payload) {
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Chunks that need not be asked for: here, or asked of somebody. */
+/* Chunks that need no request: here, or requested already. */
 static void mark_taken(const struct tw_node *node, const struct payload *payload,
                        uint64_t taken[TW_CHUNKS_MAX / 64]) {
     const uint16_t at = idx_of(node, payload);
@@ -265,8 +264,8 @@ static void mark_taken(const struct tw_node *node, const struct payload *payload
     }
 }
 
-/* How many more chunks of this payload the peer may be asked for. Who is full of others' chunks is
- * asked for one all the same: no payload waits for another to be whole. */
+/* Chunks of this payload that the peer may be requested at present. A peer whose window is full of
+ * other payloads is asked for one all the same: no payload waits for another to be whole. */
 static uint32_t room_of(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     const struct link *link = &node->links[peer];
     const uint32_t most = window_of(link);
@@ -279,8 +278,8 @@ static uint32_t room_of(const struct tw_node *node, const struct payload *payloa
     return 1;
 }
 
-/* How many of `wanted` chunks the download cap has room for: they are paid. What is left
- * over of a chunk is owed, and the next waits until it is paid. */
+/* Pays for as many of `wanted` chunks as the download cap allows, and returns the number. The last
+ * one may leave a debt, which delays the next. */
 static uint32_t pay(struct tw_node *node, uint32_t wanted) {
     struct tw_rate *download = node->cfg.download;
     if (download == NULL) return wanted;
@@ -296,12 +295,12 @@ static uint32_t pay(struct tw_node *node, uint32_t wanted) {
     return paid;
 }
 
-/* Asks for at most `count` chunks; returns for how many. */
+/* Requests at most `count` chunks; returns the number requested. */
 static uint32_t ask(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t first,
                     uint32_t count) {
     struct link *link = &node->links[peer];
     struct tw_message *message = tw_act_message(node, TW_MSG_PULL);
-    if (message == NULL) return 0; /* enough said in this event; the next walk goes on */
+    if (message == NULL) return 0; /* no message left in this event: the next walk goes on */
     count = pay(node, count);
     if (count == 0) {
         node->queue.messages_count--; /* given back */

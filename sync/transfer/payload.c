@@ -1,10 +1,10 @@
-/* payload.c - bytes by name: which are wanted, from whom they come, and who gets ours.
+/* payload.c - bytes by name: which are wanted, from whom they come, and to whom they are given.
  *
- *   FREE -> WANTED    somebody needs it: EXPECT makes room, PULL asks a holder for chunks
+ *   FREE -> WANTED      a room needs it: EXPECT makes room, PULL asks a holder for chunks
  *   WANTED -> CHECKING  the last chunk came: VERIFY
  *   CHECKING -> HELD    SHA-256 and trial decode were right
- *   CHECKING -> UNFIT   the name was right, and it does not decode: nobody can have better bytes
- *   CHECKING -> WANTED  the name was wrong: another holder
+ *   CHECKING -> UNFIT   SHA-256 was right and the bytes do not decode: nobody has better ones
+ *   CHECKING -> WANTED  SHA-256 was wrong: another holder
  *   any -> FREE         nobody needs it any more: DROP */
 #include "sync/transfer/payload.h"
 
@@ -48,13 +48,13 @@ static struct payload *add(struct tw_node *node, const struct tw_id *hash, uint3
         if (i >= node->payloads_end) node->payloads_end = i + 1;
         return payload;
     }
-    return NULL; /* full: whoever wants it asks again when others were dropped */
+    return NULL; /* full: the caller asks again when others were dropped */
 }
 
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements) {
-    /* A merge and a contribution are the same bytes where one codec does for both; an anchor is
-     * coded in no codec. */
+    /* With one codec for both, results and contributions are checked alike. An anchor is not coded
+     * by a codec. */
     const bool is_alike = !node->cfg.has_result_codec && payload->content != TW_CONTENT_PHI &&
                           content != TW_CONTENT_PHI;
     return payload->elements == elements && (payload->content == content || is_alike);
@@ -92,7 +92,7 @@ void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t by
     struct payload *payload = tw_payload_find(node, hash);
     if (payload == NULL) payload = add(node, hash, bytes, PAYLOAD_HELD);
     if (payload != NULL) tw_chunks_forget(node, payload);
-    if (payload == NULL) { /* no row left: the shell may forget it */
+    if (payload == NULL) { /* no row left: the runtime may drop the bytes */
         tw_act_payload(node, TW_ACT_DROP, &(struct payload){.hash = *hash, .bytes = bytes});
         return;
     }
@@ -161,10 +161,11 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     }
 }
 
-/* All of it was wrong, or there is no room for it. */
+/* The bytes were wrong, or the runtime has no room for them. */
 static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wrong) {
     if (is_wrong && payload->is_mixed && !payload->is_alone) {
-        payload->is_alone = true; /* some of it was one peer's fault, nobody knows whose */
+        payload->is_alone =
+            true; /* one of several peers gave wrong bytes, and it is not known which */
     } else {
         payload->tried |= payload->sources | payload->senders;
     }
@@ -180,7 +181,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     struct payload *payload = tw_payload_find(node, &event->u.chunk.hash);
     const bool ok = event->ok;
     if (payload == NULL) return;
-    /* Not CHECKING: the shell had no room for it, and says so this way. */
+    /* VERIFIED with !ok while not CHECKING: the runtime had no room for it. */
     if (payload->state == PAYLOAD_CHECKING && ok) {
         payload->state = PAYLOAD_HELD;
         const bool is_result = payload->content == TW_CONTENT_RESULT;
@@ -202,7 +203,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     begin_anew(node, payload, is_wrong);
 }
 
-/* Who is slow may take longer, but nobody may fill the table by asking. */
+/* A slow peer may take longer, but peers must not fill the table by asking. */
 static void keep_until(struct tw_node *node, struct payload *payload, uint64_t until_us) {
     const bool has_room = node->payloads_end <= TW_PAYLOADS_MAX / 2;
     if (has_room && payload->keep_us < until_us) payload->keep_us = until_us;
@@ -247,8 +248,8 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state == PAYLOAD_FREE) continue;
-        /* Cut off in the middle of a state that changes with every round: it will want the rest of
-         * this one. */
+        /* A peer cut off in the middle of a state comes back for the rest of this very one, and the
+         * state changes with every round. */
         if ((payload->pullers & ~others) != 0 && payload->content == TW_CONTENT_OPAQUE)
             keep_until(node, payload, node->now_us + STATE_RESUME_US);
         tw_chunks_source_lost(node, payload, peer);
@@ -297,14 +298,14 @@ void tw_payload_advance(struct tw_node *node) {
         if (!is_needed) {
             drop(node, payload);
         } else if (payload->state == PAYLOAD_WANTED) {
-            /* Room is found for so many at a time; the others wait until one has come. */
+            /* The runtime has room for so many at a time; the others wait. */
             if (!payload->is_expected && arriving_count >= TW_TRANSFERS_MAX) continue;
             if (!payload->is_expected) arriving_count++;
             prepare(node, payload);
             if (payload->is_expected) arriving[asked_count++] = payload;
         }
     }
-    /* What rounds are made of goes first: a joiner's state may take long. */
+    /* Payloads of rounds go first: the state for a newcomer may take long. */
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < asked_count; i++) {
             if ((arriving[i]->content == TW_CONTENT_OPAQUE) == (pass == 1))

@@ -1,12 +1,12 @@
-/* state_transfer.c - (phi, u) of a fragment: given to who lacks it, taken from who has it.
+/* state_transfer.c - (phi, u) of a fragment: given to nodes that lack it, fetched from a donor.
  *
- *   asks     STATE_GET to one member: "nothing to transfer", or the name of a packed (phi, u)
- *   fetches  its chunks; several members that hold the very same (phi, u) are asked for their name
- *            too (`wanted`), which is the same, for packing is deterministic: all of them give
- *   cut off  what came stays; whoever has the rest is found by `wanted`. A state changes with every
- *            round, so a donor keeps what somebody was cut off in the middle of, and its name
- *   lost     nobody has the rest: another state is asked for
- *   loads    at a step boundary; the rounds since then are replayed from their results */
+ *   ask      STATE_GET to one member. Answer: nothing to transfer, or the name of a packed (phi,
+ * u). fetch    its chunks. Members that hold the very same (phi, u) are asked for its name too
+ *            (`wanted`). Packing is deterministic, so the name is the same and all of them give.
+ *   cut off  received chunks stay, and another holder is found by `wanted`. The state changes with
+ *            every round, so a donor keeps the one that a peer was cut off in.
+ *   lost     nobody has the rest: another state is fetched
+ *   load     at a step boundary; the rounds since then are replayed from their results */
 #include "sync/transfer/state_transfer.h"
 
 #include "base/assert.h"
@@ -20,7 +20,7 @@
 #define STATE_LOST_US (10 * SECOND_US)  /* no source for the rest: another state is fetched */
 #define STATE_OTHERS_US (5 * SECOND_US) /* between two searches for more sources */
 
-enum { CHUNKS_ALONE = 4 }; /* not worth a second source */
+enum { CHUNKS_ALONE = 4 }; /* a payload of so few is not worth a second source */
 
 /* ---- donor ----------------------------------------------------------------------------------- */
 
@@ -48,7 +48,8 @@ static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg
     return true;
 }
 
-/* One fragment after the other: who asks for this one has what it pulled before, most likely. */
+/* Fragments are fetched one by one: a peer that asks for this one most likely has the others that
+ * it pulled. */
 static void release_others(struct tw_node *node, uint16_t peer, const struct state_export *asked) {
     const uint64_t self = UINT64_C(1) << peer;
     for (uint32_t i = 0; i < node->payloads_end; i++) {
@@ -75,7 +76,7 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         if (offer_again(node, peer, &export->offer, &get->wanted) ||
             offer_again(node, peer, &export->old, &get->wanted))
             return;
-        if (!tw_id_equal(&get->wanted, digest)) return; /* not ours: others may have it */
+        if (!tw_id_equal(&get->wanted, digest)) return; /* another node may have it */
     }
     if (tw_id_equal(&get->digest, digest) && !tw_progress_is_applying(node, get->fragment)) {
         send_state(node, peer,
@@ -93,8 +94,8 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
-/* Somebody may be in the middle of each that is kept, however long that takes: there is room for so
- * many and no more, or rounds would have none. Counted before packing made them smaller. */
+/* A peer may be in the middle of each state that is kept, for however long. More than so many would
+ * take the room of rounds. Counted in elements, before packing made them smaller. */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
     uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
@@ -155,14 +156,14 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
                         0, 0);
         payload = tw_payload_find(node, &event->u.exported.hash);
     }
-    if (payload == NULL) { /* no room: at once there is none either, and who asked asks again */
+    if (payload == NULL) { /* no room now: the peers ask again */
         export->waiting = 0;
         return;
     }
     payload->keep_us = node->now_us + STATE_KEEP_US;
     payload->packed = node->cfg.fragment_elements[fragment];
     if (!tw_id_equal(&export->offer.hash, &event->u.exported.hash)) export->old = export->offer;
-    /* Packed before a merge that was applied meanwhile: pack again. */
+    /* Invalid if a merge was applied meanwhile: it is packed again. */
     export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
     export->offer = (struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = fragment,
@@ -187,7 +188,7 @@ void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode
     tw_membership_derive_state(node);
 }
 
-/* Another donor of what we are in the middle of. */
+/* Notes another donor of the state that is being fetched. */
 static void note_donor(struct tw_node *node, uint16_t peer, const struct state_fetch *fetch,
                        const struct tw_msg_state *state) {
     struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
@@ -197,9 +198,8 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
     payload->offered |= UINT64_C(1) << peer;
 }
 
-/* A donor may be behind: less than what our weights have of this lineage is no state for us, nor
- * one from before the manifests that we have, as the rounds since then could not be applied to it.
- */
+/* The offered state is of no use: older than our weights of this lineage, or older than the log, so
+ * that rounds since then could not be applied to it. */
 static bool is_behind(const struct tw_node *node, const struct tw_msg_state *state) {
     const uint64_t next = tw_progress_next(node, state->fragment, state->rounds);
     const struct tw_record *held = &node->at.held;
@@ -220,7 +220,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
         note_donor(node, peer, fetch, state);
         return;
     }
-    /* Its status may lag behind by the rounds of a moment; "nothing to transfer" must be true. */
+    /* Its STATUS may be a moment old. "Nothing to transfer" must be true. */
     if (state->rounds > node->links[peer].status.rounds + TW_ROUNDS_KEPT ||
         (state->bytes == 0 &&
          !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])) ||
@@ -230,11 +230,11 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->donor = node->links[peer].id;
     fetch->offer = *state;
     fetch->fed_us = node->now_us;
-    fetch->fed_chunks = UINT32_MAX; /* what is here already counts as fed */
+    fetch->fed_chunks = UINT32_MAX; /* chunks that are here already count as progress */
     fetch->others_us = 0;
 }
 
-/* Asks a member for the state of a fragment: any, or the one of that digest. False: not now. */
+/* Asks a member for the state of a fragment: any, or the one with this digest. False: not now. */
 static bool ask_peer(struct tw_node *node, uint16_t peer, uint32_t fragment,
                      const struct tw_id *wanted) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATE_GET);
@@ -265,7 +265,7 @@ static void ask_for_state(struct tw_node *node, uint32_t fragment) {
     }
 }
 
-/* Who else has what we are in the middle of? Asked now and then, while it has sources to spare. */
+/* Looks now and then for more donors of the state that is being fetched, up to SOURCES_MAX. */
 static void ask_others(struct tw_node *node, uint32_t fragment, const struct payload *payload) {
     struct state_fetch *fetch = &node->fetch[fragment];
     const uint64_t pause_us = payload->sources == 0 ? RETRY_US : STATE_OTHERS_US;
@@ -295,8 +295,8 @@ static bool has_donor(const struct tw_node *node) {
     return false;
 }
 
-/* A chunk came, or somebody is asked for the first time since one did. Who is asked again and
- * again, and has dropped it or says nothing, feeds nobody. */
+/* The transfer makes progress: a chunk came, or a peer is asked for the first time since one came.
+ * A peer that is asked again and again without an answer is no progress. */
 static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
     if (payload->chunks_have != fetch->fed_chunks) {
         fetch->fed_chunks = payload->chunks_have;
@@ -306,8 +306,8 @@ static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
     return payload->sources != 0 && payload->failed_rounds == fetch->fed_failed_rounds;
 }
 
-/* Of the rest, nobody who is here has it. Without anybody here there is nobody to ask instead
- * either, but in pairs, where every node is a donor of its own. */
+/* No peer here has the rest. Without a donor here there is no other state to fetch either, except
+ * in pairs, where every node is a donor of its own. */
 static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
                          const struct payload *payload) {
     const bool is_waiting = !node->cfg.is_pair && !has_donor(node);
@@ -331,15 +331,15 @@ static bool fetch_state(struct tw_node *node, uint32_t fragment) {
     if (payload->state != PAYLOAD_WANTED) return payload->state == PAYLOAD_HELD;
     if (is_rest_lost(node, fetch, payload)) {
         fetch->has_offer = false;
-        node->pair.is_donor_lost = true; /* a group has others, and finds one by itself */
+        node->pair.is_donor_lost = true; /* for pairs; a group has other donors and finds one */
         return false;
     }
     ask_others(node, fragment, payload);
     return false;
 }
 
-/* Alone, without the state of a fragment, and nobody to ask: a LOAD was lost with the worker, or
- * the results of a round are gone. What is there is the state of a new lineage. */
+/* Alone, without the state of a fragment and without a donor: a LOAD was lost with the worker, or
+ * the results of a round are gone. The state at hand becomes that of a new lineage. */
 static bool is_state_lost(const struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || node->has_left) return false;
     return !has_donor(node);

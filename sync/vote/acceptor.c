@@ -1,9 +1,8 @@
-/* acceptor.c - one round record per round: single-decree Paxos among the roster. Here: the
- * acceptor.
+/* acceptor.c - one round record per round: single-decree Paxos among the roster. The acceptor.
  *
- * Per round: promised ballot, accepted (ballot, manifest); durable before told. It accepts a
- * manifest only when it holds and has verified every result it names: a committed round can be had
- * from a majority. proposer.c proposes, veto.c says what is not accepted. */
+ * State per round: promised ballot, accepted (ballot, record). It is on disk before it is sent. A
+ * record is accepted only when every result it names is held and verified here, so a majority can
+ * always serve a committed round. proposer.c proposes; check/veto.c has what is refused. */
 #include "sync/vote/acceptor.h"
 
 #include "sync/check/proposal_check.h"
@@ -63,7 +62,7 @@ bool tw_acceptor_has_nonce(struct tw_node *node) {
 static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
                         uint64_t ballot) {
     const uint64_t seq = tw_acceptor_store(node);
-    /* Full: the oldest asker repeats itself. */
+    /* Full: the oldest one drops out, and its proposer asks again. */
     if (node->acceptor.replies_count == REPLIES_MAX) {
         for (uint32_t i = 1; i < node->acceptor.replies_count; i++)
             node->acceptor.replies[i - 1] = node->acceptor.replies[i];
@@ -98,7 +97,7 @@ static void send_accept(struct tw_node *node, const struct reply *reply,
 }
 
 void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
-    if (!ok) { /* what the disk holds is unknown: say nothing, ask again later */
+    if (!ok) { /* the content of the disk is unknown: send nothing, ask again later */
         node->acceptor.replies_count = 0;
         node->acceptor.store_failed_us = node->now_us;
         return;
@@ -146,8 +145,8 @@ static void nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
     tw_act_send(node, message, peer);
 }
 
-/* A ballot names its proposer, so that no two ever use the same one, and follows those before it.
- */
+/* The ballot contains the rank of its proposer, so no two use the same one, and it is not far above
+ * earlier ballots. */
 static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t ballot) {
     const struct round *round = &node->round;
     const uint32_t rank = tw_ballot_rank(ballot);
@@ -173,7 +172,6 @@ void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
     tw_lease_ask(node, (uint32_t)idx, prepare->ballot);
 }
 
-/* Promises the ballot whose turn it is, if it is still above all others. */
 void tw_acceptor_promise(struct tw_node *node) {
     uint32_t member = 0;
     uint64_t ballot = 0;
@@ -190,11 +188,11 @@ void tw_acceptor_promise(struct tw_node *node) {
     }
 }
 
-/* Does it name the contributions this node has heard of, and no others of members it is linked to?
- * Who contributes tells every voter it can reach: a contribution that a majority has not heard of
- * is one that its owner made up, so that nobody can do its merge again (audit.c). Only asked of a
- * round's first ballot: a member that restarts contributes anew, one may die before it told us, and
- * what a majority may have accepted before must still be carried through by later ballots. */
+/* The record lists contributions as this node received them, and no unknown ones of linked members.
+ * A member sends CONTRIB to every acceptor it can reach. A contribution that a majority has not
+ * received was made up by its owner, so that nobody can do the merge again (check/audit.c). Asked
+ * at the lowest ballot alone: a restarted member contributes anew, a member may die before its
+ * CONTRIB arrives, and a value that a majority may have accepted must pass at later ballots. */
 static bool is_as_announced(const struct tw_node *node, const struct tw_record *record) {
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
@@ -205,7 +203,7 @@ static bool is_as_announced(const struct tw_node *node, const struct tw_record *
     return true;
 }
 
-/* Results that only the offer named are asked for no more. */
+/* Results that only the offer named are no longer fetched. */
 static void forget_offer(struct tw_node *node) {
     struct round *round = &node->round;
     for (uint32_t k = 0; round->has_offer && k < round->offer.parts_count; k++) {
@@ -214,12 +212,13 @@ static void forget_offer(struct tw_node *node) {
             round->results[k].has &&
             tw_id_equal(&round->results[k].announced.hash, &round->offer.parts[k].result);
         if (payload != NULL && payload->state == PAYLOAD_WANTED && !is_announced)
-            payload->keep_round = 0; /* who else needs it says so again */
+            payload->keep_round = 0; /* another room that needs it wants it again */
     }
     round->has_offer = false;
 }
 
-/* It was accepted before, or is ours to carry on: to be accepted whatever its results are. */
+/* The offer was accepted before, or this proposer must carry it on: accepted whatever its results
+ * are. */
 static bool is_offer_settled(const struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
@@ -230,9 +229,8 @@ static bool is_offer_settled(const struct tw_node *node) {
     return tw_id_equal(&before, &now);
 }
 
-/* It could become a vote only where nothing better is at hand: we did not promise its ballot, and
- * no honest proposer would have proposed it, or none so soon. It keeps nobody else from proposing.
- */
+/* A weak offer becomes a vote only where nothing better is at hand: its ballot is not promised, and
+ * no honest proposer would have proposed it, or none so soon. It keeps nobody from proposing. */
 static bool is_offer_weak(struct tw_node *node) {
     const struct round *round = &node->round;
     return round->offer_from != NO_PEER && round->offer_ballot > node->vote.promised &&
@@ -243,7 +241,7 @@ bool tw_acceptor_has_offer(struct tw_node *node) {
     return node->round.has_offer && !is_offer_weak(node);
 }
 
-/* Gives its proposer the floor, once. */
+/* Gives the lease to the proposer of an offer that is not weak, once. */
 static void lease_offer(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->is_offer_leased || is_offer_weak(node)) return;
@@ -269,8 +267,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
-    /* One ballot, one manifest: a proposer that says two things is a liar. But it may come by
-     * another link than before. */
+    /* One ballot, one record: two would be a lie. But it may come over another link than before. */
     if (round->has_offer && round->offer_ballot == propose->ballot) {
         if (peer != NO_PEER) round->offer_from = peer;
         return;
@@ -280,7 +277,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         nack(node, peer, round->offer_ballot);
         return;
     }
-    /* Not promised by us, while we hear somebody else: a majority can do without us. */
+    /* Not promised here, while another proposer has the lease: a majority can do without us. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
     if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record)) return;
@@ -293,8 +290,8 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     lease_offer(node);
 }
 
-/* Every result in the offer is here and verified; what is missing is asked for. *is_lost: one of
- * them in vain. */
+/* Every result in the offer is here and verified; missing ones are fetched. *is_lost: one of them
+ * cannot be had. */
 static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     struct round *round = &node->round;
     bool is_complete = true;
@@ -314,8 +311,8 @@ static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     return is_complete;
 }
 
-/* One of its results had time enough to come, or is of an owner that gives none: it may yet come,
- * and somebody else may try meanwhile. */
+/* A result of the offer is late, or its owner is stalled. It may yet come; meanwhile another
+ * proposer may try. */
 static bool is_offer_silent(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->offer.parts_count; k++) {
@@ -328,7 +325,6 @@ static bool is_offer_silent(struct tw_node *node) {
     return false;
 }
 
-/* Accepts the offer once every result in it is here and verified. */
 void tw_acceptor_consider(struct tw_node *node) {
     struct round *round = &node->round;
     round->is_lost = false;
@@ -336,7 +332,7 @@ void tw_acceptor_consider(struct tw_node *node) {
     lease_offer(node);
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
-    /* What nobody accepted is no loss: its proposer leaves out what cannot be had. */
+    /* A record that nobody accepted is no loss: its proposer leaves the lost result out. */
     round->is_lost = is_lost && is_settled;
     const uint32_t refused = is_settled ? 0 : tw_veto_find(node, &round->offer);
     if (refused != 0) {
@@ -355,11 +351,11 @@ void tw_acceptor_consider(struct tw_node *node) {
         return;
     }
     if (!is_settled && round->offer_ballot == 1 && !is_as_announced(node, &round->offer)) {
-        tw_veto_proposer(node); /* and yet the offer stays: we may be about to hear it */
+        tw_veto_proposer(node); /* the offer stays: the CONTRIB may be on its way */
         return;
     }
     round->has_offer = false;
-    /* One ballot, one manifest: a proposer that says two things is a liar. */
+    /* One ballot, one record: two would be a lie. */
     if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
         round->offer_ballot == node->vote.accepted_ballot)
         return;

@@ -1,23 +1,24 @@
-/* ballot_lease.c - an acceptor hears one proposer out, and remembers who was not worth it.
+/* ballot_lease.c - the lease: an acceptor gives one proposer time, and remembers those that waste
+ * it.
  *
- * A promise to one ballot ends those below it, so a member that asks for promises whenever somebody
- * proposes could end every ballot there is, for ever.
+ * A promise to one ballot ends the lower ones. Without a lease, a member that sends PREPARE
+ * whenever another one proposes could end every ballot for ever.
  *
- *   F1  Whose ballot was promised has the floor for FLOOR_US, and for as long again once it has
- *       proposed. Meanwhile no honest proposer begins a ballot, and nobody's proposal is heard that
+ *   F1  The proposer whose ballot was promised holds the lease for LEASE_US, and as long again once
+ *       it has proposed. Meanwhile no honest proposer begins a ballot, and no proposal counts that
  *       was not promised before.
- *   F2  It ends before its time when its holder is gone, or passed over for a proposal that was not
- *       taken (veto.c), or when the ballot is our own and we have given it up.
- *   F3  A higher ballot is promised all the same, for who asks may have reason to (R5 of veto.c).
- *       But who takes the floor and proposes nothing has stalled (stall.c), and so has who takes it
- *       from somebody and leaves the round open, or says nothing when the round is its to close,
- *       or proposes nearly nothing and is passed over for that (proposal_check.c).
- *   F4  Who has stalled before is not waited for as a proposer. Its PREPAREs wait for FLOOR_US and
- *       for whoever has the floor; then they are promised, or two nodes that think ill of each
- *       other would never close a round.
+ *   F2  The lease ends early when its holder is gone, or passed over for a refused proposal
+ *       (check/veto.c), or when the ballot is our own and we have given it up.
+ *   F3  A higher ballot is promised all the same: its proposer may have a reason (R5 of veto.c).
+ * But a holder has stalled (trust/conduct.c) if it proposes nothing, takes the lease from another
+ *       and leaves the round open, is silent when the round is its to close, or proposes nearly
+ *       nothing and is passed over for that (check/proposal_check.c).
+ *   F4  Nobody waits for a proposer that has stalled before. Its PREPAREs wait for LEASE_US and for
+ *       the present holder. Then they are promised: else two nodes that distrust each other would
+ *       never close a round.
  *   F5  No PREPARE is promised before there is something to propose (proposal_check.c).
  *
- * To promise late, or not at all, is always safe. */
+ * To promise late, or never, is always safe. */
 #include "sync/vote/ballot_lease.h"
 
 #include "sync/check/proposal_check.h"
@@ -27,15 +28,15 @@
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
-/* A round trip, the votes written to slow disks, and what R3 of veto.c waits for. */
-#define FLOOR_US (5 * SECOND_US)
-#define BLAME_US (3 * SECOND_US) /* who is overtaken after that had time enough */
+/* A round trip, votes written to slow disks, and the wait of R3 of veto.c. */
+#define LEASE_US (5 * SECOND_US)
+#define BLAME_US (3 * SECOND_US) /* a holder overtaken after that had time enough */
 
 static bool is_stalled(const struct tw_node *node, uint32_t member) {
     return tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
 }
 
-/* It proposed what is nearly nothing, and was passed over for that. */
+/* The proposer proposed nearly nothing, and was passed over for that. */
 static bool is_empty_proposer(struct tw_node *node, uint32_t rank) {
     return (node->round.empty_ranks >> rank & 1) != 0 && tw_veto_is_passed(node, rank);
 }
@@ -55,7 +56,7 @@ bool tw_lease_is_others(struct tw_node *node, uint32_t member) {
     return true;
 }
 
-/* All results are here, and have been for so long that others close the round. */
+/* All results have been here for so long that other ranks may close the round. */
 static bool is_late(const struct tw_node *node) {
     const uint64_t results_us = node->round.results_us;
     return results_us != 0 && node->now_us >= results_us + TAKEOVER_STEP_US;
@@ -69,7 +70,7 @@ void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
 
 /* F4. */
 static bool must_wait(struct tw_node *node, uint32_t member) {
-    const uint64_t due_us = node->lease.asked[member].asked_us + FLOOR_US;
+    const uint64_t due_us = node->lease.asked[member].asked_us + LEASE_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);
     return node->now_us < due_us || tw_lease_is_others(node, member);
 }
@@ -80,7 +81,7 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (lease->asked[i].ballot == 0) continue;
         const uint64_t asked_us = lease->asked[i].asked_us;
-        if (node->now_us > asked_us + 2 * FLOOR_US) { /* by now its proposer has given it up */
+        if (node->now_us > asked_us + 2 * LEASE_US) { /* its proposer has given it up by now */
             lease->asked[i].ballot = 0;
             continue;
         }
@@ -109,9 +110,9 @@ void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
     const bool is_again = lease->is_taken && lease->member == member;
     if (!is_again && node->now_us >= lease->began_us + BLAME_US) blame(node);
     if (!is_again) lease->has_robbed = is_held(node);
-    if (!is_again || lease->has_proposed) lease->until_us = node->now_us + FLOOR_US;
+    if (!is_again || lease->has_proposed) lease->until_us = node->now_us + LEASE_US;
     if (!is_again) lease->began_us = node->now_us;
-    lease->until_us = at_most(lease->until_us, lease->began_us + 2 * FLOOR_US);
+    lease->until_us = at_most(lease->until_us, lease->began_us + 2 * LEASE_US);
     lease->is_taken = true;
     lease->has_proposed = false;
     lease->member = member;
@@ -125,7 +126,7 @@ void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot) {
         tw_lease_take(node, member, ballot);
     if (lease->has_proposed) return;
     lease->has_proposed = true;
-    lease->until_us = at_most(node->now_us + FLOOR_US, lease->began_us + 2 * FLOOR_US);
+    lease->until_us = at_most(node->now_us + LEASE_US, lease->began_us + 2 * LEASE_US);
 }
 
 void tw_lease_advance(struct tw_node *node) {

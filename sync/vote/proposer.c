@@ -1,12 +1,12 @@
-/* proposer.c - who proposes the round record of a round, and when: the proposer of acceptor.c.
+/* proposer.c - which member proposes the round record, and when. The proposer of acceptor.c.
  *
- *   IDLE -> STORING       its own promise, so that no ballot is ever used twice
- *   STORING -> PREPARING  asks a majority what they accepted, and must carry that on
+ *   IDLE -> STORING       writes its own promise down, so that no ballot is used twice
+ *   STORING -> PREPARING  asks a majority for accepted records, and must carry the newest one on
  *   PREPARING -> PROPOSING
- *   any -> IDLE           nacked, not taken (veto.c), or too late; once more after a pause
+ *   any -> IDLE           nacked, refused (check/veto.c), or too late; again after a pause
  *
- * The first proposer in hash order skips PREPARING at its first ballot, the lowest of the round,
- * which nobody can have accepted anything before. */
+ * The first rank skips PREPARING at its first ballot, the lowest of the round: nothing can have
+ * been accepted before it. */
 #include "sync/vote/proposer.h"
 
 #include "base/assert.h"
@@ -47,7 +47,7 @@ static void start_proposing(struct tw_node *node) {
     tw_acceptor_propose(node, NO_PEER, propose);
 }
 
-/* A majority has promised: what to propose is known, or more promises will tell. */
+/* A majority has promised: proposes, unless more promises are worth waiting for. */
 static void consider_promises(struct tw_node *node) {
     struct round *round = &node->round;
     bool is_open = false;
@@ -55,7 +55,7 @@ static void consider_promises(struct tw_node *node) {
         tw_bits(round->promised_by) < tw_membership_majority(node))
         return;
     if (round->has_best) round->has_best = tw_veto_must_carry(node, &is_open) || is_open;
-    /* Who is here and says nothing may hold that up for so long, but not for ever. */
+    /* A silent member may hold this up for a while, not for ever. */
     const uint64_t end_us = round->phase_us + BALLOT_TIMEOUT_US;
     if (is_open && node->now_us < end_us) {
         tw_act_wake(node, end_us);
@@ -145,8 +145,8 @@ static uint32_t supporters(const struct tw_node *node) {
 static void consider_refusal(struct tw_node *node, uint32_t member, uint32_t parts) {
     struct round *round = &node->round;
     if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node, member, parts)) return;
-    /* What is carried on stays as it is; the next ballot may be free to do without. And so little
-     * that we would not vote for it ourselves is proposed when others have tried. */
+    /* A value that is carried on cannot change; the next ballot may be free of it. A proposal so
+     * empty that we would refuse it ourselves waits until others have tried. */
     if (round->has_best || tw_proposal_is_empty(node, &round->proposal)) {
         back_off(node);
         return;
@@ -164,17 +164,17 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
         consider_refusal(node, (uint32_t)idx, nack->refused_parts);
     if (nack->promised <= round->ballot || idx < 0) return;
     if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
-    /* One that is ahead may be a lie: only so many that no majority is left are believed. */
+    /* One NACK may be a lie: they count when no majority is left without them. */
     round->nacked_by |= UINT64_C(1) << idx;
     if (supporters(node) >= tw_membership_majority(node)) return;
-    /* Somebody is ahead: let them finish, then try above them. Who was overtaken has not failed. */
+    /* Another ballot is ahead: let it finish, then try above it. Being overtaken is no failure. */
     tw_acceptor_turn(node);
     if (node->vote.promised < nack->promised) node->vote.promised = nack->promised;
     if (round->attempt > 0) round->attempt--;
     back_off(node);
 }
 
-/* Everything that can still come from others has come. */
+/* No further result of another owner is worth waiting for. */
 static bool has_results_of_others(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
@@ -190,9 +190,9 @@ static bool has_all_results(const struct tw_node *node) {
            (own < 0 || !tw_round_is_unannounced(node, (uint32_t)own));
 }
 
-/* All results are here and no proposer is at work on them: one that is linked, but cannot write
- * down its ballot (its disk is full), or asked for promises and left it at that, must not hold up
- * the others for the whole patience. */
+/* All results are announced and no proposer is at work. A linked proposer that cannot store its
+ * ballot (full disk), or stopped after PREPARE, must not hold the others up for the whole patience.
+ */
 static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
     if (tw_acceptor_has_offer(node) ||
@@ -205,9 +205,9 @@ static bool is_proposer_mute(struct tw_node *node) {
     return true;
 }
 
-/* Nobody waits for one that lets its turns pass, or was found to lie. Where too few judge
- * (veto.c) a strike without proof is one opinion: the other node goes on closing, and two that
- * close at once hold each other up. */
+/* Nobody waits for a stalled or struck proposer. Where too few members judge (veto.c), a strike
+ * without proof is one opinion: the struck node would go on proposing, and two that propose at once
+ * hold each other up. */
 static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
     if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, id)) return true;
@@ -226,12 +226,12 @@ static bool is_my_turn(struct tw_node *node) {
     return true;
 }
 
-/* When this node, by its own watch, should try to close the round. */
+/* It is time for this node to propose. */
 static bool should_close(struct tw_node *node) {
     const struct round *round = &node->round;
     if (node->worker.is_solo_pending) return false;
     if (node->roster.count == 1) {
-        /* A worker that died may have published a solo round: none may be decided in its place. */
+        /* A dead worker may have published a solo round: none may be decided in its place. */
         if (!node->worker.is_up) return false;
         for (uint32_t j = 0; j < JOINS_MAX; j++) {
             if (node->lineage.joins[j].received_us != 0 &&
@@ -240,7 +240,7 @@ static bool should_close(struct tw_node *node) {
                 tw_id_equal(&node->lineage.joins[j].join.lineage, &node->at.lineage))
                 return true;
         }
-        /* A manifest from before a restart that only we can finish. */
+        /* A record from before a restart that only this node can finish. */
         return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     }
     if (round->active_us == 0) return false;
@@ -259,7 +259,7 @@ static bool should_close(struct tw_node *node) {
     return node->now_us >= late_us;
 }
 
-static void tell(struct tw_node *node) {
+static void send_phase(struct tw_node *node) {
     const struct round *round = &node->round;
     struct tw_message *message = NULL;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -296,9 +296,8 @@ static void promise_self(struct tw_node *node) {
     tw_proposer_promise(node, NO_PEER, &own);
 }
 
-/* A result in our own proposal died with its owner, or with its memory, before we had it, or does
- * not come, or came and is one we do not take: not even we can accept it. Another ballot leaves it
- * out. A link that breaks for a moment is no death. */
+/* Not even this node can accept its own proposal: a result in it is lost, late, refused, or gone
+ * with its owner. Another ballot leaves it out. A link that breaks for a moment does not count. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->phase != PROPOSER_PROPOSING || round->has_best) return false;
@@ -309,7 +308,7 @@ static bool is_hopeless(struct tw_node *node) {
         const struct payload *payload = tw_payload_find(node, &part->result);
         if (payload != NULL && tw_payload_is_lost(payload)) return true;
         if (payload != NULL && payload->state == PAYLOAD_HELD) continue;
-        if (tw_round_is_late(node, k)) return true; /* whoever could give it had time */
+        if (tw_round_is_late(node, k)) return true; /* every holder had time to give it */
         if (tw_membership_is_live(node, part->owner_idx)) continue;
         const uint64_t dead_us = node->seats[part->owner_idx].seen_us + RETRY_US;
         if (node->now_us >= dead_us) return true;
@@ -317,6 +316,7 @@ static bool is_hopeless(struct tw_node *node) {
     }
     return false;
 }
+
 void tw_proposer_advance(struct tw_node *node) {
     struct round *round = &node->round;
     if (is_hopeless(node)) round->phase = PROPOSER_IDLE;
@@ -334,7 +334,7 @@ void tw_proposer_advance(struct tw_node *node) {
 
 void tw_proposer_announce(struct tw_node *node) {
     struct round *round = &node->round;
-    if (round->phase == PROPOSER_PREPARING || round->phase == PROPOSER_PROPOSING) tell(node);
+    if (round->phase == PROPOSER_PREPARING || round->phase == PROPOSER_PROPOSING) send_phase(node);
     if (round->phase == PROPOSER_IDLE) return;
     const uint64_t timeout_us = (BALLOT_TIMEOUT_US << (round->attempt < 8 ? round->attempt : 8)) +
                                 (round->phase == PROPOSER_PROPOSING ? node->pace.patience_us : 0);
