@@ -1,4 +1,4 @@
-/* node.c - the node as a whole: start, events in, the walk over its concerns, views. */
+/* node.c - the node as a whole: start, events in, the walk over its concerns. */
 #include "sync/node.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);
 }
 
-/* States that are still on their way: of a lineage that we were whole in, or another. */
+/* How states that are still on their way are loaded: of the same lineage, or of another one. */
 static void resume_fetches(struct tw_node *node) {
     const struct tw_position *at = &node->at;
     node->lineage.was_shared = at->has_held != 0 && at->held.parts_count > 0;
@@ -37,8 +37,8 @@ static void resume_fetches(struct tw_node *node) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) node->fetch[p].mode = mode;
 }
 
-/* Takes up a position from disk. Alone, it founds a new lineage: what was decided after the
- * checkpoint is lost, and must not be decided again differently under the old name. */
+/* Takes up a position from disk. Alone, the node founds a new lineage: rounds after the checkpoint
+ * are lost, and must not be decided differently under the old name. */
 static void resume(struct tw_node *node, const struct tw_position *position,
                    const struct tw_vote *vote) {
     node->at = *position;
@@ -63,10 +63,10 @@ static void resume(struct tw_node *node, const struct tw_position *position,
         tw_lineage_fork(node);
         return;
     }
-    /* From before the first round of a lineage of our own. */
+    /* The checkpoint is from before the first round of our own lineage. */
     if (roster.count == 0 && tw_lineage_is_ours(node)) roster = tw_lineage_founder(node);
     tw_round_set_roster(node, &roster);
-    if (!has_vote) { /* we may have voted and forgotten: come back as somebody new */
+    if (!has_vote) { /* a vote may be lost: the node returns as a new member */
         node->at.nonce = tw_lineage_nonce(node);
         tw_acceptor_reset(node);
         tw_round_set_roster(node, &roster);
@@ -95,7 +95,7 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     node->deadline_us = now_us;
 }
 
-/* Is it of a way to merge that this run has not? */
+/* The message belongs to a topology that this run does not have. */
 static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind kind) {
     const bool is_solo = node->cfg.alone_nodes > 0 && node->cfg.together_tokens == 0;
     const bool has_group = !node->cfg.is_pair && !is_solo;
@@ -137,7 +137,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:
-    case TW_MSG_PEERS: break; /* the shell's: its member table, and where it can be dialled */
+    case TW_MSG_PEERS: break; /* the runtime's: its member table and addresses */
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
     case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
@@ -198,8 +198,8 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
         if (node->pair.synced_step[p] > node->worker.step)
             node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
-        /* An APPLY whose answer was lost with the worker was still applied; a solo round that was
-         * never written down makes phi something nobody has a name for. */
+        /* An APPLY counts even if its answer was lost with the worker. A solo round without a
+         * record leaves a phi that has no name. */
         if (rounds <= node->at.fragment_rounds[p]) continue; /* a state may be ahead of the log */
         node->at.fragment_rounds[p] = rounds;
         is_unknown |= rounds > node->at.rounds;
@@ -209,7 +209,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     tw_log_clock(node);
 }
 
-static void say_goodbye(struct tw_node *node) {
+static void send_leave(struct tw_node *node) {
     node->has_left = true;
     struct tw_message *message = tw_act_message(node, TW_MSG_LEAVE);
     if (message == NULL) return;
@@ -218,8 +218,8 @@ static void say_goodbye(struct tw_node *node) {
 }
 
 /* Tokens per second over windows of at least RATE_WINDOW_US that end with the step before this one.
- * After the process was stopped, the steps of that time come at once: the window they are in is the
- * one that holds that time, and goes on until they have all come. */
+ * After the process was stopped, the steps of that time come at once. They belong to the window
+ * that contains the stop, which goes on until all have come. */
 static void measure_rate(struct tw_node *node) {
     if (node->worker.stepped_us < node->worker.rate_us + RATE_WINDOW_US ||
         node->worker.step <= node->worker.rate_step)
@@ -237,7 +237,7 @@ static void measure_rate(struct tw_node *node) {
     node->worker.rate_step = node->worker.step;
 }
 
-/* How long a step takes: what comes at the next step boundary comes about that much later. */
+/* Measures the time of a step, which is the delay of things done at the next step boundary. */
 static void measure_step(struct tw_node *node, uint64_t step) {
     const uint64_t steps = step > node->worker.step ? step - node->worker.step : 1;
     const uint64_t took_us = (node->now_us - node->worker.stepped_us) / steps;
@@ -318,7 +318,7 @@ static void handle(struct tw_node *node, const struct tw_event *event) {
         tw_acceptor_stored(node, event->u.store_seq, event->ok);
         send_replies(node);
         break;
-    case TW_EV_LEAVE: say_goodbye(node); break;
+    case TW_EV_LEAVE: send_leave(node); break;
     case TW_EV_MEASURED:
         node->measured.upload_kib_s = event->u.measured.upload_kib_s;
         node->measured.outliers = event->u.measured.odd;

@@ -1,4 +1,4 @@
-/* actions.c - what the current event asks of the shell, in order. */
+/* actions.c - the queue of actions that the current event asks of the runtime, in order. */
 #include "sync/core/actions.h"
 
 #include "base/assert.h"

@@ -6,7 +6,7 @@
 #include "sync/core/actions.h"
 #include "sync/core/state/node.h"
 
-/* The first bytes of an id, which nearly always tell it from others. */
+/* The first bytes of an id, which nearly always differ. */
 static uint64_t key_of(const struct tw_id *id) {
     return tw_get_u64(id->bytes);
 }
@@ -82,7 +82,7 @@ void tw_peers_down(struct tw_node *node, uint16_t peer) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].is_up = false;
     node->links[peer].has_status = false;
-    node->measured.outliers &= ~(UINT64_C(1) << peer); /* the number may be somebody else's next */
+    node->measured.outliers &= ~(UINT64_C(1) << peer); /* another link may get the number */
     while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;
 }
 
@@ -111,8 +111,8 @@ void tw_peers_left(struct tw_node *node, uint16_t peer) {
     }
 }
 
-/* Who is alone and has no worker gives no (phi, u) and lets nobody in: who followed it would stand
- * still until it has one, which may be never. */
+/* A node that is alone and without a worker gives no (phi, u) and lets nobody in. A node that
+ * followed it would stand still until the worker starts, which may be never. */
 static enum tw_node_state state_to_send(const struct tw_node *node) {
     const bool has_nothing = node->state == TW_STATE_SOLO && !node->worker.is_up;
     return has_nothing ? TW_STATE_RECEIVER : node->state;
@@ -146,7 +146,7 @@ void tw_peers_drop_silent(struct tw_node *node) {
         if (node->now_us - link->received_us >= TW_PEER_SILENCE_US) {
             tw_act_report(node, TW_REPORT_PEER_DEAD, &link->id);
             tw_act_close(node, i, TW_AGAIN);
-            link->received_us = node->now_us; /* PEER_DOWN follows; do not say it twice */
+            link->received_us = node->now_us; /* PEER_DOWN follows: reported once */
             link->has_status = false;
         }
         tw_act_wake(node, link->received_us + TW_PEER_SILENCE_US);

@@ -1,24 +1,24 @@
-/* lineage.c - whose history this node follows, and how it gets there.
+/* lineage.c - the lineage that this node follows, and its way into another one.
  *
- * A lineage is founded by one node (a fresh start, a restart alone, or no majority for too long)
- * and grows by admission. Of two lineages that meet, the one whose clock counts more tokens wins;
- * at a tie the smaller id. That order is total and clocks only grow, and a node that decides to
- * leave stops deciding rounds in the same event, so two nodes cannot change places.
+ * One node founds a lineage: at a fresh start, after a restart alone, or without a majority for too
+ * long. The lineage grows by admission. When two lineages meet, the one whose clock counts more
+ * tokens wins; on a tie, the smaller id. This order is total and clocks only grow. A node that
+ * decides to leave stops deciding rounds in the same event, so two nodes cannot swap places.
  *
- * Following another lineage: its newest manifest, then per fragment (phi, u) from members
- * (state_transfer.c), then the rounds decided meanwhile, then JOIN until a manifest lists this node
- * under its new nonce.
+ * Following another lineage: its newest record; then (phi, u) of each fragment from members
+ * (transfer/state_transfer.c); then the rounds decided meanwhile; then JOIN until a record lists
+ * this node under its new nonce.
  *
- * A model is of one lineage. (phi, u) arrive one fragment after the other, for a second copy of all
- * of them may have no room, and are kept up to date meanwhile; but theta, which is trained, is left
- * as it was until all of them are here (at.is_moving):
+ * A model belongs to one lineage. (phi, u) arrive one fragment after the other, as a second copy of
+ * all may not fit in memory, and are kept up to date meanwhile. Theta, which is trained, stays as
+ * it was until all of them are here (at.is_moving):
  *
  *   adopt     is_moving; each LOAD keeps theta, and each APPLY leaves it (TW_APPLY_STAY)
  *   all here  theta := phi of all at one step boundary (TW_LOAD_TURN), or kept as the next Delta
  *   given up  phi := theta, u := 0 of all (TW_LOAD_BACK): the child goes on with what was here
  *
- * Either ends is_moving. Till then nobody is given a state by it, it is no member, and at.held
- * stays what it was. */
+ * Either one ends is_moving. Until then the node gives no state, is no member, and at.held stays.
+ */
 #include "sync/history/lineage.h"
 
 #include <string.h>
@@ -83,8 +83,8 @@ void tw_lineage_fork(struct tw_node *node) {
     node->at.lineage_parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
     node->at.nonce = tw_lineage_nonce(node);
     node->at.lineage = founded_name(node);
-    /* What is committed and not in our weights is none of the child's past: a clock that counted it
-     * would draw others to weights that were not trained for so long. */
+    /* Committed rounds that are not in our weights are not part of the child's past: a clock that
+     * counted them would attract others to weights that were not trained for so long. */
     tw_log_note_held(node);
     node->lineage.needs_tip = false;
     if (!TW_IS_MUTANT(node, TW_MUTANT_BORROWED_CLOCK))
@@ -93,8 +93,8 @@ void tw_lineage_fork(struct tw_node *node) {
     tw_payload_drop_all(node);
     forget_fetches(node);
     tw_audit_forget(node);
-    /* What we hold is by definition the state of a lineage of one: "load" it as it is. But half of
-     * another lineage's is no state: then theta is what we have. */
+    /* The state we hold is by definition that of the new lineage: it is "loaded" as it is. Half of
+     * another lineage's state is none: then phi := theta. */
     const bool is_moving = node->at.is_moving != 0 && !TW_IS_MUTANT(node, TW_MUTANT_HALF_A_STATE);
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         if (!is_moving && node->at.fragment_rounds[p] <= node->at.rounds)
@@ -112,9 +112,9 @@ void tw_lineage_fork(struct tw_node *node) {
     node->status_us = 0;
 }
 
-/* Into another lineage, all of which is here: theta with it. Work done together is worth keeping as
- * our next Delta; a fresh start is not. */
-static void arrive(struct tw_node *node) {
+/* All of the new lineage's state is here: theta moves too. Work of a group is kept as the next
+ * Delta; a fresh start is not. */
+static void move_theta(struct tw_node *node) {
     if (node->at.is_moving == 0 || node->lineage.needs_tip || node->worker.applying != 0) return;
     if (!node->worker.is_up) return;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
@@ -137,7 +137,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     const bool was_turning = node->worker.is_turning;
     node->worker.is_turning = node->worker.is_solo_pending = false;
     node->worker.applying = 0;
-    if (!ok) { /* its memory is not what it said: once more */
+    if (!ok) { /* the memory of the worker is not as it reported: once more */
         tw_state_refetch(node, 0, TW_LOAD_KEEP);
         return;
     }
@@ -188,8 +188,7 @@ static uint64_t claim_of(const struct tw_node *node, const struct tw_msg_status 
     return status->clock_tokens;
 }
 
-/* Nobody of the lineage we follow has been here for long. Who parted was the only one of its own.
- */
+/* No donor of the lineage has been here for long. */
 static bool is_without_donor(const struct tw_node *node) {
     return node->state == TW_STATE_RECEIVER &&
            node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;
@@ -203,8 +202,8 @@ static uint16_t find_better(const struct tw_node *node) {
     struct tw_id lineage = node->at.lineage;
     bool has_standing = !is_lost;
     uint16_t best = NO_PEER;
-    /* A follower stands where its lineage stands, not where it has got to: first of all, or it
-     * would go back and forth between the lineages it hears of. */
+    /* A receiver counts as being where its lineage is, not where it has got to itself. Otherwise it
+     * would go back and forth between lineages. */
     for (uint16_t i = 0; i < node->links_end && has_standing; i++) {
         if (!tw_peers_is_donor(node, i)) continue;
         const uint64_t ours = claim_of(node, &node->links[i].status);
@@ -216,8 +215,8 @@ static uint16_t find_better(const struct tw_node *node) {
         if (status->state == TW_STATE_RECEIVER) continue;
         const uint64_t theirs = claim_of(node, status);
         if (is_lost && theirs < tw_progress_held_tokens(node))
-            continue; /* we hold more than that: rather alone */
-        /* Whoever left a lineage behind does not go back to it while it has not got anywhere. */
+            continue; /* we hold more than that: better alone */
+        /* No return to the lineage that this node left at the same clock. */
         if (has_standing && theirs == clock_tokens &&
             tw_id_equal(&status->lineage, &node->at.lineage_parent))
             continue;
@@ -239,7 +238,7 @@ static bool is_full(const struct tw_node *node, const struct tw_id *id) {
     return node->roster.count >= node->cfg.members_max && tw_roster_find(&node->roster, id) < 0;
 }
 
-/* Nothing is said to the one that asks: it knows the roster, and that it is full. */
+/* Reports the JOIN. It needs no answer: the sender knows that the roster is full. */
 static void note_full(struct tw_node *node, uint32_t row) {
     const struct tw_id *id = &node->lineage.joins[row].id;
     uint64_t *full_us = &node->lineage.joins[row].full_us;
@@ -298,7 +297,8 @@ static void ask_to_join(struct tw_node *node) {
 
 /* ---- alone ---------------------------------------------------------------------------------- */
 
-/* Who asks again and again, and takes nothing that it has not had before, holds up nobody. */
+/* The end of the hold. A peer that asks again and again without taking new chunks holds up nobody.
+ */
 static uint64_t hold_end_us(const struct tw_node *node) {
     uint64_t moved_us = node->lineage.hold_began_us;
     if (moved_us < node->pace.last_commit_us) moved_us = node->pace.last_commit_us;
@@ -331,7 +331,7 @@ static void solo_round(struct tw_node *node) {
     action->u.solo.fragment = fragment;
 }
 
-/* phi is now theta: write the manifest of the solo round. Nobody else votes, nothing is durable:
+/* phi is now theta: writes the record of the solo round. Nobody else votes, and nothing is durable:
  * a restart alone founds a new lineage. */
 void tw_lineage_solo_done(struct tw_node *node) {
     const bool is_final = tw_progress_is_final(node);
@@ -358,8 +358,8 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* So many members have parted that those who are left decide nothing any more, nor did before we
- * heard of it. */
+/* So many members have parted that the rest is no majority, and decided nothing that we have not.
+ */
 static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -371,7 +371,7 @@ static bool is_left_behind(struct tw_node *node) {
     return staying_count <= node->roster.count / 2;
 }
 
-/* Every member of the roster is here, and none stands further than we do in this lineage. */
+/* Every member of the roster is linked, and none is further than this node in the lineage. */
 static bool is_nobody_ahead(const struct tw_node *node) {
     if (tw_roster_find(&node->roster, &node->cfg.self) < 0 || node->lineage.needs_tip) return false;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -385,10 +385,10 @@ static bool is_nobody_ahead(const struct tw_node *node) {
     return true;
 }
 
-/* What the orphan time waits for cannot come. All were killed in one round: as members they carry
- * an accepted manifest whose results died with every pool, as receivers they stand before rounds in
- * which they may have voted and which nobody can tell them. Nothing may be decided there in their
- * place, but a child lineage can begin: at once, as nobody is missing who could know more. */
+/* Waiting for a majority is futile. All members were killed in one round: as members they carry an
+ * accepted record whose results died with every pool, as receivers they are before rounds in which
+ * they may have voted, and which nobody can give them. Nothing may be decided there in their place.
+ * But a child lineage can begin at once, as no member is missing that could know more. */
 static bool is_hopeless(struct tw_node *node) {
     if (node->state == TW_STATE_MEMBER)
         return is_left_behind(node) || (node->round.is_lost && is_nobody_ahead(node));
@@ -404,7 +404,7 @@ static void consider_fork(struct tw_node *node) {
         node->lineage.is_settling = !node->has_left;
         if (node->worker.applying != 0 || node->has_left) return;
         tw_lineage_fork(node);
-        /* The others will be where we are: let them come before phi goes on alone. */
+        /* The others are in the same position: they can come before phi goes on alone. */
         node->lineage.solo_hold_us = node->now_us + SOLO_HOLD_US;
         return;
     }
@@ -413,7 +413,8 @@ static void consider_fork(struct tw_node *node) {
         tw_act_wake(node, node->lineage.donor_us + LINEAGE_LOST_US);
 }
 
-/* Pairs: everything taken over from another node is here. From now on it is a past of our own. */
+/* Pairs: the state taken over from another node is complete, and goes on as a lineage of our own.
+ */
 static void found_own(struct tw_node *node) {
     if (node->state != TW_STATE_RECEIVER || node->worker.applying != 0 || node->has_left) return;
     if (tw_lineage_is_ours(node) || !tw_progress_is_current(node)) return;
@@ -421,8 +422,8 @@ static void found_own(struct tw_node *node) {
     tw_lineage_fork(node);
 }
 
-/* The common part of the budget is over: a past of our own from here on, once everything decided
- * together is applied. A member waits for those who fetch the last of it, but not for ever. */
+/* The common part of the budget is over: a lineage of our own once all common rounds are applied. A
+ * member waits for nodes that still fetch them, but not for ever. */
 static void part_ways(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
     if (node->worker.applying != 0 || node->has_left || !tw_progress_is_current(node)) return;
@@ -440,7 +441,7 @@ static void part_ways(struct tw_node *node) {
     node->lineage.was_shared = true;
     tw_lineage_fork(node);
     node->lineage.solo_hold_us =
-        node->now_us + SOLO_HOLD_US; /* whoever copied us copied what was before */
+        node->now_us + SOLO_HOLD_US; /* a copy made now is of the old lineage */
 }
 
 void tw_lineage_advance(struct tw_node *node) {
@@ -454,7 +455,7 @@ void tw_lineage_advance(struct tw_node *node) {
     if (node->lineage.is_settling && node->worker.applying == 0) adopt(node, better);
     consider_fork(node);
     if (tw_state_receive(node)) tw_lineage_fork(node); /* the next walk finds an offer for each */
-    arrive(node);
+    move_theta(node);
     tw_state_export(node);
     if (node->cfg.is_pair) {
         found_own(node);

@@ -1,8 +1,8 @@
-/* log.c - the committed rounds of the lineage: learning them, handing them on, applying them.
+/* log.c - the committed rounds of the lineage: learned, handed on, applied.
  *
  * Rounds are committed in order. Applying runs behind, fragment by fragment: fragment p has applied
- * every round below at.fragment_rounds[p], and its next due round is the first one of its residue
- * class at or above that. A round is applied whole or not at all, when all its results are held. */
+ * every round below at.fragment_rounds[p]. Its next due round is the first one of its residue class
+ * at or above that. A round is applied whole or not at all, when all its results are held. */
 #include "sync/history/log.h"
 
 #include "base/assert.h"
@@ -31,10 +31,9 @@ enum {
 
 #define PATIENCE_CEILING_US (3600 * SECOND_US)
 
-/* A follower knows of rounds whose state is still on its way, and who has no worker of rounds that
- * wait. While a fragment is not held, what our weights stand for is what they stood for before; so
- * while theta is not of this lineage yet. No state is loaded that is behind it (state_transfer.c).
- */
+/* A receiver knows rounds whose state is still on its way, and a node without a worker knows rounds
+ * that wait. at.held stays as it was while a fragment is not held, or while theta belongs to
+ * another lineage. No older state is loaded (state_transfer.c). */
 void tw_log_note_held(struct tw_node *node) {
     struct tw_position *at = &node->at;
     uint64_t rounds = at->rounds;
@@ -64,17 +63,17 @@ void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip) {
     node->tip_digest = tw_record_digest(tip);
 }
 
-/* It can be replayed: solo rounds have no results. */
+/* The round can be replayed. Solo rounds cannot: they have no results. */
 static bool has_parts(const struct tw_record *record) {
     return record->parts_count > 0 || record->contributors_count == 0;
 }
 
 bool tw_log_is_close(const struct tw_node *node) {
     const uint32_t count = node->cfg.fragments_count;
-    enum { OUTER_STEPS = 2 }; /* of the four that results are kept for */
+    enum { OUTER_STEPS = 2 }; /* of the four for which results are kept */
     if (node->lineage.needs_tip || node->at.is_moving != 0) return false;
     for (uint32_t p = 0; p < count; p++) {
-        /* Not held, or a state of rounds that we have yet to hear of. */
+        /* Not held, or a state with rounds that are not in the log yet. */
         if (node->at.fragment_rounds[p] > node->at.rounds) return false;
         const uint64_t due = tw_progress_due(node, p);
         if (due == UINT64_MAX) continue;
@@ -87,8 +86,8 @@ bool tw_log_is_close(const struct tw_node *node) {
     return true;
 }
 
-/* Not before the state is here that the clock speaks of: who is about to follow a lineage that is
- * over may yet have to train on, and so may who followed one. */
+/* FINISH waits for the state that the clock counts. A node that is about to follow a finished
+ * lineage may still have to train on, and so may a node that followed one. */
 static void send_finish(struct tw_node *node) {
     const bool is_over = tw_progress_is_final(node);
     if (!node->worker.is_up || is_over == node->log.is_finish_sent || node->lineage.needs_tip)
@@ -120,10 +119,10 @@ static void note_mixed(struct tw_node *node, const struct tw_record *record) {
     }
 }
 
-/* Who says that it contributes and then does not deliver is waited for ever more seldom. An owner
- * goes by what came to itself, where it waited: a path may be dead to one alone, and who is slow
- * and was not waited for may have been in time elsewhere, or said it too late for anybody. Nobody
- * waits for a receiver anyway: it has missed nothing. */
+/* A member that announces contributions and does not deliver is waited for ever more seldom. An
+ * owner counts its own arrivals, in rounds in which it waited: a path may be dead to one owner
+ * alone, and a slow member that was not waited for may have been in time elsewhere. Nobody waits
+ * for a receiver, so it misses nothing. */
 static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
@@ -145,7 +144,7 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
     }
 }
 
-/* Somebody who is here said that it contributes. */
+/* A live member announced a contribution. */
 static bool was_offered(const struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &node->round.contributions[i];
@@ -155,15 +154,15 @@ static bool was_offered(const struct tw_node *node) {
     return false;
 }
 
-/* How long the parts of a round take, as this one took; more if owners that are here had not time
- * enough. A round that nobody brought anything to lasts as long as patience does: it tells nothing.
- * Nor does one that was over when we heard of it. */
+/* Learns how long the parts of a round take, from this one; patience doubles if live owners had too
+ * little time. A round without a contribution lasts as long as patience does, and teaches nothing;
+ * nor does one that was over when this node learned of it. */
 static void learn_patience(struct tw_node *node, const struct tw_record *record) {
     if (record->parts_count == 0 || node->round.active_us == 0) return;
     if (record->contributors_count == 0 && !was_offered(node)) return;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
-        /* It was in time, and was not taken. */
+        /* The result was in time, and refused. */
         const struct tw_msg_result *announced = &node->round.results[k].announced;
         if (node->round.results[k].has && tw_payload_is_held(node, &announced->hash)) continue;
         if (!tw_membership_is_live(node, node->round.owners[k])) continue;
@@ -199,8 +198,8 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     const bool was_apart = tw_progress_is_apart(node);
     node->at.tip = *entry;
     node->at.has_tip = 1;
-    /* What was trained together and never listed is this node's alone: from here on its tokens
-     * stand for those of all. */
+    /* Tokens that were trained together and never listed count for this node alone: from here on
+     * its tokens stand for those of all. */
     if (!was_apart && tw_progress_is_apart(node) && !is_listed) tw_account_settle_clock(node);
     node->tip_digest = tw_record_digest(entry);
     node->at.rounds++;
@@ -219,7 +218,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     else
         tw_round_set_roster(node, &entry->next);
     tw_log_clock(node);
-    node->status_us = 0; /* tell at once that we are at the next round */
+    node->status_us = 0; /* announce at once that we are at the next round */
 }
 
 static void ask(struct tw_node *node, uint16_t peer, uint64_t round) {
@@ -236,7 +235,7 @@ static void ask(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
-/* The newest manifest of a lineage we begin to follow. */
+/* Takes over the newest record of a lineage that this node begins to follow. */
 static void adopt_tip(struct tw_node *node, const struct tw_record *record) {
     node->lineage.needs_tip = false;
     tw_log_begin_at(node, record);
@@ -250,13 +249,13 @@ static void adopt_tip(struct tw_node *node, const struct tw_record *record) {
 }
 
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record) {
-    if (node->worker.is_solo_pending) return; /* only we decide this round */
+    if (node->worker.is_solo_pending) return; /* only this node decides the round */
     if (node->lineage.needs_tip) {
         const bool is_past = record->round + 1 < node->at.rounds;
         const bool is_in_turn = record->fragment == tw_progress_fragment(node, record->round) ||
                                 (node->cfg.is_pair && record->fragment < node->cfg.fragments_count);
         if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
-        /* A fresh child lineage still ends in a manifest of its parent: go by the digest. */
+        /* A fresh child lineage still ends in a record of its parent: the digest decides. */
         const struct tw_id digest = tw_record_digest(record);
         if (record->round < node->at.rounds) return; /* an answer that was late: not the newest */
         if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
@@ -315,20 +314,20 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
     node->links[peer].log_begin = none->oldest_round;
     for (uint16_t i = 0; i < node->links_end; i++) {
-        /* Its log may be short only because it came late: others may have what we miss. */
+        /* Its log may be short because it joined late: others may have the missing rounds. */
         if (tw_peers_is_donor(node, i) && node->links[i].status.rounds > node->at.rounds &&
             node->links[i].log_begin <= node->at.rounds)
             return;
     }
-    /* Too far behind to replay: take the state as it is now, and keep our own work in theta. */
+    /* Too far behind to replay: fetches the present state, and keeps our own work in theta. */
     node->lineage.needs_tip = true;
-    tw_account_settle_clock(node); /* we may be listed in what we shall never see */
+    tw_account_settle_clock(node); /* we may be listed in rounds that we shall never see */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         tw_state_refetch(node, p, TW_LOAD_SHIFT);
     tw_membership_derive_state(node);
 }
 
-/* Asks somebody who has it for what we miss of the log. */
+/* Asks peers for the missing part of the log. */
 static void catch_up(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (!tw_peers_in_lineage(node, i)) continue;
@@ -364,8 +363,8 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
     return is_complete;
 }
 
-/* Where part k of a committed round lies: the owners' weights stand in the parent's roster, and we
- * may know that roster only from the log. */
+/* Computes where each part of a committed round lies. The weights of its owners are in the roster
+ * of the parent record, which may be known only from the log. */
 static bool divide(const struct tw_node *node, const struct tw_record *record,
                    struct tw_action *action) {
     const struct tw_record *parent =
@@ -396,7 +395,8 @@ static bool divide(const struct tw_node *node, const struct tw_record *record,
     return true;
 }
 
-/* Inner steps behind a round's deltas: of its contributors, by tokens, as most runs weigh them. */
+/* Inner steps behind a round's Deltas: the mean over contributors, weighted by tokens as in most
+ * runs. */
 static uint32_t mean_steps(const struct tw_record *record) {
     enum { WEIGHT_BITS = 20 };
     uint64_t most = 0, weights = 0, steps = 0;
@@ -431,7 +431,7 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     TW_ASSERT(fragment < node->cfg.fragments_count);
     node->worker.applying &= ~(UINT64_C(1) << fragment);
     node->worker.is_solo_pending = false;
-    if (!event->ok) { /* its bytes were named right and are wrong: take the state from a peer */
+    if (!event->ok) { /* right hash, and does not apply: the state is fetched from a peer */
         tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
         return;
     }
@@ -445,8 +445,8 @@ void tw_log_advance(struct tw_node *node) {
     send_finish(node);
     catch_up(node);
     if (node->lineage.needs_tip || !node->worker.is_up || node->lineage.is_settling) return;
-    /* One round of each fragment at a time. A slow worker is at a step boundary seldom: what it has
-     * by then it applies at once, or it would fall behind for ever. */
+    /* One round of each fragment at a time. A slow worker is seldom at a step boundary, and applies
+     * all due rounds there at once, or it would fall behind for ever. */
     uint64_t oldest = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         const uint64_t due = tw_progress_due(node, p);
@@ -455,12 +455,12 @@ void tw_log_advance(struct tw_node *node) {
     if (oldest == UINT64_MAX) return;
     const uint32_t fragment = tw_progress_fragment(node, oldest);
     const struct tw_record *record = tw_progress_record(node, oldest);
-    /* Nobody keeps results for longer than we would: do not even ask. */
+    /* Nobody keeps results for longer than this node would: it does not even ask. */
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
     bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
     struct tw_action division;
     if (record != NULL) {
-        /* A roster we never saw has no parts. */
+        /* Without the roster of the round, its parts are not known. */
         is_lost |=
             !has_parts(record) || (record->parts_count > 0 && !divide(node, record, &division));
     }

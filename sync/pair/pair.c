@@ -1,27 +1,27 @@
-/* pair.c - topology pair: a node merges with one other node at a time, and with nobody for sure.
+/* pair.c - topology pair: a node merges with one other node at a time, if one can be had.
  *
- * Every node is a lineage of one, with anchors of its own and a manifest per round that nobody else
- * votes on. A round that is due looks for a partner among the linked; both encode, trade payloads,
- * and take the pair step each for itself (NoLoCo, arXiv 2506.10911). What fails only costs the
- * partner: the step is then taken alone. There is no queue, no wait while stepping, no second
- * phase.
+ * Every node is a lineage of one, with its own anchors, and a record per round on which nobody else
+ * votes. A round that is due looks for a partner among the linked nodes. Both encode, trade
+ * payloads, and each takes the pair step for itself (NoLoCo, arXiv 2506.10911). A failure costs
+ * only the partner: the step is then taken alone. There is no queue, no wait while stepping, no
+ * second phase.
  *
  *   IDLE --our round is due--> ASKING                    (nobody linked: SOLO, then APPLYING)
  *   IDLE --PAIR_REQUEST, nothing against it--> ENCODING  (else PAIR_BUSY)
  *   ASKING --PAIR_ACCEPT--> ENCODING
  *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four
- *   ENCODING --ENCODED--> TRADING, or APPLYING alone when the partner is lost by then, or when
- *       nothing could be encoded
- *   TRADING --offer heard, both its payloads verified--> APPLYING
- *   TRADING --deadline, PAIR_BUSY, link down--> APPLYING alone, with the Delta that was encoded
- *   APPLYING --APPLIED--> IDLE, and the manifest of the round is committed
- *   any --worker gone, other lineage, goodbye--> IDLE
+ *   ENCODING --ENCODED--> TRADING, or APPLYING alone if the partner is lost or nothing was encoded
+ *   TRADING --offer received, both its payloads verified--> APPLYING
+ *   TRADING --deadline, PAIR_BUSY, link down--> APPLYING alone, with the encoded Delta
+ *   APPLYING --APPLIED--> IDLE, and the record of the round is committed
+ *   any --worker gone, other lineage, LEAVE--> IDLE
  *
- * P1  In an exchange with at most one node; each exchange is applied at most once, under its round.
+ * P1  At most one exchange at a time; each is applied at most once, in its round.
  * P2  Nothing waits for a partner without a deadline, and stepping waits for nothing.
- * P3  Only payloads that were offered in this exchange and verified by name enter the step. Who
- *     gives others is struck (strike.c): for a while it is neither asked nor accepted.
- * P4  The clock never goes back; a partner lifts it by at most half of what it advanced itself. */
+ * P3  Only payloads that were offered in this exchange and verified by name enter the step. A
+ * partner that gives others is struck (trust/conduct.c): for a while it is neither asked nor
+ * accepted. P4  The clock never goes back; a partner lifts it by at most half of its own advance.
+ */
 #include "sync/pair/pair.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ enum {
 #define PAIR_ANSWER_US (2 * SECOND_US) /* for an answer to PAIR_REQUEST */
 #define PAIR_PATIENCE_CEILING_US (600 * SECOND_US)
 
-/* ---- who is who ----------------------------------------------------------------------------- */
+/* ---- the exchange and its partner ------------------------------------------------------------ */
 
 static bool is_pair_id(const struct tw_pair_id *a, const struct tw_pair_id *b) {
     return a->high == b->high && a->low == b->low;
@@ -57,23 +57,23 @@ static bool is_ours(const struct tw_node *node, uint16_t peer, const struct tw_p
            tw_id_equal(&pair->partner, &node->links[peer].id);
 }
 
-/* Training, whole, in a lineage of our own: may take part in exchanges. */
+/* This node trains, whole, in a lineage of its own: it may take part in exchanges. */
 static bool is_able(const struct tw_node *node) {
     return node->state == TW_STATE_SOLO && node->worker.is_up && !node->has_left &&
            tw_progress_is_current(node);
 }
 
-/* ---- what is said --------------------------------------------------------------------------- */
+/* ---- messages ------------------------------------------------------------------------------- */
 
-static void say_busy(struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
+static void send_busy(struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
     struct tw_message *message = tw_act_message(node, TW_MSG_PAIR_BUSY);
-    if (message == NULL) return; /* its own deadline will tell it */
+    if (message == NULL) return; /* the partner has its own deadline */
     message->u.pair_busy.pair = *id;
     tw_act_send(node, message, peer);
 }
 
-/* Says what the phase owes the partner, as far as this event has room for messages. */
-static void tell(struct tw_node *node) {
+/* Sends the messages that the phase owes the partner, as far as this event has room. */
+static void send_owed(struct tw_node *node) {
     struct pair *pair = &node->pair;
     const uint16_t peer = pair->has_partner ? tw_peers_find(node, &pair->partner) : NO_PEER;
     if (peer == NO_PEER) return;
@@ -99,30 +99,30 @@ static void tell(struct tw_node *node) {
     pair->owes_offer = false;
 }
 
-static void part(struct tw_node *node) {
+static void forget_partner(struct tw_node *node) {
     struct pair *pair = &node->pair;
     pair->has_partner = pair->has_theirs = false;
     pair->owes_request = pair->owes_accept = pair->owes_offer = false;
 }
 
-/* Leaves the partner, and says so. */
-static void leave(struct tw_node *node) {
+/* Leaves the partner, with PAIR_BUSY. */
+static void leave_partner(struct tw_node *node) {
     if (!node->pair.has_partner) return;
     const uint16_t peer = tw_peers_find(node, &node->pair.partner);
     if (peer != NO_PEER && !TW_IS_MUTANT(node, TW_MUTANT_SILENT_LEAVE))
-        say_busy(node, peer, &node->pair.id);
-    part(node);
+        send_busy(node, peer, &node->pair.id);
+    forget_partner(node);
 }
 
 void tw_pair_abandon(struct tw_node *node) {
     if (node->pair.phase == PAIR_IDLE) return;
-    leave(node);
+    leave_partner(node);
     node->pair.phase = PAIR_IDLE;
 }
 
 /* ---- the round ------------------------------------------------------------------------------ */
 
-/* The last rounds go through the fragments in order; any other takes the one that waited longest.
+/* The last rounds take the fragments in order; any other takes the one that was merged longest ago.
  */
 static uint32_t choose_fragment(const struct tw_node *node) {
     if (tw_progress_is_final(node)) return node->at.tip.finals % node->cfg.fragments_count;
@@ -147,8 +147,8 @@ static bool is_due(struct tw_node *node) {
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps;
 }
 
-/* Equal machines are due at the same moment, and who asks refuses who asks it. So each lets pass up
- * to an eighth of the time between rounds, drawn, in which it accepts. */
+/* Equal machines are due at the same moment, and a node that asks refuses requests. So each draws a
+ * pause of up to an eighth of the time between rounds, in which it accepts. */
 static bool may_ask(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (!is_due(node)) {
@@ -163,7 +163,7 @@ static bool may_ask(struct tw_node *node) {
     return node->now_us >= pair->ask_us;
 }
 
-/* Half a period since this fragment was merged last: no oftener than twice as often as planned. */
+/* Half a period has passed since this fragment was merged: at most twice as often as planned. */
 static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
     if (tw_progress_is_final(node)) return fragment == choose_fragment(node);
     const uint64_t rounds = node->cfg.fragments_count;
@@ -173,9 +173,9 @@ static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
            node->pair.synced_step[fragment] + node->cfg.period_steps * rounds / 2;
 }
 
-static void begin(struct tw_node *node, enum pair_phase phase, uint32_t fragment) {
+static void begin_exchange(struct tw_node *node, enum pair_phase phase, uint32_t fragment) {
     struct pair *pair = &node->pair;
-    part(node);
+    forget_partner(node);
     pair->phase = phase;
     pair->fragment = fragment;
     pair->asked = 0;
@@ -189,7 +189,7 @@ static void begin(struct tw_node *node, enum pair_phase phase, uint32_t fragment
     node->round.own_tokens = node->worker.tokens;
 }
 
-static void encode(struct tw_node *node) {
+static void request_encode(struct tw_node *node) {
     struct pair *pair = &node->pair;
     pair->phase = PAIR_ENCODING;
     pair->began_us = node->now_us;
@@ -202,9 +202,9 @@ static void encode(struct tw_node *node) {
     action->u.pair_encode.is_whole = pair->is_whole;
 }
 
-/* The step itself. Alone, the worker takes the Delta it encoded in this round, or the present one.
- */
-static void apply(struct tw_node *node, bool is_merging) {
+/* Requests the step. Alone, the worker takes the Delta that it encoded in this round, or the
+ * present one. */
+static void request_step(struct tw_node *node, bool is_merging) {
     struct pair *pair = &node->pair;
     pair->phase = PAIR_APPLYING;
     pair->is_merging = is_merging;
@@ -223,8 +223,8 @@ static void apply(struct tw_node *node, bool is_merging) {
     action->inputs[TW_PAIR_THEIRS + TW_PAIR_PHI] = pair->theirs.phi_hash;
 }
 
-/* Nobody linked at all is ordinary training: phi := theta. */
-static void apply_solo(struct tw_node *node) {
+/* Without any linked node this is ordinary training: phi := theta. */
+static void request_solo(struct tw_node *node) {
     node->pair.phase = PAIR_APPLYING;
     node->worker.applying |= UINT64_C(1) << node->pair.fragment;
     struct tw_action *action = tw_act_body(node, TW_ACT_SOLO);
@@ -234,9 +234,9 @@ static void apply_solo(struct tw_node *node) {
 
 /* ---- looking for a partner ------------------------------------------------------------------ */
 
-/* Somebody to merge with: neither of us would drag the other, and it does not let us down ever
- * again. Whose payloads did not come in time is taken in every 2nd, 4th, ... 64th round only, and
- * whose were of no use or insane not before its strike is over. */
+/* This node can merge with the peer: neither would drag the other. A peer whose payloads did not
+ * come in time is asked in every 2nd, 4th, ... 64th round only; a struck one not before its penalty
+ * ends. */
 static bool is_match(const struct tw_node *node, uint16_t peer) {
     if (!tw_peers_is_live(node, peer)) return false;
     const struct link *link = &node->links[peer];
@@ -260,8 +260,7 @@ static uint64_t candidates(const struct tw_node *node, bool may_be_outlier) {
     return set;
 }
 
-/* Those of the set whose chunks come twice as soon as is usual in it, as chunk_scheduler.c
- * measured. */
+/* The peers of the set whose chunks come in half the median time, by chunk_scheduler.c. */
 static uint64_t find_near(const struct tw_node *node, uint64_t set) {
     uint64_t values[TW_PEERS_MAX], near = 0;
     uint32_t known = 0;
@@ -279,7 +278,7 @@ static uint64_t find_near(const struct tw_node *node, uint64_t set) {
     return near;
 }
 
-static uint16_t draw(struct tw_node *node, uint64_t set) {
+static uint16_t draw_peer(struct tw_node *node, uint64_t set) {
     uint32_t count = 0;
     for (uint64_t left = set; left != 0; left &= left - 1) count++;
     for (uint64_t past = tw_rng_below(&node->rng, count); past > 0; past--) set &= set - 1;
@@ -288,17 +287,17 @@ static uint16_t draw(struct tw_node *node, uint64_t set) {
     return peer;
 }
 
-/* Nothing of the last exchange is under way any more. */
+/* The worker is done with the last exchange. */
 static bool may_begin(const struct tw_node *node) {
     return node->worker.applying == 0 && !node->pair.is_encoding;
 }
 
-/* Asks the next one: every second is drawn of those that are near, if any are, the others of all,
- * so that regions neither wait for each other nor drift apart. Those with a link out of line come
- * after all others. False when there is nobody left. */
-static bool ask(struct tw_node *node) {
+/* Asks the next peer. Every second one is drawn from the near peers, the others from all: regions
+ * neither wait for each other nor drift apart. Peers with a link out of line come last. False when
+ * nobody is left. */
+static bool ask_next(struct tw_node *node) {
     struct pair *pair = &node->pair;
-    if (node->measured.is_over_budget) { /* whoever came would wait for our payloads in vain */
+    if (node->measured.is_over_budget) { /* the partner would wait for payloads that do not come */
         pair->over_budget_count++;
         return false;
     }
@@ -307,7 +306,7 @@ static bool ask(struct tw_node *node) {
     if (pair->asked_count == PAIR_CANDIDATES_MAX || set == 0) return false;
     const uint64_t near = find_near(node, set);
     if (near != 0 && tw_rng_below(&node->rng, 2) == 0) set = near;
-    const uint16_t peer = draw(node, set);
+    const uint16_t peer = draw_peer(node, set);
     pair->asked |= UINT64_C(1) << peer;
     pair->asked_count++;
     pair->has_partner = true;
@@ -329,15 +328,15 @@ static bool is_alone(const struct tw_node *node) {
     return true;
 }
 
-static void look(struct tw_node *node) {
+static void find_partner(struct tw_node *node) {
     struct pair *pair = &node->pair;
-    if (pair->has_partner && node->now_us >= pair->deadline_us) leave(node);
-    if (pair->has_partner || ask(node)) {
+    if (pair->has_partner && node->now_us >= pair->deadline_us) leave_partner(node);
+    if (pair->has_partner || ask_next(node)) {
         tw_act_wake(node, pair->deadline_us);
     } else if (is_alone(node)) {
-        apply_solo(node);
+        request_solo(node);
     } else {
-        apply(node, false);
+        request_step(node, false);
     }
 }
 
@@ -347,29 +346,30 @@ void tw_pair_request(struct tw_node *node, uint16_t peer,
     const struct tw_id *id = &node->links[peer].id;
     const bool is_crossing =
         pair->phase == PAIR_ASKING && pair->has_partner && tw_id_equal(&pair->partner, id);
-    if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0) return; /* ours stands */
-    if (is_crossing) leave(node); /* ours is void, should it have been accepted before, too */
+    if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0) return; /* our request stands */
+    if (is_crossing) leave_partner(node); /* our request is void, even if it was accepted already */
     const bool is_free = (pair->phase == PAIR_IDLE && may_begin(node)) || is_crossing;
     if (!is_free || !is_able(node) || node->measured.is_over_budget || !is_match(node, peer) ||
         request->fragment >= node->cfg.fragments_count || !is_time_again(node, request->fragment)) {
         pair->refused_count++;
-        say_busy(node, peer, &request->pair);
+        send_busy(node, peer, &request->pair);
         return;
     }
-    begin(node, PAIR_ENCODING,
-          TW_IS_MUTANT(node, TW_MUTANT_OTHER_FRAGMENT) ? choose_fragment(node) : request->fragment);
+    begin_exchange(node, PAIR_ENCODING,
+                   TW_IS_MUTANT(node, TW_MUTANT_OTHER_FRAGMENT) ? choose_fragment(node)
+                                                                : request->fragment);
     pair->has_partner = true;
     pair->partner = *id;
     pair->id = request->pair;
     pair->is_whole = request->wants_whole != 0;
     pair->owes_accept = true;
-    encode(node);
+    request_encode(node);
 }
 
 void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_accept *accept) {
     if (!is_ours(node, peer, &accept->pair) || node->pair.phase != PAIR_ASKING) return;
     node->pair.is_whole = accept->wants_whole != 0;
-    encode(node);
+    request_encode(node);
 }
 
 static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
@@ -382,7 +382,7 @@ void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_
     if (is_ours(node, peer, &busy->pair)) {
         /* Counted when our step is done: it may yet end without the partner. */
         pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
-        part(node);
+        forget_partner(node);
         return;
     }
     for (uint32_t i = 0; i < PAIRS_KEPT; i++) {
@@ -406,7 +406,7 @@ void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair
 void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id) {
     struct pair *pair = &node->pair;
     if (pair->phase != PAIR_IDLE && pair->has_partner && tw_id_equal(&pair->partner, id))
-        part(node);
+        forget_partner(node);
 }
 
 /* ---- trading -------------------------------------------------------------------------------- */
@@ -414,12 +414,12 @@ void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id) {
 static const enum tw_content contents[TW_PAIR_PAYLOADS] = {
     [TW_PAIR_DELTA] = TW_CONTENT_DELTA, [TW_PAIR_PHI] = TW_CONTENT_PHI};
 
-static void hold(struct tw_node *node, const struct tw_event *event, unsigned k) {
+static void hold_payload(struct tw_node *node, const struct tw_event *event, unsigned k) {
     const bool is_now = node->pair.phase == PAIR_TRADING;
     tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k], contents[k],
                     node->cfg.fragment_elements[node->pair.fragment], is_now ? node->at.rounds : 0);
     struct payload *payload = tw_payload_find(node, &event->u.encoded.hashes[k]);
-    /* A slower partner pulls it when our round may be over. */
+    /* A slower partner may pull it when our round is over. */
     if (is_now && payload != NULL && payload->keep_us < node->now_us + STATE_KEEP_US)
         payload->keep_us = node->now_us + STATE_KEEP_US;
 }
@@ -431,12 +431,12 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
                          event->u.encoded.bytes[TW_PAIR_DELTA] > 0 &&
                          event->u.encoded.bytes[TW_PAIR_PHI] > 0;
     if (is_now && is_good) pair->phase = PAIR_TRADING;
-    for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold(node, event, k);
+    for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold_payload(node, event, k);
     pair->is_encoding = false;
     if (!is_now) return;
-    if (!is_good) { /* no room: the step needs none. Not finite: nor will it be taken */
-        leave(node);
-        apply(node, false);
+    if (!is_good) { /* no room, which a step alone does not need; or not finite */
+        leave_partner(node);
+        request_step(node, false);
         return;
     }
     pair->step = event->u.encoded.step;
@@ -455,7 +455,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
 }
 
 /* True when payload k of the partner is here; false with *is_lost when it will not come. */
-static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
+static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
     const struct tw_msg_pair_offer *offer = &node->pair.theirs;
     const bool is_delta = k == TW_PAIR_DELTA;
     struct payload *payload =
@@ -463,7 +463,8 @@ static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
                         is_delta ? offer->delta_bytes : offer->phi_bytes, contents[k],
                         node->cfg.fragment_elements[node->pair.fragment]);
     if (payload == NULL) return false;
-    /* Known as something else: its own word must not undo what that is needed for. */
+    /* Known with another content or size. The partner's offer must not change it: another transfer
+     * may depend on it. */
     if (payload->content != contents[k] ||
         payload->elements != node->cfg.fragment_elements[node->pair.fragment]) {
         *is_lost = true;
@@ -478,8 +479,8 @@ static bool want(struct tw_node *node, unsigned k, bool *is_lost) {
     return payload->state == PAYLOAD_HELD;
 }
 
-/* What was offered did not come, though nobody said so: rather with others. If there was not time
- * enough, there will be more the next time. */
+/* The offered payloads did not come, without PAIR_BUSY: other partners are preferred. After a
+ * deadline, patience doubles. */
 static void note_late(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (node->now_us >= pair->deadline_us)
@@ -489,23 +490,23 @@ static void note_late(struct tw_node *node) {
     node->links[peer].pairs_missed++;
 }
 
-static void trade(struct tw_node *node) {
+static void advance_trade(struct tw_node *node) {
     struct pair *pair = &node->pair;
     bool is_here = false, is_lost = !pair->has_partner || node->now_us >= pair->deadline_us;
     if (!is_lost && pair->has_theirs) {
-        is_here = want(node, TW_PAIR_DELTA, &is_lost);
-        is_here &= want(node, TW_PAIR_PHI, &is_lost);
+        is_here = want_payload(node, TW_PAIR_DELTA, &is_lost);
+        is_here &= want_payload(node, TW_PAIR_PHI, &is_lost);
     }
     if (pair->phase == PAIR_ENCODING) {
-        if (is_lost) leave(node);
+        if (is_lost) leave_partner(node);
         return;
     }
     if (is_here) {
-        apply(node, true);
+        request_step(node, true);
     } else if (is_lost) {
         note_late(node);
-        leave(node);
-        apply(node, false);
+        leave_partner(node);
+        request_step(node, false);
     }
 }
 
@@ -569,7 +570,7 @@ bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct 
         } else {
             pair->needs_whole[fragment] = true;
         }
-        leave(node);
+        leave_partner(node);
     }
     pair->synced_step[fragment] = pair->step;
     pair->synced_us[fragment] = node->now_us;
@@ -585,7 +586,7 @@ void tw_pair_committed(struct tw_node *node, uint64_t round) {
     } else {
         pair->alone_count++;
     }
-    part(node);
+    forget_partner(node);
     pair->phase = PAIR_IDLE;
 }
 
@@ -596,11 +597,11 @@ void tw_pair_advance(struct tw_node *node) {
         return;
     }
     if (pair->phase == PAIR_IDLE && may_begin(node) && may_ask(node))
-        begin(node, PAIR_ASKING, choose_fragment(node));
-    if (pair->phase == PAIR_ASKING) look(node);
+        begin_exchange(node, PAIR_ASKING, choose_fragment(node));
+    if (pair->phase == PAIR_ASKING) find_partner(node);
     if (pair->phase == PAIR_ENCODING || pair->phase == PAIR_TRADING) {
-        trade(node);
+        advance_trade(node);
         if (node->now_us < pair->deadline_us) tw_act_wake(node, pair->deadline_us);
     }
-    tell(node);
+    send_owed(node);
 }

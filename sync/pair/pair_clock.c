@@ -1,8 +1,7 @@
-/* pair_clock.c - topology pair: how far the run is, as each node counts it for itself, and whose
- * state a node takes over that is far behind.
+/* pair_clock.c - topology pair: the run clock that each node keeps, and the states it takes over.
  *
- * Nobody knows the tokens of all. A node counts its own, and those of the others as the rates they
- * tell explain; a partner that is further lifts it by at most half of what it advanced itself. */
+ * No node knows the tokens of all. It counts its own, and those of the others by the rates that
+ * they report. A partner that is further lifts the clock by at most half of its own advance. */
 #include "sync/pair/pair_clock.h"
 
 #include "sync/core/peers.h"
@@ -30,8 +29,8 @@ bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t 
     return other / 2 > clock && other - 2 * clock > slack;
 }
 
-/* Tokens per second of all others together, and how many they are. Rates are what a node says of
- * itself: nobody is believed to be more than 64 times us. */
+/* Tokens per second of all others together, and their number. Each node reports its own rate, of
+ * which at most 64 times ours is believed. */
 static uint64_t others_rate(const struct tw_node *node, uint64_t *count) {
     enum { RATE_TIMES_MAX = 64 };
     const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->worker.tokens_per_s;
@@ -51,14 +50,14 @@ uint64_t tw_pair_clock_factor(const struct tw_node *node) {
     enum { UNIT = 1024, FACTOR_MAX = TW_PEERS_MAX * 64 };
     uint64_t count;
     const uint64_t others = others_rate(node, &count);
-    /* Before anything is measured, everybody is as fast as we are. */
+    /* Before anything is measured, all nodes count as equally fast. */
     if (node->worker.tokens_per_s == 0) return (1 + count) * UNIT;
     const uint64_t factor = (node->worker.tokens_per_s + others) * UNIT / node->worker.tokens_per_s;
     return factor < FACTOR_MAX * UNIT ? factor : FACTOR_MAX * UNIT;
 }
 
-/* What the others trained while we took this step: by the time it took, not by our tokens of it, or
- * a machine that is slow for a moment would multiply what it did before. */
+/* Adds the tokens that the others trained during this step: their rates times its duration. Scaling
+ * our own tokens instead would multiply the error of a machine that is slow for a moment. */
 void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens) {
     uint64_t count;
     uint64_t others = others_rate(node, &count);
@@ -83,7 +82,7 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
     const uint64_t clock = tw_pair_clock(node);
     if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
     const uint64_t advance = tokens + node->pair.counted_tokens;
-    if (clock > UINT64_MAX / 4) return clock; /* taken over from a liar: it is over anyway */
+    if (clock > UINT64_MAX / 4) return clock; /* taken over from a liar: the run is over */
     const struct pair *pair = &node->pair;
     const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
     if (lifted <= clock + advance) return clock + advance;
@@ -102,7 +101,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
     if (TW_IS_MUTANT(node, TW_MUTANT_LEFT_BEHIND)) return NO_PEER;
     uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
     if (clock < tw_progress_held_tokens(node)) clock = tw_progress_held_tokens(node);
-    /* Anybody who is ahead will do; not all newcomers should ask the same one. */
+    /* Any node ahead will do; newcomers should not all choose the same one. */
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     for (uint16_t i = 0; i < node->links_end; i++) {
         const uint16_t peer = (uint16_t)((start + i) % node->links_end);

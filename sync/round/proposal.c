@@ -1,5 +1,4 @@
-/* proposal.c - what a proposer proposes: the results that came, whose they are, and who decides the
- * next round. */
+/* proposal.c - the record that a proposer proposes: results, contributors, and the next roster. */
 #include "sync/round/proposal.h"
 
 #include "sync/core/membership.h"
@@ -17,11 +16,11 @@ static bool is_silent(const struct tw_node *node, uint32_t idx) {
            (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
 }
 
-/* How long a member keeps its seat while it fetches (phi, u). To get a new one it would have to be
- * at the newest round with everything applied, which on a full link takes longer than the fetch.
- * Nobody waits for it, so the seat costs nothing while the others are a majority without it; else
- * rounds would go at the pace of its link. And who cannot fetch cannot vote either: a seat that
- * stays silent for good brings the group closer to having no majority, so there is an end. */
+/* How long a member keeps its seat while it fetches (phi, u). For a new seat it would need the
+ * newest round with everything applied, which takes longer than the fetch on a full link. Nobody
+ * waits for the member, so its seat costs nothing while the others are a majority without it.
+ * Otherwise rounds would go at the pace of its link. The time is bounded: a member that cannot
+ * fetch cannot vote, and a silent seat brings the group closer to having no majority. */
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -32,13 +31,13 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
     return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
 }
 
-/* Whole, as far as we know: to be trusted with a part. */
+/* The member is whole, as far as we know, and can be given a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
     return tw_membership_is_live(node, idx);
 }
 
-/* Who met the deadline owns a part next time; if nobody did, everybody may try. Set of members. */
+/* Set of members that were in time, and may own a part next time. If none was, all may. */
 static uint64_t in_time(const struct tw_node *node, const struct tw_record *record) {
     uint64_t contributed = 0, absent = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
@@ -66,10 +65,10 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
     tw_part_weights_set(node, next);
 }
 
-/* Owners that are gone get nothing, nor those struck or who held up rounds, or whose links are out
- * of line. Where others judge (proposal_check.c) these are a third at most, for they may not think
- * so. */
-static void pass_over(const struct tw_node *node, struct tw_roster *next) {
+/* Takes parts from owners that are gone, struck, stalled or out of line. Where other members check
+ * the proposal (check/proposal_check.c) these are a third at most, as the others may judge
+ * differently. */
+static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < next->count; i++) {
         struct tw_member *member = &next->members[i];
@@ -90,9 +89,9 @@ static void pass_over(const struct tw_node *node, struct tw_roster *next) {
     tw_part_weights_limit(next);
 }
 
-/* The next roster: who is here or was lately, and who asks to come in. */
-static void next_roster(struct tw_node *node, const struct tw_record *record,
-                        struct tw_roster *next) {
+/* The next roster: members that are here or were lately, and nodes that ask to join. */
+static void write_next_roster(struct tw_node *node, const struct tw_record *record,
+                              struct tw_roster *next) {
     const uint64_t seat_us = receiver_seat_us(node);
     bool is_changed = false;
     next->count = 0;
@@ -113,7 +112,7 @@ static void next_roster(struct tw_node *node, const struct tw_record *record,
         const int idx = tw_roster_find(next, &node->lineage.joins[j].id);
         if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
         is_changed = true;
-        if (idx >= 0) { /* the same node without its memory: a new member under the old id */
+        if (idx >= 0) { /* a node that lost its vote: a new member under the old id */
             next->members[idx].nonce = join->nonce;
             continue;
         }
@@ -126,7 +125,7 @@ static void next_roster(struct tw_node *node, const struct tw_record *record,
             (struct tw_member){.id = node->lineage.joins[j].id, .nonce = join->nonce};
     }
     tw_proposal_fair(node, record, next);
-    pass_over(node, next);
+    drop_owners(node, next);
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }
 
@@ -155,17 +154,16 @@ uint64_t tw_proposal_contributors(const struct tw_msg_result *result) {
     return members;
 }
 
-/* Results that are here and that we do not take are left out from the start. */
 void tw_proposal_draft(struct tw_node *node) {
     struct round *round = &node->round;
-    struct tw_record *heard = &round->proposal; /* overwritten by what is written next */
-    heard->parts_count = round->owners_count;
+    struct tw_record *draft = &round->proposal; /* overwritten by what is written next */
+    draft->parts_count = round->owners_count;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        heard->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
+        draft->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
         if (!round->results[k].has) continue;
-        heard->parts[k].bytes = round->results[k].announced.bytes;
-        heard->parts[k].result = round->results[k].announced.hash;
-        heard->parts[k].contributors = tw_proposal_contributors(&round->results[k].announced);
+        draft->parts[k].bytes = round->results[k].announced.bytes;
+        draft->parts[k].result = round->results[k].announced.hash;
+        draft->parts[k].contributors = tw_proposal_contributors(&round->results[k].announced);
     }
 }
 
@@ -186,8 +184,7 @@ void tw_proposal_write(struct tw_node *node) {
         *part = (struct tw_part){.owner_idx = round->owners[k]};
         const struct tw_msg_result *result = &round->results[k].announced;
         if (!round->results[k].has || result->bytes == 0) continue;
-        /* Announced by an owner that died before we had it, or has forgotten it, or never gave
-         * what it announced: nobody could accept it. */
+        /* Announced, but its owner died, forgot it or never gave it: nobody could accept it. */
         const struct payload *payload = tw_payload_find(node, &result->hash);
         const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
         const struct tw_id *owner = &node->roster.members[round->owners[k]].id;
@@ -205,5 +202,5 @@ void tw_proposal_write(struct tw_node *node) {
     record->clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     for (uint32_t i = 0; i < record->contributors_count; i++)
         record->clock_tokens += record->contributors[i].tokens;
-    next_roster(node, record, &record->next);
+    write_next_roster(node, record, &record->next);
 }

@@ -1,10 +1,11 @@
 /* round.c - the open round: our outer gradient, the merge of the part we own, the results.
  *
- * A round has no coordinator. It becomes active with the first contribution anybody hears of. Every
- * member sends each owner its part; an owner merges what has come when everyone alive is in, or the
- * quorum is and the grace is over, and offers the result. Who has nothing to contribute (its worker
- * could not, its budget does not allow it) says that too, once the round is active, and counts as
- * in: the grace is for those who are late. acceptor.c closes the round. */
+ * A round has no coordinator. It becomes active with the first contribution that is received. Every
+ * member sends each owner its part. An owner merges the contributions at hand when all live members
+ * have answered, or when the quorum has and the grace is over, and announces the result. A member
+ * without a contribution (the worker could not encode, or the budget is used up) announces that
+ * once the round is active, and has answered then: the grace is for late members. The vote closes
+ * the round (vote/). */
 #include "sync/round/round.h"
 
 #include <string.h>
@@ -27,9 +28,9 @@ enum { RESULT_ROUNDS_MAX = 24 }; /* results are kept for */
 #define GRACE_FLOOR_US UINT64_C(200000)
 
 uint64_t tw_round_keep(const struct tw_node *node) {
-    /* Four outer steps of each fragment: who was away that long replays instead of fetching
-     * (phi, u), which is eight times the bytes. Bounded by the rows of the payload table and by the
-     * pool, which has room for 32 fragments. */
+    /* Four outer steps of each fragment. A node that was away for so long replays them instead of
+     * fetching (phi, u), which has eight times the bytes. Bounded by the payload table, and by the
+     * pool with its room for 32 fragments. */
     uint64_t rounds = 4 * (uint64_t)node->cfg.fragments_count;
     const uint64_t owners_count = node->round.owners_count > 0 ? node->round.owners_count : 1;
     const uint64_t rows = TW_PAYLOADS_MAX / 2 / owners_count;
@@ -38,7 +39,7 @@ uint64_t tw_round_keep(const struct tw_node *node) {
     return node->at.rounds + rounds;
 }
 
-/* The order in which members try to close the round: by hash, so that the work goes around. */
+/* The order in which members propose: by hash, so that the work goes around. */
 static void rank_proposers(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_id keys[TW_MEMBERS_MAX];
@@ -129,9 +130,9 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     tw_membership_derive_state(node);
 }
 
-/* By the clock no round begins before it is time here too, whoever says something of it: or one
- * member that comes early would be merged alone, and put off everybody else's time by that. Who has
- * just come goes by the others. */
+/* By the clock, no round begins before it is due here too, whatever others send. Otherwise an early
+ * member would be merged alone, and delay the next round of all others by that. A newcomer goes by
+ * the others. */
 static uint64_t begin_us(const struct tw_node *node) {
     const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
     const bool is_timed =
@@ -153,8 +154,8 @@ bool tw_round_is_as_announced(const struct contribution *heard, const struct tw_
            row->fragment_steps == announced->fragment_steps;
 }
 
-/* More than half of the roster starts from the same other anchor: ours is wrong, fetch theirs. */
-static void heal(struct tw_node *node, const struct tw_id *base) {
+/* If more than half of the roster has the same other anchor, ours is wrong: fetches theirs. */
+static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     if (tw_progress_due(node, fragment) != UINT64_MAX ||
         node->at.fragment_rounds[fragment] == NOT_HELD ||
@@ -170,7 +171,7 @@ static void heal(struct tw_node *node, const struct tw_id *base) {
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
 
-/* Its sender sits the round out. */
+/* The sender sits the round out. */
 static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         if (contrib->bytes[k] > 0) return false;
@@ -185,14 +186,14 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
         contrib->fragment_tokens > TOKENS_MAX)
         return;
     struct contribution *entry = &round->contributions[idx];
-    /* Who had nothing may have been restarted, and have something after all. */
+    /* A member without a contribution may have restarted, and have one after all. */
     if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
     *entry = (struct contribution){.has = true,
                                    .is_absent = is_of_nothing(contrib),
                                    .received_us = begin_us(node),
                                    .announced = *contrib};
     if (!entry->is_absent) tw_round_touch(node);
-    heal(node, &contrib->base);
+    check_anchor(node, &contrib->base);
 }
 
 void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
@@ -208,7 +209,7 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
             return;
     }
     if (round->results[result->part].has) return;
-    /* Bytes that are here as something else were not checked to be a result, and never will be. */
+    /* Bytes that are known with another content were not checked as a result, and never will be. */
     const uint64_t elements = round->count[result->part];
     const struct payload *known = tw_payload_find(node, &result->hash);
     if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, elements)) return;
@@ -231,23 +232,24 @@ static bool is_past(struct tw_node *node, uint64_t due_us) {
     return node->now_us >= due_us;
 }
 
-/* It is time to send. */
+/* Our contribution is due. */
 static bool is_due(struct tw_node *node) {
     if (tw_progress_is_final(node)) return true;
-    /* Due long since, having held other fragments back: opening a round it would be alone in it. */
+    /* A receiver has been due for long: a round that it opened would have no other member. */
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     if (node->cfg.pace_us > 0) return is_past(node, node->pace.last_commit_us + node->cfg.pace_us);
-    /* The first whose period is over opens the round; who has done most of its own joins at once.
-     * Otherwise equal machines keep their phases, and the last ones miss every round. */
+    /* The first node whose period is over opens the round, and the others join a quarter of a
+     * period early. Otherwise equal machines would keep their phases, and the last one miss every
+     * round. */
     const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
-    /* Who has just come is due long since, and the others are somewhere in their period. */
+    /* A newcomer has been due for long, and the others are somewhere in their period. */
     const bool is_new = node->worker.step < node->worker.entered_step + node->cfg.period_steps;
     if (is_new && node->round.active_us == 0) return false;
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
 }
 
-/* It is time to encode, so that it can be sent in time: by the clock a node whose steps are long
- * would have an open round come and go between two of its step boundaries. */
+/* It is time to encode, so that the contribution can be sent in time. By the clock, a round could
+ * otherwise open and close between two boundaries of long steps. */
 static bool is_due_soon(struct tw_node *node) {
     const uint64_t early_us =
         node->worker.step_us < node->cfg.pace_us ? node->worker.step_us : node->cfg.pace_us;
@@ -262,7 +264,7 @@ static void contribute(struct tw_node *node) {
     const bool is_free =
         round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
     if (tw_progress_is_apart(node)) return;
-    /* On its way into another lineage: of what it trained there may be nothing left on arrival. */
+    /* On the way into another lineage: its work may be gone on arrival. */
     if (node->at.is_moving != 0) return;
     if (!is_free || !node->worker.is_up || tw_progress_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_progress_due(node, fragment) != UINT64_MAX) return;
@@ -285,7 +287,7 @@ static void contribute(struct tw_node *node) {
 void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
     const bool is_now = event->u.encoded.round == node->at.rounds && round->own == OWN_ENCODING;
-    /* Whatever was encoded is ours to name or to drop. */
+    /* The encoded bytes are held in any case: later they are named or dropped. */
     for (uint32_t k = 0; event->ok && k < event->u.encoded.parts_count; k++) {
         if (event->u.encoded.bytes[k] == 0) continue;
         tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k],
@@ -301,7 +303,8 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     announced->base = node->at.fragment_digests[fragment];
     announced->parts_count = round->owners_count;
-    /* Refused: once more a little later, or a round in which all were refused never starts. */
+    /* Refused: tried again a little later, or a round in which all were refused would never start.
+     */
     round->own = OWN_REFUSED;
     round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
     if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
@@ -321,8 +324,8 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
-/* What is encoded counts from when it is time, or somebody else has begun. */
-static void enter(struct tw_node *node) {
+/* An encoded contribution counts once it is due, or another member has begun. */
+static void enter_round(struct tw_node *node) {
     struct contribution *entry = &node->round.contributions[node->round.self_idx];
     if (node->round.own == OWN_REFUSED && node->round.active_us != 0 && !entry->has) {
         entry->has = entry->is_absent = true;
@@ -338,7 +341,7 @@ static void enter(struct tw_node *node) {
 
 /* ---- the part we own ------------------------------------------------------------------------ */
 
-/* Fetches our part of every contribution, and notes which are complete and good. */
+/* Fetches our part of every contribution, and notes which are complete and checked. */
 static void collect(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
@@ -348,13 +351,13 @@ static void collect(struct tw_node *node) {
         struct contribution *entry = &round->contributions[i];
         if (!entry->has || entry->is_absent || entry->is_bad || entry->ready_us != 0) continue;
         if (!tw_id_equal(&entry->announced.base, base)) {
-            entry->is_bad = true; /* its Delta is against another anchor: cannot be merged */
+            entry->is_bad = true; /* a Delta to another anchor cannot be merged */
             tw_act_report(node, TW_REPORT_MISBEHAVED, &node->roster.members[i].id);
             continue;
         }
         const struct tw_id *hash = &entry->announced.hashes[part];
         const struct payload *known = tw_payload_find(node, hash);
-        /* Other bytes under that name: its own word must not undo what others are sending. */
+        /* Known with another size or content: this CONTRIB must not undo a transfer for others. */
         if (entry->announced.bytes[part] == 0 ||
             (known != NULL &&
              (known->bytes != entry->announced.bytes[part] ||
@@ -392,7 +395,7 @@ bool tw_round_awaits(const struct tw_node *node, uint32_t member) {
     return node->at.rounds % (UINT64_C(1) << node->seats[member].missed / 2) == 0;
 }
 
-/* True when nothing more is worth waiting for. */
+/* No further contribution is worth waiting for. */
 static bool intake_is_over(struct tw_node *node) {
     const struct round *round = &node->round;
     uint32_t live_count = 0, received_count = 0, ready_count = 0, pending_count = 0;
@@ -433,7 +436,7 @@ bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k) {
     return !tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner);
 }
 
-static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t bytes) {
+static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t bytes) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
     struct tw_msg_result *announced = &round->results[part].announced;
@@ -459,7 +462,7 @@ static void say_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
     round->is_reduced = true;
 }
 
-static void merge(struct tw_node *node) {
+static void request_merge(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
     struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
@@ -481,8 +484,8 @@ static void merge(struct tw_node *node) {
     round->is_reducing = true;
 }
 
-/* Who is alive and not listed came later than anybody waited: counted as the longest grace, so that
- * a grace learnt from the punctual alone cannot shut the others out for good. */
+/* A live member that is not listed was too late for every owner. It counts as an arrival at the
+ * longest grace: a grace learned from punctual members alone would shut the others out for good. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) {
     uint64_t listed = 0;
     if (record->contributors_count == 0) return;
@@ -490,7 +493,7 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) 
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0 || !tw_membership_is_live(node, i)) continue;
-        if (node->round.contributions[i].is_absent) continue; /* it came, and said so */
+        if (node->round.contributions[i].is_absent) continue; /* it answered in time */
         node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
     }
 }
@@ -513,7 +516,7 @@ static void close_intake(struct tw_node *node) {
     }
 }
 
-static void own_part(struct tw_node *node) {
+static void advance_own_part(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->count[round->self_part] == 0 || round->is_reduced) return;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
@@ -527,13 +530,13 @@ static void own_part(struct tw_node *node) {
     }
     if (round->is_reducing) return;
     if (round->merged == 0) {
-        say_result(node, &(struct tw_id){{0}}, 0);
+        set_result(node, &(struct tw_id){{0}}, 0);
     } else if (node->worker.is_up) {
-        merge(node);
+        request_merge(node);
     }
 }
 
-/* The members whose inputs the worker did not merge: they are no contributors. */
+/* Members whose inputs the worker did not merge are no contributors. */
 static void leave_out(struct tw_node *node, uint64_t refused) {
     struct round *round = &node->round;
     uint32_t input = 0;
@@ -558,19 +561,19 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     round->is_reducing = false;
     if (event->ok) leave_out(node, event->u.reduced.refused);
     if (event->ok && round->merged != 0) {
-        say_result(node, &event->u.reduced.hash, event->u.reduced.bytes);
+        set_result(node, &event->u.reduced.hash, event->u.reduced.bytes);
     } else {
-        say_result(node, &(struct tw_id){{0}}, 0);
+        set_result(node, &(struct tw_id){{0}}, 0);
     }
 }
 
-/* Nothing of ours will come, and the others are to know. */
+/* No contribution of ours will come, and the others must know. */
 static bool has_refused(const struct tw_node *node) {
     return node->round.own == OWN_REFUSED && node->round.active_us != 0;
 }
 
-/* Tells each voter that is at this round what it has not been told yet. */
-static void tell(struct tw_node *node) {
+/* Sends CONTRIB and RESULT to each acceptor at this round that has not had them yet. */
+static void announce(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_message *contrib = NULL, *result = NULL;
     const bool has_answer = round->own == OWN_SENT || has_refused(node);
@@ -597,7 +600,7 @@ static void tell(struct tw_node *node) {
 void tw_round_advance(struct tw_node *node) {
     if (!tw_membership_is_voter(node) || node->roster.count < 2) return;
     contribute(node);
-    enter(node);
-    if (node->round.self_part >= 0) own_part(node);
-    if (node->round.own == OWN_SENT || has_refused(node) || node->round.is_reduced) tell(node);
+    enter_round(node);
+    if (node->round.self_part >= 0) advance_own_part(node);
+    if (node->round.own == OWN_SENT || has_refused(node) || node->round.is_reduced) announce(node);
 }

@@ -264,8 +264,9 @@ static void mark_taken(const struct tw_node *node, const struct payload *payload
     }
 }
 
-/* Chunks of this payload that the peer may be requested at present. A peer whose window is full of
- * other payloads is asked for one all the same: no payload waits for another to be whole. */
+/* Chunks of this payload that may be requested from the peer at present. A peer whose window is
+ * full of other payloads is asked for one all the same: no payload waits for another to be whole.
+ */
 static uint32_t room_of(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     const struct link *link = &node->links[peer];
     const uint32_t most = window_of(link);

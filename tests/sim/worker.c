@@ -478,7 +478,7 @@ static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
         const float *from = is_same ? worker->snapshot.theta : worker->replica.phi;
         memcpy(worker->replica.theta + f * n, from + f * n, n * sizeof(float));
         /* Between two lineages, theta of some may now be phi of the other: a snapshot later it is
-         * not. ARCHITECTURE.md says so, and nobody is blamed for it. */
+         * not. sync/DESIGN.md allows it, and nobody is blamed. */
         worker->replica.theta_of[f] = worker->replica.theta_of[0];
     }
 }

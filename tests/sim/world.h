@@ -230,7 +230,8 @@ uint64_t tw_sim_exponential_us(struct tw_rng *rng, double mean_us);
 void tw_sim_trace(struct tw_sim_world *world, const struct tw_sim_node *node, const char *fmt, ...)
     TW_PRINTF(3, 4);
 
-/* The run has failed: the first call is kept. `invariant` as in ARCHITECTURE: "G1", "17", ... */
+/* The run has failed: the first call is kept. `invariant` as in tests/INVARIANTS.md: "G1", "17",
+ * ... */
 void tw_sim_fail(struct tw_sim_world *world, const struct tw_sim_node *node, const char *invariant,
                  const char *fmt, ...) TW_PRINTF(4, 5);
 
