@@ -85,7 +85,7 @@ start one
 tw one invite >line 2>words
 grep -q '^tw1[0-9a-hjkmnp-tv-z]*$' line || fail "no ticket: $(cat line)"
 grep -q 'lets 1 machine into run numbers' words || fail "$(cat words)"
-grep -q 'lead nowhere' words || fail "no word of an address of this machine alone"
+grep -q 'can reach these addresses' words || fail "no word of an address of this machine alone"
 thinwire join "$(cat line)" --dir two --name two --threads 1 --listen "127.0.0.1:$(port)" \
     --start >said 2>&1 || fail "join: $(cat said)"
 note_pid two said
