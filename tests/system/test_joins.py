@@ -325,7 +325,7 @@ def loopback(world):
         secret: ("wrong_secret", "wrong run secret"),
         manifest: ("other_run", "other manifest"),
         version: ("version", "update the older of the two"),
-        web: ("not_thinwire", "no Thinwire node"),
+        web: ("not_thinwire", "not a Thinwire node"),
     }
     wrong = try_joins(world, "b", f"127.0.0.1:{ports.hold()}", cases, good)
     server.shutdown()
