@@ -104,7 +104,7 @@ expect 0 'two/node.conf is kept as it is: set `listen`, `upload` there' \
     thinwire join "$(cat line)" --dir two --listen 127.0.0.1:1 --upload 5mbit
 # `leave` returns when the daemon has ended, so its port and its lock are free.
 for _ in 1 2; do
-    expect 0 'it has ended' tw two leave
+    expect 0 'the daemon has ended' tw two leave
     expect 0 'It runs as process' tw two start
     note_pid two said
 done
@@ -128,7 +128,7 @@ END
 chmod +x two/slow
 sed -i "s|^\[node\]|[node]\nworker_path = $home/two/slow|" two/node.conf
 expect 0 'It runs as process' tw two start
-expect 0 'it has ended' tw two leave
+expect 0 'the daemon has ended' tw two leave
 [[ $(cat two/end) == told ]] || fail "the worker that had not begun: $(cat two/end)"
 rm two/node.conf two/state/run.secret two/state/run.manifest
 thinwire join "$(cat line)" --dir two --threads 1 --listen "127.0.0.1:$(port)" --start \
@@ -223,7 +223,7 @@ done
 until_true 60 is_up two || fail "no link by the new secret"
 until_true 60 is_mixing two || fail "no mixing by the new secret"
 expect 2 'the only one' tw one secret remove "$new"
-expect 2 'the mark of none' tw one secret use 00000000
+expect 2 'no secret has the mark' tw one secret use 00000000
 stop two
 
 # -- a secret that is replaced while the inviter is down, with the date of a backup

@@ -256,7 +256,7 @@ expect 0 '2 fragments: the 3 of the preset do not divide sync.period = 50' tw ru
 expect 3 'sync.period \(50\) must be a multiple of sync.fragments \(3\): 51 would do' tw run new x \
     --set sync.period=50 --set sync.fragments=3 --out x.manifest
 # keys without effect are refused
-expect 3 'sync.interval says nothing where sync.pace = steps.* set sync.pace = clock' tw run new x \
+expect 3 'sync.interval has no effect where sync.pace = steps.* set sync.pace = clock' tw run new x \
     --set sync.interval=2s --out x.manifest
 expect 3 'sync.quorum has no effect where sync.topology = pair' tw run new x --preset noloco \
     --set sync.quorum=2 --out x.manifest
