@@ -1,11 +1,11 @@
 /* mutants.h - bugs that can be switched on in the library tw_sync_mutants, and only there.
  *
- * Each mutant is one line, at a place where a hand might slip. The simulator must find every one:
- * checkers that miss a planted bug prove nothing about real ones. */
+ * Each mutant is one line, at a place where a slip is likely. The simulator must find every one:
+ * checkers that miss a mutant prove nothing about real bugs. */
 #ifndef TW_SYNC_MUTANTS_H
 #define TW_SYNC_MUTANTS_H
 
-/* X(NAME, name on the command line, what it does) */
+/* X(NAME, name on the command line, effect) */
 #define TW_MUTANT_LIST(X)                                                                          \
     X(DOUBLE_APPLY, "double-apply", "an applied round is not noted, so it is applied again")       \
     X(BALLOT_IGNORED, "ballot-ignored", "proposals below the promised ballot are accepted")        \

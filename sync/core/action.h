@@ -1,4 +1,4 @@
-/* action.h - actions: what the core asks of the runtime. */
+/* action.h - actions: requests of the core to the runtime. */
 #ifndef TW_SYNC_CORE_ACTION_H
 #define TW_SYNC_CORE_ACTION_H
 
@@ -17,22 +17,22 @@ enum tw_action_kind {
     TW_ACT_SEND,        /* `message` to `peer` on its control link */
     TW_ACT_CLOSE,       /* close the link to `peer` for `reason`; PEER_DOWN follows */
     TW_ACT_SEND_CHUNK,  /* chunk `idx` of the held payload to `peer` on its bulk link */
-    TW_ACT_EXPECT,      /* make room for payload `hash` of `bytes` bytes; chunks will come */
-    TW_ACT_VERIFY,      /* all chunks are here: SHA-256, and a trial decode unless OPAQUE */
+    TW_ACT_EXPECT,      /* make room for payload `hash` of `bytes` bytes; its chunks will arrive */
+    TW_ACT_VERIFY,      /* all chunks have arrived: check SHA-256; trial decode unless OPAQUE */
     TW_ACT_DROP,        /* payload `hash` is no longer needed */
     TW_ACT_ENCODE,      /* at the next step boundary: Delta of `fragment`, one payload per part */
     TW_ACT_REDUCE,      /* merge `inputs` (held payloads, in this order), encode once */
     TW_ACT_APPLY,       /* outer step with committed results, then mix or shift theta */
-    TW_ACT_SOLO,        /* alone: phi := theta for `fragment`, u := 0 */
+    TW_ACT_SOLO,        /* lineage of one: phi := theta for `fragment`, u := 0 */
     TW_ACT_PAIR_ENCODE, /* at the next step boundary: Delta and phi of `fragment`, a payload each */
     TW_ACT_PAIR_APPLY,  /* outer step with our and the partner's payloads, or alone */
     TW_ACT_EXPORT,      /* pack (phi, u) of `fragment` into a payload */
     TW_ACT_LOAD,        /* (phi, u) of `fragment` := packed payload */
     TW_ACT_STORE_VOTE,  /* write `vote` durably, then answer STORED with `store_seq` */
     TW_ACT_CLOCK,       /* send the run clock to the worker */
-    TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving; or it is not, after all.
-                           For every worker from now on */
-    TW_ACT_REPORT,      /* something an operator or an invariant wants to know */
+    TW_ACT_FINISH,      /* the run is over: stop stepping, keep serving; or `goes_on`: it is not
+                           over. Holds for later workers too */
+    TW_ACT_REPORT,      /* `report` for operators and checkers */
 };
 
 struct tw_action {
@@ -46,10 +46,10 @@ struct tw_action {
             uint32_t bytes, idx;
             uint64_t elements; /* 0 when OPAQUE */
             enum tw_content content;
-            uint32_t fragment; /* of a RESULT: what it is the merge of */
+            uint32_t fragment; /* RESULT: fragment and first element of the merged part */
             uint64_t begin;
         } payload;                    /* SEND_CHUNK, EXPECT, VERIFY, DROP */
-        struct tw_wmsg_encode encode; /* bytes_max: 0, for a runtime that has a budget to set */
+        struct tw_wmsg_encode encode; /* bytes_max is 0: a runtime with a byte budget sets it */
         struct tw_wmsg_reduce reduce;
         struct tw_wmsg_apply apply;
         struct tw_wmsg_solo solo;
@@ -62,13 +62,13 @@ struct tw_action {
             const struct tw_vote *vote; /* borrowed until the next event */
         } store;
         struct tw_wmsg_clock clock;
-        struct tw_wmsg_finish finish; /* goes_on: in a lineage that has not spent its budget */
+        struct tw_wmsg_finish finish; /* goes_on: now in a lineage with tokens left to train */
         struct tw_report report;
     } u;
-    /* Payloads that the request reads: of each input of REDUCE, of each part of APPLY (zero when
-     * ABSENT), of PAIR_APPLY (TW_PAIR_*), of LOAD (zero: (phi, u) are right as they are). */
+    /* Hashes of the payloads that the request reads. REDUCE: one per input. APPLY: one per part,
+     * zero when ABSENT. PAIR_APPLY: by TW_PAIR_*. LOAD: one; zero: (phi, u) are already right. */
     struct tw_id inputs[TW_MEMBERS_MAX];
-    struct tw_id partner; /* PAIR_ENCODE: the node whose link Delta goes over */
+    struct tw_id partner; /* PAIR_ENCODE: node that Delta is sent to */
 };
 
 #endif

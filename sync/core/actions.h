@@ -1,25 +1,26 @@
-/* actions.h - the queue of actions that the current event asks of the runtime, in order. */
+/* actions.h - the queue of the actions of the current event, in order. */
 #ifndef TW_SYNC_CORE_ACTIONS_H
 #define TW_SYNC_CORE_ACTIONS_H
 
 #include "sync/core/state/node.h"
 
-/* A message to fill and then send; NULL when this event has sent enough: the next walk retries. */
+/* Returns a message to fill and then send. NULL: this event has no room for more messages; the next
+ * walk retries. */
 struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kind);
-/* Nothing where `message` is NULL, `peer` is NO_PEER or the link is down. */
+/* Does nothing if `message` is NULL, `peer` is NO_PEER or the link is down. */
 void tw_act_send(struct tw_node *node, const struct tw_message *message, uint16_t peer);
 void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct payload *payload);
 void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *payload, uint32_t idx);
 void tw_act_close(struct tw_node *node, uint16_t peer, enum tw_status reason);
-/* The body of a larger action, to be filled by the caller. */
+/* Queues a larger action. The caller fills the body that is returned. */
 struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind);
-/* Reports are dropped first when an event has too many actions. Returns the report to add to, or
- * NULL. */
+/* Queues a report and returns it for the caller to fill. NULL: the queue is nearly full, and
+ * reports are dropped first. */
 struct tw_report *tw_act_report(struct tw_node *node, enum tw_report_kind kind,
                                 const struct tw_id *id);
 /* Reports the peer and closes its link. */
 void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason);
-/* Takes out the oldest action. False: none is left. */
+/* Pops the oldest action. False: there is none. */
 bool tw_act_take(struct tw_node *node, struct tw_action *action);
 /* Asks for a tick at `at_us`. */
 void tw_act_wake(struct tw_node *node, uint64_t at_us);

@@ -9,11 +9,11 @@
 #include "base/limits.h"
 #include "base/rate.h"
 
-enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; the robust merges want as many */
+enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; robust merge rules need as many members */
 
 struct tw_node_config {
     struct tw_id self;
-    struct tw_id run; /* run id: parent of every first lineage */
+    struct tw_id run; /* run id; parent of every first lineage */
     uint64_t seed;
     uint32_t boot;
 
@@ -31,24 +31,24 @@ struct tw_node_config {
     bool has_result_codec; /* results are in another codec than outer gradients */
     bool is_pair;          /* topology pair (pair/pair.c) instead of one group */
     uint64_t step_tokens;  /* of one inner step; pairs only */
-    /* From together_tokens of the clock on, nothing is merged any more. Each of alone_nodes nodes
-     * trains its share of the rest, and its clock runs for all of them. Topology solo: from 0 on.
-     * alone_nodes 0: nodes merge to the end. */
+    /* From this reading of the run clock on, nothing is merged any more (topology solo: 0). Each
+     * of alone_nodes nodes trains its share of the remaining tokens, and its clock counts for all
+     * of them. alone_nodes 0: nodes merge to the end. */
     uint64_t together_tokens;
     uint32_t alone_nodes;
 
     /* this node */
-    uint32_t weight;    /* share of parts it offers to own, > 0 */
-    uint64_t orphan_us; /* without a majority for so long, it founds a child lineage (120 s) */
-    /* Download allowance in bytes that requested chunks are paid from. Borrowed for the node's
-     * life, shared with other downloads. NULL: no cap. */
+    uint32_t weight;    /* share of the parts that this node offers to own, > 0 */
+    uint64_t orphan_us; /* time without a majority, after which it founds a child lineage (120 s) */
+    /* Download cap that pays for requested chunks, in bytes. Borrowed for the node's life, shared
+     * with other downloads. NULL: no cap. */
     struct tw_rate *download;
-    /* Outliers among results are refused in rosters of so many members. In a smaller group, one
-     * honest member that is new, or back after long, makes a merge as unlike the earlier ones as a
-     * lie would: there, only extreme results are refused. */
+    /* Roster size from which outlier results are refused. In a smaller group, one honest member
+     * that is new, or returns after a long time, makes a merge an outlier as easily as a liar
+     * does. There, only extreme results are refused. */
     uint32_t judges_min;
 #ifdef TW_MUTANTS
-    int mutant; /* enum tw_mutant: a bug switched on, in tests of the simulator alone */
+    int mutant; /* enum tw_mutant that is switched on; tests of the simulator only */
 #endif
 };
 

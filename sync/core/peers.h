@@ -1,4 +1,4 @@
-/* peers.h - links to other nodes: heartbeats both ways, and which of them count as alive. */
+/* peers.h - links to other nodes: heartbeats both ways, and the peers that count as alive. */
 #ifndef TW_SYNC_CORE_PEERS_H
 #define TW_SYNC_CORE_PEERS_H
 
@@ -16,19 +16,19 @@ void tw_peers_send_status(struct tw_node *node);
 
 /* The peer with this id, or NO_PEER. */
 uint16_t tw_peers_find(const struct tw_node *node, const struct tw_id *id);
-/* Linked, and STATUS was received. */
+/* The link is up, and STATUS was received. */
 bool tw_peers_is_live(const struct tw_node *node, uint16_t peer);
 bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer);
 /* A member of our lineage that may serve its state and log to others. */
 bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer);
-/* A member of the roster that announced that it is deciding the open round too. */
+/* A member of the roster that announced that it is at the open round too. */
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer);
-/* Its link is out of line with those of all others, as the runtime measured. */
+/* The runtime measured that this link is out of line with all others. */
 bool tw_peers_is_outlier(const struct tw_node *node, uint16_t peer);
 /* Sends to all members of the roster and all peers of the lineage. */
 void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
-/* A peer copies our state, or is about to: no solo round for so long, or for longer if an earlier
- * hold lasts longer. lineage.c bounds the sum of holds. */
+/* Allows no solo round for this time, or longer if an earlier hold ends later: a peer copies our
+ * state, or is about to. history/lineage.c bounds the sum of holds. */
 void tw_peers_hold_solo(struct tw_node *node, uint64_t for_us);
 /* Work of node `id` entered our anchor in this round. */
 void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round);

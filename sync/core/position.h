@@ -1,7 +1,7 @@
 /* position.h - the state that survives a restart: position and vote, and their canonical bytes.
  *
- * Little-endian, fixed order, no padding. A record inside is `u32 size, tw_record_encode`. `held`
- * is the last field of a position, and left out where it equals the tip. */
+ * Little-endian, fixed order, no padding. A record is `u32 size`, then tw_record_encode's bytes.
+ * `held` is the last field of a position, and is omitted if it equals the tip. */
 #ifndef TW_SYNC_CORE_POSITION_H
 #define TW_SYNC_CORE_POSITION_H
 
@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "proto/record.h"
 
-/* The vote of this node in the newest round it took part in. Must be durable before it is sent. */
+/* The vote of this node in the newest round that it took part in. Durable before it is sent. */
 struct tw_vote {
     struct tw_id lineage;
     uint64_t nonce; /* of the membership that this vote belongs to */
@@ -28,19 +28,18 @@ struct tw_vote {
 struct tw_position {
     struct tw_id lineage, lineage_parent;
     uint64_t nonce;
-    uint64_t first_round; /* of this lineage; older rounds are those of its ancestors */
+    uint64_t first_round; /* of this lineage; its ancestors decided older rounds */
     uint64_t rounds;      /* known committed rounds = number of the round to decide next */
     uint32_t has_tip, has_held;
     struct tw_record tip; /* record of round `rounds` - 1 */
-    /* The newest record whose whole past is in (phi, u), perhaps of the lineage before this one:
-     * how far the weights are, and where a child lineage begins. */
+    /* The newest record whose whole past is in (phi, u), perhaps of the previous lineage. A child
+     * lineage begins at this record. */
     struct tw_record held;
-    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to (phi, u): all below this;
-                                                   UINT64_MAX: must be fetched */
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* all rounds below are applied to (phi, u);
+                                                   UINT64_MAX: (phi, u) must be fetched */
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
-    uint32_t is_moving; /* (phi, u) become those of `lineage`, while theta is that of `held` */
-    uint64_t
-        tokens_listed; /* own count at the last listed contribution: the clock contains these */
+    uint32_t is_moving;     /* (phi, u) move to `lineage` while theta is still that of `held` */
+    uint64_t tokens_listed; /* own tokens up to the last listed contribution; the clock has them */
     /* This node's counts at the point where the fragment's current Delta starts: account.c. */
     uint64_t delta_tokens[TW_FRAGMENTS_MAX], delta_steps[TW_FRAGMENTS_MAX];
 };
@@ -50,22 +49,22 @@ enum {
     TW_VOTE_BYTES_MAX = 96 + TW_RECORD_BYTES_MAX,
 };
 
-/* Bytes of the first `fragments_count` fragments of *position (the others mean nothing); returns
- * how many. 0 < fragments_count <= TW_FRAGMENTS_MAX, asserted. */
+/* Encodes *position with its first `fragments_count` fragments, and returns the number of bytes.
+ * Asserts 0 < fragments_count <= TW_FRAGMENTS_MAX. */
 size_t tw_position_encode(const struct tw_position *position, uint32_t fragments_count,
                           uint8_t bytes[TW_POSITION_BYTES_MAX]);
 
-/* Strict inverse for untrusted bytes: its magic, every count, flag and relation is checked (the tip
- * is the record of round rounds - 1, nothing follows). Fields that were not encoded are zero in
- * *position, except `held`. TW_CORRUPT names the field; *position is then
+/* Strict inverse for untrusted bytes. Checks the magic, every count, flag and relation: for
+ * example, the tip is the record of round rounds - 1, and nothing follows. Fields that were not
+ * encoded are zero in *position, except `held`. TW_CORRUPT names the field; *position is then
  * undefined. */
 enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_position *position,
                                   uint32_t *fragments_count, struct tw_error *err);
 
 size_t tw_vote_encode(const struct tw_vote *vote, uint8_t bytes[TW_VOTE_BYTES_MAX]);
 
-/* Strict inverse: an accepted record must be of the vote's lineage and round. TW_CORRUPT names
- * the field; *vote is then undefined. */
+/* Strict inverse. An accepted record must be of the vote's lineage and round. TW_CORRUPT names the
+ * field; *vote is then undefined. */
 enum tw_status tw_vote_decode(const uint8_t *bytes, size_t size, struct tw_vote *vote,
                               struct tw_error *err);
 

@@ -10,9 +10,9 @@ uint32_t tw_progress_fragment(const struct tw_node *node, uint64_t round);
 const struct tw_record *tw_progress_record(const struct tw_node *node, uint64_t round);
 /* The oldest committed round that the fragment still has to apply, or UINT64_MAX. */
 uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment);
-/* The same, if all rounds below `round` were applied to it. */
+/* The same, assuming that all rounds below `round` are applied to the fragment. */
 uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round);
-/* (phi, u) of the fragment are being changed by the worker. */
+/* The worker is changing (phi, u) of the fragment. */
 bool tw_progress_is_applying(const struct tw_node *node, uint32_t fragment);
 /* Every fragment is held, and every committed round is applied. */
 bool tw_progress_is_current(const struct tw_node *node);
@@ -23,13 +23,13 @@ uint64_t tw_progress_clock_tokens(const struct tw_node *node);
 uint64_t tw_progress_held_tokens(const struct tw_node *node);
 /* The clock has reached the budget: each fragment gets one last round. */
 bool tw_progress_is_final(const struct tw_node *node);
-/* The part of the budget that nodes train together is over. */
+/* The clock has passed config.together_tokens: nothing is merged any more. */
 bool tw_progress_is_apart(const struct tw_node *node);
-/* Tokens by which a token of a listed contributor moves the clock. */
+/* Clock advance per token of a listed contributor. */
 uint64_t tw_progress_share(const struct tw_node *node);
 
-/* Inner steps from sending to applying, at least. By the clock the overlap is a time too: counted
- * in steps alone, it would be many rounds of a node whose steps are long. */
+/* Fewest inner steps from sending to applying. By the clock, the overlap is a time too: counted in
+ * steps alone, it would last many rounds on a node with long steps. */
 uint64_t tw_progress_overlap(const struct tw_node *node);
 
 #endif

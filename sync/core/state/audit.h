@@ -1,4 +1,4 @@
-/* audit.h - the state of audits: merges of other owners that are done again here. */
+/* audit.h - the state of audits: other owners' merges, repeated here. */
 #ifndef TW_SYNC_CORE_STATE_AUDIT_H
 #define TW_SYNC_CORE_STATE_AUDIT_H
 
@@ -9,14 +9,14 @@
 #include "proto/record.h"
 #include "sync/core/state/round.h"
 
-enum { AUDIT_ROUNDS = 4 }; /* contributions are kept for so many rounds after their merge */
+enum { AUDIT_ROUNDS = 4 }; /* rounds for which contributions are kept after their merge */
 
-/* What the merges of a committed round can be done again from. */
+/* A committed round, as needed to repeat its merges. */
 struct past_round {
     uint64_t round; /* + 1; 0: free */
     struct tw_roster roster;
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
-    uint32_t announced; /* set of parts: the record has what their owners announced to this node */
+    uint32_t announced; /* set of parts that the record lists as their owners announced them here */
     struct contribution contributions[TW_MEMBERS_MAX];
 };
 
@@ -28,13 +28,13 @@ struct audit_input {
 
 enum audit_phase { AUDIT_IDLE, AUDIT_FETCHING, AUDIT_MERGING };
 
-/* One part of a committed round that is merged again. */
+/* The audit of one part of a committed round. */
 struct audit {
     enum audit_phase phase;
     uint64_t round, begin, count, began_us;
     uint32_t fragment, part, inputs_count;
     struct tw_id owner, result;
-    bool is_hinted; /* because of an accusation, not by the draw */
+    bool is_hinted; /* started by an accusation, not by the draw */
     struct tw_id accuser;
     struct audit_input inputs[TW_MEMBERS_MAX];
 };
@@ -42,13 +42,13 @@ struct audit {
 struct audits {
     struct past_round past[AUDIT_ROUNDS]; /* round r at r % AUDIT_ROUNDS */
     struct audit running;
-    uint64_t done_count; /* ever */
+    uint64_t done_count; /* finished audits since the start */
     struct {
         bool is_there;
         struct tw_id accuser;
         uint64_t round;
         uint32_t part;
-    } hint; /* an accusation; audited next */
+    } hint; /* accusation to audit next */
 };
 
 #endif

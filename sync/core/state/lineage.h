@@ -1,4 +1,4 @@
-/* lineage.h - the state of a node's place among lineages: its log, its way into another, joins. */
+/* lineage.h - the state of the lineage: the log, a change to another lineage, requests to join. */
 #ifndef TW_SYNC_CORE_STATE_LINEAGE_H
 #define TW_SYNC_CORE_STATE_LINEAGE_H
 
@@ -16,30 +16,30 @@ enum { JOINS_MAX = 16 };
 struct log {
     struct tw_record records[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
     uint64_t begin;                           /* rounds [begin, at.rounds) are in `records` */
-    uint64_t contributed_count, missed_count; /* committed rounds that list this node / do not */
-    bool is_finish_sent;                      /* the runtime knows that the run is over */
+    uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
+    bool is_finish_sent;                      /* FINISH was sent: the run is over */
     struct {
         struct tw_id id;
-        uint64_t round;      /* + 1; 0: free */
-    } mixed[TW_MEMBERS_MAX]; /* nodes whose work entered our anchor, and when last */
+        uint64_t round;      /* newest such round + 1; 0: free row */
+    } mixed[TW_MEMBERS_MAX]; /* nodes whose work entered this node's anchor */
 };
 
 struct lineage {
-    bool needs_tip;   /* following a lineage whose newest record is not here yet */
-    bool was_shared;  /* the state held has been the merge of a group */
-    bool is_settling; /* the lineage is about to change: none of its rounds is applied any more */
-    bool is_shut_out; /* a RECEIVER that asks to join a full roster */
+    bool needs_tip;       /* following a lineage whose newest record is not here yet */
+    bool was_shared;      /* the state held is or was the merge of a group */
+    bool is_settling;     /* the lineage is about to change: no more of its rounds are applied */
+    bool is_shut_out;     /* this node is a RECEIVER that asks to join a full roster */
     uint64_t majority_us; /* when a majority of the roster was last here */
     uint64_t donor_us;    /* when a donor of the lineage was last here */
-    /* No solo round before solo_hold_us; the hold began at hold_began_us. */
+    /* Time before which no solo round may start, and the start of that hold. */
     uint64_t solo_hold_us, hold_began_us;
-    uint64_t fed_us;  /* when a peer last got a chunk of our state that it had not got before */
-    uint64_t join_us; /* when JOIN was sent last */
+    uint64_t fed_us;  /* when a peer last received a chunk of our state that was new to it */
+    uint64_t join_us; /* when JOIN was last sent */
     struct {
         struct tw_id id;
         struct tw_msg_join join;
         uint64_t received_us;
-        uint64_t full_us; /* when the full roster was reported last */
+        uint64_t full_us; /* when the full roster was last reported */
     } joins[JOINS_MAX];
 };
 

@@ -8,12 +8,12 @@
 #include "base/id.h"
 #include "proto/message.h"
 
-enum { PULLS_MAX = 64 }; /* chunks requested from one peer and not here yet */
+enum { PULLS_MAX = 64 }; /* chunks under way from one peer */
 
 /* A chunk that was requested from a peer. */
 struct pull {
     uint64_t asked_us;
-    uint64_t moved_us; /* when the last chunk requested before it arrived */
+    uint64_t moved_us; /* arrival of the last chunk that was requested before this one */
     uint16_t payload;  /* row of the payload table */
     uint16_t chunk;
 };
@@ -21,21 +21,21 @@ struct pull {
 struct link {
     bool is_up, has_status;
     bool has_left;  /* the peer sent LEAVE: its later STATUS does not count */
-    bool is_silent; /* the last chunks requested from it did not come: chunk_scheduler.c */
+    bool is_silent; /* the last chunks requested from it did not arrive: chunk_scheduler.c */
     struct tw_id id;
-    struct tw_msg_status status; /* the newest one received */
-    uint64_t up_us, received_us; /* when the link came up; when anything arrived last */
-    uint64_t log_asked_us;       /* when LOG_GET was sent last */
-    uint64_t log_begin;          /* the oldest round that the peer still has, as it announced */
-    uint8_t pairs_missed;        /* exchanges in a row whose payloads did not come */
+    struct tw_msg_status status; /* newest one received */
+    uint64_t up_us, received_us; /* when the link came up; last arrival of anything */
+    uint64_t log_asked_us;       /* when LOG_GET was last sent */
+    uint64_t log_begin;          /* oldest round in the peer's log, as it announced */
+    uint8_t pairs_missed;        /* exchanges in a row whose payloads did not arrive */
     uint64_t ignored_until_us;   /* end of the time in which its accusations are ignored */
-    /* Sent since the peer announced that it is at the open round. */
+    /* Messages and ballots sent since the peer announced that it is at the open round. */
     bool was_sent_contrib, was_sent_result;
-    uint64_t sent_prepare, sent_propose; /* ballots */
-    /* Chunks requested and not here yet, in the order of requests. */
+    uint64_t sent_prepare, sent_propose;
+    /* Chunks under way, in the order of requests. */
     uint32_t pulls_count;
     struct pull pulls[PULLS_MAX];
-    /* Measured: time per chunk, shortest time from request to arrival; 0: not known. */
+    /* Measured time per chunk, and shortest time from request to arrival; 0: not known. */
     uint64_t chunk_us, near_us;
     uint64_t measured_us; /* start of the present measurement; 0: none */
     uint32_t measured_count;

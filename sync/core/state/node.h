@@ -1,7 +1,7 @@
 /* node.h - struct tw_node: the state of each concern. Private to sync/.
  *
- * The core is level-triggered. An event only records what happened; then the walk of node.c visits
- * the concerns in a fixed order. Each requests what is missing and not already under way. A lost
+ * The core is level-triggered. An event is only recorded; then the walk of node.c visits the
+ * concerns in a fixed order. Each requests everything missing that is not already under way. A lost
  * message, a dead worker or a restart therefore needs no code of its own: the next walk asks again.
  *
  * Data lies at the bottom: every room of sync/ reads it. Calls between rooms go downward only:
@@ -38,11 +38,11 @@ struct tw_node {
     uint64_t now_us, deadline_us;
     uint64_t status_us; /* when STATUS is due */
     enum tw_node_state state;
-    bool has_left; /* the user asked this node to say goodbye */
+    bool has_left; /* the user asked this node to leave the run */
 
     struct tw_position at;
     struct tw_id tip_digest; /* of at.tip; zero without one */
-    struct tw_roster roster; /* that decides round at.rounds; count 0: not known (receiver) */
+    struct tw_roster roster; /* roster of round at.rounds; count 0: not known (receiver) */
     struct seat seats[TW_MEMBERS_MAX];
 
     struct worker worker;
@@ -59,11 +59,11 @@ struct tw_node {
     struct pair pair;
 
     struct link links[TW_PEERS_MAX];
-    uint64_t link_keys[TW_PEERS_MAX]; /* of ids: one cache line holds eight of them */
-    uint16_t links_end;               /* no link is up from here on */
+    uint64_t link_keys[TW_PEERS_MAX]; /* first bytes of the peers' ids: eight per cache line */
+    uint16_t links_end;               /* no link is up from this number on */
 
     struct payload payloads[TW_PAYLOADS_MAX];
-    uint32_t payloads_end; /* all rows from here on are free */
+    uint32_t payloads_end; /* all rows from this one on are free */
     struct state_fetch fetch[TW_FRAGMENTS_MAX];
     struct state_export exports[TW_FRAGMENTS_MAX];
 

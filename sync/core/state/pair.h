@@ -1,4 +1,5 @@
-/* pair.h - the state of topology pair: the exchange under way, the newest ones, the clock. */
+/* pair.h - the state of topology pair: the current exchange, the newest finished ones, the clock.
+ */
 #ifndef TW_SYNC_CORE_STATE_PAIR_H
 #define TW_SYNC_CORE_STATE_PAIR_H
 
@@ -17,31 +18,31 @@ enum pair_phase { PAIR_IDLE, PAIR_ASKING, PAIR_ENCODING, PAIR_TRADING, PAIR_APPL
 struct pair {
     enum pair_phase phase;
     uint32_t fragment;
-    bool has_partner; /* ASKING: the node that was asked; later: the one that accepted */
-    struct tw_id partner;
+    bool has_partner;
+    struct tw_id partner; /* ASKING: node that was asked; later: node that accepted */
     struct tw_pair_id id;
     bool owes_request, owes_accept, owes_offer; /* messages yet to be sent */
     bool is_whole;                              /* the partner wants our phi uncompressed */
     uint64_t deadline_us, began_us, retry_us, ask_us;
     uint64_t asked; /* set of peers asked in this round */
     uint32_t asked_count;
-    bool is_encoding; /* the worker owes an answer, perhaps of an abandoned exchange */
+    bool is_encoding; /* the worker owes ENCODED, perhaps for an abandoned exchange */
     uint64_t step;    /* own step at which Delta was taken */
     struct tw_msg_pair_offer own, theirs;
     bool has_theirs, is_merging;
-    bool is_deserted; /* merging, and the partner announced meanwhile that it does not */
+    bool is_deserted; /* the partner gave up this exchange while we are already merging */
 
     uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX]; /* of the last merge */
     bool is_donor_lost;                 /* the donor of the state being fetched does not deliver */
-    bool needs_whole[TW_FRAGMENTS_MAX]; /* the last phi in lattice form was too far away */
-    struct {                            /* the newest steps: a ring */
-        bool is_open;                   /* the partner has not announced that it took none */
+    bool needs_whole[TW_FRAGMENTS_MAX]; /* the last phi coded on a lattice was too far away */
+    struct {                            /* newest pair steps, a ring */
+        bool is_open;                   /* the partner has not announced that it took no step */
         struct tw_pair_id id;
         struct tw_id with;
     } merged[PAIRS_KEPT];
-    uint64_t patience_us;    /* for one exchange; learned */
-    uint64_t gained_tokens;  /* tokens that the others trained since our last round */
-    uint64_t counted_tokens; /* of these: counted in the round under way */
+    uint64_t patience_us;    /* longest wait for one exchange; learned */
+    uint64_t gained_tokens;  /* tokens that the other nodes trained since our last round */
+    uint64_t counted_tokens; /* the part of gained_tokens that the current round counts */
     uint64_t merged_count, alone_count, one_sided_count, refused_count, over_budget_count;
 };
 

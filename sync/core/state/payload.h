@@ -14,32 +14,32 @@ enum payload_state {
     PAYLOAD_WANTED,
     PAYLOAD_CHECKING,
     PAYLOAD_HELD,
-    PAYLOAD_UNFIT, /* bytes of that name were here and do not decode: never requested again */
+    PAYLOAD_UNFIT, /* its bytes were here and do not decode: never requested again */
 };
 
 /* Sets of peers are bit masks by peer number. */
 struct payload {
     enum payload_state state;
     struct tw_id hash;
-    struct tw_id from; /* a node that has it for sure */
+    struct tw_id from; /* node that certainly has it */
     bool is_shared;    /* other nodes of the lineage may have it too */
-    bool is_expected;  /* the runtime was told to make room: EXPECT */
-    /* HELD: of a result. An outlier gets our vote only where few others judge, an extreme one
-     * never. */
+    bool is_expected;  /* EXPECT was sent: the runtime makes room */
+    /* Of a HELD result. An outlier gets our vote only in rosters below config.judges_min, an
+     * extreme one never. */
     enum tw_sanity sanity;
     bool is_mixed;   /* its chunks are of several peers, or of one that has gone */
     bool is_alone;   /* mixed bytes had the wrong hash: one source at a time from now on */
     bool is_put_off; /* the runtime had no room for it */
-    bool is_decided; /* a result of a committed round: a majority has it */
+    bool is_decided; /* result of a committed round: a majority has it */
     uint32_t bytes, chunks, chunks_have, under_way;
-    uint32_t failed_rounds; /* times in a row that every peer was asked and no chunk came */
+    uint32_t failed_rounds; /* times in a row that every peer was asked and no chunk arrived */
     enum tw_content content;
     uint64_t elements; /* finite values that it must decode to; 0: OPAQUE */
     uint32_t fragment; /* RESULT: fragment and first element of the part */
     uint64_t begin;
     uint64_t packed;              /* HELD: elements of a (phi, u) packed here; 0: none */
     uint16_t given[TW_PEERS_MAX]; /* chunks sent to each peer, repeated ones included */
-    bool is_left;                 /* every peer that pulled it went on: the first to be dropped */
+    bool is_left;                 /* no puller needs it any more: the first to be dropped */
     uint64_t pullers;             /* HELD: peers that pulled some of it */
     uint64_t offered;             /* peers that announced that they have it */
     uint64_t sources;             /* peers that it is being pulled from */

@@ -1,4 +1,4 @@
-/* queue.h - the actions of the current event, until the runtime has taken them. */
+/* queue.h - the actions of the current event that the runtime has not yet taken. */
 #ifndef TW_SYNC_CORE_STATE_QUEUE_H
 #define TW_SYNC_CORE_STATE_QUEUE_H
 

@@ -12,7 +12,7 @@ enum { REPLIES_MAX = 8 };
 
 enum reply_kind { REPLY_PROMISE, REPLY_ACCEPT };
 
-/* An answer that must not leave before the vote is on disk. */
+/* A reply that must not be sent before the vote is on disk. */
 struct reply {
     enum reply_kind kind;
     bool to_self;
@@ -22,20 +22,21 @@ struct reply {
 };
 
 struct acceptor {
-    uint64_t vote_floor;      /* from disk: this node may have voted in any round below */
-    uint64_t store_seq;       /* the newest STORE_VOTE asked for */
-    uint64_t stored_seq;      /* the newest one on disk */
-    uint64_t nonce_seq;       /* the one that contains the present nonce */
-    uint64_t store_failed_us; /* 0: the last write has not failed */
+    uint64_t vote_floor;      /* this node may have voted in any round below; from disk */
+    uint64_t store_seq;       /* newest STORE_VOTE requested */
+    uint64_t stored_seq;      /* newest STORE_VOTE on disk */
+    uint64_t nonce_seq;       /* STORE_VOTE that contains the present nonce */
+    uint64_t store_failed_us; /* when the last write failed; 0: it has not failed */
     struct reply replies[REPLIES_MAX];
     uint32_t replies_count;
 };
 
-/* The ballot lease: the proposer that this acceptor gives time to. ballot_lease.c has the rules. */
+/* The ballot lease: the one proposer whose ballots this acceptor promises for now. ballot_lease.c
+ * has the rules. */
 struct lease {
     bool is_taken, has_proposed;
-    bool has_robbed; /* the holder took it while another proposer held it */
-    uint32_t member; /* the holder, by roster index */
+    bool has_robbed; /* the holder took the lease while another proposer held it */
+    uint32_t member; /* roster index of the holder */
     uint64_t ballot, began_us, until_us;
     uint64_t active; /* set of members that proposed in this round, or sent PREPARE in time */
     struct {

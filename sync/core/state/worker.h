@@ -1,4 +1,4 @@
-/* worker.h - the state of this node's worker, as events tell it. */
+/* worker.h - the state of this node's worker, by the events received. */
 #ifndef TW_SYNC_CORE_STATE_WORKER_H
 #define TW_SYNC_CORE_STATE_WORKER_H
 
@@ -8,14 +8,14 @@
 struct worker {
     bool is_up;
     bool is_exporting, is_solo_pending;
-    bool is_turning;       /* LOAD_TURN is at the worker: the last step into another lineage */
+    bool is_turning;       /* LOAD_TURN is at the worker: the last part of an adoption */
     uint64_t applying;     /* set of fragments with an APPLY, LOAD or SOLO at the worker */
     uint64_t step, tokens; /* totals of this node */
     uint64_t last_send_step;
-    uint64_t entered_step; /* when the node became a member, or returned as one */
+    uint64_t entered_step; /* step at which the node last became a member */
     uint64_t stepped_us;   /* when the last inner step ended; 0: none yet */
     uint64_t step_us;      /* usual time of an inner step; 0: not known */
-    /* Start of the window that tokens_per_s is measured over. */
+    /* Start of the window over which tokens_per_s is measured. */
     uint64_t rate_us, rate_tokens, rate_step;
     uint32_t tokens_per_s;
 };
