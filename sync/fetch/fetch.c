@@ -56,14 +56,14 @@ bool tw_fetch_next_action(struct tw_fetch *fetch, struct tw_fetch_action *action
 
 /* ---- the walk ------------------------------------------------------------------------------ */
 
-static void begin(struct tw_fetch *fetch, uint64_t now_us) {
+static void begin_call(struct tw_fetch *fetch, uint64_t now_us) {
     TW_ASSERT(fetch->actions_begin == fetch->actions_end);
     TW_ASSERT(now_us >= fetch->now_us);
     fetch->actions_begin = fetch->actions_end = 0;
     fetch->now_us = now_us;
 }
 
-/* What is missing and not on its way is asked for: no event needs a path of its own. */
+/* Requests every missing chunk that is not already under way. No event needs a path of its own. */
 static void advance(struct tw_fetch *fetch) {
     fetch->deadline_us = UINT64_MAX;
     if (fetch->needs_order) tw_fetch_sort(fetch);
@@ -88,7 +88,7 @@ static void advance(struct tw_fetch *fetch) {
 
 static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     if (tw_fetch_is_here(fetch, file, idx)) return false;
-    if (idx > 0 && tw_fetch_needs_first(fetch, file)) return false; /* LOST: nothing to check by */
+    if (idx > 0 && tw_fetch_needs_first(fetch, file)) return false; /* LOST took the head too */
     for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX; i++) {
         const struct check *check = &fetch->checks[i];
         if (check->is_used && !check->is_stale && check->file == file && check->idx == idx)
@@ -97,8 +97,8 @@ static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     return true;
 }
 
-static bool take(struct tw_fetch *fetch, const struct check *what, uint32_t *ticket) {
-    if (fetch->under_way == TW_FETCH_ASKED_MAX) return false; /* late ones come on top */
+static bool take_chunk(struct tw_fetch *fetch, const struct check *what, uint32_t *ticket) {
+    if (fetch->under_way == TW_FETCH_ASKED_MAX) return false; /* late asks are not counted in it */
     uint32_t row = 0;
     while (row < TW_FETCH_ASKED_MAX && fetch->checks[row].is_used) row++;
     TW_ASSERT(row < TW_FETCH_ASKED_MAX);
@@ -110,8 +110,8 @@ static bool take(struct tw_fetch *fetch, const struct check *what, uint32_t *tic
     return true;
 }
 
-static enum tw_fetch_verdict arrive(struct tw_fetch *fetch, struct fetch_peer *peer,
-                                    const struct ask *ask, uint32_t size, uint32_t *ticket) {
+static enum tw_fetch_verdict judge_chunk(struct tw_fetch *fetch, struct fetch_peer *peer,
+                                         const struct ask *ask, uint32_t size, uint32_t *ticket) {
     const uint32_t expected = tw_fetch_size(fetch, ask->file, ask->idx);
     const struct check check = {
         .is_used = true, .file = ask->file, .idx = ask->idx, .size = size, .from = peer->id};
@@ -120,7 +120,7 @@ static enum tw_fetch_verdict arrive(struct tw_fetch *fetch, struct fetch_peer *p
         return TW_FETCH_DROP;
     }
     tw_fetch_peer_sent(fetch, peer, ask, size);
-    if (!is_needed(fetch, ask->file, ask->idx) || !take(fetch, &check, ticket)) {
+    if (!is_needed(fetch, ask->file, ask->idx) || !take_chunk(fetch, &check, ticket)) {
         fetch->chunks_dropped++;
         fetch->changes++;
         return TW_FETCH_DROP;
@@ -133,7 +133,7 @@ static enum tw_fetch_verdict arrive(struct tw_fetch *fetch, struct fetch_peer *p
 enum tw_fetch_verdict tw_fetch_chunk(struct tw_fetch *fetch, const struct tw_fetch_arrival *arrival,
                                      struct tw_fetch_taken *taken, uint64_t now_us) {
     TW_ASSERT(arrival->peer < TW_PEERS_MAX);
-    begin(fetch, now_us);
+    begin_call(fetch, now_us);
     struct fetch_peer *peer = &fetch->peers[arrival->peer];
     enum tw_fetch_verdict verdict = TW_FETCH_UNKNOWN;
     for (uint32_t i = 0; i < peer->asks_count; i++) {
@@ -142,7 +142,7 @@ enum tw_fetch_verdict tw_fetch_chunk(struct tw_fetch *fetch, const struct tw_fet
             continue;
         tw_fetch_unask(fetch, peer, i);
         taken->file = ask.file;
-        verdict = arrive(fetch, peer, &ask, arrival->size, &taken->ticket);
+        verdict = judge_chunk(fetch, peer, &ask, arrival->size, &taken->ticket);
         break;
     }
     if (verdict != TW_FETCH_UNKNOWN) advance(fetch);
@@ -162,7 +162,7 @@ static void on_stored(struct tw_fetch *fetch, const struct tw_fetch_event *event
     if (is_plain || event->result != TW_FETCH_OK || check.is_stale) fetch->changes++;
     if (event->result == TW_FETCH_FAILED) fetch->pause_us = fetch->now_us + TW_FETCH_FAILED_US;
     if (!check.is_stale) tw_fetch_state(fetch, check.file)->under_way--;
-    /* Wrong is wrong, also where it does not matter any more. */
+    /* Wrong bytes are a strike even if the chunk is no longer needed. */
     bool is_wrong = event->result == TW_FETCH_WRONG;
     const bool is_here = !check.is_stale && event->result == TW_FETCH_OK &&
                          tw_fetch_state(fetch, check.file)->left > 0;
@@ -215,7 +215,7 @@ static void on_lost(struct tw_fetch *fetch, uint32_t file) {
 }
 
 void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, uint64_t now_us) {
-    begin(fetch, now_us);
+    begin_call(fetch, now_us);
     TW_ASSERT(event->peer < TW_PEERS_MAX);
     switch (event->kind) {
     case TW_FETCH_TICK: break;
@@ -238,10 +238,10 @@ void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, 
     advance(fetch);
 }
 
-/* ---- what the folder has ------------------------------------------------------------------- */
+/* ---- files that the folder has already ------------------------------------------------------ */
 
 void tw_fetch_have_file(struct tw_fetch *fetch, uint32_t file) {
-    begin(fetch, fetch->now_us);
+    begin_call(fetch, fetch->now_us);
     struct file_state *state = tw_fetch_state(fetch, file);
     TW_ASSERT(file < fetch->files_count);
     const bool was_whole =
@@ -254,7 +254,7 @@ void tw_fetch_have_file(struct tw_fetch *fetch, uint32_t file) {
 }
 
 void tw_fetch_have(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
-    begin(fetch, fetch->now_us);
+    begin_call(fetch, fetch->now_us);
     TW_ASSERT(file < fetch->files_count && !tw_fetch_is_plain(fetch, file));
     if (tw_fetch_is_here(fetch, file, idx)) return;
     tw_fetch_put(fetch, file, idx);

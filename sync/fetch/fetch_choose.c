@@ -1,9 +1,10 @@
-/* fetch_choose.c - which chunks a peer is asked for next.
+/* fetch_choose.c - the chunks that a peer is asked for next.
  *
- * Of the index alone while it is not known. Then of the first training shard while none is whole;
- * of the other files in the order of fetch_file.c, or of a joiner in the order in which it fetches
- * them itself; and if all that it may have is on its way, once more for what waits for a slower
- * peer. */
+ *   1  the index, while it is not known; then nothing else
+ *   2  the first training shard, while none is whole
+ *   3  the other files, in the order of fetch_file.c; a peer that is still fetching itself is asked
+ *      in the order in which it fetches them
+ *   4  if all chunks that the peer may have are under way: a chunk that waits for a slower peer */
 #include "sync/fetch/fetch_internal.h"
 
 struct run {
@@ -12,22 +13,23 @@ struct run {
 
 /* ---- chunks of one file -------------------------------------------------------------------- */
 
-static void mark(uint64_t *taken, uint32_t idx) {
+static void mark_chunk(uint64_t *taken, uint32_t idx) {
     taken[idx / 64] |= UINT64_C(1) << (idx % 64);
 }
 
-/* What peer `at` is not to be asked for: what is here, stored, asked, or on its way from it. */
-static void take(const struct tw_fetch *fetch, uint16_t at, uint32_t file, uint64_t *taken) {
+/* Marks chunks not to request from peer `at`: stored, asked, or under way from it, even if late. */
+static void mark_busy(const struct tw_fetch *fetch, uint16_t at, uint32_t file, uint64_t *taken) {
     for (uint16_t p = 0; p < TW_PEERS_MAX; p++) {
         const struct fetch_peer *peer = &fetch->peers[p];
         for (uint32_t i = 0; i < peer->asks_count; i++) {
             if (peer->asks[i].file == file && (p == at || !peer->asks[i].is_late))
-                mark(taken, peer->asks[i].idx);
+                mark_chunk(taken, peer->asks[i].idx);
         }
     }
     for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX; i++) {
         const struct check *check = &fetch->checks[i];
-        if (check->is_used && !check->is_stale && check->file == file) mark(taken, check->idx);
+        if (check->is_used && !check->is_stale && check->file == file)
+            mark_chunk(taken, check->idx);
     }
 }
 
@@ -37,7 +39,7 @@ static bool may_fetch_plain(const struct tw_fetch *fetch, uint16_t at, uint32_t 
     return plain->file == file && plain->source == at && !plain->is_checking;
 }
 
-/* The first chunks in a row of a file that peer `at` can be asked for, `most` of them. */
+/* Finds the first run of chunks of a file to request from peer `at`, at most `most`. */
 static bool find_run(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t most,
                      struct run *run) {
     const struct file_state *state = tw_fetch_state(fetch, file);
@@ -46,7 +48,7 @@ static bool find_run(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_
     if (tw_fetch_is_plain(fetch, file) && !may_fetch_plain(fetch, at, file)) return false;
     const uint32_t words = (state->chunks + 63u) / 64;
     memcpy(taken, tw_fetch_bits(fetch, file), words * sizeof(taken[0]));
-    if (state->under_way > 0 || fetch->peers[at].asks_count > 0) take(fetch, at, file, taken);
+    if (state->under_way > 0 || fetch->peers[at].asks_count > 0) mark_busy(fetch, at, file, taken);
     const uint32_t end = tw_fetch_needs_first(fetch, file) ? 1 : state->chunks;
     uint32_t word = 0;
     while (word < words && taken[word] == UINT64_MAX) word++;
@@ -82,8 +84,9 @@ static bool may_twin(const struct tw_fetch *fetch, uint16_t at, const struct ask
            !tw_fetch_is_here(fetch, ask->file, ask->idx) && !is_stored(fetch, ask->file, ask->idx);
 }
 
-/* The chunk that others were asked for longest ago: of `file`, or TW_FETCH_ALL. It must be old, and
- * older than what this peer needs for four. Else *ready_us says when one is. */
+/* The oldest chunk under way from other peers, of `file` or of any (TW_FETCH_ALL). NULL if it is
+ * younger than TW_FETCH_AGED_US, or than this peer's time for four chunks. *ready_us is then when
+ * it is old enough. */
 static struct ask *find_twin(struct tw_fetch *fetch, uint16_t at, uint32_t file,
                              uint64_t *ready_us) {
     const struct fetch_peer *peer = &fetch->peers[at];
@@ -124,7 +127,7 @@ static bool next_in_own_order(struct tw_fetch *fetch, uint16_t at, uint32_t most
     return false;
 }
 
-/* A joiner has what comes first in its own order: the nearer to its start, the likelier. */
+/* A peer that is still fetching most likely has the files that come first in its own order. */
 static bool next_in_its_order(struct tw_fetch *fetch, uint16_t at, uint32_t most, struct run *run) {
     struct fetch_peer *peer = &fetch->peers[at];
     if (peer->current != TW_FETCH_INDEX && find_run(fetch, at, peer->current, most, run))
@@ -140,10 +143,11 @@ static bool next_in_its_order(struct tw_fetch *fetch, uint16_t at, uint32_t most
         peer->current = file;
     }
     return peer->current != TW_FETCH_INDEX &&
-           find_run(fetch, at, peer->current, most, run); /* the last one tried is another */
+           find_run(fetch, at, peer->current, most, run); /* *run is of the last file tried */
 }
 
-/* Asks for the next chunks. False: there is nothing to ask now; *ready_us may say when. */
+/* Requests the next chunks. False: there is nothing to request now; *ready_us may be when there is.
+ */
 static bool ask_next(struct tw_fetch *fetch, uint16_t at, uint64_t *ready_us) {
     const uint32_t most = tw_fetch_room(fetch, &fetch->peers[at]);
     struct run run;

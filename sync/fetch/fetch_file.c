@@ -1,5 +1,4 @@
-/* fetch_file.c - the files of a dataset: their chunks, what of them is here, and in which order the
- * others are wanted. */
+/* fetch_file.c - the files of a dataset: their chunks, and the order in which they are fetched. */
 #include "sync/fetch/fetch_internal.h"
 
 /* ---- chunks -------------------------------------------------------------------------------- */
@@ -49,7 +48,7 @@ enum tw_status tw_fetch_plan(const struct tw_fetch_file *files, uint32_t count, 
     return TW_OK;
 }
 
-/* ---- what is here -------------------------------------------------------------------------- */
+/* ---- chunks that are here ------------------------------------------------------------------ */
 
 struct file_state *tw_fetch_state(struct tw_fetch *fetch, uint32_t file) {
     if (file == TW_FETCH_INDEX) return &fetch->index;
@@ -99,7 +98,7 @@ void tw_fetch_put(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     state->left--;
     if (file == TW_FETCH_INDEX) return;
     fetch->bytes_here += tw_fetch_size(fetch, file, idx);
-    if (idx == 0) fetch->changes++; /* its pieces can be asked for */
+    if (idx == 0) fetch->changes++; /* its pieces can be requested now */
 }
 
 void tw_fetch_is_whole(struct tw_fetch *fetch, uint32_t file) {
@@ -157,7 +156,7 @@ uint64_t tw_fetch_rank(uint64_t seed, uint32_t file) {
     return tw_splitmix64(&state);
 }
 
-/* Tokenizer and held-out shards, training shards that were begun, the others. */
+/* 0: tokenizer and held-out shards; 1: training shards that were begun; 2: the others. */
 static uint32_t class_of(const struct tw_fetch *fetch, uint32_t file) {
     if (fetch->files[file].kind != TW_FETCH_TRAIN) return 0;
     return fetch->states[file].left < fetch->states[file].chunks ? 1 : 2;
@@ -170,7 +169,7 @@ static bool is_before(const struct tw_fetch *fetch, uint32_t a, uint32_t b) {
     return rank_a != rank_b ? rank_a < rank_b : a < b;
 }
 
-static void sift(struct tw_fetch *fetch, uint32_t at, uint32_t count) {
+static void sift_down(struct tw_fetch *fetch, uint32_t at, uint32_t count) {
     uint32_t *order = fetch->order;
     for (uint32_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
         if (child + 1 < count && is_before(fetch, order[child], order[child + 1])) child++;
@@ -182,8 +181,8 @@ static void sift(struct tw_fetch *fetch, uint32_t at, uint32_t count) {
     }
 }
 
-/* The training shard of which most chunks are here; of equal ones the first in the order. */
-static uint32_t nearest(const struct tw_fetch *fetch) {
+/* The training shard with the most chunks here; of equal ones, the first in the order. */
+static uint32_t find_nearest(const struct tw_fetch *fetch) {
     uint32_t best = TW_FETCH_INDEX, best_here = 0;
     for (uint32_t i = 0; i < fetch->files_count; i++) {
         const uint32_t file = fetch->order[i];
@@ -199,14 +198,14 @@ static uint32_t nearest(const struct tw_fetch *fetch) {
 void tw_fetch_sort(struct tw_fetch *fetch) {
     const uint32_t count = fetch->files_count;
     for (uint32_t i = 0; i < count; i++) fetch->order[i] = i;
-    for (uint32_t i = count / 2; i-- > 0;) sift(fetch, i, count);
+    for (uint32_t i = count / 2; i-- > 0;) sift_down(fetch, i, count);
     for (uint32_t end = count; end-- > 1;) {
         const uint32_t last = fetch->order[0];
         fetch->order[0] = fetch->order[end];
         fetch->order[end] = last;
-        sift(fetch, 0, end);
+        sift_down(fetch, 0, end);
     }
     fetch->order_begin = 0;
-    fetch->first = nearest(fetch);
+    fetch->first = find_nearest(fetch);
     fetch->needs_order = false;
 }

@@ -1,19 +1,19 @@
-/* fetch_internal.h - the fetcher from inside. Private to fetch*.c.
+/* fetch_internal.h - the state of the fetcher. Private to fetch*.c.
  *
- * A chunk of a file is in one of these states; only the first two are stored, the rest follows:
+ * A chunk of a file is in one of four states:
  *
  *   here     its bit is set
- *   stored   a `check` names it: the shell has its bytes
- *   asked    an `ask` of a peer names it that is not late
- *   wanted   none of these: somebody is to be asked for it
+ *   stored   a `check` names it: the runtime has its bytes and is storing them
+ *   asked    an `ask` of a peer names it and is not late
+ *   wanted   none of these: it has yet to be requested
  *
- * What always holds:
+ * Invariants:
  *   1  under_way = asks that are not late + checks in use <= TW_FETCH_ASKED_MAX
  *   2  state.under_way of a file = asks of it that are not late + its checks that are not stale
- *   3  state.left = clear bits of the file (the index, while its size is not known: of 64)
- *   4  asks of a plain file are of plain.source alone, and only while plain.is_active
- *   5  a peer that is silent, banned or down is asked for nothing; only a silent one has late asks,
- *      or one that was and has sent something since */
+ *   3  state.left = clear bits of the file (of the index, while its size is not known: of 64)
+ *   4  only plain.source has asks of a plain file, and only while plain.is_active
+ *   5  a peer that is silent, banned or down gets no requests; late asks belong to a silent peer,
+ *      or to one that was silent and has sent something since */
 #ifndef TW_SYNC_FETCH_FETCH_INTERNAL_H
 #define TW_SYNC_FETCH_FETCH_INTERNAL_H
 
@@ -27,7 +27,7 @@
 enum {
     WORDS_MAX = TW_FETCH_FILE_CHUNKS_MAX / 64,
     INDEX_CHUNKS_MAX = TW_DATASET_BYTES_MAX / TW_CHUNK_BYTES_MAX,
-    /* After one event: a PULL per chunk under way, and what that event itself was about. */
+    /* Of one event: a PULL per chunk under way, and the actions of the event itself. */
     ACTIONS_MAX = TW_FETCH_ASKED_MAX + 8,
 };
 
@@ -37,15 +37,15 @@ _Static_assert(TW_DATASET_TOKENIZER_BYTES_MAX / TW_CHUNK_BYTES_MAX <= TW_FETCH_F
 _Static_assert(TW_FETCH_ASKED_MAX >= 2 * (TW_PEERS_MAX - 1), "slow peers do not use it up");
 
 struct file_state {
-    uint32_t word; /* where its bits begin */
+    uint32_t word; /* first word of its bits */
     uint16_t chunks, left, under_way;
 };
 
 struct ask {
     uint64_t asked_us;
     uint32_t file, idx;
-    bool is_late; /* the peer fell silent: others may be asked */
-    bool is_twin; /* asked of two peers */
+    bool is_late; /* the peer fell silent: the chunk may be requested from others */
+    bool is_twin; /* requested from two peers */
 };
 
 struct miss {
@@ -56,19 +56,20 @@ struct miss {
 struct fetch_peer {
     bool is_up;
     bool is_silent;
-    bool is_partial; /* said MISSING once: a joiner itself */
-    bool has_sent;   /* since PEER_UP */
-    uint8_t silences;
+    bool is_partial;  /* it sent MISSING: it is still fetching files itself */
+    bool has_sent;    /* it sent a chunk since PEER_UP */
+    uint8_t silences; /* in a row */
     struct tw_id id;
-    uint64_t seed;            /* of the order in which it fetches */
+    uint64_t seed;            /* of the order in which it fetches files */
     uint64_t banned_until_us; /* 0: not banned */
-    uint64_t heard_us; /* last chunk, or when it was asked for the first of those under way */
-    uint64_t retry_us; /* silent: when it is tried again */
-    uint64_t sent_us;  /* last chunk that was asked for */
-    uint32_t chunk_us; /* 0: not known */
+    uint64_t heard_us;        /* arrival of its last chunk, or a request to it while idle */
+    uint64_t retry_us;        /* if silent: when it is tried again */
+    uint64_t sent_us;         /* arrival of its last requested chunk */
+    uint32_t chunk_us;        /* time per chunk; 0: not known */
     uint64_t chunks_taken;
-    uint32_t current; /* partial: the file it was asked for last */
-    /* Nothing to ask of it until idle_us, unless `changes` has moved on. */
+    uint32_t current; /* if partial: file last requested from it */
+    /* There is nothing to request from it until idle_us, unless `changes` differs from
+     * idle_changes. */
     uint64_t idle_us, idle_changes;
     uint32_t asks_count, misses_count;
     struct ask asks[TW_FETCH_WINDOW_MAX];
@@ -77,7 +78,7 @@ struct fetch_peer {
 
 struct check {
     bool is_used;
-    bool is_stale; /* of a plain file that was begun anew, or of a lost one: its answer is void */
+    bool is_stale; /* its plain file was restarted, or its file was lost: ignore its answer */
     uint32_t file, idx, size;
     struct tw_id from;
 };
@@ -85,20 +86,20 @@ struct check {
 /* The one plain file that is being fetched. */
 struct plain {
     bool is_active, is_checking;
-    uint16_t source; /* TW_FETCH_NO_PEER: it has gone, while all of it was being checked */
+    uint16_t source; /* TW_FETCH_NO_PEER: it left while the whole file was being checked */
     uint32_t file;
-    uint32_t checks; /* of plain files, stale ones too: none may be open when another is begun */
-    uint32_t attempts;
+    uint32_t checks;   /* open checks of plain files, stale ones included; a new file needs none */
+    uint32_t attempts; /* sources that failed */
     uint64_t until_us; /* then another source is tried */
-    struct tw_id from;
+    struct tw_id from; /* id of the source */
 };
 
 struct tw_fetch {
     struct tw_id self, index_hash;
     uint64_t seed, now_us, deadline_us, pause_us;
     struct tw_rate *download; /* NULL: no cap */
-    uint64_t paid_us;         /* when something was asked for last */
-    uint64_t changes;         /* counts what may give an idle peer something to do */
+    uint64_t paid_us;         /* when a chunk was last requested */
+    uint64_t changes;         /* counts events after which an idle peer may have chunks to give */
     bool is_started, has_index, needs_order;
     uint16_t turn;
     uint32_t under_way;
@@ -113,8 +114,8 @@ struct tw_fetch {
     uint32_t *order;           /* (files_count) */
     uint64_t *bits;
     uint32_t files_count;
-    uint32_t order_begin; /* all before it are whole */
-    uint32_t first;       /* the training shard that is to be whole first, or TW_FETCH_INDEX */
+    uint32_t order_begin; /* all files before it in the order are whole */
+    uint32_t first;       /* training shard to complete first, or TW_FETCH_INDEX: none */
 
     uint32_t files_whole, train_whole;
     uint64_t bytes_whole, bytes_here, bytes_count;
@@ -131,7 +132,7 @@ struct tw_fetch {
 struct tw_fetch_action *tw_fetch_act(struct tw_fetch *fetch, enum tw_fetch_action_kind kind,
                                      uint32_t file);
 void tw_fetch_wake(struct tw_fetch *fetch, uint64_t at_us);
-/* Until a chunk may be asked for under the download cap. */
+/* Time until the download cap allows another chunk. */
 uint64_t tw_fetch_credit_us(const struct tw_fetch *fetch);
 
 /* fetch_file.c */
@@ -140,13 +141,14 @@ const struct tw_id *tw_fetch_hash(const struct tw_fetch *fetch, uint32_t file);
 bool tw_fetch_is_plain(const struct tw_fetch *fetch, uint32_t file);
 const uint64_t *tw_fetch_bits(const struct tw_fetch *fetch, uint32_t file);
 bool tw_fetch_is_here(const struct tw_fetch *fetch, uint32_t file, uint32_t idx);
-/* Chunk 0 must be here before others can be asked for: a head, or an index of unknown size. */
+/* Chunk 0 must arrive before others can be requested: a head, or an index of unknown size. */
 bool tw_fetch_needs_first(const struct tw_fetch *fetch, uint32_t file);
-/* What the chunk must have; 0: any size (the beginning of the index). */
+/* The size that the chunk must have; 0: any (chunk 0 of an index of unknown size). */
 uint32_t tw_fetch_size(const struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 void tw_fetch_put(struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 void tw_fetch_clear(struct tw_fetch *fetch, uint32_t file);
-void tw_fetch_is_whole(struct tw_fetch *fetch, uint32_t file); /* counts it */
+/* Counts a file that became whole. */
+void tw_fetch_is_whole(struct tw_fetch *fetch, uint32_t file);
 void tw_fetch_sort(struct tw_fetch *fetch);
 uint64_t tw_fetch_rank(uint64_t seed, uint32_t file);
 
@@ -158,8 +160,8 @@ void tw_fetch_miss(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t fil
 void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t first,
                   uint32_t count);
 void tw_fetch_unask(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t i);
-/* Forgets all asks of a file, or of every file: TW_FETCH_ALL. */
 enum { TW_FETCH_ALL = TW_FETCH_FILES_MAX };
+/* Forgets all asks of a file, or of every file (TW_FETCH_ALL). */
 void tw_fetch_forget(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t file);
 void tw_fetch_peer_up(struct tw_fetch *fetch, uint16_t at, const struct tw_id *id);
 void tw_fetch_peer_down(struct tw_fetch *fetch, uint16_t at);
@@ -173,15 +175,16 @@ void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t fi
 void tw_fetch_plain_begin(struct tw_fetch *fetch, uint32_t file, uint16_t source);
 void tw_fetch_plain_reset(struct tw_fetch *fetch);
 void tw_fetch_plain_walk(struct tw_fetch *fetch);
-/* The first chunk of the index came and told how long it is. False: that cannot be. */
+/* Sets the size of the index, which its first chunk gave. False: the chunk contradicts that size.
+ */
 bool tw_fetch_plain_sized(struct tw_fetch *fetch, uint32_t index_bytes, uint32_t chunk_bytes);
-/* A chunk of it was stored. */
+/* A chunk of the plain file was stored. */
 void tw_fetch_plain_stored(struct tw_fetch *fetch);
-/* The file is here, or lost: whoever was its source is not any more. */
+/* The file came from elsewhere, or is lost: stops fetching it. */
 void tw_fetch_plain_left(struct tw_fetch *fetch, uint32_t file);
 void tw_fetch_plain_checked(struct tw_fetch *fetch, uint32_t file, enum tw_fetch_result result);
 
-/* fetch_choose.c: asks a peer for all that it has room for. */
+/* fetch_choose.c: requests as many chunks from a peer as it has room for. */
 void tw_fetch_fill(struct tw_fetch *fetch, uint16_t at);
 
 #endif

@@ -1,11 +1,10 @@
-/* fetch_peer.c - what is known of each peer: how fast it is, what it lacks, and whether it lies.
+/* fetch_peer.c - the peers of the fetcher: speed, missing files, bans.
  *
- *   usable -> SILENT    nothing came for TW_FETCH_SILENT_US and 4 times its time per chunk: what it
- *                       was asked for is late, others may be asked
- *   SILENT -> usable    a late chunk comes, it says MISSING, or TW_FETCH_RETRY_US << silences have
- *                       passed: then what is late is forgotten, and one chunk is asked for
- *   any -> BANNED       a wrong chunk; as long as penalty.c says, through any number of links
- */
+ *   usable -> SILENT    nothing arrived for TW_FETCH_SILENT_US plus 4 times its time per chunk: its
+ *                       asks are late, and the chunks may be requested from others
+ *   SILENT -> usable    a late chunk or MISSING arrives; or TW_FETCH_RETRY_US << silences have
+ *                       passed: its late asks are forgotten, and one chunk is requested
+ *   any -> BANNED       it sent a wrong chunk: for the time of trust/penalty.c, on any link */
 #include "sync/fetch/fetch_internal.h"
 
 enum { SILENCES_MAX = 4 }; /* times that the pause before a retry doubles */
@@ -53,7 +52,7 @@ void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t f
     action->count = count;
 }
 
-/* What was asked of two is asked of one again. */
+/* The chunk is requested from one peer only again. */
 static void untwin(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     for (uint32_t p = 0; p < TW_PEERS_MAX; p++) {
         struct fetch_peer *peer = &fetch->peers[p];
@@ -64,7 +63,7 @@ static void untwin(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     }
 }
 
-static void not_under_way(struct tw_fetch *fetch, const struct ask *ask) {
+static void end_under_way(struct tw_fetch *fetch, const struct ask *ask) {
     if (ask->is_late) return;
     struct file_state *state = tw_fetch_state(fetch, ask->file);
     TW_ASSERT(state->under_way > 0);
@@ -75,7 +74,7 @@ static void not_under_way(struct tw_fetch *fetch, const struct ask *ask) {
 
 void tw_fetch_unask(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t i) {
     const struct ask ask = peer->asks[i];
-    not_under_way(fetch, &ask);
+    end_under_way(fetch, &ask);
     peer->asks_count--;
     for (uint32_t k = i; k < peer->asks_count; k++) peer->asks[k] = peer->asks[k + 1];
     if (ask.is_twin) untwin(fetch, ask.file, ask.idx);
@@ -88,7 +87,7 @@ void tw_fetch_forget(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t f
     fetch->changes++;
 }
 
-/* ---- what it lacks ------------------------------------------------------------------------- */
+/* ---- missing files -------------------------------------------------------------------------- */
 
 bool tw_fetch_lacks(const struct fetch_peer *peer, uint32_t file, uint64_t now_us) {
     for (uint32_t i = 0; i < peer->misses_count; i++) {
@@ -103,8 +102,8 @@ void tw_fetch_miss(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t fil
         if (peer->misses[i].until_us > fetch->now_us && peer->misses[i].file != file)
             peer->misses[kept++] = peer->misses[i];
     }
-    /* Full only for an instant: who is full is asked for nothing. What was asked before that may
-     * still be missing, and then the oldest gives way. */
+    /* A peer with a full table gets no requests. Earlier requests may still be answered by MISSING;
+     * then the oldest row gives way. */
     if (kept == TW_FETCH_MISSES_MAX) {
         kept--;
         for (uint32_t i = 0; i < kept; i++) peer->misses[i] = peer->misses[i + 1];
@@ -156,16 +155,16 @@ void tw_fetch_peer_sent(struct tw_fetch *fetch, struct fetch_peer *peer, const s
     if (took_us == 0) took_us = 1;
     if (peer->chunk_us == 0)
         peer->chunk_us = (uint32_t)took_us;
-    else if (size >= TW_CHUNK_BYTES_MAX / 2) /* a short one tells little */
+    else if (size >= TW_CHUNK_BYTES_MAX / 2) /* a short chunk says little about the rate */
         peer->chunk_us = (uint32_t)((3 * (uint64_t)peer->chunk_us + took_us + 3) / 4);
     peer->has_sent = true;
     peer->sent_us = peer->heard_us = fetch->now_us;
     peer->is_silent = false;
     peer->silences = 0;
-    peer->idle_changes = UINT64_MAX; /* it may help at the end now */
+    peer->idle_changes = UINT64_MAX; /* it may now be given chunks of slower peers */
 }
 
-/* ---- silence and lies ---------------------------------------------------------------------- */
+/* ---- silence and strikes -------------------------------------------------------------------- */
 
 static void fall_silent(struct tw_fetch *fetch, uint16_t at) {
     struct fetch_peer *peer = &fetch->peers[at];
@@ -175,7 +174,7 @@ static void fall_silent(struct tw_fetch *fetch, uint16_t at) {
     if (peer->silences < SILENCES_MAX) peer->silences++;
     for (uint32_t i = 0; i < peer->asks_count; i++) {
         struct ask *ask = &peer->asks[i];
-        not_under_way(fetch, ask);
+        end_under_way(fetch, ask);
         ask->is_late = true;
         if (ask->is_twin) untwin(fetch, ask->file, ask->idx);
     }
@@ -210,7 +209,7 @@ void tw_fetch_peer_wake(struct tw_fetch *fetch, const struct fetch_peer *peer) {
 
 void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t file) {
     struct tw_penalty *ban = tw_penalty_take(fetch->bans, TW_FETCH_BANS_MAX, id);
-    /* Chunks that were on their way when the peer was found out are no second strike. */
+    /* Wrong chunks that were already under way at the first strike are no second one. */
     if (ban->count > 0 && ban->until_us > fetch->now_us) return;
     tw_penalty_add(ban, TW_PENALTY_FETCH, fetch->now_us);
     uint16_t found = TW_FETCH_NO_PEER;

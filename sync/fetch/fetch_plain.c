@@ -1,16 +1,16 @@
 /* fetch_plain.c - the plain file that is being fetched: the index, later the tokenizer.
  *
- *   none -> ACTIVE       a peer is asked for its first chunk: it is the source of all of it
+ *   none -> ACTIVE       the first chunk is requested from a peer, which becomes the one source
  *   ACTIVE -> CHECKING   all chunks are stored: CHECK
  *   CHECKING -> none     right: the index is known, the tokenizer is WHOLE; wrong: a strike
- *   ACTIVE -> none       the source has gone, lacks it or lied elsewhere, or there are others and
- * it is silent or too slow: all that it sent is forgotten
+ *   ACTIVE -> none       the source has gone, lacks the file or was struck; or it is silent or
+ *                        slow, and there is another peer. All bytes from it are discarded
  *
- * Another one is begun when every chunk taken of the last one is answered: so bytes of two sources
- * never lie in one file, and who is struck has sent all of it. */
+ * The next attempt begins once STORED has answered every chunk of the last one. Bytes of two
+ * sources thus never mix in one file, and a struck peer has sent all of it. */
 #include "sync/fetch/fetch_internal.h"
 
-enum { ATTEMPTS_MAX = 8 }; /* how often the time for a source doubles */
+enum { ATTEMPTS_MAX = 8 }; /* doublings of the time for a source */
 
 static uint64_t allowance_us(struct tw_fetch *fetch) {
     const struct plain *plain = &fetch->plain;
@@ -32,7 +32,7 @@ void tw_fetch_plain_begin(struct tw_fetch *fetch, uint32_t file, uint16_t source
     plain->until_us = fetch->now_us + allowance_us(fetch);
 }
 
-/* No longer active; what was taken of it counts for nothing. */
+/* Stops fetching the plain file. Open checks become stale. */
 static void give_up(struct tw_fetch *fetch) {
     struct plain *plain = &fetch->plain;
     TW_ASSERT(plain->is_active);
@@ -77,7 +77,7 @@ void tw_fetch_plain_stored(struct tw_fetch *fetch) {
 
 void tw_fetch_plain_checked(struct tw_fetch *fetch, uint32_t file, enum tw_fetch_result result) {
     struct plain *plain = &fetch->plain;
-    /* The file was lost, or came from elsewhere, while it was being checked. */
+    /* The file was lost, or was found in the folder, while it was being checked. */
     if (!plain->is_active || !plain->is_checking || plain->file != file) return;
     if (result != TW_FETCH_OK) {
         const struct tw_id from = plain->from;

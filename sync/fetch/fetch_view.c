@@ -1,9 +1,8 @@
-/* fetch_view.c - how far the fetcher is, for status, metrics and tests. */
+/* fetch_view.c - the view of the fetcher for status, metrics and tests. */
 #include "sync/fetch/fetch_internal.h"
 
-/* The training shard of which most is here; of a run without any: the first file that is missing.
- */
-static uint32_t nearest(const struct tw_fetch *fetch, bool is_train) {
+/* The incomplete training shard with the most chunks here. !is_train: the first incomplete file. */
+static uint32_t find_nearest(const struct tw_fetch *fetch, bool is_train) {
     uint32_t best = TW_FETCH_INDEX;
     for (uint32_t i = 0; i < fetch->files_count; i++) {
         const uint32_t file = fetch->needs_order ? i : fetch->order[i];
@@ -22,9 +21,9 @@ static enum tw_fetch_stage stage_of(const struct tw_fetch *fetch, uint32_t *file
     *file = TW_FETCH_INDEX;
     if (!fetch->has_index) return fetch->is_started ? TW_FETCH_STARTS : TW_FETCH_IDLE;
     if (fetch->files_whole == fetch->files_count) return TW_FETCH_DONE;
-    if (fetch->train_whole == 0) *file = nearest(fetch, true);
+    if (fetch->train_whole == 0) *file = find_nearest(fetch, true);
     if (*file != TW_FETCH_INDEX) return TW_FETCH_FIRST;
-    *file = nearest(fetch, false);
+    *file = find_nearest(fetch, false);
     return TW_FETCH_REST;
 }
 

@@ -31,8 +31,8 @@ struct acceptor {
     uint32_t replies_count;
 };
 
-/* The ballot lease: the one proposer whose ballots this acceptor promises for now. ballot_lease.c
- * has the rules. */
+/* The ballot lease: the one proposer whose ballots this acceptor promises. ballot_lease.c has
+ * the rules. */
 struct lease {
     bool is_taken, has_proposed;
     bool has_robbed; /* the holder took the lease while another proposer held it */
