@@ -1,12 +1,12 @@
-/* findings.h - penalties that a round earns its owners when it is committed. */
+/* findings.h - penalties of owners, found when a round is committed. */
 #ifndef TW_SYNC_CHECK_FINDINGS_H
 #define TW_SYNC_CHECK_FINDINGS_H
 
 #include "sync/core/state/node.h"
 
-/* Owners that held up the open round, which is about to be committed by this record. */
+/* Notes stalls of owners that held up the open round, about to be committed by this record. */
 void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *record);
-/* Owners whose results the record leaves out, and this node refuses too. */
+/* Strikes owners whose results the record leaves out and this node refuses too. */
 void tw_findings_note_strikes(struct tw_node *node, const struct tw_record *record);
 
 #endif

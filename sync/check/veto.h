@@ -4,25 +4,25 @@
 
 #include "sync/core/state/node.h"
 
-/* Set of parts of the open round's record whose results are here and refused. */
+/* Returns the set of parts of the open round's record that this node refuses. */
 uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record);
-/* The proposer of the offer is passed over if nothing comes of it: its results do not come here. */
+/* Results of the offer do not arrive here: its proposer is passed over after RETRY_US. */
 void tw_veto_pass(struct tw_node *node);
-/* The same, and this node refuses the offer as it is. */
+/* Passes the proposer over as well, and notes that this node refuses the offer as it is. */
 void tw_veto_proposer(struct tw_node *node);
-/* The offer is accepted after all: it was early, or this node was. */
+/* The offer is accepted after all. Its proposer is no longer noted as one of empty proposals. */
 void tw_veto_not(struct tw_node *node);
-/* Refuses these parts of the offer: NACK to its proposer, and the offer is forgotten. */
+/* Refuses these parts of the offer: sends NACK to its proposer, and forgets the offer. */
 void tw_veto_offer(struct tw_node *node, uint32_t parts);
-/* A member refused these parts of our proposal. True: no majority is left for it; the parts that
- * most members refused are in round.left_out. */
+/* A member refused these parts of our proposal. True: no majority is left for it. round.left_out
+ * then has the parts that most members refused. */
 bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t parts);
 /* The proposer of this rank is passed over: this node refused its proposal. */
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank);
-/* This node must find out whether a value that it refuses has to be carried on. */
+/* This node must find out by a ballot of its own whether a value that it refuses was chosen. */
 bool tw_veto_must_look(struct tw_node *node);
-/* The promises so far require that round.best is proposed again. *is_open: more promises may tell
- * otherwise. */
+/* The promises so far require that round.best is proposed again. *is_open: more promises may prove
+ * the contrary. */
 bool tw_veto_must_carry(struct tw_node *node, bool *is_open);
 
 #endif

@@ -1,5 +1,4 @@
-/* fetch.h - which peer is asked for which chunk of the dataset: a pure state machine beside
- * tw_node.
+/* fetch.h - which peer is asked for which chunk of the dataset: a pure state machine.
  *
  *      tw_fetch_event(), tw_fetch_chunk()  -->  tw_fetch_next_action()  -->  PULL, CHECK, ...
  *
@@ -28,15 +27,16 @@
  *   CHUNK      tw_fetch_chunk says what to do with the bytes. TAKE: check them (sharded files) and
  *              store them where tw_fetch_range says, on a thread. Then send exactly one
  *              TW_FETCH_STORED with the ticket, even if the peer has gone or the file is LOST. For
- *              chunk 0 of the index, STORED carries the size of the index by tw_dataset_size, and
- * is WRONG if that fails. DROP: discard them. UNKNOWN: hand them to tw_node. PULL       Send it to
- * `peer`. CHECK      All chunks of a plain file are stored: hash it and answer with
- * TW_FETCH_CHECKED. For the index: WRONG, FAILED, or OK; after OK, decode it and call
- * tw_fetch_files. WHOLE      All chunks of the file are stored and verified: make it durable under
- * its name and serve it. Not sent for files reported by tw_fetch_have_file. STRIKE     The peer
- * sent wrong bytes. Nothing is requested from its id for 10 min, and for twice as long after each
- * further strike, on any link. Log it; the link may stay up. deadline   TW_FETCH_TICK when it has
- * passed.
+ *              chunk 0 of the index, STORED carries the size of the index (tw_dataset_size), and
+ *              is WRONG if that fails. DROP: discard them. UNKNOWN: hand them to tw_node.
+ *   PULL       Send it to `peer`.
+ *   CHECK      All chunks of a plain file are stored: hash it, answer with TW_FETCH_CHECKED. For
+ *              the index: WRONG, FAILED, or OK; after OK, decode it and call tw_fetch_files.
+ *   WHOLE      All chunks of the file are stored and verified: make it durable under its name and
+ *              serve it. Not sent for files reported by tw_fetch_have_file.
+ *   STRIKE     The peer sent wrong bytes. Nothing is requested from its id for 10 min, on any
+ *              link; for twice as long after each further strike. Log it; the link may stay up.
+ *   deadline   TW_FETCH_TICK when it has passed.
  *
  * After every call except deadline, view and range, take all actions before the next call.
  *

@@ -5,16 +5,16 @@
 #include "sync/core/state/node.h"
 
 uint64_t tw_lineage_nonce(struct tw_node *node);
-/* Founds a child lineage of one, from the state that is held. */
+/* Founds a child lineage of this node alone, from the state that it holds. */
 void tw_lineage_fork(struct tw_node *node);
 /* This node founded the lineage that it is in. */
 bool tw_lineage_is_ours(const struct tw_node *node);
 /* The roster that decides the first round of a lineage founded by this node. */
 struct tw_roster tw_lineage_founder(const struct tw_node *node);
-/* The worker has set theta := phi for all fragments, or could not. */
+/* The worker has set theta := phi for all fragments; !ok: it could not. */
 void tw_lineage_turned(struct tw_node *node, bool ok);
 void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_join *join);
-/* The worker has done a solo round: writes and commits its record. */
+/* Writes and commits the record of a solo round, which the worker has done. */
 void tw_lineage_solo_done(struct tw_node *node);
 void tw_lineage_advance(struct tw_node *node);
 

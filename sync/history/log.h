@@ -10,19 +10,19 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record);
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record);
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
-/* A message is about the round being decided here. A sender that is behind gets the log, and one
- * that is ahead is asked for it. */
+/* True if a message is about the open round. A sender that is behind gets the log; a sender that is
+ * ahead is asked for its log. */
 bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage, uint64_t round);
 void tw_log_applied(struct tw_node *node, const struct tw_event *event);
 void tw_log_advance(struct tw_node *node);
 
 /* Sends the run clock to the worker. */
 void tw_log_clock(struct tw_node *node);
-/* Keeps at.held true: after every commit, apply and load. */
+/* Updates at.held. Called after every commit, apply and load. */
 void tw_log_note_held(struct tw_node *node);
-/* Begins at this record, with no older one in the log; NULL: before the first round. */
+/* Restarts the log at this record, without older ones; NULL: before the first round. */
 void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip);
-/* Every fragment is held, and none is so far behind that its results could be gone soon. */
+/* Every fragment is held, and none is so far behind that peers may drop its results soon. */
 bool tw_log_is_close(const struct tw_node *node);
 
 #endif

@@ -26,8 +26,8 @@ static bool is_alone(const struct tw_members *members) {
     return true;
 }
 
-/* The longest pause just now. Who has lost everybody has most likely lost its own line: it tries
- * often, so that it is back soon after the line is. */
+/* Ceiling of the pause now. A node that lost all links has most likely lost its own connection. It
+ * dials often, so that it returns soon after the connection does. */
 static uint64_t pause_max_us(const struct tw_members *members, const struct tw_member_entry *entry,
                              uint64_t now_us) {
     const uint64_t max_us = backoff_max_us(members);
@@ -36,7 +36,7 @@ static uint64_t pause_max_us(const struct tw_members *members, const struct tw_m
                                                                        : max_us;
 }
 
-/* pause_us +- 30 %: nodes that lost each other at once must not come back at once. */
+/* pause_us +- 30 %: nodes that lost each other at the same time must not all dial at once. */
 static uint64_t jittered_us(struct tw_members *members, uint64_t pause_us) {
     const uint64_t span_us = pause_us * 6 / 10;
     return pause_us - span_us / 2 + (span_us > 0 ? tw_rng_below(&members->rng, span_us) : 0);
@@ -73,13 +73,13 @@ static bool is_pinned(const struct tw_member_entry *entry) {
     return false;
 }
 
-/* Is `a` of less use than `b`? */
+/* True if `a` is dropped before `b`. */
 static bool is_lesser(const struct tw_member_entry *a, const struct tw_member_entry *b) {
     if (a->was_connected != b->was_connected) return b->was_connected;
     return a->heard_us < b->heard_us;
 }
 
-/* A row for somebody new; the least useful makes room. NULL: all rows are needed. */
+/* An entry for a new member; the least useful one gives way. NULL: all entries are needed. */
 static struct tw_member_entry *entry_new(struct tw_members *members, uint64_t now_us) {
     struct tw_member_entry *victim = NULL;
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
@@ -95,8 +95,8 @@ static struct tw_member_entry *entry_new(struct tw_members *members, uint64_t no
     return victim;
 }
 
-/* Room for an address: a free place, else the one that has failed most (never a bootstrap one, nor
- * one being dialled). NULL: keep what there is. */
+/* A place for an address: a free one, or one whose pause is at its ceiling. NULL: none. Bootstrap
+ * addresses and those being dialled stay. */
 static struct tw_member_addr *addr_place(const struct tw_members *members,
                                          struct tw_member_entry *entry) {
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
@@ -120,7 +120,7 @@ static void addr_add(struct tw_members *members, struct tw_member_entry *entry, 
     memcpy(addr->text, text, length);
 }
 
-/* When to dial a member both sides may be about to dial. */
+/* When to dial a member that may be about to dial us too. */
 static uint64_t first_dial_us(struct tw_members *members, const struct tw_id *id, uint64_t now_us) {
     const bool is_ours = tw_id_compare(&members->config.self, id) > 0;
     return now_us + (is_ours ? 0 : TW_DIAL_YIELD_STEPS * backoff_min_us(members)) +
@@ -168,7 +168,7 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
     struct tw_member_entry *entry = equals != NULL ? find_id(members, &id) : NULL;
     for (unsigned i = 0; i < TW_KNOWN_MAX && equals == NULL && entry == NULL; i++) {
         struct tw_member_entry *known = &members->entries[i];
-        if (known->is_used && addr_in(known, address) != NULL) { /* named again: nothing is lost */
+        if (known->is_used && addr_in(known, address) != NULL) { /* already known */
             addr_in(known, address)->is_bootstrap = true;
             return TW_OK;
         }
@@ -193,7 +193,8 @@ static bool is_v6(const struct tw_member_addr *addr) {
     return addr->text[0] == '[';
 }
 
-/* When an address may be dialled: not while it is, and a while after the member's one before. */
+/* When an address may be dialled. NEVER_US: it is being dialled. A member's addresses are dialled
+ * TW_DIAL_STAGGER_US apart. */
 static uint64_t dial_us(const struct tw_member_entry *entry, const struct tw_member_addr *addr) {
     uint64_t at_us = addr->retry_us;
     if (addr->text[0] == '\0' || addr->is_dialling) return NEVER_US;
@@ -205,7 +206,7 @@ static uint64_t dial_us(const struct tw_member_entry *entry, const struct tw_mem
     return at_us;
 }
 
-/* Is dialling `a` better than `b`, of the same member? */
+/* True if `a` is dialled before `b`, of the same member. */
 static bool is_sooner(const struct tw_member_entry *entry, const struct tw_member_addr *a,
                       const struct tw_member_addr *b, uint64_t now_us) {
     const uint64_t a_us = dial_us(entry, a), b_us = dial_us(entry, b);
@@ -221,7 +222,7 @@ static struct tw_member_addr *next_of(struct tw_member_entry *entry, uint64_t no
     return best;
 }
 
-/* Known by nothing but what others say of it? */
+/* True if the member is known only from rows of other nodes. */
 static bool is_hearsay(const struct tw_member_entry *entry) {
     if (entry->was_connected) return false;
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
@@ -240,8 +241,8 @@ static bool may_dial_hearsay(const struct tw_members *members) {
     return dials < TW_DIAL_HISTORY_MAX / 2;
 }
 
-/* The address that has been due for longest, of those that are more than hearsay first; NULL when
- * no member waits for a dial. Who invents members delays nobody: half of the dials stay free. */
+/* The address that has been due for longest, those of hearsay members last. NULL: no member waits
+ * for a dial. Hearsay gets half of the dials at most: a peer that invents members delays nobody. */
 static struct tw_member_addr *next_addr(struct tw_members *members, uint64_t now_us,
                                         struct tw_member_entry **entry_out) {
     struct tw_member_addr *best[2] = {NULL, NULL};
@@ -277,7 +278,7 @@ bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw
 
 uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us) {
     struct tw_member_entry *entry = NULL;
-    /* next_addr only looks; it hands out what its other caller changes. */
+    /* next_addr changes nothing; its result is not const for its other caller. */
     const struct tw_member_addr *addr =
         next_addr((struct tw_members *)(uintptr_t)members, now_us, &entry);
     if (addr == NULL) return NEVER_US;
@@ -303,13 +304,13 @@ static void addr_free(struct tw_member_entry *entry, struct tw_member_addr *addr
     if (!entry->has_id && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
-/* It is another node's now. */
+/* The address belongs to another node now. */
 static void addr_lost(struct tw_member_entry *entry, struct tw_member_addr *addr) {
     *addr = (struct tw_member_addr){0};
     if (!entry->is_connected && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
-/* `addr` of `entry` has proven to be one of `id`. */
+/* A dial proved that `addr` of `entry` is an address of `id`: moves it to that member. */
 static void addr_proven(struct tw_members *members, struct tw_member_entry *entry,
                         struct tw_member_addr *addr, const struct tw_id *id, uint64_t now_us) {
     struct tw_member_entry *owner = find_id(members, id);
@@ -319,7 +320,7 @@ static void addr_proven(struct tw_members *members, struct tw_member_entry *entr
         owner->id = *id;
     }
     if (owner == NULL) {
-        addr->is_dialling = true; /* keeps its row out of the way of the new one */
+        addr->is_dialling = true; /* so that entry_new does not drop `entry` */
         owner = entry_new(members, now_us);
         addr->is_dialling = false;
     }
@@ -367,7 +368,8 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
 
 /* ---- links --------------------------------------------------------------------------------- */
 
-/* What a member says about itself replaces what others said; configured addresses stay. */
+/* The addresses that a member announces replace those from other nodes. Bootstrap and proven ones
+ * stay. */
 static void own_word(struct tw_members *members, struct tw_member_entry *entry,
                      const struct tw_member_row *record, uint64_t now_us) {
     if (record->addrs[0][0] == '\0') return;
@@ -388,8 +390,8 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
                           uint64_t now_us) {
     struct tw_member_entry *entry = find_id(members, &record->id);
     if (entry == NULL) entry = entry_new(members, now_us);
-    if (entry == NULL) return; /* all rows are configured or linked: it is a peer, not a row */
-    /* The first link after none: the line is back, and so are the others. */
+    if (entry == NULL) return; /* every entry is a bootstrap or linked one: a peer without entry */
+    /* The first link after none: the connection is back, so the others are reachable too. */
     if (is_alone(members)) tw_members_moved(members, now_us);
     entry->has_id = true;
     entry->id = record->id;
@@ -423,7 +425,7 @@ void tw_members_moved(struct tw_members *members, uint64_t now_us) {
     }
 }
 
-/* ---- what nodes tell each other ------------------------------------------------------------ */
+/* ---- PEERS messages ------------------------------------------------------------------------ */
 
 static bool is_told(const struct tw_member_entry *entry, uint64_t now_us) {
     if (!entry->is_used || !entry->has_id || !has_addr(entry)) return false;
@@ -520,7 +522,7 @@ void tw_members_encode(const struct tw_members *members, char *text, size_t capa
     *size_out = at;
 }
 
-/* One line without its newline; false when it is not what encode writes. */
+/* Reads one line without its newline. False: encode does not write such a line. */
 static bool line_take(struct tw_members *members, const char *line, size_t length,
                       uint64_t now_us) {
     char hex[TW_ID_HEX_BYTES], address[TW_ADDR_BYTES];

@@ -1,9 +1,10 @@
-/* members.h - the member table: who exists, where they can be dialled, whom to dial next.
+/* members.h - the table of known nodes: their addresses, and the one to dial next.
  *
- * Pure: time and randomness come in, addresses to dial come out. The daemon dials them (one call
- * of next_dial per dial) and says how it went. There is no giving up: addresses are tried for ever
- * with a growing pause. Everything learnt from peers is untrusted and bounded: TW_KNOWN_MAX
- * members, TW_ADDRS_MAX addresses each; the least useful (never connected, oldest) go first. */
+ * Pure: time and a seed come in, addresses to dial come out. The daemon dials them, one call of
+ * next_dial per dial, and reports the outcome. No address is given up: the pause between dials
+ * grows to a ceiling. Everything learnt from peers is untrusted and bounded: TW_KNOWN_MAX members
+ * with TW_ADDRS_MAX addresses each. A full table first drops nodes that were never connected, the
+ * oldest first. */
 #ifndef TW_SYNC_MEMBERS_MEMBERS_H
 #define TW_SYNC_MEMBERS_MEMBERS_H
 
@@ -20,110 +21,115 @@
 enum {
     TW_BACKOFF_MIN_US = 1000 * 1000,
     TW_BACKOFF_MAX_US = 60 * 1000 * 1000,
-    TW_BACKOFF_LOST_US = 4 * 1000 * 1000,   /* of members lost lately, the most while all are */
-    TW_RECORD_FRESH_US = 600 * 1000 * 1000, /* told to others this long after it was last linked */
-    TW_DIAL_YIELD_STEPS = 2, /* the lower id lets the higher dial first for this many minima */
+    TW_BACKOFF_LOST_US = 4 * 1000 * 1000,   /* ceiling of pauses while all links are lost */
+    TW_RECORD_FRESH_US = 600 * 1000 * 1000, /* a member is announced so long after its last link */
+    TW_DIAL_YIELD_STEPS = 2, /* minimal pauses that the lower id waits for the higher to dial */
 };
 
-#define TW_LOST_US (UINT64_C(3600) * 1000 * 1000) /* "lately" of TW_BACKOFF_LOST_US */
+#define TW_LOST_US (UINT64_C(3600) * 1000 * 1000) /* TW_BACKOFF_LOST_US holds for so long */
 
 struct tw_members_config {
     struct tw_id self;
     uint64_t seed;           /* of the jitter */
     uint64_t backoff_min_us; /* 0 = TW_BACKOFF_MIN_US */
-    uint64_t backoff_max_us; /* 0 = TW_BACKOFF_MAX_US; lower it where all nodes are near */
+    uint64_t backoff_max_us; /* 0 = TW_BACKOFF_MAX_US; lower it if all nodes are near */
 };
 
 struct tw_member_addr {
     char text[TW_ADDR_BYTES]; /* "host:port"; empty = free */
-    uint64_t retry_us;        /* not before */
+    uint64_t retry_us;        /* earliest time of the next dial */
     uint64_t backoff_us;      /* pause after the next failure */
     bool is_dialling, is_bootstrap;
-    bool is_proven; /* a dial met the member there */
+    bool is_proven; /* a dial reached the member at this address */
 };
 
 struct tw_member_entry {
     bool is_used, has_id, is_connected;
-    bool was_connected;  /* ever, as far as this process and the cache file know */
-    bool was_linked;     /* by this process: `linked_us` is valid */
+    bool was_connected;  /* ever connected, by this process or by the cache file */
+    bool was_linked;     /* connected in this process: `linked_us` is valid */
     struct tw_id id;     /* zero until known (bootstrap without id) */
-    uint64_t linked_us;  /* when it was last known to be linked */
-    uint64_t heard_us;   /* when anything was last heard about it */
-    uint64_t dialled_us; /* when its newest dial began */
+    uint64_t linked_us;  /* last time with a link */
+    uint64_t heard_us;   /* last news from it, or about it from others */
+    uint64_t dialled_us; /* start of its newest dial */
     struct tw_member_addr addrs[TW_ADDRS_MAX];
 };
 
 struct tw_members {
     struct tw_members_config config;
-    struct tw_member_row self; /* own record: first in every PEERS message */
+    struct tw_member_row self; /* own row, first in every PEERS message */
     struct tw_rng rng;
-    uint32_t rotor; /* where the next PEERS message goes on */
+    uint32_t rotor; /* entry at which the next PEERS message continues */
     struct tw_member_entry entries[TW_KNOWN_MAX];
 };
 
 /* About 100 KB, caller's memory. */
 void tw_members_init(struct tw_members *members, const struct tw_members_config *config);
 
-/* The addresses this node can be dialled at (may be none). */
+/* Sets the addresses at which this node can be dialled, if any. */
 void tw_members_set_self(struct tw_members *members, const struct tw_member_row *self);
 
-/* One bootstrap entry, "host:port" or "host:port=id" (64 hex digits). Never forgotten. TW_CONFIG
- * with a sentence otherwise, TW_LIMIT when the table is full of bootstrap entries. */
+/* Adds a bootstrap entry, "host:port" or "host:port=id" (64 hex digits). It is never dropped.
+ * TW_CONFIG: not such an entry; TW_LIMIT: the table is full of bootstrap entries. */
 enum tw_status tw_members_bootstrap(struct tw_members *members, const char *entry, uint64_t now_us,
                                     struct tw_error *err);
 
 struct tw_dial {
     char address[TW_ADDR_BYTES];
     bool has_id;
-    struct tw_id id; /* expected */
+    struct tw_id id; /* expected at this address */
 };
 
-/* The next address that is due, marked as being dialled; false when none is. Answer each with
- * tw_members_dialled. Members that are connected, and this node itself, are never dialled. Of the
- * addresses of a member IPv6 goes first, and the next one TW_DIAL_STAGGER_US later if need be: the
- * first to connect makes the link, and an address that swallows packets costs no more. Of two
- * nodes that learn of each other, or lose their link, the higher id dials first, the lower one
- * after TW_DIAL_YIELD_STEPS times the minimal pause if need be. */
+/* Returns the next address that is due, and marks it as being dialled. False: none is due. Answer
+ * each with tw_members_dialled. Connected members and this node itself are never dialled.
+ *
+ * Of a member's addresses, IPv6 is dialled first, and the next one TW_DIAL_STAGGER_US later. The
+ * first to connect makes the link, so an address that swallows packets costs only this delay. Of
+ * two nodes without a link, the higher id dials first. The lower id waits TW_DIAL_YIELD_STEPS times
+ * the minimal pause. */
 bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw_dial *dial);
 
-/* When next_dial may be true again; UINT64_MAX = not before something else happens. */
+/* When next_dial may return true again; UINT64_MAX: not before another call changes the table. */
 uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
 
-/* How a dial ended. `id`: who answered (NULL: nobody, or not proven). `ok` with an id other than
- * the entry's moves the address to that id; an address that leads to ourselves is dropped, or, for
- * a bootstrap entry, remembered and left alone. Where again and again another node answers than the
- * member that is looked for, the address is that node's now: it is dropped, unless it is
- * configured, and with its last address the member, until somebody tells of it anew. */
+/* Reports the end of a dial. `id`: the node that answered; NULL: none, or its id is not proven.
+ *
+ * `ok` with another id than the entry's moves the address to that id. An address of this node
+ * itself is dropped, or kept and never dialled again if it is a bootstrap one. If the wrong node
+ * has answered until the pause is at its ceiling, the address is dropped unless it is a bootstrap
+ * one. A member without addresses is dropped until a peer announces it again. */
 void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
                         const struct tw_id *id, uint64_t now_us);
 
-/* A peer is up, with the addresses it says; and down: dialled again at once, then with pauses. */
+/* A peer is up, with the addresses that it announces. Down: it is dialled again at once, then with
+ * growing pauses. */
 void tw_members_connected(struct tw_members *members, const struct tw_member_row *record,
                           uint64_t now_us);
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us);
 
-/* This machine has another address, or another way out: who could not be reached is tried anew. */
+/* This machine has another address or route: all addresses are dialled again at once. */
 void tw_members_moved(struct tw_members *members, uint64_t now_us);
 
-/* Fills a PEERS message: this node, then members linked now or within TW_RECORD_FRESH_US, going
- * round when there are more than fit. */
+/* Fills a PEERS message: this node, then members linked now or within TW_RECORD_FRESH_US. If not
+ * all fit, the next message continues with the others. */
 void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_msg_peers *peers);
 
-/* Takes what a peer says about others. Rows that are about us, malformed or without address are
- * passed over. A connected member's own word about itself is never overruled. */
+/* Takes rows that a peer sent about other nodes. Rows about this node, malformed rows and rows
+ * without an address are ignored. Rows about a connected member are ignored too: its own
+ * announcement counts. */
 void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *peers,
                       uint64_t now_us);
 
-/* Members with an id, other than this node. */
+/* Number of members with an id, without this node. */
 uint32_t tw_members_known(const struct tw_members *members);
 
-/* The table as text for the cache file: a line `id host:port host:port ...` per member that was
- * connected once, newest first. *size_out <= capacity; lines that do not fit are left out. */
+/* Writes the text of the cache file: a line `id host:port host:port ...` per member that was ever
+ * connected, newest first. *size_out <= capacity; lines that do not fit are left out. */
 enum { TW_MEMBERS_TEXT_MAX = TW_KNOWN_MAX * (66 + TW_ADDRS_MAX * TW_ADDR_BYTES) };
 void tw_members_encode(const struct tw_members *members, char *text, size_t capacity,
                        size_t *size_out);
 
-/* Takes a cache text back; untrusted: bad lines are skipped, their number is returned. */
+/* Reads the text of a cache file, which is untrusted. Returns the number of bad lines, which are
+ * skipped. */
 uint32_t tw_members_decode(struct tw_members *members, const char *text, size_t size,
                            uint64_t now_us);
 

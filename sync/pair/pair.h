@@ -11,14 +11,14 @@ void tw_pair_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_pai
 void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy);
 void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_offer *offer);
 void tw_pair_peer_down(struct tw_node *node, const struct tw_id *id);
-/* Forgets the exchange under way: the worker, the lineage or the wish to go on is gone. */
+/* Forgets the exchange under way: the worker is gone, the lineage changed, or the node leaves. */
 void tw_pair_abandon(struct tw_node *node);
 void tw_pair_encoded(struct tw_node *node, const struct tw_event *event);
-/* APPLIED answers a step of the exchange. */
+/* True if this APPLIED answers a step of the exchange. */
 bool tw_pair_is_step(const struct tw_node *node, const struct tw_event *event);
 /* The step is done. True: commit *record, then call tw_pair_committed. */
 bool tw_pair_applied(struct tw_node *node, const struct tw_event *event, struct tw_record *record);
-/* Ends the exchange; `round` is the round just committed. */
+/* Ends the exchange. `round`: the round just committed. */
 void tw_pair_committed(struct tw_node *node, uint64_t round);
 void tw_pair_advance(struct tw_node *node);
 

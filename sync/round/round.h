@@ -8,25 +8,26 @@
 /* Takes over the roster of the next round and opens it. */
 void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster);
 void tw_round_open(struct tw_node *node);
-/* There is a sign of life of the open round: it is active, if it is time. */
+/* A message about the open round arrived: the round becomes active, but not before it is due. */
 void tw_round_touch(struct tw_node *node);
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib);
 void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result);
 void tw_round_encoded(struct tw_node *node, const struct tw_event *event);
 void tw_round_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_round_advance(struct tw_node *node);
-/* Learns the grace from the members that this record, about to be committed, does not list. */
+/* Counts live members that this record, about to be committed, does not list as late arrivals. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record);
 
-/* A row of a record has the hashes and counts of the contribution received from that member. */
+/* The row of a record has the hashes and counts of the contribution received from that member. */
 bool tw_round_is_as_announced(const struct contribution *entry, const struct tw_contributor *row);
-/* This round waits for a contribution that the member announced. */
+/* This round waits for the member's contribution once it is announced. A member that often fails to
+ * deliver is waited for in few rounds. */
 bool tw_round_awaits(const struct tw_node *node, uint32_t member);
-/* The result announced for part k had as long as patience allows: nobody waits for it any more. */
+/* The result announced for part k has not arrived within patience: it is not waited for. */
 bool tw_round_is_late(struct tw_node *node, uint32_t k);
-/* No result is announced for part k, and rounds wait for its owner. */
+/* No result is announced for part k, and its owner is worth waiting for. */
 bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k);
-/* Results of the open round are kept until this round is decided, for nodes that missed them. */
+/* The round until whose decision results of the open round are kept, for nodes that missed them. */
 uint64_t tw_round_keep(const struct tw_node *node);
 
 #endif

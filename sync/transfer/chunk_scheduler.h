@@ -10,12 +10,12 @@ void tw_chunks_prepare(struct tw_node *node, struct payload *payload);
 void tw_chunks_ask(struct tw_node *node, struct payload *payload);
 /* Chunk `idx` was stored. */
 void tw_chunks_arrived(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t idx);
-/* From now on a majority has it: peers that had it not may have it now, and nobody waits for a
- * silent link. */
+/* A majority has the payload now. Peers that lacked it may be asked again, and silent links are
+ * dropped as sources. */
 void tw_chunks_decided(struct tw_node *node, struct payload *payload);
-/* The peer is no source of it any more. */
+/* The peer is no longer a source of the payload. */
 void tw_chunks_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer);
-/* Nobody is asked for it any more. */
+/* Drops all sources of the payload and its chunks under way. */
 void tw_chunks_forget(struct tw_node *node, struct payload *payload);
 
 #endif

@@ -7,7 +7,8 @@
 
 /* NULL: not in the table. */
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
-/* Wants it if it is not here. NULL: no room in the table, or an impossible size. */
+/* Returns the payload, which is fetched if it is not here. NULL: no room in the table, or an
+ * impossible size. */
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                                 enum tw_content content, uint64_t elements);
 /* The same for the result of elements [begin, begin + count) of a fragment; kept until round
@@ -15,16 +16,16 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
 struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
                                        uint32_t fragment, uint64_t begin, uint64_t count,
                                        uint64_t keep_round);
-/* The runtime made these bytes; they are kept until round `keep_round` is decided. */
+/* Adds bytes that the worker made; kept until round `keep_round` is decided. */
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                      enum tw_content content, uint64_t elements, uint64_t keep_round);
-/* The check of this payload's bytes is also the check that such content needs. */
+/* The check that this payload gets is also the check that such content needs. */
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
-/* It does not decode, or every peer was asked again and again and no chunk came. */
+/* It does not decode, or every peer was asked three times in a row and no chunk arrived. */
 bool tw_payload_is_lost(const struct payload *payload);
-/* The result of that name and size is here, and this node does not accept it. */
+/* The result of that name and size is here, and this node refuses it. */
 bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 
 /* This node waits for this chunk from this peer. */
@@ -35,7 +36,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event);
 void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request);
 void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
-/* A worker started: checks that the old one owed are requested again. */
+/* A worker started: requests the checks again that the previous one owed. */
 void tw_payload_worker_up(struct tw_node *node);
 void tw_payload_drop_all(struct tw_node *node);
 void tw_payload_advance(struct tw_node *node);

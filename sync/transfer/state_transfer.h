@@ -8,15 +8,15 @@
 void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state_get *get);
 void tw_state_exported(struct tw_node *node, const struct tw_event *event);
 void tw_state_peer_down(struct tw_node *node, uint16_t peer);
-/* Answers the peers that asked; packs one fragment at a time. */
+/* Answers peers that sent STATE_GET. Packs one fragment at a time. */
 void tw_state_export(struct tw_node *node);
 
-/* (phi, u) of the fragment are not those of the lineage: they are fetched, and `mode` tells what
- * becomes of theta. */
+/* (phi, u) of the fragment are not those of the lineage: fetches them. `mode`: the effect on theta.
+ */
 void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode);
 void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state);
-/* Fetches and loads fragments that are not held. True: this node is alone and the state is lost, so
- * it must found a new lineage. */
+/* Fetches and loads fragments that are not held. True: this node is alone and the state is lost:
+ * the caller must found a new lineage. */
 bool tw_state_receive(struct tw_node *node);
 
 #endif

@@ -1,8 +1,8 @@
-/* penalty.h - penalties: rows of offenders, and the one rule by which a penalty doubles.
+/* penalty.h - penalties: tables of offenders, and the one rule by which a penalty doubles.
  *
- * A row is (id, count, until_us) in a table of one kind. Each offence ends the penalty
- * `base_us` x 2^n later, where n counts the offences before it that were punished. penalty.c has
- * the constants of each kind in one table.
+ * A row is (id, count, until_us) in a table of one kind. The penalty of an offence lasts
+ * `base_us` x 2^n, where n counts the earlier offences that were punished. penalty.c has the
+ * constants of each kind in one table.
  *
  * Nothing here is agreed between nodes: a penalty is one node's own finding. */
 #ifndef TW_SYNC_TRUST_PENALTY_H
@@ -13,10 +13,10 @@
 #include "sync/core/state/penalty.h"
 
 struct tw_penalty_rule {
-    uint64_t base_us;       /* of the first penalty; 0: offences are counted alone */
-    uint64_t forget_us;     /* so long after its end, offences are forgotten; 0: never */
+    uint64_t base_us;       /* length of the first penalty; 0: offences are only counted */
+    uint64_t forget_us;     /* time after its end, when offences are forgotten; 0: never */
     uint32_t free_count;    /* first offences without a penalty */
-    uint32_t doublings_max; /* then a penalty stays as long */
+    uint32_t doublings_max; /* after which the length stays the same */
 };
 
 extern const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS];
@@ -29,8 +29,8 @@ struct tw_penalty *tw_penalty_find(struct tw_penalty *rows, uint32_t rows_count,
 uint64_t tw_penalty_left_us(const struct tw_penalty *rows, uint32_t rows_count,
                             const struct tw_id *id, uint64_t now_us);
 
-/* The row of `id`. A new offender takes a free row, or the one whose penalty ends first (of those,
- * the one with the fewest offences). Its count is 0 then. */
+/* The row of `id`. A new offender gets a free row, or the one whose penalty ends first; of equal
+ * ones, the one with the fewest offences. Its count is then 0. */
 struct tw_penalty *tw_penalty_take(struct tw_penalty *rows, uint32_t rows_count,
                                    const struct tw_id *id);
 

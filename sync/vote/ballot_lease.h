@@ -1,20 +1,21 @@
-/* ballot_lease.h - the proposer that an acceptor gives time to, and the one after it. */
+/* ballot_lease.h - the ballot lease: an acceptor promises one proposer's ballots alone for a time.
+ */
 #ifndef TW_SYNC_VOTE_BALLOT_LEASE_H
 #define TW_SYNC_VOTE_BALLOT_LEASE_H
 
 #include "sync/core/state/node.h"
 
-/* `member` asks us to promise a ballot above all that we have promised. */
+/* `member` sent PREPARE for a ballot above all that we have promised. */
 void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot);
-/* Takes out the PREPARE to promise now. False: none. */
+/* Takes out the PREPARE to promise now. False: there is none. */
 bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot);
 /* The ballot was promised: `member` holds the lease. */
 void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot);
 /* `member` proposed a sound record. */
 void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot);
-/* A member other than `member` holds the lease. */
+/* Another member than `member` holds the lease. */
 bool tw_lease_is_others(struct tw_node *node, uint32_t member);
-/* The open round is about to be committed: notes the proposers that let their turn pass, or
+/* The open round is about to be committed: notes the stalls of proposers that missed their turn or
  * proposed nearly nothing. */
 void tw_lease_note_turns(struct tw_node *node);
 void tw_lease_advance(struct tw_node *node);

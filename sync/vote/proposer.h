@@ -11,7 +11,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
 /* Writes round.proposal without the results that this node refuses. */
 void tw_proposer_write(struct tw_node *node);
 void tw_proposer_advance(struct tw_node *node);
-/* Sends the messages of the present phase, and ends a phase that takes too long. */
+/* Sends the messages of the present phase, and ends the phase if it takes too long. */
 void tw_proposer_announce(struct tw_node *node);
 
 #endif
