@@ -1,23 +1,23 @@
-/* audit.c - is a committed result the merge of the contributions that it lists?
+/* audit.c - audits: checks that a committed result is the merge of its listed contributions.
  *
- * A merge gives the same bits on every machine, and contributions are named by the record (their
- * roots) and by CONTRIB. So every member of the round can do a merge again. After each commit, the
- * hash of the record draws one part in sixteen and the member that audits it. Nobody knows the draw
- * before the result is decided.
+ * A merge gives the same bits on every machine. The record and CONTRIB name the contributions by
+ * hash. So every member of the round can repeat a merge. After each commit, the hash of the record
+ * draws one part in sixteen and the member that audits it. The draw is not known before the result
+ * is decided.
  *
- *   IDLE -> FETCHING     drawn, or another member sent ACCUSE
+ *   IDLE -> FETCHING     this node was drawn, or another member sent ACCUSE
  *   FETCHING -> MERGING  all contributions to the part are here
- *   MERGING -> IDLE      the same hash: fine. Another hash: the owner is struck; if this node was
- *                        drawn, it sends ACCUSE
- *   any -> IDLE          a contribution cannot be had, the worker died, or it takes too long:
- * nothing is known, and nobody is struck
+ *   MERGING -> IDLE      same hash: the owner is honest. Another hash: the owner is struck; if this
+ *                        node was drawn, it sends ACCUSE
+ *   any -> IDLE          a contribution is lost, the worker died, or it takes too long: no finding,
+ *                        no strike
  *
- * An owner answers for its announcements alone. A part is audited only by members to which its
- * owner announced the result and contributions of the record. A record that was decided in trouble
- * may have others (proposal_check.c), and an honest owner would be struck for them.
+ * An owner answers only for its own announcements. A part is audited only by members to which its
+ * owner announced the result and contributions of the record. After long trouble, a record may
+ * commit others (proposal_check.c), and an honest owner would be struck for them.
  *
- * An accusation is a hint where to look, no more. A wrong one costs every member a merge, so its
- * sender is ignored for a while. One audit runs at a time; one hint may wait. */
+ * An accusation is only a hint where to look. A false one costs every member a merge, so its sender
+ * is ignored for a while. One audit runs at a time; one hint may wait. */
 #include "sync/check/audit.h"
 
 #include <string.h>
@@ -33,9 +33,9 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-enum { AUDIT_ONE_IN = 16 }; /* parts are audited, each by one member */
+enum { AUDIT_ONE_IN = 16 }; /* one part in so many is audited, by one member */
 
-#define IGNORE_US (600 * SECOND_US) /* of a member that accused another falsely */
+#define IGNORE_US (600 * SECOND_US) /* time for which a false accuser is ignored */
 #define AUDIT_KEEP_US (10 * SECOND_US)
 #define AUDIT_PATIENCE_US (120 * SECOND_US)
 
@@ -61,7 +61,7 @@ static bool is_announced(const struct tw_node *node, const struct tw_record *rec
     return true;
 }
 
-static void remember(struct tw_node *node, const struct tw_record *record) {
+static void remember_round(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     struct past_round *past = &node->audits.past[record->round % AUDIT_ROUNDS];
     past->round = record->round + 1;
@@ -79,13 +79,13 @@ static const struct past_round *past_of(const struct tw_node *node, uint64_t rou
     return past->round == round + 1 ? past : NULL;
 }
 
-/* Adds the contribution that the record lists, as we received it. */
+/* Adds a listed contribution as it was received here. False: not received, or listed otherwise. */
 static bool add_input(struct audit *audit, const struct past_round *past,
                       const struct tw_contributor *by) {
     const struct contribution *heard = &past->contributions[by->member_idx];
     if (!heard->has) return false;
-    /* The row is as the first owner that lists the contributor wrote it. Another owner may have
-     * merged by the true CONTRIB: then nothing is known. */
+    /* The row is the one of the first owner that lists the contributor. Other owners may have
+     * merged by the true CONTRIB, so a false row proves nothing against them. */
     if (!tw_round_is_as_announced(heard, by) || heard->announced.bytes[audit->part] == 0)
         return false;
     audit->inputs[audit->inputs_count++] =
@@ -97,7 +97,7 @@ static bool add_input(struct audit *audit, const struct past_round *past,
     return true;
 }
 
-/* Begins to audit a part of a committed round; stays idle where that is not possible here. */
+/* Starts the audit of a part of a committed round. Stays idle if that is not possible here. */
 static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audits.running;
     const struct tw_record *record = tw_progress_record(node, round);
@@ -125,7 +125,7 @@ static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
 
 void tw_audit_note(struct tw_node *node, const struct tw_record *record) {
     if (record->parts_count == 0 || node->round.self_idx < 0) return;
-    remember(node, record);
+    remember_round(node, record);
 }
 
 void tw_audit_choose(struct tw_node *node, uint64_t round) {
@@ -178,7 +178,7 @@ static void send_accusation(struct tw_node *node) {
     }
 }
 
-/* The accuser was wrong: it is ignored for a while. */
+/* The accusation was false: its sender is ignored for a while. */
 static void ignore_accuser(struct tw_node *node) {
     const uint16_t peer = tw_peers_find(node, &node->audits.running.accuser);
     if (peer == NO_PEER) return;
@@ -191,7 +191,7 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
                         event->u.reduced.part == audit->part;
     const bool is_same = event->ok && tw_id_equal(&event->u.reduced.hash, &audit->result);
-    /* The merged bytes are the known result, or of no use and dropped. */
+    /* The merged bytes are the known result, or are dropped. */
     const struct payload *known = tw_payload_find(node, &event->u.reduced.hash);
     if (event->ok)
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,
@@ -230,7 +230,7 @@ static bool fetch_inputs(struct tw_node *node) {
     return is_complete;
 }
 
-static void merge(struct tw_node *node) {
+static void request_merge(struct tw_node *node) {
     struct audit *audit = &node->audits.running;
     struct tw_action *action = tw_act_body(node, TW_ACT_REDUCE);
     action->u.reduce.round = audit->round;
@@ -268,5 +268,5 @@ void tw_audit_advance(struct tw_node *node) {
         return;
     }
     tw_act_wake(node, audit->began_us + AUDIT_PATIENCE_US);
-    if (audit->phase == AUDIT_FETCHING && fetch_inputs(node)) merge(node);
+    if (audit->phase == AUDIT_FETCHING && fetch_inputs(node)) request_merge(node);
 }

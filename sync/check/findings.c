@@ -1,4 +1,4 @@
-/* findings.c - penalties that a round earns its owners when it is committed. */
+/* findings.c - penalties of owners, found when a round is committed. */
 #include "sync/check/findings.h"
 
 #include "sync/core/membership.h"
@@ -10,12 +10,12 @@
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct round *round = &node->round;
     const struct tw_msg_result *announced = &round->results[k].announced;
-    /* There was a proposal with this result, and we waited for the owner to announce it. */
+    /* The result was proposed, and its owner did not announce it here within RETRY_US. */
     if (record->parts[k].bytes > 0)
         return !round->results[k].has && round->refused_ranks != 0 &&
                node->now_us >= round->refused_us + RETRY_US;
     if (node->now_us < round->active_us + node->pace.patience_us)
-        return false; /* its time is not over */
+        return false; /* the owner still has time */
     if (!round->results[k].has) return true;
     const struct payload *payload = tw_payload_find(node, &announced->hash);
     return announced->bytes > 0 && (payload == NULL || payload->state == PAYLOAD_WANTED);
@@ -28,7 +28,8 @@ void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *recor
         const uint32_t owner = round->owners[k];
         const struct contribution *entry = &round->contributions[owner];
         if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
-        if (!entry->has || entry->is_absent) continue; /* it owns nothing next time anyway */
+        if (!entry->has || entry->is_absent)
+            continue; /* it gets no part in the next round anyway */
         if (!tw_membership_is_live(node, owner) || !is_stalled(node, record, k)) continue;
         tw_conduct_stall(node, TW_PENALTY_STALL_OWNER, &node->roster.members[owner].id);
     }

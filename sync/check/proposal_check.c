@@ -1,31 +1,32 @@
-/* proposal_check.c - what no honest proposer writes into a record, as far as this node can tell.
+/* proposal_check.c - signs that no honest proposer wrote a record, as far as this node can tell.
  *
- *   false         Results and their contributors are those that the owners announced. A proposer
- *                 could put lies in their place, have honest owners struck for them (audit.c), and
- *                 have work merged twice or lost. Such parts are refused like outliers (R1 of
- *                 veto.c). An owner that announces different results to different members holds up
- *                 nobody: its part is left out.
- *   unannounced   A result whose owner is here and has announced nothing yet is waited for.
- *   early         At most a quarter of all parts is left out whose results have yet to come, though
- *                 their owners are here and in time; half in rosters so small that one part is more
- *                 than a quarter. By the clock, nothing is proposed before the round is due here.
- *                 An early record is not refused: it waits, and holds up nobody.
- *   empty         The same bound for these together with parts whose results are here and accepted.
- *   company       The next roster has this node while it is whole; all members that are here, but
- * for one in eight; and no unknown ones. Two lying proposers would soon be among themselves, and a
- * majority. skewed        The next round is divided by the record itself and by uploads: among
- * members that were in time and not proven false (round/proposal.c). Members differ in whom they
- *                 struck and see, so an honest proposer leaves out at most a third of it.
+ *   false         A result or its contributors differ from the owner's announcement. A lying
+ *                 proposer could have honest owners struck by audits, and have work merged twice
+ *                 or lost. Such parts are refused like outliers (R1 of veto.c). An owner that
+ *                 announces different results to different members delays nobody: its part is
+ *                 left out.
+ *   unannounced   The owner of a listed result is here and has not announced it yet.
+ *   early         More than a quarter of the parts is left out while their owners are here and
+ *                 still have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is
+ *                 not due yet by this node's clock. An early record is not refused: it waits, and
+ *                 delays nobody.
+ *   empty         The same bound, counting also left-out parts whose results are here and
+ *                 accepted.
+ *   company       The next roster lacks this node, or more than one in eight members are missing
+ *                 though they are here, or unknown. Otherwise two lying proposers would soon be a
+ *                 majority among themselves.
+ *   skewed        The weights of the next roster differ too much from those of
+ *                 round/proposal.c: by upload, among members that were in time and not proven
+ *                 false. Members differ in the strikes and links that they see, so an honest
+ *                 proposer leaves out at most a third. The other owners may get that third more.
+ *                 Beyond it, at most an eighth of the fragment (a fifth with few owners) may be
+ *                 with the wrong owners. If liars owned half of a round, members would doubt
+ *                 themselves (kernels/outlier.h) and accept the next lies.
  *
- * Beyond the third more that the other owners may get for that, at most an eighth of the fragment
- * (a fifth with few owners) may be with the wrong owners. If liars own half of a round, members
- * that doubt themselves for it (kernels/outlier.h) accept the lies after it. With more than
- * TW_PARTS_MAX members the proposer chooses which of them own.
- *
- * The last two are checked in rosters of cfg.judges_min and more. All but the first end with
- * patience: a restarting owner, or a cut between two others, divides honest members too. A record
- * decided after that may list results that no owner announced; nobody is struck for it (audit.c).
- */
+ * With more than TW_PARTS_MAX members the proposer chooses the owners. The last two are checked in
+ * rosters of cfg.judges_min and more. All but the first end after some patiences: a restarting
+ * owner, or a cut between two other nodes, divides honest members too. A record decided after that
+ * may list results that no owner announced; no owner is struck for it (audit.c). */
 #include "sync/check/proposal_check.h"
 
 #include "sync/core/actions.h"
@@ -38,17 +39,18 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* By then every rank has tried to close the round. */
+/* After which every rank has tried to propose. */
 enum { RIGGED_PATIENCES = 4 };
 
-/* Of the fragment; of few owners; and of owners that this node alone may have struck. */
+/* Share of the fragment that may be with wrong owners; with few owners; and the share of owners
+ * that this node alone may have struck. */
 enum { SKEW_ONE_IN = 8, SKEW_ONE_IN_FEW = 5, STRUCK_ONE_IN = 12 };
 
 bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_record *record,
                                 uint32_t k) {
     const struct tw_part *part = &record->parts[k];
     const struct tw_msg_result *announced = &node->round.results[k].announced;
-    /* Our own result may be one announced before a restart: the others know it. */
+    /* Our own result may be one announced before a restart, which the others know. */
     if (part->bytes == 0 || !node->round.results[k].has) return false;
     if ((int)part->owner_idx == node->round.self_idx) return false;
     return part->bytes != announced->bytes || !tw_id_equal(&part->result, &announced->hash) ||
@@ -74,7 +76,7 @@ static bool is_left_out(const struct tw_record *record, uint32_t k) {
     return record == NULL || k >= record->parts_count || record->parts[k].bytes == 0;
 }
 
-/* The result announced for part k is on its way here. */
+/* The result announced for part k may still arrive here. */
 static bool is_coming(struct tw_node *node, uint32_t k) {
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     if (!node->round.results[k].has || announced->bytes == 0) return false;
@@ -83,7 +85,7 @@ static bool is_coming(struct tw_node *node, uint32_t k) {
            !tw_payload_is_lost(payload);
 }
 
-/* Parts of others that are left out, whose results are not here yet and still have time to come. */
+/* Number of left-out parts of other owners whose results have yet to arrive and still have time. */
 static uint32_t count_to_come(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const uint64_t end_us = round->active_us + node->pace.patience_us;
@@ -99,7 +101,7 @@ static uint32_t count_to_come(struct tw_node *node, const struct tw_record *reco
 }
 
 bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record) {
-    if (node->now_us < node->round.active_us) { /* by the clock: round.c */
+    if (node->now_us < node->round.active_us) { /* not due yet by the clock: round.c */
         tw_act_wake(node, node->round.active_us);
         return true;
     }
@@ -118,7 +120,7 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record) 
     return is_much(node, left_out);
 }
 
-/* Members that are here and left out, and strangers let in. */
+/* Too many members are left out though they are here, or are let in without a link to us. */
 static bool is_unlikely_company(const struct tw_node *node, const struct tw_roster *next) {
     const int self = tw_roster_find(next, &node->cfg.self);
     const bool has_us = self >= 0 && next->members[self].nonce == node->at.nonce;
@@ -164,9 +166,9 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
     return largest;
 }
 
-/* Too much of the next fragment is beyond the shares that its owners should have, plus a third as
- * others may be left out. A share is by upload, or an equal one if that is more: a member may
- * report different uploads to different nodes. */
+/* Too much of the next fragment exceeds the fair shares of its owners. A fair share may be a third
+ * larger, because other owners may be left out. It goes by upload, or is an equal share if that is
+ * more: a member may report different uploads to different nodes. */
 static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
     struct tw_roster fair = record->next;
     tw_proposal_fair(node, record, &fair);
@@ -174,7 +176,7 @@ static bool is_skewed(const struct tw_node *node, const struct tw_record *record
     const struct tw_roster largest = largest_of(node, &fair);
     const uint64_t all = sum_of(&record->next), fair_all = sum_of(&largest);
     const uint64_t count = owners_of(&largest);
-    uint64_t beyond = 0; /* of 3 x count x fair_all x all: below 2^56 */
+    uint64_t beyond = 0; /* in units of 1 / (3 x count x fair_all x all): below 2^56 */
     if (owners_of(&record->next) > TW_PARTS_MAX) return true;
     for (uint32_t i = 0; i < fair.count; i++) {
         const uint64_t weight = fair.members[i].weight;
@@ -195,7 +197,7 @@ static bool is_rigged(struct tw_node *node, const struct tw_record *record) {
            (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, record));
 }
 
-/* Ends before a node would leave because the round stays open. */
+/* The check ends before a node would fork because the round stays open. */
 bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record) {
     const uint64_t end_us =
         node->round.active_us +

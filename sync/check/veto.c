@@ -1,31 +1,30 @@
-/* veto.c - results that some members refuse, and how a round ends without them.
+/* veto.c - results that some members refuse, and the way a round ends without them.
  *
- * The worker rates each result (kernels/outlier.h). An outlier is far larger than merges of this
- * fragment usually are, and is refused in rosters of cfg.judges_min members or more. An extreme
- * result is four times as large again, and is refused everywhere. Bytes that do not decode are of
- * no use to anybody. Members may differ about outliers, as each goes by the merges it has seen. So
- * this is about votes alone: a committed record is applied by all.
+ * The worker rates each result (kernels/outlier.h). An outlier is far larger than the usual merges
+ * of this fragment, and is refused in rosters of cfg.judges_min members or more. An extreme result
+ * is four times as large again, and is refused in every roster. So are bytes that do not decode.
+ * Members may differ about outliers, because each compares with the merges that it has seen. A veto
+ * is therefore only a vote: every node applies a committed record.
  *
- *   R1  Nobody accepts a record with a result that it refuses: an outlier, or other bytes than the
- *       owner announced (proposal_check.c). It answers NACK with the parts. A proposer that gets
- *       NACKs from so many that no majority is left proposes once more without those parts, as if
- *       their owners had died. If so little is left that it would not vote for it itself
- *       (proposal_check.c), others try first.
- *   R2  Exceptions: a record that it accepted before, and one that it proposes because it may have
- *       been chosen already. A round that may be decided is never held up.
- *   R3  A proposer carries on the value that others accepted, unless the promises prove that no
- *       majority has accepted it or ever can: so many answered without it. Then it is free.
- *   R4  A proposer whose proposal was refused is waited for a little, then passed over.
- *   R5  A member that refuses a value which a proposer carries on proposes itself, whatever its
- * rank. It cannot know why the value is carried on; the promises tell it. If it must, it carries
- * the value on too, and accepts it (R2). A few refusing members do not hold a round up. Meanwhile
- *       the refused proposer makes way, longer each time.
- *   R6  Nobody accepts a record that no honest proposer would have written, as far as it knows:
- *       proposal_check.c. R2 to R5 hold here too. Members differ in what they found, received and
- *       see, so this ends with patience.
+ *   R1  A member does not accept a record with a result that it refuses: an outlier, or other bytes
+ *       than the owner announced (proposal_check.c). It answers NACK with the parts. If NACKs leave
+ *       no majority, the proposer proposes again without those parts, as if their owners had died.
+ *       If too little is left (proposal_check.c), it lets others try first.
+ *   R2  Exceptions: a record that the member accepted before, and one that it proposes itself
+ *       because the record may already be chosen. A round that may be decided is never held up.
+ *   R3  A proposer carries on a value that others accepted, unless the promises prove that no
+ *       majority has accepted it or ever can, because too many answered without it.
+ *   R4  A proposer whose proposal was refused is passed over after RETRY_US.
+ *   R5  A member that refuses a carried-on value proposes itself, whatever its rank. Only the
+ *       promises can tell it whether the value may be chosen. If so, it carries the value on too,
+ *       and accepts it (R2). A few refusing members thus do not hold a round up. Meanwhile the
+ *       refused proposer backs off, longer each time.
+ *   R6  A member does not accept a record that no honest proposer would have written
+ *       (proposal_check.c). R2 to R5 hold here too. Members differ in the messages and links that
+ *       they see, so this rule ends after some patiences.
  *
- * R3 keeps one choice per round. If a majority M accepted v, every later ballot is of v, by
- * induction. So each member of M that promises this ballot reports v, which are at least a majority
+ * R3 keeps one choice per round. If a majority M accepted v, every later ballot proposes v, by
+ * induction. So each member of M that promises this ballot reports v. These are at least a majority
  * less the members that have not answered. */
 #include "sync/check/veto.h"
 
@@ -36,7 +35,7 @@
 #include "sync/core/state/node.h"
 #include "sync/transfer/payload.h"
 
-static void report(struct tw_node *node, uint32_t owner) {
+static void report_refused(struct tw_node *node, uint32_t owner) {
     if ((node->round.reported >> owner & 1) != 0) return;
     node->round.reported |= UINT64_C(1) << owner;
     tw_act_report(node, TW_REPORT_INSANE, &node->roster.members[owner].id);
@@ -48,7 +47,7 @@ uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
         const bool is_bad = tw_payload_is_refused(node, &part->result, node->round.count[k]);
-        if (is_bad) report(node, part->owner_idx);
+        if (is_bad) report_refused(node, part->owner_idx);
         if (is_bad || tw_proposal_is_rigged_part(node, record, k)) parts |= 1u << k;
     }
     return parts;
@@ -89,8 +88,8 @@ void tw_veto_offer(struct tw_node *node, uint32_t parts) {
     tw_act_send(node, message, round->offer_from);
 }
 
-/* Members that have accepted our proposal or may yet. */
-static uint32_t acceptors(const struct tw_node *node, uint64_t refusing) {
+/* Number of members that have accepted our proposal, or still may. */
+static uint32_t count_acceptors(const struct tw_node *node, uint64_t refusing) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         count += (node->round.accepted_by >> i & 1) != 0 ||
@@ -110,7 +109,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t part
         if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
     }
     if (refusing == 0) return false; /* none of these parts is proposed */
-    if (acceptors(node, refusing) >= tw_membership_majority(node)) return false;
+    if (count_acceptors(node, refusing) >= tw_membership_majority(node)) return false;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
         round->left_out |= 1u << k;
@@ -119,7 +118,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t part
     return true;
 }
 
-/* A refused proposal had time to be committed all the same. */
+/* Other members had time to commit the refused proposal. */
 static bool is_time(struct tw_node *node) {
     const uint64_t due_us = node->round.refused_us + RETRY_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);
@@ -134,7 +133,7 @@ bool tw_veto_must_look(struct tw_node *node) {
     return node->round.has_refused_late && is_time(node);
 }
 
-/* A member may still promise this ballot, and it is worth waiting for. */
+/* Another member may still promise this ballot, and there is time to wait for it. */
 static bool may_get_more(struct tw_node *node) {
     const uint64_t end_us = node->round.phase_us + BALLOT_TIMEOUT_US / 2;
     if (node->now_us >= end_us) return false;

@@ -1,12 +1,11 @@
-/* account.c - the work of this node: what the others have, and what is yet to be sent.
+/* account.c - this node's tokens and steps: those already listed, and those yet to be sent.
  *
- * There are two books. The clock counts each token once, by the first contribution that is listed,
- * whatever its fragment: one mark, `tokens_listed`. A contribution is the Delta of one fragment,
- * and contains the work of all steps since that fragment was last merged. So each fragment has
- * marks of its own, `delta_tokens` and `delta_steps`, like c_tokens[p] and c_steps[p] of Decoupled
- * DiLoCo (arXiv 2604.21428). Weights and the guard use these. By the book of the clock, a node that
- * missed m of P rounds would weigh too much in its next round, and too little in the P - 1 after
- * it.
+ * There are two counts. The run clock counts each token once, in the first listed contribution to
+ * any fragment: one mark, `tokens_listed`. A contribution is the Delta of one fragment, and holds
+ * the work of all steps since that fragment was last merged. So each fragment has marks of its own,
+ * `delta_tokens` and `delta_steps`, like c_tokens[p] and c_steps[p] of Decoupled DiLoCo
+ * (arXiv 2604.21428). Weights and the guard use these. By the clock's count, a node that missed m
+ * of P rounds would weigh too much in its next round, and too little in the P - 1 after it.
  *
  *   event of the fragment                Delta                            mark
  *   listed (in at least one part)        starts where it was sent         there
@@ -36,7 +35,7 @@ void tw_account_settle(struct tw_node *node) {
 
 void tw_account_greet(struct tw_node *node) {
     struct tw_position *at = &node->at;
-    /* A snapshot may be older than the listing: those tokens are trained once more. */
+    /* The snapshot may be older than the listed contribution: those tokens are trained again. */
     at->tokens_listed = at_most(at->tokens_listed, node->worker.tokens);
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         at->delta_tokens[p] = at_most(at->delta_tokens[p], node->worker.tokens);
@@ -44,16 +43,16 @@ void tw_account_greet(struct tw_node *node) {
     }
 }
 
-static uint64_t since(uint64_t now, uint64_t mark) {
+static uint64_t count_since(uint64_t now, uint64_t mark) {
     return now > mark ? now - mark : 0;
 }
 
 void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_contributor *row) {
     const struct round *round = &node->round;
-    row->tokens = since(round->own_tokens, node->at.tokens_listed);
-    row->fragment_tokens = since(round->own_tokens, node->at.delta_tokens[fragment]);
+    row->tokens = count_since(round->own_tokens, node->at.tokens_listed);
+    row->fragment_tokens = count_since(round->own_tokens, node->at.delta_tokens[fragment]);
     row->fragment_steps =
-        (uint32_t)at_most(since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
+        (uint32_t)at_most(count_since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
 }
 
 /* The record lists the member in this seat of the roster. */
@@ -82,11 +81,11 @@ bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
     const bool is_ours = self >= 0 && is_listed(record, self);
     if (is_ours && node->round.own == OWN_SENT) {
         note_listed(node, record->fragment);
-    } else if (is_ours) { /* sent before a restart, so all of it was trained before */
+    } else if (is_ours) { /* sent before a restart: it holds all tokens so far */
         tw_account_settle_clock(node);
         tw_account_settle_delta(node, record->fragment);
     }
-    /* Listed under a nonce that this node has given up: in the anchor, and still in Delta. */
+    /* Listed under a former nonce of this node: the work is in the anchor, and still in Delta. */
     const int seat = tw_roster_find(&node->roster, &node->cfg.self);
     if (seat >= 0 && seat != self && is_listed(record, seat)) tw_account_settle_clock(node);
     if (is_ours) node->log.contributed_count++;

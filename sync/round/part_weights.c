@@ -1,16 +1,15 @@
-/* part_weights.c - the parts of owners in the next round: as their uploads allow.
+/* part_weights.c - the weights of owners in the next round: part sizes by upload rate.
  *
  * The owner of a share s among n members sends its result to all others, and its contributions to
- * the other owners: 1 + s (n - 2) times the bytes of one contribution. Up to that 1, the round is
- * over soonest when shares are proportional to uploads. In whole numbers:
+ * the other owners: 1 + s (n - 2) times the bytes of one contribution. Apart from the constant 1,
+ * the round ends soonest when shares are proportional to uploads. In whole numbers:
  *
  *     weight = WEIGHT_EVEN x upload / median of the uploads,   1 to WEIGHT_MAX
  *
  * Each member measures its own upload and reports it in STATUS. All proposers thus use the same
- * numbers, and parts do not jump from round to round. A member that reports too much gets more to
- * send, is late with it, and owns nothing in the next round; WEIGHT_MAX bounds the damage. A member
- * without a report counts as the median. Without any report, and between two members, all own the
- * same.
+ * numbers, and parts do not jump from round to round. A member that reports too much has more to
+ * send, is late and owns nothing in the next round; WEIGHT_MAX bounds the damage. A member without
+ * a report counts as the median. Without any report, and between two members, all parts are equal.
  *
  * A peer whose link is out of line, as this node measured (TW_EV_MEASURED), owns nothing in the
  * rosters that this node proposes. It still contributes, and is asked for bytes last. */
@@ -78,7 +77,7 @@ void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster 
     }
 }
 
-/* More owners than parts: the slowest uploads go, not the last ids. */
+/* Takes the part of the owner with the slowest upload. */
 static void drop_slowest(struct tw_roster *next) {
     uint32_t slowest = TW_MEMBERS_MAX;
     for (uint32_t i = 0; i < next->count; i++) {

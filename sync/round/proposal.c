@@ -9,18 +9,20 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-#define MEMBER_DEAD_US (15 * SECOND_US) /* silent for so long: the next roster drops the member */
+#define MEMBER_DEAD_US                                                                             \
+    (15 * SECOND_US) /* of silence, after which the next roster lacks a member                     \
+                      */
 
 static bool is_silent(const struct tw_node *node, uint32_t idx) {
     return (int)idx != node->round.self_idx &&
            (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
 }
 
-/* How long a member keeps its seat while it fetches (phi, u). For a new seat it would need the
- * newest round with everything applied, which takes longer than the fetch on a full link. Nobody
- * waits for the member, so its seat costs nothing while the others are a majority without it.
- * Otherwise rounds would go at the pace of its link. The time is bounded: a member that cannot
- * fetch cannot vote, and a silent seat brings the group closer to having no majority. */
+/* Time for which a member keeps its seat while it fetches (phi, u). A new seat would need the
+ * newest round with everything applied, which takes longer than the fetch on a full link. The
+ * member is not waited for, so its seat costs nothing while the others are a majority without it.
+ * Otherwise its link would set the pace of rounds. The time is bounded: a member that cannot fetch
+ * cannot vote, and a silent seat brings the group closer to having no majority. */
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -31,13 +33,13 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
     return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
 }
 
-/* The member is whole, as far as we know, and can be given a part. */
+/* As far as we know, the member holds every fragment and can be given a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
     return tw_membership_is_live(node, idx);
 }
 
-/* Set of members that were in time, and may own a part next time. If none was, all may. */
+/* Set of members that were in time and may own a part next. If none was in time, all may. */
 static uint64_t in_time(const struct tw_node *node, const struct tw_record *record) {
     uint64_t contributed = 0, absent = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
@@ -65,9 +67,8 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
     tw_part_weights_set(node, next);
 }
 
-/* Takes parts from owners that are gone, struck, stalled or out of line. Where other members check
- * the proposal (check/proposal_check.c) these are a third at most, as the others may judge
- * differently. */
+/* Takes parts from owners that are gone, struck, stalled or out of line. If other members check the
+ * proposal (check/proposal_check.c), at most a third is taken: they may judge differently. */
 static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < next->count; i++) {
@@ -156,7 +157,7 @@ uint64_t tw_proposal_contributors(const struct tw_msg_result *result) {
 
 void tw_proposal_draft(struct tw_node *node) {
     struct round *round = &node->round;
-    struct tw_record *draft = &round->proposal; /* overwritten by what is written next */
+    struct tw_record *draft = &round->proposal; /* overwritten by tw_proposal_write */
     draft->parts_count = round->owners_count;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         draft->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};
@@ -184,7 +185,7 @@ void tw_proposal_write(struct tw_node *node) {
         *part = (struct tw_part){.owner_idx = round->owners[k]};
         const struct tw_msg_result *result = &round->results[k].announced;
         if (!round->results[k].has || result->bytes == 0) continue;
-        /* Announced, but its owner died, forgot it or never gave it: nobody could accept it. */
+        /* A result that is announced but cannot be had is left out: no member could accept it. */
         const struct payload *payload = tw_payload_find(node, &result->hash);
         const bool is_held = payload != NULL && payload->state == PAYLOAD_HELD;
         const struct tw_id *owner = &node->roster.members[round->owners[k]].id;

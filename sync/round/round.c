@@ -1,11 +1,10 @@
 /* round.c - the open round: our outer gradient, the merge of the part we own, the results.
  *
  * A round has no coordinator. It becomes active with the first contribution that is received. Every
- * member sends each owner its part. An owner merges the contributions at hand when all live members
- * have answered, or when the quorum has and the grace is over, and announces the result. A member
- * without a contribution (the worker could not encode, or the budget is used up) announces that
- * once the round is active, and has answered then: the grace is for late members. The vote closes
- * the round (vote/). */
+ * member sends each owner its part. An owner merges when all live members have answered, or when
+ * the quorum has delivered and the grace is over. It then announces the result. A member without a
+ * contribution (not encoded, or over budget) announces that once the round is active, and thus has
+ * answered: the grace is for late members. The vote ends the round (vote/). */
 #include "sync/round/round.h"
 
 #include <string.h>
@@ -23,14 +22,14 @@
 #include "sync/transfer/state_transfer.h"
 #include "sync/trust/conduct.h"
 
-enum { RESULT_ROUNDS_MAX = 24 }; /* results are kept for */
+enum { RESULT_ROUNDS_MAX = 24 }; /* most rounds for which results are kept */
 
 #define GRACE_FLOOR_US UINT64_C(200000)
 
 uint64_t tw_round_keep(const struct tw_node *node) {
-    /* Four outer steps of each fragment. A node that was away for so long replays them instead of
-     * fetching (phi, u), which has eight times the bytes. Bounded by the payload table, and by the
-     * pool with its room for 32 fragments. */
+    /* Four outer steps of each fragment. A node that missed them replays them instead of fetching
+     * (phi, u), which has eight times the bytes. Bounded by the payload table, and by the pool,
+     * which has room for 32 fragments. */
     uint64_t rounds = 4 * (uint64_t)node->cfg.fragments_count;
     const uint64_t owners_count = node->round.owners_count > 0 ? node->round.owners_count : 1;
     const uint64_t rows = TW_PAYLOADS_MAX / 2 / owners_count;
@@ -39,7 +38,7 @@ uint64_t tw_round_keep(const struct tw_node *node) {
     return node->at.rounds + rounds;
 }
 
-/* The order in which members propose: by hash, so that the work goes around. */
+/* Ranks the members as proposers, by a hash: the first rank changes from round to round. */
 static void rank_proposers(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_id keys[TW_MEMBERS_MAX];
@@ -77,7 +76,7 @@ static void divide_parts(struct tw_node *node) {
 
 void tw_round_open(struct tw_node *node) {
     struct round *round = &node->round;
-    /* The large arrays inside are guarded by their `has` flags: clear those, not the bytes. */
+    /* The large arrays are guarded by their `has` flags: clearing those is enough. */
     round->active_us = 0;
     round->self_idx = round->self_part = round->self_rank = -1;
     round->owners_count = 0;
@@ -130,9 +129,9 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     tw_membership_derive_state(node);
 }
 
-/* By the clock, no round begins before it is due here too, whatever others send. Otherwise an early
- * member would be merged alone, and delay the next round of all others by that. A newcomer goes by
- * the others. */
+/* Start of the round if a message about it arrives now. By the clock, it is not before the round is
+ * due here. Otherwise an early member would be merged alone, and delay the next round of all
+ * others. A newcomer starts when the others do. */
 static uint64_t begin_us(const struct tw_node *node) {
     const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
     const bool is_timed =
@@ -144,7 +143,7 @@ void tw_round_touch(struct tw_node *node) {
     if (node->round.active_us == 0) node->round.active_us = begin_us(node);
 }
 
-/* ---- what others say ------------------------------------------------------------------------ */
+/* ---- messages of other members -------------------------------------------------------------- */
 
 bool tw_round_is_as_announced(const struct contribution *heard, const struct tw_contributor *row) {
     const struct tw_msg_contrib *announced = &heard->announced;
@@ -154,7 +153,7 @@ bool tw_round_is_as_announced(const struct contribution *heard, const struct tw_
            row->fragment_steps == announced->fragment_steps;
 }
 
-/* If more than half of the roster has the same other anchor, ours is wrong: fetches theirs. */
+/* Fetches the anchor again if more than half of the roster has the same other one. */
 static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     if (tw_progress_due(node, fragment) != UINT64_MAX ||
@@ -235,21 +234,21 @@ static bool is_past(struct tw_node *node, uint64_t due_us) {
 /* Our contribution is due. */
 static bool is_due(struct tw_node *node) {
     if (tw_progress_is_final(node)) return true;
-    /* A receiver has been due for long: a round that it opened would have no other member. */
+    /* A receiver is always due: a round that it opened would have no other contribution. */
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     if (node->cfg.pace_us > 0) return is_past(node, node->pace.last_commit_us + node->cfg.pace_us);
-    /* The first node whose period is over opens the round, and the others join a quarter of a
-     * period early. Otherwise equal machines would keep their phases, and the last one miss every
-     * round. */
+    /* The first node whose period is over opens the round, and the others join it up to a quarter
+     * of a period early. Otherwise equal machines would keep their phases, and the last one would
+     * miss every round. */
     const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
-    /* A newcomer has been due for long, and the others are somewhere in their period. */
+    /* A newcomer is always due, but the others are somewhere in their period. */
     const bool is_new = node->worker.step < node->worker.entered_step + node->cfg.period_steps;
     if (is_new && node->round.active_us == 0) return false;
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
 }
 
-/* It is time to encode, so that the contribution can be sent in time. By the clock, a round could
- * otherwise open and close between two boundaries of long steps. */
+/* It is time to encode. By the clock, this is one step before the contribution is due. Otherwise a
+ * round could open and close between two boundaries of long steps. */
 static bool is_due_soon(struct tw_node *node) {
     const uint64_t early_us =
         node->worker.step_us < node->cfg.pace_us ? node->worker.step_us : node->cfg.pace_us;
@@ -258,13 +257,13 @@ static bool is_due_soon(struct tw_node *node) {
     return is_past(node, node->pace.last_commit_us + node->cfg.pace_us - early_us);
 }
 
-static void contribute(struct tw_node *node) {
+static void start_encoding(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     const bool is_free =
         round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
     if (tw_progress_is_apart(node)) return;
-    /* On the way into another lineage: its work may be gone on arrival. */
+    /* Moving to another lineage: this work may be discarded there. */
     if (node->at.is_moving != 0) return;
     if (!is_free || !node->worker.is_up || tw_progress_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_progress_due(node, fragment) != UINT64_MAX) return;
@@ -287,7 +286,7 @@ static void contribute(struct tw_node *node) {
 void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     struct round *round = &node->round;
     const bool is_now = event->u.encoded.round == node->at.rounds && round->own == OWN_ENCODING;
-    /* The encoded bytes are held in any case: later they are named or dropped. */
+    /* The encoded bytes are held in any case; if not needed, they are dropped later. */
     for (uint32_t k = 0; event->ok && k < event->u.encoded.parts_count; k++) {
         if (event->u.encoded.bytes[k] == 0) continue;
         tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k],
@@ -303,8 +302,8 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
     announced->base = node->at.fragment_digests[fragment];
     announced->parts_count = round->owners_count;
-    /* Refused: tried again a little later, or a round in which all were refused would never start.
-     */
+    /* Not encoded: tried again later. Otherwise a round in which no member encoded would never
+     * start. */
     round->own = OWN_REFUSED;
     round->own_retry_us = node->now_us + PATIENCE_FLOOR_US;
     if (!event->ok || event->u.encoded.parts_count != round->owners_count) return;
@@ -324,7 +323,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
-/* An encoded contribution counts once it is due, or another member has begun. */
+/* Counts our contribution once it is due or another member has begun the round. */
 static void enter_round(struct tw_node *node) {
     struct contribution *entry = &node->round.contributions[node->round.self_idx];
     if (node->round.own == OWN_REFUSED && node->round.active_us != 0 && !entry->has) {
@@ -341,8 +340,8 @@ static void enter_round(struct tw_node *node) {
 
 /* ---- the part we own ------------------------------------------------------------------------ */
 
-/* Fetches our part of every contribution, and notes which are complete and checked. */
-static void collect(struct tw_node *node) {
+/* Fetches our part of every contribution, and notes those that are complete and checked. */
+static void collect_contributions(struct tw_node *node) {
     struct round *round = &node->round;
     const uint32_t part = (uint32_t)round->self_part;
     const struct tw_id *base =
@@ -357,7 +356,7 @@ static void collect(struct tw_node *node) {
         }
         const struct tw_id *hash = &entry->announced.hashes[part];
         const struct payload *known = tw_payload_find(node, hash);
-        /* Known with another size or content: this CONTRIB must not undo a transfer for others. */
+        /* Known with another size or content: this CONTRIB must not undo that transfer. */
         if (entry->announced.bytes[part] == 0 ||
             (known != NULL &&
              (known->bytes != entry->announced.bytes[part] ||
@@ -375,7 +374,7 @@ static void collect(struct tw_node *node) {
     }
 }
 
-/* How late members were in the last rounds: a high median plus 4 median absolute deviations. */
+/* The grace: the 60th percentile of recent delays plus 4 median absolute deviations. */
 static uint64_t grace_us(const struct tw_node *node) {
     const struct pace *pace = &node->pace;
     uint64_t values[ARRIVALS_KEPT];
@@ -384,7 +383,7 @@ static uint64_t grace_us(const struct tw_node *node) {
     if (count < 8) return node->cfg.grace_us;
     memcpy(values, pace->arrivals_us, sizeof(values));
     tw_sort_u64(values, count);
-    /* The 60th percentile: of two members that take turns, neither is the rule. */
+    /* Not the median: of two members one is always first, so half of the delays are 0. */
     const uint64_t middle = values[count * 3 / 5];
     for (uint32_t i = 0; i < count; i++)
         values[i] = values[i] > middle ? values[i] - middle : middle - values[i];
@@ -485,7 +484,7 @@ static void request_merge(struct tw_node *node) {
 }
 
 /* A live member that is not listed was too late for every owner. It counts as an arrival at the
- * longest grace: a grace learned from punctual members alone would shut the others out for good. */
+ * longest grace. A grace learned only from punctual members would shut the others out for good. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) {
     uint64_t listed = 0;
     if (record->contributors_count == 0) return;
@@ -524,7 +523,7 @@ static void advance_own_part(struct tw_node *node) {
         node->at.fragment_rounds[fragment] == NOT_HELD)
         return;
     if (!round->intake_closed) {
-        collect(node);
+        collect_contributions(node);
         if (round->active_us == 0 || !intake_is_over(node)) return;
         close_intake(node);
     }
@@ -536,8 +535,8 @@ static void advance_own_part(struct tw_node *node) {
     }
 }
 
-/* Members whose inputs the worker did not merge are no contributors. */
-static void leave_out(struct tw_node *node, uint64_t refused) {
+/* Removes members whose inputs the worker did not merge from the contributors. */
+static void drop_refused(struct tw_node *node, uint64_t refused) {
     struct round *round = &node->round;
     uint32_t input = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -559,7 +558,7 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     }
     if (!is_now) return;
     round->is_reducing = false;
-    if (event->ok) leave_out(node, event->u.reduced.refused);
+    if (event->ok) drop_refused(node, event->u.reduced.refused);
     if (event->ok && round->merged != 0) {
         set_result(node, &event->u.reduced.hash, event->u.reduced.bytes);
     } else {
@@ -567,13 +566,13 @@ void tw_round_reduced(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
-/* No contribution of ours will come, and the others must know. */
+/* This node has no contribution to the active round, and must announce that. */
 static bool has_refused(const struct tw_node *node) {
     return node->round.own == OWN_REFUSED && node->round.active_us != 0;
 }
 
 /* Sends CONTRIB and RESULT to each acceptor at this round that has not had them yet. */
-static void announce(struct tw_node *node) {
+static void send_announcements(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_message *contrib = NULL, *result = NULL;
     const bool has_answer = round->own == OWN_SENT || has_refused(node);
@@ -599,8 +598,9 @@ static void announce(struct tw_node *node) {
 
 void tw_round_advance(struct tw_node *node) {
     if (!tw_membership_is_voter(node) || node->roster.count < 2) return;
-    contribute(node);
+    start_encoding(node);
     enter_round(node);
     if (node->round.self_part >= 0) advance_own_part(node);
-    if (node->round.own == OWN_SENT || has_refused(node) || node->round.is_reduced) announce(node);
+    if (node->round.own == OWN_SENT || has_refused(node) || node->round.is_reduced)
+        send_announcements(node);
 }

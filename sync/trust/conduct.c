@@ -1,19 +1,22 @@
-/* conduct.c - penalties of members and peers, as this node found them.
+/* conduct.c - penalties against members and peers, as this node found them.
  *
- * strike    An owner lied: the group left out its result, and this node finds it out of line too;
- * or the result decodes to nothing; or an audit (check/audit.c) came to another one. The last two
- * are proof, and all honest members find the same. For a while the owner gets no part, unless that
- * would be a third of a round without proof (round/proposal.c), and nobody waits for it as a
- * proposer. It still votes and contributes: contributions are guarded anyway. In pairs, a partner
- * whose share does not decode or is far too large is struck. stall     A member that is here holds
- * up rounds. Owner: it contributed, was waited for, and gave no result. Proposer:
- * vote/ballot_lease.c. It gets no part, and nobody waits for it. unmerged  A contribution to our
- * part was too large to be merged (kernels/guard.h). The contributor keeps the work and sends less
- * the next time, so an honest node is back soon. One that is left out for ever is broken or lies,
- * and people want to know that once, not each round. donor     Pairs: a node whose state was taken
- * over is not asked again for a while.
+ *   strike    Owner of a false result. The group left the result out, and this node refuses it too;
+ *             or the result does not decode; or an audit had another result (check/audit.c). The
+ *             last two are proof, which every honest member finds alike. For a while the owner gets
+ *             no part, and is not waited for as a proposer. Without proof, at most a third of a
+ *             round is withheld (round/proposal.c). The owner still votes and contributes: the
+ *             guard bounds contributions. In pairs: a partner whose share does not decode or is far
+ *             too large.
+ *   stall     A member that is here and holds up rounds. Owner: it contributed, was waited for and
+ *             delivered no result. Proposer: vote/ballot_lease.c. It gets no part and is not
+ *             waited for.
+ *   unmerged  A contribution to our part was too large to be merged (kernels/guard.h). The
+ *             contributor keeps the work and sends less the next time, so an honest node recovers
+ *             soon. A node that never recovers is broken or lies: reported at a falling rate.
+ *   donor     Pairs: a node whose state was taken over is not used again for a while.
  *
- * All are findings of this node. They move whom it waits for and what it proposes, never a vote. */
+ * All are findings of this node. They affect the members it waits for and its own proposals, never
+ * a vote. */
 #include "sync/trust/conduct.h"
 
 #include "sync/core/actions.h"

@@ -6,11 +6,11 @@
 #define MINUTE_US UINT64_C(60000000)
 
 const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS] = {
-    /* A lie costs the group a part of a round. Ten minutes are many rounds of most runs, and an
-     * honest node with a broken GPU is back some day. */
+    /* A false result costs the group a part of a round. Ten minutes are many rounds of most runs,
+     * and an honest node with a broken GPU may return once repaired. */
     [TW_PENALTY_STRIKE] = {.base_us = 10 * MINUTE_US, .doublings_max = 6},
-    /* Once is an accident: a worker died, a link was full. A node without an offence for ten
-     * minutes begins anew. */
+    /* A single stall is an accident: a worker died, or a link was full. After ten minutes without
+     * another one, stalls are forgotten. */
     [TW_PENALTY_STALL_OWNER] = {.base_us = MINUTE_US,
                                 .forget_us = 10 * MINUTE_US,
                                 .free_count = 1,
@@ -19,11 +19,12 @@ const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS] = {
                                    .forget_us = 10 * MINUTE_US,
                                    .free_count = 1,
                                    .doublings_max = 5},
-    /* The contributor sends less the next time (worker/merge/merger.h): only people are told. */
+    /* Only counted and reported: the contributor sends less the next time (worker/merge/merger.h).
+     */
     [TW_PENALTY_UNMERGED] = {.base_us = 0},
-    /* Most donors are honest, and a newcomer needs one soon. */
+    /* Short: most donors are honest, and a newcomer needs one soon. */
     [TW_PENALTY_DONOR] = {.base_us = MINUTE_US / 6, .doublings_max = 6},
-    /* As long as a strike: wrong bytes have no honest cause but a broken disk. */
+    /* As long as a strike: the only honest cause of wrong bytes is a broken disk. */
     [TW_PENALTY_FETCH] = {.base_us = 10 * MINUTE_US, .doublings_max = 6},
 };
 

@@ -1,8 +1,8 @@
-/* acceptor.c - one round record per round: single-decree Paxos among the roster. The acceptor.
+/* acceptor.c - the acceptor of the open round: single-decree Paxos among the roster.
  *
  * State per round: promised ballot, accepted (ballot, record). It is on disk before it is sent. A
- * record is accepted only when every result it names is held and verified here, so a majority can
- * always serve a committed round. proposer.c proposes; check/veto.c has what is refused. */
+ * record is accepted only if every result in it is held and verified here. A majority can thus
+ * always serve a committed round. proposer.c is the other side; check/veto.c has the refusals. */
 #include "sync/vote/acceptor.h"
 
 #include "sync/check/proposal_check.h"
@@ -62,7 +62,7 @@ bool tw_acceptor_has_nonce(struct tw_node *node) {
 static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t peer,
                         uint64_t ballot) {
     const uint64_t seq = tw_acceptor_store(node);
-    /* Full: the oldest one drops out, and its proposer asks again. */
+    /* Full: the oldest reply is dropped, and its proposer asks again. */
     if (node->acceptor.replies_count == REPLIES_MAX) {
         for (uint32_t i = 1; i < node->acceptor.replies_count; i++)
             node->acceptor.replies[i - 1] = node->acceptor.replies[i];
@@ -97,7 +97,7 @@ static void send_accept(struct tw_node *node, const struct reply *reply,
 }
 
 void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
-    if (!ok) { /* the content of the disk is unknown: send nothing, ask again later */
+    if (!ok) { /* the content of the disk is unknown: send nothing, store again later */
         node->acceptor.replies_count = 0;
         node->acceptor.store_failed_us = node->now_us;
         return;
@@ -105,7 +105,7 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
     if (seq > node->acceptor.stored_seq) node->acceptor.stored_seq = seq;
 }
 
-/* A later promise may have overtaken this reply: then it is no longer true. */
+/* The reply still agrees with the vote. A later promise may have overtaken it. */
 static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
     if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised;
     return vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
@@ -136,7 +136,7 @@ bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
 
 /* ---- acceptor ------------------------------------------------------------------------------- */
 
-static void nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
+static void send_nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
     if (peer == NO_PEER) return;
     struct tw_message *message = tw_act_message(node, TW_MSG_NACK);
     if (message == NULL) return;
@@ -145,8 +145,8 @@ static void nack(struct tw_node *node, uint16_t peer, uint64_t promised) {
     tw_act_send(node, message, peer);
 }
 
-/* The ballot contains the rank of its proposer, so no two use the same one, and it is not far above
- * earlier ballots. */
+/* The ballot contains the rank of this peer, so no two proposers use the same one. It is also at
+ * most BALLOT_LEAP_MAX above the promised ballot. */
 static bool is_ballot_of(const struct tw_node *node, uint16_t peer, uint64_t ballot) {
     const struct round *round = &node->round;
     const uint32_t rank = tw_ballot_rank(ballot);
@@ -166,7 +166,7 @@ void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
     tw_round_touch(node);
     if (prepare->ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
-        nack(node, peer, node->vote.promised);
+        send_nack(node, peer, node->vote.promised);
         return;
     }
     tw_lease_ask(node, (uint32_t)idx, prepare->ballot);
@@ -179,7 +179,7 @@ void tw_acceptor_promise(struct tw_node *node) {
         const uint16_t peer = tw_peers_find(node, &node->roster.members[member].id);
         if (peer == NO_PEER) continue;
         if (ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
-            nack(node, peer, node->vote.promised);
+            send_nack(node, peer, node->vote.promised);
             continue;
         }
         node->vote.promised = ballot;
@@ -188,11 +188,11 @@ void tw_acceptor_promise(struct tw_node *node) {
     }
 }
 
-/* The record lists contributions as this node received them, and no unknown ones of linked members.
- * A member sends CONTRIB to every acceptor it can reach. A contribution that a majority has not
- * received was made up by its owner, so that nobody can do the merge again (check/audit.c). Asked
- * at the lowest ballot alone: a restarted member contributes anew, a member may die before its
- * CONTRIB arrives, and a value that a majority may have accepted must pass at later ballots. */
+/* The record lists contributions as this node received them, and no unknown ones of live members.
+ * A member sends CONTRIB to every acceptor that it can reach. A contribution that a majority has
+ * not received was invented by its owner, to make an audit impossible (check/audit.c). Checked only
+ * at the lowest ballot: later, a value that a majority may have accepted must pass. Besides, a
+ * restarted member contributes again, and a member may die before its CONTRIB arrives. */
 static bool is_as_announced(const struct tw_node *node, const struct tw_record *record) {
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
@@ -203,7 +203,7 @@ static bool is_as_announced(const struct tw_node *node, const struct tw_record *
     return true;
 }
 
-/* Results that only the offer named are no longer fetched. */
+/* Drops the offer. Results that only the offer listed are no longer fetched. */
 static void forget_offer(struct tw_node *node) {
     struct round *round = &node->round;
     for (uint32_t k = 0; round->has_offer && k < round->offer.parts_count; k++) {
@@ -212,13 +212,13 @@ static void forget_offer(struct tw_node *node) {
             round->results[k].has &&
             tw_id_equal(&round->results[k].announced.hash, &round->offer.parts[k].result);
         if (payload != NULL && payload->state == PAYLOAD_WANTED && !is_announced)
-            payload->keep_round = 0; /* another room that needs it wants it again */
+            payload->keep_round = 0; /* a room that needs it requests it again */
     }
     round->has_offer = false;
 }
 
-/* The offer was accepted before, or this proposer must carry it on: accepted whatever its results
- * are. */
+/* The offer was accepted before, or this node must carry it on as a proposer. It is then accepted
+ * whatever its results are. */
 static bool is_offer_settled(const struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
@@ -229,8 +229,8 @@ static bool is_offer_settled(const struct tw_node *node) {
     return tw_id_equal(&before, &now);
 }
 
-/* A weak offer becomes a vote only where nothing better is at hand: its ballot is not promised, and
- * no honest proposer would have proposed it, or none so soon. It keeps nobody from proposing. */
+/* A weak offer: its ballot is not promised, and no honest proposer would have proposed it, or not
+ * yet. It gets a vote only if no better one arrives, and this node does not wait for it. */
 static bool is_offer_weak(struct tw_node *node) {
     const struct round *round = &node->round;
     return round->offer_from != NO_PEER && round->offer_ballot > node->vote.promised &&
@@ -260,24 +260,25 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_round_touch(node);
     if (propose->ballot < node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
-        nack(node, peer, node->vote.promised);
+        send_nack(node, peer, node->vote.promised);
         return;
     }
     if (!tw_record_is_sound(node, &propose->record)) {
         if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
     }
-    /* One ballot, one record: two would be a lie. But it may come over another link than before. */
+    /* A second record at the same ballot would be a lie. The same one may come over a new link. */
     if (round->has_offer && round->offer_ballot == propose->ballot) {
         if (peer != NO_PEER) round->offer_from = peer;
         return;
     }
     const bool has_offer = tw_acceptor_has_offer(node);
     if (has_offer && round->offer_ballot > propose->ballot) {
-        nack(node, peer, round->offer_ballot);
+        send_nack(node, peer, round->offer_ballot);
         return;
     }
-    /* Not promised here, while another proposer has the lease: a majority can do without us. */
+    /* The ballot is not promised here, and another proposer has the lease: a majority can accept it
+     * without us. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
     if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record)) return;
@@ -290,8 +291,8 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     lease_offer(node);
 }
 
-/* Every result in the offer is here and verified; missing ones are fetched. *is_lost: one of them
- * cannot be had. */
+/* True if every result in the offer is here and verified. Missing ones are fetched. *is_lost: one
+ * of them is lost. */
 static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     struct round *round = &node->round;
     bool is_complete = true;
@@ -311,8 +312,7 @@ static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     return is_complete;
 }
 
-/* A result of the offer is late, or its owner is stalled. It may yet come; meanwhile another
- * proposer may try. */
+/* A result of the offer is late, or its owner is stalled. Another proposer may try meanwhile. */
 static bool is_offer_silent(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->offer.parts_count; k++) {
@@ -332,7 +332,7 @@ void tw_acceptor_consider(struct tw_node *node) {
     lease_offer(node);
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
-    /* A record that nobody accepted is no loss: its proposer leaves the lost result out. */
+    /* A record that was not accepted is no loss: its proposer leaves the lost result out. */
     round->is_lost = is_lost && is_settled;
     const uint32_t refused = is_settled ? 0 : tw_veto_find(node, &round->offer);
     if (refused != 0) {
@@ -351,17 +351,17 @@ void tw_acceptor_consider(struct tw_node *node) {
         return;
     }
     if (!is_settled && round->offer_ballot == 1 && !is_as_announced(node, &round->offer)) {
-        tw_veto_proposer(node); /* the offer stays: the CONTRIB may be on its way */
+        tw_veto_proposer(node); /* the offer stays: the CONTRIB may still arrive */
         return;
     }
     round->has_offer = false;
-    /* One ballot, one record: two would be a lie. */
+    /* A second record at the same ballot would be a lie. */
     if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
         round->offer_ballot == node->vote.accepted_ballot)
         return;
     if (round->offer_ballot < node->vote.promised &&
         !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
-        nack(node, round->offer_from, node->vote.promised);
+        send_nack(node, round->offer_from, node->vote.promised);
         return;
     }
     tw_veto_not(node);

@@ -1,22 +1,21 @@
-/* ballot_lease.c - the lease: an acceptor gives one proposer time, and remembers those that waste
- * it.
+/* ballot_lease.c - the ballot lease: an acceptor promises one proposer's ballots alone for a time.
  *
  * A promise to one ballot ends the lower ones. Without a lease, a member that sends PREPARE
  * whenever another one proposes could end every ballot for ever.
  *
- *   F1  The proposer whose ballot was promised holds the lease for LEASE_US, and as long again once
- *       it has proposed. Meanwhile no honest proposer begins a ballot, and no proposal counts that
- *       was not promised before.
- *   F2  The lease ends early when its holder is gone, or passed over for a refused proposal
+ *   L1  The proposer whose ballot was promised holds the lease for LEASE_US, and for LEASE_US more
+ *       once it has proposed. Meanwhile no honest proposer begins a ballot, and a proposal without
+ *       a promise is ignored.
+ *   L2  The lease ends early when its holder is gone, or is passed over for a refused proposal
  *       (check/veto.c), or when the ballot is our own and we have given it up.
- *   F3  A higher ballot is promised all the same: its proposer may have a reason (R5 of veto.c).
- * But a holder has stalled (trust/conduct.c) if it proposes nothing, takes the lease from another
- *       and leaves the round open, is silent when the round is its to close, or proposes nearly
- *       nothing and is passed over for that (check/proposal_check.c).
- *   F4  Nobody waits for a proposer that has stalled before. Its PREPAREs wait for LEASE_US and for
- *       the present holder. Then they are promised: else two nodes that distrust each other would
- *       never close a round.
- *   F5  No PREPARE is promised before there is something to propose (proposal_check.c).
+ *   L3  A higher ballot is promised all the same: its proposer may have a reason (R5 of veto.c).
+ *       But these are stalls (trust/conduct.c): a holder proposes nothing; it takes the lease from
+ *       another and leaves the round open; a proposer is silent in its turn; a proposer proposes
+ *       nearly nothing and is passed over for that (check/proposal_check.c).
+ *   L4  A proposer that has stalled before is not waited for. Its PREPAREs wait for LEASE_US and
+ *       for the present holder. Then they are promised: otherwise two nodes that distrust each
+ *       other would never close a round.
+ *   L5  No PREPARE is promised before there is a round to propose (proposal_check.c).
  *
  * To promise late, or never, is always safe. */
 #include "sync/vote/ballot_lease.h"
@@ -28,20 +27,20 @@
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
-/* A round trip, votes written to slow disks, and the wait of R3 of veto.c. */
+/* Time for a round trip, votes written to slow disks, and the wait of R3 of veto.c. */
 #define LEASE_US (5 * SECOND_US)
-#define BLAME_US (3 * SECOND_US) /* a holder overtaken after that had time enough */
+#define BLAME_US (3 * SECOND_US) /* time in which a holder can propose */
 
 static bool is_stalled(const struct tw_node *node, uint32_t member) {
     return tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
 }
 
-/* The proposer proposed nearly nothing, and was passed over for that. */
+/* The proposer of this rank proposed nearly nothing and was passed over for that. */
 static bool is_empty_proposer(struct tw_node *node, uint32_t rank) {
     return (node->round.empty_ranks >> rank & 1) != 0 && tw_veto_is_passed(node, rank);
 }
 
-/* F2. */
+/* The lease has a holder: L1 and L2. */
 static bool is_held(struct tw_node *node) {
     const struct lease *lease = &node->lease;
     if (!lease->is_taken || node->now_us >= lease->until_us) return false;
@@ -56,7 +55,7 @@ bool tw_lease_is_others(struct tw_node *node, uint32_t member) {
     return true;
 }
 
-/* All results have been here for so long that other ranks may close the round. */
+/* All results were announced so long ago that other ranks may propose. */
 static bool is_late(const struct tw_node *node) {
     const uint64_t results_us = node->round.results_us;
     return results_us != 0 && node->now_us >= results_us + TAKEOVER_STEP_US;
@@ -68,7 +67,7 @@ void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
     node->lease.asked[member].asked_us = node->now_us;
 }
 
-/* F4. */
+/* L4. */
 static bool must_wait(struct tw_node *node, uint32_t member) {
     const uint64_t due_us = node->lease.asked[member].asked_us + LEASE_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);
@@ -81,7 +80,7 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (lease->asked[i].ballot == 0) continue;
         const uint64_t asked_us = lease->asked[i].asked_us;
-        if (node->now_us > asked_us + 2 * LEASE_US) { /* its proposer has given it up by now */
+        if (node->now_us > asked_us + 2 * LEASE_US) { /* its proposer has given the ballot up */
             lease->asked[i].ballot = 0;
             continue;
         }
@@ -96,8 +95,8 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     return true;
 }
 
-/* F3. */
-static void blame(struct tw_node *node) {
+/* Notes the stall of a live holder that wasted the lease: L3. */
+static void blame_holder(struct tw_node *node) {
     const struct lease *lease = &node->lease;
     if (!lease->is_taken || (lease->has_proposed && !lease->has_robbed)) return;
     if ((int)lease->member == node->round.self_idx) return;
@@ -108,7 +107,7 @@ static void blame(struct tw_node *node) {
 void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
     struct lease *lease = &node->lease;
     const bool is_again = lease->is_taken && lease->member == member;
-    if (!is_again && node->now_us >= lease->began_us + BLAME_US) blame(node);
+    if (!is_again && node->now_us >= lease->began_us + BLAME_US) blame_holder(node);
     if (!is_again) lease->has_robbed = is_held(node);
     if (!is_again || lease->has_proposed) lease->until_us = node->now_us + LEASE_US;
     if (!is_again) lease->began_us = node->now_us;
@@ -136,7 +135,7 @@ void tw_lease_advance(struct tw_node *node) {
         tw_act_wake(node, lease->until_us);
         return;
     }
-    blame(node);
+    blame_holder(node);
     lease->is_taken = false;
 }
 

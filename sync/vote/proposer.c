@@ -1,9 +1,10 @@
-/* proposer.c - which member proposes the round record, and when. The proposer of acceptor.c.
+/* proposer.c - the proposer of the open round: single-decree Paxos with acceptor.c.
  *
- *   IDLE -> STORING       writes its own promise down, so that no ballot is used twice
- *   STORING -> PREPARING  asks a majority for accepted records, and must carry the newest one on
- *   PREPARING -> PROPOSING
- *   any -> IDLE           nacked, refused (check/veto.c), or too late; again after a pause
+ *   IDLE -> STORING         it is this node's turn: stores its own promise, so that no ballot is
+ *                           used twice
+ *   STORING -> PREPARING    the promise is on disk: asks a majority for accepted records
+ *   PREPARING -> PROPOSING  a majority promised: proposes, or carries the newest accepted record on
+ *   any -> IDLE             nacked, refused (check/veto.c) or too late; again after a pause
  *
  * The first rank skips PREPARING at its first ballot, the lowest of the round: nothing can have
  * been accepted before it. */
@@ -55,7 +56,7 @@ static void consider_promises(struct tw_node *node) {
         tw_bits(round->promised_by) < tw_membership_majority(node))
         return;
     if (round->has_best) round->has_best = tw_veto_must_carry(node, &is_open) || is_open;
-    /* A silent member may hold this up for a while, not for ever. */
+    /* A silent member delays this for a bounded time only. */
     const uint64_t end_us = round->phase_us + BALLOT_TIMEOUT_US;
     if (is_open && node->now_us < end_us) {
         tw_act_wake(node, end_us);
@@ -129,8 +130,8 @@ static void back_off(struct tw_node *node) {
     round->retry_us = node->now_us + wait_us / 2 + tw_rng_below(&node->rng, wait_us);
 }
 
-/* Members that have promised or accepted our ballot, or may yet. */
-static uint32_t supporters(const struct tw_node *node) {
+/* Number of members that have promised or accepted our ballot, or still may. */
+static uint32_t count_supporters(const struct tw_node *node) {
     const struct round *round = &node->round;
     const uint64_t yes =
         round->phase == PROPOSER_PROPOSING ? round->accepted_by : round->promised_by;
@@ -145,8 +146,8 @@ static uint32_t supporters(const struct tw_node *node) {
 static void consider_refusal(struct tw_node *node, uint32_t member, uint32_t parts) {
     struct round *round = &node->round;
     if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node, member, parts)) return;
-    /* A value that is carried on cannot change; the next ballot may be free of it. A proposal so
-     * empty that we would refuse it ourselves waits until others have tried. */
+    /* A carried-on value cannot change; a later ballot may be free of it. A proposal that we would
+     * refuse ourselves as empty waits until others have tried. */
     if (round->has_best || tw_proposal_is_empty(node, &round->proposal)) {
         back_off(node);
         return;
@@ -164,17 +165,17 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
         consider_refusal(node, (uint32_t)idx, nack->refused_parts);
     if (nack->promised <= round->ballot || idx < 0) return;
     if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
-    /* One NACK may be a lie: they count when no majority is left without them. */
+    /* A single NACK may be a lie. NACKs count once they leave no majority. */
     round->nacked_by |= UINT64_C(1) << idx;
-    if (supporters(node) >= tw_membership_majority(node)) return;
-    /* Another ballot is ahead: let it finish, then try above it. Being overtaken is no failure. */
+    if (count_supporters(node) >= tw_membership_majority(node)) return;
+    /* Another ballot is ahead: wait for it, then try above it. Being overtaken is no failure. */
     tw_acceptor_turn(node);
     if (node->vote.promised < nack->promised) node->vote.promised = nack->promised;
     if (round->attempt > 0) round->attempt--;
     back_off(node);
 }
 
-/* No further result of another owner is worth waiting for. */
+/* No more results of other owners are worth waiting for. */
 static bool has_results_of_others(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
@@ -190,8 +191,8 @@ static bool has_all_results(const struct tw_node *node) {
            (own < 0 || !tw_round_is_unannounced(node, (uint32_t)own));
 }
 
-/* All results are announced and no proposer is at work. A linked proposer that cannot store its
- * ballot (full disk), or stopped after PREPARE, must not hold the others up for the whole patience.
+/* All results are announced, and no proposal is here. A linked proposer that cannot store its
+ * ballot (full disk), or stopped after PREPARE, must not delay the others for the whole patience.
  */
 static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
@@ -205,9 +206,9 @@ static bool is_proposer_mute(struct tw_node *node) {
     return true;
 }
 
-/* Nobody waits for a stalled or struck proposer. Where too few members judge (veto.c), a strike
- * without proof is one opinion: the struck node would go on proposing, and two that propose at once
- * hold each other up. */
+/* A stalled or struck proposer is not waited for. In rosters below judges_min (veto.c), a strike
+ * without proof does not count: the struck node would go on proposing, and two proposers at once
+ * delay each other. */
 static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
     if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, id)) return true;
@@ -227,11 +228,11 @@ static bool is_my_turn(struct tw_node *node) {
 }
 
 /* It is time for this node to propose. */
-static bool should_close(struct tw_node *node) {
+static bool should_propose(struct tw_node *node) {
     const struct round *round = &node->round;
     if (node->worker.is_solo_pending) return false;
     if (node->roster.count == 1) {
-        /* A dead worker may have published a solo round: none may be decided in its place. */
+        /* A dead worker may have done a solo round: no other may be decided in its place. */
         if (!node->worker.is_up) return false;
         for (uint32_t j = 0; j < JOINS_MAX; j++) {
             if (node->lineage.joins[j].received_us != 0 &&
@@ -284,7 +285,7 @@ static void send_phase(struct tw_node *node) {
     }
 }
 
-/* Our own promise, already on disk, unless a higher ballot was promised meanwhile. */
+/* Takes our own promise, which is on disk, unless a higher ballot was promised meanwhile. */
 static void promise_self(struct tw_node *node) {
     if (node->vote.promised != node->round.ballot) return;
     struct tw_msg_promise own = {.lineage = node->at.lineage,
@@ -296,8 +297,8 @@ static void promise_self(struct tw_node *node) {
     tw_proposer_promise(node, NO_PEER, &own);
 }
 
-/* Not even this node can accept its own proposal: a result in it is lost, late, refused, or gone
- * with its owner. Another ballot leaves it out. A link that breaks for a moment does not count. */
+/* This node cannot accept its own proposal: a result in it is lost, late or refused, or its owner
+ * has gone for RETRY_US. Another ballot leaves the result out. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->phase != PROPOSER_PROPOSING || round->has_best) return false;
@@ -308,7 +309,7 @@ static bool is_hopeless(struct tw_node *node) {
         const struct payload *payload = tw_payload_find(node, &part->result);
         if (payload != NULL && tw_payload_is_lost(payload)) return true;
         if (payload != NULL && payload->state == PAYLOAD_HELD) continue;
-        if (tw_round_is_late(node, k)) return true; /* every holder had time to give it */
+        if (tw_round_is_late(node, k)) return true; /* every holder had time to send it */
         if (tw_membership_is_live(node, part->owner_idx)) continue;
         const uint64_t dead_us = node->seats[part->owner_idx].seen_us + RETRY_US;
         if (node->now_us >= dead_us) return true;
@@ -320,7 +321,7 @@ static bool is_hopeless(struct tw_node *node) {
 void tw_proposer_advance(struct tw_node *node) {
     struct round *round = &node->round;
     if (is_hopeless(node)) round->phase = PROPOSER_IDLE;
-    if (round->phase == PROPOSER_IDLE && should_close(node)) start_ballot(node);
+    if (round->phase == PROPOSER_IDLE && should_propose(node)) start_ballot(node);
     if (round->phase == PROPOSER_STORING && node->acceptor.stored_seq >= round->ballot_seq) {
         if (round->ballot == 1) {
             start_proposing(node);
