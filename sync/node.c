@@ -23,13 +23,15 @@
 
 #define PATIENCE_START_US (60 * SECOND_US)
 #define RATE_WINDOW_US (5 * SECOND_US)
-#define BURST_GAP_US (SECOND_US / 20) /* steps closer to each other waited to be reported */
+#define BURST_GAP_US                                                                               \
+    (SECOND_US / 20) /* steps reported closer together were delayed, as a burst                    \
+                      */
 
 size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);
 }
 
-/* How states that are still on their way are loaded: of the same lineage, or of another one. */
+/* Sets the load mode of fragments that are not held, by the lineage of their state. */
 static void resume_fetches(struct tw_node *node) {
     const struct tw_position *at = &node->at;
     node->lineage.was_shared = at->has_held != 0 && at->held.parts_count > 0;
@@ -37,10 +39,10 @@ static void resume_fetches(struct tw_node *node) {
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) node->fetch[p].mode = mode;
 }
 
-/* Takes up a position from disk. Alone, the node founds a new lineage: rounds after the checkpoint
- * are lost, and must not be decided differently under the old name. */
-static void resume(struct tw_node *node, const struct tw_position *position,
-                   const struct tw_vote *vote) {
+/* Continues from a position on disk. Alone, the node founds a new lineage: rounds after the
+ * checkpoint are lost, and must not be decided differently under the old name. */
+static void resume_position(struct tw_node *node, const struct tw_position *position,
+                            const struct tw_vote *vote) {
     node->at = *position;
     resume_fetches(node);
     TW_ASSERT(position->rounds == (position->has_tip != 0 ? position->tip.round + 1 : 0));
@@ -88,7 +90,7 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     node->round.self_idx = node->round.self_part = node->round.self_rank = -1;
     tw_rng_seed(&node->rng, config->seed ^ (UINT64_C(0x9E3779B97F4A7C15) * config->boot));
     if (position != NULL) {
-        resume(node, position, vote);
+        resume_position(node, position, vote);
     } else {
         tw_lineage_fork(node);
     }
@@ -103,8 +105,8 @@ static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind k
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
-/* Messages about the round being decided: a sender that is behind gets the log instead, and one
- * that is ahead is asked for it. */
+/* True unless the message is about another round than the open one. A sender that is behind gets
+ * the log instead; a sender that is ahead is asked for its log. */
 static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     const struct tw_id *lineage = NULL;
     uint64_t round = 0;
@@ -137,7 +139,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:
-    case TW_MSG_PEERS: break; /* the runtime's: its member table and addresses */
+    case TW_MSG_PEERS: break; /* for the runtime's member table */
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
     case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
@@ -180,7 +182,7 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
     forget_worker(node);
     node->worker.is_up = true;
     if (node->worker.step == 0)
-        node->worker.entered_step = event->u.worker.step; /* the first of this life */
+        node->worker.entered_step = event->u.worker.step; /* first worker since the start */
     node->worker.step = event->u.worker.step;
     node->worker.tokens = event->u.worker.tokens;
     node->worker.rate_us = node->now_us;
@@ -198,8 +200,8 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
         if (node->pair.synced_step[p] > node->worker.step)
             node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
-        /* An APPLY counts even if its answer was lost with the worker. A solo round without a
-         * record leaves a phi that has no name. */
+        /* An APPLY counts even if its answer was lost with the worker. A phi of a solo round
+         * without a record belongs to no round. */
         if (rounds <= node->at.fragment_rounds[p]) continue; /* a state may be ahead of the log */
         node->at.fragment_rounds[p] = rounds;
         is_unknown |= rounds > node->at.rounds;
@@ -217,9 +219,9 @@ static void send_leave(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) tw_act_send(node, message, i);
 }
 
-/* Tokens per second over windows of at least RATE_WINDOW_US that end with the step before this one.
- * After the process was stopped, the steps of that time come at once. They belong to the window
- * that contains the stop, which goes on until all have come. */
+/* Measures tokens per second over windows of at least RATE_WINDOW_US, which end with the step
+ * before this one. After the process was stopped, the steps of that time arrive in a burst. They
+ * belong to the window that contains the stop, so it lasts until the burst is over. */
 static void measure_rate(struct tw_node *node) {
     if (node->worker.stepped_us < node->worker.rate_us + RATE_WINDOW_US ||
         node->worker.step <= node->worker.rate_step)
@@ -237,7 +239,7 @@ static void measure_rate(struct tw_node *node) {
     node->worker.rate_step = node->worker.step;
 }
 
-/* Measures the time of a step, which is the delay of things done at the next step boundary. */
+/* Measures the time of a step: the delay of requests that wait for the next step boundary. */
 static void measure_step(struct tw_node *node, uint64_t step) {
     const uint64_t steps = step > node->worker.step ? step - node->worker.step : 1;
     const uint64_t took_us = (node->now_us - node->worker.stepped_us) / steps;
@@ -247,7 +249,7 @@ static void measure_step(struct tw_node *node, uint64_t step) {
     node->worker.stepped_us = node->now_us;
 }
 
-/* Replies whose vote is on disk; our own may be the one that decides. */
+/* Sends replies whose vote is on disk. Our own vote may complete a majority. */
 static void send_replies(struct tw_node *node) {
     while (tw_vote_reply(node)) commit_chosen(node);
 }
@@ -268,7 +270,7 @@ static void handle_applied(struct tw_node *node, const struct tw_event *event) {
     }
 }
 
-static void handle(struct tw_node *node, const struct tw_event *event) {
+static void handle_event(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;
     case TW_EV_PEER_UP: tw_peers_up(node, event->peer, &event->u.id); break;
@@ -354,7 +356,7 @@ void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t 
     node->now_us = now_us;
     node->queue.head = node->queue.tail = 0;
     node->queue.messages_count = node->queue.bodies_count = 0;
-    handle(node, event);
+    handle_event(node, event);
     advance(node);
 }
 

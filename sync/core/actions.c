@@ -1,16 +1,16 @@
-/* actions.c - the queue of actions that the current event asks of the runtime, in order. */
+/* actions.c - the queue of the actions of the current event, in order. */
 #include "sync/core/actions.h"
 
 #include "base/assert.h"
 #include "sync/core/state/node.h"
 
-enum { BODIES_NOT_REPORTS = 12 }; /* bodies that one event and its walk may need beside reports */
+enum { BODIES_NOT_REPORTS = 12 }; /* bodies kept free of reports, for one event and its walk */
 
 void tw_act_wake(struct tw_node *node, uint64_t at_us) {
     if (at_us < node->deadline_us) node->deadline_us = at_us;
 }
 
-static struct queued_action *push(struct tw_node *node, enum tw_action_kind kind) {
+static struct queued_action *push_action(struct tw_node *node, enum tw_action_kind kind) {
     TW_ASSERT(node->queue.tail < TW_ACTIONS_MAX);
     struct queued_action *action = &node->queue.actions[node->queue.tail++];
     action->kind = kind;
@@ -29,13 +29,13 @@ struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kin
 
 void tw_act_send(struct tw_node *node, const struct tw_message *message, uint16_t peer) {
     if (message == NULL || peer == NO_PEER || !node->links[peer].is_up) return;
-    struct queued_action *action = push(node, TW_ACT_SEND);
+    struct queued_action *action = push_action(node, TW_ACT_SEND);
     action->peer = peer;
     action->slot = (uint16_t)(message - node->queue.messages);
 }
 
 void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct payload *payload) {
-    struct queued_action *action = push(node, kind);
+    struct queued_action *action = push_action(node, kind);
     action->hash = payload->hash;
     action->bytes = payload->bytes;
     action->elements = payload->elements;
@@ -47,7 +47,7 @@ void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct
 
 void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *payload,
                   uint32_t idx) {
-    struct queued_action *action = push(node, TW_ACT_SEND_CHUNK);
+    struct queued_action *action = push_action(node, TW_ACT_SEND_CHUNK);
     action->peer = peer;
     action->hash = payload->hash;
     action->bytes = payload->bytes;
@@ -59,14 +59,14 @@ void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *pay
 }
 
 void tw_act_close(struct tw_node *node, uint16_t peer, enum tw_status reason) {
-    struct queued_action *action = push(node, TW_ACT_CLOSE);
+    struct queued_action *action = push_action(node, TW_ACT_CLOSE);
     action->peer = peer;
     action->idx = (uint32_t)reason;
 }
 
 struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind) {
     TW_ASSERT(node->queue.bodies_count < BODIES_PER_EVENT_MAX);
-    struct queued_action *action = push(node, kind);
+    struct queued_action *action = push_action(node, kind);
     action->slot = (uint16_t)node->queue.bodies_count;
     struct tw_action *body = &node->queue.bodies[node->queue.bodies_count++];
     *body = (struct tw_action){.kind = kind};

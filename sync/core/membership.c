@@ -25,7 +25,7 @@ bool tw_membership_is_live(const struct tw_node *node, uint32_t idx) {
     const struct tw_id *id = &node->roster.members[idx].id;
     if (tw_id_equal(id, &node->cfg.self)) return true;
     const uint16_t peer = tw_peers_find(node, id);
-    /* A receiver with this id may vote if its seat stands, but nobody waits for it. */
+    /* A receiver with this id may vote if it has a seat, but it is not waited for. */
     return peer != NO_PEER && tw_peers_is_donor(node, peer);
 }
 
@@ -43,7 +43,7 @@ bool tw_membership_is_parted(struct tw_node *node, uint32_t idx) {
     const uint16_t peer = tw_peers_find(node, &member->id);
     if (peer == NO_PEER || !tw_peers_is_live(node, peer)) return false;
     if (node->links[peer].status.nonce == member->nonce) return false;
-    /* A member that was just let in may not have sent STATUS since. */
+    /* A member that just joined may not have sent STATUS with its new nonce yet. */
     const uint64_t due_us = node->seats[idx].seen_us + RETRY_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);
     return node->now_us >= due_us;
@@ -83,8 +83,8 @@ void tw_membership_note(struct tw_node *node) {
         seated_count++;
         if (is_live) node->seats[i].live_us = node->now_us;
     }
-    /* A majority that cannot close its round is none: the results may have died with the members
-     * that accepted them. The way out is a child lineage, as for an orphan. */
+    /* A majority that cannot decide its round counts as none: the results may be lost with the
+     * members that accepted them. The way out is a child lineage, as for an orphan. */
     const uint64_t stuck_us = node->cfg.orphan_us + 4 * node->pace.patience_us;
     const bool is_stuck = node->round.is_lost || (node->round.active_us != 0 &&
                                                   node->now_us > node->round.active_us + stuck_us);

@@ -1,4 +1,4 @@
-/* peers.c - links to other nodes: heartbeats both ways, and who counts as alive. */
+/* peers.c - links to other nodes: heartbeats both ways, and the peers that count as alive. */
 #include "sync/core/peers.h"
 
 #include "base/assert.h"
@@ -74,7 +74,7 @@ void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
     *link = (struct link){.is_up = true, .id = *id, .up_us = node->now_us};
     node->link_keys[peer] = key_of(id);
     link->received_us = node->now_us;
-    node->status_us = 0; /* introduce ourselves at once */
+    node->status_us = 0; /* send STATUS at once */
     tw_peers_hold_solo(node, SOLO_HOLD_US);
 }
 
@@ -111,8 +111,8 @@ void tw_peers_left(struct tw_node *node, uint16_t peer) {
     }
 }
 
-/* A node that is alone and without a worker gives no (phi, u) and lets nobody in. A node that
- * followed it would stand still until the worker starts, which may be never. */
+/* A node that is alone and without a worker serves no (phi, u) and admits no node. A follower would
+ * wait until the worker starts, which may be never. */
 static enum tw_node_state state_to_send(const struct tw_node *node) {
     const bool has_nothing = node->state == TW_STATE_SOLO && !node->worker.is_up;
     return has_nothing ? TW_STATE_RECEIVER : node->state;

@@ -1,4 +1,4 @@
-/* position.c - canonical bytes of positions and votes; the reader trusts nothing. */
+/* position.c - canonical bytes of positions and votes. The decoder checks every field. */
 #include "sync/core/position.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 
-/* Of positions; the 3 is for `is_moving`. */
+/* Of positions. Version 3 added `is_moving`. */
 static const uint8_t magic[4] = {'T', 'W', 'P', '3'};
 
 struct writer {
@@ -29,14 +29,14 @@ static void put_id(struct writer *out, const struct tw_id *id) {
     out->size += sizeof(id->bytes);
 }
 
-/* u32 size (0 = none), then the manifest. */
-static void put_close(struct writer *out, bool has_close, const struct tw_record *record) {
+/* u32 size (0: no record), then the record. */
+static void put_record(struct writer *out, bool has_close, const struct tw_record *record) {
     const size_t size = has_close ? tw_record_encode(record, out->bytes + out->size + 4) : 0;
     put_u32(out, (uint32_t)size);
     out->size += size;
 }
 
-/* The last two manifests written are the same, or both are none. */
+/* The last two records written are the same, or both are absent. */
 static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t *end) {
     return second - first == end - second && memcmp(first, second, (size_t)(end - second)) == 0;
 }
@@ -44,10 +44,10 @@ static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t 
 struct reader {
     const uint8_t *bytes;
     size_t size;
-    bool is_short; /* something did not fit; it reads as zero */
+    bool is_short; /* the bytes ended too early; missing fields read as zero */
 };
 
-static bool take(struct reader *in, size_t size, const uint8_t **bytes) {
+static bool take_bytes(struct reader *in, size_t size, const uint8_t **bytes) {
     if (in->is_short || size > in->size) {
         in->is_short = true;
         return false;
@@ -60,34 +60,34 @@ static bool take(struct reader *in, size_t size, const uint8_t **bytes) {
 
 static uint32_t get_u32(struct reader *in) {
     const uint8_t *bytes;
-    return take(in, 4, &bytes) ? tw_get_u32(bytes) : 0;
+    return take_bytes(in, 4, &bytes) ? tw_get_u32(bytes) : 0;
 }
 
 static uint64_t get_u64(struct reader *in) {
     const uint8_t *bytes;
-    return take(in, 8, &bytes) ? tw_get_u64(bytes) : 0;
+    return take_bytes(in, 8, &bytes) ? tw_get_u64(bytes) : 0;
 }
 
 static void get_id(struct reader *in, struct tw_id *id) {
     const uint8_t *bytes;
-    if (take(in, sizeof(id->bytes), &bytes)) memcpy(id->bytes, bytes, sizeof(id->bytes));
+    if (take_bytes(in, sizeof(id->bytes), &bytes)) memcpy(id->bytes, bytes, sizeof(id->bytes));
 }
 
-static enum tw_status get_close(struct reader *in, uint32_t *has_close, struct tw_record *record,
-                                struct tw_error *err) {
+static enum tw_status get_record(struct reader *in, uint32_t *has_close, struct tw_record *record,
+                                 struct tw_error *err) {
     const uint8_t *bytes;
     struct tw_error inner;
     const uint32_t size = get_u32(in);
     *has_close = size > 0;
     if (size == 0) return TW_OK;
-    if (!take(in, size, &bytes)) return TW_OK; /* is_short says it */
+    if (!take_bytes(in, size, &bytes)) return TW_OK; /* is_short says it */
     if (tw_record_decode(bytes, size, record, &inner) != TW_OK) {
         return tw_fail(err, TW_CORRUPT, "its manifest: %s", inner.message);
     }
     return TW_OK;
 }
 
-static enum tw_status finish(const struct reader *in, struct tw_error *err) {
+static enum tw_status check_end(const struct reader *in, struct tw_error *err) {
     if (in->is_short) return tw_fail(err, TW_CORRUPT, "it ends too early");
     if (in->size > 0) return tw_fail(err, TW_CORRUPT, "%zu bytes follow its end", in->size);
     return TW_OK;
@@ -115,9 +115,9 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
         put_u64(&out, position->delta_steps[i]);
     }
     const size_t tip = out.size;
-    put_close(&out, position->has_tip != 0, &position->tip);
+    put_record(&out, position->has_tip != 0, &position->tip);
     const size_t held = out.size;
-    put_close(&out, position->has_held != 0, &position->held);
+    put_record(&out, position->has_held != 0, &position->held);
     if (is_twice(bytes + tip, bytes + held, bytes + out.size)) out.size = held;
     TW_ASSERT(out.size <= TW_POSITION_BYTES_MAX);
     return out.size;
@@ -128,7 +128,7 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
     struct reader in = {.bytes = bytes, .size = size};
     const uint8_t *begin;
     memset(position, 0, sizeof(*position));
-    if (!take(&in, sizeof(magic), &begin) || memcmp(begin, magic, sizeof(magic)) != 0) {
+    if (!take_bytes(&in, sizeof(magic), &begin) || memcmp(begin, magic, sizeof(magic)) != 0) {
         return tw_fail(err, TW_CORRUPT,
                        "it does not begin with TWP3: another version of this program wrote it");
     }
@@ -152,17 +152,17 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
         position->delta_steps[i] = get_u64(&in);
     }
     const uint8_t *tip = in.bytes;
-    TW_TRY(get_close(&in, &position->has_tip, &position->tip, err));
+    TW_TRY(get_record(&in, &position->has_tip, &position->tip, err));
     const uint8_t *held = in.bytes;
     if (in.is_short || in.size == 0) {
         position->has_held = position->has_tip;
         position->held = position->tip;
     } else {
-        TW_TRY(get_close(&in, &position->has_held, &position->held, err));
+        TW_TRY(get_record(&in, &position->has_held, &position->held, err));
         if (!in.is_short && is_twice(tip, held, in.bytes))
             return tw_fail(err, TW_CORRUPT, "it has the manifest of its last round twice");
     }
-    TW_TRY(finish(&in, err));
+    TW_TRY(check_end(&in, err));
     const uint64_t rounds = position->rounds;
     if (position->has_tip == 0 && rounds != 0) {
         return tw_fail(err, TW_CORRUPT,
@@ -186,7 +186,7 @@ size_t tw_vote_encode(const struct tw_vote *vote, uint8_t bytes[TW_VOTE_BYTES_MA
     put_u64(&out, vote->round);
     put_u64(&out, vote->promised);
     put_u64(&out, vote->accepted_ballot);
-    put_close(&out, vote->has_accepted != 0, &vote->accepted);
+    put_record(&out, vote->has_accepted != 0, &vote->accepted);
     TW_ASSERT(out.size <= TW_VOTE_BYTES_MAX);
     return out.size;
 }
@@ -200,8 +200,8 @@ enum tw_status tw_vote_decode(const uint8_t *bytes, size_t size, struct tw_vote 
     vote->round = get_u64(&in);
     vote->promised = get_u64(&in);
     vote->accepted_ballot = get_u64(&in);
-    TW_TRY(get_close(&in, &vote->has_accepted, &vote->accepted, err));
-    TW_TRY(finish(&in, err));
+    TW_TRY(get_record(&in, &vote->has_accepted, &vote->accepted, err));
+    TW_TRY(check_end(&in, err));
     if (vote->has_accepted != 0 && (vote->accepted.round != vote->round ||
                                     !tw_id_equal(&vote->accepted.lineage, &vote->lineage))) {
         return tw_fail(err, TW_CORRUPT, "its accepted manifest is of another round");

@@ -5,19 +5,19 @@
  * tokens wins; on a tie, the smaller id. This order is total and clocks only grow. A node that
  * decides to leave stops deciding rounds in the same event, so two nodes cannot swap places.
  *
- * Following another lineage: its newest record; then (phi, u) of each fragment from members
- * (transfer/state_transfer.c); then the rounds decided meanwhile; then JOIN until a record lists
- * this node under its new nonce.
+ * To follow another lineage, a node fetches its newest record. Then it fetches (phi, u) of each
+ * fragment from members (transfer/state_transfer.c), and replays the rounds decided meanwhile. Last
+ * it sends JOIN until a record lists it under its new nonce.
  *
- * A model belongs to one lineage. (phi, u) arrive one fragment after the other, as a second copy of
- * all may not fit in memory, and are kept up to date meanwhile. Theta, which is trained, stays as
- * it was until all of them are here (at.is_moving):
+ * A model belongs to one lineage. (phi, u) arrive fragment by fragment, because a second copy of
+ * all may not fit in memory, and are kept up to date. Theta stays in the old lineage until all
+ * fragments are here (at.is_moving):
  *
- *   adopt     is_moving; each LOAD keeps theta, and each APPLY leaves it (TW_APPLY_STAY)
+ *   adopt     is_moving is set; each LOAD keeps theta, and each APPLY leaves it (TW_APPLY_STAY)
  *   all here  theta := phi of all at one step boundary (TW_LOAD_TURN), or kept as the next Delta
- *   given up  phi := theta, u := 0 of all (TW_LOAD_BACK): the child goes on with what was here
+ *   given up  phi := theta, u := 0 of all (TW_LOAD_BACK): a child continues from the old theta
  *
- * Either one ends is_moving. Until then the node gives no state, is no member, and at.held stays.
+ * The last two end is_moving. Until then the node serves no state, is no member, and at.held stays.
  */
 #include "sync/history/lineage.h"
 
@@ -41,7 +41,7 @@
 #include "sync/vote/acceptor.h"
 
 #define JOIN_US SECOND_US             /* between two JOINs */
-#define PART_HOLD_US (10 * SECOND_US) /* a member keeps its last results for the others */
+#define PART_HOLD_US (10 * SECOND_US) /* before parting: the others may still need its results */
 
 uint64_t tw_lineage_nonce(struct tw_node *node) {
     return tw_rng_next(&node->rng) | 1; /* never 0 */
@@ -55,7 +55,7 @@ static void forget_fetches(struct tw_node *node) {
     for (uint32_t j = 0; j < JOINS_MAX; j++) node->lineage.joins[j].received_us = 0;
 }
 
-/* The name of the lineage that this node founds, or founded, under its present nonce. */
+/* Id of the lineage that this node founds, or founded, under its present nonce. */
 static struct tw_id founded_name(const struct tw_node *node) {
     uint8_t bytes[24 + 32 + 32 + 8] = "thinwire-lineage-v1";
     memcpy(bytes + 24, node->at.lineage_parent.bytes, 32);
@@ -83,8 +83,8 @@ void tw_lineage_fork(struct tw_node *node) {
     node->at.lineage_parent = tw_id_is_zero(&node->at.lineage) ? node->cfg.run : node->at.lineage;
     node->at.nonce = tw_lineage_nonce(node);
     node->at.lineage = founded_name(node);
-    /* Committed rounds that are not in our weights are not part of the child's past: a clock that
-     * counted them would attract others to weights that were not trained for so long. */
+    /* Committed rounds that are not in our weights are not part of the child's past. A clock that
+     * counted them would attract others to weights with less training than it shows. */
     tw_log_note_held(node);
     node->lineage.needs_tip = false;
     if (!TW_IS_MUTANT(node, TW_MUTANT_BORROWED_CLOCK))
@@ -93,12 +93,12 @@ void tw_lineage_fork(struct tw_node *node) {
     tw_payload_drop_all(node);
     forget_fetches(node);
     tw_audit_forget(node);
-    /* The state we hold is by definition that of the new lineage: it is "loaded" as it is. Half of
-     * another lineage's state is none: then phi := theta. */
+    /* The state that we hold becomes that of the new lineage, so LOAD changes nothing. If it is an
+     * incomplete state of another lineage, LOAD sets phi := theta. */
     const bool is_moving = node->at.is_moving != 0 && !TW_IS_MUTANT(node, TW_MUTANT_HALF_A_STATE);
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         if (!is_moving && node->at.fragment_rounds[p] <= node->at.rounds)
-            continue; /* not NOT_HELD either */
+            continue; /* nor is it set to NOT_HELD */
         node->at.fragment_rounds[p] = NOT_HELD;
         node->fetch[p].mode = is_moving ? TW_LOAD_BACK : TW_LOAD_KEEP;
         node->fetch[p].has_offer = true;
@@ -112,8 +112,8 @@ void tw_lineage_fork(struct tw_node *node) {
     node->status_us = 0;
 }
 
-/* All of the new lineage's state is here: theta moves too. Work of a group is kept as the next
- * Delta; a fresh start is not. */
+/* Moves theta once all of the new lineage's state is here. Work that was part of a group is kept as
+ * the next Delta; that of a fresh start is not. */
 static void move_theta(struct tw_node *node) {
     if (node->at.is_moving == 0 || node->lineage.needs_tip || node->worker.applying != 0) return;
     if (!node->worker.is_up) return;
@@ -137,7 +137,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     const bool was_turning = node->worker.is_turning;
     node->worker.is_turning = node->worker.is_solo_pending = false;
     node->worker.applying = 0;
-    if (!ok) { /* the memory of the worker is not as it reported: once more */
+    if (!ok) { /* the worker's state is not as it reported: fetch again */
         tw_state_refetch(node, 0, TW_LOAD_KEEP);
         return;
     }
@@ -149,7 +149,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
 }
 
 /* Follows the lineage of `peer` from now on. */
-static void adopt(struct tw_node *node, uint16_t peer) {
+static void adopt_lineage(struct tw_node *node, uint16_t peer) {
     const struct tw_msg_status *status = &node->links[peer].status;
     tw_pair_abandon(node);
     node->pair.is_donor_lost = false;
@@ -188,7 +188,7 @@ static uint64_t claim_of(const struct tw_node *node, const struct tw_msg_status 
     return status->clock_tokens;
 }
 
-/* No donor of the lineage has been here for long. */
+/* No donor of the lineage has been here for LINEAGE_LOST_US. */
 static bool is_without_donor(const struct tw_node *node) {
     return node->state == TW_STATE_RECEIVER &&
            node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;
@@ -202,7 +202,7 @@ static uint16_t find_better(const struct tw_node *node) {
     struct tw_id lineage = node->at.lineage;
     bool has_standing = !is_lost;
     uint16_t best = NO_PEER;
-    /* A receiver counts as being where its lineage is, not where it has got to itself. Otherwise it
+    /* A receiver counts with the clock of its lineage, not with its own progress. Otherwise it
      * would go back and forth between lineages. */
     for (uint16_t i = 0; i < node->links_end && has_standing; i++) {
         if (!tw_peers_is_donor(node, i)) continue;
@@ -215,7 +215,7 @@ static uint16_t find_better(const struct tw_node *node) {
         if (status->state == TW_STATE_RECEIVER) continue;
         const uint64_t theirs = claim_of(node, status);
         if (is_lost && theirs < tw_progress_held_tokens(node))
-            continue; /* we hold more than that: better alone */
+            continue; /* we hold a newer state than that */
         /* No return to the lineage that this node left at the same clock. */
         if (has_standing && theirs == clock_tokens &&
             tw_id_equal(&status->lineage, &node->at.lineage_parent))
@@ -233,12 +233,12 @@ static uint16_t find_better(const struct tw_node *node) {
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
-/* Every seat of the roster is taken, and none of them by `id`. */
+/* Every seat of the roster is taken, none by `id`. */
 static bool is_full(const struct tw_node *node, const struct tw_id *id) {
     return node->roster.count >= node->cfg.members_max && tw_roster_find(&node->roster, id) < 0;
 }
 
-/* Reports the JOIN. It needs no answer: the sender knows that the roster is full. */
+/* Reports a JOIN to a full roster. It needs no answer: the sender knows that the roster is full. */
 static void note_full(struct tw_node *node, uint32_t row) {
     const struct tw_id *id = &node->lineage.joins[row].id;
     uint64_t *full_us = &node->lineage.joins[row].full_us;
@@ -297,8 +297,7 @@ static void ask_to_join(struct tw_node *node) {
 
 /* ---- alone ---------------------------------------------------------------------------------- */
 
-/* The end of the hold. A peer that asks again and again without taking new chunks holds up nobody.
- */
+/* End of the hold. A peer that asks repeatedly without pulling new chunks does not extend it. */
 static uint64_t hold_end_us(const struct tw_node *node) {
     uint64_t moved_us = node->lineage.hold_began_us;
     if (moved_us < node->pace.last_commit_us) moved_us = node->pace.last_commit_us;
@@ -306,7 +305,7 @@ static uint64_t hold_end_us(const struct tw_node *node) {
     return at_most(node->lineage.solo_hold_us, moved_us + node->cfg.orphan_us);
 }
 
-/* A lineage of one: phi follows theta, fragment after fragment, and the clock runs on. */
+/* In a lineage of one, phi follows theta, fragment by fragment, and the clock advances. */
 static void solo_round(struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || !node->worker.is_up || node->worker.applying != 0) return;
     const bool has_voted = node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
@@ -331,8 +330,8 @@ static void solo_round(struct tw_node *node) {
     action->u.solo.fragment = fragment;
 }
 
-/* phi is now theta: writes the record of the solo round. Nobody else votes, and nothing is durable:
- * a restart alone founds a new lineage. */
+/* No other node votes on a solo round, and nothing is made durable: a restart alone founds a new
+ * lineage. */
 void tw_lineage_solo_done(struct tw_node *node) {
     const bool is_final = tw_progress_is_final(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
@@ -358,8 +357,7 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* So many members have parted that the rest is no majority, and decided nothing that we have not.
- */
+/* So many members have parted that the rest is no majority, and has no round that we lack. */
 static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -371,7 +369,7 @@ static bool is_left_behind(struct tw_node *node) {
     return staying_count <= node->roster.count / 2;
 }
 
-/* Every member of the roster is linked, and none is further than this node in the lineage. */
+/* Every member of the roster is linked, and none is ahead of this node in the lineage. */
 static bool is_nobody_ahead(const struct tw_node *node) {
     if (tw_roster_find(&node->roster, &node->cfg.self) < 0 || node->lineage.needs_tip) return false;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -385,10 +383,10 @@ static bool is_nobody_ahead(const struct tw_node *node) {
     return true;
 }
 
-/* Waiting for a majority is futile. All members were killed in one round: as members they carry an
- * accepted record whose results died with every pool, as receivers they are before rounds in which
- * they may have voted, and which nobody can give them. Nothing may be decided there in their place.
- * But a child lineage can begin at once, as no member is missing that could know more. */
+/* Waiting for a majority is futile: all members were killed in one round. A member then has an
+ * accepted record whose results are lost with every pool. A receiver lacks rounds in which it may
+ * have voted, and which no node can serve. No other record may be decided in those rounds. But a
+ * child lineage can begin at once, because no missing member could know more. */
 static bool is_hopeless(struct tw_node *node) {
     if (node->state == TW_STATE_MEMBER)
         return is_left_behind(node) || (node->round.is_lost && is_nobody_ahead(node));
@@ -404,7 +402,7 @@ static void consider_fork(struct tw_node *node) {
         node->lineage.is_settling = !node->has_left;
         if (node->worker.applying != 0 || node->has_left) return;
         tw_lineage_fork(node);
-        /* The others are in the same position: they can come before phi goes on alone. */
+        /* The others are in the same position: they can join before phi changes alone. */
         node->lineage.solo_hold_us = node->now_us + SOLO_HOLD_US;
         return;
     }
@@ -413,8 +411,7 @@ static void consider_fork(struct tw_node *node) {
         tw_act_wake(node, node->lineage.donor_us + LINEAGE_LOST_US);
 }
 
-/* Pairs: the state taken over from another node is complete, and goes on as a lineage of our own.
- */
+/* Pairs: once the state taken over from another node is complete, founds a lineage of our own. */
 static void found_own(struct tw_node *node) {
     if (node->state != TW_STATE_RECEIVER || node->worker.applying != 0 || node->has_left) return;
     if (tw_lineage_is_ours(node) || !tw_progress_is_current(node)) return;
@@ -422,8 +419,8 @@ static void found_own(struct tw_node *node) {
     tw_lineage_fork(node);
 }
 
-/* The common part of the budget is over: a lineage of our own once all common rounds are applied. A
- * member waits for nodes that still fetch them, but not for ever. */
+/* The clock has passed together_tokens: founds a lineage of our own once all common rounds are
+ * applied. A member first waits up to PART_HOLD_US for nodes that still fetch their results. */
 static void part_ways(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
     if (node->worker.applying != 0 || node->has_left || !tw_progress_is_current(node)) return;
@@ -441,7 +438,7 @@ static void part_ways(struct tw_node *node) {
     node->lineage.was_shared = true;
     tw_lineage_fork(node);
     node->lineage.solo_hold_us =
-        node->now_us + SOLO_HOLD_US; /* a copy made now is of the old lineage */
+        node->now_us + SOLO_HOLD_US; /* peers that copy the state now get the old lineage's */
 }
 
 void tw_lineage_advance(struct tw_node *node) {
@@ -452,9 +449,9 @@ void tw_lineage_advance(struct tw_node *node) {
         better = find_better(node);
     }
     node->lineage.is_settling = better != NO_PEER && !node->has_left;
-    if (node->lineage.is_settling && node->worker.applying == 0) adopt(node, better);
+    if (node->lineage.is_settling && node->worker.applying == 0) adopt_lineage(node, better);
     consider_fork(node);
-    if (tw_state_receive(node)) tw_lineage_fork(node); /* the next walk finds an offer for each */
+    if (tw_state_receive(node)) tw_lineage_fork(node); /* each fragment then has an offer */
     move_theta(node);
     tw_state_export(node);
     if (node->cfg.is_pair) {

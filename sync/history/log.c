@@ -1,8 +1,8 @@
 /* log.c - the committed rounds of the lineage: learned, handed on, applied.
  *
- * Rounds are committed in order. Applying runs behind, fragment by fragment: fragment p has applied
- * every round below at.fragment_rounds[p]. Its next due round is the first one of its residue class
- * at or above that. A round is applied whole or not at all, when all its results are held. */
+ * Rounds are committed in order. They are applied later, per fragment: fragment p has applied every
+ * round below at.fragment_rounds[p]. Its next due round is the first one of its residue class at or
+ * above that. A round is applied whole, once all its results are held, or not at all. */
 #include "sync/history/log.h"
 
 #include "base/assert.h"
@@ -26,14 +26,14 @@
 
 enum {
     LOG_PER_REPLY_MAX = 16,
-    MISSED_MAX = 12, /* from then on a member is waited for in every 64th round */
+    MISSED_MAX = 12, /* after so many, a member is waited for in every 64th round */
 };
 
 #define PATIENCE_CEILING_US (3600 * SECOND_US)
 
-/* A receiver knows rounds whose state is still on its way, and a node without a worker knows rounds
- * that wait. at.held stays as it was while a fragment is not held, or while theta belongs to
- * another lineage. No older state is loaded (state_transfer.c). */
+/* A receiver knows rounds whose state has yet to arrive, and a node without a worker knows rounds
+ * that it has not applied. at.held stays as it was while a fragment is not held, or while theta
+ * belongs to another lineage. No older state is loaded (state_transfer.c). */
 void tw_log_note_held(struct tw_node *node) {
     struct tw_position *at = &node->at;
     uint64_t rounds = at->rounds;
@@ -70,10 +70,10 @@ static bool has_parts(const struct tw_record *record) {
 
 bool tw_log_is_close(const struct tw_node *node) {
     const uint32_t count = node->cfg.fragments_count;
-    enum { OUTER_STEPS = 2 }; /* of the four for which results are kept */
+    enum { OUTER_STEPS = 2 }; /* half of those for which results are kept */
     if (node->lineage.needs_tip || node->at.is_moving != 0) return false;
     for (uint32_t p = 0; p < count; p++) {
-        /* Not held, or a state with rounds that are not in the log yet. */
+        /* Not held, or the state has rounds that are not in the log yet. */
         if (node->at.fragment_rounds[p] > node->at.rounds) return false;
         const uint64_t due = tw_progress_due(node, p);
         if (due == UINT64_MAX) continue;
@@ -86,8 +86,8 @@ bool tw_log_is_close(const struct tw_node *node) {
     return true;
 }
 
-/* FINISH waits for the state that the clock counts. A node that is about to follow a finished
- * lineage may still have to train on, and so may a node that followed one. */
+/* FINISH waits until the state that the clock counts is here. Before and after following a finished
+ * lineage, a node may have to train on. */
 static void send_finish(struct tw_node *node) {
     const bool is_over = tw_progress_is_final(node);
     if (!node->worker.is_up || is_over == node->log.is_finish_sent || node->lineage.needs_tip)
@@ -119,10 +119,10 @@ static void note_mixed(struct tw_node *node, const struct tw_record *record) {
     }
 }
 
-/* A member that announces contributions and does not deliver is waited for ever more seldom. An
- * owner counts its own arrivals, in rounds in which it waited: a path may be dead to one owner
- * alone, and a slow member that was not waited for may have been in time elsewhere. Nobody waits
- * for a receiver, so it misses nothing. */
+/* A member that announces contributions and does not deliver is waited for in fewer and fewer
+ * rounds. An owner counts only its own arrivals, in rounds in which it waited: a path may be dead
+ * to one owner alone, and a slow member that was not waited for may have been in time elsewhere. A
+ * receiver is not waited for, so it misses nothing. */
 static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;
@@ -154,21 +154,21 @@ static bool was_offered(const struct tw_node *node) {
     return false;
 }
 
-/* Learns how long the parts of a round take, from this one; patience doubles if live owners had too
- * little time. A round without a contribution lasts as long as patience does, and teaches nothing;
- * nor does one that was over when this node learned of it. */
+/* Learns from this round how long parts take. Patience doubles if live owners had too little time.
+ * Two kinds of rounds teach nothing: a round without a contribution, which lasts as long as
+ * patience; and a round that was over when this node learned of it. */
 static void learn_patience(struct tw_node *node, const struct tw_record *record) {
     if (record->parts_count == 0 || node->round.active_us == 0) return;
     if (record->contributors_count == 0 && !was_offered(node)) return;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
-        /* The result was in time, and refused. */
+        /* The result was in time, but refused. */
         const struct tw_msg_result *announced = &node->round.results[k].announced;
         if (node->round.results[k].has && tw_payload_is_held(node, &announced->hash)) continue;
         if (!tw_membership_is_live(node, node->round.owners[k])) continue;
         if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER,
                                   &node->roster.members[node->round.owners[k]].id))
-            continue; /* however long that takes */
+            continue; /* its time is no measure */
         node->pace.patience_us = at_most(2 * node->pace.patience_us, PATIENCE_CEILING_US);
         return;
     }
@@ -198,8 +198,8 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     const bool was_apart = tw_progress_is_apart(node);
     node->at.tip = *entry;
     node->at.has_tip = 1;
-    /* Tokens that were trained together and never listed count for this node alone: from here on
-     * its tokens stand for those of all. */
+    /* From here on, this node's tokens stand for those of all nodes. Earlier tokens that were never
+     * listed must not be multiplied like that. */
     if (!was_apart && tw_progress_is_apart(node) && !is_listed) tw_account_settle_clock(node);
     node->tip_digest = tw_record_digest(entry);
     node->at.rounds++;
@@ -221,7 +221,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     node->status_us = 0; /* announce at once that we are at the next round */
 }
 
-static void ask(struct tw_node *node, uint16_t peer, uint64_t round) {
+static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     struct link *link = &node->links[peer];
     if (!link->is_up) return;
     if (link->log_asked_us != 0 && node->now_us < link->log_asked_us + ASK_US) {
@@ -257,7 +257,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record
         if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
         /* A fresh child lineage still ends in a record of its parent: the digest decides. */
         const struct tw_id digest = tw_record_digest(record);
-        if (record->round < node->at.rounds) return; /* an answer that was late: not the newest */
+        if (record->round < node->at.rounds) return; /* a late answer, not the newest record */
         if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
                                               tw_id_equal(&record->lineage, &node->at.lineage)))
             adopt_tip(node, record);
@@ -265,7 +265,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record
     }
     if (!tw_id_equal(&record->lineage, &node->at.lineage) || node->cfg.is_pair) return;
     if (record->round > node->at.rounds) {
-        ask(node, peer, node->at.rounds);
+        request_log(node, peer, node->at.rounds);
         return;
     }
     if (record->round < node->at.rounds) return;
@@ -302,14 +302,14 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
 bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
                   uint64_t round) {
     if (!tw_id_equal(lineage, &node->at.lineage) || node->lineage.needs_tip) return false;
-    if (round > node->at.rounds) ask(node, peer, node->at.rounds);
+    if (round > node->at.rounds) request_log(node, peer, node->at.rounds);
     if (round < node->at.rounds)
         tw_log_get(node, peer, &(struct tw_msg_log_get){.lineage = *lineage, .round = round});
     return round == node->at.rounds;
 }
 
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
-    if (node->cfg.is_pair) return; /* nobody else has our rounds */
+    if (node->cfg.is_pair) return; /* no other node has our rounds */
     if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
     node->links[peer].log_begin = none->oldest_round;
@@ -321,7 +321,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     }
     /* Too far behind to replay: fetches the present state, and keeps our own work in theta. */
     node->lineage.needs_tip = true;
-    tw_account_settle_clock(node); /* we may be listed in rounds that we shall never see */
+    tw_account_settle_clock(node); /* skipped rounds may list us */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         tw_state_refetch(node, p, TW_LOAD_SHIFT);
     tw_membership_derive_state(node);
@@ -335,10 +335,10 @@ static void catch_up(struct tw_node *node) {
         if (node->lineage.needs_tip) {
             if (status->state != TW_STATE_RECEIVER && status->rounds > 0 &&
                 status->rounds >= node->at.rounds)
-                ask(node, i, status->rounds - 1);
+                request_log(node, i, status->rounds - 1);
         } else if (!node->cfg.is_pair && status->rounds > node->at.rounds &&
                    node->links[i].log_begin <= node->at.rounds) {
-            ask(node, i, node->at.rounds);
+            request_log(node, i, node->at.rounds);
         }
     }
 }
@@ -363,10 +363,10 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
     return is_complete;
 }
 
-/* Computes where each part of a committed round lies. The weights of its owners are in the roster
+/* Computes the range of each part of a committed round. The weights of its owners are in the roster
  * of the parent record, which may be known only from the log. */
-static bool divide(const struct tw_node *node, const struct tw_record *record,
-                   struct tw_action *action) {
+static bool divide_parts(const struct tw_node *node, const struct tw_record *record,
+                         struct tw_action *action) {
     const struct tw_record *parent =
         record->round > 0 ? tw_progress_record(node, record->round - 1) : NULL;
     if (parent == NULL) return false;
@@ -395,8 +395,8 @@ static bool divide(const struct tw_node *node, const struct tw_record *record,
     return true;
 }
 
-/* Inner steps behind a round's Deltas: the mean over contributors, weighted by tokens as in most
- * runs. */
+/* Inner steps in a round's Deltas: the mean over contributors, weighted by tokens as in most runs.
+ */
 static uint32_t mean_steps(const struct tw_record *record) {
     enum { WEIGHT_BITS = 20 };
     uint64_t most = 0, weights = 0, steps = 0;
@@ -413,7 +413,7 @@ static uint32_t mean_steps(const struct tw_record *record) {
     return weights > 0 ? (uint32_t)((steps + weights / 2) / weights) : 0;
 }
 
-static void apply(struct tw_node *node, const struct tw_record *record) {
+static void request_apply(struct tw_node *node, const struct tw_record *record) {
     struct tw_action *action = tw_act_body(node, TW_ACT_APPLY);
     action->u.apply.round = record->round;
     action->u.apply.version = record->round / node->cfg.fragments_count;
@@ -422,7 +422,7 @@ static void apply(struct tw_node *node, const struct tw_record *record) {
     action->u.apply.is_final = record->finals > 0 && node->at.is_moving == 0;
     action->u.apply.steps = mean_steps(record);
     action->u.apply.min_step = node->worker.last_send_step + tw_progress_overlap(node);
-    if (record->parts_count > 0) TW_ASSERT(divide(node, record, action));
+    if (record->parts_count > 0) TW_ASSERT(divide_parts(node, record, action));
     node->worker.applying |= UINT64_C(1) << record->fragment;
 }
 
@@ -431,7 +431,7 @@ void tw_log_applied(struct tw_node *node, const struct tw_event *event) {
     TW_ASSERT(fragment < node->cfg.fragments_count);
     node->worker.applying &= ~(UINT64_C(1) << fragment);
     node->worker.is_solo_pending = false;
-    if (!event->ok) { /* right hash, and does not apply: the state is fetched from a peer */
+    if (!event->ok) { /* not applied, though the hashes are right: fetch the state from a peer */
         tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
         return;
     }
@@ -455,17 +455,17 @@ void tw_log_advance(struct tw_node *node) {
     if (oldest == UINT64_MAX) return;
     const uint32_t fragment = tw_progress_fragment(node, oldest);
     const struct tw_record *record = tw_progress_record(node, oldest);
-    /* Nobody keeps results for longer than this node would: it does not even ask. */
+    /* No node keeps results for longer than this one would: it does not request older ones. */
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
     bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
     struct tw_action division;
     if (record != NULL) {
         /* Without the roster of the round, its parts are not known. */
-        is_lost |=
-            !has_parts(record) || (record->parts_count > 0 && !divide(node, record, &division));
+        is_lost |= !has_parts(record) ||
+                   (record->parts_count > 0 && !divide_parts(node, record, &division));
     }
     if (!is_lost && has_results(node, record, &division, &is_lost)) {
-        apply(node, record);
+        request_apply(node, record);
         return;
     }
     if (is_lost) tw_state_refetch(node, fragment, TW_LOAD_SHIFT);

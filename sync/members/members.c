@@ -50,7 +50,7 @@ static struct tw_member_entry *find_id(struct tw_members *members, const struct 
     return NULL;
 }
 
-static struct tw_member_addr *addr_in(struct tw_member_entry *entry, const char *text) {
+static struct tw_member_addr *find_addr(struct tw_member_entry *entry, const char *text) {
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         if (entry->addrs[i].text[0] != '\0' && strcmp(entry->addrs[i].text, text) == 0)
             return &entry->addrs[i];
@@ -80,7 +80,7 @@ static bool is_lesser(const struct tw_member_entry *a, const struct tw_member_en
 }
 
 /* An entry for a new member; the least useful one gives way. NULL: all entries are needed. */
-static struct tw_member_entry *entry_new(struct tw_members *members, uint64_t now_us) {
+static struct tw_member_entry *take_entry(struct tw_members *members, uint64_t now_us) {
     struct tw_member_entry *victim = NULL;
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         struct tw_member_entry *entry = &members->entries[i];
@@ -97,7 +97,7 @@ static struct tw_member_entry *entry_new(struct tw_members *members, uint64_t no
 
 /* A place for an address: a free one, or one whose pause is at its ceiling. NULL: none. Bootstrap
  * addresses and those being dialled stay. */
-static struct tw_member_addr *addr_place(const struct tw_members *members,
+static struct tw_member_addr *find_place(const struct tw_members *members,
                                          struct tw_member_entry *entry) {
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         if (entry->addrs[i].text[0] == '\0') return &entry->addrs[i];
@@ -110,10 +110,10 @@ static struct tw_member_addr *addr_place(const struct tw_members *members,
     return NULL;
 }
 
-static void addr_add(struct tw_members *members, struct tw_member_entry *entry, const char *text,
+static void add_addr(struct tw_members *members, struct tw_member_entry *entry, const char *text,
                      uint64_t retry_us) {
-    if (addr_in(entry, text) != NULL) return;
-    struct tw_member_addr *addr = addr_place(members, entry);
+    if (find_addr(entry, text) != NULL) return;
+    struct tw_member_addr *addr = find_place(members, entry);
     if (addr == NULL) return;
     *addr = (struct tw_member_addr){.retry_us = retry_us, .backoff_us = backoff_min_us(members)};
     const size_t length = strnlen(text, TW_ADDR_BYTES - 1);
@@ -168,18 +168,18 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *text
     struct tw_member_entry *entry = equals != NULL ? find_id(members, &id) : NULL;
     for (unsigned i = 0; i < TW_KNOWN_MAX && equals == NULL && entry == NULL; i++) {
         struct tw_member_entry *known = &members->entries[i];
-        if (known->is_used && addr_in(known, address) != NULL) { /* already known */
-            addr_in(known, address)->is_bootstrap = true;
+        if (known->is_used && find_addr(known, address) != NULL) { /* already known */
+            find_addr(known, address)->is_bootstrap = true;
             return TW_OK;
         }
     }
-    if (entry == NULL) entry = entry_new(members, now_us);
+    if (entry == NULL) entry = take_entry(members, now_us);
     if (entry == NULL)
         return tw_fail(err, TW_LIMIT, "more than %d peers are configured", TW_KNOWN_MAX);
     entry->has_id = equals != NULL;
     entry->id = id;
-    addr_add(members, entry, address, now_us);
-    struct tw_member_addr *addr = addr_in(entry, address);
+    add_addr(members, entry, address, now_us);
+    struct tw_member_addr *addr = find_addr(entry, address);
     if (addr == NULL)
         return tw_fail(err, TW_LIMIT, "peer %s: more than %d addresses of one id", address,
                        TW_ADDRS_MAX);
@@ -291,7 +291,7 @@ static struct tw_member_addr *find_dialled(struct tw_members *members, const cha
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         struct tw_member_entry *entry = &members->entries[i];
         if (!entry->is_used) continue;
-        struct tw_member_addr *addr = addr_in(entry, address);
+        struct tw_member_addr *addr = find_addr(entry, address);
         if (addr == NULL || !addr->is_dialling) continue;
         *entry_out = entry;
         return addr;
@@ -299,20 +299,20 @@ static struct tw_member_addr *find_dialled(struct tw_members *members, const cha
     return NULL;
 }
 
-static void addr_free(struct tw_member_entry *entry, struct tw_member_addr *addr) {
+static void free_addr(struct tw_member_entry *entry, struct tw_member_addr *addr) {
     *addr = (struct tw_member_addr){0};
     if (!entry->has_id && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
 /* The address belongs to another node now. */
-static void addr_lost(struct tw_member_entry *entry, struct tw_member_addr *addr) {
+static void lose_addr(struct tw_member_entry *entry, struct tw_member_addr *addr) {
     *addr = (struct tw_member_addr){0};
     if (!entry->is_connected && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
 /* A dial proved that `addr` of `entry` is an address of `id`: moves it to that member. */
-static void addr_proven(struct tw_members *members, struct tw_member_entry *entry,
-                        struct tw_member_addr *addr, const struct tw_id *id, uint64_t now_us) {
+static void move_addr(struct tw_members *members, struct tw_member_entry *entry,
+                      struct tw_member_addr *addr, const struct tw_id *id, uint64_t now_us) {
     struct tw_member_entry *owner = find_id(members, id);
     if (owner == NULL && !entry->has_id) {
         owner = entry;
@@ -320,15 +320,15 @@ static void addr_proven(struct tw_members *members, struct tw_member_entry *entr
         owner->id = *id;
     }
     if (owner == NULL) {
-        addr->is_dialling = true; /* so that entry_new does not drop `entry` */
-        owner = entry_new(members, now_us);
+        addr->is_dialling = true; /* so that take_entry does not drop `entry` */
+        owner = take_entry(members, now_us);
         addr->is_dialling = false;
     }
     if (owner == NULL || owner == entry) return;
     const struct tw_member_addr moved = *addr;
-    addr_free(entry, addr);
-    addr_add(members, owner, moved.text, moved.retry_us);
-    struct tw_member_addr *now_there = addr_in(owner, moved.text);
+    free_addr(entry, addr);
+    add_addr(members, owner, moved.text, moved.retry_us);
+    struct tw_member_addr *now_there = find_addr(owner, moved.text);
     if (now_there != NULL) {
         now_there->is_bootstrap |= moved.is_bootstrap;
         now_there->is_proven = true;
@@ -347,7 +347,7 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
         if (addr->is_bootstrap)
             addr->retry_us = NEVER_US;
         else
-            addr_free(entry, addr);
+            free_addr(entry, addr);
         return;
     }
     const uint64_t max_us = pause_max_us(members, entry, now_us);
@@ -359,19 +359,19 @@ void tw_members_dialled(struct tw_members *members, const char *address, bool ok
     addr->retry_us = now_us + jittered_us(members, addr->backoff_us);
     const bool is_others = !ok && id != NULL && entry->has_id && !tw_id_equal(id, &entry->id);
     if (is_others && addr->backoff_us >= max_us && !addr->is_bootstrap) {
-        addr_lost(entry, addr);
+        lose_addr(entry, addr);
         return;
     }
     if (!ok) addr->backoff_us = addr->backoff_us > max_us / 2 ? max_us : 2 * addr->backoff_us;
-    if (ok && id != NULL) addr_proven(members, entry, addr, id, now_us);
+    if (ok && id != NULL) move_addr(members, entry, addr, id, now_us);
 }
 
 /* ---- links --------------------------------------------------------------------------------- */
 
 /* The addresses that a member announces replace those from other nodes. Bootstrap and proven ones
  * stay. */
-static void own_word(struct tw_members *members, struct tw_member_entry *entry,
-                     const struct tw_member_row *record, uint64_t now_us) {
+static void replace_addrs(struct tw_members *members, struct tw_member_entry *entry,
+                          const struct tw_member_row *record, uint64_t now_us) {
     if (record->addrs[0][0] == '\0') return;
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
         struct tw_member_addr *addr = &entry->addrs[i];
@@ -382,14 +382,14 @@ static void own_word(struct tw_members *members, struct tw_member_entry *entry,
     }
     for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
         if (tw_address_is_valid(record->addrs[k]))
-            addr_add(members, entry, record->addrs[k], now_us);
+            add_addr(members, entry, record->addrs[k], now_us);
     }
 }
 
 void tw_members_connected(struct tw_members *members, const struct tw_member_row *record,
                           uint64_t now_us) {
     struct tw_member_entry *entry = find_id(members, &record->id);
-    if (entry == NULL) entry = entry_new(members, now_us);
+    if (entry == NULL) entry = take_entry(members, now_us);
     if (entry == NULL) return; /* every entry is a bootstrap or linked one: a peer without entry */
     /* The first link after none: the connection is back, so the others are reachable too. */
     if (is_alone(members)) tw_members_moved(members, now_us);
@@ -397,7 +397,7 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
     entry->id = record->id;
     entry->is_connected = entry->was_connected = entry->was_linked = true;
     entry->heard_us = entry->linked_us = now_us;
-    own_word(members, entry, record, now_us);
+    replace_addrs(members, entry, record, now_us);
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
         entry->addrs[i].backoff_us = backoff_min_us(members);
 }
@@ -427,13 +427,13 @@ void tw_members_moved(struct tw_members *members, uint64_t now_us) {
 
 /* ---- PEERS messages ------------------------------------------------------------------------ */
 
-static bool is_told(const struct tw_member_entry *entry, uint64_t now_us) {
+static bool is_announced(const struct tw_member_entry *entry, uint64_t now_us) {
     if (!entry->is_used || !entry->has_id || !has_addr(entry)) return false;
     if (entry->is_connected) return true;
     return entry->was_linked && now_us - entry->linked_us <= TW_RECORD_FRESH_US;
 }
 
-static void record_of(const struct tw_member_entry *entry, struct tw_member_row *record) {
+static void fill_row(const struct tw_member_entry *entry, struct tw_member_row *record) {
     unsigned count = 0;
     *record = (struct tw_member_row){.id = entry->id};
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
@@ -448,7 +448,7 @@ void tw_members_records(struct tw_members *members, uint64_t now_us, struct tw_m
     for (unsigned i = 0; i < TW_KNOWN_MAX && peers->count < TW_MEMBER_ROWS_PER_MESSAGE; i++) {
         const struct tw_member_entry *entry = &members->entries[members->rotor % TW_KNOWN_MAX];
         members->rotor = (members->rotor + 1) % TW_KNOWN_MAX;
-        if (is_told(entry, now_us)) record_of(entry, &peers->rows[peers->count++]);
+        if (is_announced(entry, now_us)) fill_row(entry, &peers->rows[peers->count++]);
     }
 }
 
@@ -462,7 +462,7 @@ static void merge_one(struct tw_members *members, const struct tw_member_row *re
     struct tw_member_entry *entry = find_id(members, &record->id);
     if (entry != NULL && entry->is_connected) return;
     if (entry == NULL) {
-        entry = entry_new(members, now_us);
+        entry = take_entry(members, now_us);
         if (entry == NULL) return;
         entry->has_id = true;
         entry->id = record->id;
@@ -471,7 +471,7 @@ static void merge_one(struct tw_members *members, const struct tw_member_row *re
     const uint64_t retry_us = first_dial_us(members, &record->id, now_us);
     for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
         if (tw_address_is_valid(record->addrs[k]))
-            addr_add(members, entry, record->addrs[k], retry_us);
+            add_addr(members, entry, record->addrs[k], retry_us);
     }
 }
 
@@ -484,7 +484,7 @@ void tw_members_merge(struct tw_members *members, const struct tw_msg_peers *pee
 
 /* ---- cache file ---------------------------------------------------------------------------- */
 
-static size_t line_put(const struct tw_member_entry *entry,
+static size_t put_line(const struct tw_member_entry *entry,
                        char line[TW_MEMBERS_TEXT_MAX / TW_KNOWN_MAX]) {
     tw_id_hex(&entry->id, line);
     size_t at = TW_ID_HEX_BYTES - 1;
@@ -514,7 +514,7 @@ void tw_members_encode(const struct tw_members *members, char *text, size_t capa
         if (newest < 0) break;
         is_done[newest] = true;
         char line[TW_MEMBERS_TEXT_MAX / TW_KNOWN_MAX];
-        const size_t length = line_put(&members->entries[newest], line);
+        const size_t length = put_line(&members->entries[newest], line);
         if (length > capacity - at) break;
         memcpy(text + at, line, length);
         at += length;
@@ -523,7 +523,7 @@ void tw_members_encode(const struct tw_members *members, char *text, size_t capa
 }
 
 /* Reads one line without its newline. False: encode does not write such a line. */
-static bool line_take(struct tw_members *members, const char *line, size_t length,
+static bool take_line(struct tw_members *members, const char *line, size_t length,
                       uint64_t now_us) {
     char hex[TW_ID_HEX_BYTES], address[TW_ADDR_BYTES];
     struct tw_id id;
@@ -542,11 +542,11 @@ static bool line_take(struct tw_members *members, const char *line, size_t lengt
         memcpy(address, begin, size);
         address[size] = '\0';
         if (strlen(address) != size || !tw_address_is_valid(address)) return false;
-        if (entry == NULL) entry = entry_new(members, now_us);
+        if (entry == NULL) entry = take_entry(members, now_us);
         if (entry == NULL) return true;
         entry->has_id = entry->was_connected = true;
         entry->id = id;
-        addr_add(members, entry, address, now_us);
+        add_addr(members, entry, address, now_us);
         at += 1 + size;
     }
     return true;
@@ -558,7 +558,7 @@ uint32_t tw_members_decode(struct tw_members *members, const char *text, size_t 
     for (size_t at = 0; at < size;) {
         const char *newline = memchr(text + at, '\n', size - at);
         const size_t length = newline != NULL ? (size_t)(newline - (text + at)) : size - at;
-        if (newline == NULL || !line_take(members, text + at, length, now_us)) bad_count++;
+        if (newline == NULL || !take_line(members, text + at, length, now_us)) bad_count++;
         at += length + 1;
     }
     return bad_count;

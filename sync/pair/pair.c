@@ -1,12 +1,11 @@
-/* pair.c - topology pair: a node merges with one other node at a time, if one can be had.
+/* pair.c - topology pair: a node merges with one other node at a time, or alone without one.
  *
- * Every node is a lineage of one, with its own anchors, and a record per round on which nobody else
- * votes. A round that is due looks for a partner among the linked nodes. Both encode, trade
- * payloads, and each takes the pair step for itself (NoLoCo, arXiv 2506.10911). A failure costs
- * only the partner: the step is then taken alone. There is no queue, no wait while stepping, no
- * second phase.
+ * Every node is a lineage of one, with its own anchors and its own record per round. When a round
+ * is due, the node looks for a partner among the linked nodes. Both encode and trade payloads, and
+ * each takes the pair step for itself (NoLoCo, arXiv 2506.10911). After a failure the step is taken
+ * alone. There is no queue, no pause in training and no second phase.
  *
- *   IDLE --our round is due--> ASKING                    (nobody linked: SOLO, then APPLYING)
+ *   IDLE --our round is due--> ASKING                    (no node linked: SOLO, then APPLYING)
  *   IDLE --PAIR_REQUEST, nothing against it--> ENCODING  (else PAIR_BUSY)
  *   ASKING --PAIR_ACCEPT--> ENCODING
  *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four
@@ -19,9 +18,9 @@
  * P1  At most one exchange at a time; each is applied at most once, in its round.
  * P2  Nothing waits for a partner without a deadline, and stepping waits for nothing.
  * P3  Only payloads that were offered in this exchange and verified by name enter the step. A
- * partner that gives others is struck (trust/conduct.c): for a while it is neither asked nor
- * accepted. P4  The clock never goes back; a partner lifts it by at most half of its own advance.
- */
+ *     partner with unreadable or far too large payloads is struck (trust/conduct.c): for a while
+ *     it is neither asked nor accepted.
+ * P4  The clock never goes back; a partner lifts it by at most half of its own advance. */
 #include "sync/pair/pair.h"
 
 #include <string.h>
@@ -37,8 +36,8 @@
 #include "sync/trust/conduct.h"
 
 enum {
-    PAIR_CANDIDATES_MAX = 4, /* asked without success; then the step is taken alone */
-    PAIRS_MISSED_MAX = 6,    /* from then on a peer is asked in every 64th round */
+    PAIR_CANDIDATES_MAX = 4, /* failed requests, after which the step is taken alone */
+    PAIRS_MISSED_MAX = 6,    /* after so many, a peer is asked in every 64th round */
 };
 
 #define PAIR_ANSWER_US (2 * SECOND_US) /* for an answer to PAIR_REQUEST */
@@ -57,7 +56,7 @@ static bool is_ours(const struct tw_node *node, uint16_t peer, const struct tw_p
            tw_id_equal(&pair->partner, &node->links[peer].id);
 }
 
-/* This node trains, whole, in a lineage of its own: it may take part in exchanges. */
+/* This node trains in a lineage of its own and holds every fragment: it may take part. */
 static bool is_able(const struct tw_node *node) {
     return node->state == TW_STATE_SOLO && node->worker.is_up && !node->has_left &&
            tw_progress_is_current(node);
@@ -122,8 +121,7 @@ void tw_pair_abandon(struct tw_node *node) {
 
 /* ---- the round ------------------------------------------------------------------------------ */
 
-/* The last rounds take the fragments in order; any other takes the one that was merged longest ago.
- */
+/* The last rounds take the fragments in order; other rounds take the one merged longest ago. */
 static uint32_t choose_fragment(const struct tw_node *node) {
     if (tw_progress_is_final(node)) return node->at.tip.finals % node->cfg.fragments_count;
     uint32_t oldest = 0;
@@ -147,8 +145,8 @@ static bool is_due(struct tw_node *node) {
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps;
 }
 
-/* Equal machines are due at the same moment, and a node that asks refuses requests. So each draws a
- * pause of up to an eighth of the time between rounds, in which it accepts. */
+/* Equal machines are due at the same time, and a node that asks refuses requests. So each first
+ * draws a pause of up to an eighth of the time between rounds, in which it accepts requests. */
 static bool may_ask(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (!is_due(node)) {
@@ -163,7 +161,8 @@ static bool may_ask(struct tw_node *node) {
     return node->now_us >= pair->ask_us;
 }
 
-/* Half a period has passed since this fragment was merged: at most twice as often as planned. */
+/* Half a period has passed since this fragment was merged. Requests of others thus merge it at most
+ * twice as often as planned. */
 static bool is_time_again(const struct tw_node *node, uint32_t fragment) {
     if (tw_progress_is_final(node)) return fragment == choose_fragment(node);
     const uint64_t rounds = node->cfg.fragments_count;
@@ -234,9 +233,9 @@ static void request_solo(struct tw_node *node) {
 
 /* ---- looking for a partner ------------------------------------------------------------------ */
 
-/* This node can merge with the peer: neither would drag the other. A peer whose payloads did not
- * come in time is asked in every 2nd, 4th, ... 64th round only; a struck one not before its penalty
- * ends. */
+/* This node can merge with the peer: neither clock is far behind the other. A peer whose payloads
+ * did not arrive in time is asked only in every 2nd, 4th, ... 64th round. A struck peer is not
+ * asked before its penalty ends. */
 static bool is_match(const struct tw_node *node, uint16_t peer) {
     if (!tw_peers_is_live(node, peer)) return false;
     const struct link *link = &node->links[peer];
@@ -252,7 +251,7 @@ static bool is_candidate(const struct tw_node *node, uint16_t peer, bool may_be_
            node->links[peer].status.state == TW_STATE_SOLO;
 }
 
-static uint64_t candidates(const struct tw_node *node, bool may_be_outlier) {
+static uint64_t find_candidates(const struct tw_node *node, bool may_be_outlier) {
     uint64_t set = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (is_candidate(node, i, may_be_outlier)) set |= UINT64_C(1) << i;
@@ -260,7 +259,7 @@ static uint64_t candidates(const struct tw_node *node, bool may_be_outlier) {
     return set;
 }
 
-/* The peers of the set whose chunks come in half the median time, by chunk_scheduler.c. */
+/* The peers of the set whose chunks arrive in half the median time or less (chunk_scheduler.c). */
 static uint64_t find_near(const struct tw_node *node, uint64_t set) {
     uint64_t values[TW_PEERS_MAX], near = 0;
     uint32_t known = 0;
@@ -293,16 +292,16 @@ static bool may_begin(const struct tw_node *node) {
 }
 
 /* Asks the next peer. Every second one is drawn from the near peers, the others from all: regions
- * neither wait for each other nor drift apart. Peers with a link out of line come last. False when
- * nobody is left. */
+ * neither wait for each other nor drift apart. Peers with an outlier link are asked last. False: no
+ * peer is left. */
 static bool ask_next(struct tw_node *node) {
     struct pair *pair = &node->pair;
-    if (node->measured.is_over_budget) { /* the partner would wait for payloads that do not come */
+    if (node->measured.is_over_budget) { /* a partner would wait for our payloads in vain */
         pair->over_budget_count++;
         return false;
     }
-    uint64_t set = candidates(node, false);
-    if (set == 0) set = candidates(node, true);
+    uint64_t set = find_candidates(node, false);
+    if (set == 0) set = find_candidates(node, true);
     if (pair->asked_count == PAIR_CANDIDATES_MAX || set == 0) return false;
     const uint64_t near = find_near(node, set);
     if (near != 0 && tw_rng_below(&node->rng, 2) == 0) set = near;
@@ -380,7 +379,7 @@ static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
 void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy) {
     struct pair *pair = &node->pair;
     if (is_ours(node, peer, &busy->pair)) {
-        /* Counted when our step is done: it may yet end without the partner. */
+        /* Counted when our step is done: it may still end without the partner. */
         pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
         forget_partner(node);
         return;
@@ -419,7 +418,7 @@ static void hold_payload(struct tw_node *node, const struct tw_event *event, uns
     tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k], contents[k],
                     node->cfg.fragment_elements[node->pair.fragment], is_now ? node->at.rounds : 0);
     struct payload *payload = tw_payload_find(node, &event->u.encoded.hashes[k]);
-    /* A slower partner may pull it when our round is over. */
+    /* A slower partner may still pull it after our round. */
     if (is_now && payload != NULL && payload->keep_us < node->now_us + STATE_KEEP_US)
         payload->keep_us = node->now_us + STATE_KEEP_US;
 }
@@ -434,7 +433,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold_payload(node, event, k);
     pair->is_encoding = false;
     if (!is_now) return;
-    if (!is_good) { /* no room, which a step alone does not need; or not finite */
+    if (!is_good) { /* not finite, or no room; a step alone needs none */
         leave_partner(node);
         request_step(node, false);
         return;
@@ -454,7 +453,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     pair->owes_offer = true;
 }
 
-/* True when payload k of the partner is here; false with *is_lost when it will not come. */
+/* True if payload k of the partner is here. *is_lost: it will not arrive. */
 static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
     const struct tw_msg_pair_offer *offer = &node->pair.theirs;
     const bool is_delta = k == TW_PAIR_DELTA;
@@ -479,8 +478,8 @@ static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
     return payload->state == PAYLOAD_HELD;
 }
 
-/* The offered payloads did not come, without PAIR_BUSY: other partners are preferred. After a
- * deadline, patience doubles. */
+/* The offered payloads did not arrive, and the partner sent no PAIR_BUSY: other partners are
+ * preferred. After a deadline, patience doubles. */
 static void note_late(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (node->now_us >= pair->deadline_us)

@@ -1,7 +1,8 @@
-/* pair_clock.c - topology pair: the run clock that each node keeps, and the states it takes over.
+/* pair_clock.c - topology pair: each node's own run clock, and the peers with newer states.
  *
- * No node knows the tokens of all. It counts its own, and those of the others by the rates that
- * they report. A partner that is further lifts the clock by at most half of its own advance. */
+ * No node knows the tokens of all nodes. It counts its own exactly, and those of the others by the
+ * rates that they report. A partner that is ahead lifts the clock by at most half of this node's
+ * own advance. */
 #include "sync/pair/pair_clock.h"
 
 #include "sync/core/peers.h"
@@ -9,7 +10,7 @@
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
-/* A step that takes longer, or nodes that together train faster, count as this. */
+/* Ceilings of a step's time, and of the rate of all nodes together. */
 #define STEP_US_MAX (3600 * SECOND_US)
 #define STEP_RATE_MAX (UINT64_C(1) << 40) /* tokens per second */
 
@@ -29,8 +30,8 @@ bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t 
     return other / 2 > clock && other - 2 * clock > slack;
 }
 
-/* Tokens per second of all others together, and their number. Each node reports its own rate, of
- * which at most 64 times ours is believed. */
+/* Tokens per second of all other nodes together, and *count: their number. Each node reports its
+ * own rate, which counts up to 64 times ours. */
 static uint64_t others_rate(const struct tw_node *node, uint64_t *count) {
     enum { RATE_TIMES_MAX = 64 };
     const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->worker.tokens_per_s;
@@ -56,8 +57,8 @@ uint64_t tw_pair_clock_factor(const struct tw_node *node) {
     return factor < FACTOR_MAX * UNIT ? factor : FACTOR_MAX * UNIT;
 }
 
-/* Adds the tokens that the others trained during this step: their rates times its duration. Scaling
- * our own tokens instead would multiply the error of a machine that is slow for a moment. */
+/* Adds the tokens that the other nodes trained during this step: their rates times its duration.
+ * Scaling our own tokens instead would multiply the error while this machine is briefly slow. */
 void tw_pair_stepped(struct tw_node *node, uint64_t took_us, uint64_t tokens) {
     uint64_t count;
     uint64_t others = others_rate(node, &count);
@@ -82,7 +83,7 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
     const uint64_t clock = tw_pair_clock(node);
     if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
     const uint64_t advance = tokens + node->pair.counted_tokens;
-    if (clock > UINT64_MAX / 4) return clock; /* taken over from a liar: the run is over */
+    if (clock > UINT64_MAX / 4) return clock; /* a false clock taken over: the run is over */
     const struct pair *pair = &node->pair;
     const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
     if (lifted <= clock + advance) return clock + advance;
@@ -91,7 +92,7 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
     return lifted < most ? lifted : most;
 }
 
-/* ---- who is ahead --------------------------------------------------------------------------- */
+/* ---- peers that are ahead ------------------------------------------------------------------- */
 
 uint16_t tw_pair_find_ahead(struct tw_node *node) {
     const bool is_lost =

@@ -1,4 +1,5 @@
-/* chunk_scheduler.c - which peer is asked for which chunk of a payload, and how far ahead.
+/* chunk_scheduler.c - which peer is asked for which chunk of a payload, and the window of each
+ * link.
  *
  *     WANTED   --PULL--> asked: one row of a link, in the order of requests
  *     asked    --CHUNK--> here for good: never requested again
@@ -31,9 +32,9 @@
 #define TRANSFER_TIMEOUT_US (30 * SECOND_US) /* patience with the only source */
 
 #define AHEAD_US (SECOND_US / 5)
-#define MEASURE_US (SECOND_US / 5)         /* chunks come in bursts: a rate is taken over this */
+#define MEASURE_US (SECOND_US / 5)         /* window of a rate, as chunks arrive in bursts */
 #define PATIENCE_OTHERS_US (8 * SECOND_US) /* with a source that is not the only one */
-#define CHUNK_US_MAX (30 * SECOND_US)      /* ceiling of the time per chunk */
+#define CHUNK_US_MAX (30 * SECOND_US)      /* ceiling of a measured time per chunk */
 
 enum { WINDOW_UNKNOWN = 8 };
 
@@ -56,9 +57,9 @@ static uint32_t window_of(const struct link *link) {
     return ahead < PULLS_MAX ? (uint32_t)ahead : PULLS_MAX;
 }
 
-static void measure(struct tw_node *node, struct link *link, uint64_t asked_us) {
+static void measure_link(struct tw_node *node, struct link *link, uint64_t asked_us) {
     const uint64_t took_us = node->now_us - asked_us;
-    /* Slowly upwards: routes change. */
+    /* A longer time counts slowly: routes change. */
     if (link->near_us == 0 || took_us < link->near_us) {
         link->near_us = took_us;
     } else {
@@ -74,7 +75,7 @@ static void measure(struct tw_node *node, struct link *link, uint64_t asked_us) 
     if (passed_us < MEASURE_US) return;
     const uint64_t each_us = passed_us / link->measured_count + 1;
     link->chunk_us = link->chunk_us == 0 ? each_us : (link->chunk_us + each_us) / 2;
-    /* Without a ceiling, a peer that is late each time would get ever more patience. */
+    /* Without the ceiling, a peer that is late each time would get more and more patience. */
     if (link->chunk_us > CHUNK_US_MAX) link->chunk_us = CHUNK_US_MAX;
     link->measured_us = node->now_us;
     link->measured_count = 0;
@@ -82,26 +83,26 @@ static void measure(struct tw_node *node, struct link *link, uint64_t asked_us) 
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-static void row_remove(struct link *link, uint32_t row) {
+static void remove_row(struct link *link, uint32_t row) {
     link->pulls_count--;
     for (uint32_t i = row; i < link->pulls_count; i++) link->pulls[i] = link->pulls[i + 1];
     if (link->pulls_count == 0) link->measured_us = 0;
 }
 
 /* Forgets the rows of this payload at `peer`. */
-static void rows_forget(struct tw_node *node, uint16_t peer, struct payload *payload) {
+static void forget_rows(struct tw_node *node, uint16_t peer, struct payload *payload) {
     struct link *link = &node->links[peer];
     const uint16_t idx = idx_of(node, payload);
     for (uint32_t row = link->pulls_count; row-- > 0;) {
         if (link->pulls[row].payload != idx) continue;
-        row_remove(link, row);
+        remove_row(link, row);
         payload->under_way--;
     }
 }
 
 void tw_chunks_forget(struct tw_node *node, struct payload *payload) {
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if ((payload->sources >> i & 1) != 0) rows_forget(node, i, payload);
+        if ((payload->sources >> i & 1) != 0) forget_rows(node, i, payload);
     }
     TW_ASSERT(payload->under_way == 0);
     payload->sources = 0;
@@ -109,7 +110,7 @@ void tw_chunks_forget(struct tw_node *node, struct payload *payload) {
 
 void tw_chunks_source_lost(struct tw_node *node, struct payload *payload, uint16_t peer) {
     if ((payload->sources >> peer & 1) == 0) return;
-    rows_forget(node, peer, payload);
+    forget_rows(node, peer, payload);
     payload->sources &= ~(UINT64_C(1) << peer);
     payload->tried |= UINT64_C(1) << peer;
     payload->progress_us = node->now_us;
@@ -126,9 +127,9 @@ void tw_chunks_arrived(struct tw_node *node, struct payload *payload, uint16_t p
             for (uint32_t k = row; i == peer && k < link->pulls_count; k++)
                 link->pulls[k].moved_us = node->now_us;
             const uint64_t asked_us = link->pulls[row].asked_us;
-            row_remove(link, row);
+            remove_row(link, row);
             payload->under_way--;
-            if (i == peer) measure(node, link, asked_us);
+            if (i == peer) measure_link(node, link, asked_us);
             break;
         }
     }
@@ -150,7 +151,7 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
     return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
 }
 
-/* Other peers are asked before it: its link is out of line, or silent. */
+/* Other peers are asked before this one: its link is an outlier, or silent. */
 static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     return tw_peers_is_outlier(node, peer) || (payload->is_shared && node->links[peer].is_silent);
 }
@@ -181,8 +182,8 @@ static uint16_t find_source(struct tw_node *node, const struct payload *payload)
     const uint16_t from = tw_peers_find(node, &payload->from);
     const bool is_sure = from != NO_PEER && may_be_source(node, payload, from);
     if (is_sure && !is_put_last(node, payload, from)) return from;
-    /* Other peers are asked on chance only where one of them announced the payload, or where the
-     * sure holder is silent. */
+    /* Peers that may lack the payload are asked only if a peer announced it, or if the known holder
+     * is silent. */
     const bool is_chance = !is_sure || payload->offered != 0 || node->links[from].is_silent;
     const uint16_t other = is_chance ? find_other(node, payload, false) : NO_PEER;
     if (other != NO_PEER) return other;
@@ -190,8 +191,8 @@ static uint16_t find_source(struct tw_node *node, const struct payload *payload)
     return is_anybody_put_last(node, payload) ? find_other(node, payload, true) : NO_PEER;
 }
 
-/* Every peer that should have it was asked. While none of them is linked, they may come back.
- * Alone, or in pairs, where every node has bytes of its own, there is no other holder. */
+/* A round of requests without a chunk counts as failed. In a group it does not while no peer is
+ * linked: holders may return. Alone or in pairs, there is no other holder to wait for. */
 static bool is_failed_round(const struct tw_node *node, const struct payload *payload) {
     if (payload->is_put_off) return false;
     if (node->cfg.is_pair || node->roster.count == 1) return true;
@@ -210,7 +211,7 @@ static void choose_sources(struct tw_node *node, struct payload *payload) {
         payload->progress_us = node->now_us;
     }
     if (payload->sources != 0) return;
-    if (node->now_us >= payload->progress_us + RETRY_US) { /* nobody left: start over */
+    if (node->now_us >= payload->progress_us + RETRY_US) { /* no peer left: start over */
         payload->tried = 0;
         payload->failed_rounds += is_failed_round(node, payload);
         payload->is_put_off = false;
@@ -264,9 +265,8 @@ static void mark_taken(const struct tw_node *node, const struct payload *payload
     }
 }
 
-/* Chunks of this payload that may be requested from the peer at present. A peer whose window is
- * full of other payloads is asked for one all the same: no payload waits for another to be whole.
- */
+/* Number of chunks of this payload that may be requested from the peer now. A peer whose window is
+ * full of other payloads is still asked for one: no payload waits until another is whole. */
 static uint32_t room_of(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     const struct link *link = &node->links[peer];
     const uint32_t most = window_of(link);
@@ -279,9 +279,9 @@ static uint32_t room_of(const struct tw_node *node, const struct payload *payloa
     return 1;
 }
 
-/* Pays for as many of `wanted` chunks as the download cap allows, and returns the number. The last
- * one may leave a debt, which delays the next. */
-static uint32_t pay(struct tw_node *node, uint32_t wanted) {
+/* Pays for at most `wanted` chunks from the download cap, and returns the number. The last one may
+ * leave a debt, which delays the next. */
+static uint32_t pay_chunks(struct tw_node *node, uint32_t wanted) {
     struct tw_rate *download = node->cfg.download;
     if (download == NULL) return wanted;
     uint32_t paid = 0;
@@ -297,14 +297,14 @@ static uint32_t pay(struct tw_node *node, uint32_t wanted) {
 }
 
 /* Requests at most `count` chunks; returns the number requested. */
-static uint32_t ask(struct tw_node *node, struct payload *payload, uint16_t peer, uint32_t first,
-                    uint32_t count) {
+static uint32_t request_chunks(struct tw_node *node, struct payload *payload, uint16_t peer,
+                               uint32_t first, uint32_t count) {
     struct link *link = &node->links[peer];
     struct tw_message *message = tw_act_message(node, TW_MSG_PULL);
-    if (message == NULL) return 0; /* no message left in this event: the next walk goes on */
-    count = pay(node, count);
+    if (message == NULL) return 0; /* no message left in this event: the next walk retries */
+    count = pay_chunks(node, count);
     if (count == 0) {
-        node->queue.messages_count--; /* given back */
+        node->queue.messages_count--; /* returns the message */
         return 0;
     }
     message->u.pull = (struct tw_msg_pull){.hash = payload->hash, .first = first, .count = count};
@@ -335,7 +335,7 @@ void tw_chunks_ask(struct tw_node *node, struct payload *payload) {
             while (count < room && count < PULL_RUN_MAX && first + count < payload->chunks &&
                    (taken[(first + count) / 64] >> ((first + count) % 64) & 1) == 0)
                 count++;
-            count = ask(node, payload, peer, first, count);
+            count = request_chunks(node, payload, peer, first, count);
             if (count == 0) return;
             for (uint32_t i = 0; i < count; i++)
                 taken[(first + i) / 64] |= UINT64_C(1) << ((first + i) % 64);

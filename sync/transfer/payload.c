@@ -1,11 +1,11 @@
-/* payload.c - bytes by name: which are wanted, from whom they come, and to whom they are given.
+/* payload.c - payloads, which are bytes named by SHA-256: wanted, pulled, held, served.
  *
  *   FREE -> WANTED      a room needs it: EXPECT makes room, PULL asks a holder for chunks
- *   WANTED -> CHECKING  the last chunk came: VERIFY
- *   CHECKING -> HELD    SHA-256 and trial decode were right
- *   CHECKING -> UNFIT   SHA-256 was right and the bytes do not decode: nobody has better ones
- *   CHECKING -> WANTED  SHA-256 was wrong: another holder
- *   any -> FREE         nobody needs it any more: DROP */
+ *   WANTED -> CHECKING  the last chunk arrived: VERIFY
+ *   CHECKING -> HELD    SHA-256 and trial decode are right
+ *   CHECKING -> UNFIT   SHA-256 is right and the bytes do not decode: no node has better ones
+ *   CHECKING -> WANTED  SHA-256 is wrong: fetched from another holder
+ *   any -> FREE         no room needs it any more: DROP */
 #include "sync/transfer/payload.h"
 
 #include "base/assert.h"
@@ -14,9 +14,9 @@
 #include "sync/core/state/node.h"
 #include "sync/transfer/chunk_scheduler.h"
 
-enum { FAILED_ROUNDS_MAX = 2 }; /* times that all may be asked before a payload is lost */
+enum { FAILED_ROUNDS_MAX = 2 }; /* with one more, a payload is lost */
 
-/* A packed state that a peer was cut off in the middle of is kept for so long. */
+/* Time for which a packed state is kept after a peer that pulled it was cut off. */
 #define STATE_RESUME_US (120 * SECOND_US)
 
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash) {
@@ -27,7 +27,7 @@ struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash) 
     return NULL;
 }
 
-static void drop(struct tw_node *node, struct payload *payload) {
+static void drop_payload(struct tw_node *node, struct payload *payload) {
     tw_chunks_forget(node, payload);
     if (payload->is_expected || payload->state == PAYLOAD_HELD)
         tw_act_payload(node, TW_ACT_DROP, payload);
@@ -36,8 +36,8 @@ static void drop(struct tw_node *node, struct payload *payload) {
         node->payloads_end--;
 }
 
-static struct payload *add(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
-                           enum payload_state state) {
+static struct payload *add_payload(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
+                                   enum payload_state state) {
     for (uint32_t i = 0; i < TW_PAYLOADS_MAX; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state != PAYLOAD_FREE) continue;
@@ -48,13 +48,13 @@ static struct payload *add(struct tw_node *node, const struct tw_id *hash, uint3
         if (i >= node->payloads_end) node->payloads_end = i + 1;
         return payload;
     }
-    return NULL; /* full: the caller asks again when others were dropped */
+    return NULL; /* full: the caller tries again once others are dropped */
 }
 
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements) {
-    /* With one codec for both, results and contributions are checked alike. An anchor is not coded
-     * by a codec. */
+    /* With one codec for both, results and contributions are checked alike. An anchor has a format
+     * of its own. */
     const bool is_alike = !node->cfg.has_result_codec && payload->content != TW_CONTENT_PHI &&
                           content != TW_CONTENT_PHI;
     return payload->elements == elements && (payload->content == content || is_alike);
@@ -65,9 +65,9 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
     struct payload *payload = tw_payload_find(node, hash);
     if (payload != NULL && (payload->bytes == bytes || payload->state >= PAYLOAD_HELD))
         return payload;
-    if (payload != NULL) drop(node, payload); /* somebody lied about its size */
+    if (payload != NULL) drop_payload(node, payload); /* one of the two announced sizes is false */
     if (bytes == 0 || bytes > TW_PAYLOAD_BYTES_MAX) return NULL;
-    payload = add(node, hash, bytes, PAYLOAD_WANTED);
+    payload = add_payload(node, hash, bytes, PAYLOAD_WANTED);
     if (payload == NULL) return NULL;
     payload->content = content;
     payload->elements = elements;
@@ -90,7 +90,7 @@ struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_par
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                      enum tw_content content, uint64_t elements, uint64_t keep_round) {
     struct payload *payload = tw_payload_find(node, hash);
-    if (payload == NULL) payload = add(node, hash, bytes, PAYLOAD_HELD);
+    if (payload == NULL) payload = add_payload(node, hash, bytes, PAYLOAD_HELD);
     if (payload != NULL) tw_chunks_forget(node, payload);
     if (payload == NULL) { /* no row left: the runtime may drop the bytes */
         tw_act_payload(node, TW_ACT_DROP, &(struct payload){.hash = *hash, .bytes = bytes});
@@ -165,7 +165,7 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
 static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wrong) {
     if (is_wrong && payload->is_mixed && !payload->is_alone) {
         payload->is_alone =
-            true; /* one of several peers gave wrong bytes, and it is not known which */
+            true; /* one of several peers sent wrong bytes, and it is not known which */
     } else {
         payload->tried |= payload->sources | payload->senders;
     }
@@ -203,7 +203,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     begin_anew(node, payload, is_wrong);
 }
 
-/* A slow peer may take longer, but peers must not fill the table by asking. */
+/* Keeps the payload for a slow peer, unless the table is half full: requests must not fill it. */
 static void keep_until(struct tw_node *node, struct payload *payload, uint64_t until_us) {
     const bool has_room = node->payloads_end <= TW_PAYLOADS_MAX / 2;
     if (has_room && payload->keep_us < until_us) payload->keep_us = until_us;
@@ -230,7 +230,7 @@ void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pu
         payload->given[peer] = (uint16_t)(payload->given[peer] + request->count);
         node->lineage.fed_us = node->now_us;
     }
-    /* A slow uplink needs long for one chunk: hold still as long as we keep the bytes. */
+    /* A slow uplink needs long for one chunk: no solo round while the bytes are kept. */
     tw_peers_hold_solo(node, STATE_KEEP_US);
     for (uint32_t i = 0; i < request->count; i++)
         tw_act_chunk(node, peer, payload, request->first + i);
@@ -248,13 +248,13 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state == PAYLOAD_FREE) continue;
-        /* A peer cut off in the middle of a state comes back for the rest of this very one, and the
-         * state changes with every round. */
+        /* A peer that is cut off while it pulls a state will want the rest of the same state, which
+         * changes with every round. */
         if ((payload->pullers & ~others) != 0 && payload->content == TW_CONTENT_OPAQUE)
             keep_until(node, payload, node->now_us + STATE_RESUME_US);
         tw_chunks_source_lost(node, payload, peer);
         payload->pullers &= others;
-        payload->tried &= others; /* the number may be somebody else's next */
+        payload->tried &= others; /* the number may be another peer's next */
         payload->asked &= others;
         payload->offered &= others;
         payload->is_mixed |= (payload->senders & ~others) != 0;
@@ -272,11 +272,11 @@ void tw_payload_worker_up(struct tw_node *node) {
 
 void tw_payload_drop_all(struct tw_node *node) {
     for (uint32_t i = node->payloads_end; i-- > 0;) {
-        if (node->payloads[i].state != PAYLOAD_FREE) drop(node, &node->payloads[i]);
+        if (node->payloads[i].state != PAYLOAD_FREE) drop_payload(node, &node->payloads[i]);
     }
 }
 
-static void prepare(struct tw_node *node, struct payload *payload) {
+static void prepare_transfer(struct tw_node *node, struct payload *payload) {
     tw_chunks_prepare(node, payload);
     if (payload->sources == 0 || payload->is_expected) return;
     payload->is_expected = true;
@@ -296,16 +296,16 @@ void tw_payload_advance(struct tw_node *node) {
         const bool is_needed =
             payload->keep_round >= node->at.rounds || payload->keep_us > node->now_us;
         if (!is_needed) {
-            drop(node, payload);
+            drop_payload(node, payload);
         } else if (payload->state == PAYLOAD_WANTED) {
-            /* The runtime has room for so many at a time; the others wait. */
+            /* The runtime has room for TW_TRANSFERS_MAX at a time; the others wait. */
             if (!payload->is_expected && arriving_count >= TW_TRANSFERS_MAX) continue;
             if (!payload->is_expected) arriving_count++;
-            prepare(node, payload);
+            prepare_transfer(node, payload);
             if (payload->is_expected) arriving[asked_count++] = payload;
         }
     }
-    /* Payloads of rounds go first: the state for a newcomer may take long. */
+    /* Payloads of rounds go first: the state for a newcomer may take a long time. */
     for (uint32_t pass = 0; pass < 2; pass++) {
         for (uint32_t i = 0; i < asked_count; i++) {
             if ((arriving[i]->content == TW_CONTENT_OPAQUE) == (pass == 1))

@@ -1,12 +1,13 @@
-/* state_transfer.c - (phi, u) of a fragment: given to nodes that lack it, fetched from a donor.
+/* state_transfer.c - (phi, u) of a fragment, given to other nodes and fetched from them.
  *
- *   ask      STATE_GET to one member. Answer: nothing to transfer, or the name of a packed (phi,
- * u). fetch    its chunks. Members that hold the very same (phi, u) are asked for its name too
- *            (`wanted`). Packing is deterministic, so the name is the same and all of them give.
- *   cut off  received chunks stay, and another holder is found by `wanted`. The state changes with
- *            every round, so a donor keeps the one that a peer was cut off in.
- *   lost     nobody has the rest: another state is fetched
- *   load     at a step boundary; the rounds since then are replayed from their results */
+ *   ask      STATE_GET goes to one member. The answer is "nothing to transfer", or the name of a
+ *            packed (phi, u).
+ *   fetch    Its chunks are pulled. Members with the same (phi, u) are found by STATE_GET with its
+ *            digest (`wanted`). Packing is deterministic, so all of them serve the same name.
+ *   cut off  Received chunks stay, and another holder is found by `wanted`. The state changes with
+ *            every round, so a donor keeps the one that a peer was pulling.
+ *   lost     No node has the rest: another state is fetched.
+ *   load     At a step boundary. Rounds decided since then are replayed from their results. */
 #include "sync/transfer/state_transfer.h"
 
 #include "base/assert.h"
@@ -17,10 +18,10 @@
 #include "sync/core/state/node.h"
 #include "sync/transfer/payload.h"
 
-#define STATE_LOST_US (10 * SECOND_US)  /* no source for the rest: another state is fetched */
+#define STATE_LOST_US (10 * SECOND_US)  /* without a source, before another state is fetched */
 #define STATE_OTHERS_US (5 * SECOND_US) /* between two searches for more sources */
 
-enum { CHUNKS_ALONE = 4 }; /* a payload of so few is not worth a second source */
+enum { CHUNKS_ALONE = 4 }; /* at most so many chunks are not worth a second source */
 
 /* ---- donor ----------------------------------------------------------------------------------- */
 
@@ -36,7 +37,7 @@ static uint64_t state_rounds(const struct tw_node *node, uint32_t fragment) {
     return rounds < node->at.first_round ? node->at.first_round : rounds;
 }
 
-/* The (phi, u) of this digest was packed before, and is kept. */
+/* Offers the (phi, u) of this digest again, if it is still packed here. */
 static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg_state *offer,
                         const struct tw_id *wanted) {
     if (offer->bytes == 0 || !tw_id_equal(&offer->digest, wanted)) return false;
@@ -48,8 +49,8 @@ static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg
     return true;
 }
 
-/* Fragments are fetched one by one: a peer that asks for this one most likely has the others that
- * it pulled. */
+/* Fragments are fetched one by one: a peer that asks for this one most likely has all of those that
+ * it pulled before. */
 static void release_others(struct tw_node *node, uint16_t peer, const struct state_export *asked) {
     const uint64_t self = UINT64_C(1) << peer;
     for (uint32_t i = 0; i < node->payloads_end; i++) {
@@ -94,8 +95,9 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
-/* A peer may be in the middle of each state that is kept, for however long. More than so many would
- * take the room of rounds. Counted in elements, before packing made them smaller. */
+/* There is room to pack another state. Each state that is kept may be pulled for an unlimited time,
+ * and more than TW_STATES_KEPT would take the room of rounds. Counted in elements before packing.
+ */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
     uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
@@ -163,7 +165,7 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
     payload->keep_us = node->now_us + STATE_KEEP_US;
     payload->packed = node->cfg.fragment_elements[fragment];
     if (!tw_id_equal(&export->offer.hash, &event->u.exported.hash)) export->old = export->offer;
-    /* Invalid if a merge was applied meanwhile: it is packed again. */
+    /* If a merge was applied meanwhile, the packed state is outdated and is packed again. */
     export->is_valid = tw_id_equal(&event->u.exported.digest, &node->at.fragment_digests[fragment]);
     export->offer = (struct tw_msg_state){.lineage = node->at.lineage,
                                           .fragment = fragment,
@@ -178,8 +180,8 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
 void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
     struct state_fetch *fetch = &node->fetch[fragment];
     if (node->at.is_moving != 0) mode = TW_LOAD_KEEP;
-    /* What theta has to become for a state that has not come has to be done for another, too: each
-     * mode leaves more of theta than the one before it. */
+    /* If an earlier fetch of this fragment has not finished, its mode must be kept: each mode
+     * leaves more of theta than the one before it, so the smaller one counts. */
     if (node->at.fragment_rounds[fragment] != NOT_HELD || mode < fetch->mode) fetch->mode = mode;
     node->at.fragment_rounds[fragment] = NOT_HELD;
     fetch->has_offer = false;
@@ -188,7 +190,7 @@ void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode
     tw_membership_derive_state(node);
 }
 
-/* Notes another donor of the state that is being fetched. */
+/* Notes another holder of the state that is being fetched. */
 static void note_donor(struct tw_node *node, uint16_t peer, const struct state_fetch *fetch,
                        const struct tw_msg_state *state) {
     struct payload *payload = tw_payload_find(node, &fetch->offer.hash);
@@ -198,8 +200,8 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
     payload->offered |= UINT64_C(1) << peer;
 }
 
-/* The offered state is of no use: older than our weights of this lineage, or older than the log, so
- * that rounds since then could not be applied to it. */
+/* The offered state is too old: older than our weights of this lineage, or older than the log, so
+ * that later rounds could not be applied to it. */
 static bool is_behind(const struct tw_node *node, const struct tw_msg_state *state) {
     const uint64_t next = tw_progress_next(node, state->fragment, state->rounds);
     const struct tw_record *held = &node->at.held;
@@ -230,11 +232,12 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->donor = node->links[peer].id;
     fetch->offer = *state;
     fetch->fed_us = node->now_us;
-    fetch->fed_chunks = UINT32_MAX; /* chunks that are here already count as progress */
+    fetch->fed_chunks = UINT32_MAX; /* chunks already here count as progress */
     fetch->others_us = 0;
 }
 
-/* Asks a member for the state of a fragment: any, or the one with this digest. False: not now. */
+/* Asks a member for the state of a fragment: any, or the one with this digest. False: this event
+ * has no room for a message. */
 static bool ask_peer(struct tw_node *node, uint16_t peer, uint32_t fragment,
                      const struct tw_id *wanted) {
     struct tw_message *message = tw_act_message(node, TW_MSG_STATE_GET);
@@ -265,7 +268,7 @@ static void ask_for_state(struct tw_node *node, uint32_t fragment) {
     }
 }
 
-/* Looks now and then for more donors of the state that is being fetched, up to SOURCES_MAX. */
+/* Looks periodically for more holders of the state that is being fetched, up to SOURCES_MAX. */
 static void ask_others(struct tw_node *node, uint32_t fragment, const struct payload *payload) {
     struct state_fetch *fetch = &node->fetch[fragment];
     const uint64_t pause_us = payload->sources == 0 ? RETRY_US : STATE_OTHERS_US;
@@ -295,8 +298,8 @@ static bool has_donor(const struct tw_node *node) {
     return false;
 }
 
-/* The transfer makes progress: a chunk came, or a peer is asked for the first time since one came.
- * A peer that is asked again and again without an answer is no progress. */
+/* The transfer makes progress: a chunk arrived, or a peer is asked for the first time since then. A
+ * peer that is asked repeatedly without an answer is no progress. */
 static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
     if (payload->chunks_have != fetch->fed_chunks) {
         fetch->fed_chunks = payload->chunks_have;
@@ -306,8 +309,8 @@ static bool is_fed(struct state_fetch *fetch, const struct payload *payload) {
     return payload->sources != 0 && payload->failed_rounds == fetch->fed_failed_rounds;
 }
 
-/* No peer here has the rest. Without a donor here there is no other state to fetch either, except
- * in pairs, where every node is a donor of its own. */
+/* No linked peer has the rest. Without a linked donor there is no other state to fetch either,
+ * except in pairs, where every node is the donor of its own state. */
 static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
                          const struct payload *payload) {
     const bool is_waiting = !node->cfg.is_pair && !has_donor(node);
@@ -319,7 +322,7 @@ static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
     return false;
 }
 
-/* True when the fragment's bytes are here (or need not come). */
+/* True if the fragment's bytes are here, or none are needed. */
 static bool fetch_state(struct tw_node *node, uint32_t fragment) {
     struct state_fetch *fetch = &node->fetch[fragment];
     if (fetch->offer.bytes == 0) return true;
@@ -338,8 +341,8 @@ static bool fetch_state(struct tw_node *node, uint32_t fragment) {
     return false;
 }
 
-/* Alone, without the state of a fragment and without a donor: a LOAD was lost with the worker, or
- * the results of a round are gone. The state at hand becomes that of a new lineage. */
+/* This node is alone and has no donor: a LOAD was lost with the worker, or the results of a round
+ * are lost. The state that it holds becomes that of a new lineage. */
 static bool is_state_lost(const struct tw_node *node) {
     if (node->state != TW_STATE_SOLO || node->has_left) return false;
     return !has_donor(node);
@@ -358,7 +361,7 @@ bool tw_state_receive(struct tw_node *node) {
         } else if (!fetch->has_offer) {
             ask_for_state(node, p);
         } else if (is_behind(node, &fetch->offer)) {
-            fetch->has_offer = false; /* by now: it took too long */
+            fetch->has_offer = false; /* it took too long, and the offer is outdated */
         } else if (fetch_state(node, p)) {
             struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
             action->u.load.fragment = p;
