@@ -23,9 +23,7 @@
 
 #define PATIENCE_START_US (60 * SECOND_US)
 #define RATE_WINDOW_US (5 * SECOND_US)
-#define BURST_GAP_US                                                                               \
-    (SECOND_US / 20) /* steps reported closer together were delayed, as a burst                    \
-                      */
+#define BURST_GAP_US (SECOND_US / 20) /* steps closer together than this are a late burst */
 
 size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);

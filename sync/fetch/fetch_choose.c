@@ -146,8 +146,7 @@ static bool next_in_its_order(struct tw_fetch *fetch, uint16_t at, uint32_t most
            find_run(fetch, at, peer->current, most, run); /* *run is of the last file tried */
 }
 
-/* Requests the next chunks. False: there is nothing to request now; *ready_us may be when there is.
- */
+/* Requests the next chunks. False: there is nothing to request before *ready_us. */
 static bool ask_next(struct tw_fetch *fetch, uint16_t at, uint64_t *ready_us) {
     const uint32_t most = tw_fetch_room(fetch, &fetch->peers[at]);
     struct run run;

@@ -175,8 +175,7 @@ void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t fi
 void tw_fetch_plain_begin(struct tw_fetch *fetch, uint32_t file, uint16_t source);
 void tw_fetch_plain_reset(struct tw_fetch *fetch);
 void tw_fetch_plain_walk(struct tw_fetch *fetch);
-/* Sets the size of the index, which its first chunk gave. False: the chunk contradicts that size.
- */
+/* Sets the size of the index, known by its first chunk. False: the chunk contradicts it. */
 bool tw_fetch_plain_sized(struct tw_fetch *fetch, uint32_t index_bytes, uint32_t chunk_bytes);
 /* A chunk of the plain file was stored. */
 void tw_fetch_plain_stored(struct tw_fetch *fetch);

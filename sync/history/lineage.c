@@ -17,8 +17,7 @@
  *   all here  theta := phi of all at one step boundary (TW_LOAD_TURN), or kept as the next Delta
  *   given up  phi := theta, u := 0 of all (TW_LOAD_BACK): a child continues from the old theta
  *
- * The last two end is_moving. Until then the node serves no state, is no member, and at.held stays.
- */
+ * The last two end is_moving. Until then the node is no member, and at.held stays the same. */
 #include "sync/history/lineage.h"
 
 #include <string.h>
@@ -420,7 +419,8 @@ static void found_own(struct tw_node *node) {
 }
 
 /* The clock has passed together_tokens: founds a lineage of our own once all common rounds are
- * applied. A member first waits up to PART_HOLD_US for nodes that still fetch their results. */
+ * applied. A member first keeps serving nodes that still fetch them: for PART_HOLD_US at least,
+ * orphan_us at most. */
 static void part_ways(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
     if (node->worker.applying != 0 || node->has_left || !tw_progress_is_current(node)) return;
@@ -438,7 +438,7 @@ static void part_ways(struct tw_node *node) {
     node->lineage.was_shared = true;
     tw_lineage_fork(node);
     node->lineage.solo_hold_us =
-        node->now_us + SOLO_HOLD_US; /* peers that copy the state now get the old lineage's */
+        node->now_us + SOLO_HOLD_US; /* peers may still be copying the old lineage's state */
 }
 
 void tw_lineage_advance(struct tw_node *node) {

@@ -395,8 +395,7 @@ static bool divide_parts(const struct tw_node *node, const struct tw_record *rec
     return true;
 }
 
-/* Inner steps in a round's Deltas: the mean over contributors, weighted by tokens as in most runs.
- */
+/* Inner steps in a round's Deltas: the mean over contributors, weighted by tokens. */
 static uint32_t mean_steps(const struct tw_record *record) {
     enum { WEIGHT_BITS = 20 };
     uint64_t most = 0, weights = 0, steps = 0;

@@ -9,9 +9,7 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-#define MEMBER_DEAD_US                                                                             \
-    (15 * SECOND_US) /* of silence, after which the next roster lacks a member                     \
-                      */
+#define MEMBER_DEAD_US (15 * SECOND_US) /* silence after which a member loses its seat */
 
 static bool is_silent(const struct tw_node *node, uint32_t idx) {
     return (int)idx != node->round.self_idx &&

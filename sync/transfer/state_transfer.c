@@ -95,9 +95,8 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
-/* There is room to pack another state. Each state that is kept may be pulled for an unlimited time,
- * and more than TW_STATES_KEPT would take the room of rounds. Counted in elements before packing.
- */
+/* There is room to pack another state. A kept state may be pulled for an unlimited time, and more
+ * than TW_STATES_KEPT of them would take the room of rounds. Counted in elements, unpacked. */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
     uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {

@@ -19,8 +19,7 @@ const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS] = {
                                    .forget_us = 10 * MINUTE_US,
                                    .free_count = 1,
                                    .doublings_max = 5},
-    /* Only counted and reported: the contributor sends less the next time (worker/merge/merger.h).
-     */
+    /* Only counted: the contributor sends less the next time (worker/merge/merger.h). */
     [TW_PENALTY_UNMERGED] = {.base_us = 0},
     /* Short: most donors are honest, and a newcomer needs one soon. */
     [TW_PENALTY_DONOR] = {.base_us = MINUTE_US / 6, .doublings_max = 6},

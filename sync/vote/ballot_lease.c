@@ -1,4 +1,4 @@
-/* ballot_lease.c - the ballot lease: an acceptor promises one proposer's ballots alone for a time.
+/* ballot_lease.c - the ballot lease: one proposer's ballots alone are promised for a time.
  *
  * A promise to one ballot ends the lower ones. Without a lease, a member that sends PREPARE
  * whenever another one proposes could end every ballot for ever.

@@ -1,5 +1,4 @@
-/* ballot_lease.h - the ballot lease: an acceptor promises one proposer's ballots alone for a time.
- */
+/* ballot_lease.h - the ballot lease: one proposer's ballots alone are promised for a time. */
 #ifndef TW_SYNC_VOTE_BALLOT_LEASE_H
 #define TW_SYNC_VOTE_BALLOT_LEASE_H
 

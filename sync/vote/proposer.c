@@ -191,9 +191,8 @@ static bool has_all_results(const struct tw_node *node) {
            (own < 0 || !tw_round_is_unannounced(node, (uint32_t)own));
 }
 
-/* All results are announced, and no proposal is here. A linked proposer that cannot store its
- * ballot (full disk), or stopped after PREPARE, must not delay the others for the whole patience.
- */
+/* All results are announced, and no proposal is here. A linked proposer with a full disk, or one
+ * that stopped after PREPARE, must not delay the others for the whole patience. */
 static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
     if (tw_acceptor_has_offer(node) ||

@@ -1,5 +1,4 @@
-/* pair.h - the state of topology pair: the current exchange, the newest finished ones, the clock.
- */
+/* pair.h - the state of topology pair: the current exchange, the last ones, the clock. */
 #ifndef TW_SYNC_CORE_STATE_PAIR_H
 #define TW_SYNC_CORE_STATE_PAIR_H
 
