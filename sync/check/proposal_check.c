@@ -39,7 +39,7 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* After which every rank has tried to propose. */
+/* Patiences after which every rank has tried to propose. */
 enum { RIGGED_PATIENCES = 4 };
 
 /* Share of the fragment that may be with wrong owners; with few owners; and the share of owners

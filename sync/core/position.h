@@ -24,7 +24,7 @@ struct tw_vote {
     struct tw_record accepted;
 };
 
-/* Where the node stands in its lineage; part of a checkpoint, together with (phi, u). */
+/* The node's place in its lineage; part of a checkpoint, together with (phi, u). */
 struct tw_position {
     struct tw_id lineage, lineage_parent;
     uint64_t nonce;

@@ -12,7 +12,7 @@
 
 /* For logs, /v1/rounds, metrics and the simulator's checkers. */
 enum tw_report_kind {
-    TW_REPORT_PEER_DEAD,       /* silent for TW_PEER_SILENCE_US */
+    TW_REPORT_PEER_DEAD,       /* peer `id` was silent for TW_PEER_SILENCE_US */
     TW_REPORT_ROUND_COMMITTED, /* this node learnt that `record` is committed */
     TW_REPORT_LINEAGE,         /* this node is now in lineage `id` (fork or adoption) */
     TW_REPORT_STATE,           /* `state` changed */

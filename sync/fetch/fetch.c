@@ -98,7 +98,7 @@ static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
 }
 
 static bool take_chunk(struct tw_fetch *fetch, const struct check *what, uint32_t *ticket) {
-    if (fetch->under_way == TW_FETCH_ASKED_MAX) return false; /* late asks are not counted in it */
+    if (fetch->under_way == TW_FETCH_ASKED_MAX) return false; /* a late chunk, over the limit */
     uint32_t row = 0;
     while (row < TW_FETCH_ASKED_MAX && fetch->checks[row].is_used) row++;
     TW_ASSERT(row < TW_FETCH_ASKED_MAX);

@@ -215,7 +215,7 @@ static uint16_t find_better(const struct tw_node *node) {
         const uint64_t theirs = claim_of(node, status);
         if (is_lost && theirs < tw_progress_held_tokens(node))
             continue; /* we hold a newer state than that */
-        /* No return to the lineage that this node left at the same clock. */
+        /* At an equal clock, a node does not return to the lineage that it left. */
         if (has_standing && theirs == clock_tokens &&
             tw_id_equal(&status->lineage, &node->at.lineage_parent))
             continue;

@@ -1,7 +1,7 @@
 /* round.c - the open round: our outer gradient, the merge of the part we own, the results.
  *
  * A round has no coordinator. It becomes active with the first contribution that is received. Every
- * member sends each owner its part. An owner merges when all live members have answered, or when
+ * owner pulls its part of each contribution. It merges when all live members have answered, or when
  * the quorum has delivered and the grace is over. It then announces the result. A member without a
  * contribution (not encoded, or over budget) announces that once the round is active, and thus has
  * answered: the grace is for late members. The vote ends the round (vote/). */

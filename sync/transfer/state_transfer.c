@@ -354,7 +354,7 @@ bool tw_state_receive(struct tw_node *node) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
         if (tw_progress_is_applying(node, p))
-            continue; /* waits for a step boundary: on to the next */
+            continue; /* its LOAD waits for a step boundary: next fragment */
         if (!fetch->has_offer && node->worker.applying == 0 && is_state_lost(node)) {
             return true;
         } else if (!fetch->has_offer) {

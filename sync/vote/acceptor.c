@@ -332,7 +332,7 @@ void tw_acceptor_consider(struct tw_node *node) {
     lease_offer(node);
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
-    /* A record that was not accepted is no loss: its proposer leaves the lost result out. */
+    /* Only an accepted record is lost with a result: another proposer leaves the result out. */
     round->is_lost = is_lost && is_settled;
     const uint32_t refused = is_settled ? 0 : tw_veto_find(node, &round->offer);
     if (refused != 0) {

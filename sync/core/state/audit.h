@@ -13,7 +13,7 @@ enum { AUDIT_ROUNDS = 4 }; /* rounds for which contributions are kept after thei
 
 /* A committed round, as needed to repeat its merges. */
 struct past_round {
-    uint64_t round; /* + 1; 0: free */
+    uint64_t round; /* number of the round + 1; 0: free */
     struct tw_roster roster;
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
     uint32_t announced; /* set of parts that the record lists as their owners announced them here */

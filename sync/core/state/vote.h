@@ -44,7 +44,7 @@ struct lease {
     } asked[TW_MEMBERS_MAX]; /* PREPAREs that wait for a promise; ballot 0: none */
 };
 
-/* A round begins: nobody holds the lease, no PREPARE waits. */
+/* Clears the lease for a new round: no holder, no waiting PREPARE. */
 static inline void tw_lease_clear(struct lease *lease) {
     lease->is_taken = false;
     lease->active = 0;
