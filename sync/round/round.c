@@ -248,7 +248,7 @@ static bool is_due(struct tw_node *node) {
 }
 
 /* It is time to encode. By the clock, this is one step before the contribution is due. Otherwise a
- * round could open and close between two boundaries of long steps. */
+ * round could open and end between two boundaries of long steps. */
 static bool is_due_soon(struct tw_node *node) {
     const uint64_t early_us =
         node->worker.step_us < node->cfg.pace_us ? node->worker.step_us : node->cfg.pace_us;

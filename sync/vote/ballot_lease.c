@@ -14,7 +14,7 @@
  *       nearly nothing and is passed over for that (check/proposal_check.c).
  *   L4  A proposer that has stalled before is not waited for. Its PREPAREs wait for LEASE_US and
  *       for the present holder. Then they are promised: otherwise two nodes that distrust each
- *       other would never close a round.
+ *       other would never decide a round.
  *   L5  No PREPARE is promised before there is a round to propose (proposal_check.c).
  *
  * To promise late, or never, is always safe. */
