@@ -1,6 +1,6 @@
-/* content.h - the bytes of every payload in the world, once each, by their SHA-256.
+/* content.h - the bytes of every payload in the world, stored once, by SHA-256.
  *
- * Contents are small; the `bytes` a payload claims on the simulated wire may be far more. */
+ * Contents are small. A payload's size on the simulated wire may be far larger. */
 #ifndef TW_SIM_CONTENT_H
 #define TW_SIM_CONTENT_H
 
@@ -25,11 +25,11 @@ struct tw_sim_contents {
 void tw_sim_contents_init(struct tw_sim_contents *contents);
 void tw_sim_contents_deinit(struct tw_sim_contents *contents);
 
-/* The content with these bytes, made when it is new. Lives as long as `contents`. */
+/* The content with these bytes, added if it is new. Lives as long as `contents`. */
 const struct tw_sim_content *tw_sim_contents_put(struct tw_sim_contents *contents,
                                                  const void *bytes, size_t size);
 
-/* The content of that name, or NULL. */
+/* The content with this hash, or NULL. */
 const struct tw_sim_content *tw_sim_contents_find(const struct tw_sim_contents *contents,
                                                   const struct tw_id *hash);
 

@@ -1,4 +1,4 @@
-/* hash.h - the rolling hash of a run: fields, never padding. */
+/* hash.h - the rolling hash of a run. It covers the fields of a struct, never its padding. */
 #ifndef TW_SIM_HASH_H
 #define TW_SIM_HASH_H
 

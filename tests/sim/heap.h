@@ -1,4 +1,4 @@
-/* heap.h - what will happen next: a binary heap of timers in order of (time, insertion). */
+/* heap.h - the timers of the world: a binary heap in order of (time, insertion). */
 #ifndef TW_SIM_HEAP_H
 #define TW_SIM_HEAP_H
 
@@ -8,9 +8,9 @@
 
 struct tw_sim_timer {
     uint64_t at_us, seq;
-    uint64_t life; /* generation of what it is about: older ones are stale */
+    uint64_t life; /* generation of its subject; a timer of an older one is stale */
     uint32_t kind, a, b;
-    void *data; /* owned, from malloc; NULL for most */
+    void *data; /* owned, from malloc; usually NULL */
 };
 
 struct tw_sim_heap {
@@ -20,10 +20,10 @@ struct tw_sim_heap {
 };
 
 void tw_sim_heap_init(struct tw_sim_heap *heap);
-void tw_sim_heap_deinit(struct tw_sim_heap *heap); /* frees the data of what is left */
+void tw_sim_heap_deinit(struct tw_sim_heap *heap); /* frees the data of remaining timers */
 void tw_sim_heap_push(struct tw_sim_heap *heap, struct tw_sim_timer timer); /* sets seq */
 
-/* The earliest timer; of equal times the one pushed first. False when there is none. */
+/* Takes the earliest timer; at equal times, the one pushed first. False if the heap is empty. */
 bool tw_sim_heap_pop(struct tw_sim_heap *heap, struct tw_sim_timer *timer);
 
 #endif

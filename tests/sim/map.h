@@ -1,4 +1,4 @@
-/* map.h - what the checkers remember: names to records, never forgotten during a run.
+/* map.h - a hash map of the checkers: keys to values, which are never removed during a run.
  *
  * Nothing walks a map, so its order cannot leak into a result. */
 #ifndef TW_SIM_MAP_H
@@ -24,10 +24,10 @@ struct tw_sim_map {
 void tw_sim_map_init(struct tw_sim_map *map, size_t value_bytes);
 void tw_sim_map_deinit(struct tw_sim_map *map);
 
-/* The record of this key, or NULL. Stays where it is for the life of the map. */
+/* The value of this key, or NULL. Its address is stable for the life of the map. */
 void *tw_sim_map_get(const struct tw_sim_map *map, const struct tw_sim_key *key);
 
-/* The same, made of zeros when it was not there; *is_new says which (NULL is fine). */
+/* The value of this key, added as zeros if absent. *is_new: it was added; `is_new` may be NULL. */
 void *tw_sim_map_put(struct tw_sim_map *map, const struct tw_sim_key *key, bool *is_new);
 
 #endif

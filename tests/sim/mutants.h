@@ -1,4 +1,4 @@
-/* mutants.h - names of the bugs that can be switched on in the mutant build of the core. */
+/* mutants.h - names of the mutants, which only the mutant build of the core contains. */
 #ifndef TW_SIM_MUTANTS_H
 #define TW_SIM_MUTANTS_H
 
@@ -7,16 +7,16 @@
 /* Number of mutants + 1; 1 in the ordinary build. */
 int tw_sim_mutants_count(void);
 
-/* "double-apply"; "none" for 0. */
+/* Such as "double-apply"; "none" for 0. */
 const char *tw_sim_mutant_name(int mutant);
 
-/* What the bug does, in a sentence. */
+/* A sentence about what the mutant does wrong. */
 const char *tw_sim_mutant_text(int mutant);
 
-/* It is of runs in pairs. */
+/* The mutant exists in runs in pairs only. */
 bool tw_sim_mutant_is_pair(int mutant);
 
-/* 0 when there is no such bug in this build. */
+/* The number of this mutant; 0 if this build has none of that name. */
 int tw_sim_mutant_find(const char *name);
 
 #endif

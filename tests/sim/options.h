@@ -1,8 +1,8 @@
-/* options.h - everything that is drawn before a simulated run starts.
+/* options.h - all options of a simulated run, drawn from its seed.
  *
- * The seed first draws which classes of faults exist at all (each with p = 1/2, one seed in 16 has
- * none), then how often they strike (log-uniform), then the network, the run's own knobs up to
- * their extremes, and the training problem. A field set by hand after drawing is a fixed option. */
+ * The seed first decides which classes of faults exist (each with p = 1/2; one seed in 16 has none)
+ * and their rates (log-uniform). Then it draws the network, the options of the run up to their
+ * extremes, and the training problem. A caller may change any field after the draw. */
 #ifndef TW_SIM_OPTIONS_H
 #define TW_SIM_OPTIONS_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* X(NAME, text for people). Rates are per node-hour. */
+/* X(NAME, text; also a key of the JSON output). Rates are per node-hour. */
 #define TW_SIM_FAULT_LIST(X)                                                                       \
     X(CRASH, "crash and restart")                                                                  \
     X(DISK, "crash with loss of the disk")                                                         \
@@ -35,46 +35,47 @@ enum tw_sim_fault {
 
 struct tw_sim_options {
     uint64_t seed;
-    uint32_t nodes_count;                       /* 1..64 */
-    uint64_t chaos_us, calm_us;                 /* the two phases of the run */
-    uint32_t faults;                            /* bit set of enum tw_sim_fault */
+    uint32_t nodes_count;       /* 1..64 */
+    uint64_t chaos_us, calm_us; /* durations of the two phases: with faults, without */
+    uint32_t faults;            /* bit set of enum tw_sim_fault */
     double fault_per_hour[TW_SIM_FAULTS_COUNT]; /* per node */
-    uint64_t outage_us; /* mean of what a fault lasts: down, cut off, stalled, slow */
+    uint64_t outage_us; /* mean duration of a fault: down, cut off, stalled or slow */
 
     /* network */
-    uint64_t latency_us, jitter_us; /* one way: mean over pairs, mean of the exponential part */
+    uint64_t latency_us, jitter_us; /* one way: mean over links; mean of the exponential part */
     uint64_t upload_bytes_per_s;    /* per node, mean */
-    double loss;                    /* share of messages that meet a retransmission */
-    uint32_t bytes_per_dim;         /* of a payload, per stub parameter */
-    bool is_wire_checked;           /* messages travel as protobuf bodies */
+    double loss;                    /* share of items that need a retransmission */
+    uint32_t bytes_per_dim;         /* bytes of a payload per stub parameter */
+    bool is_wire_checked;           /* each message is encoded and decoded as protobuf */
 
     /* the run */
     uint32_t fragments_count, dims_per_fragment;
     uint32_t period_steps, overlap_steps, quorum, members_max;
     uint64_t pace_us, grace_us, orphan_us, budget_tokens;
-    uint64_t together_tokens; /* then every node goes on alone; budget_tokens or more: never */
+    uint64_t together_tokens; /* clock at which the group parts; budget_tokens or more: never */
 
     /* the machines and the problem */
-    uint64_t step_us;    /* of a machine of speed 1 */
-    double slow_first;   /* the first machine is so many times slower; 0 or 1: it is not */
-    double thin_first;   /* its upload is so many times less; 0 or 1: it is not */
-    bool is_measured;    /* nodes know what they can upload */
-    double speed_spread; /* speeds are e^U(-spread, spread) */
+    uint64_t step_us;    /* duration of a step at speed 1 */
+    double slow_first;   /* factor by which the first machine is slower; 0 or 1: none */
+    double thin_first;   /* factor by which the first machine uploads less; 0 or 1: none */
+    bool is_measured;    /* nodes know their upload rates */
+    double speed_spread; /* speeds are 1 + U(-spread, spread) */
     uint32_t tokens_per_step, snapshot_steps;
     uint64_t checkpoint_us;
-    float inner_lr, outer_lr, outer_momentum, alpha, noise, spread; /* spread: of local optima */
+    float inner_lr, outer_lr, outer_momentum, alpha, noise,
+        spread; /* spread: of the nodes' optima */
 
-    /* by hand only */
-    uint64_t split_us;     /* one partition in two halves at this time ... */
-    uint64_t split_end_us; /* ... until then; 0 = none */
-    uint32_t liars_count;  /* so many nodes, the last ones, lie: lie.h */
-    int mutant;            /* bug switched on in the core; 0 = none */
-    bool has_doubt;        /* honest nodes find every eighth result insane */
-    bool is_pair;          /* two by two instead of one group */
+    /* never drawn, set by the caller */
+    uint64_t split_us;     /* begin of one partition in two halves */
+    uint64_t split_end_us; /* its end; 0 = no such partition */
+    uint32_t liars_count;  /* number of nodes that lie, the last ones: lie.c */
+    int mutant;            /* mutant switched on in the core; 0 = none */
+    bool has_doubt;        /* each honest node takes every eighth result for an outlier */
+    bool is_pair;          /* nodes merge in pairs instead of one group */
 };
 
-/* Draws all of it. `nodes_count` 0 = draw it too; `hours` is split 2:1 into chaos and calm, and a
- * calm too short for what it must show is made longer. */
+/* Draws all options. `nodes_count` 0 = drawn too. `hours` is split 2:1 into chaos and calm; a calm
+ * too short for its checks is made longer. */
 void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes_count,
                          double hours);
 
