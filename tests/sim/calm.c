@@ -1,6 +1,6 @@
-/* calm.c - looks at the whole world now and then, and at the end asks for what must have happened
- * once the faults were over: one lineage, everybody a member, everybody contributing, rounds at
- * their pace, the loss where it belongs; at the budget, everybody finished with equal anchors. */
+/* calm.c - samples all nodes, and at the end checks the outcome of the calm: one lineage, all nodes
+ * members and contributing, rounds at their pace, a low loss. If the budget is spent, all nodes
+ * have finished with equal anchors. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -23,8 +23,8 @@ static bool is_sound(const struct tw_sim_world *world, const struct tw_sim_node 
     return is_finite(replica->theta, n) && is_finite(replica->phi, n) && is_finite(replica->u, n);
 }
 
-/* Liars that were half of a roster left an anchor that is no number: nothing can be sent any more,
- * and no group comes of it. */
+/* Liars, as half of a roster, made an anchor that is not finite. It cannot be encoded, so the nodes
+ * never form a group again. */
 static bool is_ruined(const struct tw_sim_world *world) {
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         if (world->nodes[i].is_running && !is_sound(world, &world->nodes[i]))
@@ -37,7 +37,7 @@ static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_node_view *view = world->view;
     tw_node_view(node->core, view);
     if (view->roster_count > world->options.members_max) {
-        tw_sim_fail(world, node, "20", "a roster of %u members", view->roster_count);
+        tw_sim_fail(world, node, "20", "has a roster of %u members", view->roster_count);
     }
     if (view->alive >= world->nodes_count || view->mixed >= world->nodes_count) {
         tw_sim_fail(world, node, "1", "counts %u alive, %u mixed", view->alive, view->mixed);
@@ -102,7 +102,7 @@ static void check_unity(struct tw_sim_world *world) {
     }
 }
 
-/* A grace shorter than the step somebody is in the middle of may leave that node out for ever. */
+/* A grace shorter than a node's step may leave that node out for ever. */
 static bool is_grace_fair(const struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
     const double step_us = slowest_step_us(world);
@@ -113,8 +113,8 @@ static bool is_grace_fair(const struct tw_sim_world *world) {
            (double)options->grace_us > 3 * step_us + travel_us;
 }
 
-/* Has anybody entered the anchor of late? view.mixed looks back two rounds when there is only one
- * fragment: who is a moment too late twice in a row is not shut out. */
+/* Some peer's work entered the anchor in the last 8 rounds. view.mixed alone would not do: with one
+ * fragment it covers two rounds, and a peer may be late twice in a row. */
 static bool has_mixed(const struct tw_node_view *view) {
     bool is_mixed = view->mixed > 0;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -144,7 +144,7 @@ static void check_progress(struct tw_sim_world *world) {
             tw_sim_fail(world, node, "calm", "has not contributed to any of %" PRIu64 " rounds",
                         rounds);
         }
-        /* Nobody owes a liar anything. */
+        /* Honest nodes may leave a liar out. */
         if (world->nodes_count > 1 && !tw_sim_is_liar(world, node) && !has_mixed(world->view)) {
             tw_sim_fail(world, node, "calm", "mixes with nobody");
         }
@@ -210,11 +210,11 @@ void tw_sim_calm_end(struct tw_sim_world *world) {
         if (!world->result->is_failed) check_finish(world);
     }
     if (world->result->is_failed) return;
-    /* Far above the noise of the stub, far below what one lost fragment would leave. */
+    /* 0.2 is far above the noise and far below the loss with one fragment untrained. */
     const bool has_budget = world->options.budget_tokens < UINT64_MAX / 8;
     const uint64_t lied_us = world->result->lied_us;
     const double since_us = (double)(world->now_us - lied_us);
-    /* The outer step the wrong way takes some others to be made good. */
+    /* It takes some rounds to recover from an outer step in the wrong direction. */
     if (lied_us > 0 && since_us < 8 * tw_sim_calm_round_us(world)) return;
     if (!has_budget && world->options.inner_lr >= 0.05f && world->result->loss_end > 0.2) {
         tw_sim_fail(world, NULL, "34", "loss %.3f at the end, %.3f at the start",

@@ -1,24 +1,24 @@
-/* calm_pair.c - what must have happened at the end of a run in pairs: everybody trains on its own,
- * merges with others at the planned pace, is where the others are, and nobody is left behind. */
+/* calm_pair.c - checks of the end of a run in pairs: each node trains, merges with others at the
+ * planned pace, and has a clock near those of the others. */
 #include <inttypes.h>
 #include <math.h>
 
 #include "tests/sim/world.h"
 
-/* A node on its own that is whole, or has come to the end. */
+/* Each node runs, and is solo or finished. */
 static void check_states(struct tw_sim_world *world) {
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         struct tw_sim_node *node = &world->nodes[i];
         if (!node->is_running) {
             tw_sim_fail(world, node, "calm", "is still down");
         } else if (node->state != TW_STATE_SOLO && node->state != TW_STATE_FINISHED) {
-            tw_sim_fail(world, node, "calm", "still takes over the state of another");
+            tw_sim_fail(world, node, "calm", "is still adopting the state of another node");
         }
     }
 }
 
-/* Nobody's clock is so far behind that it would have to take over the state of another; and the
- * furthest is not ahead of what all have trained. */
+/* No clock is so far behind that its node would adopt another's state. The greatest clock is near
+ * the number of tokens that all nodes trained. */
 static void check_clocks(struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
     const uint64_t slack = 3 * (uint64_t)options->period_steps * options->fragments_count *
@@ -64,7 +64,7 @@ static void check_progress(struct tw_sim_world *world) {
     }
 }
 
-/* rms over nodes and dims of phi to the mean of all phi. */
+/* rms distance of phi from the mean phi, over nodes and dims. */
 static double consensus(const struct tw_sim_world *world) {
     double sum = 0;
     for (uint32_t d = 0; d < world->model.dims_count; d++) {

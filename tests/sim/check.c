@@ -1,23 +1,22 @@
-/* check.c - the judge: what must always hold, looked at whenever an action or event touches it.
+/* check.c - the invariants, checked at every action and event that touches them.
  *
- *   G1  one committed manifest per (lineage, round); never two values chosen by quorums
+ *   G1  one committed record per (lineage, round); majorities never choose two values
  *   G2  equal (lineage, fragment, version) means equal bytes of (phi, u)
- *   G3  accounting: who is listed made that contribution; clock = parent + sum of tokens;
- *       nobody is listed for more than it trained; rosters follow the chain
- *   G4  no round is applied twice by a node, nor out of its turn
- *   G5  what is ABSENT in the manifest is ABSENT in the APPLY, and nothing else is
- *   1   of two lineages the one further ahead is followed, and who decides alone has weights of as
- *       far as it says
- *   G6  stepping goes on: see worker.c, and FINISH only at the budget
- *   17  a vote that was told is durable, and never contradicted across restarts
- *   25  a deadline that was reached moves on
+ *   G3  accounting: each listed node made that contribution; clock = parent's + sum of tokens;
+ *       no node is listed for more than it trained; rosters follow the chain
+ *   G4  no node applies a round twice or out of order
+ *   G5  the parts ABSENT in the APPLY are those ABSENT in the record
+ *   G6  a round never stops the steps (worker.c); FINISH comes only at the budget
+ *   1   a node leaves a lineage only for one that is ahead; the weights of a node that decides
+ *       alone are as far as its clock says (check_commit.c)
+ *   17  a vote is durable before it is sent, and no restart reverses it (check_vote.c)
+ *   25  a deadline that was reached advances
+ *   38  no honest owner is struck after an audit
+ *   41  a model belongs to one lineage (check_model.c)
  *
- *   41  a model is of one lineage: what a worker steps with, and what a node holds that others may
- *       take over: check_model.c
+ *   P1..P5, mass: runs in pairs (check_pair.c)
  *
- *   P1..P5, mass: runs in pairs, see check_pair.c
- *
- * 6, 11, 12, 13, 18, 20 are looked at where they happen: net.c, worker.c, shell.c, calm.c. */
+ * net.c, pool.c, worker.c, shell.c and calm.c check 6, 11, 12, 13, 20 and 32 in place. */
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -76,9 +75,9 @@ static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_contrib *contrib) {
     uint32_t parts_count = 0;
     for (uint32_t k = 0; k < contrib->parts_count; k++) parts_count += contrib->bytes[k] > 0;
-    if (parts_count == 0) { /* it sits the round out */
+    if (parts_count == 0) { /* without a contribution in this round */
         if (contrib->tokens > 0 || contrib->fragment_tokens > 0 || contrib->fragment_steps > 0)
-            tw_sim_fail(world, node, "G3", "counts tokens of a contribution there is none of");
+            tw_sim_fail(world, node, "G3", "counts tokens, but has no contribution");
         return;
     }
     struct tw_sim_encoded *encoded = encoded_of(world, node, &contrib->lineage, contrib->round);
@@ -94,16 +93,18 @@ static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
         if (delta->is_known &&
             (contrib->fragment_steps != delta->step || contrib->fragment_tokens != delta->tokens)) {
             tw_sim_fail(world, node, "G3",
-                        "offers %" PRIu64 " steps of a fragment to round %" PRIu64 " and says %u",
+                        "contributes %" PRIu64 " steps of a fragment to round %" PRIu64
+                        " and claims %u",
                         delta->step, contrib->round, contrib->fragment_steps);
         }
         return;
     }
-    tw_sim_fail(world, node, "G3", "offers a contribution to round %" PRIu64 " it never encoded",
+    tw_sim_fail(world, node, "G3", "offers round %" PRIu64 " a contribution that it never encoded",
                 contrib->round);
 }
 
-/* "I hold every fragment up to `rounds`, but for two outer steps I can replay": does it? */
+/* JOIN claims that the node holds every fragment as of `rounds`. Up to two outer steps of each may
+ * still be missing, because the node can replay them. */
 static void check_join(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_msg_join *join) {
     const uint32_t count = world->options.fragments_count;
@@ -115,7 +116,7 @@ static void check_join(struct tw_sim_world *world, struct tw_sim_node *node,
         for (uint64_t behind = 0; behind <= 2 && behind <= version && !is_held; behind++) {
             const struct tw_sim_key key = tw_sim_key_of(&join->lineage, f, version - behind);
             const struct tw_id *digest = tw_sim_map_get(&world->check->memory, &key);
-            /* NULL: nobody has got there */
+            /* NULL: no node has this version yet */
             is_held = digest == NULL || tw_id_equal(digest, &held->digests[f]);
         }
         if (!is_held) {
@@ -170,13 +171,14 @@ static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
                                         : is_ours                         ? TW_APPLY_MIX
                                                                           : TW_APPLY_SHIFT;
         if ((part->mode == TW_APPLY_ABSENT) != is_absent) {
-            tw_sim_fail(world, node, "G5", "part %u of round %" PRIu64 " is ABSENT on one side", k,
+            tw_sim_fail(world, node, "G5",
+                        "part %u of round %" PRIu64 " is ABSENT in either APPLY or record", k,
                         round);
         } else if (!is_absent && !tw_id_equal(&action->inputs[k], &commit->parts[k].result)) {
-            tw_sim_fail(world, node, "11", "part %u of round %" PRIu64 " is not the one agreed", k,
-                        round);
+            tw_sim_fail(world, node, "11", "part %u of round %" PRIu64 " is not the committed one",
+                        k, round);
         } else if (part->mode != mode) {
-            tw_sim_fail(world, node, "G3", "%s where round %" PRIu64 " %s our contribution",
+            tw_sim_fail(world, node, "G3", "%s where round %" PRIu64 " %s its contribution",
                         mode == TW_APPLY_MIX ? "shifts" : "mixes", round,
                         is_ours ? "lists" : "does not list");
         }
@@ -194,7 +196,7 @@ static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
 static void check_digest(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_id *lineage, uint32_t fragment, uint64_t rounds) {
     const uint32_t count = world->options.fragments_count;
-    /* In pairs no rule says which round merges which fragment. */
+    /* In pairs, the round number does not determine the fragment. */
     const uint64_t version =
         world->options.is_pair ? rounds : (rounds + count - 1 - fragment) / count;
     const struct tw_sim_key key = tw_sim_key_of(lineage, fragment, version);
@@ -204,12 +206,12 @@ static void check_digest(struct tw_sim_world *world, struct tw_sim_node *node,
         *digest = node->worker.replica.digests[fragment];
     } else if (!tw_id_equal(digest, &node->worker.replica.digests[fragment])) {
         tw_sim_fail(world, node, "G2",
-                    "fragment %u version %" PRIu64 " differs from what others have", fragment,
+                    "fragment %u version %" PRIu64 " differs from that of others", fragment,
                     version);
     }
 }
 
-/* The clock that what the worker just made stands for. Alone it is committed after this. */
+/* The clock of the (phi, u) that the worker just computed. A solo round is committed only later. */
 static uint64_t made_at(struct tw_sim_world *world, const struct tw_sim_node *node,
                         const struct tw_sim_request *request) {
     tw_node_position(node->core, world->position);
@@ -217,7 +219,7 @@ static uint64_t made_at(struct tw_sim_world *world, const struct tw_sim_node *no
         return world->position->has_tip != 0 ? world->position->tip.clock_tokens : 0;
     const struct tw_sim_commit *commit =
         tw_sim_check_find(world, &request->lineage, request->action.u.apply.round);
-    return commit != NULL ? commit->clock_tokens : 0; /* NULL: check_apply() has said so */
+    return commit != NULL ? commit->clock_tokens : 0; /* NULL: check_apply() has failed the run */
 }
 
 bool tw_sim_check_is_merged(struct tw_sim_world *world, const struct tw_sim_node *node,
@@ -233,7 +235,7 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_action *action = &request->action;
     const bool is_back = action->kind == TW_ACT_LOAD && action->u.load.mode == TW_LOAD_BACK;
     if (action->kind != TW_ACT_LOAD) {
-        const uint64_t round = action->u.solo.round; /* first of APPLY, SOLO and PAIR_APPLY */
+        const uint64_t round = action->u.solo.round; /* first field of APPLY, SOLO and PAIR_APPLY */
         world->result->applied++;
         if (round + 1 <= rounds_before) {
             tw_sim_fail(world, node, "G4",
@@ -243,14 +245,14 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     if (action->kind != TW_ACT_LOAD || is_back)
         tw_sim_check_made(world, node, fragment, made_at(world, node, request));
-    /* A solo round gets its name only when it is committed, after this: a fork may come first. What
-     * a worker died over before it said so is done again. */
+    /* A solo round is committed only later, perhaps in another lineage after a fork. If the worker
+     * dies before it answers, the same round is computed again, with other bytes. */
     if (action->kind == TW_ACT_SOLO || is_back) return;
     check_digest(world, node, &request->lineage, fragment,
                  node->worker.replica.fragment_rounds[fragment]);
 }
 
-/* Whom a merge done again proves a liar is one: accusers and audits never harm who is honest. */
+/* A node struck after an audit is a liar: accusations and audits never harm an honest owner. */
 static void check_strike(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_action *action) {
     for (uint32_t i = 0; i < world->nodes_count; i++) {
@@ -259,7 +261,7 @@ static void check_strike(struct tw_sim_world *world, struct tw_sim_node *node,
         if (action->u.report.reason != TW_CORRUPT) continue;
         world->result->strikes++;
         if (tw_sim_is_liar(world, node) || tw_sim_is_liar(world, other)) continue;
-        tw_sim_fail(world, node, "38", "strikes node %u, which merged as it should", i);
+        tw_sim_fail(world, node, "38", "strikes node %u, which merged correctly", i);
     }
 }
 
@@ -281,17 +283,18 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_node_view(node->core, world->view);
     const struct tw_roster *roster = &world->view->roster;
     const bool is_founder =
-        roster->count == 1 && tw_id_equal(&roster->members[0].id, &node->id); /* adopting: empty */
+        roster->count == 1 &&
+        tw_id_equal(&roster->members[0].id, &node->id); /* a node that adopts has an empty roster */
     const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
                           position->first_round == position->rounds && is_founder;
-    if (is_child || state == TW_STATE_RECEIVER) return; /* a follower that lost its way may */
+    if (is_child || state == TW_STATE_RECEIVER) return; /* a receiver may give up */
     bool is_better = false;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_msg_status *status = &world->view->peers[i].status;
         if (!world->view->peers[i].is_up || !tw_id_equal(&status->lineage, &node->lineage)) {
             continue;
         }
-        if (world->options.is_pair) { /* a state is taken over from who is far ahead */
+        if (world->options.is_pair) { /* a node adopts the state of a peer far ahead */
             is_better |= status->clock_tokens / 2 > clock_tokens;
             continue;
         }
@@ -300,8 +303,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
             (status->clock_tokens == clock_tokens && tw_id_compare(&node->lineage, lineage) < 0);
     }
     if (!is_better) {
-        tw_sim_fail(world, node, "1", "leaves a lineage at %" PRIu64 " tokens for one behind it",
-                    clock_tokens);
+        tw_sim_fail(world, node, "1",
+                    "leaves a lineage at %" PRIu64 " tokens for one that is behind", clock_tokens);
     }
 }
 
@@ -315,7 +318,8 @@ void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_node_view(node->core, world->view);
         if (action->u.finish.goes_on !=
             (world->view->clock_tokens < world->options.budget_tokens)) {
-            tw_sim_fail(world, node, "G6", "finishes before the budget is spent, or goes on after");
+            tw_sim_fail(world, node, "G6",
+                        "finishes before the budget is spent, or goes on afterwards");
         }
         break;
     case TW_ACT_REPORT:
@@ -345,7 +349,7 @@ void tw_sim_check_event(struct tw_sim_world *world, struct tw_sim_node *node,
     const uint32_t fragment = (uint32_t)(event->u.encoded.round % world->options.fragments_count);
     encoded->all[row].delta = node->worker.held[fragment];
     if (node->worker.sent[fragment].step != event->u.encoded.step)
-        encoded->all[row].delta.is_known = false; /* by a worker that is gone */
+        encoded->all[row].delta.is_known = false; /* encoded by an earlier worker */
 }
 
 void tw_sim_check_tick(struct tw_sim_world *world, struct tw_sim_node *node) {

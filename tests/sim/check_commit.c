@@ -1,5 +1,5 @@
-/* check_commit.c - manifests: one per round, from a majority, with the accounts in order; and who
- * says how far it is has the weights of there. */
+/* check_commit.c - round records: one per round, accepted by a majority, with correct accounts.
+ * Also the clock that a node claims: its weights must be as far. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ const struct tw_sim_commit *tw_sim_check_find(const struct tw_sim_world *world,
     return tw_sim_map_get(&world->check->commits, &key);
 }
 
-/* ---- manifests ------------------------------------------------------------------------------ */
+/* ---- round records -------------------------------------------------------------------------- */
 
 static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *node,
                                const struct tw_record *record, struct tw_sim_commit *commit) {
@@ -86,7 +86,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
                         "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,
                         commit->listed[who], world->nodes[who].tokens_ever);
         }
-        if (record->parts_count == 0) continue; /* alone */
+        if (record->parts_count == 0) continue; /* a solo round */
         const struct tw_sim_key key = tw_sim_key_of(&record->lineage, record->round, who);
         const struct tw_sim_encoded *encoded = tw_sim_map_get(&world->check->encoded, &key);
         bool is_made = false;
@@ -97,23 +97,24 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         }
         if (!is_made) {
             tw_sim_fail(world, node, "G3",
-                        "round %" PRIu64 " lists a contribution node %u never made", record->round,
-                        who);
+                        "round %" PRIu64 " lists a contribution that node %u never made",
+                        record->round, who);
         }
     }
-    if (world->options.is_pair) { /* of everybody's tokens, as far as it knows */
+    if (world->options.is_pair) { /* the clock estimates the tokens of all nodes */
         tw_sim_check_pair_clock(world, node, record->clock_tokens, commit->clock_tokens,
                                 clock_tokens);
         commit->clock_tokens = record->clock_tokens;
         return;
     }
-    /* Apart it runs for all. */
+    /* After the group parted, each node's clock counts for all nodes. */
     if (world->options.together_tokens < world->options.budget_tokens &&
         commit->clock_tokens >= world->options.together_tokens)
         clock_tokens *= world->options.nodes_count;
     commit->clock_tokens += clock_tokens;
     if (commit->clock_tokens != record->clock_tokens) {
-        tw_sim_fail(world, node, "G3", "clock of round %" PRIu64 " is not its parent's and its own",
+        tw_sim_fail(world, node, "G3",
+                    "clock of round %" PRIu64 " is not its parent's plus its tokens",
                     record->round);
     }
     for (uint32_t k = 0; k < record->parts_count; k++) {
@@ -144,8 +145,8 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
         const struct tw_sim_key key = tw_sim_key_of(&record->lineage, nonce, record->round);
         if (tw_sim_map_get(&world->check->joins, &key) == NULL) {
             tw_sim_fail(world, node, "G3",
-                        "round %" PRIu64 " admits node %u, which did not ask there", record->round,
-                        commit->next.members[i].node);
+                        "round %" PRIu64 " admits node %u, which did not ask to join",
+                        record->round, commit->next.members[i].node);
         }
     }
     uint32_t owners = 0;
@@ -159,7 +160,7 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-/* The parent's record gives roster and sums; the first round of a lineage is its founder's. */
+/* Takes roster and sums from the parent's record. A lineage's first round has a roster of one. */
 static bool inherit(struct tw_sim_world *world, struct tw_sim_node *node,
                     const struct tw_record *record, struct tw_sim_commit *commit) {
     const struct tw_sim_key key = tw_sim_key_of(&record->parent, 0, 0);
@@ -190,6 +191,7 @@ static bool inherit(struct tw_sim_world *world, struct tw_sim_node *node,
     return true;
 }
 
+/* Counts the parts of the next round that go to owners which most honest nodes have struck. */
 static void count_given_back(struct tw_sim_world *world, const struct tw_record *record) {
     for (uint32_t i = 0; i < record->next.count; i++) {
         uint32_t striking = 0, honest = 0;
@@ -203,7 +205,7 @@ static void count_given_back(struct tw_sim_world *world, const struct tw_record 
     }
 }
 
-/* What half of a roster agrees upon is merged, whatever it is. */
+/* If liars are half of a roster, their results are merged, whatever these are. */
 static void note_rule(struct tw_sim_world *world, const struct tw_sim_roster *roster) {
     uint32_t liars = 0;
     for (uint32_t i = 0; i < roster->count; i++)
@@ -255,7 +257,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     const struct tw_sim_chosen *chosen = tw_sim_map_get(&check->chosen, &round);
     if (commit->roster.count > 1 && (chosen == NULL || !tw_id_equal(&chosen->digest, digest))) {
         tw_sim_fail(world, node, "G1",
-                    "round %" PRIu64 " is taken as committed and no majority accepted it",
+                    "round %" PRIu64 " is taken as committed, but no majority accepted it",
                     record->round);
     }
 }
@@ -271,10 +273,10 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
         *digest = action->u.report.id;
         check_new_commit(world, node, record, digest);
     } else if (!tw_id_equal(digest, &action->u.report.id)) {
-        tw_sim_fail(world, node, "G1", "two manifests are committed for round %" PRIu64,
+        tw_sim_fail(world, node, "G1", "two records are committed for round %" PRIu64,
                     record->round);
     }
-    /* Monotone: within a lineage rounds and clock only grow. */
+    /* Within a lineage, rounds and clock only grow. */
     if (!tw_id_equal(&check->nodes[node->idx].lineage, &record->lineage)) {
         check->nodes[node->idx].lineage = record->lineage;
         check->nodes[node->idx].rounds = 0;
@@ -289,8 +291,9 @@ void tw_sim_check_committed(struct tw_sim_world *world, struct tw_sim_node *node
     check->nodes[node->idx].clock_tokens = record->clock_tokens;
 }
 
-/* ---- how far a node says it is -------------------------------------------------------------- */
+/* ---- the clock that a node claims ----------------------------------------------------------- */
 
+/* The greatest known clock of these bytes of (phi, u). */
 static uint64_t *clock_of(struct tw_sim_world *world, const struct tw_id *digest,
                           uint32_t fragment) {
     const struct tw_sim_key key = tw_sim_key_of(digest, fragment, 0);
@@ -303,7 +306,7 @@ void tw_sim_check_made(struct tw_sim_world *world, const struct tw_sim_node *nod
     if (*clock < clock_tokens) *clock = clock_tokens;
 }
 
-/* The clock so many rounds before this one. */
+/* The clock `rounds` rounds before `tip`. */
 static uint64_t clock_before(const struct tw_sim_world *world, struct tw_id tip, uint32_t rounds) {
     for (;; rounds--) {
         const struct tw_sim_key key = tw_sim_key_of(&tip, 0, 0);
@@ -314,15 +317,17 @@ static uint64_t clock_before(const struct tw_sim_world *world, struct tw_id tip,
     }
 }
 
-/* Others take over what it has when its clock is ahead of theirs. A member has others that are as
- * far as it says, but who decides alone has to have what it speaks of: each fragment is merged once
- * in P rounds, a solo round is noted with what was committed before it, and who is alone since the
- * newest round may have two outer steps of each fragment yet to apply (tw_log_is_close). Who
- * has just founded a lineage says what its weights stand for, and no more. */
+/* A node whose clock is ahead attracts others, which take over its state. For a member,
+ * other members hold that state. A node that decides alone must hold it itself. Its fragments may
+ * be behind its clock by the sum of
+ *   - P rounds, because each of P fragments is merged once in P rounds;
+ *   - one round, because a solo round is noted with the clock committed before it;
+ *   - 2 P rounds, if it is newly alone: two outer steps of each fragment yet to apply
+ *     (tw_log_is_close). A founder has none of these, because a fork counts only rounds held. */
 void tw_sim_check_claim(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_msg_status *status) {
     if (status->state != TW_STATE_SOLO && status->state != TW_STATE_FINISHED) return;
-    if (world->options.is_pair) return; /* no rule says when it is a fragment's turn */
+    if (world->options.is_pair) return; /* the round does not determine the fragment */
     const uint32_t count = world->options.fragments_count;
     tw_node_position(node->core, world->position);
     const bool is_founder = world->position->first_round == world->position->rounds;
@@ -331,12 +336,12 @@ void tw_sim_check_claim(struct tw_sim_world *world, struct tw_sim_node *node,
         node->worker.has_memory ? &node->worker.replica : &node->disk.checkpoint.replica;
     for (uint32_t f = 0; f < count; f++) {
         const uint64_t clock = *clock_of(world, &held->digests[f], f);
-        /* Who gave up moving has its past in theta, of which phi is about to be made: LOAD_BACK. */
+        /* A node that gave up a move has its past in theta. LOAD_BACK will set phi := theta. */
         const bool is_back =
             world->position->is_moving != 0 && world->position->fragment_rounds[f] == NOT_HELD;
         if (clock >= least || is_back) continue;
         tw_sim_fail(world, node, "1",
-                    "says it is at %" PRIu64 " tokens, and its fragment %u is at %" PRIu64,
+                    "claims a clock of %" PRIu64 " tokens, but its fragment %u is at %" PRIu64,
                     status->clock_tokens, f, clock);
     }
 }

@@ -1,12 +1,13 @@
-/* check_model.c - a model is of one lineage.
+/* check_model.c - a model belongs to one lineage.
  *
- * Of each fragment the replica knows which lineage its theta and its phi came from: by LOAD that of
- * the node when it asked, by SOLO that of theta. A node that holds all of one lineage calls it by
- * the name it has now, so that children of it, and what is fetched there, are the same. */
+ * The replica notes the lineage of each fragment's theta and phi. LOAD sets phi's to the lineage of
+ * the node at the request, SOLO to that of theta. Once all fragments of a node are of one lineage,
+ * they are renamed to its present one: a child's state and its parent's are the same model. */
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "tests/sim/check.h"
 
+/* The first fragment whose lineage differs from that of fragment 0, or 0. */
 static uint32_t odd_of(const struct tw_id *of, uint32_t count) {
     for (uint32_t f = 1; f < count; f++) {
         if (!tw_id_equal(&of[f], &of[0])) return f;
@@ -14,7 +15,7 @@ static uint32_t odd_of(const struct tw_id *of, uint32_t count) {
     return 0;
 }
 
-/* All of its state is of one lineage: the node's, by the name that it has now. */
+/* Renames the lineage of all state to the node's present one. */
 static void name_all(const struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_replica *replica = &node->worker.replica;
     for (uint32_t f = 0; f < world->options.fragments_count; f++)
@@ -31,7 +32,7 @@ void tw_sim_check_theta(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action) {
     struct tw_sim_replica *replica = &node->worker.replica;
     const uint32_t fragment = action->u.apply.fragment;
-    /* Whole since this very event: theta is kept, as the next Delta. */
+    /* The move to the lineage ended with this event: theta is kept, as the next Delta. */
     if (node->core->at.is_moving == 0 &&
         odd_of(replica->phi_of, world->options.fragments_count) == 0)
         name_all(world, node);
@@ -39,8 +40,8 @@ void tw_sim_check_theta(struct tw_sim_world *world, struct tw_sim_node *node,
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
         const enum tw_apply_mode mode = action->u.apply.parts[k].mode;
         if (mode == TW_APPLY_MIX || mode == TW_APPLY_SHIFT || action->u.apply.is_final)
-            tw_sim_fail(world, node, "41", "moves theta of fragment %u by another lineage's merge",
-                        fragment);
+            tw_sim_fail(world, node, "41",
+                        "moves theta of fragment %u by a merge of another lineage", fragment);
     }
 }
 

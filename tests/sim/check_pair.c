@@ -1,13 +1,14 @@
-/* check_pair.c - runs in pairs: what two nodes tell each other, take from each other, and count.
+/* check_pair.c - runs in pairs: the messages, merges and counts of exchanges.
  *
- *   P1    a node is in one exchange at a time, of two nodes, and merges it once
- *   P2    an exchange ends: nobody is in one for longer than a partner may be waited for
- *   P3    what is merged is what both offered in this exchange, of its fragment
- *   P4    the clock of a node only grows, by no more than half above what all can have trained
- *   P5    who leaves an exchange says so; who merged and hears that counts a one-sided outcome
- *   mass  of a merge that both took, theta - e of the two together stays what it was
+ *   P1    a node is in one exchange at a time, with one other node, and merges it at most once
+ *   P2    an exchange ends: the wait for a partner has a bound
+ *   P3    a merge takes the payloads that both nodes offered in this exchange, of its fragment
+ *   P4    a node's clock only grows, by at most 1.5 times the tokens that all can have trained
+ *   P5    a node that leaves an exchange sends PAIR_BUSY; a node that merged and receives it counts
+ *         a one-sided outcome
+ *   mass  a merge that both nodes took leaves the sum of their theta - e unchanged
  *
- * The judge goes by messages, requests to workers and reports, not by what the core holds. */
+ * These checks use messages, requests to workers and reports, not the state of the core. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -50,7 +51,7 @@ static bool is_open(const struct tw_sim_pairing *pairing, const struct tw_sim_ke
     return pairing->is_open && pairing->open.a == key->a && pairing->open.b == key->b;
 }
 
-/* ---- what a node says ----------------------------------------------------------------------- */
+/* ---- messages sent -------------------------------------------------------------------------- */
 
 static void enter(struct tw_sim_world *world, struct tw_sim_node *node,
                   const struct tw_sim_key *key) {
@@ -67,7 +68,7 @@ static void says_request(struct tw_sim_world *world, struct tw_sim_node *node, u
     const struct tw_sim_key key = key_of(&said->pair);
     bool is_new;
     struct tw_sim_exchange *exchange = tw_sim_map_put(&world->check->exchanges, &key, &is_new);
-    if (!is_new) tw_sim_fail(world, node, "P1", "gives two exchanges one name");
+    if (!is_new) tw_sim_fail(world, node, "P1", "uses the name of another exchange");
     exchange->nodes[0] = node->idx;
     exchange->nodes[1] = number_of(world, node, peer);
     exchange->fragment = said->fragment;
@@ -81,7 +82,7 @@ static void says_accept(struct tw_sim_world *world, struct tw_sim_node *node, ui
     const uint32_t other = number_of(world, node, peer);
     if (exchange == NULL || exchange->nodes[1] != node->idx || exchange->nodes[0] != other ||
         exchange->is_accepted) {
-        tw_sim_fail(world, node, "P1", "accepts what node %u did not ask", other);
+        tw_sim_fail(world, node, "P1", "accepts an exchange that node %u did not request", other);
         return;
     }
     exchange->is_accepted = true;
@@ -95,13 +96,13 @@ static void says_offer(struct tw_sim_world *world, struct tw_sim_node *node,
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange = exchange_of(world, &key);
     if (exchange == NULL || !is_open(pairing, &key)) {
-        tw_sim_fail(world, node, "P1", "offers in an exchange it is not in");
+        tw_sim_fail(world, node, "P1", "offers in an exchange that it is not in");
         return;
     }
     if (!tw_id_equal(&said->delta_hash, &pairing->made[TW_PAIR_DELTA]) ||
         !tw_id_equal(&said->phi_hash, &pairing->made[TW_PAIR_PHI]) ||
         pairing->made_fragment != exchange->fragment) {
-        tw_sim_fail(world, node, "P3", "offers what it did not encode for this exchange");
+        tw_sim_fail(world, node, "P3", "offers payloads that it did not encode for this exchange");
     }
     struct tw_sim_half *half = &exchange->halves[side_of(exchange, node)];
     half->offer[TW_PAIR_DELTA] = said->delta_hash;
@@ -133,16 +134,16 @@ static void says(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
     case TW_MSG_NACK:
-        tw_sim_fail(world, node, "P1", "says %s, which is of a group",
+        tw_sim_fail(world, node, "P1", "sends %s, which only groups use",
                     tw_message_name(message->kind));
         break;
     default: break;
     }
 }
 
-/* ---- what a worker is asked for ------------------------------------------------------------- */
+/* ---- requests to the worker ----------------------------------------------------------------- */
 
-/* Its own payloads as its worker made them, the other's as it offered them. */
+/* The inputs are the payloads that the node's worker encoded and that the partner offered. */
 static bool is_agreed(const struct tw_action *action, const struct tw_sim_pairing *pairing,
                       const struct tw_sim_half *other) {
     bool is_same = true;
@@ -169,7 +170,7 @@ static void asks_for_step(struct tw_sim_world *world, struct tw_sim_node *node,
     if (action->u.pair_apply.fragment != exchange->fragment ||
         pairing->made_fragment != exchange->fragment ||
         !is_agreed(action, pairing, &exchange->halves[1 - side])) {
-        tw_sim_fail(world, node, "P3", "merges what was not offered in this exchange");
+        tw_sim_fail(world, node, "P3", "merges payloads that were not offered in this exchange");
     }
     pairing->is_merging = true;
     pairing->is_deserted = pairing->is_cut = false;
@@ -180,7 +181,7 @@ void tw_sim_check_merged(struct tw_sim_world *world, struct tw_sim_node *node,
                          const double *moved) {
     const struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange = exchange_of(world, &pairing->merging);
-    if (exchange == NULL) return; /* failed before */
+    if (exchange == NULL) return; /* the run has failed */
     const uint32_t side = side_of(exchange, node);
     struct tw_sim_half *half = &exchange->halves[side];
     const struct tw_sim_half *other = &exchange->halves[1 - side];
@@ -197,7 +198,7 @@ void tw_sim_check_merged(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-/* ---- what it counts ------------------------------------------------------------------------- */
+/* ---- merges and their counts ---------------------------------------------------------------- */
 
 static void count_one_sided(struct tw_sim_world *world, struct tw_sim_node *node) {
     pairing_of(world, node)->one_sided_due++;
@@ -218,7 +219,7 @@ static void hears_busy(struct tw_sim_world *world, struct tw_sim_node *node, uin
         pairing->is_open = false;
         return;
     }
-    /* A node remembers its last exchanges. */
+    /* A node remembers only its last exchanges. */
     const bool is_known = half->is_counted && half->life == node->life &&
                           pairing->paired_count - half->number <= REMEMBERED;
     if (!is_partner || !is_known || half->is_deserted) return;
@@ -230,9 +231,10 @@ static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange =
         pairing->is_merging ? exchange_of(world, &pairing->merging) : NULL;
-    const bool is_liar = tw_sim_is_liar(world, node); /* its step was none, and it says otherwise */
+    /* A liar reports a merge that it did not take. */
+    const bool is_liar = tw_sim_is_liar(world, node);
     if (exchange == NULL || (!exchange->halves[side_of(exchange, node)].is_merged && !is_liar)) {
-        tw_sim_fail(world, node, "P1", "counts a merge it did not take");
+        tw_sim_fail(world, node, "P1", "counts a merge that it did not take");
         return;
     }
     struct tw_sim_half *half = &exchange->halves[side_of(exchange, node)];
@@ -244,22 +246,22 @@ static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
     pairing->is_open = pairing->is_merging = false;
 }
 
-/* The round is over, and with it whatever exchange it was in. */
+/* The end of a round ends its exchange. */
 static void is_committed(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_record *record) {
     const struct tw_sim_pairing *pairing = pairing_of(world, node);
     if (pairing->is_open && !pairing->is_merging) {
-        tw_sim_fail(world, node, "P5",
-                    "ends round %" PRIu64 " and leaves its partner without a word", record->round);
+        tw_sim_fail(world, node, "P5", "ends round %" PRIu64 " without PAIR_BUSY to its partner",
+                    record->round);
     }
     if (record->contributors_count != 1 || record->parts_count != 0 || record->next.count != 1 ||
         record->contributors[0].member_idx != 0) {
-        tw_sim_fail(world, node, "P1", "round %" PRIu64 " has more than one node to it",
+        tw_sim_fail(world, node, "P1", "the record of round %" PRIu64 " is not that of one node",
                     record->round);
     }
 }
 
-/* Tokens per us of all other nodes together, when each is as fast as it can be. */
+/* Sum of the other nodes' greatest token rates, per us. */
 static double rate_of_others(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     const double step_us = 0.95 * (double)world->options.step_us;
     double rate = 0;
@@ -273,13 +275,14 @@ static double rate_of_others(const struct tw_sim_world *world, const struct tw_s
 void tw_sim_check_pair_clock(struct tw_sim_world *world, struct tw_sim_node *node,
                              uint64_t clock_tokens, uint64_t before, uint64_t tokens) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
-    /* A round counts whole steps that ended since the one before took its Delta, which was after
-     * the end of the one before that. */
+    /* A round counts the steps since the previous round encoded its Delta, which was after the end
+     * of the round before that. */
     const double took_us = (double)(world->now_us - pairing->before_us);
     const double own = (double)tokens + rate_of_others(world, node) * took_us;
     if (clock_tokens < before || (double)(clock_tokens - before) > 1.5 * own + 1) {
         tw_sim_fail(world, node, "P4",
-                    "its clock goes from %" PRIu64 " to %" PRIu64 " in %.1f s, %.0f are explained",
+                    "its clock goes from %" PRIu64 " to %" PRIu64
+                    " in %.1f s, but at most %.0f tokens were trained",
                     before, clock_tokens, took_us / 1e6, own);
     }
     pairing->before_us = pairing->committed_us;
@@ -349,7 +352,7 @@ void tw_sim_check_pair_tick(struct tw_sim_world *world, struct tw_sim_node *node
     const struct tw_sim_pairing *pairing = pairing_of(world, node);
     if (pairing->one_sided_count != pairing->one_sided_due) {
         tw_sim_fail(world, node, "P5",
-                    "counts %" PRIu64 " one-sided outcomes and heard of %" PRIu64,
+                    "counts %" PRIu64 " one-sided outcomes, but was told of %" PRIu64,
                     pairing->one_sided_count, pairing->one_sided_due);
     }
     if (!pairing->is_open || pairing->is_merging) return;

@@ -1,4 +1,4 @@
-/* check_vote.c - votes: durable before told, never contradicted, one choice per round. */
+/* check_vote.c - votes: durable before they are sent, never reversed, one choice per round. */
 #include <inttypes.h>
 
 #include "base/assert.h"
@@ -14,8 +14,8 @@ static uint64_t roster_set(const struct tw_sim_roster *roster) {
     return set;
 }
 
-/* Nobody accepts what it finds insane, but what it accepted before or proposes itself: that has to
- * be there because it may have been chosen, which check_ballot() looks at. */
+/* A node accepts no result that it finds to be an outlier. Exempt are records that it
+ * accepted before or proposes itself, because these may be chosen ones: see check_ballot(). */
 static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote, const struct tw_sim_acceptance *acceptance) {
     const struct tw_sim_key key = tw_sim_key_of(&vote->lineage, vote->round, vote->accepted_ballot);
@@ -26,9 +26,10 @@ static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
         const struct tw_part *part = &vote->accepted.parts[k];
         const struct tw_sim_payload *payload = tw_sim_pool_find(node, &part->result);
         if (part->bytes == 0 || payload == NULL) continue;
-        if (payload->content_kind != TW_CONTENT_RESULT) continue; /* its own */
+        if (payload->content_kind != TW_CONTENT_RESULT) continue; /* its own result */
         if (tw_sim_sanity(world, node, &part->result) == TW_SANITY_FAIR) continue;
-        tw_sim_fail(world, node, "37", "votes in round %" PRIu64 " for a result it finds insane",
+        tw_sim_fail(world, node, "37",
+                    "votes in round %" PRIu64 " for a result that it finds to be an outlier",
                     vote->round);
     }
 }
@@ -55,7 +56,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     while (row < acceptance->count && acceptance->ballots[row].ballot != vote->accepted_ballot) {
         row++;
     }
-    if (row == TW_SIM_BALLOTS_KEPT) { /* a long dispute: the lowest is over */
+    if (row == TW_SIM_BALLOTS_KEPT) { /* many ballots: replace the lowest */
         row = 0;
         for (uint32_t i = 1; i < TW_SIM_BALLOTS_KEPT; i++) {
             if (acceptance->ballots[i].ballot < acceptance->ballots[row].ballot) row = i;
@@ -68,7 +69,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     const struct tw_sim_key parent_key = tw_sim_key_of(&vote->accepted.parent, 0, 0);
     const struct tw_sim_commit *parent = tw_sim_map_get(&check->commits, &parent_key);
-    if (parent == NULL || !tw_id_equal(&parent->lineage, &vote->lineage)) return; /* alone */
+    if (parent == NULL || !tw_id_equal(&parent->lineage, &vote->lineage)) return; /* a solo round */
     const int member = tw_sim_roster_find(&parent->next, node->idx);
     if (member < 0 || parent->next.members[member].nonce != vote->nonce) {
         tw_sim_fail(world, node, "17", "votes in round %" PRIu64 " without a seat there",
@@ -84,14 +85,14 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     if (is_new) {
         *chosen = (struct tw_sim_chosen){.digest = digest, .ballot = vote->accepted_ballot};
     } else if (!tw_id_equal(&chosen->digest, &digest)) {
-        tw_sim_fail(world, node, "G1", "two majorities accept two manifests for round %" PRIu64,
+        tw_sim_fail(world, node, "G1", "two majorities accept two records for round %" PRIu64,
                     vote->round);
     } else if (vote->accepted_ballot < chosen->ballot) {
         chosen->ballot = vote->accepted_ballot;
     }
 }
 
-/* One ballot, one manifest; and once a majority has accepted one, higher ballots carry it on. */
+/* One ballot has one record. Once a majority accepted a record, higher ballots carry it on. */
 static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_id *lineage, uint64_t round, uint64_t ballot,
                          const struct tw_id *digest) {
@@ -102,27 +103,27 @@ static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
     struct tw_id *first = tw_sim_map_put(&check->ballots, &key, &is_new);
     if (is_new) *first = *digest;
     if (!tw_id_equal(first, digest)) {
-        tw_sim_fail(world, node, "17", "round %" PRIu64 " ballot %" PRIu64 " has two manifests",
+        tw_sim_fail(world, node, "17", "round %" PRIu64 " ballot %" PRIu64 " has two records",
                     round, ballot);
     }
     const struct tw_sim_key chosen_key = tw_sim_key_of(lineage, round, 0);
     const struct tw_sim_chosen *chosen = tw_sim_map_get(&check->chosen, &chosen_key);
     if (chosen != NULL && ballot > chosen->ballot && !tw_id_equal(&chosen->digest, digest)) {
         tw_sim_fail(world, node, "G1",
-                    "round %" PRIu64 ": ballot %" PRIu64 " proposes other than what ballot %" PRIu64
-                    " had chosen",
+                    "round %" PRIu64 ": ballot %" PRIu64
+                    " proposes another record than ballot %" PRIu64 " chose",
                     round, ballot, chosen->ballot);
     }
 }
 
-/* 0, 1, 2-3, 4-7, ... */
+/* Bit length of a count, so that buckets hold 0, 1, 2-3, 4-7, ... */
 static uint32_t bucket_of(uint64_t count) {
     uint32_t bucket = 0;
     for (; count > 0 && bucket < TW_SIM_TRIES - 1; count /= 2) bucket++;
     return bucket;
 }
 
-/* How often a round was tried: ballots of one rank after the other have the same number in it. */
+/* Counts how often a round was tried. Ballots that differ only in the rank count as one try. */
 static void note_try(struct tw_sim_world *world, const struct tw_id *lineage, uint64_t round,
                      uint64_t ballot) {
     const struct tw_sim_key key = tw_sim_key_of(lineage, round, 0);
@@ -167,7 +168,7 @@ void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     if (told->accepted_ballot != 0 &&
         (!promise->has_accepted || promise->accepted_ballot < told->accepted_ballot)) {
-        tw_sim_fail(world, node, "17", "promises and does not say what it accepted");
+        tw_sim_fail(world, node, "17", "promises and conceals the record that it accepted");
     }
     told->promised = promise->ballot;
 }
@@ -182,7 +183,7 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
         is_kept = tw_id_equal(&digest, &accept->digest);
     }
     if (!is_kept) {
-        tw_sim_fail(world, node, "17", "says it accepted ballot %" PRIu64 " before it is on disk",
+        tw_sim_fail(world, node, "17", "sends ACCEPT of ballot %" PRIu64 " before it is on disk",
                     accept->ballot);
         return;
     }

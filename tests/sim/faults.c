@@ -1,4 +1,5 @@
-/* faults.c - what goes wrong: the classes the seed has enabled, at their rates, until the calm. */
+/* faults.c - injects the classes of faults that the seed enabled, at their rates, until the calm.
+ */
 #include <math.h>
 
 #include "base/assert.h"
@@ -28,7 +29,7 @@ static void heal_later(struct tw_sim_world *world, enum tw_sim_fault fault, uint
 
 static void stall(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->stalled_until_us = world->now_us + outage_us(world);
-    /* What it does then is queued at that time: the calm could not call it back. */
+    /* Its timers are put off to that time, and the calm could not bring them forward. */
     if (node->stalled_until_us > world->options.chaos_us) {
         node->stalled_until_us = world->options.chaos_us;
     }
@@ -49,7 +50,7 @@ static void split(struct tw_sim_world *world) {
     tw_sim_trace(world, NULL, "the network splits%s", kind == 2 ? " one way" : "");
 }
 
-/* True when the fault struck something. */
+/* Injects a fault into this node. False if the node cannot have it now. */
 static bool strike_node(struct tw_sim_world *world, enum tw_sim_fault fault,
                         struct tw_sim_node *node) {
     if (!node->is_running || node->is_leaving || node->stalled_until_us > world->now_us) {
@@ -126,7 +127,7 @@ static void strike(struct tw_sim_world *world, enum tw_sim_fault fault) {
     schedule(world, fault);
 }
 
-/* How each side of the fixed split fares: side i % 2 holds node i. */
+/* Notes loss, rounds and lineages of both sides of the fixed split. Node i is on side i % 2. */
 static void look_at_sides(struct tw_sim_world *world, bool is_begin) {
     for (uint32_t side = 0; side < 2; side++) {
         struct tw_sim_side *result = &world->result->sides[side];

@@ -1,11 +1,11 @@
-/* lie.c - nodes that lie about results, and what others make of that.
+/* lie.c - nodes that lie about results, and how the other nodes judge results.
  *
- * The cores of liars are honest; what their workers say is not. A liar owns parts and says of them
- * what is no merge: far too large, or nothing that decodes, or no larger than a merge, which nobody
- * can see. The latter is found by audits. It finds the lies of all liars fair and
- * half of what honest owners made insane: as a proposer it insists on lies, as a member it refuses.
- * Honest workers go by norms that differ from node to node: here, some miss a lie, some see one
- * where there is none. Everything follows from hashes: worlds without liars draw what they drew. */
+ * A liar has an honest core and a lying worker. As an owner it publishes a false result: far too
+ * large, not decodable, or of plausible size, which only an audit can find. It judges every
+ * liar's result as fair, and half of the honest results as outliers. As a proposer it thus insists
+ * on lies, and as an acceptor it vetoes honest results. Judgement differs between nodes: some
+ * honest ones miss a lie, or take a good result for an outlier. All this follows from hashes and
+ * takes no random draw, so worlds without liars stay the same. */
 #include <math.h>
 #include <string.h>
 

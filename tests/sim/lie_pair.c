@@ -1,9 +1,9 @@
-/* lie_pair.c - liars in a run in pairs: what they give to a partner, and what they say of it.
+/* lie_pair.c - liars in a run in pairs: false payloads and messages for their partners.
  *
- * Their cores are honest here too. Of each exchange it is drawn what their worker makes of it:
- * an outer gradient that is not finite or far too large, an anchor far away, both a little off
- * (which nobody can see), payloads that never leave, or a PAIR_BUSY after the step. Their offers
- * name a clock of the far future, always. They train on as if nobody were there. */
+ * Liars have honest cores here too. A hash selects the lie of each round: an outer gradient that is
+ * not finite or far too large, an anchor far away, both slightly wrong (which no partner can
+ * detect), payloads that are never sent, or a PAIR_BUSY after the step. Every offer of a liar also
+ * claims a clock in the far future. Its worker steps alone. */
 #include <math.h>
 #include <string.h>
 

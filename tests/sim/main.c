@@ -1,4 +1,4 @@
-/* main.c - thinwire-sim: runs seeds by hand. Its output depends on its arguments alone. */
+/* main.c - thinwire-sim: runs given seeds. Its standard output depends on its arguments alone. */
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
@@ -23,20 +23,20 @@ static const char usage[] =
     "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
     "                    [--liars K] [--json] [--histogram] [--trace]\n"
     "\n"
-    "Runs the sync core of N nodes under virtual time with the faults the seed draws, and checks\n"
-    "every invariant at every event. Same arguments, same output.\n"
+    "Runs the sync core of N nodes in virtual time with faults drawn from the seed.\n"
+    "Checks the invariants at every event. The same arguments give the same output.\n"
     "\n"
     "  --seed S      one seed (default 1)\n"
     "  --seeds A..B  all seeds from A to B\n"
     "  --nodes N     1 to 64 nodes (default: drawn)\n"
     "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
-    "  --liars K     the last K nodes lie, about results or to their partners (default 0)\n"
+    "  --liars K     the last K nodes lie about results, or to their partners (default 0)\n"
     "  --pairs       the nodes merge two by two instead of in one group\n"
     "  --json        one JSON object per seed\n"
     "  --histogram   how often each event met each state of a node\n"
-    "  --trace       every event of the run but steps and ticks\n"
+    "  --trace       every event of the run except steps and ticks\n"
 #ifdef TW_MUTANTS
-    "  --mutant BUG   switch a mutant on; --mutant list names them\n"
+    "  --mutant NAME  switch a mutant on; `--mutant list` prints the names\n"
 #endif
     "\n"
     "Exit status: 0 all seeds pass, 1 an invariant was broken, 2 wrong arguments.\n";
@@ -71,7 +71,7 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
     return end != text && *end == 0 && arguments->hours > 0 && arguments->hours <= 10000;
 }
 
-/* 0: go on; otherwise the exit status + 1. */
+/* 0 to continue; otherwise the exit status + 1. */
 static int parse(int argc, char **argv, struct arguments *arguments) {
     static const struct option longs[] = {
         {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'S'},

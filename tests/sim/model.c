@@ -10,7 +10,7 @@
 
 enum { CONTENT_DELTA = 0x31445754, CONTENT_STATE = 0x31535754 }; /* first word of a content */
 
-/* Sum of four uniforms from one draw: mean 0, variance 1, bounded. */
+/* Sum of four uniform values from one draw: mean 0, variance 1, bounded. */
 static float noise_of(struct tw_rng *rng) {
     const uint64_t x = tw_rng_next(rng);
     const int32_t sum = (int32_t)(x & 0xFFFF) + (int32_t)(x >> 16 & 0xFFFF) +

@@ -8,7 +8,7 @@
 
 enum { CONTENT_PHI = 0x31505754, CONTENT_PHI_WHOLE = 0x32505754 }; /* first word of a content */
 
-/* What the receiver of a Delta sees of it. */
+/* D: the value after coding and decoding. */
 static float decoded(float value) {
     return floorf(value * 64) / 64;
 }
@@ -35,7 +35,7 @@ bool tw_sim_content_is_phi(const struct tw_sim_content *content, uint64_t elemen
     return floats != NULL;
 }
 
-/* v = e + Delta, as it is now. */
+/* wanted := v = e + Delta, with the present Delta. */
 static void fill(const struct tw_sim_model *model, const struct tw_sim_replica *replica,
                  struct tw_sim_outbox *outbox, uint32_t fragment) {
     const uint32_t n = model->dims_per_fragment, first = fragment * n;
@@ -62,7 +62,7 @@ void tw_sim_outbox_encode(const struct tw_sim_model *model, struct tw_sim_conten
     outbox->sent_round[fragment] = round;
 }
 
-/* phi and theta after an outer step; `given` is the Delta that it contains. */
+/* Updates phi and theta by an outer step. `given` is the Delta that the step uses up. */
 static void take(struct tw_sim_replica *replica, uint32_t d, float given, float outer,
                  bool is_final) {
     replica->phi[d] -= outer;
@@ -75,8 +75,8 @@ static double squared(const float *x, uint32_t n) {
     return sum;
 }
 
-/* Of our size, more or less; worker/merge/pair_guard.h is stricter. Beyond that the partner has
- * diverged, or lies. */
+/* The partner's payloads are not far larger than the node's own. Otherwise the partner has diverged
+ * or lies. worker/merge/pair_guard.h is stricter. */
 static bool is_of_our_size(const float *mine, const float *yours, const float *phi,
                            const float *phi_theirs, uint32_t n) {
     float apart[TW_SIM_FRAGMENT_DIMS_MAX];

@@ -1,10 +1,10 @@
 /* net.c - the simulated internet: connections, delay, bandwidth, loss as stalls, resets, blocks.
  *
- * A pair of nodes has at most one connection (control and bulk live and die together). Each
- * direction is a queue whose items arrive in order. A lost packet delays its item by retransmission
- * timeouts; a blocked direction holds everything until it opens; what is in flight when an end goes
- * down is lost. The end of a connection travels like any item, so a peer may believe for a while in
- * a connection that is dead on the other side. */
+ * Two nodes have at most one connection: control and bulk open and close together. Each direction
+ * is a queue whose items arrive in order. A lost packet delays its item by retransmission timeouts.
+ * A blocked direction holds all items until it opens. Items in flight are lost when an end goes
+ * down. The end of a connection travels like any item, so a peer may briefly keep a connection that
+ * the other side has closed. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ enum {
     RTO_DOUBLINGS = 6,
     DIAL_MIN_US = 500 * 1000,
     DIAL_MAX_US = 20 * 1000 * 1000,
-    FRAME_BYTES = 100, /* frame, TLS and TCP headers of a small message */
+    FRAME_BYTES = 100, /* headers of frame, TLS and TCP */
 };
 
 static uint32_t link_idx(const struct tw_sim_world *world, const struct tw_sim_link *link) {
@@ -86,7 +86,7 @@ static void clear(struct tw_sim_pipe *pipe) {
     *pipe = (struct tw_sim_pipe){0};
 }
 
-/* One way, with jitter and what retransmissions cost. */
+/* Time of one way, with jitter and retransmissions. */
 static uint64_t travel_us(struct tw_sim_world *world, const struct tw_sim_link *link) {
     uint64_t us =
         link->latency_us + tw_sim_exponential_us(&world->rng, (double)world->options.jitter_us);
@@ -114,7 +114,7 @@ static void dial_later(struct tw_sim_world *world, struct tw_sim_link *link) {
                 NULL);
 }
 
-/* What is queued and has not left the uplink of `from` never will. */
+/* Gives the uplink of `from` back the time that its chunks, queued and not yet sent, would take. */
 static void refund(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
     uint64_t us = 0;
     const struct tw_sim_item *item = link->pipes[2 * from + 1].head;
@@ -127,7 +127,7 @@ static void refund(struct tw_sim_world *world, struct tw_sim_link *link, uint32_
     *free_us = *free_us > world->now_us + us ? *free_us - us : world->now_us;
 }
 
-/* This end no longer has a connection. What was on its way to it is lost. */
+/* This end loses its connection. Items on their way to it are lost. */
 static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
     struct tw_sim_end *it = &link->ends[end];
     struct tw_sim_node *node = node_of(world, link, end);
@@ -150,7 +150,7 @@ static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint3
     dial_later(world, link);
 }
 
-/* Tells the other end, through the network, that this one is gone. */
+/* Sends the other end the end of the connection. */
 static void say_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
     const struct tw_sim_item item = {.kind = TW_SIM_ITEM_END,
                                      .at_us = world->now_us + travel_us(world, link)};
@@ -176,7 +176,7 @@ static void dial(struct tw_sim_world *world, struct tw_sim_link *link) {
         dial_later(world, link);
         return;
     }
-    /* An end that still believes in the old connection is told by the new one. */
+    /* The new connection ends the old one at an end that still has it. */
     for (uint32_t end = 0; end < 2; end++) {
         if (link->ends[end].is_up) end_down(world, link, end);
     }
@@ -227,7 +227,7 @@ static uint32_t member_bytes(const struct tw_message *message) {
     TW_NEVER("a message of no known kind");
 }
 
-/* Through the protobuf codec and back: the receiver sees what the wire would carry. */
+/* Encodes and decodes the message as protobuf: both must succeed and change nothing. */
 static void check_wire(struct tw_sim_world *world, struct tw_sim_node *node,
                        struct tw_message *message) {
     static uint8_t body[TW_CONTROL_BYTES_MAX];
@@ -236,16 +236,17 @@ static void check_wire(struct tw_sim_world *world, struct tw_sim_node *node,
     struct tw_message *decoded = world->scratch;
     if (tw_control_encode(message, body, sizeof body, &size, &err) != TW_OK ||
         tw_control_decode((uint16_t)message->kind, body, size, decoded, &err) != TW_OK) {
-        tw_sim_fail(world, node, "wire", "%s does not survive the wire: %s",
+        tw_sim_fail(world, node, "wire", "%s cannot be encoded and decoded: %s",
                     tw_message_name(message->kind), err.message);
         return;
     }
     if (tw_sim_message_hash(message) != tw_sim_message_hash(decoded)) {
-        tw_sim_fail(world, node, "wire", "%s changes on the wire", tw_message_name(message->kind));
+        tw_sim_fail(world, node, "wire", "%s is changed by encoding and decoding",
+                    tw_message_name(message->kind));
     }
 }
 
-/* Where this node's next `bytes` leave its uplink. Small control messages go between the chunks. */
+/* Time at which `bytes` more have left this node's uplink. Control messages overtake bulk. */
 static uint64_t upload(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t bytes,
                        bool is_bulk) {
     const uint64_t us = (uint64_t)bytes * 1000000 / node->upload_bytes_per_s;
@@ -258,7 +259,7 @@ static uint64_t upload(struct tw_sim_world *world, struct tw_sim_node *node, uin
     return node->upload_free_us;
 }
 
-/* The link of a peer a core talks to, or NULL after noting that it is none (invariant 6). */
+/* The link of a peer, or NULL. A peer without a link is a violation of invariant 6. */
 static struct tw_sim_link *live_link(struct tw_sim_world *world, struct tw_sim_node *node,
                                      uint16_t peer, const char *what) {
     if (peer >= TW_PEERS_MAX || node->link_of_peer[peer] < 0) {
@@ -352,7 +353,7 @@ static void arrive(struct tw_sim_world *world, struct tw_sim_link *link, uint32_
     pipe->is_armed = false;
     if (pipe->head == NULL) return;
     const uint32_t from = pipe_idx / 2, to = 1 - from;
-    if (tw_sim_net_is_blocked(world, link, from)) return; /* until tw_sim_net_healed */
+    if (tw_sim_net_is_blocked(world, link, from)) return; /* waits for tw_sim_net_healed */
     if (pipe->head->at_us > world->now_us) {
         arm(world, link, pipe_idx, 0);
         return;
@@ -363,7 +364,7 @@ static void arrive(struct tw_sim_world *world, struct tw_sim_link *link, uint32_
     arm(world, link, pipe_idx, world->now_us);
     struct tw_sim_end *end = &link->ends[to];
     if (!end->is_up) {
-        /* A kernel that knows no such connection answers with a reset; a dead machine does not. */
+        /* A kernel answers an unknown connection with a reset; a dead machine does not. */
         if (node->is_running && link->ends[from].is_up && item->kind != TW_SIM_ITEM_END) {
             tw_sim_push(world, world->now_us + link->latency_us, TW_SIM_TIMER_UNLINKED,
                         link_idx(world, link), from, link->life, NULL);

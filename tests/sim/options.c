@@ -27,7 +27,7 @@ static void draw_faults(struct tw_sim_options *options, struct tw_rng *rng) {
     for (uint32_t i = 0; i < TW_SIM_REFUSE; i++) {
         options->fault_per_hour[i] = log_uniform(rng, 2, 40);
     }
-    /* Few networks split every minute, and few disks are lost by the hour. */
+    /* Partitions, lost disks and corrupt chunks are rarer. */
     options->fault_per_hour[TW_SIM_PARTITION] = log_uniform(rng, 0.5, 6);
     options->fault_per_hour[TW_SIM_DISK] = log_uniform(rng, 0.5, 6);
     options->fault_per_hour[TW_SIM_CORRUPT] = log_uniform(rng, 0.5, 6);
@@ -74,8 +74,8 @@ static void draw_problem(struct tw_sim_options *options, struct tw_rng *rng) {
     options->spread = 0.3f;
 }
 
-/* Time for a split to be noticed, and for three rounds of every fragment where the slowest sets the
- * pace: a calm that is over sooner says nothing about how it would have ended. */
+/* Shortest calm that can be judged: the nodes notice a split, then merge every fragment three times
+ * at the pace of the slowest node. */
 static uint64_t calm_least_us(const struct tw_sim_options *options) {
     const double step_us = (double)options->step_us * exp(options->speed_spread);
     const double round_us = (options->period_steps + 2) * step_us + (double)options->grace_us;
@@ -98,18 +98,18 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
     draw_run(options, &rng);
     draw_problem(options, &rng);
     if (options->calm_us < calm_least_us(options)) options->calm_us = calm_least_us(options);
-    /* A joiner of the slowest uplink gets the whole state within a minute. */
+    /* The slowest uplink sends the whole state within a minute. */
     const double dims = (double)options->fragments_count * options->dims_per_fragment;
     const double most = 60 * 0.3 * (double)options->upload_bytes_per_s / dims;
     if (options->bytes_per_dim > most) options->bytes_per_dim = (uint32_t)most;
-    /* One seed in four spends its budget: half way through, or about when the calm begins. */
+    /* One seed in four spends its budget between the middle of the faults and about their end. */
     if (tw_rng_below(&rng, 4) == 0) {
         const double steps =
             (double)options->chaos_us / (double)options->step_us * (0.5 + 0.5 * tw_rng_unit(&rng));
         options->budget_tokens =
             (uint64_t)(steps * options->tokens_per_step * options->nodes_count);
     }
-    /* Classes that came later are drawn last: older seeds keep most of their meaning. */
+    /* Newer classes are drawn last, so that older seeds change little. */
     options->fault_per_hour[TW_SIM_REFUSE] = log_uniform(&rng, 2, 40);
     if (options->faults != 0 && tw_rng_below(&rng, 2) == 0) {
         options->faults |= 1u << TW_SIM_REFUSE;
@@ -146,7 +146,7 @@ void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
             "  network   %.1f ms one way + %.1f ms jitter, upload %.0f kB/s, loss %.2f %%%s\n",
             seconds(o->latency_us) * 1e3, seconds(o->jitter_us) * 1e3,
             (double)o->upload_bytes_per_s / 1e3, o->loss * 100,
-            o->is_wire_checked ? ", messages through protobuf" : "");
+            o->is_wire_checked ? ", messages coded as protobuf" : "");
     fprintf(file,
             "  run       %u fragments of %u kB, round every %u steps%s, overlap %u steps, "
             "quorum %u, grace %.1f s, at most %u members, orphan after %.0f s",
@@ -158,8 +158,8 @@ void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
     if (o->together_tokens < o->budget_tokens)
         fprintf(file, ", %" PRIu64 " of them together", o->together_tokens);
     fprintf(file,
-            "\n  machines  step %.2f s, speeds e^+-%.2f, snapshot every %u steps, checkpoint every "
-            "%.0f s\n",
+            "\n  machines  step %.2f s, speeds 1 +- %.2f, snapshot every %u steps, checkpoint "
+            "every %.0f s\n",
             seconds(o->step_us), o->speed_spread, o->snapshot_steps, seconds(o->checkpoint_us));
     fprintf(file, "  training  inner lr %.3f, outer lr %.2f, momentum %.2f, alpha %.2f\n",
             (double)o->inner_lr, (double)o->outer_lr, (double)o->outer_momentum, (double)o->alpha);

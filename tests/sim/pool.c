@@ -1,4 +1,4 @@
-/* pool.c - the payloads of one node: room, chunks, names; nothing is used or served unverified. */
+/* pool.c - the payloads of one node. None is used or served before it is verified. */
 #include <string.h>
 
 #include "tests/sim/world.h"
@@ -42,7 +42,7 @@ void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
                       const struct tw_id *hash) {
     struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
     if (payload == NULL) {
-        tw_sim_fail(world, node, "20", "a payload is dropped that is not there");
+        tw_sim_fail(world, node, "20", "drops a payload that is not in the pool");
         return;
     }
     if (!is_whole(payload))
@@ -52,7 +52,7 @@ void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
     node->pool_prefix[i] = node->pool_prefix[last];
 }
 
-/* The worker says it made these bytes: from now on they have a name here. */
+/* Adds a payload that the worker made. */
 static void pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
                       const struct tw_id *hash, uint32_t bytes) {
     struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
@@ -88,9 +88,9 @@ bool tw_sim_node_refuses(struct tw_sim_node *node) {
 void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action) {
     if (action->u.payload.bytes == 0 || action->u.payload.bytes > TW_PAYLOAD_BYTES_MAX) {
-        tw_sim_fail(world, node, "20", "room asked for %u bytes", action->u.payload.bytes);
+        tw_sim_fail(world, node, "20", "expects a payload of %u bytes", action->u.payload.bytes);
     } else if (tw_sim_pool_find(node, &action->u.payload.hash) != NULL) {
-        tw_sim_fail(world, node, "20", "a payload is expected that is there");
+        tw_sim_fail(world, node, "20", "expects a payload that is in the pool");
     } else {
         struct tw_sim_payload *payload =
             pool_add(world, node, &action->u.payload.hash, action->u.payload.bytes);
@@ -102,7 +102,7 @@ void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
     uint32_t arriving = 0;
     for (uint32_t i = 0; i < node->pool_count; i++) arriving += !is_whole(&node->pool[i]);
     if (arriving > TW_TRANSFERS_MAX) {
-        tw_sim_fail(world, node, "20", "%u payloads arriving at a time", arriving);
+        tw_sim_fail(world, node, "20", "%u payloads arrive at a time", arriving);
     }
 }
 
@@ -110,12 +110,12 @@ void tw_sim_pool_pull(struct tw_sim_world *world, struct tw_sim_node *node,
                       const struct tw_msg_pull *pull) {
     const struct tw_sim_payload *payload = tw_sim_pool_find(node, &pull->hash);
     if (payload == NULL) {
-        tw_sim_fail(world, node, "32", "chunks are asked for that there is no room for");
+        tw_sim_fail(world, node, "32", "requests chunks of a payload that has no room");
         return;
     }
     for (uint32_t idx = pull->first; idx < pull->first + pull->count && idx < 64; idx++) {
         if ((payload->chunks >> idx & 1) != 0)
-            tw_sim_fail(world, node, "32", "chunk %u is asked for, and is here", idx);
+            tw_sim_fail(world, node, "32", "requests chunk %u, which is stored", idx);
     }
 }
 
@@ -123,9 +123,9 @@ void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node
                             const struct tw_action *action) {
     const struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
     if (payload == NULL || !is_whole(payload) || !payload->is_verified) {
-        tw_sim_fail(world, node, "11", "a chunk is served from a payload that is not held");
+        tw_sim_fail(world, node, "11", "serves a chunk of a payload that is not held");
     } else if (action->u.payload.idx >= payload->chunks_count) {
-        tw_sim_fail(world, node, "11", "chunk %u of %u is served", action->u.payload.idx,
+        tw_sim_fail(world, node, "11", "serves chunk %u of %u", action->u.payload.idx,
                     payload->chunks_count);
     } else if (!tw_sim_is_withheld(world, node, &payload->hash)) {
         tw_sim_net_chunk(world, node, action->peer, payload, action->u.payload.idx);
@@ -135,10 +135,10 @@ void tw_sim_pool_send_chunk(struct tw_sim_world *world, struct tw_sim_node *node
 void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                        const struct tw_sim_item *item) {
     struct tw_sim_payload *payload = tw_sim_pool_find(node, &item->hash);
-    if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer wanted */
+    if (payload == NULL || item->idx >= payload->chunks_count) return; /* no longer expected */
     if (payload->is_refused) return;
     world->result->chunks_again += payload->chunks >> item->idx & 1;
-    /* As the daemon asks: what is stored and not reported would never be asked for again. */
+    /* The daemon asks too: a chunk stored without a report would never be requested again. */
     if (!tw_node_wants_chunk(node->core, peer, &item->hash, item->idx)) return;
     payload->chunks |= (uint64_t)1 << item->idx;
     payload->content = item->content;
@@ -154,7 +154,7 @@ void tw_sim_pool_verify(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action) {
     struct tw_sim_payload *payload = tw_sim_pool_find(node, &action->u.payload.hash);
     if (payload == NULL || !is_whole(payload)) {
-        tw_sim_fail(world, node, "11", "a payload is verified that is not whole");
+        tw_sim_fail(world, node, "11", "verifies a payload that is not complete");
         return;
     }
     tw_sim_worker_verify(world, node, payload, action);

@@ -1,4 +1,4 @@
-/* report.c - what a run looks like to a person, and to a program. */
+/* report.c - prints a run as text, as JSON and as a table. */
 #include <inttypes.h>
 
 #include "proto/message.h"
@@ -35,8 +35,8 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
     fprintf(file, "%s\n", *comma == 0 ? "no fault" : "");
     fprintf(file,
             "  counted   %.2f node-hours, %" PRIu64 " events, %" PRIu64 " messages, %" PRIu64
-            " chunks (%" PRIu64 " came twice, %" PRIu64 " in vain), %" PRIu64 " ticks, %" PRIu64
-            " votes written\n",
+            " chunks (%" PRIu64 " received twice, %" PRIu64 " of dropped payloads), %" PRIu64
+            " ticks, %" PRIu64 " votes written\n",
             r->node_hours, r->events, r->messages, r->chunks, r->chunks_again, r->chunks_thrown,
             r->ticks, r->votes);
     fprintf(file,
@@ -53,7 +53,7 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
             r->loss_start);
     if (options->liars_count > 0)
         fprintf(file,
-                "  lies      %" PRIu64 " told by %u nodes, %" PRIu64 " committed; %" PRIu64
+                "  lies      %" PRIu64 " published by %u nodes, %" PRIu64 " committed; %" PRIu64
                 " strikes after audits; struck owners got %" PRIu64 " parts\n",
                 r->lies_told, options->liars_count, r->lies_committed, r->strikes, r->given_back);
     if (!options->is_pair) {
@@ -64,9 +64,9 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
     }
     if (options->is_pair) {
         fprintf(file,
-                "  pairs     %" PRIu64 " steps with a partner, %" PRIu64
-                " exchanges taken by both, %" PRIu64
-                " heard of as one-sided; anchors %.4f from their mean, %" PRIu64
+                "  pairs     %" PRIu64 " merges with a partner, %" PRIu64
+                " exchanges merged by both, %" PRIu64
+                " reported as one-sided; anchors %.4f from their mean, %" PRIu64
                 " tokens trained\n",
                 r->merges, r->merges_whole, r->merges_deserted, r->consensus_end, r->tokens);
     }
@@ -131,10 +131,10 @@ void tw_sim_histogram_print(const struct tw_sim_result *r, FILE *file) {
     fputc('\n', file);
     for (uint32_t e = 0; e < TW_SIM_EVENTS; e++) {
         const uint32_t kind = e > TW_SIM_MESSAGES ? e - TW_SIM_MESSAGES : 0;
-        /* MESSAGE is counted by kind; some kinds are not the core's. */
+        /* MESSAGE is counted by kind. The core never receives some kinds. */
         if (e == TW_EV_MESSAGE || tw_sim_event_name(e)[0] == '?') continue;
         if (kind == TW_MSG_PEERS || kind == TW_MSG_PROBE || kind == TW_MSG_PROBED) continue;
-        if (r->merges == 0 && kind >= TW_MSG_PAIR_REQUEST) continue; /* a group */
+        if (r->merges == 0 && kind >= TW_MSG_PAIR_REQUEST) continue; /* a run of a group */
         fprintf(file, "%-12s", tw_sim_event_name(e));
         for (uint32_t s = 0; s < TW_SIM_STATES; s++) {
             fprintf(file, " %12" PRIu64, r->histogram[s][e]);

@@ -1,5 +1,5 @@
-/* shell.c - what the daemon does around a core, in virtual time: events in, actions out, the pool
- * of payloads, the disk, starts and ends of the process. */
+/* shell.c - the runtime around a core, in virtual time: delivers events, carries out actions,
+ * writes the disk, starts and ends the process. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ static void stored(struct tw_sim_world *world, struct tw_sim_node *node,
                    const struct tw_sim_store *store) {
     struct tw_event event = {.kind = TW_EV_STORED, .ok = !tw_sim_node_refuses(node)};
     event.u.store_seq = store->seq;
-    /* After a failed fsync nobody knows what the disk holds. */
+    /* After a failed fsync, the disk may hold the old vote or the new one. */
     if (event.ok || tw_rng_below(&node->rng, 2) == 0) {
         vote_is_durable(world, node, &store->vote);
     } else {
@@ -55,7 +55,8 @@ static void stored(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_deliver(world, node, &event);
 }
 
-/* A checkpoint of this moment; false when memory is ahead of what the core knows of it. */
+/* Fills in a checkpoint of this moment. False if the worker has applied a round that the core does
+ * not know to be applied. */
 static bool checkpoint_take(struct tw_sim_world *world, struct tw_sim_node *node,
                             struct tw_sim_checkpoint *checkpoint) {
     const struct tw_sim_worker *worker = &node->worker;
@@ -173,7 +174,7 @@ static void drain(struct tw_sim_world *world, struct tw_sim_node *node) {
     tw_sim_push(world, at_us, TW_SIM_TIMER_TICK, node->idx, ++node->tick_number, node->life, NULL);
 }
 
-/* Where the core stands after this event: the actions of the event belong to it. */
+/* Notes the core's lineage and state after an event. The event's actions belong to these. */
 static void look(struct tw_sim_node *node) {
     node->lineage = node->core->at.lineage;
     node->state = node->core->state;
@@ -225,7 +226,7 @@ static void tick(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->tick_us = UINT64_MAX;
     const uint64_t now_us = world->now_us + node->clock_offset_us;
     if (tw_node_deadline(node->core) > now_us) {
-        drain(world, node); /* moved away meanwhile: only sets the timer anew */
+        drain(world, node); /* the deadline moved: only sets the timer again */
         return;
     }
     world->result->ticks++;
@@ -313,7 +314,7 @@ static void end(struct tw_sim_world *world, struct tw_sim_node *node, bool is_to
 
 void tw_sim_node_crash(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
     tw_sim_trace(world, node, "crashes%s", is_told ? "" : " with its machine");
-    /* A vote that is being written may have reached the disk. */
+    /* A vote under way may have reached the disk. */
     if (node->disk.pending != NULL && tw_rng_below(&node->rng, 2) == 0) {
         vote_is_durable(world, node, &node->disk.pending->vote);
     }

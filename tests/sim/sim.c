@@ -1,4 +1,4 @@
-/* sim.c - the world: built from its options, run timer by timer, judged, torn down. */
+/* sim.c - the world: built from its options, run timer by timer, then destroyed. */
 #include "tests/sim/sim.h"
 
 #include <math.h>
@@ -14,7 +14,8 @@
 
 enum { SECOND_US = 1000 * 1000, SAMPLE_US = 30 * SECOND_US };
 
-/* An assert of the core ends the run, not the program: it is invariant 23. One run at a time. */
+/* A failed assertion of the core ends the run (invariant 23), not the program. One run at a time.
+ */
 static jmp_buf assert_exit;
 static struct tw_sim_world *assert_world;
 
@@ -29,7 +30,7 @@ _Noreturn void tw_assert_failed(const char *expr, const char *file, int line) {
     longjmp(assert_exit, 1);
 }
 
-/* ---- what every file uses ------------------------------------------------------------------- */
+/* ---- functions for all files ---------------------------------------------------------------- */
 
 void tw_sim_push(struct tw_sim_world *world, uint64_t at_us, enum tw_sim_timer_kind kind,
                  uint32_t a, uint32_t b, uint64_t life, void *data) {
@@ -132,7 +133,7 @@ static void world_deinit(struct tw_sim_world *world) {
     tw_sim_heap_deinit(&world->heap);
 }
 
-/* The node a timer works on, or NULL. A stopped process does nothing until it goes on. */
+/* The node whose stall puts this timer off, or NULL. */
 static struct tw_sim_node *subject_of(struct tw_sim_world *world,
                                       const struct tw_sim_timer *timer) {
     switch ((enum tw_sim_timer_kind)timer->kind) {

@@ -1,4 +1,5 @@
-/* test_end.c - a run that spends its budget ends everywhere, with one anchor, faults or not. */
+/* test_end.c - a run that spends its budget ends on all nodes with equal anchors, even with faults.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -15,7 +16,8 @@ static void draw(struct tw_sim_options *options, uint64_t seed) {
                                         (0.3 + 0.05 * (double)(seed % 10)) * options->nodes_count);
 }
 
-/* Is it as it should be? Says so if not. */
+/* The run passes, all nodes finish, and there is one lineage or not, as `is_one` says. Else prints
+ * the run. */
 static bool ends_well(const struct tw_sim_options *options, bool is_one) {
     static struct tw_sim_result result;
     tw_sim_run(options, &result, NULL);
@@ -38,7 +40,7 @@ static void all_finish_with_equal_anchors(void **state) {
     assert_int_equal(failed, 0);
 }
 
-/* sync.together: each in a lineage of its own, whenever and in whatever state they part. */
+/* sync.together: each node finishes in a lineage of its own, whatever the state at the parting. */
 static void all_part_and_finish(void **state) {
     (void)state;
     uint32_t failed = 0;

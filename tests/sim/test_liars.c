@@ -1,5 +1,5 @@
-/* test_liars.c - nodes that own parts, close rounds and vote, and lie about results: lie.h. No
- * invariant is broken, hardly a lie is merged, and honest nodes go on as if the liars were dead. */
+/* test_liars.c - owners, proposers and acceptors that lie about results (lie.c). No invariant is
+ * broken, few lies are merged, and the honest nodes keep their pace. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 static uint64_t seeds_count;
 
-/* Liars enough to matter, too few to outvote those who miss a lie now and then. */
+/* A quarter of the nodes lie: too few for a majority with honest nodes that miss a lie. */
 static void few_lies_are_merged_and_nobody_stalls(void **state) {
     (void)state;
     static struct tw_sim_result result;
@@ -36,7 +36,7 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
         printf("repeat with: thinwire-sim --seed %" PRIu64 " --nodes %u --hours 1 --liars %u\n",
                seed, options.nodes_count, options.liars_count);
     }
-    printf("%" PRIu64 " rounds of several, %" PRIu64 " lies told, %" PRIu64 " committed, %" PRIu64
+    printf("%" PRIu64 " group rounds, %" PRIu64 " lies published, %" PRIu64 " committed, %" PRIu64
            " strikes after audits, %" PRIu64 " parts for struck owners\n",
            rounds, told, committed, strikes, given_back);
     printf("ballots above the lowest, rounds with 0, 1, 2-3, 4-7, ...:");
@@ -46,11 +46,11 @@ static void few_lies_are_merged_and_nobody_stalls(void **state) {
     assert_true(told > 15 * seeds_count);
     assert_true(10 * committed < told);
     assert_true(strikes > 0);
-    assert_true(most < 64); /* a few that refuse hold no round up */
+    assert_true(most < 64); /* a few vetoes block no round */
 }
 
-/* Everybody is honest, and each finds every eighth result insane that the others merge: in groups
- * too small to outvote it that splits nobody, and stops no round. */
+/* All nodes are honest, and each takes every eighth result for an outlier. In groups too small to
+ * outvote one node, this splits no lineage and stops no round. */
 static void doubts_of_one_of_few_stop_nothing(void **state) {
     (void)state;
     static struct tw_sim_result result;
@@ -67,10 +67,10 @@ static void doubts_of_one_of_few_stop_nothing(void **state) {
         tw_sim_options_print(&options, stdout);
         tw_sim_result_print(&options, &result, stdout);
     }
-    printf("%" PRIu64 " rounds of several, %" PRIu64 " of them in more than the lowest ballot\n",
-           rounds, committed);
+    printf("%" PRIu64 " group rounds, %" PRIu64 " of them with more than one ballot\n", rounds,
+           committed);
     assert_int_equal(failed, 0);
-    assert_true(committed > rounds / 20); /* refused, and closed all the same */
+    assert_true(committed > rounds / 20); /* vetoed, and yet committed */
 }
 
 int main(int argc, char **argv) {

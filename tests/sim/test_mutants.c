@@ -1,6 +1,5 @@
-/* test_mutants.c - each bug of sync/mutants.h, switched on alone, is found by the first seeds of
- * the swarm; prints which invariant found it, where. Argument: mutants.txt, seeds that found them.
- */
+/* test_mutants.c - the first seeds find each mutant of sync/mutants.h, switched on alone. Prints
+ * the invariant that each one breaks. Argument: mutants.txt, with a seed that finds each mutant. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +23,7 @@ static bool is_found(int mutant, uint64_t seed) {
     return result.is_failed;
 }
 
-/* The seed that is looked at first; 0: none is known. */
+/* The seed to try first; 0 if none is known. */
 static uint64_t known_seed(const char *mutant) {
     FILE *file = fopen(known_path, "r");
     assert_non_null(file);
@@ -40,8 +39,7 @@ static uint64_t known_seed(const char *mutant) {
     return found;
 }
 
-/* Where what found a bug once does not any more, all seeds are tried: that takes longer, no more.
- */
+/* If the known seed no longer finds the mutant, tries all seeds, which only takes longer. */
 static uint64_t seed_that_finds(int mutant) {
     const uint64_t known = known_seed(tw_sim_mutant_name(mutant));
     if (known != 0 && is_found(mutant, known)) return known;
@@ -56,7 +54,7 @@ static uint64_t seed_that_finds(int mutant) {
 static void every_mutant_is_found(void **state) {
     (void)state;
     int missed = 0;
-    printf("%-22s %-10s %6s  %s\n", "mutant", "invariant", "seed", "what was seen");
+    printf("%-22s %-10s %6s  %s\n", "mutant", "invariant", "seed", "violation");
     for (int mutant = 1; mutant < tw_sim_mutants_count(); mutant++) {
         const uint64_t seed = seed_that_finds(mutant);
         if (seed != 0) {

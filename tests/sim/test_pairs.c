@@ -1,6 +1,6 @@
-/* test_pairs.c - many small worlds in pairs: every kind of fault, none of which breaks an
- * invariant; and what the faults leave alone is exact. Arguments: how many seeds, the file of seeds
- * that failed once. */
+/* test_pairs.c - many small runs in pairs. No kind of fault breaks an invariant, and without faults
+ * merges and clocks are nearly exact. Arguments: number of seeds, file of seeds that failed once.
+ */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,8 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     }
     const uint64_t one_sided = sum.merges - 2 * sum.merges_whole;
     printf("seeds 1..%" PRIu64 ": %.1f node-hours, per node-hour %.1f rounds and %.1f faults; "
-           "%" PRIu64 " exchanges taken by both, %" PRIu64 " by one, which heard of %" PRIu64 "\n",
+           "%" PRIu64 " exchanges merged by both, %" PRIu64 " by one, of which %" PRIu64
+           " reported it\n",
            seeds_count, sum.node_hours, (double)sum.rounds / sum.node_hours,
            (double)tw_sim_result_faults(&sum) / sum.node_hours, sum.merges_whole, one_sided,
            sum.merges_deserted);
@@ -57,7 +58,7 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     assert_true(sum.merges > sum.rounds / 4);
 }
 
-static void without_faults_only_what_cannot_be_read_is_one_sided(void **state) {
+static void without_faults_only_unread_anchors_are_one_sided(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= seeds_count; seed += 3) {
         struct tw_sim_options options;
@@ -68,7 +69,7 @@ static void without_faults_only_what_cannot_be_read_is_one_sided(void **state) {
         assert_true(run(&options, &result, 0.5));
         assert_true(result.merges > 0);
         const uint64_t one_sided = result.merges - 2 * result.merges_whole;
-        /* The end of the world comes in the midst of some. */
+        /* The run ends in the middle of some exchanges. */
         assert_true(one_sided <= result.phis_unread + options.nodes_count / 2);
         assert_true(result.merges_deserted <= result.phis_unread);
         assert_true((double)result.clock_tokens > 0.9 * (double)result.tokens);
@@ -86,7 +87,7 @@ static void equal_seeds_give_equal_hashes(void **state) {
     assert_int_equal(result.merges, again.merges);
 }
 
-/* The budget is spent while things fail, and everybody comes to the end on its own. */
+/* The budget is spent during the faults, and each node finishes on its own. */
 static void every_run_ends(void **state) {
     (void)state;
     for (uint64_t seed = 2001; seed < 2001 + seeds_count / 2; seed++) {
@@ -103,8 +104,8 @@ static void every_run_ends(void **state) {
     }
 }
 
-/* Who lies to its partner breaks nobody: honest nodes keep their invariants and their pace, merge
- * with each other, and come to where they would have come. */
+/* A lying partner harms no honest node: honest ones keep invariants and pace, merge with each
+ * other, and reach a low loss. */
 static void liars_harm_nobody(void **state) {
     (void)state;
     uint64_t told = 0, failed = 0, merges = 0, one_sided = 0;
@@ -117,8 +118,8 @@ static void liars_harm_nobody(void **state) {
         merges += result.merges_whole;
         one_sided += result.merges_deserted;
     }
-    printf("%" PRIu64 " lies told, %" PRIu64 " exchanges taken by both, %" PRIu64
-           " heard of as one-sided\n",
+    printf("%" PRIu64 " lies published, %" PRIu64 " exchanges merged by both, %" PRIu64
+           " reported as one-sided\n",
            told, merges, one_sided);
     assert_int_equal(failed, 0);
     assert_true(told > 20 * (seeds_count / 2));
@@ -152,7 +153,7 @@ int main(int argc, char **argv) {
     corpus_path = argv[2];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_invariant_is_broken_by_the_swarm),
-        cmocka_unit_test(without_faults_only_what_cannot_be_read_is_one_sided),
+        cmocka_unit_test(without_faults_only_unread_anchors_are_one_sided),
         cmocka_unit_test(equal_seeds_give_equal_hashes),
         cmocka_unit_test(every_run_ends),
         cmocka_unit_test(liars_harm_nobody),

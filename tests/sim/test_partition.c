@@ -1,5 +1,5 @@
-/* test_partition.c - six nodes cut in two halves for a day: both train on, and afterwards there is
- * one lineage again that is no worse than the better half was. */
+/* test_partition.c - six nodes are partitioned into halves for a day. Both halves train on. Then
+ * one lineage remains, at most 2 % worse than the better half was. */
 #include <stdio.h>
 
 #include "tests/sim/sim.h"
@@ -25,7 +25,7 @@ static void split_for_a_day(struct tw_sim_options *options) {
     options->members_max = 64;
     options->orphan_us = 120 * 1000 * 1000;
     options->budget_tokens = UINT64_MAX / 4;
-    options->inner_lr = 2e-4f; /* a day is not long: the loss still falls when it is over */
+    options->inner_lr = 2e-4f; /* so small that the loss still falls after a day */
     options->outer_momentum = 0;
 }
 
@@ -39,14 +39,14 @@ static void a_day_apart_ends_with_one_lineage(void **state) {
     tw_sim_result_print(&options, &result, stdout);
     for (int side = 0; side < 2; side++) {
         const struct tw_sim_side *it = &result.sides[side];
-        printf("  side %d     %llu rounds in the 24 h, loss %.4f when they met\n", side,
+        printf("  side %d     %llu rounds in the 24 h, loss %.4f at its end\n", side,
                (unsigned long long)(it->rounds - it->rounds_before), it->loss);
     }
     assert_false(result.is_failed);
     assert_int_equal(result.lineages_end, 1);
     assert_int_equal(result.members_end, 6);
     for (int side = 0; side < 2; side++) {
-        /* 24 h of 16 steps of 4 s are 1350 rounds; the two minutes of an orphan are lost. */
+        /* 24 h in rounds of 16 steps of 4 s are 1350 rounds, less the 2 min before the fork. */
         assert_true(result.sides[side].rounds - result.sides[side].rounds_before > 600);
         assert_int_equal(result.sides[side].lineages, 1);
         assert_true(result.sides[side].loss < 0.5 * result.loss_start);

@@ -1,4 +1,4 @@
-/* test_resume.c - links cut in the middle of what they carry: no chunk that came is sent again. */
+/* test_resume.c - links are cut during transfers: no chunk that arrived is sent again. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -7,7 +7,7 @@
 
 static struct tw_sim_result whole, cut;
 
-/* Four nodes whose states take about half a minute of an uplink each. `faults`: bit set. */
+/* Four nodes. A state takes about half a minute of an uplink. `faults`: bit set. */
 static void draw(struct tw_sim_options *options, uint64_t seed, uint32_t faults) {
     tw_sim_options_draw(options, seed, 4, 1);
     options->faults = faults;
@@ -46,13 +46,14 @@ static void run(uint64_t seed, uint32_t faults, struct tw_sim_result *result) {
         fail_msg("%s: %s", result->invariant, result->message);
     }
     printf("  seed %" PRIu64 ": %" PRIu64 " links cut, %" PRIu64 " disks lost, %" PRIu64
-           " chunks sent, %" PRIu64 " came twice, %" PRIu64 " in vain, %" PRIu64 " states\n",
+           " chunks sent, %" PRIu64 " received twice, %" PRIu64 " of dropped payloads, %" PRIu64
+           " states\n",
            seed, result->faults[TW_SIM_RESET], result->faults[TW_SIM_DISK], result->chunks,
            result->chunks_again, result->chunks_thrown, result->loads);
 }
 
-/* Whatever is asked for while it is stored fails the run by itself: invariant 32. */
-static void what_came_is_not_sent_again(void **state) {
+/* A request for a stored chunk fails the run by itself (invariant 32). */
+static void received_chunks_are_not_sent_again(void **state) {
     (void)state;
     uint64_t thrown = 0, sent = 0;
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -61,13 +62,14 @@ static void what_came_is_not_sent_again(void **state) {
         run(seed, 1u << TW_SIM_RESET, &cut);
         assert_true(cut.faults[TW_SIM_RESET] > 50);
         assert_int_equal(cut.chunks_again, 0);
-        thrown += cut.chunks_thrown; /* of one seed it is luck: a cut owner's part is left out */
+        thrown +=
+            cut.chunks_thrown; /* summed, because a round may leave out the part of a cut owner */
         sent += cut.chunks;
     }
     assert_true(thrown * 100 < sent);
 }
 
-/* Nodes that lost everything fetch states that change with every round, over links that are cut. */
+/* Nodes with an empty disk fetch states that change with every round, over links that are cut. */
 static void states_come_whole_through_cuts(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -80,7 +82,7 @@ static void states_come_whole_through_cuts(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_came_is_not_sent_again),
+        cmocka_unit_test(received_chunks_are_not_sent_again),
         cmocka_unit_test(states_come_whole_through_cuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

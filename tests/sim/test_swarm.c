@@ -1,5 +1,5 @@
-/* test_swarm.c - many small worlds with every kind of fault, none of which breaks an invariant.
- * Arguments: how many seeds, and the file of seeds that failed once, if they are to be run. */
+/* test_swarm.c - many small runs with every kind of fault, none of which breaks an invariant.
+ * Arguments: number of seeds; file of seeds that failed once (optional). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static void run(uint64_t seed, uint32_t nodes, double hours, struct tw_sim_resul
     if (!to->is_failed) return;
     tw_sim_options_print(&options, stdout);
     tw_sim_result_print(&options, to, stdout);
-    /* A number of nodes given is another world than the same number drawn. */
+    /* The same number of nodes, given or drawn, makes two different worlds. */
     printf("repeat with: thinwire-sim --seed %" PRIu64 " --hours %g --trace", seed, hours);
     if (nodes != 0) printf(" --nodes %u", nodes);
     printf("\n");
@@ -51,7 +51,7 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     if (seeds_count >= 64) assert_true(sum.node_hours >= 300);
 }
 
-/* Parts as large as their owners' uploads allow, and so different from round to round. */
+/* Part sizes follow the owners' uploads, so parts differ from round to round. */
 static void no_invariant_is_broken_by_unequal_parts(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= (seeds_count + 3) / 4; seed++) {
@@ -107,7 +107,8 @@ static void seeds_that_failed_once_pass(void **state) {
         double hours;
         if (line[0] == '#' || line[0] == '\n') continue;
         assert_int_equal(sscanf(line, "%" SCNu64 " %u %lf", &seed, &nodes, &hours), 3);
-        if (nodes == 0 && hours == 1.0 && seed <= seeds_count) continue; /* of the swarm above */
+        if (nodes == 0 && hours == 1.0 && seed <= seeds_count)
+            continue; /* already run by the swarm test */
         run(seed, nodes, hours, &result);
         count++;
         assert_false(result.is_failed);

@@ -1,11 +1,11 @@
-/* test_unequal.c - seven equal machines and one twenty times slower, by the clock and by their
- * steps: the slow one takes part, and the others do not notice. */
+/* test_unequal.c - eight machines of which the first is slower, or has a thin uplink. It takes part
+ * in the rounds and does not delay the others. */
 #include <stdio.h>
 
 #include "tests/sim/sim.h"
 #include "tests/test.h"
 
-static const uint64_t quarter_us = UINT64_C(900000000); /* of an hour */
+static const uint64_t quarter_us = UINT64_C(900000000); /* a quarter of an hour */
 
 static void eight_machines(struct tw_sim_options *options, double slow_first) {
     tw_sim_options_draw(options, 5, 8, 1);
@@ -19,7 +19,7 @@ static void eight_machines(struct tw_sim_options *options, double slow_first) {
     options->step_us = 200 * 1000;
     options->period_steps = 10;
     options->overlap_steps = 2;
-    options->pace_us = 2 * 1000 * 1000; /* half a step of the slow one */
+    options->pace_us = 2 * 1000 * 1000; /* half a step of a machine 20 times slower */
     options->quorum = 1;
     options->grace_us = 5 * 1000 * 1000;
     options->members_max = 64;
@@ -48,14 +48,13 @@ static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
     run(&options, &equal);
     eight_machines(&options, 20);
     run(&options, &unequal);
-    /* It is at a step boundary about as often as a round is: nearly all of them list it, as it
-     * encodes before it is time. */
+    /* Its steps take two rounds each, but it encodes at the last boundary before a round is due. */
     assert_true(unequal.first_rounds * 4 > unequal.group_rounds * 3);
     assert_true(unequal.group_rounds * 100 > equal.group_rounds * 95);
 }
 
-/* A whole period of overlap is one of the time, not of a slow node's own steps: counted in those it
- * was in 35 of 253 rounds. */
+/* By the clock, an overlap is a time. Counted in the slow node's own steps, an overlap of nearly a
+ * period kept it out of all but 35 of 253 rounds. */
 static void a_slow_node_takes_part_with_a_long_overlap(void **state) {
     (void)state;
     struct tw_sim_options options;
@@ -67,8 +66,8 @@ static void a_slow_node_takes_part_with_a_long_overlap(void **state) {
     assert_true(unequal.first_rounds * 10 > unequal.group_rounds * 9);
 }
 
-/* What each can upload is known, or all own the same. Rounds go by the steps and are as large as
- * the thin uplink can just carry: then the time of a round is that of its slowest owner. */
+/* `is_measured`: part sizes follow the uploads; otherwise parts are equal. Rounds go by steps and
+ * are as large as the thin uplink can just carry, so the slowest owner sets the time of a round. */
 static void with_a_thin_uplink(struct tw_sim_options *options, bool is_measured) {
     eight_machines(options, 1);
     options->upload_bytes_per_s = 1000 * 1000;
@@ -82,7 +81,7 @@ static void with_a_thin_uplink(struct tw_sim_options *options, bool is_measured)
     options->pace_us = 0;
 }
 
-static void parts_follow_what_their_owners_can_upload(void **state) {
+static void parts_follow_the_uploads_of_their_owners(void **state) {
     (void)state;
     struct tw_sim_options options;
     static struct tw_sim_result equal, measured;
@@ -102,7 +101,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_slow_node_takes_part_and_holds_up_nobody),
         cmocka_unit_test(a_slow_node_takes_part_with_a_long_overlap),
-        cmocka_unit_test(parts_follow_what_their_owners_can_upload),
+        cmocka_unit_test(parts_follow_the_uploads_of_their_owners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* worker.c - a worker in virtual time: inner steps at their own pace, requests between them.
  *
- * Its step schedule knows nothing of requests, so a round cannot hold it up (G6). What it says
- * reaches the core in order and a little later, as over a socket. */
+ * The step schedule does not depend on requests, so a round cannot stop the steps (G6). The events
+ * of a worker reach the core delayed and in order, as over a socket. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ void tw_sim_worker_tell(struct tw_sim_world *world, struct tw_sim_node *node,
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* The payload a request names: it must be whole, verified, and still there. */
+/* The content of a payload that a request names. The pool must hold it, verified. */
 static const struct tw_sim_content *content_of(struct tw_sim_world *world, struct tw_sim_node *node,
                                                const struct tw_id *hash, const char *what) {
     const struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
@@ -33,13 +33,13 @@ static const struct tw_sim_content *content_of(struct tw_sim_world *world, struc
         return NULL;
     }
     if (!payload->is_verified || payload->content == NULL || payload->is_corrupt) {
-        tw_sim_fail(world, node, "11", "%s uses a payload that was not verified", what);
+        tw_sim_fail(world, node, "11", "%s uses a payload that is not verified", what);
         return NULL;
     }
     return payload->content;
 }
 
-/* Delta of the fragment begins at the next step. */
+/* The fragment's Delta starts at the next step. */
 static void note_begun(struct tw_sim_worker *worker, uint32_t fragment) {
     worker->begun[fragment] = (struct tw_sim_delta){true, worker->step, worker->tokens};
 }
@@ -54,8 +54,8 @@ static void note_sent(struct tw_sim_worker *worker, uint32_t fragment,
                                                    worker->tokens - begun->tokens};
 }
 
-/* Merged, it goes on from where it was taken; with nothing of it merged it stays whole. After a
- * restart what is merged may be what was sent before it: then nothing is certain. */
+/* After a merge of this node's contribution, the next Delta starts at its encoding. Otherwise Delta
+ * stays whole. If the merged contribution is one from before a restart, the start is unknown. */
 static void note_applied(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request) {
     struct tw_sim_worker *worker = &node->worker;
@@ -92,7 +92,7 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
         const struct tw_sim_content *content =
             tw_sim_replica_encode(&world->model, &world->contents, replica, fragment,
                                   action->u.encode.parts[k].begin, action->u.encode.parts[k].count);
-        /* As the codecs: what is not finite is not coded. */
+        /* Like the codecs, refuses values that are not finite. */
         event.ok &= tw_sim_content_check(content, action->u.encode.parts[k].count);
         event.u.encoded.hashes[k] = content->hash;
         event.u.encoded.bytes[k] = tw_sim_content_wire_bytes(content, world->options.bytes_per_dim);
@@ -104,8 +104,8 @@ static void encode(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_worker_tell(world, node, &event, is_mute);
 }
 
-/* Now and then one of several contributions is too large, without a draw of its own: the same seeds
- * stay the same worlds. */
+/* Bit set of the contributions that count as too large: sometimes one of several. It follows from
+ * the round and not from a random draw, so each seed still gives the same world. */
 static uint64_t refused_of(const struct tw_action *action) {
     const uint64_t round = action->u.reduce.round;
     if (action->u.reduce.is_audit) return 0;
@@ -182,7 +182,7 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
     publish(world, node, request, fragment, action->u.apply.round + 1, is_mute);
 }
 
-/* The last step into another lineage: all of theta. */
+/* The last step of a move to another lineage: theta := phi, of all fragments. */
 static void turn(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
     struct tw_sim_replica *replica = &node->worker.replica;
     for (uint32_t f = 0; f < world->model.fragments_count; f++) {
@@ -205,7 +205,7 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
                         false);
     if (action->u.load.mode == TW_LOAD_BACK) {
         tw_sim_replica_solo(&world->model, &node->worker.replica, fragment);
-        node->worker.begun[fragment].is_known = false; /* asked for a step ago */
+        node->worker.begun[fragment].is_known = false; /* a step may have ended since the request */
         publish(world, node, request, fragment, action->u.load.rounds, is_mute);
         return;
     }
@@ -218,7 +218,8 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_worker_tell(world, node, &event, is_mute);
         return;
     }
-    if (content != NULL || !request->is_alone) /* the same bytes are there, too */
+    /* Without content, the lineage that a receiver follows has the same bytes. */
+    if (content != NULL || !request->is_alone)
         node->worker.replica.phi_of[fragment] = request->lineage;
     if (!tw_sim_replica_load(&world->model, &node->worker.replica, fragment, content,
                              action->u.load.mode)) {
@@ -230,8 +231,8 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
     node->worker.begun[fragment].is_known = action->u.load.mode == TW_LOAD_RESET;
     publish(world, node, request, fragment, action->u.load.rounds, is_mute);
     if (!tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
-        tw_sim_fail(world, node, "G2", "loaded state of fragment %u has not the digest promised",
-                    fragment);
+        tw_sim_fail(world, node, "G2",
+                    "loaded state of fragment %u does not have the announced digest", fragment);
     }
 }
 
@@ -262,7 +263,8 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_outbox_clear(&world->model, &node->worker.replica, &node->worker.outbox,
                             action->u.solo.fragment, true);
         tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.solo.fragment);
-        node->worker.begun[action->u.solo.fragment].is_known = false; /* asked for a step ago */
+        /* A step may have ended since the request. */
+        node->worker.begun[action->u.solo.fragment].is_known = false;
         publish(world, node, request, action->u.solo.fragment, action->u.solo.round + 1, is_mute);
         break;
     case TW_ACT_EXPORT: export(world, node, action, is_mute); break;
@@ -289,18 +291,18 @@ static uint32_t fragment_of(const struct tw_action *action) {
     }
 }
 
-/* Whether it waits for a later step. */
+/* The request waits for a later step. */
 static bool is_early(const struct tw_sim_worker *worker, const struct tw_action *action) {
     if (worker->is_finished) return false;
     if (action->kind == TW_ACT_APPLY) return action->u.apply.min_step > worker->step;
     return action->kind == TW_ACT_PAIR_APPLY && action->u.pair_apply.min_step > worker->step;
 }
 
-/* Between two steps: everything that waits, in order; an APPLY whose step has not come waits on,
- * and with it what touches the same fragment. */
+/* Between two steps: answers the waiting requests in order. An APPLY that is early waits on, and so
+ * do later requests for the same fragment. */
 static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
     struct tw_sim_worker *worker = &node->worker;
-    uint64_t held = 0; /* fragments with a waiting APPLY */
+    uint64_t held = 0; /* bit set of fragments with an APPLY that waits on */
     struct tw_sim_request **place = &worker->head;
     worker->tail = NULL;
     while (*place != NULL) {
@@ -319,7 +321,7 @@ static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool
     }
 }
 
-/* Every payload the request names, pinned until it is answered. */
+/* Pins the payloads that the request names until it is answered. */
 static void pin(struct tw_sim_world *world, struct tw_sim_node *node,
                 struct tw_sim_request *request) {
     const struct tw_action *action = &request->action;
@@ -359,17 +361,17 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
         return;
     }
     if (!node->core_sees_worker) {
-        tw_sim_fail(world, node, "12", "a worker is asked that is not there");
+        tw_sim_fail(world, node, "12", "a request while no worker is attached");
         return;
     }
-    if (!worker->is_up) return; /* died; the core will learn it */
+    if (!worker->is_up) return; /* it died, and WORKER_DOWN is on its way */
     struct tw_sim_request *request = calloc(1, sizeof *request);
     TW_ASSERT(request != NULL);
     request->lineage = node->lineage;
     request->is_alone = node->state == TW_STATE_SOLO;
     request->action = *action;
     pin(world, node, request);
-    if (action->kind == TW_ACT_REDUCE) { /* beside the steps: worker/loop/step_server.h */
+    if (action->kind == TW_ACT_REDUCE) { /* during steps: worker/loop/step_server.h */
         if (!world->result->is_failed) serve(world, node, request, false);
         free(request);
         return;
@@ -420,7 +422,7 @@ void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
                           struct tw_sim_payload *payload, const struct tw_action *action) {
     payload->elements = action->u.payload.elements;
     payload->content_kind = action->u.payload.content;
-    /* One the core has not heard of yet is asked again when it has. */
+    /* Before WORKER_UP reaches the core, nothing is answered: the core asks again after it. */
     if (payload->elements == 0 || (node->worker.is_up && node->core_sees_worker))
         verified(world, node, payload);
 }
@@ -450,7 +452,7 @@ static void snapshot(struct tw_sim_world *world, struct tw_sim_worker *worker) {
            sizeof worker->snapshot.fragment_rounds);
 }
 
-/* The first worker of a life starts from the disk, later ones from the snapshot in memory. */
+/* The first worker of a daemon's life starts from its checkpoint, later ones from the snapshot. */
 static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     worker->outbox = (struct tw_sim_outbox){0};
@@ -477,8 +479,8 @@ static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
             worker->snapshot.fragment_rounds[f] == worker->replica.fragment_rounds[f];
         const float *from = is_same ? worker->snapshot.theta : worker->replica.phi;
         memcpy(worker->replica.theta + f * n, from + f * n, n * sizeof(float));
-        /* Between two lineages, theta of some may now be phi of the other: a snapshot later it is
-         * not. sync/DESIGN.md allows it, and nobody is blamed. */
+        /* During a move between lineages, a restored theta may be phi of the new lineage. This is
+         * the exception that sync/DESIGN.md allows ("A model belongs to one lineage"). */
         worker->replica.theta_of[f] = worker->replica.theta_of[0];
     }
 }
@@ -506,7 +508,7 @@ void tw_sim_worker_end(struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     forget_requests(worker);
     worker->is_up = worker->is_finished = false;
-    worker->has_memory = false; /* the memory was the daemon's */
+    worker->has_memory = false; /* the shared memory ends with the daemon */
     worker->told_us = 0;
     worker->life++;
 }
@@ -515,7 +517,7 @@ void tw_sim_worker_crash(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     if (!worker->is_up) return;
     tw_sim_trace(world, node, "worker crashes at step %llu", (unsigned long long)worker->step);
-    /* It may have published results and died before it said so. */
+    /* It may have published (phi, u) and died before it answered. */
     if (tw_rng_below(&node->rng, 4) == 0) serve_all(world, node, true);
     forget_requests(worker);
     worker->is_up = false;

@@ -1,4 +1,4 @@
-/* worker_pair.c - what the worker of a run in pairs is asked for. */
+/* worker_pair.c - the requests to a worker in a run in pairs. */
 #include "base/assert.h"
 #include "tests/sim/world.h"
 
@@ -41,7 +41,7 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
     double moved[TW_SIM_FRAGMENT_DIMS_MAX];
     enum tw_sim_merged merged = TW_SIM_MERGED_NOT;
     if (!action->u.pair_apply.is_alone &&
-        tw_sim_is_liar(world, node)) { /* as far as it says, it does */
+        tw_sim_is_liar(world, node)) { /* it steps alone and reports a merge */
         tw_sim_outbox_alone(&world->model, &worker->replica, &worker->outbox, action);
         tw_sim_lie_desert(world, node, action->u.pair_apply.round);
         tw_sim_worker_publish(world, node, request, &event, action->u.pair_apply.round + 1,
@@ -54,7 +54,7 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
                                 request->contents, request->contents + TW_PAIR_PAYLOADS, moved);
     }
     if (merged == TW_SIM_MERGED_WRONG) {
-        tw_sim_fail(world, node, "P3", "merges what it did not encode in round %llu",
+        tw_sim_fail(world, node, "P3", "merges payloads that it did not encode in round %llu",
                     (unsigned long long)action->u.pair_apply.round);
         return;
     }
