@@ -33,7 +33,7 @@ static bool is_ruined(const struct tw_sim_world *world) {
     return false;
 }
 
-static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void sample_node(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_node_view *view = world->view;
     tw_node_view(node->core, view);
     if (view->roster_count > world->options.members_max) {
@@ -54,7 +54,7 @@ static void look_at(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 void tw_sim_calm_sample(struct tw_sim_world *world) {
     for (uint32_t i = 0; i < world->nodes_count; i++) {
-        if (world->nodes[i].is_running) look_at(world, &world->nodes[i]);
+        if (world->nodes[i].is_running) sample_node(world, &world->nodes[i]);
     }
     const uint64_t middle_us = world->options.chaos_us + world->options.calm_us / 2;
     if (world->now_us >= middle_us) world->is_calm_noted = true;
@@ -146,7 +146,7 @@ static void check_progress(struct tw_sim_world *world) {
         }
         /* Honest nodes may leave a liar out. */
         if (world->nodes_count > 1 && !tw_sim_is_liar(world, node) && !has_mixed(world->view)) {
-            tw_sim_fail(world, node, "calm", "mixes with nobody");
+            tw_sim_fail(world, node, "calm", "mixes with no other node");
         }
     }
 }
@@ -173,7 +173,7 @@ static void check_finish(struct tw_sim_world *world) {
     }
 }
 
-static void measure(struct tw_sim_world *world) {
+static void measure_result(struct tw_sim_world *world) {
     struct tw_sim_result *result = world->result;
     float mean[TW_SIM_DIMS_MAX] = {0};
     result->loss_start = tw_sim_model_loss(&world->model, mean);
@@ -200,7 +200,7 @@ static void measure(struct tw_sim_world *world) {
 }
 
 void tw_sim_calm_end(struct tw_sim_world *world) {
-    measure(world);
+    measure_result(world);
     if (is_ruined(world)) return;
     if (world->options.is_pair) {
         tw_sim_calm_pair_end(world);

@@ -58,7 +58,7 @@ static void check_progress(struct tw_sim_world *world) {
         }
         if (wanted < 8 || world->nodes_count == 1 || tw_sim_is_liar(world, node)) continue;
         if (world->view->pairs.merged == node->calm_merged) {
-            tw_sim_fail(world, node, "calm", "has merged with nobody in %" PRIu64 " rounds",
+            tw_sim_fail(world, node, "calm", "has merged with no other node in %" PRIu64 " rounds",
                         rounds);
         }
     }

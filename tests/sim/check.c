@@ -212,8 +212,8 @@ static void check_digest(struct tw_sim_world *world, struct tw_sim_node *node,
 }
 
 /* The clock of the (phi, u) that the worker just computed. A solo round is committed only later. */
-static uint64_t made_at(struct tw_sim_world *world, const struct tw_sim_node *node,
-                        const struct tw_sim_request *request) {
+static uint64_t clock_of_request(struct tw_sim_world *world, const struct tw_sim_node *node,
+                                 const struct tw_sim_request *request) {
     tw_node_position(node->core, world->position);
     if (request->action.kind != TW_ACT_APPLY)
         return world->position->has_tip != 0 ? world->position->tip.clock_tokens : 0;
@@ -244,7 +244,7 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
         }
     }
     if (action->kind != TW_ACT_LOAD || is_back)
-        tw_sim_check_made(world, node, fragment, made_at(world, node, request));
+        tw_sim_check_made(world, node, fragment, clock_of_request(world, node, request));
     /* A solo round is committed only later, perhaps in another lineage after a fork. If the worker
      * dies before it answers, the same round is computed again, with other bytes. */
     if (action->kind == TW_ACT_SOLO || is_back) return;

@@ -66,7 +66,7 @@ struct tw_sim_half {
     struct tw_id offer[TW_PAIR_PAYLOADS];   /* payloads that it offered */
     bool is_merged;                         /* its worker merged */
     bool is_counted;                        /* its core reported the merge */
-    bool is_deserted;                       /* and was told that the partner did not merge */
+    bool is_deserted;                       /* a PAIR_BUSY showed that the partner did not merge */
     uint64_t life, number;                  /* life of the node; number of the merge in it */
     double moved[TW_SIM_FRAGMENT_DIMS_MAX]; /* movement of its theta - e */
 };
@@ -90,7 +90,7 @@ struct tw_sim_pairing {
     uint32_t asked_fragment,
         made_fragment;                   /* fragment last asked of its worker, and last encoded */
     struct tw_id made[TW_PAIR_PAYLOADS]; /* payloads encoded last */
-    /* merges and one-sided outcomes that its core reported; one-sided outcomes it was told of */
+    /* merges and one-sided outcomes that its core reported; one-sided outcomes by its PAIR_BUSYs */
     uint64_t paired_count, one_sided_count, one_sided_due;
 };
 

@@ -16,7 +16,7 @@ static int node_number(const struct tw_sim_world *world, const struct tw_id *id)
     return -1;
 }
 
-static void roster_take(struct tw_sim_world *world, struct tw_sim_node *node,
+static void copy_roster(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_roster *from, struct tw_sim_roster *to) {
     to->number = from->number;
     to->count = from->count;
@@ -134,7 +134,7 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "G3", "round %" PRIu64 " is decided by roster %u, not %u",
                     record->round, record->roster_number, commit->roster.number);
     }
-    roster_take(world, node, &record->next, &commit->next);
+    copy_roster(world, node, &record->next, &commit->next);
     if (record->next.count == 0 || record->next.count > world->options.members_max) {
         tw_sim_fail(world, node, "G3", "roster of %u members", record->next.count);
     }
@@ -161,8 +161,8 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
 }
 
 /* Takes roster and sums from the parent's record. A lineage's first round has a roster of one. */
-static bool inherit(struct tw_sim_world *world, struct tw_sim_node *node,
-                    const struct tw_record *record, struct tw_sim_commit *commit) {
+static bool inherit_parent(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_record *record, struct tw_sim_commit *commit) {
     const struct tw_sim_key key = tw_sim_key_of(&record->parent, 0, 0);
     const struct tw_sim_commit *parent = tw_sim_map_get(&world->check->commits, &key);
     if (parent == NULL && (record->round != 0 || !tw_id_is_zero(&record->parent))) {
@@ -206,7 +206,7 @@ static void count_given_back(struct tw_sim_world *world, const struct tw_record 
 }
 
 /* If liars are half of a roster, their results are merged, whatever these are. */
-static void note_rule(struct tw_sim_world *world, const struct tw_sim_roster *roster) {
+static void note_liars_rule(struct tw_sim_world *world, const struct tw_sim_roster *roster) {
     uint32_t liars = 0;
     for (uint32_t i = 0; i < roster->count; i++)
         liars += tw_sim_is_liar(world, &world->nodes[roster->members[i].node]);
@@ -228,8 +228,8 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     commit->round = record->round;
     commit->parts_count = record->parts_count;
     commit->contributors_count = record->contributors_count;
-    if (!inherit(world, node, record, commit)) return;
-    note_rule(world, &commit->roster);
+    if (!inherit_parent(world, node, record, commit)) return;
+    note_liars_rule(world, &commit->roster);
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (tw_sim_is_lie(world, &record->parts[k].result)) {
             world->result->lies_committed++;

@@ -8,7 +8,7 @@
 #include "tests/sim/check.h"
 
 /* The first fragment whose lineage differs from that of fragment 0, or 0. */
-static uint32_t odd_of(const struct tw_id *of, uint32_t count) {
+static uint32_t find_other_lineage(const struct tw_id *of, uint32_t count) {
     for (uint32_t f = 1; f < count; f++) {
         if (!tw_id_equal(&of[f], &of[0])) return f;
     }
@@ -16,14 +16,15 @@ static uint32_t odd_of(const struct tw_id *of, uint32_t count) {
 }
 
 /* Renames the lineage of all state to the node's present one. */
-static void name_all(const struct tw_sim_world *world, struct tw_sim_node *node) {
+static void rename_lineage(const struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_replica *replica = &node->worker.replica;
     for (uint32_t f = 0; f < world->options.fragments_count; f++)
         replica->phi_of[f] = replica->theta_of[f] = node->core->at.lineage;
 }
 
 void tw_sim_check_model(struct tw_sim_world *world, struct tw_sim_node *node) {
-    const uint32_t odd = odd_of(node->worker.replica.theta_of, world->options.fragments_count);
+    const uint32_t odd =
+        find_other_lineage(node->worker.replica.theta_of, world->options.fragments_count);
     if (odd != 0)
         tw_sim_fail(world, node, "41", "trains fragments 0 and %u of different lineages", odd);
 }
@@ -34,8 +35,8 @@ void tw_sim_check_theta(struct tw_sim_world *world, struct tw_sim_node *node,
     const uint32_t fragment = action->u.apply.fragment;
     /* The move to the lineage ended with this event: theta is kept, as the next Delta. */
     if (node->core->at.is_moving == 0 &&
-        odd_of(replica->phi_of, world->options.fragments_count) == 0)
-        name_all(world, node);
+        find_other_lineage(replica->phi_of, world->options.fragments_count) == 0)
+        rename_lineage(world, node);
     if (tw_id_equal(&replica->theta_of[fragment], &replica->phi_of[fragment])) return;
     for (uint32_t k = 0; k < action->u.apply.parts_count; k++) {
         const enum tw_apply_mode mode = action->u.apply.parts[k].mode;
@@ -61,5 +62,5 @@ void tw_sim_check_whole(struct tw_sim_world *world, struct tw_sim_node *node) {
         return;
     }
     if (held_count < world->options.fragments_count || at->is_moving != 0) return;
-    if (odd_of(replica->phi_of, held_count) == 0) name_all(world, node);
+    if (find_other_lineage(replica->phi_of, held_count) == 0) rename_lineage(world, node);
 }

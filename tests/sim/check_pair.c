@@ -53,8 +53,8 @@ static bool is_open(const struct tw_sim_pairing *pairing, const struct tw_sim_ke
 
 /* ---- messages sent -------------------------------------------------------------------------- */
 
-static void enter(struct tw_sim_world *world, struct tw_sim_node *node,
-                  const struct tw_sim_key *key) {
+static void enter_exchange(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_sim_key *key) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     if (pairing->is_open) tw_sim_fail(world, node, "P1", "is in two exchanges at a time");
     pairing->is_open = true;
@@ -63,8 +63,8 @@ static void enter(struct tw_sim_world *world, struct tw_sim_node *node,
     pairing->open_us = world->now_us;
 }
 
-static void says_request(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
-                         const struct tw_msg_pair_request *said) {
+static void check_request(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                          const struct tw_msg_pair_request *said) {
     const struct tw_sim_key key = key_of(&said->pair);
     bool is_new;
     struct tw_sim_exchange *exchange = tw_sim_map_put(&world->check->exchanges, &key, &is_new);
@@ -72,11 +72,11 @@ static void says_request(struct tw_sim_world *world, struct tw_sim_node *node, u
     exchange->nodes[0] = node->idx;
     exchange->nodes[1] = number_of(world, node, peer);
     exchange->fragment = said->fragment;
-    enter(world, node, &key);
+    enter_exchange(world, node, &key);
 }
 
-static void says_accept(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
-                        const struct tw_msg_pair_accept *said) {
+static void check_accept(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                         const struct tw_msg_pair_accept *said) {
     const struct tw_sim_key key = key_of(&said->pair);
     struct tw_sim_exchange *exchange = exchange_of(world, &key);
     const uint32_t other = number_of(world, node, peer);
@@ -86,12 +86,12 @@ static void says_accept(struct tw_sim_world *world, struct tw_sim_node *node, ui
         return;
     }
     exchange->is_accepted = true;
-    enter(world, node, &key);
+    enter_exchange(world, node, &key);
     pairing_of(world, node)->is_answered = true;
 }
 
-static void says_offer(struct tw_sim_world *world, struct tw_sim_node *node,
-                       const struct tw_msg_pair_offer *said) {
+static void check_offer(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_msg_pair_offer *said) {
     const struct tw_sim_key key = key_of(&said->pair);
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange = exchange_of(world, &key);
@@ -109,23 +109,25 @@ static void says_offer(struct tw_sim_world *world, struct tw_sim_node *node,
     half->offer[TW_PAIR_PHI] = said->phi_hash;
 }
 
-static void says_busy(struct tw_sim_world *world, struct tw_sim_node *node,
-                      const struct tw_msg_pair_busy *said) {
+static void note_busy_sent(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_msg_pair_busy *said) {
     const struct tw_sim_key key = key_of(&said->pair);
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     if (is_open(pairing, &key)) pairing->is_open = false;
 }
 
-static void says(struct tw_sim_world *world, struct tw_sim_node *node,
-                 const struct tw_action *action) {
+static void check_sent(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_action *action) {
     const struct tw_message *message = action->u.message;
     switch ((int)message->kind) {
     case TW_MSG_PAIR_REQUEST:
-        says_request(world, node, action->peer, &message->u.pair_request);
+        check_request(world, node, action->peer, &message->u.pair_request);
         break;
-    case TW_MSG_PAIR_ACCEPT: says_accept(world, node, action->peer, &message->u.pair_accept); break;
-    case TW_MSG_PAIR_OFFER: says_offer(world, node, &message->u.pair_offer); break;
-    case TW_MSG_PAIR_BUSY: says_busy(world, node, &message->u.pair_busy); break;
+    case TW_MSG_PAIR_ACCEPT:
+        check_accept(world, node, action->peer, &message->u.pair_accept);
+        break;
+    case TW_MSG_PAIR_OFFER: check_offer(world, node, &message->u.pair_offer); break;
+    case TW_MSG_PAIR_BUSY: note_busy_sent(world, node, &message->u.pair_busy); break;
     case TW_MSG_JOIN:
     case TW_MSG_CONTRIB:
     case TW_MSG_RESULT:
@@ -144,8 +146,8 @@ static void says(struct tw_sim_world *world, struct tw_sim_node *node,
 /* ---- requests to the worker ----------------------------------------------------------------- */
 
 /* The inputs are the payloads that the node's worker encoded and that the partner offered. */
-static bool is_agreed(const struct tw_action *action, const struct tw_sim_pairing *pairing,
-                      const struct tw_sim_half *other) {
+static bool are_inputs_agreed(const struct tw_action *action, const struct tw_sim_pairing *pairing,
+                              const struct tw_sim_half *other) {
     bool is_same = true;
     for (unsigned k = 0; k < TW_PAIR_PAYLOADS; k++) {
         is_same &= tw_id_equal(&action->inputs[k], &pairing->made[k]) &&
@@ -154,8 +156,8 @@ static bool is_agreed(const struct tw_action *action, const struct tw_sim_pairin
     return is_same;
 }
 
-static void asks_for_step(struct tw_sim_world *world, struct tw_sim_node *node,
-                          const struct tw_action *action) {
+static void check_step(struct tw_sim_world *world, struct tw_sim_node *node,
+                       const struct tw_action *action) {
     if (action->u.pair_apply.min_step > node->worker.step + world->options.overlap_steps) {
         tw_sim_fail(world, node, "P2", "a step waits for more than the overlap");
     }
@@ -169,7 +171,7 @@ static void asks_for_step(struct tw_sim_world *world, struct tw_sim_node *node,
     const uint32_t side = side_of(exchange, node);
     if (action->u.pair_apply.fragment != exchange->fragment ||
         pairing->made_fragment != exchange->fragment ||
-        !is_agreed(action, pairing, &exchange->halves[1 - side])) {
+        !are_inputs_agreed(action, pairing, &exchange->halves[1 - side])) {
         tw_sim_fail(world, node, "P3", "merges payloads that were not offered in this exchange");
     }
     pairing->is_merging = true;
@@ -205,8 +207,8 @@ static void count_one_sided(struct tw_sim_world *world, struct tw_sim_node *node
     world->result->merges_deserted++;
 }
 
-static void hears_busy(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
-                       const struct tw_msg_pair_busy *said) {
+static void note_busy_received(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                               const struct tw_msg_pair_busy *said) {
     const struct tw_sim_key key = key_of(&said->pair);
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange = exchange_of(world, &key);
@@ -227,7 +229,7 @@ static void hears_busy(struct tw_sim_world *world, struct tw_sim_node *node, uin
     count_one_sided(world, node);
 }
 
-static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void check_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     struct tw_sim_exchange *exchange =
         pairing->is_merging ? exchange_of(world, &pairing->merging) : NULL;
@@ -247,8 +249,8 @@ static void is_paired(struct tw_sim_world *world, struct tw_sim_node *node) {
 }
 
 /* The end of a round ends its exchange. */
-static void is_committed(struct tw_sim_world *world, struct tw_sim_node *node,
-                         const struct tw_record *record) {
+static void check_committed(struct tw_sim_world *world, struct tw_sim_node *node,
+                            const struct tw_record *record) {
     const struct tw_sim_pairing *pairing = pairing_of(world, node);
     if (pairing->is_open && !pairing->is_merging) {
         tw_sim_fail(world, node, "P5", "ends round %" PRIu64 " without PAIR_BUSY to its partner",
@@ -295,16 +297,16 @@ void tw_sim_check_pair_action(struct tw_sim_world *world, struct tw_sim_node *no
                               const struct tw_action *action) {
     struct tw_sim_pairing *pairing = pairing_of(world, node);
     switch ((int)action->kind) {
-    case TW_ACT_SEND: says(world, node, action); break;
+    case TW_ACT_SEND: check_sent(world, node, action); break;
     case TW_ACT_PAIR_ENCODE: pairing->asked_fragment = action->u.pair_encode.fragment; break;
-    case TW_ACT_PAIR_APPLY: asks_for_step(world, node, action); break;
+    case TW_ACT_PAIR_APPLY: check_step(world, node, action); break;
     case TW_ACT_REPORT:
         if (action->u.report.kind == TW_REPORT_PAIRED) {
-            is_paired(world, node);
+            check_paired(world, node);
         } else if (action->u.report.kind == TW_REPORT_ONE_SIDED) {
             pairing->one_sided_count++;
         } else if (action->u.report.kind == TW_REPORT_ROUND_COMMITTED) {
-            is_committed(world, node, action->u.report.record);
+            check_committed(world, node, action->u.report.record);
         }
         break;
     default: break;
@@ -319,7 +321,7 @@ void tw_sim_check_pair_event(struct tw_sim_world *world, struct tw_sim_node *nod
     switch ((int)event->kind) {
     case TW_EV_MESSAGE:
         if (event->u.message->kind == TW_MSG_PAIR_BUSY)
-            hears_busy(world, node, event->peer, &event->u.message->u.pair_busy);
+            note_busy_received(world, node, event->peer, &event->u.message->u.pair_busy);
         if (event->u.message->kind == TW_MSG_PAIR_ACCEPT) {
             const struct tw_sim_key key = key_of(&event->u.message->u.pair_accept.pair);
             pairing->is_answered |= is_open(pairing, &key);
@@ -351,8 +353,7 @@ void tw_sim_check_pair_start(struct tw_sim_world *world, struct tw_sim_node *nod
 void tw_sim_check_pair_tick(struct tw_sim_world *world, struct tw_sim_node *node) {
     const struct tw_sim_pairing *pairing = pairing_of(world, node);
     if (pairing->one_sided_count != pairing->one_sided_due) {
-        tw_sim_fail(world, node, "P5",
-                    "counts %" PRIu64 " one-sided outcomes, but was told of %" PRIu64,
+        tw_sim_fail(world, node, "P5", "counts %" PRIu64 " one-sided outcomes instead of %" PRIu64,
                     pairing->one_sided_count, pairing->one_sided_due);
     }
     if (!pairing->is_open || pairing->is_merging) return;

@@ -4,7 +4,7 @@
 #include "base/assert.h"
 #include "tests/sim/check.h"
 
-static uint32_t bits(uint64_t set) {
+static uint32_t count_bits(uint64_t set) {
     return (uint32_t)__builtin_popcountll(set);
 }
 
@@ -16,8 +16,9 @@ static uint64_t roster_set(const struct tw_sim_roster *roster) {
 
 /* A node accepts no result that it finds to be an outlier. Exempt are records that it
  * accepted before or proposes itself, because these may be chosen ones: see check_ballot(). */
-static void check_sane(struct tw_sim_world *world, struct tw_sim_node *node,
-                       const struct tw_vote *vote, const struct tw_sim_acceptance *acceptance) {
+static void check_no_outlier(struct tw_sim_world *world, struct tw_sim_node *node,
+                             const struct tw_vote *vote,
+                             const struct tw_sim_acceptance *acceptance) {
     const struct tw_sim_key key = tw_sim_key_of(&vote->lineage, vote->round, vote->accepted_ballot);
     const uint32_t *proposer = tw_sim_map_get(&world->check->proposers, &key);
     if (world->options.liars_count == 0 || (proposer != NULL && *proposer == node->idx)) return;
@@ -50,7 +51,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_id digest = tw_record_digest(&vote->accepted);
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&check->accepted, &key, NULL);
-    check_sane(world, node, vote, acceptance);
+    check_no_outlier(world, node, vote, acceptance);
     acceptance->nodes |= UINT64_C(1) << node->idx;
     uint32_t row = 0;
     while (row < acceptance->count && acceptance->ballots[row].ballot != vote->accepted_ballot) {
@@ -78,7 +79,7 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     acceptance->ballots[row].nodes |= UINT64_C(1) << node->idx;
     const uint64_t nodes = acceptance->ballots[row].nodes & roster_set(&parent->next);
-    if (bits(nodes) <= parent->next.count / 2) return;
+    if (count_bits(nodes) <= parent->next.count / 2) return;
     const struct tw_sim_key round = tw_sim_key_of(&vote->lineage, vote->round, 0);
     bool is_new;
     struct tw_sim_chosen *chosen = tw_sim_map_put(&check->chosen, &round, &is_new);

@@ -11,7 +11,7 @@ static uint64_t outage_us(struct tw_sim_world *world) {
     return tw_sim_exponential_us(&world->rng, (double)world->options.outage_us) + SECOND_US / 10;
 }
 
-static void schedule(struct tw_sim_world *world, enum tw_sim_fault fault) {
+static void schedule_fault(struct tw_sim_world *world, enum tw_sim_fault fault) {
     const double per_hour = world->options.fault_per_hour[fault] * world->nodes_count;
     const uint64_t wait_us = tw_sim_exponential_us(&world->rng, 3600.0 * SECOND_US / per_hour);
     if (world->now_us + wait_us >= world->options.chaos_us) return;
@@ -27,7 +27,7 @@ static void heal_later(struct tw_sim_world *world, enum tw_sim_fault fault, uint
                 0, NULL);
 }
 
-static void stall(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void stall_node(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->stalled_until_us = world->now_us + outage_us(world);
     /* Its timers are put off to that time, and the calm could not bring them forward. */
     if (node->stalled_until_us > world->options.chaos_us) {
@@ -39,7 +39,7 @@ static void stall(struct tw_sim_world *world, struct tw_sim_node *node) {
                  node->is_worker_stalled ? ", worker too" : "");
 }
 
-static void split(struct tw_sim_world *world) {
+static void split_network(struct tw_sim_world *world) {
     const uint64_t kind = tw_rng_below(&world->rng, 3);
     const uint32_t alone = (uint32_t)tw_rng_below(&world->rng, world->nodes_count);
     for (uint32_t i = 0; i < world->nodes_count; i++) {
@@ -51,8 +51,8 @@ static void split(struct tw_sim_world *world) {
 }
 
 /* Injects a fault into this node. False if the node cannot have it now. */
-static bool strike_node(struct tw_sim_world *world, enum tw_sim_fault fault,
-                        struct tw_sim_node *node) {
+static bool inject_node_fault(struct tw_sim_world *world, enum tw_sim_fault fault,
+                              struct tw_sim_node *node) {
     if (!node->is_running || node->is_leaving || node->stalled_until_us > world->now_us) {
         return false;
     }
@@ -70,7 +70,7 @@ static bool strike_node(struct tw_sim_world *world, enum tw_sim_fault fault,
         if (!node->worker.is_up) return false;
         tw_sim_worker_crash(world, node);
         return true;
-    case TW_SIM_STALL: stall(world, node); return true;
+    case TW_SIM_STALL: stall_node(world, node); return true;
     case TW_SIM_SLOW:
         if (node->slow > 1) return false;
         node->slow = 2 + 98 * tw_rng_unit(&world->rng) * tw_rng_unit(&world->rng);
@@ -87,7 +87,7 @@ static bool strike_node(struct tw_sim_world *world, enum tw_sim_fault fault,
     return false;
 }
 
-static bool strike_net(struct tw_sim_world *world, enum tw_sim_fault fault) {
+static bool inject_network_fault(struct tw_sim_world *world, enum tw_sim_fault fault) {
     if (fault == TW_SIM_LOSS) {
         world->loss_until_us = world->now_us + outage_us(world);
         return true;
@@ -95,7 +95,7 @@ static bool strike_net(struct tw_sim_world *world, enum tw_sim_fault fault) {
     if (world->nodes_count < 2) return false;
     if (fault == TW_SIM_PARTITION) {
         if (world->is_split) return false;
-        split(world);
+        split_network(world);
         heal_later(world, fault, 0);
         return true;
     }
@@ -114,21 +114,21 @@ static bool strike_net(struct tw_sim_world *world, enum tw_sim_fault fault) {
     return true;
 }
 
-static void strike(struct tw_sim_world *world, enum tw_sim_fault fault) {
+static void inject_fault(struct tw_sim_world *world, enum tw_sim_fault fault) {
     bool has_struck;
     if (fault == TW_SIM_PARTITION || fault == TW_SIM_ONEWAY || fault == TW_SIM_RESET ||
         fault == TW_SIM_LOSS) {
-        has_struck = strike_net(world, fault);
+        has_struck = inject_network_fault(world, fault);
     } else {
-        has_struck =
-            strike_node(world, fault, &world->nodes[tw_rng_below(&world->rng, world->nodes_count)]);
+        has_struck = inject_node_fault(
+            world, fault, &world->nodes[tw_rng_below(&world->rng, world->nodes_count)]);
     }
     if (has_struck) world->result->faults[fault]++;
-    schedule(world, fault);
+    schedule_fault(world, fault);
 }
 
 /* Notes loss, rounds and lineages of both sides of the fixed split. Node i is on side i % 2. */
-static void look_at_sides(struct tw_sim_world *world, bool is_begin) {
+static void note_sides(struct tw_sim_world *world, bool is_begin) {
     for (uint32_t side = 0; side < 2; side++) {
         struct tw_sim_side *result = &world->result->sides[side];
         result->loss = INFINITY;
@@ -147,11 +147,11 @@ static void look_at_sides(struct tw_sim_world *world, bool is_begin) {
     }
 }
 
-static void heal(struct tw_sim_world *world, enum tw_sim_fault fault, uint32_t what) {
+static void heal_fault(struct tw_sim_world *world, enum tw_sim_fault fault, uint32_t what) {
     if (fault == TW_SIM_SLOW) {
         world->nodes[what].slow = 1;
     } else if (fault == TW_SIM_PARTITION) {
-        if (world->options.split_end_us != 0) look_at_sides(world, false);
+        if (world->options.split_end_us != 0) note_sides(world, false);
         world->is_split = false;
         tw_sim_trace(world, NULL, "the network is whole again");
         tw_sim_net_healed(world);
@@ -162,7 +162,7 @@ static void heal(struct tw_sim_world *world, enum tw_sim_fault fault, uint32_t w
     }
 }
 
-static void calm(struct tw_sim_world *world) {
+static void begin_calm(struct tw_sim_world *world) {
     world->is_calm = true;
     world->is_split = false;
     world->loss_until_us = 0;
@@ -185,7 +185,7 @@ void tw_sim_faults_init(struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
     for (uint32_t i = 0; i < TW_SIM_FAULTS_COUNT; i++) {
         if ((options->faults >> i & 1) != 0 && i != TW_SIM_LATE) {
-            schedule(world, (enum tw_sim_fault)i);
+            schedule_fault(world, (enum tw_sim_fault)i);
         }
     }
     for (uint32_t i = 0; i < world->nodes_count; i++) {
@@ -205,16 +205,16 @@ void tw_sim_faults_init(struct tw_sim_world *world) {
 
 void tw_sim_faults_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
     if (timer->kind == TW_SIM_TIMER_CALM) {
-        calm(world);
+        begin_calm(world);
     } else if (timer->kind == TW_SIM_TIMER_HEAL) {
-        heal(world, (enum tw_sim_fault)timer->a, timer->b);
+        heal_fault(world, (enum tw_sim_fault)timer->a, timer->b);
     } else if (timer->a == TW_SIM_FAULTS_COUNT) {
-        look_at_sides(world, true);
+        note_sides(world, true);
         for (uint32_t i = 0; i < world->nodes_count; i++) world->side[i] = i % 2;
         world->is_split = true;
         world->is_split_one_way = false;
         world->result->faults[TW_SIM_PARTITION]++;
     } else {
-        strike(world, (enum tw_sim_fault)timer->a);
+        inject_fault(world, (enum tw_sim_fault)timer->a);
     }
 }

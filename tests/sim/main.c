@@ -72,7 +72,7 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
 }
 
 /* 0 to continue; otherwise the exit status + 1. */
-static int parse(int argc, char **argv, struct arguments *arguments) {
+static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
     static const struct option longs[] = {
         {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'S'},
         {"nodes", required_argument, NULL, 'n'},  {"hours", required_argument, NULL, 'h'},
@@ -139,7 +139,7 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     printf("\n");
 }
 
-static void add(struct tw_sim_result *sum, const struct tw_sim_result *result) {
+static void add_result(struct tw_sim_result *sum, const struct tw_sim_result *result) {
     sum->rounds += result->rounds;
     sum->events += result->events;
     sum->node_hours += result->node_hours;
@@ -153,7 +153,7 @@ static void add(struct tw_sim_result *sum, const struct tw_sim_result *result) {
 
 int main(int argc, char **argv) {
     struct arguments arguments;
-    const int stop = parse(argc, argv, &arguments);
+    const int stop = parse_arguments(argc, argv, &arguments);
     if (stop != 0) return stop - 1;
     static struct tw_sim_result sum, result;
     uint64_t failed = 0;
@@ -175,7 +175,7 @@ int main(int argc, char **argv) {
         }
         fflush(stdout);
         failed += result.is_failed;
-        add(&sum, &result);
+        add_result(&sum, &result);
         if (has_progress) {
             fprintf(stderr,
                     "\r%" PRIu64 " of %" PRIu64 " seeds, %.0f node-hours, %" PRIu64 " failed ",

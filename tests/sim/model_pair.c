@@ -36,8 +36,8 @@ bool tw_sim_content_is_phi(const struct tw_sim_content *content, uint64_t elemen
 }
 
 /* wanted := v = e + Delta, with the present Delta. */
-static void fill(const struct tw_sim_model *model, const struct tw_sim_replica *replica,
-                 struct tw_sim_outbox *outbox, uint32_t fragment) {
+static void fill_wanted(const struct tw_sim_model *model, const struct tw_sim_replica *replica,
+                        struct tw_sim_outbox *outbox, uint32_t fragment) {
     const uint32_t n = model->dims_per_fragment, first = fragment * n;
     for (uint32_t d = first; d < first + n; d++) {
         outbox->wanted[d] = outbox->residual[d] + (replica->phi[d] - replica->theta[d]);
@@ -49,7 +49,7 @@ void tw_sim_outbox_encode(const struct tw_sim_model *model, struct tw_sim_conten
                           uint32_t fragment, uint64_t round, bool is_whole,
                           const struct tw_sim_content *made[TW_PAIR_PAYLOADS]) {
     const uint32_t n = model->dims_per_fragment, first = fragment * n;
-    fill(model, replica, outbox, fragment);
+    fill_wanted(model, replica, outbox, fragment);
     float delta[TW_SIM_FRAGMENT_DIMS_MAX];
     for (uint32_t i = 0; i < n; i++) delta[i] = decoded(outbox->wanted[first + i]);
     made[TW_PAIR_DELTA] = tw_sim_delta_put(contents, delta, n);
@@ -63,8 +63,8 @@ void tw_sim_outbox_encode(const struct tw_sim_model *model, struct tw_sim_conten
 }
 
 /* Updates phi and theta by an outer step. `given` is the Delta that the step uses up. */
-static void take(struct tw_sim_replica *replica, uint32_t d, float given, float outer,
-                 bool is_final) {
+static void apply_outer(struct tw_sim_replica *replica, uint32_t d, float given, float outer,
+                        bool is_final) {
     replica->phi[d] -= outer;
     replica->theta[d] = is_final ? replica->phi[d] : replica->theta[d] + (given - outer);
 }
@@ -77,8 +77,8 @@ static double squared(const float *x, uint32_t n) {
 
 /* The partner's payloads are not far larger than the node's own. Otherwise the partner has diverged
  * or lies. worker/merge/pair_guard.h is stricter. */
-static bool is_of_our_size(const float *mine, const float *yours, const float *phi,
-                           const float *phi_theirs, uint32_t n) {
+static bool is_size_plausible(const float *mine, const float *yours, const float *phi,
+                              const float *phi_theirs, uint32_t n) {
     float apart[TW_SIM_FRAGMENT_DIMS_MAX];
     for (uint32_t i = 0; i < n; i++) apart[i] = phi_theirs[i] - phi[i];
     const double times = (double)TW_SIM_PARTNER_TIMES * TW_SIM_PARTNER_TIMES;
@@ -111,13 +111,13 @@ enum tw_sim_merged tw_sim_outbox_merge(const struct tw_sim_model *model,
         if (!is_whole && fabsf(phi[i] - replica->phi[first + i]) > TW_SIM_PHI_REACH)
             return TW_SIM_MERGED_NOT;
     }
-    if (!is_of_our_size(mine, yours, replica->phi + first, phi, n)) return TW_SIM_MERGED_OUTLIER;
+    if (!is_size_plausible(mine, yours, replica->phi + first, phi, n)) return TW_SIM_MERGED_OUTLIER;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t d = first + i;
         const float outer = (mine[i] + yours[i]) / 2 + (replica->phi[d] - phi[i]) / 2;
         moved[i] = (double)mine[i] - (double)outer;
-        take(replica, d, outbox->wanted[d] - outbox->residual[d], outer,
-             action->u.pair_apply.is_final);
+        apply_outer(replica, d, outbox->wanted[d] - outbox->residual[d], outer,
+                    action->u.pair_apply.is_final);
         outbox->residual[d] = outbox->wanted[d] - mine[i];
     }
     outbox->has_sent[fragment] = false;
@@ -129,10 +129,10 @@ void tw_sim_outbox_alone(const struct tw_sim_model *model, struct tw_sim_replica
     const uint32_t fragment = action->u.pair_apply.fragment, n = model->dims_per_fragment;
     const bool has_sent =
         outbox->has_sent[fragment] && outbox->sent_round[fragment] == action->u.pair_apply.round;
-    if (!has_sent) fill(model, replica, outbox, fragment);
+    if (!has_sent) fill_wanted(model, replica, outbox, fragment);
     for (uint32_t d = fragment * n; d < fragment * n + n; d++) {
-        take(replica, d, outbox->wanted[d] - outbox->residual[d], outbox->wanted[d],
-             action->u.pair_apply.is_final);
+        apply_outer(replica, d, outbox->wanted[d] - outbox->residual[d], outbox->wanted[d],
+                    action->u.pair_apply.is_final);
         outbox->residual[d] = 0;
     }
     outbox->has_sent[fragment] = false;

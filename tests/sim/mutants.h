@@ -10,7 +10,7 @@ int tw_sim_mutants_count(void);
 /* Such as "double-apply"; "none" for 0. */
 const char *tw_sim_mutant_name(int mutant);
 
-/* A sentence about what the mutant does wrong. */
+/* The error that the mutant makes, as a sentence. */
 const char *tw_sim_mutant_text(int mutant);
 
 /* The mutant exists in runs in pairs only. */

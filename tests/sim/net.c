@@ -44,8 +44,8 @@ bool tw_sim_net_is_blocked(const struct tw_sim_world *world, const struct tw_sim
 
 /* ---- pipes ---------------------------------------------------------------------------------- */
 
-static void arm(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx,
-                uint64_t at_us) {
+static void arm_pipe(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx,
+                     uint64_t at_us) {
     struct tw_sim_pipe *pipe = &link->pipes[pipe_idx];
     if (pipe->is_armed || pipe->head == NULL) return;
     pipe->is_armed = true;
@@ -54,8 +54,8 @@ static void arm(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t p
     tw_sim_push(world, at_us, TW_SIM_TIMER_PIPE, link_idx(world, link), pipe_idx, link->life, NULL);
 }
 
-static void put(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx,
-                struct tw_sim_item item) {
+static void put_item(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx,
+                     struct tw_sim_item item) {
     struct tw_sim_pipe *pipe = &link->pipes[pipe_idx];
     struct tw_sim_item *copy = malloc(sizeof *copy);
     TW_ASSERT(copy != NULL);
@@ -69,19 +69,19 @@ static void put(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t p
         pipe->tail->next = copy;
     }
     pipe->tail = copy;
-    arm(world, link, pipe_idx, 0);
+    arm_pipe(world, link, pipe_idx, 0);
 }
 
-static void item_free(struct tw_sim_item *item) {
+static void free_item(struct tw_sim_item *item) {
     free(item->message);
     free(item);
 }
 
-static void clear(struct tw_sim_pipe *pipe) {
+static void clear_pipe(struct tw_sim_pipe *pipe) {
     while (pipe->head != NULL) {
         struct tw_sim_item *item = pipe->head;
         pipe->head = item->next;
-        item_free(item);
+        free_item(item);
     }
     *pipe = (struct tw_sim_pipe){0};
 }
@@ -115,7 +115,7 @@ static void dial_later(struct tw_sim_world *world, struct tw_sim_link *link) {
 }
 
 /* Gives the uplink of `from` back the time that its chunks, queued and not yet sent, would take. */
-static void refund(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
+static void refund_upload(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
     uint64_t us = 0;
     const struct tw_sim_item *item = link->pipes[2 * from + 1].head;
     for (; item != NULL; item = item->next) {
@@ -128,16 +128,16 @@ static void refund(struct tw_sim_world *world, struct tw_sim_link *link, uint32_
 }
 
 /* This end loses its connection. Items on their way to it are lost. */
-static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
+static void close_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
     struct tw_sim_end *it = &link->ends[end];
     struct tw_sim_node *node = node_of(world, link, end);
     const bool was_up = it->is_up;
     const uint16_t peer = it->peer;
     *it = (struct tw_sim_end){0};
-    refund(world, link, 1 - end);
+    refund_upload(world, link, 1 - end);
     for (uint32_t bulk = 0; bulk < 2; bulk++) {
         const bool was_armed = link->pipes[2 * (1 - end) + bulk].is_armed;
-        clear(&link->pipes[2 * (1 - end) + bulk]);
+        clear_pipe(&link->pipes[2 * (1 - end) + bulk]);
         link->pipes[2 * (1 - end) + bulk].is_armed = was_armed;
     }
     if (was_up) {
@@ -151,19 +151,19 @@ static void end_down(struct tw_sim_world *world, struct tw_sim_link *link, uint3
 }
 
 /* Sends the other end the end of the connection. */
-static void say_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
+static void send_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t from) {
     const struct tw_sim_item item = {.kind = TW_SIM_ITEM_END,
                                      .at_us = world->now_us + travel_us(world, link)};
-    put(world, link, 2 * from, item);
+    put_item(world, link, 2 * from, item);
 }
 
-static bool is_there(const struct tw_sim_end *end) {
+static bool is_connected(const struct tw_sim_end *end) {
     return end->is_pending || (end->is_up && !end->is_closing);
 }
 
-static void dial(struct tw_sim_world *world, struct tw_sim_link *link) {
+static void dial_link(struct tw_sim_world *world, struct tw_sim_link *link) {
     link->is_dialling = false;
-    if (is_there(&link->ends[0]) && is_there(&link->ends[1])) return;
+    if (is_connected(&link->ends[0]) && is_connected(&link->ends[1])) return;
     bool is_possible = true;
     for (uint32_t end = 0; end < 2; end++) {
         const struct tw_sim_node *node = node_of(world, link, end);
@@ -178,9 +178,9 @@ static void dial(struct tw_sim_world *world, struct tw_sim_link *link) {
     }
     /* The new connection ends the old one at an end that still has it. */
     for (uint32_t end = 0; end < 2; end++) {
-        if (link->ends[end].is_up) end_down(world, link, end);
+        if (link->ends[end].is_up) close_end(world, link, end);
     }
-    for (uint32_t i = 0; i < 4; i++) clear(&link->pipes[i]);
+    for (uint32_t i = 0; i < 4; i++) clear_pipe(&link->pipes[i]);
     link->life++;
     uint64_t at_us = world->now_us + 3 * link->latency_us;
     const uint32_t dialler = (uint32_t)tw_rng_below(&world->rng, 2);
@@ -194,7 +194,7 @@ static void dial(struct tw_sim_world *world, struct tw_sim_link *link) {
     for (uint32_t i = 0; i < 4; i++) link->pipes[i].last_us = at_us;
 }
 
-static void linked(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
+static void open_end(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t end) {
     struct tw_sim_node *node = node_of(world, link, end);
     struct tw_sim_end *it = &link->ends[end];
     if (!it->is_pending || !node->is_running || node->is_leaving) return;
@@ -247,8 +247,8 @@ static void check_wire(struct tw_sim_world *world, struct tw_sim_node *node,
 }
 
 /* Time at which `bytes` more have left this node's uplink. Control messages overtake bulk. */
-static uint64_t upload(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t bytes,
-                       bool is_bulk) {
+static uint64_t reserve_upload(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t bytes,
+                               bool is_bulk) {
     const uint64_t us = (uint64_t)bytes * 1000000 / node->upload_bytes_per_s;
     if (!is_bulk) {
         if (node->upload_free_us > world->now_us) node->upload_free_us += us;
@@ -280,10 +280,10 @@ void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, ui
     memcpy(copy, message, offsetof(struct tw_message, u) + bytes);
     tw_sim_lie_message(world, node, copy);
     if (world->options.is_wire_checked) check_wire(world, node, copy);
-    const uint64_t sent_us = upload(world, node, FRAME_BYTES + bytes / 4, false);
+    const uint64_t sent_us = reserve_upload(world, node, FRAME_BYTES + bytes / 4, false);
     const struct tw_sim_item item = {
         .kind = TW_SIM_ITEM_MESSAGE, .at_us = sent_us + travel_us(world, link), .message = copy};
-    put(world, link, 2 * from, item);
+    put_item(world, link, 2 * from, item);
     world->result->messages++;
 }
 
@@ -294,7 +294,7 @@ void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint
     const uint32_t begin = idx * TW_CHUNK_BYTES_MAX, left = payload->bytes - begin;
     const uint32_t bytes = left < TW_CHUNK_BYTES_MAX ? left : TW_CHUNK_BYTES_MAX;
     const uint64_t before_us = node->upload_free_us;
-    const uint64_t sent_us = upload(world, node, FRAME_BYTES + bytes, true);
+    const uint64_t sent_us = reserve_upload(world, node, FRAME_BYTES + bytes, true);
     const struct tw_sim_item item = {
         .kind = TW_SIM_ITEM_CHUNK,
         .at_us = sent_us + travel_us(world, link),
@@ -303,7 +303,7 @@ void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint
         .sent_us = sent_us,
         .upload_us = sent_us - (before_us > world->now_us ? before_us : world->now_us),
         .idx = idx};
-    put(world, link, 2 * end_of(link, node) + 1, item);
+    put_item(world, link, 2 * end_of(link, node) + 1, item);
     world->result->chunks++;
     tw_sim_trace(world, node, "sends chunk %u, %.1f s of upload ahead of it", idx,
                  (double)(sent_us - world->now_us) / 1e6);
@@ -314,7 +314,7 @@ void tw_sim_net_close(struct tw_sim_world *world, struct tw_sim_node *node, uint
     if (link == NULL) return;
     const uint32_t end = end_of(link, node);
     link->ends[end].is_closing = true;
-    say_end(world, link, end);
+    send_end(world, link, end);
     tw_sim_push(world, world->now_us, TW_SIM_TIMER_UNLINKED, link_idx(world, link), end, link->life,
                 NULL);
 }
@@ -332,8 +332,8 @@ void tw_sim_net_node_down(struct tw_sim_world *world, struct tw_sim_node *node, 
         if (other == node->idx) continue;
         struct tw_sim_link *link = tw_sim_link_of(world, node->idx, other);
         const uint32_t end = end_of(link, node);
-        if (link->ends[end].is_up && is_told) say_end(world, link, end);
-        end_down(world, link, end);
+        if (link->ends[end].is_up && is_told) send_end(world, link, end);
+        close_end(world, link, end);
     }
 }
 
@@ -348,20 +348,20 @@ void tw_sim_net_node_up(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 /* ---- time passes ---------------------------------------------------------------------------- */
 
-static void arrive(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx) {
+static void deliver_item(struct tw_sim_world *world, struct tw_sim_link *link, uint32_t pipe_idx) {
     struct tw_sim_pipe *pipe = &link->pipes[pipe_idx];
     pipe->is_armed = false;
     if (pipe->head == NULL) return;
     const uint32_t from = pipe_idx / 2, to = 1 - from;
     if (tw_sim_net_is_blocked(world, link, from)) return; /* waits for tw_sim_net_healed */
     if (pipe->head->at_us > world->now_us) {
-        arm(world, link, pipe_idx, 0);
+        arm_pipe(world, link, pipe_idx, 0);
         return;
     }
     struct tw_sim_node *node = node_of(world, link, to);
     struct tw_sim_item *item = pipe->head;
     pipe->head = item->next;
-    arm(world, link, pipe_idx, world->now_us);
+    arm_pipe(world, link, pipe_idx, world->now_us);
     struct tw_sim_end *end = &link->ends[to];
     if (!end->is_up) {
         /* A kernel answers an unknown connection with a reset; a dead machine does not. */
@@ -370,7 +370,7 @@ static void arrive(struct tw_sim_world *world, struct tw_sim_link *link, uint32_
                         link_idx(world, link), from, link->life, NULL);
         }
     } else if (item->kind == TW_SIM_ITEM_END) {
-        end_down(world, link, to);
+        close_end(world, link, to);
     } else if (item->kind == TW_SIM_ITEM_CHUNK) {
         if (!end->is_closing) tw_sim_pool_chunk(world, node, end->peer, item);
     } else if (!end->is_closing) {
@@ -380,7 +380,7 @@ static void arrive(struct tw_sim_world *world, struct tw_sim_link *link, uint32_
         event.u.message = world->scratch;
         tw_sim_deliver(world, node, &event);
     }
-    item_free(item);
+    free_item(item);
 }
 
 void tw_sim_net_healed(struct tw_sim_world *world) {
@@ -390,7 +390,7 @@ void tw_sim_net_healed(struct tw_sim_world *world) {
             for (uint32_t i = 0; i < 4; i++) {
                 if (tw_sim_net_is_blocked(world, link, i / 2)) continue;
                 const uint64_t rto_us = tw_rng_below(&world->rng, 8 * RTO_US);
-                arm(world, link, i, world->now_us + rto_us);
+                arm_pipe(world, link, i, world->now_us + rto_us);
             }
         }
     }
@@ -399,15 +399,15 @@ void tw_sim_net_healed(struct tw_sim_world *world) {
 void tw_sim_net_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
     struct tw_sim_link *link = &world->links[timer->a];
     if (timer->kind == TW_SIM_TIMER_DIAL) {
-        dial(world, link);
+        dial_link(world, link);
     } else if (timer->life != link->life) {
         return;
     } else if (timer->kind == TW_SIM_TIMER_PIPE) {
-        arrive(world, link, timer->b);
+        deliver_item(world, link, timer->b);
     } else if (timer->kind == TW_SIM_TIMER_LINKED) {
-        linked(world, link, timer->b);
+        open_end(world, link, timer->b);
     } else if (link->ends[timer->b].is_up) {
-        end_down(world, link, timer->b);
+        close_end(world, link, timer->b);
     }
 }
 
@@ -431,7 +431,7 @@ void tw_sim_net_init(struct tw_sim_world *world) {
 
 void tw_sim_net_deinit(struct tw_sim_world *world) {
     for (uint32_t i = 0; i < world->nodes_count * world->nodes_count; i++) {
-        for (uint32_t p = 0; p < 4; p++) clear(&world->links[i].pipes[p]);
+        for (uint32_t p = 0; p < 4; p++) clear_pipe(&world->links[i].pipes[p]);
     }
     free(world->links);
     free(world->scratch);

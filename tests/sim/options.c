@@ -17,7 +17,7 @@ static uint64_t log_uniform_us(struct tw_rng *rng, double low_s, double high_s) 
     return (uint64_t)(log_uniform(rng, low_s, high_s) * SECOND_US);
 }
 
-static uint32_t pick(struct tw_rng *rng, const uint32_t *values, uint32_t count) {
+static uint32_t pick_value(struct tw_rng *rng, const uint32_t *values, uint32_t count) {
     return values[tw_rng_below(rng, count)];
 }
 
@@ -45,7 +45,7 @@ static void draw_network(struct tw_sim_options *options, struct tw_rng *rng) {
 
 static void draw_run(struct tw_sim_options *options, struct tw_rng *rng) {
     static const uint32_t fragments[] = {1, 3, 4, 9};
-    options->fragments_count = pick(rng, fragments, 4);
+    options->fragments_count = pick_value(rng, fragments, 4);
     options->dims_per_fragment = 4 + (uint32_t)tw_rng_below(rng, 13);
     options->step_us = log_uniform_us(rng, 0.5, 3);
     options->speed_spread = tw_rng_below(rng, 3) == 0 ? 0 : log_uniform(rng, 0.05, 0.7);
@@ -54,7 +54,7 @@ static void draw_run(struct tw_sim_options *options, struct tw_rng *rng) {
     options->pace_us = tw_rng_below(rng, 2) == 0 ? 0 : options->period_steps * options->step_us;
     const uint32_t n = options->nodes_count;
     const uint32_t quorums[] = {1, 1, n / 2 + 1, n};
-    options->quorum = pick(rng, quorums, 4);
+    options->quorum = pick_value(rng, quorums, 4);
     options->grace_us = log_uniform_us(rng, 0.2, 20);
     options->members_max = TW_MEMBERS_MAX;
     if (tw_rng_below(rng, 8) == 0) options->members_max = n > 2 ? n - 1 : n;
@@ -76,7 +76,7 @@ static void draw_problem(struct tw_sim_options *options, struct tw_rng *rng) {
 
 /* Shortest calm that can be judged: the nodes notice a split, then merge every fragment three times
  * at the pace of the slowest node. */
-static uint64_t calm_least_us(const struct tw_sim_options *options) {
+static uint64_t shortest_calm_us(const struct tw_sim_options *options) {
     const double step_us = (double)options->step_us * exp(options->speed_spread);
     const double round_us = (options->period_steps + 2) * step_us + (double)options->grace_us;
     return options->orphan_us + (uint64_t)(3 * options->fragments_count * round_us);
@@ -88,7 +88,7 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
     tw_rng_seed(&rng, seed * 2 + 1);
     *options = (struct tw_sim_options){.seed = seed, .nodes_count = nodes_count};
     static const uint32_t sizes[] = {2, 3, 3, 4, 4, 5, 5, 6, 7, 8, 9, 9};
-    const uint32_t drawn = pick(&rng, sizes, 12);
+    const uint32_t drawn = pick_value(&rng, sizes, 12);
     if (nodes_count == 0) options->nodes_count = tw_rng_below(&rng, 40) == 0 ? 24 : drawn;
     const uint64_t total_us = (uint64_t)(hours * 3600 * SECOND_US);
     options->calm_us = total_us / 3;
@@ -97,7 +97,7 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
     draw_network(options, &rng);
     draw_run(options, &rng);
     draw_problem(options, &rng);
-    if (options->calm_us < calm_least_us(options)) options->calm_us = calm_least_us(options);
+    if (options->calm_us < shortest_calm_us(options)) options->calm_us = shortest_calm_us(options);
     /* The slowest uplink sends the whole state within a minute. */
     const double dims = (double)options->fragments_count * options->dims_per_fragment;
     const double most = 60 * 0.3 * (double)options->upload_bytes_per_s / dims;

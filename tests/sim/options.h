@@ -38,7 +38,7 @@ struct tw_sim_options {
     uint32_t nodes_count;       /* 1..64 */
     uint64_t chaos_us, calm_us; /* durations of the two phases: with faults, without */
     uint32_t faults;            /* bit set of enum tw_sim_fault */
-    double fault_per_hour[TW_SIM_FAULTS_COUNT]; /* per node */
+    double fault_per_hour[TW_SIM_FAULTS_COUNT]; /* mean number of faults per node and hour */
     uint64_t outage_us; /* mean duration of a fault: down, cut off, stalled or slow */
 
     /* network */
@@ -54,7 +54,7 @@ struct tw_sim_options {
     uint64_t pace_us, grace_us, orphan_us, budget_tokens;
     uint64_t together_tokens; /* clock at which the group parts; budget_tokens or more: never */
 
-    /* the machines and the problem */
+    /* machines and training problem */
     uint64_t step_us;    /* duration of a step at speed 1 */
     double slow_first;   /* factor by which the first machine is slower; 0 or 1: none */
     double thin_first;   /* factor by which the first machine uploads less; 0 or 1: none */

@@ -18,8 +18,8 @@ struct tw_sim_payload *tw_sim_pool_find(struct tw_sim_node *node, const struct t
     return NULL;
 }
 
-static struct tw_sim_payload *pool_add(struct tw_sim_world *world, struct tw_sim_node *node,
-                                       const struct tw_id *hash, uint32_t bytes) {
+static struct tw_sim_payload *add_payload(struct tw_sim_world *world, struct tw_sim_node *node,
+                                          const struct tw_id *hash, uint32_t bytes) {
     if (node->pool_count == TW_SIM_POOL_MAX) {
         tw_sim_fail(world, node, "20", "more than %d payloads", TW_SIM_POOL_MAX);
         return NULL;
@@ -53,10 +53,10 @@ void tw_sim_pool_drop(struct tw_sim_world *world, struct tw_sim_node *node,
 }
 
 /* Adds a payload that the worker made. */
-static void pool_hold(struct tw_sim_world *world, struct tw_sim_node *node,
-                      const struct tw_id *hash, uint32_t bytes) {
+static void hold_payload(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_id *hash, uint32_t bytes) {
     struct tw_sim_payload *payload = tw_sim_pool_find(node, hash);
-    if (payload == NULL) payload = pool_add(world, node, hash, bytes);
+    if (payload == NULL) payload = add_payload(world, node, hash, bytes);
     if (payload == NULL) return;
     payload->chunks =
         payload->chunks_count == 64 ? UINT64_MAX : ((uint64_t)1 << payload->chunks_count) - 1;
@@ -70,12 +70,12 @@ void tw_sim_pool_hold_made(struct tw_sim_world *world, struct tw_sim_node *node,
     if (!event->ok) return;
     if (event->kind == TW_EV_ENCODED) {
         for (uint32_t k = 0; k < event->u.encoded.parts_count; k++) {
-            pool_hold(world, node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k]);
+            hold_payload(world, node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k]);
         }
     } else if (event->kind == TW_EV_REDUCED) {
-        pool_hold(world, node, &event->u.reduced.hash, event->u.reduced.bytes);
+        hold_payload(world, node, &event->u.reduced.hash, event->u.reduced.bytes);
     } else if (event->kind == TW_EV_EXPORTED) {
-        pool_hold(world, node, &event->u.exported.hash, event->u.exported.bytes);
+        hold_payload(world, node, &event->u.exported.hash, event->u.exported.bytes);
     }
 }
 
@@ -93,7 +93,7 @@ void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "20", "expects a payload that is in the pool");
     } else {
         struct tw_sim_payload *payload =
-            pool_add(world, node, &action->u.payload.hash, action->u.payload.bytes);
+            add_payload(world, node, &action->u.payload.hash, action->u.payload.bytes);
         if (payload != NULL && tw_sim_node_refuses(node)) {
             payload->is_refused = true;
             tw_sim_worker_refuse(world, node, &payload->hash);

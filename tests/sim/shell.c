@@ -33,21 +33,21 @@ static void store_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_push(world, node->disk_free_us, TW_SIM_TIMER_STORED, node->idx, 0, node->life, store);
 }
 
-static void vote_is_durable(struct tw_sim_world *world, struct tw_sim_node *node,
-                            const struct tw_vote *vote) {
+static void note_durable_vote(struct tw_sim_world *world, struct tw_sim_node *node,
+                              const struct tw_vote *vote) {
     node->disk.has_vote = true;
     node->disk.vote = *vote;
     world->result->votes++;
     tw_sim_check_vote(world, node, vote);
 }
 
-static void stored(struct tw_sim_world *world, struct tw_sim_node *node,
-                   const struct tw_sim_store *store) {
+static void finish_store(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_sim_store *store) {
     struct tw_event event = {.kind = TW_EV_STORED, .ok = !tw_sim_node_refuses(node)};
     event.u.store_seq = store->seq;
     /* After a failed fsync, the disk may hold the old vote or the new one. */
     if (event.ok || tw_rng_below(&node->rng, 2) == 0) {
-        vote_is_durable(world, node, &store->vote);
+        note_durable_vote(world, node, &store->vote);
     } else {
         tw_sim_check_unwritten(world, node, &store->vote);
     }
@@ -57,7 +57,7 @@ static void stored(struct tw_sim_world *world, struct tw_sim_node *node,
 
 /* Fills in a checkpoint of this moment. False if the worker has applied a round that the core does
  * not know to be applied. */
-static bool checkpoint_take(struct tw_sim_world *world, struct tw_sim_node *node,
+static bool fill_checkpoint(struct tw_sim_world *world, struct tw_sim_node *node,
                             struct tw_sim_checkpoint *checkpoint) {
     const struct tw_sim_worker *worker = &node->worker;
     tw_node_position(node->core, &checkpoint->position);
@@ -72,11 +72,11 @@ static bool checkpoint_take(struct tw_sim_world *world, struct tw_sim_node *node
     return true;
 }
 
-static void checkpoint(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void start_checkpoint(struct tw_sim_world *world, struct tw_sim_node *node) {
     uint64_t next_us = world->options.checkpoint_us;
     struct tw_sim_checkpoint *copy = NULL;
     if (node->worker.is_up) copy = malloc(sizeof *copy);
-    if (copy != NULL && checkpoint_take(world, node, copy)) {
+    if (copy != NULL && fill_checkpoint(world, node, copy)) {
         tw_sim_push(world, world->now_us + SAVE_US, TW_SIM_TIMER_SAVED, node->idx, 0, node->life,
                     copy);
     } else {
@@ -123,8 +123,8 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     }
 }
 
-static void act(struct tw_sim_world *world, struct tw_sim_node *node,
-                const struct tw_action *action) {
+static void take_action(struct tw_sim_world *world, struct tw_sim_node *node,
+                        const struct tw_action *action) {
     switch (action->kind) {
     case TW_ACT_SEND: tw_sim_net_message(world, node, action->peer, action->u.message); break;
     case TW_ACT_CLOSE: tw_sim_net_close(world, node, action->peer); break;
@@ -150,14 +150,14 @@ static void act(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-static void drain(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void take_actions(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_action *action = world->action;
     uint32_t count = 0;
     while (tw_node_next_action(node->core, action)) {
         world->result->actions++;
         tw_sim_hash(world, tw_sim_action_hash(action));
         tw_sim_check_action(world, node, action);
-        act(world, node, action);
+        take_action(world, node, action);
         if (++count > TW_ACTIONS_MAX) {
             tw_sim_fail(world, node, "20", "more than %d actions after one event", TW_ACTIONS_MAX);
             break;
@@ -175,7 +175,7 @@ static void drain(struct tw_sim_world *world, struct tw_sim_node *node) {
 }
 
 /* Notes the core's lineage and state after an event. The event's actions belong to these. */
-static void look(struct tw_sim_node *node) {
+static void note_state(struct tw_sim_node *node) {
     node->lineage = node->core->at.lineage;
     node->state = node->core->state;
 }
@@ -214,19 +214,19 @@ void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_id lineage = node->lineage;
     const enum tw_node_state state = node->state;
     tw_node_event(node->core, event, world->now_us + node->clock_offset_us);
-    look(node);
+    note_state(node);
     if (!tw_id_equal(&lineage, &node->lineage)) {
         tw_sim_check_moved(world, node, &lineage, state, clock_tokens);
     }
     tw_sim_check_whole(world, node);
-    drain(world, node);
+    take_actions(world, node);
 }
 
-static void tick(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void deliver_tick(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->tick_us = UINT64_MAX;
     const uint64_t now_us = world->now_us + node->clock_offset_us;
     if (tw_node_deadline(node->core) > now_us) {
-        drain(world, node); /* the deadline moved: only sets the timer again */
+        take_actions(world, node); /* the deadline moved: only sets the timer again */
         return;
     }
     world->result->ticks++;
@@ -237,7 +237,7 @@ static void tick(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
-static void config_fill(struct tw_sim_world *world, struct tw_sim_node *node,
+static void fill_config(struct tw_sim_world *world, struct tw_sim_node *node,
                         struct tw_node_config *config) {
     const struct tw_sim_options *options = &world->options;
     *config = (struct tw_node_config){
@@ -281,15 +281,15 @@ void tw_sim_node_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->tick_us = UINT64_MAX;
     node->pool_count = 0;
     struct tw_node_config config;
-    config_fill(world, node, &config);
+    fill_config(world, node, &config);
     const struct tw_sim_disk *disk = &node->disk;
     tw_node_init(node->core, &config, disk->checkpoint.is_there ? &disk->checkpoint.position : NULL,
                  disk->has_vote ? &disk->vote : NULL, world->now_us + node->clock_offset_us);
-    look(node);
+    note_state(node);
     tw_sim_trace(world, node, "starts, life %u%s", (unsigned)node->life,
                  disk->checkpoint.is_there ? " from a checkpoint" : "");
     tw_sim_check_start(world, node);
-    drain(world, node);
+    take_actions(world, node);
     if (world->options.is_measured) {
         struct tw_event measured = {.kind = TW_EV_MEASURED};
         measured.u.measured.upload_kib_s = (uint32_t)(node->upload_bytes_per_s / 1024 + 1);
@@ -302,7 +302,7 @@ void tw_sim_node_start(struct tw_sim_world *world, struct tw_sim_node *node) {
                 TW_SIM_TIMER_CHECKPOINT, node->idx, 0, node->life, NULL);
 }
 
-static void end(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
+static void end_process(struct tw_sim_world *world, struct tw_sim_node *node, bool is_told) {
     node->is_running = false;
     node->is_leaving = false;
     node->core_sees_worker = false;
@@ -316,10 +316,10 @@ void tw_sim_node_crash(struct tw_sim_world *world, struct tw_sim_node *node, boo
     tw_sim_trace(world, node, "crashes%s", is_told ? "" : " with its machine");
     /* A vote under way may have reached the disk. */
     if (node->disk.pending != NULL && tw_rng_below(&node->rng, 2) == 0) {
-        vote_is_durable(world, node, &node->disk.pending->vote);
+        note_durable_vote(world, node, &node->disk.pending->vote);
     }
     node->disk.pending = NULL;
-    end(world, node, is_told);
+    end_process(world, node, is_told);
 }
 
 void tw_sim_node_leave(struct tw_sim_world *world, struct tw_sim_node *node) {
@@ -332,14 +332,14 @@ void tw_sim_node_leave(struct tw_sim_world *world, struct tw_sim_node *node) {
                 NULL);
 }
 
-static void stop(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void stop_process(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_checkpoint *copy = malloc(sizeof *copy);
     TW_ASSERT(copy != NULL);
-    if (node->worker.is_up && checkpoint_take(world, node, copy)) node->disk.checkpoint = *copy;
+    if (node->worker.is_up && fill_checkpoint(world, node, copy)) node->disk.checkpoint = *copy;
     free(copy);
     node->disk.pending = NULL;
     tw_sim_trace(world, node, "stops");
-    end(world, node, true);
+    end_process(world, node, true);
 }
 
 void tw_sim_shell_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
@@ -354,18 +354,18 @@ void tw_sim_shell_timer(struct tw_sim_world *world, const struct tw_sim_timer *t
     }
     if (!node->is_running || timer->life != node->life) return;
     if (timer->kind == TW_SIM_TIMER_TICK) {
-        if (timer->b == node->tick_number) tick(world, node);
+        if (timer->b == node->tick_number) deliver_tick(world, node);
     } else if (timer->kind == TW_SIM_TIMER_TO_CORE) {
         tw_sim_pool_hold_made(world, node, timer->data);
         tw_sim_deliver(world, node, timer->data);
     } else if (timer->kind == TW_SIM_TIMER_CHECKPOINT) {
-        checkpoint(world, node);
+        start_checkpoint(world, node);
     } else if (timer->kind == TW_SIM_TIMER_STORED) {
-        stored(world, node, timer->data);
+        finish_store(world, node, timer->data);
     } else if (timer->kind == TW_SIM_TIMER_SAVED) {
         node->disk.checkpoint = *(const struct tw_sim_checkpoint *)timer->data;
     } else if (timer->kind == TW_SIM_TIMER_STOP) {
-        stop(world, node);
+        stop_process(world, node);
     }
 }
 

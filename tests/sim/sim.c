@@ -191,7 +191,7 @@ static void dispatch(struct tw_sim_world *world, const struct tw_sim_timer *time
     }
 }
 
-static void loop(struct tw_sim_world *world) {
+static void run_timers(struct tw_sim_world *world) {
     struct tw_sim_timer timer;
     while (!world->is_over && !world->result->is_failed && tw_sim_heap_pop(&world->heap, &timer)) {
         TW_ASSERT(timer.at_us >= world->now_us);
@@ -215,7 +215,7 @@ void tw_sim_run(const struct tw_sim_options *options, struct tw_sim_result *resu
     TW_ASSERT(world != NULL);
     world_init(world, options, result, trace);
     assert_world = world;
-    if (setjmp(assert_exit) == 0) loop(world);
+    if (setjmp(assert_exit) == 0) run_timers(world);
     assert_world = NULL;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         struct tw_sim_node *node = &world->nodes[i];

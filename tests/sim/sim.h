@@ -41,7 +41,7 @@ struct tw_sim_result {
     uint64_t tries[TW_SIM_TRIES];  /* group rounds, by bit length of the ballots above the first */
     uint64_t tries_most;           /* most ballots above the first in a round */
     uint64_t merges, merges_whole; /* merges with a partner; exchanges that both nodes merged */
-    uint64_t merges_deserted;      /* one-sided outcomes that the merging node was told of */
+    uint64_t merges_deserted;      /* one-sided outcomes that the merging node knows of */
     uint64_t phis_unread; /* steps alone because the partner's phi was unreadable or an outlier */
     double consensus_end; /* rms distance of the anchors from their mean, at the end */
     uint64_t tokens;      /* in pairs: tokens trained by all nodes in all lives */
@@ -51,7 +51,7 @@ struct tw_sim_result {
     struct tw_sim_side {
         double loss;                      /* of the best anchor, at the end of the fixed split */
         uint64_t rounds;                  /* most rounds of a node, at the end of the split */
-        uint64_t rounds_before, lineages; /* rounds at its begin; lineages at its end */
+        uint64_t rounds_before, lineages; /* rounds at the split's begin; lineages at its end */
     } sides[2];
     uint32_t lineages_end, members_end, running_end, finished_end;
     uint64_t histogram[TW_SIM_STATES][TW_SIM_EVENTS];

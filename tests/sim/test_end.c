@@ -1,4 +1,4 @@
-/* test_end.c - a run that spends its budget ends on all nodes with equal anchors, even with faults.
+/* test_end.c - a run that spends its budget ends on all nodes, with equal anchors, despite faults.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "tests/test.h"
 
 /* The budget is spent between the middle of the faults and a little after their end. */
-static void draw(struct tw_sim_options *options, uint64_t seed) {
+static void draw_options(struct tw_sim_options *options, uint64_t seed) {
     tw_sim_options_draw(options, seed, 0, 1);
     if (seed % 4 == 0) options->faults = 0;
     options->members_max = 64;
@@ -16,8 +16,8 @@ static void draw(struct tw_sim_options *options, uint64_t seed) {
                                         (0.3 + 0.05 * (double)(seed % 10)) * options->nodes_count);
 }
 
-/* The run passes, all nodes finish, and there is one lineage or not, as `is_one` says. Else prints
- * the run. */
+/* True if the run passes and all nodes finish: in one lineage if `is_one`, else in several. Prints
+ * the run if not. */
 static bool ends_well(const struct tw_sim_options *options, bool is_one) {
     static struct tw_sim_result result;
     tw_sim_run(options, &result, NULL);
@@ -34,7 +34,7 @@ static void all_finish_with_equal_anchors(void **state) {
     uint32_t failed = 0;
     for (uint64_t seed = 1001; seed <= 1010; seed++) {
         struct tw_sim_options options;
-        draw(&options, seed);
+        draw_options(&options, seed);
         failed += !ends_well(&options, true);
     }
     assert_int_equal(failed, 0);
@@ -46,7 +46,7 @@ static void all_part_and_finish(void **state) {
     uint32_t failed = 0;
     for (uint64_t seed = 1101; seed <= 1110; seed++) {
         struct tw_sim_options options;
-        draw(&options, seed);
+        draw_options(&options, seed);
         options.together_tokens = options.budget_tokens / 8 * (1 + seed % 7);
         failed += !ends_well(&options, options.nodes_count == 1);
     }

@@ -9,7 +9,7 @@
 
 static uint64_t seeds_count;
 
-/* A quarter of the nodes lie: too few for a majority with honest nodes that miss a lie. */
+/* A quarter of the nodes lie: too few to reach a majority with honest nodes that miss a lie. */
 static void few_lies_are_merged_and_nobody_stalls(void **state) {
     (void)state;
     static struct tw_sim_result result;

@@ -1,6 +1,5 @@
 /* test_pairs.c - many small runs in pairs. No kind of fault breaks an invariant, and without faults
- * merges and clocks are nearly exact. Arguments: number of seeds, file of seeds that failed once.
- */
+ * merges and clocks are nearly exact. Arguments: number of seeds, file of seeds that failed. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,8 @@ static uint64_t seeds_count;
 static const char *corpus_path;
 static struct tw_sim_result result, again, sum;
 
-static void draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes, double hours) {
+static void draw_options(struct tw_sim_options *options, uint64_t seed, uint32_t nodes,
+                         double hours) {
     tw_sim_options_draw(options, seed, nodes, hours);
     options->is_pair = true;
 }
@@ -35,7 +35,7 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     uint64_t failed = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed++) {
         struct tw_sim_options options;
-        draw(&options, seed, 0, 1);
+        draw_options(&options, seed, 0, 1);
         failed += !run(&options, &result, 1);
         sum.node_hours += result.node_hours;
         sum.rounds += result.rounds;
@@ -46,8 +46,8 @@ static void no_invariant_is_broken_by_the_swarm(void **state) {
     }
     const uint64_t one_sided = sum.merges - 2 * sum.merges_whole;
     printf("seeds 1..%" PRIu64 ": %.1f node-hours, per node-hour %.1f rounds and %.1f faults; "
-           "%" PRIu64 " exchanges merged by both, %" PRIu64 " by one, of which %" PRIu64
-           " reported it\n",
+           "%" PRIu64 " exchanges merged by both, %" PRIu64 " by one; %" PRIu64
+           " reported as one-sided\n",
            seeds_count, sum.node_hours, (double)sum.rounds / sum.node_hours,
            (double)tw_sim_result_faults(&sum) / sum.node_hours, sum.merges_whole, one_sided,
            sum.merges_deserted);
@@ -62,7 +62,7 @@ static void without_faults_only_unread_anchors_are_one_sided(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= seeds_count; seed += 3) {
         struct tw_sim_options options;
-        draw(&options, seed, 0, 0.5);
+        draw_options(&options, seed, 0, 0.5);
         options.faults = 0;
         options.loss = 0;
         options.budget_tokens = UINT64_MAX / 4;
@@ -80,7 +80,7 @@ static void without_faults_only_unread_anchors_are_one_sided(void **state) {
 static void equal_seeds_give_equal_hashes(void **state) {
     (void)state;
     struct tw_sim_options options;
-    draw(&options, 7, 0, 0.25);
+    draw_options(&options, 7, 0, 0.25);
     assert_true(run(&options, &result, 0.25));
     assert_true(run(&options, &again, 0.25));
     assert_int_equal(result.hash, again.hash);
@@ -92,7 +92,7 @@ static void every_run_ends(void **state) {
     (void)state;
     for (uint64_t seed = 2001; seed < 2001 + seeds_count / 2; seed++) {
         struct tw_sim_options options;
-        draw(&options, seed, 0, 1);
+        draw_options(&options, seed, 0, 1);
         const double steps = (double)options.chaos_us / (double)options.step_us;
         options.budget_tokens =
             (uint64_t)(steps * options.tokens_per_step * 0.3) * options.nodes_count;
@@ -111,7 +111,7 @@ static void liars_harm_nobody(void **state) {
     uint64_t told = 0, failed = 0, merges = 0, one_sided = 0;
     for (uint64_t seed = 61; seed < 61 + seeds_count / 2; seed++) {
         struct tw_sim_options options;
-        draw(&options, seed, 5 + (uint32_t)(seed % 3), 1);
+        draw_options(&options, seed, 5 + (uint32_t)(seed % 3), 1);
         options.liars_count = 1;
         failed += !run(&options, &result, 1);
         told += result.lies_told;
@@ -139,7 +139,7 @@ static void seeds_that_failed_once_pass(void **state) {
         if (line[0] == '#' || line[0] == '\n') continue;
         assert_int_equal(sscanf(line, "%" SCNu64 " %u %lf", &seed, &nodes, &hours), 3);
         struct tw_sim_options options;
-        draw(&options, seed, nodes, hours);
+        draw_options(&options, seed, nodes, hours);
         assert_true(run(&options, &result, hours));
         count++;
     }

@@ -8,7 +8,7 @@
 static struct tw_sim_result whole, cut;
 
 /* Four nodes. A state takes about half a minute of an uplink. `faults`: bit set. */
-static void draw(struct tw_sim_options *options, uint64_t seed, uint32_t faults) {
+static void draw_options(struct tw_sim_options *options, uint64_t seed, uint32_t faults) {
     tw_sim_options_draw(options, seed, 4, 1);
     options->faults = faults;
     options->chaos_us = UINT64_C(2400000000);
@@ -39,7 +39,7 @@ static void draw(struct tw_sim_options *options, uint64_t seed, uint32_t faults)
 
 static void run(uint64_t seed, uint32_t faults, struct tw_sim_result *result) {
     struct tw_sim_options options;
-    draw(&options, seed, faults);
+    draw_options(&options, seed, faults);
     tw_sim_run(&options, result, NULL);
     if (result->is_failed) {
         tw_sim_result_print(&options, result, stdout);
@@ -62,8 +62,8 @@ static void received_chunks_are_not_sent_again(void **state) {
         run(seed, 1u << TW_SIM_RESET, &cut);
         assert_true(cut.faults[TW_SIM_RESET] > 50);
         assert_int_equal(cut.chunks_again, 0);
-        thrown +=
-            cut.chunks_thrown; /* summed, because a round may leave out the part of a cut owner */
+        /* The sum is tested: in one run, a round may leave out the part of a cut owner. */
+        thrown += cut.chunks_thrown;
         sent += cut.chunks;
     }
     assert_true(thrown * 100 < sent);

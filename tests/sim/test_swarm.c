@@ -18,7 +18,7 @@ static void run(uint64_t seed, uint32_t nodes, double hours, struct tw_sim_resul
     if (!to->is_failed) return;
     tw_sim_options_print(&options, stdout);
     tw_sim_result_print(&options, to, stdout);
-    /* The same number of nodes, given or drawn, makes two different worlds. */
+    /* A given number of nodes makes another world than the same number drawn. */
     printf("repeat with: thinwire-sim --seed %" PRIu64 " --hours %g --trace", seed, hours);
     if (nodes != 0) printf(" --nodes %u", nodes);
     printf("\n");
@@ -107,8 +107,8 @@ static void seeds_that_failed_once_pass(void **state) {
         double hours;
         if (line[0] == '#' || line[0] == '\n') continue;
         assert_int_equal(sscanf(line, "%" SCNu64 " %u %lf", &seed, &nodes, &hours), 3);
-        if (nodes == 0 && hours == 1.0 && seed <= seeds_count)
-            continue; /* already run by the swarm test */
+        /* The first test has run this one. */
+        if (nodes == 0 && hours == 1.0 && seed <= seeds_count) continue;
         run(seed, nodes, hours, &result);
         count++;
         assert_false(result.is_failed);

@@ -156,9 +156,9 @@ void tw_sim_worker_publish(struct tw_sim_world *world, struct tw_sim_node *node,
     tw_sim_worker_tell(world, node, event, is_mute);
 }
 
-static void publish(struct tw_sim_world *world, struct tw_sim_node *node,
-                    const struct tw_sim_request *request, uint32_t fragment, uint64_t rounds,
-                    bool is_mute) {
+static void publish_fragment(struct tw_sim_world *world, struct tw_sim_node *node,
+                             const struct tw_sim_request *request, uint32_t fragment,
+                             uint64_t rounds, bool is_mute) {
     struct tw_event event = {.kind = TW_EV_APPLIED};
     event.u.applied.fragment = fragment;
     tw_sim_worker_publish(world, node, request, &event, rounds, is_mute);
@@ -179,11 +179,11 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
         }
     }
     note_applied(world, node, request);
-    publish(world, node, request, fragment, action->u.apply.round + 1, is_mute);
+    publish_fragment(world, node, request, fragment, action->u.apply.round + 1, is_mute);
 }
 
 /* The last step of a move to another lineage: theta := phi, of all fragments. */
-static void turn(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
+static void finish_move(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
     struct tw_sim_replica *replica = &node->worker.replica;
     for (uint32_t f = 0; f < world->model.fragments_count; f++) {
         tw_sim_outbox_clear(&world->model, replica, &node->worker.outbox, f, false);
@@ -206,7 +206,7 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
     if (action->u.load.mode == TW_LOAD_BACK) {
         tw_sim_replica_solo(&world->model, &node->worker.replica, fragment);
         node->worker.begun[fragment].is_known = false; /* a step may have ended since the request */
-        publish(world, node, request, fragment, action->u.load.rounds, is_mute);
+        publish_fragment(world, node, request, fragment, action->u.load.rounds, is_mute);
         return;
     }
     if (content == NULL &&
@@ -229,7 +229,7 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
     world->result->loads++;
     note_begun(&node->worker, fragment);
     node->worker.begun[fragment].is_known = action->u.load.mode == TW_LOAD_RESET;
-    publish(world, node, request, fragment, action->u.load.rounds, is_mute);
+    publish_fragment(world, node, request, fragment, action->u.load.rounds, is_mute);
     if (!tw_id_equal(&node->worker.replica.digests[fragment], &action->u.load.digest)) {
         tw_sim_fail(world, node, "G2",
                     "loaded state of fragment %u does not have the announced digest", fragment);
@@ -263,14 +263,15 @@ static void serve(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_outbox_clear(&world->model, &node->worker.replica, &node->worker.outbox,
                             action->u.solo.fragment, true);
         tw_sim_replica_solo(&world->model, &node->worker.replica, action->u.solo.fragment);
-        /* A step may have ended since the request. */
+        /* A step may have ended since the request, so the start of Delta is uncertain. */
         node->worker.begun[action->u.solo.fragment].is_known = false;
-        publish(world, node, request, action->u.solo.fragment, action->u.solo.round + 1, is_mute);
+        publish_fragment(world, node, request, action->u.solo.fragment, action->u.solo.round + 1,
+                         is_mute);
         break;
     case TW_ACT_EXPORT: export(world, node, action, is_mute); break;
     case TW_ACT_LOAD:
         if (action->u.load.mode == TW_LOAD_TURN) {
-            turn(world, node, is_mute);
+            finish_move(world, node, is_mute);
         } else {
             load(world, node, request, is_mute);
         }
@@ -300,7 +301,7 @@ static bool is_early(const struct tw_sim_worker *worker, const struct tw_action 
 
 /* Between two steps: answers the waiting requests in order. An APPLY that is early waits on, and so
  * do later requests for the same fragment. */
-static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
+static void serve_requests(struct tw_sim_world *world, struct tw_sim_node *node, bool is_mute) {
     struct tw_sim_worker *worker = &node->worker;
     uint64_t held = 0; /* bit set of fragments with an APPLY that waits on */
     struct tw_sim_request **place = &worker->head;
@@ -322,8 +323,8 @@ static void serve_all(struct tw_sim_world *world, struct tw_sim_node *node, bool
 }
 
 /* Pins the payloads that the request names until it is answered. */
-static void pin(struct tw_sim_world *world, struct tw_sim_node *node,
-                struct tw_sim_request *request) {
+static void pin_payloads(struct tw_sim_world *world, struct tw_sim_node *node,
+                         struct tw_sim_request *request) {
     const struct tw_action *action = &request->action;
     if (action->kind == TW_ACT_REDUCE) {
         for (uint32_t k = 0; k < action->u.reduce.inputs_count; k++) {
@@ -370,7 +371,7 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
     request->lineage = node->lineage;
     request->is_alone = node->state == TW_STATE_SOLO;
     request->action = *action;
-    pin(world, node, request);
+    pin_payloads(world, node, request);
     if (action->kind == TW_ACT_REDUCE) { /* during steps: worker/loop/step_server.h */
         if (!world->result->is_failed) serve(world, node, request, false);
         free(request);
@@ -388,8 +389,8 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
     }
 }
 
-static void verified(struct tw_sim_world *world, struct tw_sim_node *node,
-                     struct tw_sim_payload *payload) {
+static void answer_verify(struct tw_sim_world *world, struct tw_sim_node *node,
+                          struct tw_sim_payload *payload) {
     bool ok =
         !payload->is_corrupt && payload->content != NULL &&
         tw_id_equal(&payload->content->hash, &payload->hash) &&
@@ -424,7 +425,7 @@ void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,
     payload->content_kind = action->u.payload.content;
     /* Before WORKER_UP reaches the core, nothing is answered: the core asks again after it. */
     if (payload->elements == 0 || (node->worker.is_up && node->core_sees_worker))
-        verified(world, node, payload);
+        answer_verify(world, node, payload);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -443,7 +444,7 @@ static uint64_t step_us(const struct tw_sim_world *world, struct tw_sim_node *no
     return (uint64_t)(us * (0.95 + 0.1 * tw_rng_unit(&node->rng))) + 1;
 }
 
-static void snapshot(struct tw_sim_world *world, struct tw_sim_worker *worker) {
+static void take_snapshot(struct tw_sim_world *world, struct tw_sim_worker *worker) {
     worker->snapshot.step = worker->step;
     worker->snapshot.tokens = worker->tokens;
     const size_t bytes = world->model.dims_count * sizeof(float);
@@ -453,7 +454,7 @@ static void snapshot(struct tw_sim_world *world, struct tw_sim_worker *worker) {
 }
 
 /* The first worker of a daemon's life starts from its checkpoint, later ones from the snapshot. */
-static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void restore_state(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     worker->outbox = (struct tw_sim_outbox){0};
     memset(worker->begun, 0, sizeof worker->begun);
@@ -468,7 +469,7 @@ static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
             worker->step = worker->tokens = 0;
             tw_sim_replica_init(&world->model, &worker->replica);
         }
-        snapshot(world, worker);
+        take_snapshot(world, worker);
         return;
     }
     worker->step = worker->snapshot.step;
@@ -488,7 +489,7 @@ static void restore(struct tw_sim_world *world, struct tw_sim_node *node) {
 void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     if (worker->is_up) return;
-    restore(world, node);
+    restore_state(world, node);
     worker->is_up = true;
     worker->life++;
     struct tw_event event = {.kind = TW_EV_WORKER_UP};
@@ -518,7 +519,7 @@ void tw_sim_worker_crash(struct tw_sim_world *world, struct tw_sim_node *node) {
     if (!worker->is_up) return;
     tw_sim_trace(world, node, "worker crashes at step %llu", (unsigned long long)worker->step);
     /* It may have published (phi, u) and died before it answered. */
-    if (tw_rng_below(&node->rng, 4) == 0) serve_all(world, node, true);
+    if (tw_rng_below(&node->rng, 4) == 0) serve_requests(world, node, true);
     forget_requests(worker);
     worker->is_up = false;
     worker->life++;
@@ -528,7 +529,7 @@ void tw_sim_worker_crash(struct tw_sim_world *world, struct tw_sim_node *node) {
                 TW_SIM_TIMER_WORKER_UP, node->idx, 0, node->life, NULL);
 }
 
-static void step(struct tw_sim_world *world, struct tw_sim_node *node) {
+static void take_step(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     uint64_t clock = worker->clock_tokens;
     tw_sim_check_model(world, node);
@@ -541,7 +542,7 @@ static void step(struct tw_sim_world *world, struct tw_sim_node *node) {
     worker->tokens += world->options.tokens_per_step;
     node->tokens_ever += world->options.tokens_per_step;
     world->result->steps++;
-    if (worker->step % world->options.snapshot_steps == 0) snapshot(world, worker);
+    if (worker->step % world->options.snapshot_steps == 0) take_snapshot(world, worker);
     struct tw_event event = {.kind = TW_EV_STEP};
     event.u.step.step = worker->step;
     event.u.step.tokens = worker->tokens;
@@ -557,8 +558,8 @@ void tw_sim_worker_timer(struct tw_sim_world *world, const struct tw_sim_timer *
     }
     if (timer->life != node->worker.life) return;
     const bool is_poll = timer->b == 1;
-    if (!node->worker.is_finished && !is_poll) step(world, node);
-    serve_all(world, node, false);
+    if (!node->worker.is_finished && !is_poll) take_step(world, node);
+    serve_requests(world, node, false);
     if (node->worker.is_finished || is_poll) return;
     tw_sim_push(world, world->now_us + step_us(world, node), TW_SIM_TIMER_STEP, node->idx, 0,
                 node->worker.life, NULL);

@@ -20,7 +20,7 @@
 
 enum tw_sim_timer_kind {
     TW_SIM_TIMER_TICK,       /* a: node */
-    TW_SIM_TIMER_TO_CORE,    /* a: node; data: struct tw_event of worker or disk */
+    TW_SIM_TIMER_TO_CORE,    /* a: node; data: struct tw_event of its worker */
     TW_SIM_TIMER_STEP,       /* a: node; life: of the worker */
     TW_SIM_TIMER_WORKER_UP,  /* a: node */
     TW_SIM_TIMER_CHECKPOINT, /* a: node */
@@ -123,7 +123,7 @@ struct tw_sim_worker {
     struct tw_sim_delta begun[TW_FRAGMENTS_MAX]; /* counts at the start of the current Delta */
     struct tw_sim_delta sent[TW_FRAGMENTS_MAX];  /* counts at the last encoding */
     struct tw_id sent_roots[TW_FRAGMENTS_MAX];   /* root of the contribution encoded last */
-    struct tw_sim_delta held[TW_FRAGMENTS_MAX];  /* counts that it holds */
+    struct tw_sim_delta held[TW_FRAGMENTS_MAX];  /* counts that the Delta encoded last holds */
     float target[TW_SIM_DIMS_MAX];
     struct {
         uint64_t step, tokens;
@@ -171,7 +171,7 @@ struct tw_sim_node {
 
     struct tw_sim_worker worker;
     struct tw_sim_disk disk;
-    struct tw_sim_payload *pool; /* TW_SIM_POOL_MAX */
+    struct tw_sim_payload *pool; /* array of TW_SIM_POOL_MAX */
     uint64_t *pool_prefix;       /* first 8 bytes of each hash; keeps the scan in cache */
     uint32_t pool_count;
     int32_t link_of_peer[TW_PEERS_MAX]; /* -1 = free */
@@ -182,7 +182,7 @@ struct tw_sim_node {
 
     /* for check.c and calm.c */
     uint64_t tokens_ever;        /* tokens trained in all lives */
-    uint64_t up_us, up_total_us; /* start of this life; duration of all earlier ones */
+    uint64_t up_us, up_total_us; /* start of this life; duration of all earlier lives */
     uint64_t calm_rounds, calm_rounds_contributed; /* counts in the middle of the calm */
     uint64_t calm_merged; /* in pairs: rounds merged with a partner by then */
     bool was_finished;    /* in the middle of the calm */
