@@ -34,7 +34,7 @@ struct tw_sim_result {
     uint64_t group_rounds; /* of `rounds`, those with several contributors */
     uint64_t first_rounds; /* of `group_rounds`, those that list the first node */
     uint64_t applied, mixed, votes, lineages, loads, steps;
-    uint64_t lies_told, lies_committed; /* results that are lies; those of them committed */
+    uint64_t lies_told, lies_committed; /* lies except subtle ones: published, committed */
     uint64_t lied_us;                   /* time of the last commit of a lie; 0 = never */
     uint64_t strikes;                   /* strikes after an audit */
     uint64_t given_back;           /* parts given to owners that most honest nodes had struck */
@@ -46,7 +46,7 @@ struct tw_sim_result {
     double consensus_end; /* rms distance of the anchors from their mean, at the end */
     uint64_t tokens;      /* in pairs: tokens trained by all nodes in all lives */
     double node_hours;    /* hours that nodes ran, summed */
-    double loss_start, loss_end; /* mean loss of the anchors of the running nodes */
+    double loss_start, loss_end; /* of the initial model; mean over the running nodes' anchors */
     uint64_t clock_tokens;       /* greatest clock at the end */
     struct tw_sim_side {
         double loss;                      /* of the best anchor, at the end of the fixed split */
@@ -63,11 +63,10 @@ void tw_sim_run(const struct tw_sim_options *options, struct tw_sim_result *resu
 
 uint64_t tw_sim_result_faults(const struct tw_sim_result *result);
 
-/* "MESSAGE COMMIT", "STEP". */
+/* Name of a column of the histogram: "STEP", or "COMMIT" for a message kind. */
 const char *tw_sim_event_name(uint32_t event);
 
-/* Print a run as one screen of text, as one JSON object, and as a table of (state, event) counts.
- */
+/* Print a run as one screen of text, as a JSON object, and as a table of (state, event) counts. */
 void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_sim_result *result,
                          FILE *file);
 void tw_sim_result_json(const struct tw_sim_options *options, const struct tw_sim_result *result,

@@ -1,5 +1,4 @@
-/* test_end.c - a run that spends its budget ends on all nodes, with equal anchors, despite faults.
- */
+/* test_end.c - a run that spends its budget ends on all nodes with equal anchors, faults or not. */
 #include <inttypes.h>
 #include <stdio.h>
 

@@ -114,8 +114,7 @@ struct tw_sim_worker {
     uint64_t step, tokens;
     uint64_t clock_tokens, tokens_listed;
     uint32_t contributors;
-    uint64_t
-        told_us; /* arrival at the core of the worker's newest event: later ones do not overtake */
+    uint64_t told_us; /* arrival at the core of the worker's newest event */
     struct tw_sim_request *head, *tail;
     bool has_memory; /* the memory shared with this life of the daemon holds a state */
     struct tw_sim_replica replica;
@@ -159,7 +158,7 @@ struct tw_sim_node {
     bool is_running, is_leaving, has_started;
     uint64_t life; /* starts so far; also the `boot` number of its core */
     bool core_sees_worker, is_chunk_corrupted;
-    uint32_t refusals; /* number of next requests that are refused, of those that can be */
+    uint32_t refusals; /* number of refusable requests still to be refused */
     uint64_t clock_offset_us, stalled_until_us;
     bool is_worker_stalled; /* the stall also stops the worker */
     double speed, slow;
