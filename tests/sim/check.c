@@ -172,7 +172,7 @@ static void check_apply(struct tw_sim_world *world, struct tw_sim_node *node,
                                                                           : TW_APPLY_SHIFT;
         if ((part->mode == TW_APPLY_ABSENT) != is_absent) {
             tw_sim_fail(world, node, "G5",
-                        "part %u of round %" PRIu64 " is ABSENT in either APPLY or record", k,
+                        "part %u of round %" PRIu64 " is ABSENT in only one of APPLY and record", k,
                         round);
         } else if (!is_absent && !tw_id_equal(&action->inputs[k], &commit->parts[k].result)) {
             tw_sim_fail(world, node, "11", "part %u of round %" PRIu64 " is not the committed one",
