@@ -43,7 +43,7 @@ static void audit_peer(struct tw_fetch *fetch, uint16_t at) {
     }
 }
 
-/* Of a chunk that is not here at most two copies are awaited that are not late. */
+/* At most two copies of a missing chunk are awaited, late ones aside. */
 static void audit_copies(struct tw_fetch *fetch) {
     for (uint32_t p = 0; p < TW_PEERS_MAX; p++) {
         for (uint32_t i = 0; i < fetch->peers[p].asks_count; i++) {

@@ -1,11 +1,10 @@
-/* fetch_audit.h - what must hold inside a fetcher between two calls (sync/fetch/fetch_internal.h).
- */
+/* fetch_audit.h - the invariants of a fetcher between two calls (sync/fetch/fetch_internal.h). */
 #ifndef TW_TESTS_SYNC_FETCH_AUDIT_H
 #define TW_TESTS_SYNC_FETCH_AUDIT_H
 
 #include "sync/fetch/fetch.h"
 
-/* Asserts it. After all actions were taken. */
+/* Asserts the invariants. Call it after all actions were taken. */
 void tw_fetch_audit(struct tw_fetch *fetch);
 
 #endif

@@ -1,4 +1,4 @@
-/* fetch_world.c - the virtual network, its clock, and what each node does with a PULL. */
+/* fetch_world.c - the virtual network, its clock, and how each node answers a PULL. */
 #include "tests/sync/fetch_world.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include "tests/sync/fetch_audit.h"
 #include "tests/test.h"
 
-/* ---- the queue of what is to come ---------------------------------------------------------- */
+/* ---- event queue ----------------------------------------------------------------------------- */
 
 static bool is_sooner(const struct world_event *a, const struct world_event *b) {
     return a->at_us != b->at_us ? a->at_us < b->at_us : a->seq < b->seq;
@@ -120,7 +120,7 @@ void world_know(struct world *world, uint16_t at) {
     struct tw_error err;
     size_t bytes = 0;
     assert_int_equal(tw_fetch_plan(world->files, world->files_count, &bytes, &err), TW_OK);
-    node->memory = malloc(bytes); /* exactly: a sanitizer sees a byte more */
+    node->memory = malloc(bytes); /* exact size: a sanitizer sees any byte beyond */
     assert_non_null(node->memory);
     tw_fetch_files(node->fetch, world->files, world->files_count, node->memory, world->now_us);
     for (uint32_t i = 0; i < world->files_count; i++) {
@@ -198,9 +198,9 @@ struct tw_fetch_view world_view(const struct world *world, uint16_t at) {
     return view;
 }
 
-/* ---- what a fetcher asks for --------------------------------------------------------------- */
+/* ---- actions of a fetcher -------------------------------------------------------------------- */
 
-static struct world_event message(struct world *world, uint16_t from, uint16_t to) {
+static struct world_event new_message(struct world *world, uint16_t from, uint16_t to) {
     struct world_event event = {.at_us = world->now_us + world->latency_us};
     event.from = from;
     event.to = to;
@@ -231,9 +231,9 @@ static void judge_pull(struct world *world, uint16_t at, const struct tw_fetch_a
         node->copies[number][action->first + i]++;
 }
 
-static void act(struct world *world, uint16_t at, const struct tw_fetch_action *action) {
+static void take_action(struct world *world, uint16_t at, const struct tw_fetch_action *action) {
     struct world_fetcher *node = &world->nodes[at];
-    struct world_event event = message(world, at, action->peer % WORLD_NODES_MAX);
+    struct world_event event = new_message(world, at, action->peer % WORLD_NODES_MAX);
     switch (action->kind) {
     case TW_FETCH_PULL:
         judge_pull(world, at, action);
@@ -265,7 +265,7 @@ static void act(struct world *world, uint16_t at, const struct tw_fetch_action *
 
 void world_drain(struct world *world, uint16_t at) {
     struct tw_fetch_action action;
-    while (tw_fetch_next_action(world->nodes[at].fetch, &action)) act(world, at, &action);
+    while (tw_fetch_next_action(world->nodes[at].fetch, &action)) take_action(world, at, &action);
     tw_fetch_audit(world->nodes[at].fetch);
 }
 
@@ -274,16 +274,16 @@ void world_tell(struct world *world, uint16_t at, const struct tw_fetch_event *e
     world_drain(world, at);
 }
 
-/* ---- what happens -------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
-/* A peer answers a PULL, each after its manner. */
+/* Answers a PULL according to the peer's manner. */
 static void on_pull(struct world *world, const struct world_event *pull) {
     struct world_fetcher *node = &world->nodes[pull->to];
     uint32_t number = 0, size = 0;
     uint64_t offset = 0;
     const struct tw_fetch_file *file = file_named(world, &pull->hash, &number);
     const bool has = number == TW_FETCH_INDEX ? node->has_index : node->has[number];
-    struct world_event event = message(world, pull->to, pull->from);
+    struct world_event event = new_message(world, pull->to, pull->from);
     event.hash = pull->hash;
     if (node->manner == MUTE) return;
     if (!has || node->manner == LACKING) {
@@ -359,7 +359,7 @@ static void on_checked(struct world *world, const struct world_event *checked) {
     if (is_index && event.result == TW_FETCH_OK) world_know(world, checked->to);
 }
 
-static void happen(struct world *world, const struct world_event *event) {
+static void deliver_event(struct world *world, const struct world_event *event) {
     const bool is_message = event->kind <= EV_CHUNK;
     if (is_message && (!world->links[event->from][event->to] ||
                        event->epoch != world->epochs[event->from][event->to]))
@@ -378,8 +378,9 @@ static void happen(struct world *world, const struct world_event *event) {
     }
 }
 
-/* The next thing in time, a message or a deadline, until at_us. False: nothing before that. */
-static bool step(struct world *world, uint64_t at_us) {
+/* Runs the next message or deadline that is due by at_us. False: none is, and the clock shows
+ * at_us. */
+static bool run_next(struct world *world, uint64_t at_us) {
     uint64_t next_us = world->heap_count > 0 ? world->heap[0].at_us : UINT64_MAX;
     uint16_t due = WORLD_NODES_MAX;
     for (uint16_t i = 0; i < world->nodes_count; i++) {
@@ -399,18 +400,18 @@ static bool step(struct world *world, uint64_t at_us) {
         return true;
     }
     const struct world_event event = pop(world);
-    happen(world, &event);
+    deliver_event(world, &event);
     return true;
 }
 
 void world_run_until(struct world *world, uint64_t at_us) {
-    while (step(world, at_us)) continue;
+    while (run_next(world, at_us)) continue;
 }
 
 void world_run_whole(struct world *world, uint16_t node, uint64_t limit_us) {
     const uint64_t at_us = world->now_us + limit_us;
     while (!world_is_whole(world, node)) {
-        if (step(world, at_us)) continue;
+        if (run_next(world, at_us)) continue;
         const struct tw_fetch_view view = world_view(world, node);
         fail_msg("node %u: stage %d, %u of %u files after %llu s", node, (int)view.stage,
                  view.files_whole, view.files_count, (unsigned long long)(limit_us / MB));

@@ -45,7 +45,7 @@ void feed(const struct tw_event *event) {
 
 void say(uint16_t peer, const struct tw_message *message) {
     struct tw_error err;
-    assert_int_equal(tw_message_check(message, &err), TW_OK); /* as it would come off the wire */
+    assert_int_equal(tw_message_check(message, &err), TW_OK); /* as for a received message */
     struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer};
     event.u.message = message;
     feed(&event);

@@ -1,7 +1,7 @@
-/* lone_node.h - one node among neighbours that the test speaks for.
+/* lone_node.h - one real node among peers that the test plays.
  *
- * The node is member 0 of {0, 1, 2}, between rounds 9 and 10. Votes are stored at once, every other
- * action is kept for the test to look at. */
+ * The node is member 0 of {0, 1, 2}, after round 9 and before round 10. Votes are stored at
+ * once; every other action is recorded in `seen`. */
 #ifndef TW_TESTS_LONE_NODE_H
 #define TW_TESTS_LONE_NODE_H
 
@@ -24,9 +24,9 @@ enum { FRAGMENTS = 3, ROUNDS = 10, SEEN_MAX = 4096 };
 extern struct tw_node *node;
 extern uint64_t now_us;
 extern bool is_disk_full;
-extern struct tw_rate download;  /* what it may ask for; no cap at first */
-extern struct tw_position start; /* where it began */
-/* What the node did since forget(); messages by value. */
+extern struct tw_rate download;  /* download cap of the node; none at first */
+extern struct tw_position start; /* position from which the node starts */
+/* Actions since forget(), oldest first, with copies of the messages. */
 struct seen {
     struct tw_action action;
     struct tw_message message;
@@ -36,44 +36,45 @@ extern uint32_t seen_count;
 
 struct tw_id id_of(uint32_t member);
 struct tw_id name_of(const char *text);
-/* One event, and whatever follows from it; votes are stored at once. */
+/* Delivers an event and records the actions that follow. */
 void feed(const struct tw_event *event);
-/* What a neighbour says, as it would come off the wire. */
+/* Delivers a message of a peer. Asserts that it passes the checks of a received message. */
 void say(uint16_t peer, const struct tw_message *message);
-/* An empty message to fill and say. */
+/* Returns an empty message in static memory, to fill and pass to say(). */
 struct tw_message *message_of(enum tw_message_kind kind);
 void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds, uint64_t clock_tokens);
 void worker_up(void);
 void step_to(uint64_t step);
-/* Ticks until `for_us` has passed; 1 and 2 go on saying that they stand where we stand. */
+/* Ticks every second until `for_us` has passed. All linked peers report the node's own round. */
 void wait_us(uint64_t for_us);
-/* What the node did so far is of no interest. */
+/* Discards the recorded actions. */
 void forget(void);
-/* The newest, or NULL. */
+/* The newest recorded action or message of this kind, or NULL. */
 const struct tw_action *find_action(enum tw_action_kind kind);
 const struct tw_message *find_message(enum tw_message_kind kind, uint16_t peer);
 struct tw_node_view view_now(void);
 void assert_follows(const struct tw_id *lineage);
-/* A sound manifest that nobody contributed to, on top of `parent`. */
+/* A valid round record after `parent`, without contributions. */
 struct tw_record empty_close(const struct tw_record *parent);
-/* kill -9: it begins at `start` again, linked to both neighbours. */
+/* kill -9 and restart from `start`, linked to peers 1 and 2. */
 void start_again(void);
-/* For cmocka. two_codecs: results are in another codec than contributions. few_judges: insane
- * results count in larger groups than this one. */
+/* cmocka fixtures. two_codecs: results use another codec than contributions. few_judges: the
+ * group is too small to refuse outlier results. */
 int set_up(void **state);
 int set_up_few_judges(void **state);
 int set_up_two_codecs(void **state);
 int tear_down(void **state);
-/* Makes the round active in the node's eyes. */
+/* Delivers a contribution of `peer`, which makes the round active. */
 void contribute_as(uint16_t peer);
 void link_up(uint16_t peer);
-/* Answers ENCODE: parts 0, 1, 2 are named "a", "b", "c". */
+/* Steps to 1010 and answers ENCODE. The payloads of parts 0, 1, 2 are named "a", "b", "c". */
 void encode_ours(void);
-/* The owner of part 1 says what it merged: its own contribution alone, that of `member`, or one. */
+/* The owner of part 1 announces a result of one contribution: its own, that of `member`, or
+ * `by`. */
 void say_result(const struct tw_id *hash, uint32_t bytes);
 void say_result_of(uint32_t member, const struct tw_id *hash, uint32_t bytes);
 void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, uint32_t bytes);
-/* The owner of this part of the open round, 1 or 2, has nothing to merge. */
+/* The owner of this part (1 or 2) of the open round announces that it has nothing to merge. */
 void say_no_result(uint32_t part);
 
 #endif

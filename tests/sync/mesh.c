@@ -18,7 +18,7 @@ static void post(struct mesh *mesh, uint32_t to, uint64_t delay_us, const struct
         .at_us = mesh->now_us + delay_us, .seq = mesh->seq++, .to = to, .event = *event};
 }
 
-static void work(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
+static void post_answer(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
     if (mesh->workers[node].is_up) post(mesh, node, WORK_US, event);
 }
 
@@ -29,7 +29,7 @@ static void answer_applied(struct mesh *mesh, uint32_t node, uint32_t fragment, 
     event.u.applied.fragment = fragment;
     event.u.applied.rounds = rounds;
     event.u.applied.digest = mesh_digest(worker->phi[fragment]);
-    work(mesh, node, &event);
+    post_answer(mesh, node, &event);
 }
 
 static void answer_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
@@ -44,7 +44,7 @@ static void answer_encode(struct mesh *mesh, uint32_t node, const struct tw_acti
         event.u.encoded.hashes[k] = mesh_digest(mesh->workers[node].tokens * 64 + node + k * 8);
         event.u.encoded.bytes[k] = BYTES;
     }
-    work(mesh, node, &event);
+    post_answer(mesh, node, &event);
 }
 
 static void answer_reduce(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
@@ -58,7 +58,7 @@ static void answer_reduce(struct mesh *mesh, uint32_t node, const struct tw_acti
     event.u.reduced.is_audit = action->u.reduce.is_audit;
     event.u.reduced.hash = tw_sha256(sum.bytes, 32);
     event.u.reduced.bytes = BYTES;
-    work(mesh, node, &event);
+    post_answer(mesh, node, &event);
 }
 
 static void answer_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
@@ -98,7 +98,7 @@ static void send_message(struct mesh *mesh, uint32_t node, const struct tw_actio
     mesh_say(mesh, node, to, copy);
 }
 
-static void load(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+static void load_state(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     const uint32_t fragment = action->u.load.fragment;
     const uint64_t phi_before = mesh->workers[node].phi[fragment];
     if (!tw_id_is_zero(&action->inputs[0])) /* the payload's name carries the value: see EXPORT */
@@ -113,7 +113,7 @@ static void load(struct mesh *mesh, uint32_t node, const struct tw_action *actio
     answer_applied(mesh, node, fragment, action->u.load.rounds);
 }
 
-/* Of a packed (phi, u), except for the first 8 bytes: these are the value. */
+/* Name of a packed (phi, u). export_state() writes the value into its first 8 bytes. */
 static struct tw_id state_name(uint32_t fragment) {
     return mesh_digest(fragment + 77);
 }
@@ -135,35 +135,35 @@ static void export_state(struct mesh *mesh, uint32_t node, const struct tw_actio
     event.u.exported.hash = state_name(fragment);
     memcpy(event.u.exported.hash.bytes, &mesh->workers[node].phi[fragment], 8);
     event.u.exported.bytes = BYTES;
-    work(mesh, node, &event);
+    post_answer(mesh, node, &event);
 }
 
-/* Its place among what the node holds, or NULL; a free place is that of zero. */
-static struct tw_id *held_find(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
+/* The slot of a payload that the node holds, or NULL. The zero name finds a free slot. */
+static struct tw_id *find_held(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
     for (uint32_t i = 0; i < MESH_HELD_MAX; i++) {
         if (tw_id_equal(&mesh->held[node][i], hash)) return &mesh->held[node][i];
     }
     return NULL;
 }
 
-/* Does one of these hold it? Nobody verifies or merges what is its own. */
+/* Whether one of `these` nodes holds the payload. It is then theirs: no node verifies its own. */
 static bool is_of(struct mesh *mesh, const bool *these, const struct tw_id *hash) {
     for (uint32_t i = 0; i < mesh->nodes_count; i++) {
-        if (these[i] && held_find(mesh, i, hash) != NULL) return true;
+        if (these[i] && find_held(mesh, i, hash) != NULL) return true;
     }
     return false;
 }
 
-static void held_put(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
+static void put_held(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
     const struct tw_id none = {{0}};
-    if (held_find(mesh, node, hash) != NULL) return;
-    struct tw_id *place = held_find(mesh, node, &none);
+    if (find_held(mesh, node, hash) != NULL) return;
+    struct tw_id *place = find_held(mesh, node, &none);
     TW_ASSERT(place != NULL);
     *place = *hash;
 }
 
-static void held_drop(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
-    struct tw_id *place = held_find(mesh, node, hash);
+static void drop_held(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
+    struct tw_id *place = find_held(mesh, node, hash);
     if (place != NULL) *place = (struct tw_id){{0}};
 }
 
@@ -177,9 +177,9 @@ static void answer_pair_encode(struct mesh *mesh, uint32_t node, const struct tw
     if (event.ok) mesh_pair_encode(mesh, node, action, event.u.encoded.hashes);
     for (unsigned k = 0; event.ok && k < TW_PAIR_PAYLOADS; k++) {
         event.u.encoded.bytes[k] = BYTES;
-        held_put(mesh, node, &event.u.encoded.hashes[k]);
+        put_held(mesh, node, &event.u.encoded.hashes[k]);
     }
-    work(mesh, node, &event);
+    post_answer(mesh, node, &event);
 }
 
 static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
@@ -187,8 +187,8 @@ static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_
     const uint32_t fragment = action->u.pair_apply.fragment;
     TW_ASSERT(worker->rounds[fragment] <= action->u.pair_apply.round);
     for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair_apply.is_alone; k++) {
-        TW_ASSERT(held_find(mesh, node, &action->inputs[k]) != NULL);
-        TW_ASSERT(held_find(mesh, node, &action->inputs[TW_PAIR_THEIRS + k]) != NULL);
+        TW_ASSERT(find_held(mesh, node, &action->inputs[k]) != NULL);
+        TW_ASSERT(find_held(mesh, node, &action->inputs[TW_PAIR_THEIRS + k]) != NULL);
     }
     struct tw_event event = {.kind = TW_EV_APPLIED, .ok = true};
     event.u.applied.is_outlier =
@@ -199,10 +199,10 @@ static void answer_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_
     event.u.applied.fragment = fragment;
     event.u.applied.rounds = worker->rounds[fragment];
     event.u.applied.digest = mesh_digest(worker->phi[fragment]);
-    work(mesh, node, &event);
+    post_answer(mesh, node, &event);
 }
 
-static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
+static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     struct tw_event event = {.ok = true};
     switch (action->kind) {
     case TW_ACT_SEND: send_message(mesh, node, action); break;
@@ -246,7 +246,7 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         answer_applied(mesh, node, action->u.solo.fragment, action->u.solo.round + 1);
         break;
     case TW_ACT_EXPORT: export_state(mesh, node, action); break;
-    case TW_ACT_LOAD: load(mesh, node, action); break;
+    case TW_ACT_LOAD: load_state(mesh, node, action); break;
     case TW_ACT_STORE_VOTE:
         if (mesh->is_disk_full[node]) break;
         mesh->votes[node] = *action->u.store.vote;
@@ -266,23 +266,23 @@ static void act(struct mesh *mesh, uint32_t node, const struct tw_action *action
         if (action->u.report.kind == TW_REPORT_PAIRED)
             mesh->paired[node][action->u.report.id.bytes[0] / 0x11 - 1]++;
         break;
-    case TW_ACT_DROP: held_drop(mesh, node, &action->u.payload.hash); break;
+    case TW_ACT_DROP: drop_held(mesh, node, &action->u.payload.hash); break;
     case TW_ACT_EXPECT:
     case TW_ACT_CLOCK: break;
     }
 }
 
-static void drain(struct mesh *mesh, uint32_t node) {
+static void take_actions(struct mesh *mesh, uint32_t node) {
     struct tw_action action;
-    while (tw_node_next_action(mesh->nodes[node], &action)) act(mesh, node, &action);
+    while (tw_node_next_action(mesh->nodes[node], &action)) take_action(mesh, node, &action);
 }
 
 void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
     if (mesh->is_down[node]) return;
     if (mesh->config.is_pair && event->kind == TW_EV_VERIFIED)
-        held_put(mesh, node, &event->u.chunk.hash);
+        put_held(mesh, node, &event->u.chunk.hash);
     tw_node_event(mesh->nodes[node], event, mesh->now_us);
-    drain(mesh, node);
+    take_actions(mesh, node);
 }
 
 void mesh_init(struct mesh *mesh, uint32_t nodes_count, uint32_t fragments_count) {
@@ -326,7 +326,7 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
     mesh->is_down[node] = false;
     const struct tw_vote *vote = mesh->has_vote[node] ? &mesh->votes[node] : NULL;
     tw_node_init(mesh->nodes[node], &config, position, vote, mesh->now_us);
-    drain(mesh, node);
+    take_actions(mesh, node);
     if (position == NULL) memset(&mesh->workers[node], 0, sizeof(mesh->workers[node]));
     mesh->workers[node].is_finished = false;
     mesh_start_worker(mesh, node);
@@ -403,7 +403,7 @@ void mesh_unlink(struct mesh *mesh, uint32_t a, uint32_t b) {
     if (!mesh->is_linked[a][b]) return;
     mesh->is_linked[a][b] = mesh->is_linked[b][a] = false;
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < mesh->events_count; i++) { /* in flight: lost */
+    for (uint32_t i = 0; i < mesh->events_count; i++) { /* messages in flight are lost */
         struct mesh_event *event = &mesh->events[i];
         const bool is_link = event->event.kind == TW_EV_MESSAGE || event->event.kind == TW_EV_CHUNK;
         if (is_link && ((event->to == a && event->event.peer == b) ||
@@ -426,8 +426,8 @@ void mesh_link_all(struct mesh *mesh) {
     }
 }
 
-/* The earliest thing to happen: a posted event, a step, a deadline. */
-static void advance(struct mesh *mesh) {
+/* Runs the earliest of: a posted event, a worker's step, a node's deadline. */
+static void run_next(struct mesh *mesh) {
     uint64_t at_us = UINT64_MAX;
     uint32_t first = UINT32_MAX, stepper = UINT32_MAX, ticker = UINT32_MAX;
     for (uint32_t i = 0; i < mesh->events_count; i++) {
@@ -479,7 +479,7 @@ void mesh_run(struct mesh *mesh, uint64_t for_us) {
     const uint64_t end_us = mesh->now_us + for_us;
     uint64_t turns = 0;
     while (mesh->now_us < end_us) {
-        advance(mesh);
+        run_next(mesh);
         TW_ASSERT(++turns < 100 * 1000 * 1000);
     }
 }

@@ -1,7 +1,8 @@
-/* mesh.h - a handful of nodes in one process, perfect links, a worker that only counts.
+/* mesh.h - a few nodes in one process, with perfect links and workers that only count.
  *
- * Small enough to read in a debugger; tests/sim/ is where the faults are. Time is virtual: a
- * message takes 10 ms, work takes 1 ms, a step 100 ms. phi of a fragment is one 64-bit number. */
+ * Small enough to read in a debugger; tests/sim/ has the random faults. Time is virtual: a
+ * message takes 10 ms, a worker's job 1 ms, a step 100 ms. phi of a fragment is one 64-bit
+ * number. */
 #ifndef TW_TESTS_SYNC_MESH_H
 #define TW_TESTS_SYNC_MESH_H
 
@@ -15,8 +16,8 @@ enum {
     MESH_HELD_MAX = 1024,
 };
 
-/* A pair run's worker, in whole numbers: beta = gamma = 1, no momentum, D(x) = x rounded down to a
- * multiple of 16. phi is the signed value of mesh_worker.phi. */
+/* One fragment of a pair run in integer arithmetic: beta = gamma = 1, no momentum, D(x) = x
+ * rounded down to a multiple of 16. phi is mesh_worker.phi read as a signed number. */
 struct mesh_pair {
     int64_t theta, residual;
     bool has_sent;
@@ -24,9 +25,10 @@ struct mesh_pair {
     int64_t sent; /* Delta that was encoded */
 };
 
-/* What one side of a merge moved, for the books: see mesh_imbalance(). */
+/* One merge of a pair, with the movement of the sides that applied it: see
+ * mesh_pair_imbalance(). */
 struct mesh_merge {
-    struct tw_id deltas; /* both payloads' names, xored */
+    struct tw_id deltas; /* XOR of the names of both Delta payloads */
     int64_t moved;
     uint32_t sides;
 };
@@ -37,7 +39,7 @@ struct mesh_worker {
     uint64_t phi[MESH_FRAGMENTS_MAX], rounds[MESH_FRAGMENTS_MAX];
     bool is_finished;
     struct mesh_pair pair[MESH_FRAGMENTS_MAX];
-    int64_t worked[MESH_FRAGMENTS_MAX]; /* all that training ever took off theta */
+    int64_t worked[MESH_FRAGMENTS_MAX]; /* total that training subtracted from theta */
 };
 
 struct mesh_event {
@@ -51,13 +53,13 @@ struct mesh {
     uint32_t nodes_count;
     uint64_t now_us, seq;
     uint64_t step_us[MESH_NODES_MAX];
-    uint64_t state_us[MESH_NODES_MAX]; /* what a packed (phi, u) takes longer on its way to it */
-    uint64_t far_us[MESH_NODES_MAX][MESH_NODES_MAX]; /* what chunks between two take longer */
-    uint32_t paired[MESH_NODES_MAX][MESH_NODES_MAX]; /* exchanges of a with b, as a counts them */
+    uint64_t state_us[MESH_NODES_MAX]; /* extra delay of a packed (phi, u) sent to this node */
+    uint64_t far_us[MESH_NODES_MAX][MESH_NODES_MAX]; /* extra delay of chunks between two nodes */
+    uint32_t paired[MESH_NODES_MAX][MESH_NODES_MAX]; /* exchanges of a with b, counted by a */
     bool is_down[MESH_NODES_MAX];
-    bool is_poor[MESH_NODES_MAX];    /* its worker encodes nothing */
-    bool is_mute[MESH_NODES_MAX];    /* it says much, but its chunks never leave */
-    bool is_starved[MESH_NODES_MAX]; /* chunks for it never arrive */
+    bool is_poor[MESH_NODES_MAX];    /* its worker fails every encoding */
+    bool is_mute[MESH_NODES_MAX];    /* its messages arrive, its chunks are lost */
+    bool is_starved[MESH_NODES_MAX]; /* chunks sent to it are lost */
     bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];
     bool is_linked[MESH_NODES_MAX][MESH_NODES_MAX];
     struct tw_node_config config;
@@ -65,20 +67,23 @@ struct mesh {
     struct mesh_worker workers[MESH_NODES_MAX];
     struct tw_vote votes[MESH_NODES_MAX];
     bool has_vote[MESH_NODES_MAX];
-    bool is_disk_full[MESH_NODES_MAX]; /* votes wait for room, everything else goes on */
+    bool is_disk_full[MESH_NODES_MAX]; /* its votes are never stored */
     uint32_t boots[MESH_NODES_MAX];
     uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
-    uint32_t merged[MESH_NODES_MAX]; /* commits that list more than half of all nodes */
-    bool is_liar[MESH_NODES_MAX];    /* its offers name a clock of the far future */
-    bool is_garbler[MESH_NODES_MAX]; /* its outer gradients decode to nothing */
-    bool is_giant[MESH_NODES_MAX];   /* they are far larger than those of others */
-    bool is_boaster[MESH_NODES_MAX]; /* the clock in its STATUS is of the far future */
-    struct tw_id held[MESH_NODES_MAX][MESH_HELD_MAX]; /* payloads made or verified, zero = none */
-    /* What becomes of what `from` says, or gives, to `to`: it may be changed; false: lost. */
+    uint32_t merged[MESH_NODES_MAX]; /* commits with contributions of more than half of the nodes */
+    bool is_liar[MESH_NODES_MAX];    /* its pair offers claim a huge run clock */
+    bool is_garbler[MESH_NODES_MAX]; /* its outer gradients cannot be decoded */
+    bool is_giant[MESH_NODES_MAX];   /* its outer gradients are outliers */
+    bool is_boaster[MESH_NODES_MAX]; /* its STATUS claims a huge run clock */
+    struct tw_id held[MESH_NODES_MAX]
+                     [MESH_HELD_MAX]; /* payloads encoded or verified; zero = free slot */
+    /* Filters for messages and for chunks, or NULL. A filter may change the message; false drops
+     * it. */
     bool (*says)(struct mesh *mesh, uint32_t from, uint32_t to, struct tw_message *message);
     bool (*gives)(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_id *hash);
-    int64_t wrap_limit; /* phi further apart cannot be read in lattice form; 0 = any can */
-    uint32_t wholes[MESH_NODES_MAX]; /* phi encoded whole, as the partner wished */
+    int64_t
+        wrap_limit; /* largest distance at which phi in lattice form can be decoded; 0 = no limit */
+    uint32_t wholes[MESH_NODES_MAX]; /* number of phi payloads encoded whole */
     struct mesh_merge *merges;
     uint32_t merges_count;
     uint64_t encodes;
@@ -93,38 +98,39 @@ void mesh_deinit(struct mesh *mesh);
 void mesh_link(struct mesh *mesh, uint32_t a, uint32_t b);
 void mesh_unlink(struct mesh *mesh, uint32_t a, uint32_t b);
 void mesh_link_all(struct mesh *mesh);
-/* kill -9 and start again from `position` (NULL: from nothing). */
+/* kill -9. mesh_start() restarts the node from `position` (NULL: no checkpoint). */
 void mesh_kill(struct mesh *mesh, uint32_t node);
-/* It says goodbye, and its process ends. */
+/* Lets the node say goodbye, then kills it. */
 void mesh_leave(struct mesh *mesh, uint32_t node);
 void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *position);
-/* The node goes on without its worker, whose answers under way are lost. */
+/* Stops the worker and drops its pending answers. The node itself goes on. */
 void mesh_stop_worker(struct mesh *mesh, uint32_t node);
 void mesh_start_worker(struct mesh *mesh, uint32_t node);
 void mesh_run(struct mesh *mesh, uint64_t for_us);
-/* A message of `from` to `to` beside what its core says. */
+/* Sends a forged message of `from` to `to`. */
 void mesh_say(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_message *message);
-/* Hands the event to the node now, and does what it asks. */
+/* Delivers the event now and carries out the node's actions. */
 void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event);
 struct tw_node_view mesh_view(const struct mesh *mesh, uint32_t node);
-/* Both are in one lineage, and hold the same phi of every fragment that stands equally far. */
+/* Whether both are in one lineage and hold the same phi of each fragment of equal round count. */
 bool mesh_agree(const struct mesh *mesh, uint32_t a, uint32_t b);
 struct tw_id mesh_digest(uint64_t value);
 
 /* ---- mesh_pair.c ---------------------------------------------------------------------------- */
 
 void mesh_pair_step(struct mesh_worker *worker, uint32_t node, uint32_t fragments_count);
-/* Names of the two payloads of PAIR_ENCODE. */
+/* Carries out PAIR_ENCODE and returns the names of its two payloads. */
 void mesh_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *action,
                       struct tw_id names[TW_PAIR_PAYLOADS]);
-/* Returns whether the partner's phi could not be read. is_refused: it is not to be merged. */
+/* Carries out PAIR_APPLY. Returns true if it had to apply alone: is_refused, or phi is too far
+ * away. */
 bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *action,
                      bool is_refused);
 void mesh_pair_solo(struct mesh_worker *worker, uint32_t fragment);
 void mesh_pair_load(struct mesh_worker *worker, uint32_t fragment, enum tw_load_mode mode,
                     uint64_t phi_before);
-/* Work done - (theta and residuals gone down): 0 when every merge was two-sided. Adds to *one_sided
- * the number of those that were not; what these moved is taken out. */
+/* Total training minus the decrease of all theta and residuals, without the movement of
+ * one-sided merges: 0 if the books are even. Adds the number of one-sided merges to *one_sided. */
 int64_t mesh_pair_imbalance(const struct mesh *mesh, uint32_t *one_sided);
 
 #endif

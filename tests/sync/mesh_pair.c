@@ -1,4 +1,4 @@
-/* mesh_pair.c - the arithmetic of a pair run in whole numbers, and the books over it. */
+/* mesh_pair.c - the integer arithmetic of a pair run, and the books that check it. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -12,7 +12,7 @@ void mesh_pair_step(struct mesh_worker *worker, uint32_t node, uint32_t fragment
     }
 }
 
-/* The value is the first 8 bytes of the name. */
+/* The first 8 bytes of a payload's name are its value. */
 static struct tw_id name_of(int64_t value, uint64_t tag) {
     struct tw_id name = mesh_digest(tag);
     memcpy(name.bytes, &value, sizeof(value));
@@ -42,11 +42,11 @@ void mesh_pair_encode(struct mesh *mesh, uint32_t node, const struct tw_action *
     mesh->wholes[node] += action->u.pair_encode.is_whole;
     names[TW_PAIR_DELTA] = name_of(decoded(pair->residual + pair->sent), 4 * mesh->encodes);
     names[TW_PAIR_PHI] = name_of(phi, 4 * mesh->encodes + 1 + action->u.pair_encode.is_whole);
-    /* Whether it is whole must be in the bytes: here, in the last one of the name. */
+    /* The partner must see whether phi is whole: the last byte of the name says so. */
     names[TW_PAIR_PHI].bytes[31] = action->u.pair_encode.is_whole != 0;
 }
 
-static void book(struct mesh *mesh, const struct tw_action *action, int64_t moved) {
+static void book_merge(struct mesh *mesh, const struct tw_action *action, int64_t moved) {
     struct tw_id deltas;
     for (unsigned i = 0; i < sizeof(deltas.bytes); i++)
         deltas.bytes[i] = action->inputs[TW_PAIR_DELTA].bytes[i] ^
@@ -86,14 +86,14 @@ bool mesh_pair_apply(struct mesh *mesh, uint32_t node, const struct tw_action *a
             const int64_t theirs = value_of(&action->inputs[TW_PAIR_THEIRS + TW_PAIR_DELTA]);
             TW_ASSERT(own == value_of(&action->inputs[TW_PAIR_DELTA]));
             outer = (own + theirs) / 2 + (phi - theirs_phi) / 2;
-            book(mesh, action, own - outer);
+            book_merge(mesh, action, own - outer);
         }
     }
     pair->residual = is_alone ? 0 : wanted - decoded(wanted);
     worker->phi[fragment] = (uint64_t)(phi - outer);
     pair->theta += delta - outer;
     if (action->u.pair_apply.is_final) {
-        worker->worked[fragment] += pair->theta - (phi - outer); /* given up with the live values */
+        worker->worked[fragment] += pair->theta - (phi - outer); /* given up: theta becomes phi */
         pair->theta = phi - outer;
     }
     pair->has_sent = false;
