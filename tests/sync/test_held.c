@@ -1,5 +1,5 @@
-/* test_held.c - a node is as far as its weights: whoever gives up, starts again or has no worker
- * does not speak for rounds whose state it never had. */
+/* test_held.c - a node counts only rounds whose state it has held. Giving up a transfer, a
+ * restart or a missing worker must not let it claim more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,15 +12,15 @@
 
 static struct mesh mesh;
 
-/* Node 0 has trained for 200 s, and its place is saved. Node 1 has trained for 8 s and is in the
- * middle of 0's state, which takes ten minutes to arrive. */
+/* Node 0 has trained for 200 s; its position is saved here. Node 1 has trained for 8 s and is
+ * fetching the state of node 0, which takes ten minutes to arrive. */
 static struct {
     struct tw_position position;
     struct mesh_worker worker;
-    uint64_t clock_tokens; /* of node 1, before they met */
+    uint64_t clock_tokens; /* run clock of node 1 before the two met */
 } before;
 
-static void save(uint32_t node) {
+static void save_node(uint32_t node) {
     tw_node_position(mesh.nodes[node], &before.position);
     before.worker = mesh.workers[node];
 }
@@ -34,7 +34,7 @@ static void begin_a_long_transfer(bool is_pair, uint64_t budget) {
     mesh.config.budget_tokens = budget;
     mesh_start(&mesh, 0, NULL);
     mesh_run(&mesh, SECONDS(200));
-    save(0);
+    save_node(0);
     mesh.state_us[1] = SECONDS(600);
     mesh_start(&mesh, 1, NULL);
     mesh_run(&mesh, SECONDS(8));
@@ -46,14 +46,14 @@ static void begin_a_long_transfer(bool is_pair, uint64_t budget) {
     assert_true(mesh_view(&mesh, 1).clock_tokens > 190000);
 }
 
-static void give_up(void) {
+static void wait_until_node_1_gives_up(void) {
     while (mesh_view(&mesh, 1).state == TW_STATE_RECEIVER) mesh_run(&mesh, SECONDS(1));
     mesh_run(&mesh, SECONDS(8));
 }
 
-/* Node 0 is back where it was saved; node 1 went on alone, from what it had trained itself, and
- * counts what it trained since, for little more than two minutes. */
-static void assert_nobody_takes_over_from_who_gave_up(void) {
+/* Node 1 has gone on alone from its own training and counts little more than two minutes of it.
+ * Node 0 restarts from its saved position, and both end up in its lineage. */
+static void assert_lineage_of_node_0_wins(void) {
     const struct tw_node_view gave_up = mesh_view(&mesh, 1);
     assert_int_equal(gave_up.state, TW_STATE_SOLO);
     assert_in_range(gave_up.clock_tokens, before.clock_tokens, before.clock_tokens + 135000);
@@ -73,18 +73,19 @@ static void assert_nobody_takes_over_from_who_gave_up(void) {
     mesh_deinit(&mesh);
 }
 
-static void who_gives_up_in_a_transfer_is_as_far_as_its_weights(void **state) {
+static void node_that_gives_up_a_transfer_counts_its_own_rounds_only(void **state) {
     (void)state;
-    static const uint64_t budgets[] = {UINT64_MAX, 195000}; /* or the other had finished */
+    static const uint64_t budgets[] = {UINT64_MAX,
+                                       195000}; /* with the second, node 0 has finished */
     for (unsigned i = 0; i < 2; i++) {
         begin_a_long_transfer(false, budgets[i]);
         mesh_kill(&mesh, 0);
-        give_up();
-        assert_nobody_takes_over_from_who_gave_up();
+        wait_until_node_1_gives_up();
+        assert_lineage_of_node_0_wins();
     }
 }
 
-static void who_starts_again_in_a_transfer_is_as_far_as_its_weights(void **state) {
+static void node_restarted_in_a_transfer_counts_its_own_rounds_only(void **state) {
     (void)state;
     begin_a_long_transfer(false, UINT64_MAX);
     struct tw_position position;
@@ -92,20 +93,20 @@ static void who_starts_again_in_a_transfer_is_as_far_as_its_weights(void **state
     mesh_kill(&mesh, 0);
     mesh_kill(&mesh, 1);
     mesh_start(&mesh, 1, &position);
-    give_up();
-    assert_nobody_takes_over_from_who_gave_up();
+    wait_until_node_1_gives_up();
+    assert_lineage_of_node_0_wins();
 }
 
-static void who_gives_up_a_state_in_pairs_is_as_far_as_its_weights(void **state) {
+static void pair_node_that_gives_up_a_transfer_counts_its_own_rounds_only(void **state) {
     (void)state;
     begin_a_long_transfer(true, UINT64_MAX);
     mesh_kill(&mesh, 0);
-    give_up();
-    assert_nobody_takes_over_from_who_gave_up();
+    wait_until_node_1_gives_up();
+    assert_lineage_of_node_0_wins();
 }
 
-/* A member without a worker votes, and its weights stay where they are. */
-static void who_had_no_worker_is_as_far_as_its_weights(void **state) {
+/* A member without a worker still votes, but its weights do not change. */
+static void member_without_a_worker_counts_its_own_rounds_only(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
     mesh_link_all(&mesh);
@@ -123,8 +124,8 @@ static void who_had_no_worker_is_as_far_as_its_weights(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Who is left in the middle of a transfer does not take over just anybody's weights. */
-static void who_lost_its_donor_prefers_its_own_weights_to_lesser_ones(void **state) {
+/* A receiver whose donor is gone does not adopt a lineage that has trained less than its own. */
+static void receiver_without_its_donor_adopts_no_lesser_lineage(void **state) {
     (void)state;
     begin_a_long_transfer(false, UINT64_MAX);
     mesh_kill(&mesh, 0);
@@ -132,7 +133,7 @@ static void who_lost_its_donor_prefers_its_own_weights_to_lesser_ones(void **sta
     mesh.step_us[0] *= 10;
     mesh_start(&mesh, 0, NULL);
     mesh_link(&mesh, 0, 1);
-    mesh_run(&mesh, SECONDS(15)); /* long enough to look elsewhere */
+    mesh_run(&mesh, SECONDS(15)); /* long enough to ask elsewhere */
     const struct tw_node_view fresh = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
     assert_int_equal(fresh.state, TW_STATE_SOLO);
     assert_memory_not_equal(&fresh.lineage, &one.lineage, sizeof(one.lineage));
@@ -142,8 +143,8 @@ static void who_lost_its_donor_prefers_its_own_weights_to_lesser_ones(void **sta
     mesh_deinit(&mesh);
 }
 
-/* A node alone whose worker is gone, and stays away, gives nobody its state: who came to follow it
- * would wait as long. */
+/* A lone node whose worker stays away cannot hand out its state. A node that followed it would
+ * wait as long. */
 static void nobody_waits_for_a_node_without_a_worker(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);
@@ -165,12 +166,12 @@ static void nobody_waits_for_a_node_without_a_worker(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_gives_up_in_a_transfer_is_as_far_as_its_weights),
+        cmocka_unit_test(node_that_gives_up_a_transfer_counts_its_own_rounds_only),
         cmocka_unit_test(nobody_waits_for_a_node_without_a_worker),
-        cmocka_unit_test(who_starts_again_in_a_transfer_is_as_far_as_its_weights),
-        cmocka_unit_test(who_gives_up_a_state_in_pairs_is_as_far_as_its_weights),
-        cmocka_unit_test(who_had_no_worker_is_as_far_as_its_weights),
-        cmocka_unit_test(who_lost_its_donor_prefers_its_own_weights_to_lesser_ones),
+        cmocka_unit_test(node_restarted_in_a_transfer_counts_its_own_rounds_only),
+        cmocka_unit_test(pair_node_that_gives_up_a_transfer_counts_its_own_rounds_only),
+        cmocka_unit_test(member_without_a_worker_counts_its_own_rounds_only),
+        cmocka_unit_test(receiver_without_its_donor_adopts_no_lesser_lineage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

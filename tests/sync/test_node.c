@@ -1,4 +1,4 @@
-/* test_node.c - the core among well-behaved neighbours: what an operator would expect of it. */
+/* test_node.c - the core among honest peers: the behaviour that an operator expects. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,8 @@ static void lone_node_trains_in_solo_rounds(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* `started` of the nodes, of a run that three train, together for so many tokens of the budget. */
+/* Starts `started` of the `nodes`. Their run is for three nodes, which train the first
+ * `together` tokens of `budget` together. */
 static void start_parting(uint32_t nodes, uint32_t started, uint64_t together, uint64_t budget) {
     mesh_init(&mesh, nodes, 3);
     mesh.config.alone_nodes = 3;
@@ -34,8 +35,8 @@ static void start_parting(uint32_t nodes, uint32_t started, uint64_t together, u
     }
 }
 
-/* Topology solo: linked, and each for itself, with its own share of the budget. */
-static void nodes_that_merge_nothing_train_a_share_each(void **state) {
+/* Topology solo: the nodes are linked, but each trains alone its share of the budget. */
+static void solo_nodes_train_an_equal_share_each(void **state) {
     (void)state;
     start_parting(3, 3, 0, 90000);
     mesh_link_all(&mesh);
@@ -62,9 +63,9 @@ static void nodes_that_merge_nothing_train_a_share_each(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* A part of the budget together, the rest apart. Who comes after they parted begins as a twin of
- * one that was there. */
-static void nodes_part_where_their_run_says_so(void **state) {
+/* The nodes train the first part of the budget together and the rest apart. A node that joins
+ * after the parting starts from the state of another. */
+static void nodes_part_after_together_tokens(void **state) {
     (void)state;
     start_parting(4, 3, 45000, 240000);
     mesh_link(&mesh, 0, 1);
@@ -80,7 +81,8 @@ static void nodes_part_where_their_run_says_so(void **state) {
     const uint64_t rounds = mesh_view(&mesh, 0).rounds;
     for (uint32_t i = 0; i < 3; i++) {
         assert_true(mesh_view(&mesh, i).is_apart);
-        assert_int_equal(mesh_view(&mesh, i).rounds, rounds); /* all have the last of them */
+        assert_int_equal(mesh_view(&mesh, i).rounds,
+                         rounds); /* all have applied the last common round */
         assert_true(mesh_agree(&mesh, 0, i));
     }
     mesh_run(&mesh, SECONDS(36));
@@ -107,9 +109,9 @@ static void nodes_part_where_their_run_says_so(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* One was killed before they parted and is back after that: it goes on as a twin of another. One
- * killed afterwards goes on where it was. */
-static void who_was_away_when_they_parted_goes_on(void **state) {
+/* A node killed before the parting and restarted after it goes on from the state of another. A
+ * node killed after the parting goes on from its own. */
+static void node_away_at_the_parting_goes_on(void **state) {
     (void)state;
     struct tw_position early, late;
     struct mesh_worker early_worker, late_worker;
@@ -205,7 +207,8 @@ static void killed_member_is_dropped_and_comes_back(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Found with real processes: the others took it for a live voter and waited for it. */
+/* Found with real processes: the others took the node for a live acceptor and waited for its
+ * vote. */
 static void member_that_lost_its_disk_stalls_nobody(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
@@ -215,7 +218,7 @@ static void member_that_lost_its_disk_stalls_nobody(void **state) {
     mesh.has_vote[3] = false;
     mesh_run(&mesh, SECONDS(1));
     mesh_start(&mesh, 3, NULL);
-    mesh_stop_worker(&mesh, 3); /* so that it stays a receiver under its old name */
+    mesh_stop_worker(&mesh, 3); /* so that it stays a receiver under its old id */
     mesh_link_all(&mesh);
     const uint64_t rounds = mesh_view(&mesh, 0).rounds;
     mesh_run(&mesh, SECONDS(40));
@@ -225,8 +228,8 @@ static void member_that_lost_its_disk_stalls_nobody(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Found with real processes: linked and alive, but unable to write down a ballot, it was waited for
- * ever longer in each round it should have closed. */
+/* Found with real processes: the member was linked and alive, but could not store a ballot. The
+ * others waited for it longer in each round that it had to propose. */
 static void member_with_a_full_disk_stalls_nobody(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
@@ -239,8 +242,9 @@ static void member_with_a_full_disk_stalls_nobody(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* By a budget, say. What a node knows it says, so that the grace is for those who are late. */
-static void who_has_nothing_for_a_round_is_not_waited_for(void **state) {
+/* A budget, for example, may leave a member no contribution. The member announces that, so that
+ * the grace time is spent on late members only. */
+static void member_without_a_contribution_is_not_waited_for(void **state) {
     (void)state;
     mesh_init(&mesh, 3, 3);
     mesh_link_all(&mesh);
@@ -258,7 +262,7 @@ static void who_has_nothing_for_a_round_is_not_waited_for(void **state) {
     assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
     for (uint32_t i = 1; i < 3; i++) assert_true(mesh_agree(&mesh, 0, i));
 
-    /* All of them: no round begins, and one is tried again now and then. */
+    /* If no member can contribute, no round begins; members retry now and then. */
     mesh.is_poor[0] = true;
     mesh_run(&mesh, SECONDS(5));
     const uint64_t still = mesh_view(&mesh, 0).rounds;
@@ -273,7 +277,8 @@ static void who_has_nothing_for_a_round_is_not_waited_for(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* It waits for training data, say. Whoever has the smaller id, nobody waits with it. */
+/* A node may have no worker while it waits for training data, for example. The other node keeps
+ * its own lineage, whichever id is smaller. */
 static void node_without_a_worker_is_not_followed(void **state) {
     (void)state;
     for (uint32_t idle = 0; idle < 2; idle++) {
@@ -346,9 +351,9 @@ static void member_that_never_delivers_does_not_slow_the_rest(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Kills a member of the group and starts it again from where it was 14 rounds ago, which is more
- * than anybody keeps results for. Its vote is newer: its seat stands. Each fragment
- * takes `state_us` to come. */
+/* Kills a member and restarts it from a checkpoint 14 rounds old; no node keeps results for that
+ * long. Its stored vote is newer, so it keeps its seat. Each fragment takes `state_us` to
+ * arrive. */
 static void come_back_from_an_old_checkpoint(uint32_t node, uint64_t state_us) {
     struct tw_position position;
     tw_node_position(mesh.nodes[node], &position);
@@ -368,7 +373,8 @@ static void assert_rounds_in(uint64_t seconds) {
     assert_true(mesh_view(&mesh, 0).rounds - rounds >= seconds * 8 / 10);
 }
 
-/* Found with real processes: it was dropped, and on full links it took 45 s to get in again. */
+/* Found with real processes: the member was dropped, and on busy links its next admission took
+ * 45 s. */
 static void member_keeps_its_seat_while_it_fetches(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
@@ -408,7 +414,7 @@ static void endless_fetch_costs_the_seat(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void seat_of_who_fetches_is_given_up_where_its_vote_is_needed(void **state) {
+static void seat_of_a_receiver_is_dropped_when_its_vote_is_needed(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
@@ -416,7 +422,7 @@ static void seat_of_who_fetches_is_given_up_where_its_vote_is_needed(void **stat
     come_back_from_an_old_checkpoint(3, SECONDS(600));
     assert_rounds_in(20);
     assert_int_equal(mesh_view(&mesh, 0).roster_count, 4);
-    mesh_kill(&mesh, 2); /* two that are whole are no majority of four */
+    mesh_kill(&mesh, 2); /* two members with all state are no majority of four */
     assert_rounds_in(10);
     assert_int_equal(mesh_view(&mesh, 0).roster_count, 3);
     assert_rounds_in(10);
@@ -424,7 +430,7 @@ static void seat_of_who_fetches_is_given_up_where_its_vote_is_needed(void **stat
     mesh_deinit(&mesh);
 }
 
-/* The owner's RESULT is on its way to everybody else. */
+/* Whether the owner's RESULT is in flight to every other node. */
 static bool is_announced(uint32_t owner) {
     uint32_t heralds_count = 0;
     for (uint32_t i = 0; i < mesh.events_count; i++) {
@@ -436,15 +442,14 @@ static bool is_announced(uint32_t owner) {
     return heralds_count == mesh.nodes_count - 1;
 }
 
-/* Found with real processes: every ballot named the bytes that had died with their owner. */
-static void measure(struct mesh *m, uint32_t node, uint32_t upload_kib_s, uint64_t odd) {
+static void set_measured(struct mesh *m, uint32_t node, uint32_t upload_kib_s, uint64_t odd) {
     struct tw_event event = {.kind = TW_EV_MEASURED};
     event.u.measured.upload_kib_s = upload_kib_s;
     event.u.measured.odd = odd;
     mesh_deliver(m, node, &event);
 }
 
-/* As the roster of node 0 says, which has the nodes in order. */
+/* The weight of a node in the roster of node 0. */
 static uint32_t weight_of(uint32_t node) {
     const struct tw_node_view view = mesh_view(&mesh, 0);
     assert_true(node < view.roster.count);
@@ -456,12 +461,13 @@ static void parts_follow_measured_uploads(void **state) {
     mesh_init(&mesh, 5, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
-    for (uint32_t i = 0; i < 5; i++) assert_int_equal(weight_of(i), 1); /* nobody knows anything */
-    measure(&mesh, 0, 1000, 0);
-    measure(&mesh, 1, 1000, 0);
-    measure(&mesh, 2, 250, 0);
-    measure(&mesh, 3, UINT32_MAX, 0); /* a boaster */
-    mesh_run(&mesh, SECONDS(10));     /* and 4 does not know: it counts as the median */
+    for (uint32_t i = 0; i < 5; i++)
+        assert_int_equal(weight_of(i), 1); /* no upload rate is known yet */
+    set_measured(&mesh, 0, 1000, 0);
+    set_measured(&mesh, 1, 1000, 0);
+    set_measured(&mesh, 2, 250, 0);
+    set_measured(&mesh, 3, UINT32_MAX, 0); /* an absurd claim */
+    mesh_run(&mesh, SECONDS(10));          /* node 4 does not know its rate: the median counts */
     static const uint32_t expected[5] = {16, 16, 4, 64, 16};
     for (uint32_t i = 0; i < 5; i++) assert_int_equal(weight_of(i), expected[i]);
     const uint64_t rounds = mesh_view(&mesh, 0).rounds;
@@ -471,13 +477,13 @@ static void parts_follow_measured_uploads(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void peer_out_of_line_owns_nothing_and_contributes(void **state) {
+static void outlier_owns_no_part_but_contributes(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
-    for (uint32_t i = 0; i < 4; i++) measure(&mesh, i, 0, i == 3 ? 0 : UINT64_C(1) << 3);
-    mesh_run(&mesh, SECONDS(20)); /* the rounds that node 3 closes are its own business */
+    for (uint32_t i = 0; i < 4; i++) set_measured(&mesh, i, 0, i == 3 ? 0 : UINT64_C(1) << 3);
+    mesh_run(&mesh, SECONDS(20)); /* rounds that node 3 proposes may give it a part */
     uint32_t without = 0;
     const uint64_t contributed = mesh_view(&mesh, 3).rounds_contributed;
     for (unsigned i = 0; i < 40; i++) {
@@ -487,11 +493,11 @@ static void peer_out_of_line_owns_nothing_and_contributes(void **state) {
     }
     assert_true(without >= 15);
     assert_true(mesh_view(&mesh, 3).rounds_contributed >= contributed + 5);
-    /* Who finds most others out of line is so itself. */
-    measure(&mesh, 0, 0, 0xe);
+    /* A node that finds most others out of line is out of line itself. */
+    set_measured(&mesh, 0, 0, 0xe);
     mesh_run(&mesh, SECONDS(20));
     for (uint32_t i = 0; i < 3; i++) assert_true(weight_of(i) > 0);
-    /* A link that comes anew is judged anew. */
+    /* A new link is judged anew. */
     mesh_unlink(&mesh, 1, 3);
     mesh_run(&mesh, SECONDS(1));
     mesh_link(&mesh, 1, 3);
@@ -500,6 +506,7 @@ static void peer_out_of_line_owns_nothing_and_contributes(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Found with real processes: every ballot named a result whose bytes were lost with its owner. */
 static void dead_owners_unseen_result_is_left_out(void **state) {
     (void)state;
     for (uint32_t owner = 0; owner < 4; owner++) {
@@ -510,7 +517,7 @@ static void dead_owners_unseen_result_is_left_out(void **state) {
         const struct tw_node_view before = mesh_view(&mesh, witness);
         assert_true(before.roster.members[owner].weight > 0);
         while (!is_announced(owner)) mesh_run(&mesh, 1000);
-        mesh_run(&mesh, 15000); /* RESULT is there, and no PULL for its bytes has come */
+        mesh_run(&mesh, 15000); /* RESULT has arrived, but no PULL for its bytes yet */
         mesh_kill(&mesh, owner);
         mesh_run(&mesh, SECONDS(60));
         const struct tw_node_view after = mesh_view(&mesh, witness);
@@ -520,8 +527,8 @@ static void dead_owners_unseen_result_is_left_out(void **state) {
     }
 }
 
-/* The owner of part 0 forgets a result that was announced and that nobody has, while another owner
- * is late, so that nobody proposes yet. */
+/* An owner announces a result, restarts and forgets it. The other nodes got no chunks before the
+ * restart: none has the result, and none proposes yet. */
 static void result_that_its_owner_forgot_is_left_out(void **state) {
     (void)state;
     for (uint32_t owner = 0; owner < 3; owner++) {
@@ -539,7 +546,7 @@ static void result_that_its_owner_forgot_is_left_out(void **state) {
         mesh_run(&mesh, SECONDS(1));
         mesh.workers[owner] = saved;
         mesh_start(&mesh, owner, &position);
-        mesh.is_poor[owner] = true; /* so its next merge is another one */
+        mesh.is_poor[owner] = true; /* so its next merge differs */
         for (uint32_t i = 0; i < 4; i++) mesh.is_starved[i] = false;
         mesh_link_all(&mesh);
         mesh_run(&mesh, SECONDS(60));
@@ -552,9 +559,10 @@ static void result_that_its_owner_forgot_is_left_out(void **state) {
     }
 }
 
-/* All links of a node break in the middle of a round: what was not had from anybody is not lost. Of
- * two, both miss results of the open round; of three, one misses those of a round decided. */
-static void cut_off_for_a_while_loses_nothing(void **state) {
+/* All links of a node break in the middle of a round; results not fetched yet are not lost. With
+ * two nodes, both miss results of the open round. With three, one misses the results of a
+ * decided round. */
+static void node_cut_off_for_a_while_loses_nothing(void **state) {
     (void)state;
     for (uint32_t nodes = 2; nodes <= 3; nodes++) {
         for (uint64_t cut_s = 8; cut_s <= 40; cut_s += 16) {
@@ -589,8 +597,9 @@ static bool has_accepted(uint32_t node) {
            mesh.votes[node].round == mesh_view(&mesh, node).rounds;
 }
 
-/* Kills all daemons when manifests were accepted for the open round and nobody knows that it is
- * decided; starts them again from checkpoints taken `age_us` earlier, and a little more each. */
+/* Kills all daemons once node 0 has accepted a record of the open round and before any node
+ * knows that it is decided. Restarts them from checkpoints `age_us` old, which were taken
+ * `more_us` apart. */
 static void kill_all(uint64_t age_us, uint64_t more_us) {
     struct tw_position positions[MESH_NODES_MAX];
     struct mesh_worker saved[MESH_NODES_MAX];
@@ -602,7 +611,7 @@ static void kill_all(uint64_t age_us, uint64_t more_us) {
     if (age_us > 0) mesh_run(&mesh, age_us);
     while (!has_accepted(0)) mesh_run(&mesh, 1000);
     for (uint32_t i = 0; i < mesh.nodes_count; i++) {
-        if (age_us == 0) { /* a checkpoint of this very moment */
+        if (age_us == 0) { /* a checkpoint of this moment */
             tw_node_position(mesh.nodes[i], &positions[i]);
             saved[i] = mesh.workers[i];
         }
@@ -633,9 +642,9 @@ static void group_killed_as_a_whole_does_not_wait_for_the_dead(void **state) {
     }
 }
 
-/* Found by the simulator: alone in its new lineage it asked for the state for ever, and whoever
- * came to follow it waited as long. */
-static void worker_that_dies_in_a_fork_does_not_take_the_state_along(void **state) {
+/* Found by the simulator: alone in its new lineage, the node asked for the state for ever, and
+ * every node that came to follow it waited too. */
+static void worker_lost_in_a_fork_does_not_lose_the_state(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);
     mesh_run(&mesh, SECONDS(20));
@@ -658,9 +667,9 @@ static void worker_that_dies_in_a_fork_does_not_take_the_state_along(void **stat
     mesh_deinit(&mesh);
 }
 
-/* Found by the simulator: who founded a lineage and started again from before its first round did
- * not see itself in the manifest of that round, and offered the same tokens again. */
-static void founder_knows_the_tokens_of_its_first_round_again(void **state) {
+/* Found by the simulator: a founder that restarted from before the first round of its lineage
+ * did not see itself in the record of that round, and contributed the same tokens again. */
+static void restarted_founder_counts_its_first_round_once(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);
     const struct tw_node_view zero = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
@@ -676,15 +685,16 @@ static void founder_knows_the_tokens_of_its_first_round_again(void **state) {
     while (mesh_view(&mesh, founder).rounds == 0) mesh_run(&mesh, 1000);
     mesh_start_worker(&mesh, 1 - founder);
     while (mesh_view(&mesh, founder).roster_count == 1) mesh_run(&mesh, 1000);
-    assert_int_equal(mesh_view(&mesh, founder).rounds, 2); /* its own, and the admission */
+    assert_int_equal(mesh_view(&mesh, founder).rounds,
+                     2); /* its own, and the one that admits the other */
     mesh_kill(&mesh, founder);
     mesh_run(&mesh, SECONDS(1));
     mesh.workers[founder] = saved;
     mesh_start(&mesh, founder, &position);
     mesh_link_all(&mesh);
-    mesh_run(&mesh, SECONDS(1) / 10); /* not long enough to contribute once more */
+    mesh_run(&mesh, SECONDS(1) / 10); /* too short to contribute once more */
     tw_node_position(mesh.nodes[founder], &position);
-    assert_int_equal(position.tokens_listed, saved.tokens); /* from nobody but its follower */
+    assert_int_equal(position.tokens_listed, saved.tokens); /* learned from its follower alone */
     mesh_deinit(&mesh);
 }
 
@@ -709,30 +719,30 @@ static void run_ends_with_equal_anchors_everywhere(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lone_node_trains_in_solo_rounds),
-        cmocka_unit_test(nodes_that_merge_nothing_train_a_share_each),
-        cmocka_unit_test(nodes_part_where_their_run_says_so),
-        cmocka_unit_test(who_was_away_when_they_parted_goes_on),
+        cmocka_unit_test(solo_nodes_train_an_equal_share_each),
+        cmocka_unit_test(nodes_part_after_together_tokens),
+        cmocka_unit_test(node_away_at_the_parting_goes_on),
         cmocka_unit_test(nodes_that_meet_become_one_group),
         cmocka_unit_test(late_joiner_gets_the_state_and_contributes),
         cmocka_unit_test(killed_member_is_dropped_and_comes_back),
         cmocka_unit_test(member_that_lost_its_disk_stalls_nobody),
         cmocka_unit_test(member_with_a_full_disk_stalls_nobody),
-        cmocka_unit_test(who_has_nothing_for_a_round_is_not_waited_for),
+        cmocka_unit_test(member_without_a_contribution_is_not_waited_for),
         cmocka_unit_test(node_without_a_worker_is_not_followed),
         cmocka_unit_test(partition_ends_in_one_lineage),
         cmocka_unit_test(slow_node_is_never_waited_for),
         cmocka_unit_test(member_that_never_delivers_does_not_slow_the_rest),
         cmocka_unit_test(member_keeps_its_seat_while_it_fetches),
         cmocka_unit_test(endless_fetch_costs_the_seat),
-        cmocka_unit_test(seat_of_who_fetches_is_given_up_where_its_vote_is_needed),
+        cmocka_unit_test(seat_of_a_receiver_is_dropped_when_its_vote_is_needed),
         cmocka_unit_test(parts_follow_measured_uploads),
-        cmocka_unit_test(peer_out_of_line_owns_nothing_and_contributes),
+        cmocka_unit_test(outlier_owns_no_part_but_contributes),
         cmocka_unit_test(dead_owners_unseen_result_is_left_out),
         cmocka_unit_test(result_that_its_owner_forgot_is_left_out),
-        cmocka_unit_test(cut_off_for_a_while_loses_nothing),
+        cmocka_unit_test(node_cut_off_for_a_while_loses_nothing),
         cmocka_unit_test(group_killed_as_a_whole_does_not_wait_for_the_dead),
-        cmocka_unit_test(worker_that_dies_in_a_fork_does_not_take_the_state_along),
-        cmocka_unit_test(founder_knows_the_tokens_of_its_first_round_again),
+        cmocka_unit_test(worker_lost_in_a_fork_does_not_lose_the_state),
+        cmocka_unit_test(restarted_founder_counts_its_first_round_once),
         cmocka_unit_test(run_ends_with_equal_anchors_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* test_node_hostile.c - one node among neighbours that lie: it neither stops nor is led astray. */
+/* test_node_hostile.c - one node among peers that lie: it neither stops nor is misled. */
 #include "tests/sync/lone_node.h"
 
 /* ---- ballots -------------------------------------------------------------------------------- */
@@ -23,7 +23,7 @@ static void ballot_belongs_to_its_proposer(void **state) {
     (void)state;
     uint32_t accepted_count = 0;
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
-    message->u.propose.ballot = 1; /* the first proposer's, and it is only one of them */
+    message->u.propose.ballot = 1; /* the first proposer's: at most one of the two is that */
     message->u.propose.record = empty_close(&start.tip);
     for (uint16_t peer = 1; peer <= 2; peer++) {
         say(peer, message);
@@ -32,8 +32,7 @@ static void ballot_belongs_to_its_proposer(void **state) {
     assert_true(accepted_count <= 1);
 }
 
-/* Results that nobody has, in ballot after ballot: rows for those of the newest are all it costs.
- */
+/* Invented results in ballot after ballot: only those of the newest ballot take table rows. */
 static void invented_results_leave_room_for_others(void **state) {
     (void)state;
     worker_up();
@@ -64,7 +63,7 @@ static void invented_results_leave_room_for_others(void **state) {
         has_room |= action->kind == TW_ACT_EXPECT && tw_id_equal(&action->u.payload.hash, &wanted);
     }
     assert_true(has_room);
-    /* Nor do they keep an honest proposer from its lower ballot. */
+    /* The invented ballots do not block the lower ballot of an honest proposer. */
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.record = empty_close(&start.tip);
@@ -78,9 +77,10 @@ static void invented_results_leave_room_for_others(void **state) {
 
 /* ---- lineages ------------------------------------------------------------------------------- */
 
-static void follower_stands_where_its_lineage_stands(void **state) {
+static void best_lineage_is_followed_in_any_order(void **state) {
     (void)state;
-    /* 1 is in a better lineage than ours, 2 in the best one: whoever comes first in the table. */
+    /* Peer 1 is in a better lineage than ours, peer 2 in the best one. Their order in the peer
+     * table does not matter. */
     const struct tw_id better = name_of("better"), best = name_of("best");
     say_status(2, &best, 50, 9000);
     assert_follows(&best);
@@ -107,7 +107,7 @@ static void rounds_never_go_back(void **state) {
         .lineage = start.lineage, .oldest_round = ROUNDS + 100, .rounds = ROUNDS + 200};
     say(1, message);
     say_status(2, &start.lineage, ROUNDS - 3, 4000);
-    message = message_of(TW_MSG_COMMIT); /* 2 is behind us, and says so */
+    message = message_of(TW_MSG_COMMIT); /* peer 2 is behind us */
     message->u.commit.record = start.tip;
     message->u.commit.record.round = ROUNDS - 4;
     message->u.commit.record.fragment = (ROUNDS - 4) % FRAGMENTS;
@@ -115,7 +115,7 @@ static void rounds_never_go_back(void **state) {
     assert_true(view_now().rounds >= ROUNDS);
 }
 
-static void tip_of_no_fragment_is_refused(void **state) {
+static void tip_of_an_impossible_fragment_is_refused(void **state) {
     (void)state;
     const struct tw_id other = name_of("other");
     say_status(1, &other, 50, 9000);
@@ -153,10 +153,11 @@ static void roster_without_owners_is_refused(void **state) {
     assert_int_equal(view_now().rounds, ROUNDS); /* nobody could ever merge again */
 }
 
-static void alone_after_a_group_is_not_stuck(void **state) {
+static void node_left_alone_by_its_group_trains_on(void **state) {
     (void)state;
     for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
-    /* We accepted round 10, which drops the others: their commit tells that it was decided. */
+    /* We accepted a record of round 10 that drops the others. Their commit shows that it was
+     * decided. */
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.record = empty_close(&start.tip);
     message->u.propose.record.next.count = 1;
@@ -185,7 +186,7 @@ static void alone_after_a_group_is_not_stuck(void **state) {
 
 /* ---- state ---------------------------------------------------------------------------------- */
 
-/* The node begins to follow the lineage of peer 1 and asks it for the state. */
+/* Makes the node follow the lineage of peer 1 and ask that peer for the state. */
 static struct tw_id follow_peer(void) {
     const struct tw_id other = name_of("other");
     worker_up();
@@ -203,7 +204,7 @@ static struct tw_id follow_peer(void) {
     return other;
 }
 
-static void state_of_no_round_is_not_loaded(void **state) {
+static void state_of_an_impossible_round_is_not_loaded(void **state) {
     (void)state;
     const struct tw_id other = follow_peer();
     struct tw_message *message = message_of(TW_MSG_STATE);
@@ -227,22 +228,22 @@ static void state_comes_from_members_of_the_lineage(void **state) {
     message->u.state.lineage = other;
     message->u.state.digest = start.fragment_digests[0];
     message->u.state.rounds = 50;
-    say(2, message); /* which is still in the old lineage */
+    say(2, message); /* peer 2 is still in the old lineage */
     assert_null(find_action(TW_ACT_LOAD));
 }
 
-static void equal_state_is_equal(void **state) {
+static void false_claim_of_an_equal_state_is_ignored(void **state) {
     (void)state;
     const struct tw_id other = follow_peer();
     struct tw_message *message = message_of(TW_MSG_STATE);
     message->u.state.lineage = other;
     message->u.state.digest = name_of("not ours");
     message->u.state.rounds = 50;
-    say(1, message); /* no bytes: "you hold it already" */
+    say(1, message); /* no payload: "you hold it already" */
     assert_null(find_action(TW_ACT_LOAD));
 }
 
-/* Found by the simulator: nobody asked for that write again, and the node never joined. */
+/* Found by the simulator: the failed write was never retried, and the node never joined. */
 static void membership_the_disk_refused_is_written_again(void **state) {
     (void)state;
     is_disk_full = true;
@@ -295,7 +296,7 @@ static void state_ahead_of_the_log_survives_the_worker(void **state) {
 
 /* ---- payloads ------------------------------------------------------------------------------- */
 
-static void bytes_come_from_whom_they_were_asked(void **state) {
+static void chunks_are_taken_only_from_the_peer_asked(void **state) {
     (void)state;
     worker_up();
     contribute_as(1);
@@ -330,7 +331,7 @@ static void part_that_names_another_payload_is_not_merged(void **state) {
     contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
     contrib->parts_count = 3;
     for (uint32_t k = 0; k < 3; k++) {
-        contrib->hashes[k] = name_of("c"); /* held, verified, of another part and size */
+        contrib->hashes[k] = name_of("c"); /* a verified payload of another part and size */
         contrib->bytes[k] = 102;
     }
     say(1, message);
@@ -351,8 +352,8 @@ static void part_without_bytes_is_not_waited_for(void **state) {
     assert_merges_ours_alone();
 }
 
-/* The one chunk of the payload that was asked for last comes from `peer`; it is checked and good.
- */
+/* Delivers the one chunk last asked of `peer` and its successful check. Returns the VERIFY
+ * action. */
 static struct tw_action deliver_from(uint16_t peer) {
     const struct tw_message *pull = find_message(TW_MSG_PULL, peer);
     assert_non_null(pull);
@@ -368,7 +369,7 @@ static struct tw_action deliver_from(uint16_t peer) {
     return asked;
 }
 
-static void reduce_answer(uint64_t refused) {
+static void answer_reduce(uint64_t refused) {
     const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
     assert_non_null(reduce);
     assert_int_equal(reduce->u.reduce.inputs_count, 2);
@@ -381,19 +382,19 @@ static void reduce_answer(uint64_t refused) {
     feed(&event);
 }
 
-static void merge_of_two(uint64_t refused) {
+static void merge_two(uint64_t refused) {
     worker_up();
     encode_ours();
     contribute_as(1);
     const struct tw_action verify = deliver_from(1);
     assert_int_equal(verify.u.payload.content, TW_CONTENT_DELTA);
     wait_us(SECONDS(5));
-    reduce_answer(refused);
+    answer_reduce(refused);
 }
 
 static void refused_contribution_is_not_listed(void **state) {
     (void)state;
-    merge_of_two(1 << 1);
+    merge_two(1 << 1);
     const struct tw_message *result = find_message(TW_MSG_RESULT, 2);
     assert_non_null(result);
     assert_int_equal(result->u.result.bytes, 50);
@@ -411,9 +412,9 @@ static void refused_contribution_is_not_listed(void **state) {
     assert_int_equal(view_now().unmerged, 1);
 }
 
-static void merge_of_nobody_is_absent(void **state) {
+static void merge_without_inputs_is_absent(void **state) {
     (void)state;
-    merge_of_two(3);
+    merge_two(3);
     const struct tw_message *result = find_message(TW_MSG_RESULT, 2);
     assert_non_null(result);
     assert_int_equal(result->u.result.bytes, 0);
@@ -427,7 +428,7 @@ static void contribution_in_a_codec_of_its_own_is_no_result(void **state) {
     const struct tw_id contribution = name_of("b"), result = name_of("result");
     say_result(&contribution, 101);
     forget();
-    say_result(&result, 90); /* so it may still say what it merged */
+    say_result(&result, 90); /* the owner may still announce a true result */
     const struct tw_action verify = deliver_from(1);
     assert_int_equal(verify.u.payload.content, TW_CONTENT_RESULT);
     assert_memory_equal(&verify.u.payload.hash, &result, sizeof(result));
@@ -478,7 +479,7 @@ static void lie_about_a_size_does_not_disturb_the_transfer(void **state) {
     assert_null(find_action(TW_ACT_EXPECT));
 }
 
-static void tokens_beyond_reason_are_not_counted(void **state) {
+static void absurd_tokens_are_not_counted(void **state) {
     (void)state;
     worker_up();
     encode_ours();
@@ -490,7 +491,7 @@ static void tokens_beyond_reason_are_not_counted(void **state) {
     result->bytes = 10;
     result->hash = name_of("result");
     result->contributors_count = 1;
-    result->contributors[0].tokens = UINT64_MAX - 4000; /* 5000 + this: the clock goes back */
+    result->contributors[0].tokens = UINT64_MAX - 4000; /* 5000 + this wraps around */
     result->contributors[0].member_idx = 1;
     say(1, message);
     wait_us(SECONDS(300));
@@ -505,30 +506,30 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(ballot_belongs_to_its_proposer),
         TEST(invented_results_leave_room_for_others),
-        TEST(follower_stands_where_its_lineage_stands),
+        TEST(best_lineage_is_followed_in_any_order),
         TEST(lineage_without_a_name_is_not_followed),
         TEST(rounds_never_go_back),
-        TEST(tip_of_no_fragment_is_refused),
+        TEST(tip_of_an_impossible_fragment_is_refused),
         TEST(commit_nobody_could_have_accepted_closes_the_link),
         TEST(roster_without_owners_is_refused),
-        cmocka_unit_test_setup_teardown(alone_after_a_group_is_not_stuck, set_up_few_judges,
+        cmocka_unit_test_setup_teardown(node_left_alone_by_its_group_trains_on, set_up_few_judges,
                                         tear_down),
-        TEST(state_of_no_round_is_not_loaded),
+        TEST(state_of_an_impossible_round_is_not_loaded),
         TEST(state_comes_from_members_of_the_lineage),
-        TEST(equal_state_is_equal),
+        TEST(false_claim_of_an_equal_state_is_ignored),
         TEST(membership_the_disk_refused_is_written_again),
         TEST(state_ahead_of_the_log_survives_the_worker),
-        TEST(bytes_come_from_whom_they_were_asked),
+        TEST(chunks_are_taken_only_from_the_peer_asked),
         TEST(part_that_names_another_payload_is_not_merged),
         TEST(part_without_bytes_is_not_waited_for),
         TEST(lie_about_a_size_does_not_disturb_the_transfer),
         TEST(refused_contribution_is_not_listed),
-        TEST(merge_of_nobody_is_absent),
+        TEST(merge_without_inputs_is_absent),
         cmocka_unit_test_setup_teardown(contribution_in_a_codec_of_its_own_is_no_result,
                                         set_up_two_codecs, tear_down),
         cmocka_unit_test_setup_teardown(result_in_a_codec_of_its_own_is_no_contribution,
                                         set_up_two_codecs, tear_down),
-        TEST(tokens_beyond_reason_are_not_counted),
+        TEST(absurd_tokens_are_not_counted),
         TEST(endless_ballot_does_not_stop_the_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

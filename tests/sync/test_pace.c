@@ -1,4 +1,4 @@
-/* test_pace.c - how often a group merges, at the ends of what a manifest allows. */
+/* test_pace.c - how often a group merges, at the limits that a manifest allows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 static struct mesh mesh;
 
-/* H = 1: synchronous training, where a round takes longer than a step it takes two or three. */
+/* H = 1: synchronous training. A round that takes longer than a step takes two or three of them. */
 static void period_of_one_step_merges_as_often_as_links_allow(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 1);
@@ -28,12 +28,13 @@ static void period_of_one_step_merges_as_often_as_links_allow(void **state) {
         assert_int_equal(view.roster_count, 4);
         assert_in_range(view.rounds_contributed, 150, 600); /* of 600 steps */
         assert_true(view.rounds_missed <= view.rounds_contributed / 20);
-        assert_true(view.step > 550); /* and nobody waits */
+        assert_true(view.step > 550); /* no worker ever waits */
         tokens += view.tokens;
         if (mesh.workers[i].rounds[0] == mesh.workers[0].rounds[0])
             assert_int_equal(mesh.workers[i].phi[0], mesh.workers[0].phi[0]);
     }
-    /* Each token is counted once, but those before they met, and of the last rounds. */
+    /* Each token is counted once, except those before the nodes met and those of the last
+     * rounds. */
     assert_in_range(mesh_view(&mesh, 0).clock_tokens, tokens * 3 / 4, tokens);
     mesh_deinit(&mesh);
 }

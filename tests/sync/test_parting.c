@@ -1,4 +1,4 @@
-/* test_parting.c - members that go, with a goodbye or without, and what the others wait for. */
+/* test_parting.c - members that leave, with a goodbye or without, and how long the others wait. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 
 static struct mesh mesh;
 
-static void goodbye_of_the_only_other_is_no_loss_of_time(void **state) {
+static void goodbye_of_the_only_peer_costs_no_time(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);
     mesh_link_all(&mesh);
@@ -25,8 +25,9 @@ static void goodbye_of_the_only_other_is_no_loss_of_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Half of the members go at once: the others cannot drop them, and need not wait either. */
-static void goodbye_of_half_the_group_is_no_loss_of_time(void **state) {
+/* Half of the members leave at once. The rest have no majority to drop them, but need not wait
+ * either. */
+static void goodbye_of_half_the_group_costs_no_time(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 3);
     mesh_link_all(&mesh);
@@ -42,7 +43,7 @@ static void goodbye_of_half_the_group_is_no_loss_of_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* The second of two goes, by `how`, and is back in a moment with an empty disk. */
+/* Node 1 leaves by `how` and is back 0.2 s later, without a checkpoint. */
 static void go_and_come_back(void (*how)(struct mesh *mesh, uint32_t node)) {
     how(&mesh, 1);
     mesh_run(&mesh, SECONDS(1) / 5);
@@ -57,9 +58,9 @@ static void open_two_that_meet_again(void) {
     go_and_come_back(mesh_leave);
 }
 
-/* Who goes while it is let in may not know that it has a seat. It comes back under a nonce that has
- * none, and the other is alone with a seat that nobody will ever vote in. */
-static void who_goes_while_it_is_let_in_is_let_in_again(void **state) {
+/* A node that leaves while it is being admitted may not know that it has a seat. It returns
+ * under a new nonce, and the other node is left with a seat that will never vote. */
+static void node_that_leaves_during_its_admission_is_admitted_again(void **state) {
     (void)state;
     open_two_that_meet_again();
     while (mesh_view(&mesh, 0).roster_count < 2) mesh_run(&mesh, 1000);
@@ -81,9 +82,9 @@ static void who_goes_while_it_is_let_in_is_let_in_again(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(goodbye_of_the_only_other_is_no_loss_of_time),
-        cmocka_unit_test(goodbye_of_half_the_group_is_no_loss_of_time),
-        cmocka_unit_test(who_goes_while_it_is_let_in_is_let_in_again),
+        cmocka_unit_test(goodbye_of_the_only_peer_costs_no_time),
+        cmocka_unit_test(goodbye_of_half_the_group_costs_no_time),
+        cmocka_unit_test(node_that_leaves_during_its_admission_is_admitted_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

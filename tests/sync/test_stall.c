@@ -1,5 +1,7 @@
-/* test_stall.c - what one member, or one path, can hold up: a healthy group commits once a second,
- * and with one that lies, or that hears or delivers nothing, it soon commits nearly as often. */
+/* test_stall.c - how much one member or one path can slow a group down.
+ *
+ * A healthy group commits once a second. With one member that lies, or that receives or delivers
+ * nothing, the group soon commits nearly as often. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +19,7 @@
 enum { HEALTHY = 60 }; /* commits a minute */
 
 static struct mesh mesh;
-static bool is_on;       /* the fault, or the lie */
+static bool is_on;       /* whether the fault or the lie is active */
 static uint32_t culprit; /* the last node */
 
 static void open_group(uint32_t nodes_count) {
@@ -29,9 +31,9 @@ static void open_group(uint32_t nodes_count) {
     is_on = true;
 }
 
-/* Node 0 commits merges of most, by percentage of what a healthy group does, at least so often.
- * Links that were closed are made anew. */
-static void expect(uint32_t minutes, uint32_t percent) {
+/* Asserts that node 0 commits at least `percent` of the healthy number of merges; a merge counts
+ * if it lists more than half of the nodes. Closed links are opened again. */
+static void expect_merges(uint32_t minutes, uint32_t percent) {
     const uint64_t end_us = mesh.now_us + MINUTES(minutes);
     const uint32_t before = mesh.merged[0], commits_before = mesh.commits[0];
     while (mesh.now_us < end_us) {
@@ -52,7 +54,7 @@ static void close_group(void) {
 static void healthy_group_commits_once_a_second(void **state) {
     (void)state;
     open_group(5);
-    expect(3, 99);
+    expect_merges(3, 99);
     close_group();
 }
 
@@ -71,13 +73,13 @@ static bool gives_no_contribution(struct mesh *world, uint32_t from, uint32_t to
     return !is_culprits(world, from, hash, TW_CONTENT_DELTA);
 }
 
-/* Everybody says what it should, and what one contributes never arrives. */
-static void contributions_that_never_come_are_waited_for_ever_more_seldom(void **state) {
+/* All messages arrive, but the contributions of one member do not. */
+static void member_whose_contributions_never_arrive_is_waited_for_ever_less(void **state) {
     (void)state;
     open_group(5);
     mesh.gives = gives_no_contribution;
-    expect(10, 45);
-    expect(5, 75);
+    expect_merges(10, 45);
+    expect_merges(5, 75);
     close_group();
 }
 
@@ -88,21 +90,21 @@ static bool gives_node_0_nothing(struct mesh *world, uint32_t from, uint32_t to,
     return !is_on || from != culprit || to != 0;
 }
 
-/* No chunk of one member reaches another: the others have what it gave them. */
+/* No chunk of one member reaches node 0; the other members receive theirs. */
 static void dead_path_between_two_holds_up_neither(void **state) {
     (void)state;
     open_group(5);
     mesh.gives = gives_node_0_nothing;
-    expect(10, 45);
-    expect(5, 75);
-    is_on = false; /* and when it carries again, so it does */
-    expect(5, 90);
+    expect_merges(10, 45);
+    expect_merges(5, 75);
+    is_on = false; /* the path works again */
+    expect_merges(5, 90);
     close_group();
 }
 
 /* ---- lies ------------------------------------------------------------------------------------ */
 
-/* Whether somebody asks for a vote, and in which ballot. */
+/* Whether the message asks for a vote; then sets the ballot. */
 static bool is_asking(const struct tw_message *said, struct tw_msg_prepare *ballot) {
     if (said->kind == TW_MSG_PREPARE) *ballot = said->u.prepare;
     if (said->kind == TW_MSG_PROPOSE)
@@ -116,7 +118,7 @@ static bool is_vote(const struct tw_message *said) {
     return said->kind == TW_MSG_PROMISE || said->kind == TW_MSG_ACCEPT;
 }
 
-/* It closes nothing, votes for nothing, and has always promised a higher ballot. */
+/* The culprit never proposes or votes, and always claims to have promised a higher ballot. */
 static bool says_no(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
     struct tw_msg_prepare asked;
     if (!is_on || (from != culprit && to != culprit)) return true;
@@ -129,16 +131,16 @@ static bool says_no(struct mesh *world, uint32_t from, uint32_t to, struct tw_me
     return false;
 }
 
-static void promise_that_one_claims_ends_no_ballot(void **state) {
+static void claimed_promise_ends_no_ballot(void **state) {
     (void)state;
     open_group(5);
     mesh.says = says_no;
-    expect(5, 75);
+    expect_merges(5, 75);
     close_group();
 }
 
-/* The next ballot above, as if the culprit were to close the round. */
-static uint64_t above(const struct mesh *world, uint64_t ballot) {
+/* The culprit's next own ballot above `ballot`. */
+static uint64_t ballot_above(const struct mesh *world, uint64_t ballot) {
     const uint64_t rank = (uint64_t)world->nodes[culprit]->round.self_rank;
     return (ballot / TW_MEMBERS_MAX + 1) * TW_MEMBERS_MAX + rank;
 }
@@ -149,11 +151,12 @@ static void say_to_all(struct mesh *world, const struct tw_message *message) {
 
 static void prepare_above(struct mesh *world, const struct tw_msg_prepare *asked) {
     struct tw_message message = {.kind = TW_MSG_PREPARE, .u.prepare = *asked};
-    message.u.prepare.ballot = above(world, asked->ballot);
+    message.u.prepare.ballot = ballot_above(world, asked->ballot);
     say_to_all(world, &message);
 }
 
-/* It answers whoever asks for a vote by asking everybody for a promise above that. */
+/* The culprit answers each request for a vote by asking all members for a promise of a higher
+ * ballot. */
 static bool interrupts(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
     struct tw_msg_prepare asked;
     if (!is_on || (from != culprit && to != culprit)) return true;
@@ -163,24 +166,24 @@ static bool interrupts(struct mesh *world, uint32_t from, uint32_t to, struct tw
     return false;
 }
 
-static void who_asks_for_promises_and_proposes_nothing_is_put_off(void **state) {
+static void member_that_prepares_and_never_proposes_is_put_off(void **state) {
     (void)state;
     for (uint32_t nodes_count = 3; nodes_count <= 5; nodes_count += 2) {
         open_group(nodes_count);
         mesh.says = interrupts;
-        expect(5, 75);
+        expect_merges(5, 75);
         close_group();
     }
 }
 
-/* It answers a proposal by one of its own, of which nothing is merged. */
+/* The culprit answers a proposal by a higher one that merges nothing. */
 static bool robs(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
     struct tw_msg_prepare asked;
     if (!is_on || (from != culprit && to != culprit)) return true;
     if (from == culprit) return !is_vote(said) && !is_asking(said, &asked);
     if (said->kind != TW_MSG_PROPOSE) return true;
     struct tw_record *record = &said->u.propose.record;
-    said->u.propose.ballot = above(world, said->u.propose.ballot);
+    said->u.propose.ballot = ballot_above(world, said->u.propose.ballot);
     for (uint32_t i = 0; i < record->contributors_count; i++)
         record->clock_tokens -= record->contributors[i].tokens;
     record->contributors_count = 0;
@@ -202,16 +205,16 @@ static void proposal_is_not_ended_by_another(void **state) {
     (void)state;
     open_group(5);
     mesh.says = robs;
-    expect(5, 75);
+    expect_merges(5, 75);
     close_group();
     open_group(5);
     mesh.says = asks_and_robs;
-    expect(5, 90);
+    expect_merges(5, 90);
     close_group();
 }
 
-/* What it would propose if nobody had brought anything, in the lowest ballot it may use. */
-static void write_nothing(struct mesh *world, struct tw_msg_propose *propose) {
+/* Writes the culprit's proposal of an empty round, in the lowest ballot that it may use. */
+static void write_empty_round(struct mesh *world, struct tw_msg_propose *propose) {
     const struct tw_node *node = world->nodes[culprit];
     const uint64_t rank = (uint64_t)node->round.self_rank;
     struct tw_record *record = &propose->record;
@@ -228,17 +231,17 @@ static void write_nothing(struct mesh *world, struct tw_msg_propose *propose) {
         record->parts[k].owner_idx = node->round.owners[k];
 }
 
-static bool asks_first;       /* for promises, in ballots that need them */
-static uint64_t hasty_rounds; /* it has done so in those below */
+static bool asks_first;       /* whether the culprit sends PREPARE in ballots that need promises */
+static uint64_t hasty_rounds; /* first round in which it has not done so */
 
-/* As soon as a round begins, the culprit proposes that nothing be merged. */
+/* As soon as a round begins, the culprit proposes an empty record. */
 static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {
     struct tw_msg_prepare asked;
     static struct tw_message nothing;
     if (!is_on || (from != culprit && to != culprit)) return true;
     if (from == culprit) return !is_vote(said) && !is_asking(said, &asked);
     nothing.kind = TW_MSG_PROPOSE;
-    write_nothing(world, &nothing.u.propose);
+    write_empty_round(world, &nothing.u.propose);
     const bool is_new = nothing.u.propose.record.round >= hasty_rounds;
     const bool is_promise = said->kind == TW_MSG_PROMISE;
     if (!is_new && !is_promise) return true;
@@ -252,8 +255,8 @@ static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_m
     return true;
 }
 
-/* By the clock, one begins each round long before it is due. */
-static void who_is_early_is_not_merged_alone(void **state) {
+/* Rounds follow the clock here. One member begins each round long before it is due. */
+static void early_member_is_not_merged_alone(void **state) {
     (void)state;
     culprit = 4;
     mesh_init(&mesh, 5, 3);
@@ -280,15 +283,15 @@ static void who_is_early_is_not_merged_alone(void **state) {
     close_group();
 }
 
-/* It lets its turns pass, and says in every promise that it has accepted a round of nothing. */
-static bool claims_nothing(struct mesh *world, uint32_t from, uint32_t to,
-                           struct tw_message *said) {
+/* The culprit never proposes, and claims in every promise that it has accepted an empty round. */
+static bool claims_empty_round(struct mesh *world, uint32_t from, uint32_t to,
+                               struct tw_message *said) {
     (void)to;
     struct tw_msg_prepare asked;
     static struct tw_msg_propose nothing;
     if (!is_on || from != culprit) return true;
     if (said->kind == TW_MSG_PROMISE) {
-        write_nothing(world, &nothing);
+        write_empty_round(world, &nothing);
         said->u.promise.has_accepted = 1;
         said->u.promise.accepted_ballot = 1;
         said->u.promise.accepted = nothing.record;
@@ -296,27 +299,27 @@ static bool claims_nothing(struct mesh *world, uint32_t from, uint32_t to,
     return !is_asking(said, &asked);
 }
 
-static void nothing_that_one_claims_is_not_carried_on(void **state) {
+static void claimed_empty_round_is_not_carried_on(void **state) {
     (void)state;
     open_group(5);
-    mesh.says = claims_nothing;
-    expect(5, 75);
+    mesh.says = claims_empty_round;
+    expect_merges(5, 75);
     close_group();
 }
 
-static void round_of_nothing_is_not_voted_for_while_results_are_to_come(void **state) {
+static void empty_round_gets_no_votes_while_results_may_come(void **state) {
     (void)state;
     for (uint32_t how = 0; how < 4; how++) {
         open_group(how % 2 == 0 ? 5 : 3);
         asks_first = how >= 2;
         hasty_rounds = 0;
         mesh.says = is_hasty;
-        expect(5, 90);
+        expect_merges(5, 90);
         close_group();
     }
 }
 
-/* It votes, and closes no round. */
+/* The culprit votes but never proposes. */
 static bool says_nothing_as_a_proposer(struct mesh *world, uint32_t from, uint32_t to,
                                        struct tw_message *said) {
     (void)world;
@@ -325,11 +328,11 @@ static bool says_nothing_as_a_proposer(struct mesh *world, uint32_t from, uint32
     return !is_on || from != culprit || !is_asking(said, &asked);
 }
 
-static void proposer_that_says_nothing_is_passed_over_from_its_second_turn_on(void **state) {
+static void silent_proposer_is_passed_over_from_its_second_turn_on(void **state) {
     (void)state;
     open_group(5);
     mesh.says = says_nothing_as_a_proposer;
-    expect(5, 90);
+    expect_merges(5, 90);
     close_group();
 }
 
@@ -340,13 +343,13 @@ static bool says_no_result(struct mesh *world, uint32_t from, uint32_t to,
     return !is_on || from != culprit || said->kind != TW_MSG_RESULT;
 }
 
-static void owner_that_tells_nothing_is_waited_for_twice(void **state) {
+static void silent_owner_is_waited_for_twice(void **state) {
     (void)state;
     open_group(5);
     mesh.says = says_no_result;
-    expect(10, 60);
-    expect(5, 75);
-    assert_true(mesh_view(&mesh, 0).peers[culprit].owner_stall_us > 0); /* as an operator sees */
+    expect_merges(10, 60);
+    expect_merges(5, 75);
+    assert_true(mesh_view(&mesh, 0).peers[culprit].owner_stall_us > 0); /* shown to the operator */
     close_group();
 }
 
@@ -356,12 +359,12 @@ static bool gives_no_result(struct mesh *world, uint32_t from, uint32_t to,
     return !is_culprits(world, from, hash, TW_CONTENT_RESULT);
 }
 
-static void owner_that_tells_and_gives_nothing_is_waited_for_twice(void **state) {
+static void owner_that_announces_but_never_delivers_is_waited_for_twice(void **state) {
     (void)state;
     open_group(5);
     mesh.gives = gives_no_result;
-    expect(10, 75);
-    expect(5, 75);
+    expect_merges(10, 75);
+    expect_merges(5, 75);
     assert_true(mesh_view(&mesh, 0).peers[culprit].owner_stall_us > 0);
     close_group();
 }
@@ -369,17 +372,17 @@ static void owner_that_tells_and_gives_nothing_is_waited_for_twice(void **state)
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(healthy_group_commits_once_a_second),
-        cmocka_unit_test(contributions_that_never_come_are_waited_for_ever_more_seldom),
+        cmocka_unit_test(member_whose_contributions_never_arrive_is_waited_for_ever_less),
         cmocka_unit_test(dead_path_between_two_holds_up_neither),
-        cmocka_unit_test(promise_that_one_claims_ends_no_ballot),
-        cmocka_unit_test(who_asks_for_promises_and_proposes_nothing_is_put_off),
+        cmocka_unit_test(claimed_promise_ends_no_ballot),
+        cmocka_unit_test(member_that_prepares_and_never_proposes_is_put_off),
         cmocka_unit_test(proposal_is_not_ended_by_another),
-        cmocka_unit_test(who_is_early_is_not_merged_alone),
-        cmocka_unit_test(nothing_that_one_claims_is_not_carried_on),
-        cmocka_unit_test(round_of_nothing_is_not_voted_for_while_results_are_to_come),
-        cmocka_unit_test(proposer_that_says_nothing_is_passed_over_from_its_second_turn_on),
-        cmocka_unit_test(owner_that_tells_nothing_is_waited_for_twice),
-        cmocka_unit_test(owner_that_tells_and_gives_nothing_is_waited_for_twice),
+        cmocka_unit_test(early_member_is_not_merged_alone),
+        cmocka_unit_test(claimed_empty_round_is_not_carried_on),
+        cmocka_unit_test(empty_round_gets_no_votes_while_results_may_come),
+        cmocka_unit_test(silent_proposer_is_passed_over_from_its_second_turn_on),
+        cmocka_unit_test(silent_owner_is_waited_for_twice),
+        cmocka_unit_test(owner_that_announces_but_never_delivers_is_waited_for_twice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
