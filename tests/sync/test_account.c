@@ -1,4 +1,5 @@
-/* test_account.c - what a contribution says that it brings: to the clock, and of its fragment. */
+/* test_account.c - the token and step counts of a contribution, for the run clock and for its
+ * fragment. */
 #include <math.h>
 
 #include "kernels/guard.h"
@@ -12,10 +13,10 @@
 
 enum { P = 4, STRIDE = 10, TOKENS_PER_STEP = 16, ROUNDS_TRAINED = 40 };
 
-static struct tw_node *alone; /* of which only the books are used */
-static uint64_t trained;      /* tokens that were listed */
+static struct tw_node *alone; /* a node of which only the token counts are used */
+static uint64_t trained;      /* tokens listed so far */
 
-static int books_open(void **state) {
+static int open_books(void **state) {
     (void)state;
     alone = aligned_alloc(64, (tw_node_bytes() + 63) / 64 * 64);
     TW_ASSERT(alone != NULL);
@@ -31,14 +32,15 @@ static int books_open(void **state) {
     return 0;
 }
 
-static int books_close(void **state) {
+static int close_books(void **state) {
     (void)state;
     free(alone);
     return 0;
 }
 
-/* The round that is open after so many strides: what is said, and then whether it is listed. */
-static struct tw_contributor play(uint64_t round, bool is_listed) {
+/* Plays the round that is due after `round` + 1 strides. Returns the row that the node
+ * announces. is_listed: the record lists it. */
+static struct tw_contributor play_round(uint64_t round, bool is_listed) {
     struct tw_contributor row = {.member_idx = 1};
     alone->worker.step = (round + 1) * STRIDE;
     alone->worker.tokens = alone->worker.step * TOKENS_PER_STEP;
@@ -62,8 +64,8 @@ static void assert_row(const struct tw_contributor *row, uint64_t strides, uint3
     assert_int_equal(row->fragment_tokens, held * STRIDE * TOKENS_PER_STEP);
 }
 
-/* Weights, and what the guard makes of a Delta as long as its steps allow, among seven whose node
- * missed nothing. */
+/* The guard's factor and the merge weight of this row among seven nodes that missed nothing. Its
+ * Delta is as long as its steps allow. */
 static void judge(const struct tw_contributor *row, float *factor, float *weight) {
     enum { NODES = 8 };
     double norms[NODES];
@@ -88,33 +90,33 @@ static void judge(const struct tw_contributor *row, float *factor, float *weight
 static void contribution_holds_a_cycle_of_rounds(void **state) {
     (void)state;
     for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
-        const struct tw_contributor row = play(round, true);
+        const struct tw_contributor row = play_round(round, true);
         assert_row(&row, 1, round < P ? (uint32_t)round + 1 : P);
     }
     assert_int_equal(trained, alone->worker.tokens);
 }
 
-static void one_round_missed_doubles_one_fragment_and_no_other(void **state) {
+static void one_missed_round_doubles_one_fragment_and_no_other(void **state) {
     (void)state;
     float factor, weight;
     for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
         const bool is_missed = round == 21;
-        const struct tw_contributor row = play(round, !is_missed);
+        const struct tw_contributor row = play_round(round, !is_missed);
         if (round < P) continue;
         judge(&row, &factor, &weight);
         assert_row(&row, round == 22 ? 2 : 1, round == 25 ? 2 * P : P);
         assert_true(factor == 1.0f);
         assert_float_equal(weight, round == 25 ? 2.0f : 1.0f, 1e-6);
     }
-    assert_int_equal(trained, alone->worker.tokens); /* each once */
+    assert_int_equal(trained, alone->worker.tokens); /* each token once */
 }
 
-static void five_rounds_missed_weigh_what_each_fragment_holds(void **state) {
+static void five_missed_rounds_weigh_by_the_steps_of_each_fragment(void **state) {
     (void)state;
     float factor, weight;
     for (uint64_t round = 0; round < ROUNDS_TRAINED; round++) {
         const bool is_missed = round >= 20 && round < 25;
-        const struct tw_contributor row = play(round, !is_missed);
+        const struct tw_contributor row = play_round(round, !is_missed);
         if (round < 25) continue;
         /* 20 and 24 were of fragment 0, 21 to 23 of the others. */
         const uint32_t cycles = round == 28 ? 3 : round < 28 ? 2 : 1;
@@ -126,24 +128,24 @@ static void five_rounds_missed_weigh_what_each_fragment_holds(void **state) {
     assert_int_equal(trained, alone->worker.tokens);
 }
 
-static void steps_beyond_its_field_are_its_largest(void **state) {
+static void step_count_saturates(void **state) {
     (void)state;
     struct tw_contributor row;
     alone->round.own_step = UINT64_C(1) << 40;
     tw_account_row(alone, 2, &row);
     assert_int_equal(row.fragment_steps, UINT32_MAX);
-    alone->at.delta_steps[2] = UINT64_MAX; /* not known: nothing is claimed */
+    alone->at.delta_steps[2] = UINT64_MAX; /* unknown: no steps are claimed */
     tw_account_row(alone, 2, &row);
     assert_int_equal(row.fragment_steps, 0);
 }
 
-static void what_was_listed_without_a_worker_ends_where_the_next_one_begins(void **state) {
+static void tokens_listed_without_a_worker_end_where_the_next_worker_begins(void **state) {
     (void)state;
-    for (uint64_t round = 0; round < 2 * P; round++) (void)play(round, true);
+    for (uint64_t round = 0; round < 2 * P; round++) (void)play_round(round, true);
     const struct tw_record record = {
         .fragment = 1, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->worker.is_up = false;
-    alone->round.own = OWN_IDLE; /* it was sent before a restart */
+    alone->round.own = OWN_IDLE; /* the contribution was sent before a restart */
     assert_true(tw_account_commit(alone, &record));
     assert_int_equal(alone->at.tokens_listed, UINT64_MAX);
     assert_int_equal(alone->at.delta_steps[1], UINT64_MAX);
@@ -156,13 +158,14 @@ static void what_was_listed_without_a_worker_ends_where_the_next_one_begins(void
     assert_int_equal(alone->at.delta_steps[1], 73);
     assert_int_equal(alone->at.delta_tokens[1], 73 * TOKENS_PER_STEP);
     assert_int_equal(alone->at.delta_steps[2], 7 * STRIDE);
-    assert_int_equal(alone->at.delta_steps[3], 73); /* it is back before what was listed last */
+    assert_int_equal(alone->at.delta_steps[3],
+                     73); /* the worker is back before the last listed step */
 }
 
 /* The worker went back to a snapshot while the round was open. */
 static void delta_never_begins_in_the_future(void **state) {
     (void)state;
-    for (uint64_t round = 0; round < P; round++) (void)play(round, true);
+    for (uint64_t round = 0; round < P; round++) (void)play_round(round, true);
     const struct tw_record record = {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->round.own_step = 50;
@@ -170,15 +173,17 @@ static void delta_never_begins_in_the_future(void **state) {
     alone->worker.step = 44;
     alone->worker.tokens = 44 * TOKENS_PER_STEP;
     assert_true(tw_account_commit(alone, &record));
-    assert_int_equal(alone->at.tokens_listed, 50 * TOKENS_PER_STEP); /* the clock has these */
+    assert_int_equal(alone->at.tokens_listed,
+                     50 * TOKENS_PER_STEP); /* the run clock counts these */
     assert_int_equal(alone->at.delta_steps[0], 44);
     assert_int_equal(alone->at.delta_tokens[0], 44 * TOKENS_PER_STEP);
 }
 
-/* In the anchor by a contribution of before, and not mixed: Delta stays whole. */
-static void listed_under_an_old_membership_delta_stays_whole(void **state) {
+/* The contribution of an earlier membership is in the anchor but was not mixed, so Delta stays
+ * whole. */
+static void delta_listed_under_an_old_membership_stays_whole(void **state) {
     (void)state;
-    for (uint64_t round = 0; round < P; round++) (void)play(round, true);
+    for (uint64_t round = 0; round < P; round++) (void)play_round(round, true);
     const struct tw_record record = {
         .fragment = 0, .contributors_count = 1, .contributors = {{.member_idx = 1}}};
     alone->round.self_idx = -1;
@@ -190,7 +195,7 @@ static void listed_under_an_old_membership_delta_stays_whole(void **state) {
 
 /* ---- in the core ----------------------------------------------------------------------------- */
 
-static void contribution_tells_both_counts(void **state) {
+static void contribution_announces_both_counts(void **state) {
     (void)state;
     start.tokens_listed = 900;
     for (uint32_t p = 0; p < FRAGMENTS; p++) start.delta_tokens[p] = start.delta_steps[p] = 700 + p;
@@ -204,7 +209,7 @@ static void contribution_tells_both_counts(void **state) {
     assert_int_equal(message->u.contrib.fragment_steps, 310 - ROUNDS % FRAGMENTS);
 }
 
-static void merge_goes_by_what_the_fragment_holds(void **state) {
+static void merge_weighs_by_the_tokens_of_the_fragment(void **state) {
     (void)state;
     worker_up();
     encode_ours();
@@ -246,7 +251,7 @@ static void merge_goes_by_what_the_fragment_holds(void **state) {
     assert_int_equal(result->u.result.contributors[1].fragment_steps, 18);
 }
 
-static void fragment_tokens_beyond_reason_are_not_heard(void **state) {
+static void absurd_fragment_tokens_are_ignored(void **state) {
     (void)state;
     worker_up();
     struct tw_message *message = message_of(TW_MSG_CONTRIB);
@@ -284,7 +289,8 @@ static void fragment_tokens_beyond_reason_are_not_heard(void **state) {
     assert_false(tw_record_is_sound(node, &record));
 }
 
-/* theta := phi: what was trained until then is in no Delta. One that is shifted stays whole. */
+/* A load leaves Delta as it is. The final TURN sets theta = phi, so training before it is in no
+ * Delta. */
 static void delta_begins_where_a_state_was_loaded(void **state) {
     (void)state;
     static const enum tw_load_mode modes[] = {TW_LOAD_KEEP, TW_LOAD_KEEP, TW_LOAD_SHIFT};
@@ -320,17 +326,17 @@ static void delta_begins_where_a_state_was_loaded(void **state) {
 int main(void) {
 #define TEST(name, up, down) cmocka_unit_test_setup_teardown(name, up, down)
     const struct CMUnitTest tests[] = {
-        TEST(contribution_holds_a_cycle_of_rounds, books_open, books_close),
-        TEST(one_round_missed_doubles_one_fragment_and_no_other, books_open, books_close),
-        TEST(five_rounds_missed_weigh_what_each_fragment_holds, books_open, books_close),
-        TEST(steps_beyond_its_field_are_its_largest, books_open, books_close),
-        TEST(what_was_listed_without_a_worker_ends_where_the_next_one_begins, books_open,
-             books_close),
-        TEST(delta_never_begins_in_the_future, books_open, books_close),
-        TEST(listed_under_an_old_membership_delta_stays_whole, books_open, books_close),
-        TEST(contribution_tells_both_counts, set_up, tear_down),
-        TEST(merge_goes_by_what_the_fragment_holds, set_up, tear_down),
-        TEST(fragment_tokens_beyond_reason_are_not_heard, set_up, tear_down),
+        TEST(contribution_holds_a_cycle_of_rounds, open_books, close_books),
+        TEST(one_missed_round_doubles_one_fragment_and_no_other, open_books, close_books),
+        TEST(five_missed_rounds_weigh_by_the_steps_of_each_fragment, open_books, close_books),
+        TEST(step_count_saturates, open_books, close_books),
+        TEST(tokens_listed_without_a_worker_end_where_the_next_worker_begins, open_books,
+             close_books),
+        TEST(delta_never_begins_in_the_future, open_books, close_books),
+        TEST(delta_listed_under_an_old_membership_stays_whole, open_books, close_books),
+        TEST(contribution_announces_both_counts, set_up, tear_down),
+        TEST(merge_weighs_by_the_tokens_of_the_fragment, set_up, tear_down),
+        TEST(absurd_fragment_tokens_are_ignored, set_up, tear_down),
         TEST(delta_begins_where_a_state_was_loaded, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

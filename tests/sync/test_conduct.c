@@ -1,11 +1,11 @@
-/* test_conduct.c - who is refused round after round is said at a falling rate, and forgotten when
- * it is merged again. */
+/* test_conduct.c - a contributor refused round after round is reported at a falling rate, and
+ * forgotten once it is merged again. */
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
 #include "tests/sync/lone_node.h"
 
-/* What is said of one contribution; NULL: nothing. */
+/* Notes one contribution. Returns the report that follows, or NULL. */
 static const struct tw_action *note(const struct tw_id *id, bool is_merged) {
     static struct tw_action said;
     struct tw_action action;
@@ -20,13 +20,14 @@ static const struct tw_action *note(const struct tw_id *id, bool is_merged) {
         has_said = true;
         said = action;
     }
-    const struct tw_event tick = {.kind = TW_EV_TICK}; /* an event has room for few words */
+    const struct tw_event tick = {.kind =
+                                      TW_EV_TICK}; /* one event has room for a few reports only */
     feed(&tick);
     forget();
     return has_said ? &said : NULL;
 }
 
-static void refused_ones_are_said_at_a_falling_rate(void **state) {
+static void refusals_are_reported_at_a_falling_rate(void **state) {
     (void)state;
     const struct tw_id one = id_of(1), two = id_of(2);
     uint32_t said = 0;
@@ -42,12 +43,12 @@ static void refused_ones_are_said_at_a_falling_rate(void **state) {
     assert_int_equal(view_now().peers[2].unmerged, 0);
     assert_null(note(&one, true));
     assert_int_equal(view_now().peers[1].unmerged, 0);
-    assert_non_null(note(&one, false)); /* it begins anew */
+    assert_non_null(note(&one, false)); /* counting begins anew */
     assert_int_equal(view_now().peers[1].unmerged, 1);
     assert_int_equal(view_now().unmerged, 41);
 }
 
-/* More of them than there are rows: who was refused most stays known. */
+/* More refused members than rows: the one refused most often is kept. */
 static void rows_are_bounded(void **state) {
     (void)state;
     const struct tw_id worst = id_of(1);
@@ -62,7 +63,7 @@ static void rows_are_bounded(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(refused_ones_are_said_at_a_falling_rate, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(refusals_are_reported_at_a_falling_rate, set_up, tear_down),
         cmocka_unit_test_setup_teardown(rows_are_bounded, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Tests of sync/fetch.c and its parts with honest peers: order, shares, windows, joiners. */
+/* test_fetch.c - fetchers among honest peers: order, shares, windows, joiners. */
 #include "tests/sync/fetch_world.h"
 #include "tests/test.h"
 
@@ -12,14 +12,14 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* A hundredth of a second. False: it is later than that. */
+/* Runs 10 ms. False: limit_us is past. */
 static bool tick(uint64_t limit_us) {
     world_run_until(&world, world.now_us + SECOND / 100);
     return world.now_us < limit_us;
 }
 
-/* Of every chunk one copy was asked for, and came. */
-static void every_chunk_once(uint16_t at) {
+/* Every chunk was asked for once and arrived. */
+static void assert_every_chunk_once(uint16_t at) {
     const struct world_fetcher *node = &world.nodes[at];
     for (uint32_t i = 0; i < world.files_count; i++) {
         for (uint32_t idx = 0; idx < tw_fetch_chunks(&world.files[i]); idx++)
@@ -39,9 +39,10 @@ static void one_donor_gives_every_chunk_once(void **state) {
     assert_int_equal(world_view(&world, joiner).stage, TW_FETCH_STARTS);
     world_link(&world, donor, joiner);
     world_run_whole(&world, joiner, 60 * SECOND);
-    every_chunk_once(joiner);
+    assert_every_chunk_once(joiner);
     assert_int_equal(world.nodes[donor].pulls_sent, 0);
-    assert_true(tw_fetch_deadline(world.nodes[joiner].fetch) == UINT64_MAX); /* it rests */
+    assert_true(tw_fetch_deadline(world.nodes[joiner].fetch) ==
+                UINT64_MAX); /* the fetcher is idle */
 }
 
 static void first_shard_then_heldout_then_the_rest(void **state) {
@@ -52,7 +53,8 @@ static void first_shard_then_heldout_then_the_rest(void **state) {
     world_run_whole(&world, joiner, 60 * SECOND);
     const struct world_fetcher *node = &world.nodes[joiner];
     assert_int_equal(node->order_count, 9);
-    uint32_t first = 0; /* while its head is on its way, the tokenizer may pass */
+    uint32_t first =
+        0; /* the tokenizer may finish while the head of the first shard is under way */
     while (world.files[node->order[first]].kind == TW_FETCH_TOKENIZER) first++;
     for (uint32_t i = 0; i < 9; i++) {
         const bool is_train = world.files[node->order[i]].kind == TW_FETCH_TRAIN;
@@ -74,8 +76,8 @@ static void orders_of_two_nodes_differ(void **state) {
     assert_true(same < 10);
 }
 
-/* Uplink idle for at most `permille` of the time the bytes need. */
-static void link_is_full(uint64_t bytes_per_s, uint64_t latency_us, uint64_t permille) {
+/* Asserts that a transfer takes at most `permille` longer than its bytes need. */
+static void assert_link_is_full(uint64_t bytes_per_s, uint64_t latency_us, uint64_t permille) {
     world_init(&world, 1, 4, 60, 4);
     world.latency_us = latency_us;
     const uint16_t donor = world_donor(&world, bytes_per_s), joiner = world_joiner(&world, MBIT);
@@ -85,16 +87,16 @@ static void link_is_full(uint64_t bytes_per_s, uint64_t latency_us, uint64_t per
     if (world.now_us > needed_us + needed_us * permille / 1000)
         fail_msg("%llu ms where %llu suffice", (unsigned long long)(world.now_us / 1000),
                  (unsigned long long)(needed_us / 1000));
-    every_chunk_once(joiner);
+    assert_every_chunk_once(joiner);
     world_deinit(&world);
 }
 
 static void links_fast_and_slow_are_kept_full(void **state) {
     (void)state;
-    link_is_full(20 * MBIT, 50 * 1000, 30);
-    link_is_full(100 * MBIT, 30 * 1000, 50);
-    link_is_full(1 * MBIT, 50 * 1000, 30);
-    link_is_full(MBIT / 4, 50 * 1000, 30);
+    assert_link_is_full(20 * MBIT, 50 * 1000, 30);
+    assert_link_is_full(100 * MBIT, 30 * 1000, 50);
+    assert_link_is_full(1 * MBIT, 50 * 1000, 30);
+    assert_link_is_full(MBIT / 4, 50 * 1000, 30);
     world_init(&world, 0, 1, 1, 1);
 }
 
@@ -110,8 +112,8 @@ static void slow_link_has_two_chunks_under_way(void **state) {
     assert_in_range(world_view(&world, joiner).peers[donor].chunk_us, 2090000, 2110000);
 }
 
-/* 1 Mbit/s of a link of 100: what one asks for keeps to it, and what others take comes first. */
-static void download_is_capped_by_asking(void **state) {
+/* A cap of 1 Mbit/s on a link of 100: requests keep to the cap, and other traffic goes first. */
+static void download_cap_limits_the_requests(void **state) {
     (void)state;
     struct tw_rate download;
     world_init(&world, 0, 4, 60, 6);
@@ -122,7 +124,8 @@ static void download_is_capped_by_asking(void **state) {
     world_run_until(&world, 60 * SECOND);
     const uint64_t taken = world_view(&world, joiner).chunks_taken;
     assert_in_range(taken * TW_CHUNK_BYTES_MAX, 57 * (uint64_t)MBIT, 62 * (uint64_t)MBIT);
-    /* Others ask for more than there is, all the time: a chunk in ten seconds is left for it. */
+    /* Other traffic always takes the whole cap: one chunk in ten seconds is left for the
+     * fetcher. */
     for (uint32_t i = 1; i <= 1000; i++) {
         world_run_until(&world, 60 * SECOND + i * (uint64_t)SECOND / 10);
         if (tw_rate_wait_us(&download, 1, world.now_us) == 0)
@@ -133,7 +136,7 @@ static void download_is_capped_by_asking(void **state) {
     world_run_whole(&world, joiner, 400 * (uint64_t)SECOND);
 }
 
-static void fast_link_has_eight(void **state) {
+static void fast_link_has_eight_chunks_under_way(void **state) {
     (void)state;
     world_init(&world, 0, 4, 60, 6);
     const uint16_t donor = world_donor(&world, 100 * MBIT), joiner = world_joiner(&world, MBIT);
@@ -142,7 +145,7 @@ static void fast_link_has_eight(void **state) {
     assert_int_equal(world_view(&world, joiner).asked, TW_FETCH_WINDOW_MAX);
 }
 
-/* ---- many ---------------------------------------------------------------------------------- */
+/* ---- many nodes ------------------------------------------------------------------------------ */
 
 static uint64_t time_with(uint32_t donors) {
     world_init(&world, 1, 8, 60, 7);
@@ -150,7 +153,7 @@ static uint64_t time_with(uint32_t donors) {
     const uint16_t joiner = world_joiner(&world, MBIT);
     for (uint16_t i = 0; i < joiner; i++) world_link(&world, joiner, i);
     world_run_whole(&world, joiner, 1000 * SECOND);
-    every_chunk_once(joiner);
+    assert_every_chunk_once(joiner);
     for (uint16_t i = 0; i < joiner; i++)
         assert_true(world.nodes[i].chunks_sent >= world_chunks(&world) / (2 * donors));
     world_deinit(&world);
@@ -182,9 +185,9 @@ static void joiners_serve_each_other(void **state) {
                     world_chunks(&world) + world_chunks(&world) / 50);
 }
 
-/* A joiner has one file in ten. Asked for any, it would say MISSING nine times of ten, and 32 times
- * in 30 s is all it is asked; asked in its own order it has most of what it is asked for. */
-static void joiner_is_asked_for_what_it_has(void **state) {
+/* A joiner has one file in ten. Asked at random, it would answer MISSING nine times of ten, and
+ * 32 such answers in 30 s end the requests. Asked in its own order, it has most files. */
+static void joiner_is_asked_for_files_that_it_has(void **state) {
     (void)state;
     world_init(&world, 0, 600, 1, 19);
     const uint16_t donor = world_donor(&world, 40 * MBIT);
@@ -210,11 +213,11 @@ static void donor_that_leaves_is_replaced(void **state) {
     assert_int_equal(world_view(&world, joiner).asked, 0);
     world_link(&world, b, joiner);
     world_run_whole(&world, joiner, 100 * SECOND);
-    /* What was on its way is asked for again, and nothing else. */
+    /* Only chunks that were under way are asked for again. */
     assert_true(world.nodes[joiner].chunks_taken <= world_chunks(&world) + 2);
 }
 
-/* A slow donor's chunk takes 20 s, and it is no news before 10 s that it is slow. */
+/* A slow donor's chunk takes 20 s, and only after 10 s is it known to be slow. */
 static void slow_donor_does_not_hold_up_the_first_shard(void **state) {
     (void)state;
     world_init(&world, 1, 20, 12, 10);
@@ -240,7 +243,8 @@ static void slow_donor_does_not_hold_up_the_end(void **state) {
     assert_int_equal(world.nodes[joiner].asked_of[slow], 1);
 }
 
-/* Who was asked too for what the slow one holds up may leave: then another is asked. */
+/* A slow donor holds up a chunk. If the peer asked for a second copy leaves, another peer is
+ * asked. */
 static void second_copy_is_asked_of_another_when_its_peer_leaves(void **state) {
     (void)state;
     world_init(&world, 0, 1, 20, 17);
@@ -256,17 +260,17 @@ static void second_copy_is_asked_of_another_when_its_peer_leaves(void **state) {
     assert_int_equal(node->copies[1][9], 1);
     assert_int_equal(node->asked_of[slow], 1);
     world_link(&world, b, joiner);
-    while (node->copies[1][9] < 2) assert_true(tick(9 * SECOND)); /* the slow one's chunk */
+    while (node->copies[1][9] < 2) assert_true(tick(9 * SECOND)); /* the slow donor's chunk */
     world.nodes[a].manner = world.nodes[b].manner = MUTE;
     const uint64_t pulls = node->pulls_of[a] + node->pulls_of[b];
     const uint16_t asked = node->last_pull_us[a] > node->last_pull_us[b] ? a : b;
     const uint16_t other = asked == a ? b : a;
     world.nodes[other].manner = HONEST;
     world_run_until(&world, world.now_us + SECOND);
-    assert_int_equal(node->pulls_of[a] + node->pulls_of[b], pulls); /* two at most */
+    assert_int_equal(node->pulls_of[a] + node->pulls_of[b], pulls); /* two copies at most */
     world_unlink(&world, asked, joiner);
     world_run_whole(&world, joiner, SECOND);
-    assert_true(world.now_us < 10 * SECOND); /* before the slow one counts as silent */
+    assert_true(world.now_us < 10 * SECOND); /* before the slow donor counts as silent */
 }
 
 static void chunks_under_way_are_bounded_in_all(void **state) {
@@ -285,9 +289,9 @@ static void chunks_under_way_are_bounded_in_all(void **state) {
     assert_int_equal(world.nodes[joiner].checks_most, TW_FETCH_ASKED_MAX);
 }
 
-/* ---- what the folder has ------------------------------------------------------------------- */
+/* ---- files in the folder --------------------------------------------------------------------- */
 
-static void what_is_here_is_not_asked_for(void **state) {
+static void chunks_already_here_are_not_asked_for(void **state) {
     (void)state;
     world_init(&world, 1, 6, 20, 12);
     const uint16_t donor = world_donor(&world, 20 * MBIT), joiner = world_joiner(&world, MBIT);
@@ -302,7 +306,7 @@ static void what_is_here_is_not_asked_for(void **state) {
     world_run_whole(&world, joiner, 60 * SECOND);
     assert_int_equal(node->chunks_taken, world_chunks(&world) - 2 - 3 - 21 - 11);
     assert_int_equal(node->order[0], 1); /* held out */
-    assert_int_equal(node->order[1], 5); /* begun */
+    assert_int_equal(node->order[1], 5); /* begun before the restart */
 }
 
 static void begun_shard_is_the_first(void **state) {
@@ -339,7 +343,7 @@ static void file_that_was_copied_in_stops_its_transfer(void **state) {
     world_run_whole(&world, joiner, 20 * SECOND);
     world_run_until(&world, world.now_us + 10 * SECOND);
     assert_in_range(world.nodes[joiner].asked_of[donor], here + 2 + 3, here + 2 + 3 + 3);
-    assert_in_range(world_view(&world, joiner).chunks_dropped, 1, 3); /* was on its way */
+    assert_in_range(world_view(&world, joiner).chunks_dropped, 1, 3); /* were under way */
 }
 
 static void lost_file_is_fetched_again(void **state) {
@@ -350,7 +354,7 @@ static void lost_file_is_fetched_again(void **state) {
     world_run_whole(&world, joiner, 60 * SECOND);
     for (uint32_t file = 0; file < 4; file++) {
         world_lose(&world, joiner, file);
-        world_lose(&world, joiner, file); /* twice is once */
+        world_lose(&world, joiner, file); /* no further effect */
     }
     assert_int_equal(world_view(&world, joiner).stage, TW_FETCH_FIRST);
     assert_int_equal(world_view(&world, joiner).bytes_here, 0);
@@ -358,7 +362,7 @@ static void lost_file_is_fetched_again(void **state) {
     assert_int_equal(world.nodes[joiner].chunks_taken, 2 * world_chunks(&world) - 2);
 }
 
-/* The answer to a CHECK of bytes that are gone says nothing of those that come in their place. */
+/* The answer to a CHECK of lost bytes says nothing about the bytes that replace them. */
 static void file_lost_while_it_is_checked_is_fetched_again(void **state) {
     (void)state;
     world_init(&world, 0, 1, 2, 18);
@@ -421,7 +425,8 @@ static void ranges_cover_a_file(void **state) {
     }
 }
 
-static void plan_is_refused(const struct tw_fetch_file *file, uint32_t count, const char *word) {
+static void assert_plan_is_refused(const struct tw_fetch_file *file, uint32_t count,
+                                   const char *word) {
     struct tw_error err;
     size_t bytes = 0;
     assert_int_equal(tw_fetch_plan(file, count, &bytes, &err), TW_LIMIT);
@@ -438,12 +443,12 @@ static void memory_is_bounded_by_the_index(void **state) {
                                             .head_bytes = TW_CHUNK_BYTES_MAX + 1};
     const struct tw_fetch_file huge = {.bytes = UINT64_MAX, .head_bytes = 4096};
     const struct tw_fetch_file over = {.bytes = 4096 * (uint64_t)TW_CHUNK_BYTES_MAX + 1};
-    plan_is_refused(&none, 1, "file 0 of the dataset has 0 chunks");
-    plan_is_refused(&head, 1, "head of file 0");
-    plan_is_refused(&long_head, 1, "head of file 0");
-    plan_is_refused(&huge, 1, "chunks, not 1 to 4096");
-    plan_is_refused(&over, 1, "4097 chunks");
-    plan_is_refused(&over, TW_FETCH_FILES_MAX + 1, "65538 files");
+    assert_plan_is_refused(&none, 1, "file 0 of the dataset has 0 chunks");
+    assert_plan_is_refused(&head, 1, "head of file 0");
+    assert_plan_is_refused(&long_head, 1, "head of file 0");
+    assert_plan_is_refused(&huge, 1, "chunks, not 1 to 4096");
+    assert_plan_is_refused(&over, 1, "4097 chunks");
+    assert_plan_is_refused(&over, TW_FETCH_FILES_MAX + 1, "65538 files");
     struct tw_fetch_file *files = calloc(TW_FETCH_FILES_MAX, sizeof(*files));
     assert_non_null(files);
     for (uint32_t i = 0; i < TW_FETCH_FILES_MAX; i++) files[i].bytes = over.bytes - 1;
@@ -476,7 +481,7 @@ static void dataset_of_65536_files_is_ordered_and_asked_for(void **state) {
     tw_fetch_files(fetch, files, TW_FETCH_FILES_MAX, memory, 0);
     const struct tw_fetch_event up = {.kind = TW_FETCH_PEER_UP, .peer = 63, .id = {{1}}};
     tw_fetch_event(fetch, &up, 0);
-    /* One file after the other, all of them: as each WHOLE comes, the next head is asked for. */
+    /* Fetches all files one after the other: at each WHOLE, the next head is asked for. */
     static struct tw_fetch_action pulls[TW_FETCH_ASKED_MAX];
     uint32_t pulls_count = 0, whole = 0, taken_count = 0;
     uint64_t now_us = 0;
@@ -516,17 +521,17 @@ int main(void) {
         TEST(orders_of_two_nodes_differ),
         TEST(links_fast_and_slow_are_kept_full),
         TEST(slow_link_has_two_chunks_under_way),
-        TEST(download_is_capped_by_asking),
-        TEST(fast_link_has_eight),
+        TEST(download_cap_limits_the_requests),
+        TEST(fast_link_has_eight_chunks_under_way),
         TEST(eight_donors_are_seven_times_as_fast_as_one),
         TEST(joiners_serve_each_other),
-        TEST(joiner_is_asked_for_what_it_has),
+        TEST(joiner_is_asked_for_files_that_it_has),
         TEST(donor_that_leaves_is_replaced),
         TEST(slow_donor_does_not_hold_up_the_first_shard),
         TEST(slow_donor_does_not_hold_up_the_end),
         TEST(second_copy_is_asked_of_another_when_its_peer_leaves),
         TEST(chunks_under_way_are_bounded_in_all),
-        TEST(what_is_here_is_not_asked_for),
+        TEST(chunks_already_here_are_not_asked_for),
         TEST(begun_shard_is_the_first),
         TEST(file_that_was_copied_in_stops_its_transfer),
         TEST(lost_file_is_fetched_again),

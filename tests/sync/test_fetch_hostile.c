@@ -1,4 +1,4 @@
-/* Tests of sync/fetch.c and its parts with peers that lie, keep silent, babble and come and go. */
+/* test_fetch_hostile.c - fetchers among peers that lie, stay silent, babble, come and go. */
 #include "sync/trust/penalty.h"
 #include "tests/sync/fetch_world.h"
 #include "tests/test.h"
@@ -24,8 +24,8 @@ static uint16_t donor_like(enum manner manner, uint64_t bytes_per_s) {
 
 /* ---- liars --------------------------------------------------------------------------------- */
 
-/* A liar that is the faster one, and linked first: what it gives is noticed and had elsewhere. */
-static void liar_is_struck(enum manner manner) {
+/* The liar is faster and linked first. Its bytes are recognised as wrong and fetched elsewhere. */
+static void assert_liar_gets_a_strike(enum manner manner) {
     world_init(&world, 1, 4, 20, 1);
     const uint16_t liar = donor_like(manner, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -42,16 +42,16 @@ static void liar_is_struck(enum manner manner) {
 
 static void wrong_index_is_a_strike_and_comes_from_another(void **state) {
     (void)state;
-    liar_is_struck(LIAR);
+    assert_liar_gets_a_strike(LIAR);
 }
 
 static void chunk_of_the_wrong_size_is_a_strike(void **state) {
     (void)state;
-    liar_is_struck(MISSIZED);
+    assert_liar_gets_a_strike(MISSIZED);
 }
 
-/* The same of one that was honest for long. */
-static void turncoat_is_struck(enum manner manner) {
+/* The same for a peer that was honest at first. */
+static void assert_turncoat_gets_a_strike(enum manner manner) {
     world_init(&world, 1, 4, 20, 2);
     const uint16_t liar = world_donor(&world, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
@@ -63,23 +63,23 @@ static void turncoat_is_struck(enum manner manner) {
     world.nodes[liar].manner = manner;
     const uint64_t turned_us = world.now_us;
     world_run_whole(&world, joiner, 60 * SECOND);
-    assert_int_equal(node->strikes, 1); /* all that was on its way is one */
+    assert_int_equal(node->strikes, 1); /* all chunks under way count as one strike */
     assert_int_equal(node->struck, liar);
     assert_true(node->last_pull_us[liar] < turned_us + SECOND);
 }
 
 static void wrong_piece_is_a_strike_and_comes_from_another(void **state) {
     (void)state;
-    turncoat_is_struck(LIAR);
+    assert_turncoat_gets_a_strike(LIAR);
 }
 
 static void piece_of_the_wrong_size_is_a_strike(void **state) {
     (void)state;
-    turncoat_is_struck(MISSIZED);
+    assert_turncoat_gets_a_strike(MISSIZED);
 }
 
-/* Nobody else has the tokenizer, which is wrong every time: 10 min, 20 min, ... until the other
- * comes; and new links do not help a liar. */
+/* The liar is the only donor and sends wrong bytes every time: bans of 10 min, 20 min and so on.
+ * New links do not shorten a ban. */
 static void strikes_double_and_follow_the_id(void **state) {
     (void)state;
     world_init(&world, 0, 1, 4, 3);
@@ -104,7 +104,7 @@ static void strikes_double_and_follow_the_id(void **state) {
     world_run_whole(&world, joiner, 11 * 64 * MINUTE);
 }
 
-static void liar_that_left_is_struck_by_name(void **state) {
+static void liar_that_left_is_struck_by_its_id(void **state) {
     (void)state;
     world_init(&world, 1, 4, 20, 4);
     const uint16_t liar = world_donor(&world, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);
@@ -116,7 +116,7 @@ static void liar_that_left_is_struck_by_name(void **state) {
     node->store_us = SECOND;
     world_run_until(&world, 2 * SECOND - SECOND / 10);
     assert_int_equal(node->strikes, 0);
-    world_unlink(&world, liar, joiner); /* before the first of its wrong chunks was looked at */
+    world_unlink(&world, liar, joiner); /* before its first wrong chunk was checked */
     world_run_until(&world, 4 * SECOND);
     assert_int_equal(node->strikes, 1);
     assert_int_equal(node->struck, TW_FETCH_NO_PEER);
@@ -128,8 +128,9 @@ static void liar_that_left_is_struck_by_name(void **state) {
     assert_int_equal(node->strikes, 1);
 }
 
-/* A liar leaves while bytes of its index are being stored, and an honest node is asked: these bytes
- * must not get into the honest one's index, or the honest one would be struck. */
+/* A liar leaves while bytes of its index are being stored, and an honest node is asked instead.
+ * The liar's bytes must not get into the honest node's index, or the honest node would be
+ * struck. */
 static void bytes_of_two_sources_never_meet(void **state) {
     (void)state;
     for (uint64_t leave_us = 0; leave_us < 2 * SECOND; leave_us += SECOND / 50) {
@@ -147,7 +148,8 @@ static void bytes_of_two_sources_never_meet(void **state) {
     }
 }
 
-/* All else is here: its chunks were all there for a moment, and yet it is wanted again. */
+/* All other files are here. All chunks of the tokenizer were here for a moment, but it is
+ * fetched again. */
 static void wrong_tokenizer_at_the_end_comes_from_another(void **state) {
     (void)state;
     world_init(&world, 0, 2, 4, 16);
@@ -165,9 +167,9 @@ static void wrong_tokenizer_at_the_end_comes_from_another(void **state) {
     world_run_whole(&world, joiner, 5 * SECOND);
 }
 
-/* ---- what nobody asked for ----------------------------------------------------------------- */
+/* ---- unrequested messages -------------------------------------------------------------------- */
 
-static void what_nobody_asked_for_changes_nothing(void **state) {
+static void unrequested_messages_change_nothing(void **state) {
     (void)state;
     world_init(&world, 1, 4, 20, 6);
     const uint16_t donor = world_donor(&world, 10 * MBIT), other = world_donor(&world, 10 * MBIT);
@@ -215,7 +217,7 @@ static void same_chunk_twice_is_taken_once(void **state) {
     assert_int_equal(tw_fetch_chunk(fetch, &arrival, &taken, 2), TW_FETCH_UNKNOWN);
 }
 
-/* A node that lacks everything is asked 32 times in 30 s, and holds up nobody. */
+/* A node that lacks everything is asked 32 times in 30 s, and does not hold up the transfer. */
 static void storm_of_missing_is_bounded(void **state) {
     (void)state;
     world_init(&world, 1, 70, 2, 8);
@@ -261,7 +263,7 @@ static void mute_peers_delay_by_seconds(void **state) {
     for (uint16_t i = 1; i < joiner; i++) world_link(&world, i, joiner);
     world_link(&world, honest, joiner);
     const uint64_t needed_us = world_bytes(&world) * SECOND / (20 * MBIT);
-    /* The index may be asked of each of them first. */
+    /* Each mute peer may be asked for the index first. */
     world_run_whole(&world, joiner, needed_us + 10 * (10 + 1) * SECOND);
     for (uint16_t i = 1; i < joiner; i++) {
         assert_true(world.nodes[joiner].asked_of[i] <= 4);
@@ -287,8 +289,8 @@ static void mute_peer_is_tried_again_ever_more_rarely(void **state) {
     world_run_whole(&world, joiner, 20 * MINUTE);
 }
 
-/* One that answers the first chunk of every PULL and keeps the rest for itself. */
-static void half_hearted_peer_holds_up_nobody(void **state) {
+/* The peer sends the first chunk of every PULL and never the rest. */
+static void half_hearted_peer_does_not_hold_up_the_transfer(void **state) {
     (void)state;
     world_init(&world, 1, 8, 40, 12);
     const uint16_t half = donor_like(HALF_HEART, 40 * MBIT),
@@ -308,17 +310,18 @@ static void late_chunks_are_welcome_and_asked_once(void **state) {
     world_link(&world, donor, joiner);
     world_run_until(&world, 20 * SECOND);
     const uint64_t pulls = world.nodes[joiner].pulls_sent;
-    world.nodes[donor].free_us += 25 * (uint64_t)SECOND; /* its uplink has better things to do */
+    world.nodes[donor].free_us += 25 * (uint64_t)SECOND; /* its uplink is busy for 25 s */
     world_run_until(&world, 40 * SECOND);
     assert_true(world_view(&world, joiner).peers[donor].is_silent);
     assert_true(world.nodes[joiner].pulls_sent <= pulls + 2);
-    /* It goes on with the first chunk that comes, not when the peer would be tried again. */
+    /* The transfer resumes with the first late chunk, not at the next retry of the peer. */
     world_run_whole(&world, joiner, 40 * SECOND);
     assert_int_equal(world.nodes[joiner].chunks_taken, world_chunks(&world));
     assert_int_equal(world.nodes[donor].chunks_sent, world_chunks(&world));
 }
 
-/* A trickle is no silence; but nobody waits an hour for the index while another could give it. */
+/* A trickle is not silence, but a fetcher does not wait an hour for the index if another peer
+ * has it. */
 static void trickling_source_of_the_index_is_left(void **state) {
     (void)state;
     world_init(&world, 0, 1, 4, 14);
@@ -343,9 +346,9 @@ static void slow_source_is_kept_where_it_is_the_only_one(void **state) {
     assert_int_equal(world.nodes[slow].chunks_sent, 40 + 3 + 5);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------- */
+/* ---- all faults together --------------------------------------------------------------------- */
 
-static void shake(struct tw_rng *rng) {
+static void shake_world(struct tw_rng *rng) {
     const uint16_t a = (uint16_t)tw_rng_below(rng, world.nodes_count);
     const uint16_t b = (uint16_t)tw_rng_below(rng, world.nodes_count);
     struct world_fetcher *node = &world.nodes[a];
@@ -368,9 +371,9 @@ static void shake(struct tw_rng *rng) {
     }
 }
 
-/* Nodes 0 and 1 have everything and are honest, node 2 is honest, the others are what they are:
- * whoever is left alone with the honest ones in the end gets everything. */
-static void whatever_happens_everybody_gets_everything(void **state) {
+/* Nodes 0 and 1 are honest and have everything. Node 2 is honest; the others change their
+ * manners at random. In the end all are honest, and each gets everything. */
+static void every_node_gets_everything_after_random_faults(void **state) {
     (void)state;
     for (uint64_t seed = 1; seed <= 25; seed++) {
         struct tw_rng rng;
@@ -382,7 +385,7 @@ static void whatever_happens_everybody_gets_everything(void **state) {
             (void)donor_like((enum manner)tw_rng_below(&rng, 6), 10 * MBIT);
         for (uint32_t i = 0; i < 600; i++) {
             world_run_until(&world, world.now_us + tw_rng_below(&rng, SECOND));
-            shake(&rng);
+            shake_world(&rng);
         }
         for (uint16_t a = 0; a < world.nodes_count; a++) {
             world.nodes[a].manner = HONEST;
@@ -390,7 +393,7 @@ static void whatever_happens_everybody_gets_everything(void **state) {
                 if (!world.links[a][b]) world_link(&world, a, b);
             }
         }
-        /* Who was struck often is away for 11 hours; the honest ones are not. */
+        /* A node struck often is banned for 11 hours; the honest nodes never are. */
         for (uint16_t a = 2; a < world.nodes_count; a++) {
             for (uint16_t b = 0; b < 2; b++)
                 assert_int_equal(world_view(&world, a).peers[b].banned_until_us, 0);
@@ -410,20 +413,20 @@ int main(void) {
         TEST(wrong_piece_is_a_strike_and_comes_from_another),
         TEST(piece_of_the_wrong_size_is_a_strike),
         TEST(strikes_double_and_follow_the_id),
-        TEST(liar_that_left_is_struck_by_name),
+        TEST(liar_that_left_is_struck_by_its_id),
         TEST(bytes_of_two_sources_never_meet),
         TEST(wrong_tokenizer_at_the_end_comes_from_another),
-        TEST(what_nobody_asked_for_changes_nothing),
+        TEST(unrequested_messages_change_nothing),
         TEST(same_chunk_twice_is_taken_once),
         TEST(storm_of_missing_is_bounded),
         TEST(missing_is_asked_again_after_30_s),
         TEST(mute_peers_delay_by_seconds),
         TEST(mute_peer_is_tried_again_ever_more_rarely),
-        TEST(half_hearted_peer_holds_up_nobody),
+        TEST(half_hearted_peer_does_not_hold_up_the_transfer),
         TEST(late_chunks_are_welcome_and_asked_once),
         TEST(trickling_source_of_the_index_is_left),
         TEST(slow_source_is_kept_where_it_is_the_only_one),
-        TEST(whatever_happens_everybody_gets_everything),
+        TEST(every_node_gets_everything_after_random_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Tests of sync/members.c. */
+/* test_members.c - the addresses of members: bootstrap, dials, records, cache. */
 #include "sync/members/members.h"
 #include "tests/test.h"
 
@@ -27,7 +27,7 @@ static struct tw_member_row record_of(struct tw_id id, const char *first, const 
     return record;
 }
 
-static void merge(struct tw_member_row record, uint64_t now_us) {
+static void merge_record(struct tw_member_row record, uint64_t now_us) {
     struct tw_msg_peers peers = {.count = 1, .rows = {record}};
     tw_members_merge(&members, &peers, now_us);
 }
@@ -37,13 +37,13 @@ static void bootstrap(const char *text) {
     if (tw_members_bootstrap(&members, text, 0, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-static struct tw_dial next(uint64_t now_us) {
+static struct tw_dial take_dial(uint64_t now_us) {
     struct tw_dial dial;
     assert_true(tw_members_next_dial(&members, now_us, &dial));
     return dial;
 }
 
-static void nothing_due(uint64_t now_us) {
+static void assert_nothing_due(uint64_t now_us) {
     struct tw_dial dial;
     assert_false(tw_members_next_dial(&members, now_us, &dial));
 }
@@ -59,14 +59,14 @@ static void bootstrap_entries_are_dialled_at_once(void **state) {
     (void)snprintf(text, sizeof(text), "[2001:db8::1]:2=%s", hex);
     bootstrap(text);
     assert_int_equal(tw_members_deadline(&members, 5), 5);
-    struct tw_dial dial = next(0);
+    struct tw_dial dial = take_dial(0);
     assert_string_equal(dial.address, "a.example:1");
     assert_false(dial.has_id);
-    dial = next(0);
+    dial = take_dial(0);
     assert_string_equal(dial.address, "[2001:db8::1]:2");
     assert_true(dial.has_id && tw_id_equal(&dial.id, &id));
-    nothing_due(0);
-    assert_int_equal(tw_members_known(&members), 1); /* the other has no name yet */
+    assert_nothing_due(0);
+    assert_int_equal(tw_members_known(&members), 1); /* the other has no id yet */
 }
 
 static void bootstrap_entry_named_again_is_known(void **state) {
@@ -89,7 +89,7 @@ static void bad_bootstrap_entries_are_refused_with_a_sentence(void **state) {
         assert_int_equal(tw_members_bootstrap(&members, bad[i], 0, &err), TW_CONFIG);
         assert_true(err.message[0] != '\0');
     }
-    nothing_due(0);
+    assert_nothing_due(0);
 }
 
 static void own_id_in_the_bootstrap_list_is_passed_over(void **state) {
@@ -98,24 +98,24 @@ static void own_id_in_the_bootstrap_list_is_passed_over(void **state) {
     tw_id_hex(&members.config.self, hex);
     (void)snprintf(text, sizeof(text), "me.example:1=%s", hex);
     bootstrap(text);
-    nothing_due(0);
+    assert_nothing_due(0);
 }
 
 /* ---- pauses -------------------------------------------------------------------------------- */
 
-static void nobody_reachable_means_dialling_for_ever_with_growing_pauses(void **state) {
+static void unreachable_peers_are_dialled_for_ever_with_growing_pauses(void **state) {
     (void)state;
     bootstrap("a.example:1");
     uint64_t now_us = 0, longest_us = 0;
     for (unsigned attempt = 0; attempt < 200; attempt++) {
-        const struct tw_dial dial = next(now_us);
+        const struct tw_dial dial = take_dial(now_us);
         tw_members_dialled(&members, dial.address, false, NULL, now_us);
         const uint64_t due_us = tw_members_deadline(&members, now_us);
         const uint64_t pause_us = due_us - now_us;
         assert_true(pause_us >= TW_BACKOFF_MIN_US * 7 / 10);
         assert_true(pause_us <= TW_BACKOFF_MAX_US * 13 / 10);
         if (pause_us > longest_us) longest_us = pause_us;
-        nothing_due(due_us - 1);
+        assert_nothing_due(due_us - 1);
         now_us = due_us;
     }
     assert_true(longest_us >= TW_BACKOFF_MAX_US * 7 / 10);
@@ -142,10 +142,10 @@ static void linked_member_is_not_dialled_and_a_lost_one_is_again(void **state) {
     const struct tw_id low = id_of(3, 3);
     const struct tw_member_row record = record_of(low, "b.example:1", NULL);
     bootstrap("a.example:1");
-    const struct tw_dial dial = next(0);
+    const struct tw_dial dial = take_dial(0);
     tw_members_connected(&members, &record, 0);
     tw_members_dialled(&members, dial.address, true, &low, 0);
-    nothing_due(100 * S);
+    assert_nothing_due(100 * S);
     assert_int_equal(tw_members_deadline(&members, 0), UINT64_MAX);
     tw_members_disconnected(&members, &low, 200 * S);
     /* Our id is the higher one: we dial first. */
@@ -155,82 +155,82 @@ static void linked_member_is_not_dialled_and_a_lost_one_is_again(void **state) {
 
 static void lower_id_lets_the_higher_dial_first(void **state) {
     (void)state;
-    merge(record_of(id_of(0xf0, 1), "high.example:1", NULL), 0);
+    merge_record(record_of(id_of(0xf0, 1), "high.example:1", NULL), 0);
     assert_true(tw_members_deadline(&members, 0) >= TW_DIAL_YIELD_STEPS * TW_BACKOFF_MIN_US);
-    merge(record_of(id_of(0x10, 1), "low.example:1", NULL), 0);
+    merge_record(record_of(id_of(0x10, 1), "low.example:1", NULL), 0);
     assert_true(tw_members_deadline(&members, 0) <= TW_BACKOFF_MIN_US);
-    const struct tw_dial dial = next(S);
+    const struct tw_dial dial = take_dial(S);
     assert_string_equal(dial.address, "low.example:1");
 }
 
 static void one_member_is_dialled_at_one_address_after_the_other(void **state) {
     (void)state;
     const struct tw_id id = id_of(1, 1);
-    merge(record_of(id, "a.example:1", "b.example:1"), 0);
-    const struct tw_dial first = next(10 * S);
-    nothing_due(10 * S);
+    merge_record(record_of(id, "a.example:1", "b.example:1"), 0);
+    const struct tw_dial first = take_dial(10 * S);
+    assert_nothing_due(10 * S);
     tw_members_dialled(&members, first.address, false, NULL, 10 * S);
-    const struct tw_dial second = next(10 * S);
+    const struct tw_dial second = take_dial(10 * S);
     assert_string_not_equal(first.address, second.address);
 }
 
 static void silent_address_of_a_member_costs_little(void **state) {
     (void)state;
-    merge(record_of(id_of(1, 1), "192.0.2.1:1", "[2001:db8::1]:1"), 0);
+    merge_record(record_of(id_of(1, 1), "192.0.2.1:1", "[2001:db8::1]:1"), 0);
     const uint64_t now_us = 10 * S;
-    assert_string_equal(next(now_us).address, "[2001:db8::1]:1"); /* IPv6 first */
-    nothing_due(now_us + TW_DIAL_STAGGER_US - 1);
+    assert_string_equal(take_dial(now_us).address, "[2001:db8::1]:1"); /* IPv6 first */
+    assert_nothing_due(now_us + TW_DIAL_STAGGER_US - 1);
     assert_int_equal(tw_members_deadline(&members, now_us), now_us + TW_DIAL_STAGGER_US);
-    assert_string_equal(next(now_us + TW_DIAL_STAGGER_US).address, "192.0.2.1:1");
-    /* Both may be answered; a link ends the dialling whatever becomes of the other. */
+    assert_string_equal(take_dial(now_us + TW_DIAL_STAGGER_US).address, "192.0.2.1:1");
+    /* Both dials may succeed; one link ends the dialling, however the other dial ends. */
     const struct tw_member_row record = record_of(id_of(1, 1), NULL, NULL);
     tw_members_connected(&members, &record, now_us + S);
     tw_members_dialled(&members, "[2001:db8::1]:1", false, NULL, now_us + S);
-    nothing_due(now_us + 1000 * S);
+    assert_nothing_due(now_us + 1000 * S);
 }
 
-static void new_address_of_ours_makes_all_others_worth_a_dial(void **state) {
+static void own_new_address_makes_all_dials_due(void **state) {
     (void)state;
     bootstrap("a.example:1");
     uint64_t now_us = 0;
     for (unsigned i = 0; i < 8; i++) {
-        const struct tw_dial dial = next(now_us);
+        const struct tw_dial dial = take_dial(now_us);
         tw_members_dialled(&members, dial.address, false, NULL, now_us);
         now_us = tw_members_deadline(&members, now_us);
     }
-    const struct tw_dial dial = next(now_us);
+    const struct tw_dial dial = take_dial(now_us);
     tw_members_dialled(&members, dial.address, false, NULL, now_us);
-    nothing_due(now_us + 10 * S);
+    assert_nothing_due(now_us + 10 * S);
     tw_members_moved(&members, now_us + 10 * S);
-    assert_string_equal(next(now_us + 10 * S).address, "a.example:1");
+    assert_string_equal(take_dial(now_us + 10 * S).address, "a.example:1");
     tw_members_dialled(&members, dial.address, false, NULL, now_us + 10 * S);
     assert_true(tw_members_deadline(&members, now_us) <= now_us + 10 * S + 2 * TW_BACKOFF_MIN_US);
 }
 
-/* ---- ourselves ----------------------------------------------------------------------------- */
+/* ---- lost links ------------------------------------------------------------------------------ */
 
-/* Dials that fail for so long; returns the longest pause between two of the last ones. */
+/* Lets all dials fail for `for_us`. Returns the longest pause between two of them. */
 static uint64_t longest_pause_us(uint64_t from_us, uint64_t for_us) {
     uint64_t last_us = from_us, longest_us = 0;
     while (true) {
         const uint64_t at_us = tw_members_deadline(&members, last_us);
         if (at_us > from_us + for_us) return longest_us;
-        const struct tw_dial dial = next(at_us);
+        const struct tw_dial dial = take_dial(at_us);
         tw_members_dialled(&members, dial.address, false, NULL, at_us);
         longest_us = at_us - last_us > longest_us ? at_us - last_us : longest_us;
         last_us = at_us;
     }
 }
 
-/* The line was down for a quarter of an hour: its end must not go unnoticed for a minute. */
-static void who_lost_everybody_tries_often(void **state) {
+/* The line was down for a quarter of an hour; its return must be noticed within a minute. */
+static void node_that_lost_all_links_dials_often(void **state) {
     (void)state;
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
     assert_true(longest_pause_us(2 * S, 900 * S) <= TW_BACKOFF_LOST_US * 13 / 10 + 2 * S);
     const uint64_t late_us = 2 * S + TW_LOST_US;
-    (void)longest_pause_us(late_us, 900 * S); /* an hour later it is not lately any more */
+    (void)longest_pause_us(late_us, 900 * S); /* an hour later the loss is no longer recent */
     assert_true(longest_pause_us(late_us + 900 * S, 900 * S) > TW_BACKOFF_MAX_US / 2);
 }
 
@@ -253,8 +253,7 @@ static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
     tw_members_connected(&members, &one, 1 * S);
     tw_members_disconnected(&members, &one.id, 2 * S);
     (void)longest_pause_us(2 * S, 300 * S);
-    tw_members_connected(&members, &other,
-                         302 * S); /* as it was: only to be lost, with no address */
+    tw_members_connected(&members, &other, 302 * S); /* only to be lost next, without an address */
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         if (tw_id_equal(&members.entries[i].id, &other.id)) members.entries[i].addrs[0].text[0] = 0;
     }
@@ -263,7 +262,7 @@ static void pauses_that_had_grown_shrink_when_all_are_lost(void **state) {
     assert_true(longest_pause_us(402 * S, 300 * S) <= TW_BACKOFF_LOST_US * 13 / 10 + 2 * S);
 }
 
-static void first_link_after_none_makes_all_others_worth_a_dial(void **state) {
+static void first_link_after_an_outage_makes_all_dials_due(void **state) {
     (void)state;
     const struct tw_member_row one = record_of(id_of(1, 1), "a:1", NULL);
     const struct tw_member_row other = record_of(id_of(2, 2), "b:2", NULL);
@@ -274,26 +273,26 @@ static void first_link_after_none_makes_all_others_worth_a_dial(void **state) {
     (void)longest_pause_us(2 * S, TW_LOST_US + 900 * S);
     const uint64_t back_us = TW_LOST_US + 902 * S;
     tw_members_connected(&members, &one, back_us);
-    assert_string_equal(next(back_us).address, "b:2");
+    assert_string_equal(take_dial(back_us).address, "b:2");
     tw_members_disconnected(&members, &one.id, back_us);
 }
 
 static void address_that_leads_back_to_us_is_left_alone(void **state) {
     (void)state;
     bootstrap("me.example:1");
-    struct tw_dial dial = next(0);
+    struct tw_dial dial = take_dial(0);
     tw_members_dialled(&members, dial.address, false, &members.config.self, 0);
-    nothing_due(UINT64_C(1) << 60);
-    merge(record_of(id_of(1, 1), "also-me.example:1", NULL), 0);
-    dial = next(10 * S);
+    assert_nothing_due(UINT64_C(1) << 60);
+    merge_record(record_of(id_of(1, 1), "also-me.example:1", NULL), 0);
+    dial = take_dial(10 * S);
     tw_members_dialled(&members, dial.address, false, &members.config.self, 10 * S);
-    nothing_due(UINT64_C(1) << 60);
+    assert_nothing_due(UINT64_C(1) << 60);
     assert_int_equal(tw_members_deadline(&members, 0), UINT64_MAX);
 }
 
 /* ---- records ------------------------------------------------------------------------------- */
 
-static void records_tell_of_ourselves_and_of_linked_members_only(void **state) {
+static void records_name_this_node_and_recently_linked_members_only(void **state) {
     (void)state;
     struct tw_msg_peers peers;
     const struct tw_id linked = id_of(1, 1), lost = id_of(2, 2), rumour = id_of(3, 3);
@@ -304,12 +303,12 @@ static void records_tell_of_ourselves_and_of_linked_members_only(void **state) {
     record = record_of(lost, "lost.example:1", NULL);
     tw_members_connected(&members, &record, 0);
     tw_members_disconnected(&members, &lost, S);
-    merge(record_of(rumour, "rumour.example:1", NULL), 0);
+    merge_record(record_of(rumour, "rumour.example:1", NULL), 0);
     tw_members_records(&members, 2 * S, &peers);
     assert_int_equal(peers.count, 3);
     assert_true(tw_id_equal(&peers.rows[0].id, &members.config.self));
     for (unsigned i = 0; i < 3; i++) assert_false(tw_id_equal(&peers.rows[i].id, &rumour));
-    /* One that was lost long ago is no news. */
+    /* A member lost long ago is left out. */
     tw_members_records(&members, 2 * S + TW_RECORD_FRESH_US, &peers);
     assert_int_equal(peers.count, 2);
     assert_true(tw_id_equal(&peers.rows[1].id, &linked));
@@ -338,7 +337,7 @@ static void records_go_round_when_they_do_not_fit(void **state) {
     for (unsigned i = 0; i < MEMBERS; i++) assert_true(is_told[i]);
 }
 
-/* ---- what others say ----------------------------------------------------------------------- */
+/* ---- records of others ----------------------------------------------------------------------- */
 
 static void hostile_records_change_nothing(void **state) {
     (void)state;
@@ -346,11 +345,11 @@ static void hostile_records_change_nothing(void **state) {
     struct tw_msg_peers peers = {.count = UINT32_MAX};
     memset(peers.rows, 'x', sizeof(peers.rows)); /* no NUL anywhere */
     tw_members_merge(&members, &peers, 0);
-    merge(record_of(members.config.self, "evil.example:1", NULL), 0);
-    merge(record_of(zero, "evil.example:1", NULL), 0);
-    merge(record_of(id_of(1, 1), "not an address", NULL), 0);
-    merge(record_of(id_of(1, 1), NULL, NULL), 0);
-    nothing_due(UINT64_C(1) << 60);
+    merge_record(record_of(members.config.self, "evil.example:1", NULL), 0);
+    merge_record(record_of(zero, "evil.example:1", NULL), 0);
+    merge_record(record_of(id_of(1, 1), "not an address", NULL), 0);
+    merge_record(record_of(id_of(1, 1), NULL, NULL), 0);
+    assert_nothing_due(UINT64_C(1) << 60);
     assert_int_equal(tw_members_known(&members), 0);
 }
 
@@ -360,7 +359,7 @@ static void linked_member_is_believed_about_itself(void **state) {
     struct tw_msg_peers peers;
     const struct tw_member_row own = record_of(id, "true.example:1", NULL);
     tw_members_connected(&members, &own, 0);
-    merge(record_of(id, "false.example:1", NULL), S);
+    merge_record(record_of(id, "false.example:1", NULL), S);
     tw_members_records(&members, S, &peers);
     assert_int_equal(peers.count, 1);
     assert_string_equal(peers.rows[0].addrs[0], "true.example:1");
@@ -377,7 +376,7 @@ static void flood_of_invented_members_pushes_out_no_real_one(void **state) {
     for (uint32_t i = 0; i < 10 * TW_KNOWN_MAX; i++) {
         char text[TW_ADDR_BYTES];
         (void)snprintf(text, sizeof(text), "10.1.%u.%u:1", i / 256, i % 256);
-        merge(record_of(id_of(0x71, i), text, NULL), i);
+        merge_record(record_of(id_of(0x71, i), text, NULL), i);
     }
     assert_true(tw_members_known(&members) < TW_KNOWN_MAX);
     bool has_real = false, has_boot = false;
@@ -395,19 +394,19 @@ static void invented_members_delay_no_dial_of_a_real_one(void **state) {
     for (uint32_t i = 0; i < 200; i++) {
         char address[TW_ADDR_BYTES];
         (void)snprintf(address, sizeof(address), "192.0.2.1:%u", 1000 + i);
-        merge(record_of(id_of(1, i), address, NULL), 0);
+        merge_record(record_of(id_of(1, i), address, NULL), 0);
     }
-    /* All are due, the invented ones for longer: the address somebody configured goes first. */
-    tw_members_dialled(&members, next(0).address, false, NULL, 0);
-    assert_string_equal(next(100 * S).address, "a.example:1");
+    /* All are due, the invented ones for longer, but the configured address goes first. */
+    tw_members_dialled(&members, take_dial(0).address, false, NULL, 0);
+    assert_string_equal(take_dial(100 * S).address, "a.example:1");
     unsigned dials = 0;
     struct tw_dial dial;
     while (tw_members_next_dial(&members, 100 * S, &dial)) dials++;
     assert_int_equal(dials, TW_DIAL_HISTORY_MAX / 2);
-    /* Half of the dials are left for it, whenever it is due. */
+    /* Half of the dials are reserved for configured addresses. */
     tw_members_dialled(&members, "a.example:1", false, NULL, 100 * S);
-    assert_string_equal(next(200 * S).address, "a.example:1");
-    nothing_due(200 * S);
+    assert_string_equal(take_dial(200 * S).address, "a.example:1");
+    assert_nothing_due(200 * S);
 }
 
 static void failing_address_makes_room_for_a_new_one(void **state) {
@@ -417,15 +416,15 @@ static void failing_address_makes_room_for_a_new_one(void **state) {
     struct tw_member_row record = record_of(id, "a.example:1", "b.example:1");
     (void)snprintf(record.addrs[2], TW_ADDR_BYTES, "c.example:1");
     (void)snprintf(record.addrs[3], TW_ADDR_BYTES, "d.example:1");
-    merge(record, 0);
-    merge(record_of(id, "new.example:1", NULL), 0); /* no room yet */
+    merge_record(record, 0);
+    merge_record(record_of(id, "new.example:1", NULL), 0); /* no room yet */
     bool is_found = false;
     for (unsigned i = 0; i < 60; i++) {
-        const struct tw_dial dial = next(now_us);
+        const struct tw_dial dial = take_dial(now_us);
         is_found |= strcmp(dial.address, "new.example:1") == 0;
         tw_members_dialled(&members, dial.address, false, NULL, now_us);
         if (i == 0) assert_false(is_found);
-        if (i == 50) merge(record_of(id, "new.example:1", NULL), now_us);
+        if (i == 50) merge_record(record_of(id, "new.example:1", NULL), now_us);
         now_us += 100 * S;
     }
     assert_true(is_found);
@@ -433,7 +432,7 @@ static void failing_address_makes_room_for_a_new_one(void **state) {
 
 /* ---- cache --------------------------------------------------------------------------------- */
 
-static void cache_text_brings_back_whoever_was_met(void **state) {
+static void cache_text_restores_all_members_met(void **state) {
     (void)state;
     static char text[TW_MEMBERS_TEXT_MAX];
     static struct tw_members again;
@@ -442,7 +441,7 @@ static void cache_text_brings_back_whoever_was_met(void **state) {
     tw_members_connected(&members, &record, S);
     record = record_of(id_of(2, 2), "b.example:1", NULL);
     tw_members_connected(&members, &record, 2 * S);
-    merge(record_of(id_of(3, 3), "rumour.example:1", NULL), 3 * S);
+    merge_record(record_of(id_of(3, 3), "rumour.example:1", NULL), 3 * S);
     tw_members_encode(&members, text, sizeof(text), &size);
     assert_int_equal(text[size - 1], '\n');
     assert_memory_equal(text, "02", 2); /* newest first */
@@ -468,7 +467,7 @@ static void damaged_cache_lines_are_counted_and_skipped(void **state) {
                  hex, hex, hex, hex);
     assert_int_equal(tw_members_decode(&members, text, (size_t)size, 0), 5);
     assert_int_equal(tw_members_known(&members), 1);
-    /* Any prefix of a good text, and any byte flipped, is survived. */
+    /* Any prefix of the text and any flipped byte is survived. */
     for (int cut = 0; cut < size; cut++) {
         struct tw_members_config config = members.config;
         tw_members_init(&members, &config);
@@ -499,15 +498,15 @@ static void encode_stays_within_its_capacity(void **state) {
 
 #define TEST(name) cmocka_unit_test_setup(name, setup)
 
-/* A machine was set up anew, or its address given to another one: who was there is not looked for
- * there for ever, nor kept in the table when it is nowhere else. */
+/* An address may pass to another node, for example when a machine is set up anew. The old node
+ * is not dialled there for ever, and leaves the table if it has no other address. */
 static void address_that_became_another_nodes_is_dropped(void **state) {
     (void)state;
     const struct tw_id old = id_of(1, 1), new = id_of(2, 2), friend = id_of(3, 3);
     const struct tw_member_row was = record_of(old, "10.0.0.1:1", NULL);
     const struct tw_member_row other = record_of(friend, "10.0.0.9:1", NULL);
     uint64_t now_us = S;
-    tw_members_connected(&members, &other, now_us); /* not everybody is lost */
+    tw_members_connected(&members, &other, now_us); /* not all links are lost */
     tw_members_connected(&members, &was, now_us);
     tw_members_disconnected(&members, &old, now_us);
     unsigned dials = 0;
@@ -520,10 +519,10 @@ static void address_that_became_another_nodes_is_dropped(void **state) {
         tw_members_dialled(&members, dial.address, false, dials == 2 ? NULL : &new, now_us);
         dials++;
     }
-    assert_in_range(dials, 5, 10); /* not for one answer */
-    nothing_due(now_us + 600 * S);
-    merge(was, now_us + 600 * S); /* somebody has met it since */
-    assert_string_equal(next(now_us + 620 * S).address, "10.0.0.1:1");
+    assert_in_range(dials, 5, 10); /* one answer is not enough */
+    assert_nothing_due(now_us + 600 * S);
+    merge_record(was, now_us + 600 * S); /* a peer has met it since */
+    assert_string_equal(take_dial(now_us + 620 * S).address, "10.0.0.1:1");
 }
 
 static void other_addresses_of_a_member_and_configured_ones_stay(void **state) {
@@ -534,7 +533,7 @@ static void other_addresses_of_a_member_and_configured_ones_stay(void **state) {
     tw_id_hex(&old, hex);
     (void)snprintf(text, sizeof(text), "10.0.0.1:1=%s", hex);
     bootstrap(text);
-    merge(record_of(old, "10.0.0.2:1", "10.0.0.3:1"), now_us);
+    merge_record(record_of(old, "10.0.0.2:1", "10.0.0.3:1"), now_us);
     unsigned second = 0;
     for (; now_us < 2000 * S; now_us += S) {
         struct tw_dial dial;
@@ -564,28 +563,28 @@ int main(void) {
         TEST(bootstrap_entry_named_again_is_known),
         TEST(bad_bootstrap_entries_are_refused_with_a_sentence),
         TEST(own_id_in_the_bootstrap_list_is_passed_over),
-        TEST(nobody_reachable_means_dialling_for_ever_with_growing_pauses),
+        TEST(unreachable_peers_are_dialled_for_ever_with_growing_pauses),
         TEST(pauses_of_two_nodes_are_not_the_same),
         TEST(linked_member_is_not_dialled_and_a_lost_one_is_again),
         TEST(lower_id_lets_the_higher_dial_first),
         TEST(one_member_is_dialled_at_one_address_after_the_other),
         TEST(silent_address_of_a_member_costs_little),
-        TEST(new_address_of_ours_makes_all_others_worth_a_dial),
-        TEST(who_lost_everybody_tries_often),
+        TEST(own_new_address_makes_all_dials_due),
+        TEST(node_that_lost_all_links_dials_often),
         TEST(lost_member_is_tried_rarely_where_others_are_linked),
         TEST(pauses_that_had_grown_shrink_when_all_are_lost),
-        TEST(first_link_after_none_makes_all_others_worth_a_dial),
+        TEST(first_link_after_an_outage_makes_all_dials_due),
         TEST(address_that_leads_back_to_us_is_left_alone),
         TEST(address_that_became_another_nodes_is_dropped),
         TEST(other_addresses_of_a_member_and_configured_ones_stay),
-        TEST(records_tell_of_ourselves_and_of_linked_members_only),
+        TEST(records_name_this_node_and_recently_linked_members_only),
         TEST(records_go_round_when_they_do_not_fit),
         TEST(hostile_records_change_nothing),
         TEST(linked_member_is_believed_about_itself),
         TEST(flood_of_invented_members_pushes_out_no_real_one),
         TEST(invented_members_delay_no_dial_of_a_real_one),
         TEST(failing_address_makes_room_for_a_new_one),
-        TEST(cache_text_brings_back_whoever_was_met),
+        TEST(cache_text_restores_all_members_met),
         TEST(damaged_cache_lines_are_counted_and_skipped),
         TEST(encode_stays_within_its_capacity),
     };

@@ -1,5 +1,5 @@
-/* test_pairing.c - runs in pairs: who merges with whom, what a lost partner costs, and the books,
- * which must be even whatever happens. */
+/* test_pairing.c - pair runs: the choice of partners, the cost of a lost partner, and the books,
+ * which must stay even whatever happens. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +22,7 @@ static uint32_t draw(uint64_t below) {
 
 static void start(uint32_t nodes_count, uint32_t fragments_count) {
     mesh_init(&mesh, nodes_count, fragments_count);
-    /* Once more, as nodes of a pair run. */
+    /* Restart them as nodes of a pair run. */
     mesh.config.is_pair = true;
     mesh.config.step_tokens = 100;
     for (uint32_t i = 0; i < nodes_count; i++) {
@@ -37,8 +37,8 @@ static void assert_even_books(uint32_t one_sided) {
     assert_int_equal(found, one_sided);
 }
 
-/* Largest distance of two anchors of any fragment. */
-static uint64_t spread(void) {
+/* The largest distance between the anchors of two nodes, over all fragments. */
+static uint64_t largest_spread(void) {
     uint64_t most = 0;
     for (uint32_t p = 0; p < mesh.config.fragments_count; p++) {
         for (uint32_t a = 0; a < mesh.nodes_count; a++) {
@@ -53,9 +53,9 @@ static uint64_t spread(void) {
     return most;
 }
 
-/* ---- good weather --------------------------------------------------------------------------- */
+/* ---- without faults -------------------------------------------------------------------------- */
 
-static void lone_node_trains_as_ever(void **state) {
+static void lone_node_of_a_pair_run_trains(void **state) {
     (void)state;
     start(1, 3);
     mesh_run(&mesh, SECONDS(60));
@@ -100,13 +100,13 @@ static void eight_nodes_find_each_other_and_stay_together(void **state) {
         alone += view.pairs.alone;
         assert_int_equal(view.pairs.one_sided, 0);
         assert_in_range(view.mixed, 2, 7);
-        assert_in_range(mesh.workers[i].step, 2990, 3000); /* nobody ever waited */
+        assert_in_range(mesh.workers[i].step, 2990, 3000); /* no worker ever waited */
     }
     print_message("merged %llu alone %llu spread %llu\n", (unsigned long long)merged,
-                  (unsigned long long)alone, (unsigned long long)spread());
+                  (unsigned long long)alone, (unsigned long long)largest_spread());
     assert_true(merged > 3 * alone);
-    /* Alone they would be 7 * 37 * 3000 apart. */
-    assert_true(spread() < UINT64_C(7) * 37 * 3000 / 4);
+    /* Without merging they would be 7 * 37 * 3000 apart. */
+    assert_true(largest_spread() < UINT64_C(7) * 37 * 3000 / 4);
     assert_even_books(0);
     mesh_deinit(&mesh);
 }
@@ -127,7 +127,7 @@ static void slow_node_is_merged_with_and_nobody_waits_for_it(void **state) {
     mesh_deinit(&mesh);
 }
 
-static void rounds_may_follow_the_time(void **state) {
+static void rounds_can_follow_the_clock(void **state) {
     (void)state;
     start(4, 2);
     mesh.config.pace_us = SECONDS(2);
@@ -147,8 +147,8 @@ static void rounds_may_follow_the_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Every second draw is among those whose bytes come soon, the others are not forgotten. */
-static void who_is_near_is_met_more_often(void **state) {
+/* Every second draw is among the peers with the shortest delays; the others are still drawn. */
+static void near_peers_are_paired_with_more_often(void **state) {
     (void)state;
     for (unsigned is_far = 0; is_far < 2; is_far++) {
         uint32_t inside = 0, across = 0;
@@ -166,7 +166,8 @@ static void who_is_near_is_met_more_often(void **state) {
         print_message("far %u: %u inside, %u across\n", is_far, inside, across);
         assert_true(across > inside / 4);
         if (is_far == 1) assert_true(inside > across * 3 / 2);
-        if (is_far == 0) assert_in_range(inside, across / 2, across); /* three of seven */
+        if (is_far == 0)
+            assert_in_range(inside, across / 2, across); /* three of seven peers are inside */
         assert_even_books(0);
         mesh_deinit(&mesh);
     }
@@ -174,7 +175,7 @@ static void who_is_near_is_met_more_often(void **state) {
 
 /* ---- the clock and the end ------------------------------------------------------------------ */
 
-static void clocks_count_everybody_s_tokens(void **state) {
+static void clocks_count_the_tokens_of_all_nodes(void **state) {
     (void)state;
     start(4, 2);
     mesh.step_us[3] = 400000;
@@ -210,7 +211,7 @@ static void run_ends_for_everybody(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* ---- bad weather ---------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static void payloads_that_never_come_cost_the_partner_only(void **state) {
     (void)state;
@@ -220,16 +221,16 @@ static void payloads_that_never_come_cost_the_partner_only(void **state) {
     mesh_run(&mesh, SECONDS(600));
     for (uint32_t i = 0; i < 3; i++) assert_in_range(mesh.workers[i].step, 5990, 6000);
     for (uint32_t i = 0; i < 2; i++) assert_true(mesh_view(&mesh, i).pairs.merged > 100);
-    uint32_t found = 0; /* it hears the others and merges; they do not hear it */
+    uint32_t found = 0; /* node 2 gets chunks and merges; the others do not get its chunks */
     assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
     assert_true(found > 0);
-    /* It is told when the others have given up: for the newest eight it knows what that means. */
+    /* The others report the exchanges that they gave up. Node 2 recognises its newest eight. */
     assert_in_range(mesh_view(&mesh, 2).pairs.one_sided, 1, found);
     mesh_deinit(&mesh);
 }
 
-/* What is of no use is known to be at once: nobody waits for better. */
-static void payloads_of_no_use_cost_no_time(void **state) {
+/* A payload that cannot be decoded ends the exchange at once. */
+static void undecodable_payloads_cost_no_time(void **state) {
     (void)state;
     start(2, 3);
     mesh.is_garbler[1] = true;
@@ -241,9 +242,9 @@ static void payloads_of_no_use_cost_no_time(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* For ten minutes, then for twice as long: it is neither asked nor accepted, and the others see
- * why. */
-static void whose_share_is_no_use_or_insane_is_struck(void **state) {
+/* The culprit gets a strike for ten minutes, then for twice as long. Meanwhile no peer asks or
+ * accepts it, and the view shows the reason. */
+static void node_with_undecodable_or_outlier_deltas_gets_a_strike(void **state) {
     (void)state;
     for (unsigned is_giant = 0; is_giant < 2; is_giant++) {
         start(3, 3);
@@ -265,9 +266,9 @@ static void whose_share_is_no_use_or_insane_is_struck(void **state) {
         mesh_run(&mesh, SECONDS(300));
         for (uint32_t i = 0; i < 2; i++)
             assert_in_range(mesh_view(&mesh, i).pairs.alone - alone[i], 0, 80);
-        /* It is not dealt with: only two encode, and only once for each merge. */
+        /* The culprit is left out: only the other two encode, once for each merge. */
         assert_in_range(mesh.encodes - encodes, 400, 2 * 310);
-        mesh_run(&mesh, SECONDS(300)); /* it is met again, and struck for longer */
+        mesh_run(&mesh, SECONDS(300)); /* it is tried again, and its strike is longer */
         for (uint32_t i = 0; i < 2; i++) {
             const struct tw_node_view view = mesh_view(&mesh, i);
             assert_int_equal(view.peers[2].strike.count, 2);
@@ -277,8 +278,8 @@ static void whose_share_is_no_use_or_insane_is_struck(void **state) {
     }
 }
 
-/* Its budget, or its memory, has no room for what it would send: its own step needs none. */
-static void who_can_encode_nothing_takes_every_step_alone(void **state) {
+/* The budget or the memory of a node may have no room for its payloads. A step alone needs none. */
+static void node_that_cannot_encode_steps_alone(void **state) {
     (void)state;
     start(3, 3);
     mesh.is_poor[2] = true;
@@ -308,8 +309,8 @@ static void set_short(uint32_t node, bool is_short) {
     mesh_deliver(&mesh, node, &event);
 }
 
-/* It knows before it asks: nobody loses an exchange to it. */
-static void who_is_short_of_bytes_neither_asks_nor_accepts(void **state) {
+/* A node over budget knows that before it asks, so no peer loses an exchange to it. */
+static void node_over_budget_neither_asks_nor_accepts(void **state) {
     (void)state;
     start(3, 3);
     mesh.config.budget_tokens = 500000;
@@ -325,10 +326,11 @@ static void who_is_short_of_bytes_neither_asks_nor_accepts(void **state) {
     assert_in_range(view.rounds, 90, 130);
     assert_int_equal(view.pairs.short_of_bytes, view.pairs.alone);
     for (uint32_t i = 0; i < 2; i++) {
-        assert_in_range(mesh_view(&mesh, i).pairs.alone, 0, 25); /* who asks it at first is late */
+        assert_in_range(mesh_view(&mesh, i).pairs.alone, 0,
+                        25); /* a peer that asks node 2 first is late */
         assert_true(mesh_view(&mesh, i).pairs.merged > 80);
     }
-    assert_int_equal(mesh.encodes, merged_by_all()); /* nobody ever did it for nothing */
+    assert_int_equal(mesh.encodes, merged_by_all()); /* no encoding was in vain */
     set_short(2, false);
     mesh_run(&mesh, SECONDS(20));
     assert_true(mesh_view(&mesh, 2).pairs.merged > 10);
@@ -388,13 +390,13 @@ static void phi_that_is_too_far_away_comes_whole_the_next_time(void **state) {
     start(2, 1);
     mesh.wrap_limit = 20000;
     mesh_run(&mesh, SECONDS(100)); /* apart: 37 a step, 1000 steps */
-    assert_true(spread() > 30000);
+    assert_true(largest_spread() > 30000);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
     assert_true(mesh.wholes[0] > 0 && mesh.wholes[1] > 0);
     assert_true(mesh.wholes[0] < 5 && mesh.wholes[1] < 5);
     assert_true(mesh_view(&mesh, 0).pairs.merged > 10);
-    assert_true(spread() < 20000);
+    assert_true(largest_spread() < 20000);
     assert_even_books(0);
     mesh_deinit(&mesh);
 }
@@ -411,12 +413,12 @@ static void partition_goes_on_apart_and_together_again(void **state) {
         }
     }
     mesh_run(&mesh, SECONDS(200));
-    const uint64_t apart = spread();
+    const uint64_t apart = largest_spread();
     for (uint32_t i = 0; i < 6; i++) assert_in_range(mesh_view(&mesh, i).mixed, 0, 2);
     memset(mesh.is_cut, 0, sizeof(mesh.is_cut));
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(100));
-    assert_true(spread() < apart / 2);
+    assert_true(largest_spread() < apart / 2);
     uint32_t found = 0;
     assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
     mesh_deinit(&mesh);
@@ -435,11 +437,11 @@ static void newcomer_takes_over_a_state_then_merges(void **state) {
     mesh_run(&mesh, SECONDS(40));
     const struct tw_node_view view = mesh_view(&mesh, 2), other = mesh_view(&mesh, 0);
     assert_int_equal(view.state, TW_STATE_SOLO);
-    assert_int_equal(mesh.forks[2], forks + 2); /* the donor's, then its own */
+    assert_int_equal(mesh.forks[2], forks + 2); /* the donor's lineage, then its own */
     assert_true(view.clock_tokens > other.clock_tokens * 8 / 10);
     assert_true(view.pairs.merged > 10);
     assert_memory_not_equal(&view.lineage, &other.lineage, sizeof(view.lineage));
-    assert_true(spread() < 100000); /* two hundred seconds of work are 2 million */
+    assert_true(largest_spread() < 100000); /* two hundred seconds of work are 2 million */
     mesh_deinit(&mesh);
 }
 
@@ -512,8 +514,8 @@ static void goodbye_ends_the_exchange(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Links, workers and payloads fail at random; the books stay even but for what single sides moved,
- * and every one of these that both could hear of is counted. */
+/* Links, workers and payloads fail at random. The books stay even apart from one-sided merges,
+ * and the nodes report no more of those than there were. */
 static void storm_keeps_the_books_even(void **state) {
     (void)state;
     for (unsigned seed = 1; seed <= 12; seed++) {
@@ -547,7 +549,7 @@ static void storm_keeps_the_books_even(void **state) {
         }
         mesh_link_all(&mesh);
         const uint64_t rounds = mesh_view(&mesh, 0).rounds;
-        mesh_run(&mesh, SECONDS(700)); /* beyond any patience */
+        mesh_run(&mesh, SECONDS(700)); /* longer than any timeout */
         uint32_t found = 0;
         uint64_t counted = 0, merged = 0;
         assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
@@ -564,8 +566,8 @@ static void storm_keeps_the_books_even(void **state) {
     }
 }
 
-/* Nodes die and come back, from a checkpoint or from nothing, links come and go: nobody alive ever
- * stops stepping, clocks never go back, and in the end the run is over for everybody. */
+/* Nodes die and come back, with a checkpoint or without; links come and go. No live worker stops
+ * stepping, no run clock goes back, and the run ends for all nodes. */
 static void run_ends_through_kills_and_cuts(void **state) {
     (void)state;
     for (unsigned seed = 1; seed <= 6; seed++) {
@@ -588,7 +590,8 @@ static void run_ends_through_kills_and_cuts(void **state) {
                 const bool is_over = mesh.workers[i].is_finished;
                 assert_true(is_over || mesh.workers[i].step >= steps[i] + 29);
                 const struct tw_node_view view = mesh_view(&mesh, i);
-                /* Unknown while the state of another is taken over, and then ahead of ours. */
+                /* A receiver has no clock until it has adopted the other state, which is ahead
+                 * of its own. */
                 assert_true(view.state == TW_STATE_RECEIVER || view.clock_tokens >= clocks[i]);
             }
             const uint32_t a = draw(5), b = draw(5);
@@ -617,15 +620,15 @@ static void run_ends_through_kills_and_cuts(void **state) {
     }
 }
 
-/* ---- peers that lie ------------------------------------------------------------------------- */
+/* ---- lying peers ----------------------------------------------------------------------------- */
 
-static void hear(uint32_t to, uint16_t from, struct tw_message *message) {
+static void deliver_from(uint32_t to, uint16_t from, struct tw_message *message) {
     const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = from, .u.message = message};
     mesh_deliver(&mesh, to, &event);
 }
 
-/* The lower id's request voids the other's, even where nothing comes of it. */
-static void a_request_that_is_void_is_not_waited_for(void **state) {
+/* The request of the lower id voids that of the other node, even if no exchange follows. */
+static void void_request_is_not_waited_for(void **state) {
     (void)state;
     start(2, 2);
     mesh_link_all(&mesh);
@@ -637,15 +640,15 @@ static void a_request_that_is_void_is_not_waited_for(void **state) {
     message.kind = TW_MSG_PAIR_REQUEST;
     message.u.pair_request = (struct tw_msg_pair_request){{1, 2}, 63, 0};
     const uint64_t alone = mesh_view(&mesh, 1).pairs.alone;
-    hear(1, 0, &message);
+    deliver_from(1, 0, &message);
     assert_false(mesh_view(&mesh, 1).pairs.is_trading);
-    mesh_run(&mesh, 200000); /* and not in the two seconds that an answer may take */
+    mesh_run(&mesh, 200000); /* well before the two seconds that an answer may take */
     assert_int_equal(mesh_view(&mesh, 1).pairs.alone, alone + 1);
     assert_even_books(0);
     mesh_deinit(&mesh);
 }
 
-/* Node 1 says it all; node 0 must go on as if nothing had been. */
+/* Node 1 sends random pair messages. Node 0 must not be affected. */
 static void lies_cost_nothing(void **state) {
     (void)state;
     start(2, 2);
@@ -674,7 +677,7 @@ static void lies_cost_nothing(void **state) {
             message.u.pair_busy.pair = pair;
             break;
         }
-        hear(0, 1, &message);
+        deliver_from(0, 1, &message);
         mesh_run(&mesh, UINT64_C(1000) * draw(500));
     }
     const struct tw_node_view view = mesh_view(&mesh, 0);
@@ -699,8 +702,9 @@ static void lying_clock_lifts_by_half_at_most(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Its state is no further than it is: it is taken over ever more seldom, and the others merge. */
-static void a_boaster_is_followed_ever_more_seldom(void **state) {
+/* The boaster's state is older than its claimed clock. It is adopted ever more rarely, and the
+ * others go on merging. */
+static void boaster_is_followed_ever_more_rarely(void **state) {
     (void)state;
     start(3, 2);
     mesh.is_boaster[2] = true;
@@ -710,7 +714,8 @@ static void a_boaster_is_followed_ever_more_seldom(void **state) {
     const uint64_t merged = mesh_view(&mesh, 0).pairs.merged;
     assert_true(early > 2); /* start() starts twice */
     mesh_run(&mesh, SECONDS(600));
-    assert_in_range(mesh.forks[0] - early, 0, 2 * 3); /* the boaster's, then its own, each time */
+    assert_in_range(mesh.forks[0] - early, 0,
+                    2 * 3); /* each time the boaster's lineage, then its own */
     assert_true(mesh_view(&mesh, 0).pairs.merged > merged + 100);
     const uint64_t tokens =
         mesh.workers[0].tokens + mesh.workers[1].tokens + mesh.workers[2].tokens;
@@ -721,19 +726,19 @@ static void a_boaster_is_followed_ever_more_seldom(void **state) {
 int main(void) {
     tw_rng_seed(&rng, 7);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lone_node_trains_as_ever),
+        cmocka_unit_test(lone_node_of_a_pair_run_trains),
         cmocka_unit_test(two_nodes_merge_and_nothing_is_lost),
         cmocka_unit_test(eight_nodes_find_each_other_and_stay_together),
         cmocka_unit_test(slow_node_is_merged_with_and_nobody_waits_for_it),
-        cmocka_unit_test(rounds_may_follow_the_time),
-        cmocka_unit_test(who_is_near_is_met_more_often),
-        cmocka_unit_test(clocks_count_everybody_s_tokens),
+        cmocka_unit_test(rounds_can_follow_the_clock),
+        cmocka_unit_test(near_peers_are_paired_with_more_often),
+        cmocka_unit_test(clocks_count_the_tokens_of_all_nodes),
         cmocka_unit_test(run_ends_for_everybody),
         cmocka_unit_test(payloads_that_never_come_cost_the_partner_only),
-        cmocka_unit_test(payloads_of_no_use_cost_no_time),
-        cmocka_unit_test(whose_share_is_no_use_or_insane_is_struck),
-        cmocka_unit_test(who_can_encode_nothing_takes_every_step_alone),
-        cmocka_unit_test(who_is_short_of_bytes_neither_asks_nor_accepts),
+        cmocka_unit_test(undecodable_payloads_cost_no_time),
+        cmocka_unit_test(node_with_undecodable_or_outlier_deltas_gets_a_strike),
+        cmocka_unit_test(node_that_cannot_encode_steps_alone),
+        cmocka_unit_test(node_over_budget_neither_asks_nor_accepts),
         cmocka_unit_test(partner_that_vanishes_is_left_at_once),
         cmocka_unit_test(worker_that_dies_in_an_exchange_leaves_it),
         cmocka_unit_test(phi_that_is_too_far_away_comes_whole_the_next_time),
@@ -745,10 +750,10 @@ int main(void) {
         cmocka_unit_test(goodbye_ends_the_exchange),
         cmocka_unit_test(storm_keeps_the_books_even),
         cmocka_unit_test(run_ends_through_kills_and_cuts),
-        cmocka_unit_test(a_request_that_is_void_is_not_waited_for),
+        cmocka_unit_test(void_request_is_not_waited_for),
         cmocka_unit_test(lies_cost_nothing),
         cmocka_unit_test(lying_clock_lifts_by_half_at_most),
-        cmocka_unit_test(a_boaster_is_followed_ever_more_seldom),
+        cmocka_unit_test(boaster_is_followed_ever_more_rarely),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@ static int clear(void **state) {
     return 0;
 }
 
-static void penalty_doubles_up_to_its_longest(void **state) {
+static void penalty_doubles_up_to_its_maximum(void **state) {
     (void)state;
     uint64_t now_us = 7;
     for (unsigned offence = 0; offence < 10; offence++) {
@@ -51,7 +51,7 @@ static void stalls_are_forgotten(void **state) {
     assert_true(punish(1, TW_PENALTY_STALL_PROPOSER, end_us + 10 * MINUTE_US) == MINUTE_US);
 }
 
-static void some_kinds_are_counted_alone(void **state) {
+static void unmerged_is_only_counted(void **state) {
     (void)state;
     const struct tw_id id = id_of(1);
     assert_true(punish(1, TW_PENALTY_UNMERGED, 7) == 0);
@@ -86,10 +86,10 @@ static void full_table_drops_the_fewest_offences_where_none_has_an_end(void **st
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(penalty_doubles_up_to_its_longest, clear),
+        cmocka_unit_test_setup(penalty_doubles_up_to_its_maximum, clear),
         cmocka_unit_test_setup(first_stall_is_an_accident, clear),
         cmocka_unit_test_setup(stalls_are_forgotten, clear),
-        cmocka_unit_test_setup(some_kinds_are_counted_alone, clear),
+        cmocka_unit_test_setup(unmerged_is_only_counted, clear),
         cmocka_unit_test_setup(full_table_drops_the_penalty_that_ends_first, clear),
         cmocka_unit_test_setup(full_table_drops_the_fewest_offences_where_none_has_an_end, clear),
     };

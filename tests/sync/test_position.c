@@ -1,4 +1,4 @@
-/* Tests of sync/position.c. */
+/* test_position.c - the encoding of positions and votes. */
 #include "tests/test.h"
 
 #include "sync/core/position.h"
@@ -7,7 +7,7 @@
 
 static struct tw_error err;
 
-static void positions_come_back_to_the_bit(void **state) {
+static void positions_are_decoded_bit_for_bit(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
         static struct tw_checkpoint_state sample;
@@ -23,7 +23,7 @@ static void positions_come_back_to_the_bit(void **state) {
     }
 }
 
-static void votes_come_back_to_the_bit(void **state) {
+static void votes_are_decoded_bit_for_bit(void **state) {
     (void)state;
     for (uint64_t seed = 0; seed < 50; seed++) {
         static struct tw_vote vote, back;
@@ -40,7 +40,7 @@ static void votes_come_back_to_the_bit(void **state) {
     }
 }
 
-static void the_largest_fit_their_bounds(void **state) {
+static void largest_position_and_vote_fit_their_bounds(void **state) {
     (void)state;
     static struct tw_position position;
     static struct tw_vote vote;
@@ -76,13 +76,15 @@ static void cut_and_grown_bytes_are_refused(void **state) {
     for (uint64_t seed = 0; seed < 3; seed++) {
         sample_state(&sample, 3, 5, seed);
         size = tw_position_encode(&sample.position, 3, bytes);
-        const bool is_whole = seed == 0; /* `held` is the tip, and left out */
+        const bool is_whole = seed == 0; /* `held` equals the tip and is left out */
         uint32_t taken = 0;
         for (size_t cut = 0; cut <= size + 1; cut++) {
             if (cut == size) continue;
             taken += tw_position_decode(bytes, cut, &position, &fragments, &err) != TW_CORRUPT;
         }
-        assert_int_equal(taken, is_whole ? 0 : 1); /* before `held`: as if it were the tip */
+        assert_int_equal(
+            taken,
+            is_whole ? 0 : 1); /* a cut right before `held` reads as if it equalled the tip */
     }
     sample_vote(&vote, 5, 1);
     size = tw_vote_encode(&vote, bytes);
@@ -106,7 +108,7 @@ static void position_of_another_version_is_refused(void **state) {
     assert_int_equal(tw_position_decode(bytes, 3, &position, &fragments, &err), TW_CORRUPT);
 }
 
-static void what_does_not_belong_together_is_refused(void **state) {
+static void inconsistent_fields_are_refused(void **state) {
     (void)state;
     static struct tw_checkpoint_state sample;
     static struct tw_position position;
@@ -125,7 +127,7 @@ static void what_does_not_belong_together_is_refused(void **state) {
     assert_int_equal(tw_position_decode(bytes, size, &position, &fragments, &err), TW_CORRUPT);
     assert_non_null(strstr(err.message, "at round 7, and the manifest before it is missing"));
 
-    sample_state(&sample, 3, 0, 2); /* neither: 4 bytes of zeros say so, not 8 */
+    sample_state(&sample, 3, 0, 2); /* no tip and no `held`: encoded as 4 zero bytes, not 8 */
     size = tw_position_encode(&sample.position, 3, bytes);
     memset(bytes + size, 0, 4);
     assert_int_equal(tw_position_decode(bytes, size + 4, &position, &fragments, &err), TW_CORRUPT);
@@ -143,12 +145,12 @@ static void what_does_not_belong_together_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(positions_come_back_to_the_bit),
-        cmocka_unit_test(votes_come_back_to_the_bit),
-        cmocka_unit_test(the_largest_fit_their_bounds),
+        cmocka_unit_test(positions_are_decoded_bit_for_bit),
+        cmocka_unit_test(votes_are_decoded_bit_for_bit),
+        cmocka_unit_test(largest_position_and_vote_fit_their_bounds),
         cmocka_unit_test(cut_and_grown_bytes_are_refused),
         cmocka_unit_test(position_of_another_version_is_refused),
-        cmocka_unit_test(what_does_not_belong_together_is_refused),
+        cmocka_unit_test(inconsistent_fields_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
-/* test_round.c - one round as a member sees it: when it opens one, whom it votes for, what it
- * learns of how long rounds take. */
+/* test_round.c - one round as a member sees it: opening it, voting in it, and learning how long
+ * rounds take. */
 #include "sync/core/state/node.h"
 #include "tests/sync/lone_node.h"
 
-/* A result of nothing: its owner had nobody to merge. */
+/* The owner of `part` announces that it had nothing to merge. */
 static void say_nothing_as(uint16_t peer, uint32_t part) {
     struct tw_message *message = message_of(TW_MSG_RESULT);
     message->u.result.lineage = start.lineage;
@@ -12,7 +12,7 @@ static void say_nothing_as(uint16_t peer, uint32_t part) {
     say(peer, message);
 }
 
-static struct tw_record absent_close(void) {
+static struct tw_record absent_record(void) {
     struct tw_record record = empty_close(&start.tip);
     record.parts_count = 3;
     for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
@@ -28,9 +28,9 @@ static void commit(const struct tw_record *record) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void who_comes_back_opens_no_round_for_a_period(void **state) {
+static void restarted_node_opens_no_round_for_a_period(void **state) {
     (void)state;
-    worker_up(); /* at step 1000, and nothing sent in this life */
+    worker_up(); /* at step 1000; nothing sent since the restart */
     step_to(1005);
     wait_us(SECONDS(5));
     assert_null(find_action(TW_ACT_ENCODE));
@@ -38,7 +38,7 @@ static void who_comes_back_opens_no_round_for_a_period(void **state) {
     assert_non_null(find_action(TW_ACT_ENCODE));
 }
 
-static void who_comes_back_joins_what_others_open(void **state) {
+static void restarted_node_joins_rounds_that_others_open(void **state) {
     (void)state;
     worker_up();
     step_to(1002);
@@ -60,7 +60,7 @@ static void say_join(void) {
 static void become_alone(void) {
     worker_up();
     for (uint16_t peer = 1; peer <= 2; peer++) say(peer, message_of(TW_MSG_LEAVE));
-    say_join(); /* a word from before */
+    say_join(); /* a late message from before the goodbye */
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
     link_up(1);
     feed(&(struct tw_event){.kind = TW_EV_TICK});
@@ -69,8 +69,8 @@ static void become_alone(void) {
     forget();
 }
 
-/* Found by the simulator: with a slow uplink and many who ask, each question let the next solo
- * round through, which made what was being copied useless to everybody. */
+/* Found by the simulator: with a slow uplink and many askers, each question let the next solo
+ * round through. That made the state under transfer useless to all of them. */
 static void state_that_is_being_copied_stays_as_it_is(void **state) {
     (void)state;
     become_alone();
@@ -97,28 +97,27 @@ static void state_that_is_being_copied_stays_as_it_is(void **state) {
     assert_non_null(find_action(TW_ACT_SOLO));
 }
 
-static void ask_for_state_of_ours(void) {
+static void ask_for_our_state(void) {
     struct tw_message *message = message_of(TW_MSG_STATE_GET);
     message->u.state_get.lineage = view_now().lineage;
     say(1, message);
 }
 
-static void join_as_of_another_round(void) {
+static void join_in_another_round(void) {
     struct tw_message *message = message_of(TW_MSG_JOIN);
     message->u.join = (struct tw_msg_join){
         .lineage = view_now().lineage, .rounds = ROUNDS + 77, .nonce = 99, .weight = 1};
     say(1, message);
 }
 
-static void go_and_come(void) {
+static void relink_one(void) {
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
     link_up(1);
 }
 
-/* Every four seconds, for ever, and none of it comes to anything. */
+/* A peer asks every four seconds, for ever, and never follows up. */
 static void questions_do_not_keep_a_lone_node_from_its_rounds(void **state) {
-    void (*const questions[])(void) = {ask_for_state_of_ours, join_as_of_another_round,
-                                       go_and_come};
+    void (*const questions[])(void) = {ask_for_our_state, join_in_another_round, relink_one};
     for (uint32_t k = 0; k < 3; k++) {
         become_alone();
         for (uint64_t step = 1010; step < 1010 + 600 && find_action(TW_ACT_SOLO) == NULL;
@@ -133,9 +132,9 @@ static void questions_do_not_keep_a_lone_node_from_its_rounds(void **state) {
     }
 }
 
-static uint64_t ahead_rounds; /* of where we stand */
+static uint64_t ahead_rounds; /* lead of the receivers over this node */
 
-/* It is here, and fetches the state. */
+/* The peer reports that it is fetching the state. */
 static void say_receiver(uint16_t peer, uint64_t nonce) {
     struct tw_message *message = message_of(TW_MSG_STATUS);
     message->u.status.state = TW_STATE_RECEIVER;
@@ -145,7 +144,7 @@ static void say_receiver(uint16_t peer, uint64_t nonce) {
     say(peer, message);
 }
 
-static enum tw_node_state state_in(uint64_t for_us, uint64_t nonce_1, uint64_t nonce_2) {
+static enum tw_node_state state_after(uint64_t for_us, uint64_t nonce_1, uint64_t nonce_2) {
     const uint64_t end_us = now_us + for_us;
     while (now_us < end_us) {
         say_receiver(1, nonce_1);
@@ -156,7 +155,8 @@ static enum tw_node_state state_in(uint64_t for_us, uint64_t nonce_1, uint64_t n
     return view_now().state;
 }
 
-/* Two of three lost their votes: nobody will ever vote in their seats, so nothing is decided. */
+/* Two of three members lost their stored votes. Their seats can never vote again, so no round
+ * can be decided. */
 static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
     (void)state;
     worker_up();
@@ -164,36 +164,36 @@ static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
     now_us += SECONDS(10);
     for (uint16_t peer = 1; peer <= 2; peer++) link_up(peer);
-    assert_int_equal(state_in(SECONDS(60), 8, 9), TW_STATE_MEMBER); /* as the roster has them */
-    assert_int_equal(state_in(SECONDS(60), 8, 99), TW_STATE_MEMBER);
-    assert_int_equal(state_in(SECONDS(1), 98, 99), TW_STATE_MEMBER); /* who knows? */
-    assert_int_equal(state_in(SECONDS(2), 98, 99), TW_STATE_SOLO);
+    assert_int_equal(state_after(SECONDS(60), 8, 9),
+                     TW_STATE_MEMBER); /* the nonces of the roster */
+    assert_int_equal(state_after(SECONDS(60), 8, 99), TW_STATE_MEMBER);
+    assert_int_equal(state_after(SECONDS(1), 98, 99), TW_STATE_MEMBER); /* too early to tell */
+    assert_int_equal(state_after(SECONDS(2), 98, 99), TW_STATE_SOLO);
 }
 
-/* They were let in again, and we have yet to hear of it. */
-static void seats_that_were_given_away_are_heard_of(void **state) {
+/* Both were admitted again, in a record that has not reached this node yet. */
+static void reassigned_seats_do_not_end_the_lineage(void **state) {
     (void)state;
     worker_up();
     link_up(3);
     say_status(3, &start.lineage, ROUNDS + 5, 6000);
-    assert_int_equal(state_in(SECONDS(4), 98, 99), TW_STATE_MEMBER);
+    assert_int_equal(state_after(SECONDS(4), 98, 99), TW_STATE_MEMBER);
     assert_follows(&start.lineage);
 }
 
-/* Both came back without their votes, and fetch what was decided after us: no end of this lineage.
- */
-static void who_fetches_a_later_round_shows_that_it_was_decided(void **state) {
+/* Both came back without their votes and fetch a round decided after ours: the lineage goes on. */
+static void receiver_of_a_later_round_shows_that_it_was_decided(void **state) {
     (void)state;
     worker_up();
     ahead_rounds = 1;
-    assert_int_equal(state_in(SECONDS(10), 98, 99), TW_STATE_MEMBER);
+    assert_int_equal(state_after(SECONDS(10), 98, 99), TW_STATE_MEMBER);
     assert_follows(&start.lineage);
     ahead_rounds = 0;
 }
 
-/* The worker may have published a solo round and died before it said so: then phi is one that a
- * joiner, to whom nothing happened in that round, would not have. */
-static void who_is_alone_decides_nothing_without_a_worker(void **state) {
+/* The worker may have applied a solo round and died before it reported that. A joiner, for which
+ * the round changed nothing, would then have another phi. */
+static void lone_node_decides_nothing_without_a_worker(void **state) {
     (void)state;
     become_alone();
     step_to(1010);
@@ -214,7 +214,7 @@ static void who_is_alone_decides_nothing_without_a_worker(void **state) {
     const struct tw_node_view view = view_now();
     assert_memory_not_equal(&view.lineage, &lineage, sizeof(lineage));
     assert_int_equal(view.rounds, ROUNDS);
-    /* And with one it does. */
+    /* With a worker, it decides again. */
     struct tw_event done = {.kind = TW_EV_APPLIED, .ok = true};
     done.u.applied.fragment = fragment;
     done.u.applied.rounds = ROUNDS;
@@ -223,11 +223,11 @@ static void who_is_alone_decides_nothing_without_a_worker(void **state) {
     assert_int_equal(view_now().roster_count, 2);
 }
 
-/* The budget was spent in a round whose state it never got: it has yet to train. */
-static void who_goes_back_below_the_budget_trains_on(void **state) {
+/* The budget was spent in a round whose state this node never got, so it must train on. */
+static void node_back_below_the_budget_trains_on(void **state) {
     (void)state;
     worker_up();
-    struct tw_record record = absent_close();
+    struct tw_record record = absent_record();
     record.contributors_count = 1;
     record.contributors[0] = (struct tw_contributor){.member_idx = 1, .tokens = UINT64_C(1) << 40};
     record.clock_tokens += record.contributors[0].tokens;
@@ -247,7 +247,7 @@ static void who_goes_back_below_the_budget_trains_on(void **state) {
     assert_int_equal(view_now().state, TW_STATE_SOLO);
     assert_int_equal(view_now().clock_tokens, start.tip.clock_tokens);
     assert_non_null(find_action(TW_ACT_LOAD));
-    assert_null(find_action(TW_ACT_FINISH)); /* not before it has what it goes on from */
+    assert_null(find_action(TW_ACT_FINISH)); /* not before its state is loaded */
     applied.ok = true;
     feed(&applied);
     finish = find_action(TW_ACT_FINISH);
@@ -257,38 +257,38 @@ static void who_goes_back_below_the_budget_trains_on(void **state) {
 
 /* ---- patience -------------------------------------------------------------------------------- */
 
-static void round_of_nothing_leaves_patience_as_it_is(void **state) {
+static void empty_round_leaves_patience_unchanged(void **state) {
     (void)state;
     const uint64_t before_us = node->pace.patience_us;
     say_nothing_as(1, 1);
     wait_us(SECONDS(50));
-    const struct tw_record record = absent_close();
+    const struct tw_record record = absent_record();
     commit(&record);
     assert_int_equal(node->pace.patience_us, before_us);
 }
 
-static void round_that_was_over_leaves_patience_as_it_is(void **state) {
+static void round_already_decided_leaves_patience_unchanged(void **state) {
     (void)state;
     const uint64_t before_us = node->pace.patience_us;
-    const struct tw_record record = absent_close();
+    const struct tw_record record = absent_record();
     commit(&record);
     assert_int_equal(node->pace.patience_us, before_us);
 }
 
-static void what_did_not_come_in_time_is_given_longer(void **state) {
+static void late_contribution_doubles_patience(void **state) {
     (void)state;
     const uint64_t before_us = node->pace.patience_us;
     contribute_as(2);
-    say_nothing_as(1, 1); /* not in time for this owner */
+    say_nothing_as(1, 1); /* the contribution was too late for this owner */
     wait_us(SECONDS(50));
-    const struct tw_record record = absent_close();
+    const struct tw_record record = absent_record();
     commit(&record);
     assert_int_equal(node->pace.patience_us, 2 * before_us);
 }
 
-/* ---- who is listed --------------------------------------------------------------------------- */
+/* ---- listed contributors --------------------------------------------------------------------- */
 
-/* What member 2 contributes, as contribute_as() says it. */
+/* The root of the contribution of contribute_as(2). */
 static struct tw_id root_of_two(void) {
     struct tw_id hashes[3];
     for (uint32_t k = 0; k < 3; k++) {
@@ -298,11 +298,12 @@ static struct tw_id root_of_two(void) {
     return tw_contribution_root(hashes, 3);
 }
 
-/* And so much work it says that it is. */
+/* tokens and steps of that contribution */
 static const uint64_t *counts_of_two = (const uint64_t[]){100, 10};
 
-/* The result of part 1, of member 2 alone, is here and good, and the first proposer proposes it. */
-static void propose_of_two(void) {
+/* The result of part 1, merged from member 2 alone, arrives and is good. The first proposer
+ * proposes it. */
+static void propose_with_two(void) {
     const struct tw_id result = name_of("result");
     say_result_of(2, &result, 90);
     struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 1};
@@ -314,7 +315,7 @@ static void propose_of_two(void) {
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     message->u.propose.ballot = 1;
     struct tw_record *record = &message->u.propose.record;
-    *record = absent_close();
+    *record = absent_record();
     record->contributors_count = 1;
     record->contributors[0] =
         (struct tw_contributor){.member_idx = 2, .tokens = 100, .root = root_of_two()};
@@ -341,29 +342,29 @@ static void sit_out_as(uint16_t peer) {
     say(peer, message);
 }
 
-static void who_sat_out_is_no_contributor(void **state) {
+static void member_that_sat_out_is_no_contributor(void **state) {
     (void)state;
     worker_up();
     sit_out_as(2);
-    propose_of_two();
+    propose_with_two();
     wait_us(SECONDS(1));
     assert_false(has_accepted());
     contribute_as(2); /* restarted, and has something now */
     assert_true(has_accepted());
 }
 
-static void contribution_nobody_told_us_of_is_waited_for(void **state) {
+static void contribution_not_yet_announced_is_waited_for(void **state) {
     (void)state;
     worker_up();
-    propose_of_two();
+    propose_with_two();
     wait_us(SECONDS(1));
     assert_false(has_accepted());
     contribute_as(2);
     assert_true(has_accepted());
 }
 
-/* The root is right: what it weighs is another's word. */
-static void contribution_with_other_counts_is_none_we_heard(void **state) {
+/* The root is right, but the counts are not those that the contributor announced. */
+static void contribution_with_other_counts_gets_no_vote(void **state) {
     (void)state;
     static const uint64_t others[2][2] = {{101, 10}, {100, 9}}, said[2] = {100, 10};
     for (uint32_t i = 0; i < 3; i++) {
@@ -371,14 +372,15 @@ static void contribution_with_other_counts_is_none_we_heard(void **state) {
         worker_up();
         contribute_as(2);
         counts_of_two = i < 2 ? others[i] : said;
-        propose_of_two();
+        propose_with_two();
         wait_us(SECONDS(1));
         assert_int_equal(has_accepted(), i == 2);
     }
 }
 
-/* Every result is here, and what the first proposer makes of them is what nobody heard of. */
-static void proposer_that_lists_who_sat_out_is_passed_over(void **state) {
+/* Every result is here, but the first proposer lists a contribution that its member never
+ * announced. */
+static void proposer_that_lists_a_member_that_sat_out_is_passed_over(void **state) {
     (void)state;
     worker_up();
     encode_ours();
@@ -391,7 +393,7 @@ static void proposer_that_lists_who_sat_out_is_passed_over(void **state) {
     reduced.u.reduced.bytes = 50;
     reduced.u.reduced.hash = name_of("merged");
     feed(&reduced);
-    propose_of_two();
+    propose_with_two();
     say_nothing_as(2, 2);
     assert_int_equal(node->round.self_rank, 1);
     forget();
@@ -420,7 +422,7 @@ static void ask_for_a_seat_as(uint16_t peer) {
     say(peer, message);
 }
 
-static void who_asks_a_full_group_is_told_of_once_in_a_while(void **state) {
+static void request_to_a_full_group_is_reported_once_in_a_while(void **state) {
     (void)state;
     const struct tw_id id = id_of(5), member = id_of(2);
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = 3};
@@ -432,7 +434,7 @@ static void who_asks_a_full_group_is_told_of_once_in_a_while(void **state) {
     node->cfg.members_max = 3;
     for (uint32_t i = 0; i < 5; i++) {
         ask_for_a_seat_as(3);
-        ask_for_a_seat_as(2); /* which has one, and asks under a new nonce */
+        ask_for_a_seat_as(2); /* peer 2 has a seat and asks under a new nonce */
         now_us += SECONDS(1);
     }
     assert_int_equal(reports_of_full(&id), 1);
@@ -443,7 +445,7 @@ static void who_asks_a_full_group_is_told_of_once_in_a_while(void **state) {
     assert_false(view_now().is_shut_out);
 }
 
-static void who_finds_no_seat_says_so_until_there_is_one(void **state) {
+static void node_without_a_seat_says_so_until_it_has_one(void **state) {
     (void)state;
     const struct tw_id self = id_of(0);
     for (uint32_t i = 0; i < 3; i++) start.tip.next.members[i].id = id_of(i + 1);
@@ -475,7 +477,7 @@ static void who_finds_no_seat_says_so_until_there_is_one(void **state) {
 
 /* ---- before there are results --------------------------------------------------------------- */
 
-/* Says it in all ballots of the first attempt: one of them is that of peer 2. */
+/* Peer 2 sends the message in all ballots of the first attempt, one of which is its own. */
 static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_record *record) {
     for (uint64_t rank = 0; rank < 3; rank++) {
         struct tw_message *message = message_of(kind);
@@ -490,7 +492,7 @@ static void say_in_all_ballots(enum tw_message_kind kind, const struct tw_record
     }
 }
 
-static void round_of_nothing_waits_for_what_may_come(void **state) {
+static void empty_round_waits_for_pending_results(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
     say_in_all_ballots(TW_MSG_PROPOSE, &record);
@@ -498,10 +500,10 @@ static void round_of_nothing_waits_for_what_may_come(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     assert_null(find_message(TW_MSG_PREPARE, 2)); /* nothing is wrong with it yet */
     say_no_result(1);
-    assert_non_null(find_message(TW_MSG_ACCEPT, 2)); /* one of two may be late */
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2)); /* one of two results may be late */
 }
 
-static void patience_ends_the_wait_for_what_may_come(void **state) {
+static void patience_ends_the_wait_for_pending_results(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
     say_in_all_ballots(TW_MSG_PROPOSE, &record);
@@ -511,7 +513,7 @@ static void patience_ends_the_wait_for_what_may_come(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void nobody_is_promised_a_round_that_is_still_empty(void **state) {
+static void no_promise_while_the_round_is_empty(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
     say_in_all_ballots(TW_MSG_PREPARE, &record);
@@ -521,10 +523,10 @@ static void nobody_is_promised_a_round_that_is_still_empty(void **state) {
     assert_non_null(find_message(TW_MSG_PROMISE, 2));
 }
 
-/* ---- what is left of a proposal -------------------------------------------------------------- */
+/* ---- the rest of a refused proposal ---------------------------------------------------------- */
 
-/* Its owner tells it, and it comes and is fair. */
-static void result_comes(uint32_t part) {
+/* The result of `part` is announced, arrives and passes its check. */
+static void deliver_result(uint32_t part) {
     struct tw_message *message = message_of(TW_MSG_RESULT);
     struct tw_msg_result *said = &message->u.result;
     said->lineage = start.lineage;
@@ -542,8 +544,8 @@ static void result_comes(uint32_t part) {
     feed(&event);
 }
 
-/* It is our turn, for the first proposer is gone: the peer that is left promises our ballot, and is
- * proposed to. */
+/* The first proposer is gone, so it is our turn. `peer` promises our ballot and gets the
+ * proposal. Returns the ballot. */
 static uint64_t propose_ours(uint16_t peer) {
     for (uint32_t second = 0; find_message(TW_MSG_PREPARE, peer) == NULL; second++) {
         assert_true(second < 60);
@@ -560,14 +562,14 @@ static uint64_t propose_ours(uint16_t peer) {
     return ballot;
 }
 
-static void what_is_left_of_a_proposal_is_proposed_at_once_if_we_would_take_it(void **state) {
+static void rest_of_a_refused_proposal_is_proposed_at_once_if_acceptable(void **state) {
     (void)state;
     for (uint32_t refused_count = 1; refused_count <= 2; refused_count++) {
         if (refused_count == 2) start_again();
         const uint16_t first = (uint16_t)node->round.rank[0], peer = first == 1 ? 2 : 1;
         worker_up();
-        for (uint32_t part = 1; part <= 2; part++) result_comes(part);
-        wait_us(SECONDS(90)); /* nobody contributed to ours */
+        for (uint32_t part = 1; part <= 2; part++) deliver_result(part);
+        wait_us(SECONDS(90)); /* our own part has no contribution */
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = first});
         const uint64_t ballot = propose_ours(peer);
         struct tw_message *message = message_of(TW_MSG_NACK);
@@ -577,35 +579,35 @@ static void what_is_left_of_a_proposal_is_proposed_at_once_if_we_would_take_it(v
                                                .refused_parts = refused_count == 1 ? 2 : 6};
         say(peer, message);
         assert_int_equal(find_message(TW_MSG_PREPARE, peer) != NULL, refused_count == 1);
-        assert_true(propose_ours(peer) > ballot); /* the rest after a while */
+        assert_true(propose_ours(peer) > ballot); /* otherwise after a while */
     }
 }
 
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(who_comes_back_opens_no_round_for_a_period),
-        TEST(who_comes_back_joins_what_others_open),
+        TEST(restarted_node_opens_no_round_for_a_period),
+        TEST(restarted_node_joins_rounds_that_others_open),
         TEST(state_that_is_being_copied_stays_as_it_is),
         TEST(questions_do_not_keep_a_lone_node_from_its_rounds),
         TEST(seats_whose_votes_are_lost_are_not_waited_for),
-        TEST(seats_that_were_given_away_are_heard_of),
-        TEST(who_fetches_a_later_round_shows_that_it_was_decided),
-        TEST(who_is_alone_decides_nothing_without_a_worker),
-        TEST(who_goes_back_below_the_budget_trains_on),
-        TEST(round_of_nothing_leaves_patience_as_it_is),
-        TEST(round_that_was_over_leaves_patience_as_it_is),
-        TEST(what_did_not_come_in_time_is_given_longer),
-        TEST(who_sat_out_is_no_contributor),
-        TEST(contribution_nobody_told_us_of_is_waited_for),
-        TEST(contribution_with_other_counts_is_none_we_heard),
-        TEST(proposer_that_lists_who_sat_out_is_passed_over),
-        TEST(who_asks_a_full_group_is_told_of_once_in_a_while),
-        TEST(who_finds_no_seat_says_so_until_there_is_one),
-        TEST(round_of_nothing_waits_for_what_may_come),
-        TEST(patience_ends_the_wait_for_what_may_come),
-        TEST(nobody_is_promised_a_round_that_is_still_empty),
-        TEST(what_is_left_of_a_proposal_is_proposed_at_once_if_we_would_take_it),
+        TEST(reassigned_seats_do_not_end_the_lineage),
+        TEST(receiver_of_a_later_round_shows_that_it_was_decided),
+        TEST(lone_node_decides_nothing_without_a_worker),
+        TEST(node_back_below_the_budget_trains_on),
+        TEST(empty_round_leaves_patience_unchanged),
+        TEST(round_already_decided_leaves_patience_unchanged),
+        TEST(late_contribution_doubles_patience),
+        TEST(member_that_sat_out_is_no_contributor),
+        TEST(contribution_not_yet_announced_is_waited_for),
+        TEST(contribution_with_other_counts_gets_no_vote),
+        TEST(proposer_that_lists_a_member_that_sat_out_is_passed_over),
+        TEST(request_to_a_full_group_is_reported_once_in_a_while),
+        TEST(node_without_a_seat_says_so_until_it_has_one),
+        TEST(empty_round_waits_for_pending_results),
+        TEST(patience_ends_the_wait_for_pending_results),
+        TEST(no_promise_while_the_round_is_empty),
+        TEST(rest_of_a_refused_proposal_is_proposed_at_once_if_acceptable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -232,7 +232,7 @@ static void write_empty_round(struct mesh *world, struct tw_msg_propose *propose
 }
 
 static bool asks_first;       /* whether the culprit sends PREPARE in ballots that need promises */
-static uint64_t hasty_rounds; /* first round in which it has not done so */
+static uint64_t hasty_rounds; /* first round in which the culprit has not acted yet */
 
 /* As soon as a round begins, the culprit proposes an empty record. */
 static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_message *said) {

@@ -1,11 +1,12 @@
-/* test_transfer.c - chunks of payloads: asked for once, of several donors, through cuts. */
+/* test_transfer.c - chunks of payloads: each fetched once, from several donors, through broken
+ * links. */
 #include "tests/sync/lone_node.h"
 
 enum { CHUNKS = 40, BYTES = CHUNKS * TW_CHUNK_BYTES_MAX - 5 };
 
 static struct tw_id other, packed, digest;
 
-/* Time passes, and the peers say that they are in the other lineage, at that round. */
+/* Lets time pass while the linked peers report round 50 of the other lineage. */
 static void pass_us(uint64_t for_us, uint64_t tick_us) {
     const uint64_t end_us = now_us + for_us;
     while (now_us < end_us) {
@@ -25,8 +26,8 @@ static void say_state(uint16_t peer) {
     say(peer, message);
 }
 
-/* Follows peer 1 and 2, whose lineage is ahead, and hears of 1 what the first fragment is. */
-static void follow(void) {
+/* Makes the node follow peers 1 and 2, whose lineage is ahead, and ask for its state. */
+static void follow_peers(void) {
     other = name_of("other");
     packed = name_of("packed");
     digest = name_of("another phi");
@@ -49,7 +50,7 @@ static void follow(void) {
                 find_message(TW_MSG_STATE_GET, 2) != NULL);
 }
 
-/* Chunks of the payload that the peer was asked for since forget(), and how often in all. */
+/* Bit set of the chunks asked of the peer since forget(). Adds the number of requests to *count. */
 static uint64_t asked_of(uint16_t peer, uint32_t *count) {
     uint64_t set = 0;
     for (uint32_t i = 0; i < seen_count; i++) {
@@ -74,10 +75,10 @@ static bool wants(uint16_t peer, uint32_t idx) {
     return tw_node_wants_chunk(node, peer, &packed, idx);
 }
 
-/* The peers answer what they are asked until nothing is asked any more. Returns the chunks. */
-static uint32_t serve(uint16_t first, uint16_t last) {
+/* Peers `first` to `last` answer PULLs until no more come. Returns the number of chunks sent. */
+static uint32_t serve_pulls(uint16_t first, uint16_t last) {
     uint32_t sent = 0;
-    for (uint32_t i = 0; i < seen_count; i++) { /* grows as the node asks on */
+    for (uint32_t i = 0; i < seen_count; i++) { /* grows while the node asks for more */
         const struct tw_msg_pull pull = seen[i].message.u.pull;
         if (seen[i].action.kind != TW_ACT_SEND || seen[i].message.kind != TW_MSG_PULL) continue;
         if (seen[i].action.peer < first || seen[i].action.peer > last) continue;
@@ -92,18 +93,18 @@ static uint32_t serve(uint16_t first, uint16_t last) {
     return sent;
 }
 
-static void cut(uint16_t peer) {
+static void cut_link(uint16_t peer) {
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
 }
 
-static void come_back(uint16_t peer) {
+static void relink(uint16_t peer) {
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
     event.u.id = id_of(peer);
     feed(&event);
     say_status(peer, &other, 50, 9000);
 }
 
-static uint32_t bits(uint64_t set) {
+static uint32_t count_bits(uint64_t set) {
     uint32_t count = 0;
     for (; set != 0; set &= set - 1) count++;
     return count;
@@ -114,30 +115,30 @@ static uint32_t bits(uint64_t set) {
 static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
     (void)state;
     uint32_t before = 0, after = 0;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     say_state(1);
     const uint64_t first = asked_of(1, &before);
     assert_int_equal(first, 0xFF); /* eight ahead while nothing is known of the path */
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
-    cut(1);
+    cut_link(1);
     forget();
     for (uint32_t idx = 5; idx < 8; idx++) assert_false(wants(1, idx));
     pass_us(SECONDS(7), SECONDS(1));
-    come_back(1);
+    relink(1);
     pass_us(SECONDS(3), SECONDS(1));
-    assert_int_equal(asked_of(1, &after) & 0x1F, 0); /* not what came */
-    assert_int_equal(serve(1, 1), CHUNKS - 5);       /* each of the others once */
+    assert_int_equal(asked_of(1, &after) & 0x1F, 0); /* none that had arrived */
+    assert_int_equal(serve_pulls(1, 1), CHUNKS - 5); /* each of the others once */
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
 static void rest_of_a_state_comes_from_another_donor(void **state) {
     (void)state;
     uint32_t count = 0;
-    follow();
+    follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
-    cut(1);
+    cut_link(1);
     forget();
     pass_us(SECONDS(4), SECONDS(1));
     const struct tw_message *get = find_message(TW_MSG_STATE_GET, 2);
@@ -145,16 +146,16 @@ static void rest_of_a_state_comes_from_another_donor(void **state) {
     assert_memory_equal(&get->u.state_get.wanted, &digest, sizeof(digest));
     say_state(2);
     assert_int_equal(asked_of(2, &count) & 0x1F, 0);
-    assert_int_equal(serve(2, 2), CHUNKS - 5);
+    assert_int_equal(serve_pulls(2, 2), CHUNKS - 5);
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
 static void state_whose_rest_nobody_has_is_given_up(void **state) {
     (void)state;
-    follow();
+    follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
-    cut(1);
+    cut_link(1);
     forget();
     pass_us(SECONDS(20), SECONDS(1));
     const struct tw_message *get = find_message(TW_MSG_STATE_GET, 2);
@@ -162,7 +163,7 @@ static void state_whose_rest_nobody_has_is_given_up(void **state) {
     assert_true(tw_id_is_zero(&get->u.state_get.wanted));
 }
 
-/* Was anybody asked for any state of that fragment, not for the rest of this one? */
+/* Whether any peer was asked for a fresh state of fragment 0, not for the rest of this one. */
 static bool has_asked_anew(void) {
     for (uint32_t i = 0; i < seen_count; i++) {
         const struct tw_msg_state_get *get = &seen[i].message.u.state_get;
@@ -175,14 +176,14 @@ static bool has_asked_anew(void) {
 
 static void state_of_a_donor_that_dropped_it_is_given_up(void **state) {
     (void)state;
-    follow();
+    follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
     for (uint32_t s = 0; s < 30; s++) {
         uint32_t count = 0;
         (void)asked_of(1, &count);
         forget();
-        if (count > 0) { /* a second later, in which the node looked around */
+        if (count > 0) { /* the donor answers MISSING, up to a second late */
             struct tw_message *missing = message_of(TW_MSG_MISSING);
             missing->u.missing.hash = packed;
             say(1, missing);
@@ -195,7 +196,7 @@ static void state_of_a_donor_that_dropped_it_is_given_up(void **state) {
 
 static void state_of_a_donor_that_fell_silent_is_given_up(void **state) {
     (void)state;
-    follow();
+    follow_peers();
     say_state(1);
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
     forget();
@@ -205,75 +206,76 @@ static void state_of_a_donor_that_fell_silent_is_given_up(void **state) {
     assert_true(has_asked_anew());
 }
 
-/* ---- from several ---------------------------------------------------------------------------- */
+/* ---- from several donors --------------------------------------------------------------------- */
 
 static void state_comes_from_several_donors(void **state) {
     (void)state;
     uint32_t of_one = 0, of_two = 0;
-    follow();
+    follow_peers();
     say_state(1);
     const struct tw_message *get = find_message(TW_MSG_STATE_GET, 2);
     assert_non_null(get);
     say_state(2);
-    assert_int_equal(serve(1, 2), CHUNKS); /* each chunk once, of whom it was asked */
+    assert_int_equal(serve_pulls(1, 2), CHUNKS); /* each chunk once */
     const uint64_t one = asked_of(1, &of_one), two = asked_of(2, &of_two);
     assert_int_equal(one & two, 0);
     assert_int_equal(one | two, (UINT64_C(1) << CHUNKS) - 1);
-    assert_in_range(bits(one), CHUNKS / 4, CHUNKS * 3 / 4);
+    assert_in_range(count_bits(one), CHUNKS / 4, CHUNKS * 3 / 4);
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
-static void wrong_bytes_of_several_are_fetched_from_one(void **state) {
+static void wrong_bytes_from_several_donors_are_fetched_from_one(void **state) {
     (void)state;
     uint32_t of_one = 0, of_two = 0;
-    follow();
+    follow_peers();
     say_state(1);
     say_state(2);
-    (void)serve(1, 2);
+    (void)serve_pulls(1, 2);
     struct tw_event verified = {.kind = TW_EV_VERIFIED, .ok = false};
     verified.u.chunk.hash = packed;
     forget();
     feed(&verified);
     pass_us(SECONDS(1), SECONDS(1));
-    assert_int_equal(serve(1, 2), CHUNKS);
+    assert_int_equal(serve_pulls(1, 2), CHUNKS);
     const uint64_t one = asked_of(1, &of_one), two = asked_of(2, &of_two);
     assert_true((one == 0) != (two == 0));
     const uint16_t liar = one != 0 ? 1 : 2;
     forget();
-    feed(&verified); /* wrong again: now it is known whose fault it was */
+    feed(&verified); /* wrong again: now the liar is known */
     pass_us(SECONDS(1), SECONDS(1));
-    assert_int_equal(serve(1, 2), CHUNKS);
+    assert_int_equal(serve_pulls(1, 2), CHUNKS);
     of_one = 0;
     assert_int_equal(asked_of(liar, &of_one), 0);
 }
 
-static void who_does_not_deliver_is_replaced_and_may_still_come(void **state) {
+static void slow_donor_is_replaced_and_its_late_chunks_are_taken(void **state) {
     (void)state;
     uint32_t of_one = 0, of_two = 0;
-    follow();
+    follow_peers();
     say_state(1);
     say_state(2);
     const uint64_t slow = asked_of(1, &of_one);
     assert_true(slow != 0);
-    (void)serve(2, 2); /* all that it is asked for; 1 sends nothing */
+    (void)serve_pulls(2, 2); /* peer 2 sends all that is asked, peer 1 nothing */
     forget();
     pass_us(SECONDS(9), SECONDS(1));
     assert_true((asked_of(2, &of_two) & slow) != 0);
     uint32_t idx = 0;
     while ((slow >> idx & 1) == 0) idx++;
-    assert_true(wants(1, idx)); /* late, and as good */
+    assert_true(wants(1, idx)); /* a late chunk is still wanted */
     send_chunk(1, idx);
     assert_false(wants(2, idx));
 }
 
-/* ---- how far ahead --------------------------------------------------------------------------- */
+/* ---- chunks in flight ------------------------------------------------------------------------ */
 
-/* Chunks that are asked for and not here, with one source that takes chunk_us for each. */
+/* The number of chunks in flight after `chunks` arrivals from one donor that takes chunk_us for
+ * each. */
 static uint32_t window_at(uint64_t chunk_us, uint32_t chunks) {
     uint64_t came = 0;
     uint32_t count = 0;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     say_state(1);
     for (uint32_t idx = 0; idx < chunks; idx++) {
         pass_us(chunk_us, chunk_us < SECONDS(1) ? chunk_us : SECONDS(1));
@@ -281,27 +283,27 @@ static uint32_t window_at(uint64_t chunk_us, uint32_t chunks) {
         send_chunk(1, idx);
         came |= UINT64_C(1) << idx;
     }
-    return bits(asked_of(1, &count) & ~came);
+    return count_bits(asked_of(1, &count) & ~came);
 }
 
-static void slow_path_is_asked_for_two(void **state) {
+static void slow_path_has_two_chunks_in_flight(void **state) {
     (void)state;
     assert_int_equal(window_at(SECONDS(2), 20), 2); /* a megabit per second */
 }
 
-static void fast_path_is_asked_for_more(void **state) {
+static void fast_path_has_more_chunks_in_flight(void **state) {
     (void)state;
     /* 175 Mbit/s: 0.2 s of it are 17 chunks. */
     assert_in_range(window_at(12 * 1000, 20), 15, 20);
 }
 
-/* The patience it is given follows what it takes, to a limit. */
-static void who_is_later_each_time_is_given_up(void **state) {
+/* The timeout follows the donor's delays, up to a limit. */
+static void donor_that_slows_down_is_given_up(void **state) {
     (void)state;
     static const uint64_t pauses_s[] = {0, 25, 25, 90, 110, 110};
     uint32_t count = 0;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     say_state(1);
     for (uint32_t idx = 0; idx < sizeof(pauses_s) / sizeof(pauses_s[0]); idx++) {
         pass_us(SECONDS(pauses_s[idx]), SECONDS(1));
@@ -314,12 +316,12 @@ static void who_is_later_each_time_is_given_up(void **state) {
     assert_true(asked_of(1, &count) != 0);
 }
 
-/* A chunk per second, and the donor has all of them ready. */
-static void cap_is_kept_by_asking_for_no_more(void **state) {
+/* The cap is a chunk per second; the donor has all chunks ready. */
+static void download_cap_limits_the_requests(void **state) {
     (void)state;
     uint32_t count = 0;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     tw_rate_init(&download, TW_CHUNK_BYTES_MAX, 40000, now_us);
     say_state(1);
     const uint64_t began_us = now_us;
@@ -339,11 +341,11 @@ static void cap_is_kept_by_asking_for_no_more(void **state) {
     assert_in_range(count, 22, CHUNKS);
 }
 
-static void node_wakes_when_the_next_chunk_is_paid_for(void **state) {
+static void node_wakes_when_the_cap_allows_the_next_chunk(void **state) {
     (void)state;
     uint32_t count = 0;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     tw_rate_init(&download, TW_CHUNK_BYTES_MAX / 4, 40000, now_us);
     say_state(1);
     assert_int_equal(asked_of(1, &count), 1);
@@ -358,11 +360,11 @@ static void node_wakes_when_the_next_chunk_is_paid_for(void **state) {
     assert_in_range(now_us, SECONDS(1002), SECONDS(1006));
 }
 
-/* ---- what becomes of theta ------------------------------------------------------------------- */
+/* ---- theta of a receiver --------------------------------------------------------------------- */
 
-/* Peer 1 has the very bytes of fragment p that are here, at that round: no chunk has to come. */
+/* Peer 1 offers fragment p at that round with the bytes that the node already holds. */
 static void offer_as_it_is(const struct tw_id *lineage, uint32_t p, uint64_t rounds) {
-    now_us += SECONDS(3); /* asked again, if whom it asked said nothing */
+    now_us += SECONDS(3); /* long enough to ask again after silence */
     const struct tw_node_view view = view_now();
     say_status(1, lineage, view.peers[1].status.rounds, view.peers[1].status.clock_tokens);
     forget();
@@ -393,17 +395,17 @@ static struct tw_position position_now(void) {
     return position;
 }
 
-/* Fragments come one after the other; what is trained becomes theirs all at once. */
-static void theta_turns_when_all_of_a_lineage_is_here(void **state) {
+/* Fragments arrive one after the other; theta changes over to all of them at once. */
+static void theta_turns_when_all_fragments_are_here(void **state) {
     (void)state;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     offer_as_it_is(&other, 0, 50);
     assert_loads(0, TW_LOAD_KEEP);
     answer_load(0, true, 50);
     offer_as_it_is(&other, 1, 50);
     assert_loads(1, TW_LOAD_KEEP);
-    answer_load(1, false, ROUNDS); /* nothing was done */
+    answer_load(1, false, ROUNDS); /* the worker did nothing */
     offer_as_it_is(&other, 1, 50);
     assert_loads(1, TW_LOAD_KEEP);
     answer_load(1, true, 50);
@@ -422,14 +424,14 @@ static void theta_turns_when_all_of_a_lineage_is_here(void **state) {
     assert_non_null(find_message(TW_MSG_JOIN, 1));
 }
 
-/* Nobody is left who has the rest of it: no fragment of that lineage stays. */
-static void who_gives_up_half_way_goes_back(void **state) {
+/* No peer is left that has the rest of the lineage: none of its fragments stays. */
+static void receiver_that_gives_up_goes_back_to_its_own_state(void **state) {
     (void)state;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     offer_as_it_is(&other, 0, 50);
     answer_load(0, true, 50);
-    cut(1);
+    cut_link(1);
     forget();
     for (uint32_t i = 0; i < 200 && find_action(TW_ACT_LOAD) == NULL; i++) {
         now_us += SECONDS(1);
@@ -455,22 +457,23 @@ static void who_gives_up_half_way_goes_back(void **state) {
     assert_false(tw_id_equal(&view.lineage, &other));
 }
 
-/* A donor has applied less than we have manifests for: of its state nothing could be made. */
+/* The donor's state is older than the node's log of records, so it could not be brought up to
+ * date. */
 static void state_from_before_the_log_is_not_taken(void **state) {
     (void)state;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     offer_as_it_is(&other, 0, 48);
     assert_null(find_action(TW_ACT_LOAD));
     offer_as_it_is(&other, 0, 50);
     assert_loads(0, TW_LOAD_KEEP);
 }
 
-/* The rounds of the lineage it follows are not its own before it has all of it. */
-static void who_changes_lineage_in_the_middle_has_shared_nothing(void **state) {
+/* A receiver shares no rounds with a lineage before it holds all of that lineage's state. */
+static void receiver_that_changes_lineage_midway_has_shared_nothing(void **state) {
     (void)state;
-    follow();
-    cut(2);
+    follow_peers();
+    cut_link(2);
     offer_as_it_is(&other, 0, 50);
     answer_load(0, true, 50);
     const struct tw_node_view view = view_now();
@@ -508,11 +511,11 @@ static void who_changes_lineage_in_the_middle_has_shared_nothing(void **state) {
     assert_loads(0, TW_LOAD_TURN);
 }
 
-/* A fragment was on its way when the process was killed. */
-static void restart_keeps_what_is_to_become_of_theta(void **state) {
+/* A fragment was under transfer when the process was killed. */
+static void restart_keeps_the_load_mode_of_theta(void **state) {
     (void)state;
     const struct {
-        const char *lineage; /* that it was whole in last */
+        const char *lineage; /* the last one whose whole state it held */
         uint32_t parts_count;
         enum tw_load_mode mode;
         bool has_turned;
@@ -538,8 +541,8 @@ static void restart_keeps_what_is_to_become_of_theta(void **state) {
     }
 }
 
-/* Of the lineage that it is in, too, what others have may be less. */
-static void less_than_is_held_is_not_taken(void **state) {
+/* A peer may offer an older state in the same lineage, too. */
+static void older_state_than_held_is_not_taken(void **state) {
     (void)state;
     start.fragment_rounds[1] = UINT64_MAX;
     start.has_held = 1;
@@ -552,7 +555,7 @@ static void less_than_is_held_is_not_taken(void **state) {
     assert_loads(1, TW_LOAD_SHIFT);
 }
 
-/* ---- what a donor keeps ---------------------------------------------------------------------- */
+/* ---- states that a donor keeps --------------------------------------------------------------- */
 
 static void get_state(uint16_t peer, const struct tw_id *wanted) {
     struct tw_message *message = message_of(TW_MSG_STATE_GET);
@@ -562,7 +565,7 @@ static void get_state(uint16_t peer, const struct tw_id *wanted) {
     say(peer, message);
 }
 
-static void pack(const char *name, const struct tw_id *of) {
+static void answer_export(const char *name, const struct tw_id *of) {
     struct tw_event event = {.kind = TW_EV_EXPORTED, .ok = true};
     event.u.exported.digest = *of;
     event.u.exported.hash = packed = name_of(name);
@@ -576,15 +579,15 @@ static void pull_one(uint16_t peer, uint32_t idx) {
     say(peer, message);
 }
 
-static void state_is_kept_for_who_was_cut_off_in_it(void **state) {
+static void state_is_kept_for_a_receiver_that_was_cut_off(void **state) {
     (void)state;
     worker_up();
     get_state(1, NULL);
     assert_non_null(find_action(TW_ACT_EXPORT));
-    pack("first", &start.fragment_digests[0]);
+    answer_export("first", &start.fragment_digests[0]);
     assert_non_null(find_message(TW_MSG_STATE, 1));
     pull_one(1, 0);
-    cut(1);
+    cut_link(1);
     forget();
     wait_us(SECONDS(100));
     assert_null(find_action(TW_ACT_DROP));
@@ -600,12 +603,12 @@ static void state_is_kept_for_who_was_cut_off_in_it(void **state) {
     assert_non_null(find_action(TW_ACT_DROP));
 }
 
-static void older_state_is_offered_to_who_is_in_the_middle_of_it(void **state) {
+static void older_state_is_offered_to_a_receiver_that_has_begun_it(void **state) {
     (void)state;
     worker_up();
     const struct tw_id before = start.fragment_digests[0];
     get_state(1, NULL);
-    pack("first", &before);
+    answer_export("first", &before);
     pull_one(1, 0);
     struct tw_event applied = {.kind = TW_EV_APPLIED, .ok = true}; /* phi moves on */
     applied.u.applied.rounds = ROUNDS;
@@ -624,20 +627,20 @@ static void older_state_is_offered_to_who_is_in_the_middle_of_it(void **state) {
     assert_null(find_action(TW_ACT_EXPORT)); /* not packed for nothing */
 }
 
-static void state_there_is_no_room_for_is_packed_when_asked_for_again(void **state) {
+static void failed_export_is_retried_when_asked_again(void **state) {
     (void)state;
     worker_up();
     get_state(1, NULL);
     assert_non_null(find_action(TW_ACT_EXPORT));
     forget();
     feed(&(struct tw_event){.kind = TW_EV_EXPORTED, .ok = false});
-    assert_null(find_action(TW_ACT_EXPORT)); /* it would fail as soon, for ever */
+    assert_null(find_action(TW_ACT_EXPORT)); /* an immediate retry would fail for ever */
     get_state(1, NULL);
     assert_non_null(find_action(TW_ACT_EXPORT));
 }
 
-/* phi moves on under each of them, so that it has to be packed again, and all are still wanted. */
-static void states_are_kept_in_so_many_bytes(void **state) {
+/* phi changes after each export, so it is packed again, and all versions are still wanted. */
+static void number_of_kept_states_is_bounded(void **state) {
     (void)state;
     static const char *const names[TW_STATES_KEPT] = {"first", "second", "third", "fourth"};
     const struct tw_id past = name_of("phi of before");
@@ -646,11 +649,11 @@ static void states_are_kept_in_so_many_bytes(void **state) {
     for (uint32_t k = 0; k < TW_STATES_KEPT; k++) {
         assert_non_null(find_action(TW_ACT_EXPORT));
         forget();
-        pack(names[k], &past);
+        answer_export(names[k], &past);
         pull_one(1, 0);
     }
     assert_null(find_action(TW_ACT_EXPORT));
-    for (uint32_t k = 0; k < 4; k++) { /* one of them is pulled on: it stays */
+    for (uint32_t k = 0; k < 4; k++) { /* the one still pulled stays */
         wait_us(SECONDS(7));
         pull_one(1, k);
     }
@@ -671,23 +674,23 @@ int main(void) {
         TEST(state_of_a_donor_that_dropped_it_is_given_up),
         TEST(state_of_a_donor_that_fell_silent_is_given_up),
         TEST(state_comes_from_several_donors),
-        TEST(wrong_bytes_of_several_are_fetched_from_one),
-        TEST(who_does_not_deliver_is_replaced_and_may_still_come),
-        TEST(slow_path_is_asked_for_two),
-        TEST(fast_path_is_asked_for_more),
-        TEST(who_is_later_each_time_is_given_up),
-        TEST(cap_is_kept_by_asking_for_no_more),
-        TEST(node_wakes_when_the_next_chunk_is_paid_for),
-        TEST(theta_turns_when_all_of_a_lineage_is_here),
-        TEST(who_changes_lineage_in_the_middle_has_shared_nothing),
-        TEST(who_gives_up_half_way_goes_back),
+        TEST(wrong_bytes_from_several_donors_are_fetched_from_one),
+        TEST(slow_donor_is_replaced_and_its_late_chunks_are_taken),
+        TEST(slow_path_has_two_chunks_in_flight),
+        TEST(fast_path_has_more_chunks_in_flight),
+        TEST(donor_that_slows_down_is_given_up),
+        TEST(download_cap_limits_the_requests),
+        TEST(node_wakes_when_the_cap_allows_the_next_chunk),
+        TEST(theta_turns_when_all_fragments_are_here),
+        TEST(receiver_that_changes_lineage_midway_has_shared_nothing),
+        TEST(receiver_that_gives_up_goes_back_to_its_own_state),
         TEST(state_from_before_the_log_is_not_taken),
-        TEST(less_than_is_held_is_not_taken),
-        TEST(restart_keeps_what_is_to_become_of_theta),
-        TEST(state_is_kept_for_who_was_cut_off_in_it),
-        TEST(older_state_is_offered_to_who_is_in_the_middle_of_it),
-        TEST(state_there_is_no_room_for_is_packed_when_asked_for_again),
-        TEST(states_are_kept_in_so_many_bytes),
+        TEST(older_state_than_held_is_not_taken),
+        TEST(restart_keeps_the_load_mode_of_theta),
+        TEST(state_is_kept_for_a_receiver_that_was_cut_off),
+        TEST(older_state_is_offered_to_a_receiver_that_has_begun_it),
+        TEST(failed_export_is_retried_when_asked_again),
+        TEST(number_of_kept_states_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

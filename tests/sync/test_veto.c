@@ -1,9 +1,8 @@
-/* test_veto.c - results that a node does not take: it votes for none, and applies what was
- * decided. */
+/* test_veto.c - a node votes for no record that it refuses, but applies any that is decided. */
 #include "tests/sync/lone_node.h"
 
-/* The round as its first or a later proposer may propose it: nothing but the result of part 1. */
-static struct tw_record close_with(const struct tw_id *hash, uint32_t bytes) {
+/* A valid record of the open round that holds the result of part 1 alone. */
+static struct tw_record record_with(const struct tw_id *hash, uint32_t bytes) {
     struct tw_record record = empty_close(&start.tip);
     record.contributors_count = 1;
     record.contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
@@ -15,8 +14,7 @@ static struct tw_record close_with(const struct tw_id *hash, uint32_t bytes) {
     return record;
 }
 
-/* In the ballots of all ranks: one of them is that of the peer. What it leaves out is not to come.
- */
+/* Proposes it in the ballots of all ranks, one of them the peer's. Other parts have no result. */
 static void propose_at(uint64_t attempt, uint16_t peer, const struct tw_record *record) {
     for (uint32_t k = 1; k < 3; k++) {
         if (k >= record->parts_count || record->parts[k].bytes == 0) say_no_result(k);
@@ -33,7 +31,7 @@ static void propose_from(uint16_t peer, const struct tw_record *record) {
     propose_at(1, peer, record);
 }
 
-/* The result of part 1 comes from its owner, and the worker finds that of it. */
+/* The result of part 1 arrives from its owner, and the worker returns this verdict on it. */
 static struct tw_id result_judged_by(const struct tw_contributor *by, bool ok,
                                      enum tw_sanity sanity) {
     const struct tw_id result = name_of("result");
@@ -63,7 +61,7 @@ static struct tw_id result_judged(bool ok, enum tw_sanity sanity) {
     return result_judged_by(&by, ok, sanity);
 }
 
-/* So many are in the roster and here; those beyond three own nothing. */
+/* Restarts with `members_count` members, all linked. Those beyond three own no part. */
 static void begin_with(uint32_t members_count) {
     struct tw_roster *const roster = &start.tip.next;
     for (; roster->count < members_count; roster->count++) {
@@ -76,10 +74,10 @@ static void begin_with(uint32_t members_count) {
     forget();
 }
 
-static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **state) {
+static void outlier_result_gets_no_vote_but_is_applied_once_decided(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
-    const struct tw_record record = close_with(&result, 90);
+    const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
     const struct tw_message *nack = find_message(TW_MSG_NACK, 1);
@@ -96,48 +94,48 @@ static void insane_result_gets_no_vote_and_is_applied_when_it_is_decided(void **
     assert_non_null(find_action(TW_ACT_APPLY));
 }
 
-static void same_manifest_without_it_is_voted_for(void **state) {
+static void record_without_the_refused_result_is_voted_for(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
-    struct tw_record record = close_with(&result, 90);
+    struct tw_record record = record_with(&result, 90);
     record.parts[1] = (struct tw_part){.owner_idx = 1};
     record.contributors_count = 0;
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-/* Of three, one that is new makes a merge insane; none honest makes it wild. */
-static void few_members_refuse_what_is_wild_alone(void **state) {
+/* Of three members, one new one can make a merge an outlier. Honest ones never make it extreme. */
+static void small_group_votes_for_an_outlier_result(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
-    const struct tw_record record = close_with(&result, 90);
+    const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_null(find_message(TW_MSG_NACK, 1));
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-static void wild_result_gets_no_vote_of_few_members(void **state) {
+static void small_group_refuses_an_extreme_result(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_EXTREME);
-    struct tw_record record = close_with(&result, 90);
+    struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
     const struct tw_message *nack = find_message(TW_MSG_NACK, 1);
     assert_non_null(nack);
     assert_int_equal(nack->u.nack.refused_parts, 1 << 1);
-    struct tw_message *message = message_of(TW_MSG_COMMIT); /* and is applied, as any other */
+    struct tw_message *message = message_of(TW_MSG_COMMIT); /* it is applied once decided */
     message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     assert_non_null(find_action(TW_ACT_APPLY));
 }
 
-static void owner_whose_result_is_left_out_is_struck(void **state) {
+static void owner_of_a_refused_result_gets_a_strike(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     assert_int_equal(view_now().peers[1].strike.count, 0);
-    message->u.commit.record = close_with(&result, 90);
+    message->u.commit.record = record_with(&result, 90);
     message->u.commit.record.parts[1] = (struct tw_part){.owner_idx = 1};
     message->u.commit.record.contributors_count = 0;
     say(1, message);
@@ -147,13 +145,14 @@ static void owner_whose_result_is_left_out_is_struck(void **state) {
     assert_int_equal(view.peers[1].strike.round, ROUNDS);
     assert_int_equal(view.peers[1].strike.part, 1);
     assert_false(view.peers[1].strike.is_false);
-    assert_int_equal(view.peers[2].strike.count, 0); /* absent too, and said nothing */
+    assert_int_equal(view.peers[2].strike.count,
+                     0); /* its part is absent too, but it announced no result */
     wait_us(SECONDS(601));
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
-/* The next round of three, of which 2 owns all and has its result. Do we close it at once? */
-static bool closes_next(struct tw_record *record) {
+/* Plays a round in which member 2 owns all and has a result. Does this node propose at once? */
+static bool proposes_next(struct tw_record *record) {
     struct tw_message *message;
     forget();
     *record = empty_close(record);
@@ -190,11 +189,11 @@ static bool closes_next(struct tw_record *record) {
     return does;
 }
 
-/* A bit for each of the next rounds that we close at once, 1 having been struck or not. */
-static uint32_t closed_at_once(bool is_struck) {
+/* A bit for each of 16 rounds in which we propose at once. is_struck: member 1 has a strike. */
+static uint32_t rounds_proposed_at_once(bool is_struck) {
     const struct tw_id result = result_judged(true, is_struck ? TW_SANITY_EXTREME : TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    struct tw_record record = close_with(&result, 90);
+    struct tw_record record = record_with(&result, 90);
     uint32_t rounds = 0;
     if (is_struck) {
         record.parts[1] = (struct tw_part){.owner_idx = 1};
@@ -204,29 +203,29 @@ static uint32_t closed_at_once(bool is_struck) {
     message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().peers[1].strike.count, is_struck);
-    for (uint32_t i = 0; i < 16; i++) rounds |= (uint32_t)closes_next(&record) << i;
+    for (uint32_t i = 0; i < 16; i++) rounds |= (uint32_t)proposes_next(&record) << i;
     assert_int_equal(view_now().rounds, ROUNDS + 17);
     return rounds;
 }
 
-static void opinion_of_one_takes_no_turn(void **state) {
-    const uint32_t before = closed_at_once(false);
+static void strike_of_one_node_takes_no_turn_in_a_small_group(void **state) {
+    const uint32_t before = rounds_proposed_at_once(false);
     tear_down(state);
     set_up_few_judges(state);
-    const uint32_t few = closed_at_once(true);
+    const uint32_t few = rounds_proposed_at_once(true);
     tear_down(state);
     set_up(state);
-    const uint32_t many = closed_at_once(true);
+    const uint32_t many = rounds_proposed_at_once(true);
     assert_int_equal(few, before);
     assert_true((many & before) == before && many != before);
 }
 
-/* What decodes to nothing does so for everybody. */
-static void owner_of_what_is_nothing_is_proven_false(void **state) {
+/* A result that one node cannot decode, no node can decode. */
+static void owner_of_an_undecodable_result_is_proven_false(void **state) {
     (void)state;
     const struct tw_id result = result_judged(false, TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.record = close_with(&result, 90);
+    message->u.commit.record = record_with(&result, 90);
     message->u.commit.record.parts[1] = (struct tw_part){.owner_idx = 1};
     message->u.commit.record.contributors_count = 0;
     say(1, message);
@@ -234,12 +233,12 @@ static void owner_of_what_is_nothing_is_proven_false(void **state) {
     assert_true(view_now().peers[1].strike.is_false);
 }
 
-/* Of a round it does not know, and of one that it cannot do again: nothing comes of either. */
+/* An accusation has no effect if the round is unknown or cannot be merged again. */
 static void accusation_alone_strikes_nobody(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.record = close_with(&result, 90);
+    message->u.commit.record = record_with(&result, 90);
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     message = message_of(TW_MSG_ACCUSE);
@@ -251,11 +250,11 @@ static void accusation_alone_strikes_nobody(void **state) {
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
-static void result_that_is_nothing_is_asked_for_once(void **state) {
+static void undecodable_result_is_fetched_once(void **state) {
     (void)state;
     const struct tw_id result = result_judged(false, TW_SANITY_FAIR);
     assert_non_null(find_action(TW_ACT_DROP));
-    const struct tw_record record = close_with(&result, 90);
+    const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 1));
     assert_non_null(find_message(TW_MSG_NACK, 1));
@@ -267,10 +266,10 @@ static void result_that_is_nothing_is_asked_for_once(void **state) {
     }
 }
 
-static void second_manifest_of_a_ballot_is_not_accepted(void **state) {
+static void second_record_of_a_ballot_is_not_accepted(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
-    struct tw_record record = close_with(&result, 90);
+    struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 1));
     forget();
@@ -280,7 +279,7 @@ static void second_manifest_of_a_ballot_is_not_accepted(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-/* Member 2 has accepted it, and promises whatever we ask for. */
+/* Member 2 promises `ballot` and reports that it has accepted `accepted`. */
 static void promise_as_two(const struct tw_record *accepted, uint64_t ballot) {
     struct tw_message *message = message_of(TW_MSG_PROMISE);
     message->u.promise.lineage = start.lineage;
@@ -292,10 +291,10 @@ static void promise_as_two(const struct tw_record *accepted, uint64_t ballot) {
     say(2, message);
 }
 
-static void who_refuses_what_is_carried_on_asks_why(void **state) {
+static void accepted_record_is_carried_on_by_a_node_that_refused_it(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
-    const struct tw_record record = close_with(&result, 90);
+    const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_NACK, 1));
     wait_us(SECONDS(3));
@@ -303,7 +302,7 @@ static void who_refuses_what_is_carried_on_asks_why(void **state) {
     assert_non_null(prepare);
     const uint64_t ballot = prepare->u.prepare.ballot;
     promise_as_two(&record, ballot);
-    wait_us(SECONDS(6)); /* 1 is here, and does not say whether it has accepted it */
+    wait_us(SECONDS(6)); /* peer 1 does not say whether it has accepted the record */
     const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
     assert_non_null(propose);
     assert_int_equal(propose->u.propose.record.parts[1].bytes, 90);
@@ -318,8 +317,8 @@ static void who_refuses_what_is_carried_on_asks_why(void **state) {
 
 /* ---- rosters of liars ------------------------------------------------------------------------ */
 
-/* The bytes of that name come, and are what they should be. */
-static void bytes_come(const struct tw_id *hash) {
+/* Delivers the payload and its successful check. */
+static void deliver_payload(const struct tw_id *hash) {
     struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 1};
     event.u.chunk.hash = *hash;
     feed(&event);
@@ -337,7 +336,7 @@ static const struct tw_id *hashes_of_one(void) {
     return hashes;
 }
 
-/* The row of contribute_as(1). */
+/* The record's row for the contribution of contribute_as(1). */
 static struct tw_contributor contribution_of_one(void) {
     return (struct tw_contributor){.member_idx = 1,
                                    .fragment_steps = 10,
@@ -346,12 +345,12 @@ static struct tw_contributor contribution_of_one(void) {
                                    .root = tw_contribution_root(hashes_of_one(), 3)};
 }
 
-/* Member 1 merged `told`, as it says; its own contribution, as the manifest says that is committed.
- * 2 says that this is false. */
-static struct tw_record one_is_accused(const struct tw_contributor *told) {
+/* Member 1 announces that it merged `told`. The committed record lists its own contribution
+ * instead. Member 2 accuses it. */
+static struct tw_record accuse_one(const struct tw_contributor *told) {
     const struct tw_id result = result_judged_by(told, true, TW_SANITY_FAIR);
     contribute_as(1);
-    struct tw_record record = close_with(&result, 90);
+    struct tw_record record = record_with(&result, 90);
     record.contributors[0] = contribution_of_one();
     record.clock_tokens += 100;
     struct tw_message *message = message_of(TW_MSG_COMMIT);
@@ -365,25 +364,24 @@ static struct tw_record one_is_accused(const struct tw_contributor *told) {
     return record;
 }
 
-/* Whose list a proposer made up, or another owner's word for the same contributor has displaced. */
-static void owner_is_not_judged_by_a_list_it_never_told(void **state) {
+/* The proposer invented the list, or took another owner's row of the same contributor. */
+static void owner_is_not_judged_by_a_list_it_never_announced(void **state) {
     (void)state;
     struct tw_contributor told = contribution_of_one();
     told.root = name_of("what it said to others before a restart");
-    (void)one_is_accused(&told);
-    bytes_come(&hashes_of_one()[1]);
+    (void)accuse_one(&told);
+    deliver_payload(&hashes_of_one()[1]);
     const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
     assert_true(reduce == NULL || !reduce->u.reduce.is_audit);
     wait_us(SECONDS(5));
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
 
-/* And it is false. Returns what a proposer may propose then: nothing in it, parts of the next round
- * for all. */
-static struct tw_record one_found_false(void) {
+/* The audit proves member 1's result false. Returns a valid empty record of the next round. */
+static struct tw_record convict_one(void) {
     const struct tw_contributor told = contribution_of_one();
-    const struct tw_record record = one_is_accused(&told);
-    bytes_come(&hashes_of_one()[1]);
+    const struct tw_record record = accuse_one(&told);
+    deliver_payload(&hashes_of_one()[1]);
     const struct tw_action *reduce = find_action(TW_ACT_REDUCE);
     assert_non_null(reduce);
     assert_true(reduce->u.reduce.is_audit);
@@ -404,8 +402,9 @@ static struct tw_record one_found_false(void) {
     return next;
 }
 
-/* The first `owners_count` members own as much each, but for member 1. */
-static void divide(struct tw_record *record, uint32_t owners_count, uint32_t weight_of_one) {
+/* Gives the first `owners_count` members weight 1, except member 1. */
+static void divide_weights(struct tw_record *record, uint32_t owners_count,
+                           uint32_t weight_of_one) {
     for (uint32_t i = 0; i < record->next.count; i++)
         record->next.members[i].weight = i < owners_count;
     record->next.members[1].weight = weight_of_one;
@@ -418,16 +417,16 @@ static void assert_vote(struct tw_record *record, bool is_wanted) {
     forget();
 }
 
-static void nobody_votes_for_a_round_of_liars_alone(void **state) {
+static void roster_of_proven_liars_gets_no_vote(void **state) {
     (void)state;
     begin_with(8);
-    struct tw_record record = one_found_false();
-    divide(&record, 0, 1);
+    struct tw_record record = convict_one();
+    divide_weights(&record, 0, 1);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    wait_us(SECONDS(3)); /* and sees to it that another one is proposed */
+    wait_us(SECONDS(3)); /* and starts a ballot for another record */
     assert_non_null(find_message(TW_MSG_PREPARE, 2));
-    wait_us(SECONDS(60)); /* but findings of one node hold nothing up for ever */
+    wait_us(SECONDS(60)); /* but the findings of one node do not block for ever */
     propose_at(500, 2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
@@ -435,26 +434,25 @@ static void nobody_votes_for_a_round_of_liars_alone(void **state) {
 static void liar_owns_an_eighth_at_most(void **state) {
     (void)state;
     begin_with(8);
-    struct tw_record record = one_found_false();
-    divide(&record, 8, 2);
+    struct tw_record record = convict_one();
+    divide_weights(&record, 8, 2);
     assert_vote(&record, false);
-    divide(&record, 8, 1);
+    divide_weights(&record, 8, 1);
     assert_vote(&record, true);
 }
 
-static void few_members_vote_for_whatever_roster(void **state) {
+static void small_group_votes_for_any_roster(void **state) {
     (void)state;
-    struct tw_record record = one_found_false();
+    struct tw_record record = convict_one();
     record.next.members[0].weight = record.next.members[2].weight = 0;
     propose_from(2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* ---- proposers that lie ------------------------------------------------------------------------
- */
+/* ---- proposers that lie ---------------------------------------------------------------------- */
 
-/* The findings behind it are one node's: they hold nothing up for ever. */
-static void assert_taken_in_the_end(const struct tw_record *record) {
+/* The findings of one node do not block a record for ever. */
+static void assert_accepted_in_the_end(const struct tw_record *record) {
     wait_us(SECONDS(61));
     propose_at(500, 2, record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
@@ -468,21 +466,21 @@ static void assert_part_is_refused(void) {
     forget();
 }
 
-/* Bytes that are no larger than a merge, in place of what the owner of part 1 made. */
-static void result_its_owner_never_told_gets_no_vote(void **state) {
+/* The proposer names other bytes of a plausible size in place of the owner's result. */
+static void result_its_owner_never_announced_gets_no_vote(void **state) {
     (void)state;
     (void)result_judged(true, TW_SANITY_FAIR);
     const struct tw_id other = name_of("other");
-    const struct tw_record record = close_with(&other, 90);
+    const struct tw_record record = record_with(&other, 90);
     propose_from(2, &record);
     assert_part_is_refused();
 }
 
-/* Whose work is in a result and not listed would be merged again, and its owner be found false. */
-static void contributors_its_owner_did_not_tell_get_no_vote(void **state) {
+/* If a merged contribution were not listed, an audit would find an honest owner false. */
+static void contributors_its_owner_did_not_announce_get_no_vote(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
-    struct tw_record record = close_with(&result, 90);
+    struct tw_record record = record_with(&result, 90);
     record.contributors[0].member_idx = 2;
     record.parts[1].contributors = 1 << 2;
     propose_from(2, &record);
@@ -495,27 +493,27 @@ static void contributors_its_owner_did_not_tell_get_no_vote(void **state) {
     assert_part_is_refused();
 }
 
-static void result_that_is_not_told_yet_is_waited_for(void **state) {
+static void result_not_yet_announced_is_waited_for(void **state) {
     (void)state;
     worker_up();
     encode_ours();
     const struct tw_id result = name_of("result");
-    const struct tw_record record = close_with(&result, 90);
+    const struct tw_record record = record_with(&result, 90);
     propose_from(2, &record);
-    bytes_come(&result);
+    deliver_payload(&result);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     say_result(&result, 90);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* Of an owner that is not here nothing can be told. */
-static void result_of_who_is_gone_is_voted_for(void **state) {
+/* An absent owner cannot announce its result to this node. */
+static void result_of_an_absent_owner_is_voted_for(void **state) {
     (void)state;
     worker_up();
     encode_ours();
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
     const struct tw_id result = name_of("result");
-    const struct tw_record record = close_with(&result, 90);
+    const struct tw_record record = record_with(&result, 90);
     propose_from(2, &record);
     const struct tw_message *pull = find_message(TW_MSG_PULL, 2);
     assert_non_null(pull);
@@ -528,8 +526,8 @@ static void result_of_who_is_gone_is_voted_for(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* A round of nothing, after which there is nobody in the roster but these. */
-static struct tw_record close_for(const uint32_t *members, uint32_t count) {
+/* An empty round whose next roster has these members only. */
+static struct tw_record record_for(const uint32_t *members, uint32_t count) {
     struct tw_record record = empty_close(&start.tip);
     record.next.number++;
     record.next.count = count;
@@ -542,48 +540,48 @@ static struct tw_record close_for(const uint32_t *members, uint32_t count) {
 static void nobody_votes_itself_out(void **state) {
     (void)state;
     const uint32_t others[] = {1, 2};
-    const struct tw_record record = close_for(others, 2);
+    const struct tw_record record = record_for(others, 2);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    wait_us(SECONDS(3)); /* and asks whether it has to be */
+    wait_us(SECONDS(3)); /* and starts a ballot of its own */
     assert_non_null(find_message(TW_MSG_PREPARE, 2));
-    assert_taken_in_the_end(&record);
+    assert_accepted_in_the_end(&record);
 }
 
-/* Under its id, as a member that has lost its vote: out all the same. */
+/* A seat with its id but another nonce is not its own: it would be voted out all the same. */
 static void nobody_votes_for_another_seat_of_its_own(void **state) {
     (void)state;
     const uint32_t all[] = {0, 1, 2};
-    struct tw_record record = close_for(all, 3);
+    struct tw_record record = record_for(all, 3);
     record.next.members[0].nonce++;
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-static void who_is_here_is_not_voted_out(void **state) {
+static void present_member_is_not_voted_out(void **state) {
     (void)state;
     const uint32_t two[] = {0, 2};
-    const struct tw_record record = close_for(two, 2);
+    const struct tw_record record = record_for(two, 2);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1}); /* and now it is not */
+    feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1}); /* now it is absent */
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
 static void strangers_are_not_voted_in(void **state) {
     (void)state;
     const uint32_t four[] = {0, 1, 2, 3};
-    const struct tw_record record = close_for(four, 4);
+    const struct tw_record record = record_for(four, 4);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = 3};
     event.u.id = id_of(3);
-    feed(&event); /* a stranger no more */
+    feed(&event); /* no longer a stranger */
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* The owner of part 2 is here, so are its bytes, and nothing is wrong with them. */
-static void second_result_comes(void) {
+/* The result of part 2 is announced, arrives and passes its check. */
+static void deliver_second_result(void) {
     struct tw_message *message = message_of(TW_MSG_RESULT);
     struct tw_msg_result *said = &message->u.result;
     said->lineage = start.lineage;
@@ -604,28 +602,28 @@ static void second_result_comes(void) {
     forget();
 }
 
-static void round_of_nothing_is_not_voted_for_where_there_is_something(void **state) {
+static void empty_round_gets_no_vote_when_two_results_are_here(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_SANITY_FAIR);
-    second_result_comes();
+    deliver_second_result();
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    assert_taken_in_the_end(&record);
+    assert_accepted_in_the_end(&record);
 }
 
-static void third_of_a_round_is_not_left_out_by_five(void **state) {
+static void group_of_five_leaves_out_no_third_of_a_round(void **state) {
     (void)state;
     begin_with(5);
     const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_SANITY_FAIR);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    assert_taken_in_the_end(&record);
+    assert_accepted_in_the_end(&record);
 }
 
-/* Of three results one is here: the proposer may have had less luck. */
-static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
+/* One result of three is here. The proposer may have received none. */
+static void empty_round_is_voted_for_when_one_result_is_here(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);
     (void)result_judged(true, TW_SANITY_FAIR);
@@ -633,8 +631,8 @@ static void round_of_nothing_is_voted_for_where_there_is_little(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* For what others need not have found: an even share is let pass. */
-static void who_was_struck_has_no_large_share(void **state) {
+/* Others may not share the reason for the strike, so an even share is accepted. */
+static void struck_member_gets_no_large_share(void **state) {
     (void)state;
     begin_with(12);
     (void)result_judged(true, TW_SANITY_OUTLIER);
@@ -646,9 +644,9 @@ static void who_was_struck_has_no_large_share(void **state) {
     struct tw_record record = empty_close(&message->u.commit.record);
     say(1, message);
     assert_int_equal(view_now().peers[1].strike.count, 1);
-    divide(&record, 12, 2);
+    divide_weights(&record, 12, 2);
     assert_vote(&record, false);
-    divide(&record, 12, 1);
+    divide_weights(&record, 12, 1);
     assert_vote(&record, true);
 }
 
@@ -658,10 +656,10 @@ static void owner_has_no_giant_share(void **state) {
     struct tw_record record = empty_close(&start.tip);
     const uint32_t giants[] = {5, UINT32_MAX / 3 + 1, UINT32_MAX};
     for (uint32_t i = 0; i < 3; i++) {
-        divide(&record, 8, giants[i]);
+        divide_weights(&record, 8, giants[i]);
         assert_vote(&record, false);
     }
-    divide(&record, 8, 2);
+    divide_weights(&record, 8, 2);
     assert_vote(&record, true);
 }
 
@@ -669,27 +667,27 @@ static void third_of_the_owners_may_be_left_out(void **state) {
     (void)state;
     begin_with(9);
     struct tw_record record = empty_close(&start.tip);
-    divide(&record, 5, 1);
+    divide_weights(&record, 5, 1);
     assert_vote(&record, false);
-    divide(&record, 6, 1);
+    divide_weights(&record, 6, 1);
     assert_vote(&record, true);
 }
 
-/* Who is gone since can own nothing. */
-static void who_is_gone_may_be_left_out(void **state) {
+/* An absent member can own no part. */
+static void absent_owner_may_be_left_out(void **state) {
     (void)state;
     begin_with(9);
     struct tw_record record = empty_close(&start.tip);
     for (uint16_t peer = 5; peer < 9; peer++)
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
-    divide(&record, 2, 1);
+    divide_weights(&record, 2, 1);
     assert_vote(&record, false);
-    divide(&record, 5, 1);
+    divide_weights(&record, 5, 1);
     assert_vote(&record, true);
 }
 
-/* One that says it uploads much to some, and little to others: an even share is let pass. */
-static void upload_is_what_it_tells_each(void **state) {
+/* A member may claim a high upload rate to some peers and a low one to others. */
+static void even_share_is_accepted_whatever_upload_is_claimed(void **state) {
     (void)state;
     begin_with(8);
     struct tw_record record = empty_close(&start.tip);
@@ -702,36 +700,36 @@ static void upload_is_what_it_tells_each(void **state) {
                                                    .upload_kib_s = peer == 1 ? 10000 : 100};
         say(peer, message);
     }
-    divide(&record, 8, 1);
+    divide_weights(&record, 8, 1);
     assert_vote(&record, true);
 }
 
-/* By the manifest itself nobody contributed but member 1. */
-static void who_was_late_owns_nothing(void **state) {
+/* By the record itself, only member 1 contributed. */
+static void late_member_owns_no_part(void **state) {
     (void)state;
     begin_with(8);
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
-    struct tw_record record = close_with(&result, 90);
-    divide(&record, 1, 1);
+    struct tw_record record = record_with(&result, 90);
+    divide_weights(&record, 1, 1);
     assert_vote(&record, false);
-    divide(&record, 0, 1);
+    divide_weights(&record, 0, 1);
     assert_vote(&record, true);
 }
 
-/* Of so few each may see others than the rest does. */
-static void few_members_vote_anybody_out(void **state) {
+/* In a small group, each member may see other peers than the rest does. */
+static void small_group_may_vote_any_member_out(void **state) {
     (void)state;
     const uint32_t others[] = {1, 2};
-    const struct tw_record record = close_for(others, 2);
+    const struct tw_record record = record_for(others, 2);
     propose_from(2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* Both others take nothing that we carry on. */
-static void refused_proposer_makes_way_for_longer_each_time(void **state) {
+/* Both other members refuse every record that this node carries on. */
+static void refused_proposer_pauses_longer_each_time(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);
-    const struct tw_record record = close_with(&result, 90);
+    const struct tw_record record = record_with(&result, 90);
     uint64_t ballot = 0, ballots_count = 0;
     for (uint32_t second = 0; second < 600; second++) {
         wait_us(SECONDS(1));
@@ -756,43 +754,45 @@ static void refused_proposer_makes_way_for_longer_each_time(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(insane_result_gets_no_vote_and_is_applied_when_it_is_decided),
-        TEST(same_manifest_without_it_is_voted_for),
-        cmocka_unit_test_setup_teardown(few_members_refuse_what_is_wild_alone, set_up_few_judges,
+        TEST(outlier_result_gets_no_vote_but_is_applied_once_decided),
+        TEST(record_without_the_refused_result_is_voted_for),
+        cmocka_unit_test_setup_teardown(small_group_votes_for_an_outlier_result, set_up_few_judges,
                                         tear_down),
-        cmocka_unit_test_setup_teardown(wild_result_gets_no_vote_of_few_members, set_up_few_judges,
+        cmocka_unit_test_setup_teardown(small_group_refuses_an_extreme_result, set_up_few_judges,
                                         tear_down),
-        TEST(owner_whose_result_is_left_out_is_struck),
-        cmocka_unit_test_setup_teardown(opinion_of_one_takes_no_turn, set_up_few_judges, tear_down),
-        TEST(owner_of_what_is_nothing_is_proven_false),
+        TEST(owner_of_a_refused_result_gets_a_strike),
+        cmocka_unit_test_setup_teardown(strike_of_one_node_takes_no_turn_in_a_small_group,
+                                        set_up_few_judges, tear_down),
+        TEST(owner_of_an_undecodable_result_is_proven_false),
         TEST(accusation_alone_strikes_nobody),
-        TEST(nobody_votes_for_a_round_of_liars_alone),
+        TEST(roster_of_proven_liars_gets_no_vote),
         TEST(liar_owns_an_eighth_at_most),
-        TEST(owner_is_not_judged_by_a_list_it_never_told),
-        cmocka_unit_test_setup_teardown(few_members_vote_for_whatever_roster, set_up_few_judges,
+        TEST(owner_is_not_judged_by_a_list_it_never_announced),
+        cmocka_unit_test_setup_teardown(small_group_votes_for_any_roster, set_up_few_judges,
                                         tear_down),
-        TEST(result_its_owner_never_told_gets_no_vote),
-        TEST(contributors_its_owner_did_not_tell_get_no_vote),
-        TEST(result_that_is_not_told_yet_is_waited_for),
-        TEST(result_of_who_is_gone_is_voted_for),
+        TEST(result_its_owner_never_announced_gets_no_vote),
+        TEST(contributors_its_owner_did_not_announce_get_no_vote),
+        TEST(result_not_yet_announced_is_waited_for),
+        TEST(result_of_an_absent_owner_is_voted_for),
         TEST(nobody_votes_itself_out),
         TEST(nobody_votes_for_another_seat_of_its_own),
-        TEST(who_is_here_is_not_voted_out),
+        TEST(present_member_is_not_voted_out),
         TEST(strangers_are_not_voted_in),
-        TEST(round_of_nothing_is_not_voted_for_where_there_is_something),
-        TEST(third_of_a_round_is_not_left_out_by_five),
-        TEST(round_of_nothing_is_voted_for_where_there_is_little),
-        TEST(who_was_struck_has_no_large_share),
+        TEST(empty_round_gets_no_vote_when_two_results_are_here),
+        TEST(group_of_five_leaves_out_no_third_of_a_round),
+        TEST(empty_round_is_voted_for_when_one_result_is_here),
+        TEST(struck_member_gets_no_large_share),
         TEST(owner_has_no_giant_share),
         TEST(third_of_the_owners_may_be_left_out),
-        TEST(who_is_gone_may_be_left_out),
-        TEST(upload_is_what_it_tells_each),
-        TEST(who_was_late_owns_nothing),
-        cmocka_unit_test_setup_teardown(few_members_vote_anybody_out, set_up_few_judges, tear_down),
-        TEST(result_that_is_nothing_is_asked_for_once),
-        TEST(second_manifest_of_a_ballot_is_not_accepted),
-        TEST(who_refuses_what_is_carried_on_asks_why),
-        TEST(refused_proposer_makes_way_for_longer_each_time),
+        TEST(absent_owner_may_be_left_out),
+        TEST(even_share_is_accepted_whatever_upload_is_claimed),
+        TEST(late_member_owns_no_part),
+        cmocka_unit_test_setup_teardown(small_group_may_vote_any_member_out, set_up_few_judges,
+                                        tear_down),
+        TEST(undecodable_result_is_fetched_once),
+        TEST(second_record_of_a_ballot_is_not_accepted),
+        TEST(accepted_record_is_carried_on_by_a_node_that_refused_it),
+        TEST(refused_proposer_pauses_longer_each_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
