@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # tidy.py - the rules of CONTRIBUTING.md that no compiler checks: layers, purity, bounds of form.
 #
-#   tests/tidy.py [BUILD]           checks the sources; with a build folder also what the pure
-#                                   libraries call. One line per finding, `file:line: sentence`;
+#   tests/tidy.py [BUILD]           checks the sources; with a build folder also the calls of
+#                                   pure libraries. One line per finding, `file:line: sentence`;
 #                                   exit status 1 if there is any.
 #   tests/tidy.py --rooms [BUILD]   prints which room includes which; with a build folder also
 #                                   which calls which. Exit status 1 if they form a circle.
@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
-# ---- what is allowed ------------------------------------------------------------------------
+# ---- the layers -----------------------------------------------------------------------------
 
 # module -> modules it may include and link, besides itself. The architecture in eight lines.
 LAYERS = {
@@ -97,7 +97,7 @@ IMPURE = {
     # tw_log, which only daemon/ and worker/ link: a level, a clock, stderr
     "base/log.c": {"stdio.h", "stdlib.h", "sys/stat.h", "time.h", "unistd.h", "getenv", "snprintf",
                    "vsnprintf", "clock_gettime", "gmtime_r", "strftime", "write", "global"},
-    # what the kernel lets a process use, for daemon/ and worker/
+    # resource limits of a process, for daemon/ and worker/
     "base/machine.c": {"sched.h", "stdio.h", "sys/resource.h", "unistd.h", "snprintf", "fopen",
                        "printf"},
     # vector forms, chosen at run time
@@ -118,7 +118,7 @@ IMPURE_CALL = re.compile(
     r"|gmtime_r|localtime_r|nanosleep|usleep|sleep|socket|send|recv|sendmsg|recvmsg|mmap|munmap"
     r"|fork|signal|pthread_\w+|uv_\w+|SSL_\w+|rand|random|getrandom)\s*\(")
 
-# What the archives of pure libraries may ask of others: arithmetic, memory and words, no system.
+# External symbols that pure libraries may call: arithmetic, memory and words, no system.
 PURE_SYMBOLS = re.compile(
     r"(_?tw_\w+|thinwire__\w+|protobuf_c_\w+|mem(cpy|set|cmp|move|chr|rchr)|str\w+|bsearch|qsort"
     r"|EVP_\w+|SHA256\w*|XXH64\w*|XXH_\w+|ZSTD_\w+|_GLOBAL_OFFSET_TABLE_|f?abs\w*|fma\w*"
@@ -148,7 +148,7 @@ EXTERNAL = {
     "tests": CHOSEN,
 }
 # A GPU machine with a compiler and nothing else must be able to build the engine: its libraries.
-# There tw_hash is plain C, and what reads JSON is left out.
+# There tw_hash is plain C, and code that reads JSON is left out.
 ENGINE = {"tw_worker_engine", "tw_worker_support", "tw_kernels_cuda", "CUDA::cudart_static",
           "tw_run", "tw_compute", "tw_hash", "tw_machine", "tw_kernels", "tw_matmul", "tw_base",
           "tw_flags", "m", "gomp", "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS",
@@ -163,7 +163,7 @@ INEXACT = re.compile(r"\b(exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|ta
 FLOATS = re.compile(r"\b(float|double|_Float\w+|strto[df]|strtold)\b|\b\d+\.\d*f?\b|<math\.h>"
                     r"|<float\.h>")
 
-BANNED = {  # call -> what to use
+BANNED = {  # call -> its replacement
     "strcpy": "memcpy with a bound", "strcat": "snprintf", "strncpy": "snprintf",
     "strncat": "snprintf", "sprintf": "snprintf", "vsprintf": "vsnprintf", "gets": "getline",
     "atoi": "strtol with its checks", "atol": "strtol", "atoll": "strtoll", "atof": "strtod",
@@ -174,7 +174,7 @@ BANNED = {  # call -> what to use
     "longjmp": "a status", "usleep": "nanosleep or an event", "sleep": "an event",
 }
 BANNED_CALL = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
-# Tests build texts and words of known size with what is shortest; programs never do.
+# Tests may build texts and words of known size with these; programs never do.
 BANNED_IN_TESTS = {"gets", "sprintf", "vsprintf", "alloca", "tmpnam", "mktemp", "rand", "srand",
                    "random", "sleep", "usleep", "strtok_r"}
 ENDS = re.compile(r"(?<![\w.>])(exit|_exit|_Exit|quick_exit|abort)\s*\(")
@@ -197,7 +197,7 @@ LINES = 800
 # ---- reading sources -------------------------------------------------------------------------
 
 def blank(match):
-    """Keeps the lines of what is cut out."""
+    """Keeps the line breaks of the text that is cut out."""
     text = match.group(0)
     if text[0] in "\"'":
         return text[0] + " " * (len(text) - 2) + text[0]
@@ -223,7 +223,7 @@ class Source:
 
 
 def tracked_files():
-    """What git knows of, or everything where there is no git (a release archive)."""
+    """The files that git knows, or all files where there is no git (a release archive)."""
     try:
         out = subprocess.run(["git", "ls-files", "-z", "--cached", "--others",
                               "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
@@ -390,7 +390,7 @@ def check_head(src):
 
 
 def check_names(src):
-    """What has external linkage starts with tw_; tests and programs name theirs as they like."""
+    """Names with external linkage start with tw_; those of tests and programs need not."""
     if not src.path.endswith(".h") or src.module == "tests" or \
             src.path.startswith(("daemon/cli/", "worker/cli/engine_verb.h")):
         return
@@ -492,7 +492,7 @@ def check_archives(build):
 
 
 def check_format(paths):
-    """clang-format, where the version whose word counts is installed."""
+    """clang-format, where the version that decides is installed."""
     tool = shutil.which("clang-format-14") or shutil.which("clang-format")
     if tool is None:
         return None, []

@@ -30,7 +30,7 @@ struct tw_listen_options {
 
 /* Binds and listens. TW_CONFIG: not a valid address, or reachable by others where only loopback is
  * allowed. TW_IO: port in use, not an address of this machine, not permitted; the sentence says
- * what to change. Resolves names and blocks (call only at start). */
+ * how to fix it. Resolves names and blocks (call only at start). */
 enum tw_status tw_listener_open(struct tw_listener *listener, uv_loop_t *loop,
                                 const struct tw_listen_options *options, struct tw_error *err);
 

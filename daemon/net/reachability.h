@@ -1,11 +1,11 @@
 /* reachability.h - can other nodes dial this one? Results of dials that peers made on request
  * (PROBE, PROBED).
  *
- * A node knows the addresses it listens on, but not what firewalls and routers let through. It asks
- * up to TW_REACHABILITY_ASKED_MAX peers to dial it back: once links are up, whenever its addresses
- * change, and now and then. Nothing depends on the answer: a node that nobody can dial works by
- * dialling others. But two such nodes never link, and a person can change that, so `status` says
- * which port to open.
+ * A node knows the addresses it listens on, but not whether firewalls and routers let connections
+ * through. It asks up to TW_REACHABILITY_ASKED_MAX peers to dial it back: once links are up,
+ * whenever its addresses change, and now and then. Nothing depends on the answer: a node that
+ * nobody can dial works by dialling others. But two such nodes never link, and a person can change
+ * that, so `status` says which port to open.
  *
  * Pure: the caller passes time and messages. */
 #ifndef TW_DAEMON_NET_REACHABILITY_H
@@ -76,7 +76,7 @@ bool tw_reachability_is_own(const struct tw_member_row *self, const char *addres
 enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening);
 
-/* A sentence for a person: the result, and what to open. `port`: the port listened on. */
+/* A sentence for a person: the result, and the port to open. `port`: the port listened on. */
 void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
                               uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]);
 

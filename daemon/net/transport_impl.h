@@ -186,7 +186,8 @@ void tw_peer_attach_bulk(struct tw_conn *conn, int peer);
 /* Ends a peer: its connections send GOODBYE{reason, sentence}; peer_down follows from the next
  * step. */
 void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
-/* Ends a peer for what its own bytes prove: a broken rule also counts towards a ban (bans.h). */
+/* Ends a peer whose own bytes prove the reason: a broken rule also counts towards a ban (bans.h).
+ */
 void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
 /* Delivers peer_down of an ending peer and frees its slot. From the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);

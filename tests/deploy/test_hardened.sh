@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_hardened - what deploy/hardening.cmake promises, read off programs by readelf.
+# test_hardened - checks by readelf that programs have the hardening of deploy/hardening.cmake.
 #   test_hardened.sh IS_FORTIFIED PROGRAM...    IS_FORTIFIED: ON where the build optimises
 set -euo pipefail
 export LC_ALL=C

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# test_packages - deploy/packages beside an apt-get and a dpkg-query that only say what they are told to.
+# test_packages - deploy/packages with a fake apt-get and a fake dpkg-query.
 #   test_packages.sh REPOSITORY
 set -euo pipefail
 cd "$1"
@@ -14,7 +14,7 @@ fact() { # SENTENCE COMMAND...
 said() { grep -q "$1" "$folder/said"; }
 said_not() { ! said "$1"; }
 
-# What the script may call; sleep is quick, and whoever runs this is root.
+# The commands that the script may call. The fake sleep returns at once; the fake id says root.
 mkdir "$folder/plain" "$folder/apt"
 for tool in bash sed dirname env cat mktemp rm grep cut head tail; do
     ln -s "$(command -v $tool)" "$folder/plain/"

@@ -288,7 +288,7 @@ static uint64_t nodes_of(const struct world *world, uint64_t members) {
     return nodes;
 }
 
-/* Applies the decided content, whoever made it. */
+/* Applies the decided content, from an honest or a hostile proposer. */
 static void adopt(struct world *world, struct commit *commit, const struct tw_record *record,
                   struct made *lies) {
     uint32_t found = 0;

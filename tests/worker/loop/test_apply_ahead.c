@@ -283,7 +283,7 @@ static void a_worker_may_end_meanwhile(void **state) {
     assert_true(trainer.is_over);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refused payloads ------------------------------------------------------------------------ */
 
 /* Fills a payload with one bf16 value. */
 static void overwrite(struct tw_span span, uint16_t bits) {

@@ -123,7 +123,7 @@ static void step_all(void) {
     memcpy(nodes[CPU].learner.v, nodes[GPU].learner.v, bytes);
 }
 
-/* ---- what must be the same ------------------------------------------------------------------- */
+/* ---- comparisons ----------------------------------------------------------------------------- */
 
 static size_t elements(void) {
     return (size_t)nodes[CPU].dae.layout.elements;

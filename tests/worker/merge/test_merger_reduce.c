@@ -338,8 +338,7 @@ static void audit_gives_the_bits_of_the_owner(void **state) {
     }
 }
 
-/* ---- too few for the guard: what merges were like ----------------------------------------------
- */
+/* ---- too few contributions for the guard: the history of past merges ------------------------- */
 
 /* Past merges of fragment 1 had elements `merge`, and the own outer gradient had elements `own`. */
 static void past_of(float merge, float own) {
