@@ -40,7 +40,7 @@ run() { # FOLDER ARGUMENTS...
 
 fake apt apt-get 'echo "$@" >>"'"$folder"'/calls"'
 run apt build
-fact "what is missing is installed" test $status -eq 0
+fact "missing packages are installed" test $status -eq 0
 fact "a build takes every library" grep -q 'install.* libuv1-dev .*libinih-dev.* libdnnl-dev' "$folder/calls"
 fact "a build takes nothing of the tests" bash -c "! grep -qE 'cmocka|python3|clang' '$folder/calls'"
 run apt test
@@ -54,7 +54,7 @@ if [ "$n" -lt 2 ]; then
 fi'
 run apt build
 fact "a held lock is waited for" test $status -eq 0
-fact "the wait says what it is for" said 'waiting.*another process'
+fact "the wait names its reason" said 'waiting.*another process'
 fact "the wait names the holder" said 'held by process 7 (unattended-upgr)'
 
 fake apt apt-get 'echo "E: Could not get lock /var/lib/dpkg/lock-frontend" >&2; exit 100'

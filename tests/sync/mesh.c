@@ -101,7 +101,8 @@ static void send_message(struct mesh *mesh, uint32_t node, const struct tw_actio
 static void load_state(struct mesh *mesh, uint32_t node, const struct tw_action *action) {
     const uint32_t fragment = action->u.load.fragment;
     const uint64_t phi_before = mesh->workers[node].phi[fragment];
-    if (!tw_id_is_zero(&action->inputs[0])) /* the payload's name carries the value: see EXPORT */
+    if (!tw_id_is_zero(
+            &action->inputs[0])) /* the payload's name carries the value: see export_state() */
         memcpy(&mesh->workers[node].phi[fragment], action->inputs[0].bytes, 8);
     const struct tw_id digest = mesh_digest(mesh->workers[node].phi[fragment]);
     TW_ASSERT(tw_id_equal(&digest, &action->u.load.digest) || action->u.load.mode == TW_LOAD_BACK);

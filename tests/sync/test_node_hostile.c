@@ -428,7 +428,7 @@ static void contribution_in_a_codec_of_its_own_is_no_result(void **state) {
     const struct tw_id contribution = name_of("b"), result = name_of("result");
     say_result(&contribution, 101);
     forget();
-    say_result(&result, 90); /* the owner may still announce a true result */
+    say_result(&result, 90); /* the owner may then announce a valid result */
     const struct tw_action verify = deliver_from(1);
     assert_int_equal(verify.u.payload.content, TW_CONTENT_RESULT);
     assert_memory_equal(&verify.u.payload.hash, &result, sizeof(result));

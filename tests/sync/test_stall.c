@@ -104,7 +104,7 @@ static void dead_path_between_two_holds_up_neither(void **state) {
 
 /* ---- lies ------------------------------------------------------------------------------------ */
 
-/* Whether the message asks for a vote; then sets the ballot. */
+/* Returns true and sets the ballot if the message asks for a vote. */
 static bool is_asking(const struct tw_message *said, struct tw_msg_prepare *ballot) {
     if (said->kind == TW_MSG_PREPARE) *ballot = said->u.prepare;
     if (said->kind == TW_MSG_PROPOSE)

@@ -288,7 +288,7 @@ static uint32_t window_at(uint64_t chunk_us, uint32_t chunks) {
 
 static void slow_path_has_two_chunks_in_flight(void **state) {
     (void)state;
-    assert_int_equal(window_at(SECONDS(2), 20), 2); /* a megabit per second */
+    assert_int_equal(window_at(SECONDS(2), 20), 2); /* at about 1 Mbit/s */
 }
 
 static void fast_path_has_more_chunks_in_flight(void **state) {

@@ -189,7 +189,7 @@ static bool proposes_next(struct tw_record *record) {
     return does;
 }
 
-/* A bit for each of 16 rounds in which we propose at once. is_struck: member 1 has a strike. */
+/* Plays 16 rounds: a bit for each in which we propose at once. is_struck: member 1 has a strike. */
 static uint32_t rounds_proposed_at_once(bool is_struck) {
     const struct tw_id result = result_judged(true, is_struck ? TW_SANITY_EXTREME : TW_SANITY_FAIR);
     struct tw_message *message = message_of(TW_MSG_COMMIT);

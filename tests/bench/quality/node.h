@@ -82,7 +82,7 @@ struct node {
     uint64_t next_us, boundary_us, step_us;
     uint64_t steps, trained; /* inner steps and tokens so far */
     uint64_t listed_tokens, last_send_step;
-    /* Counts at the point where the fragment's Delta starts: sync/account.c. */
+    /* Counts at the point where the fragment's Delta starts: sync/round/account.c. */
     uint64_t delta_steps[TW_FRAGMENTS_MAX], delta_tokens[TW_FRAGMENTS_MAX];
     uint64_t own_steps, own_tokens; /* at its last contribution */
     uint64_t applied;               /* rounds applied */

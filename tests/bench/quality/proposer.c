@@ -274,7 +274,7 @@ static enum tw_status lie(struct world *world, uint32_t proposer, const struct c
     return status;
 }
 
-/* One part in sixteen is audited: sync/audit.c. */
+/* One part in sixteen is audited: sync/check/audit.c. */
 static bool is_audited(const struct world *world, const struct commit *commit, uint32_t part) {
     uint64_t state = world->setting->seed * 1000003 + commit->round * TW_PARTS_MAX + part;
     return tw_splitmix64(&state) % 16 == 0;
@@ -299,7 +299,7 @@ static void adopt(struct world *world, struct commit *commit, const struct tw_re
         const bool is_absent = part->bytes == 0;
         const bool is_other =
             lies->payloads[k].size > 0 && tw_id_equal(&lies->names[k], &part->result);
-        /* No owner is blamed for a result it did not announce (sync/audit.c). */
+        /* No owner is blamed for a result it did not announce (sync/check/audit.c). */
         const bool is_false = owner->is_hostile && world->setting->hostile.is_owner && !is_other &&
                               listed == commit->listed[k];
         world->traffic.refused += is_absent && commit->results[k].size > 0;

@@ -1,5 +1,5 @@
 /* round.c - the open round of a world: contributions, merging, and application. The rules are those
- * of sync/round.c and sync/log.c. */
+ * of sync/round/round.c and sync/history/log.c. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ void round_open(struct world *world) {
 /* ---- contributing -------------------------------------------------------------------------- */
 
 /* Time of the round's beginning by the clock. A node with long steps encodes at the boundary
- * before: is_due_soon of sync/round.c. */
+ * before: is_due_soon of sync/round/round.c. */
 static uint64_t clock_due_us(const struct world *world) {
     return world->last_commit_us + (uint64_t)world->setting->run.sync.pace_ms * 1000;
 }
@@ -141,7 +141,7 @@ static int order(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* A high median of the nodes' lateness, and 4 deviations: grace_us of sync/round.c. */
+/* A high median of the nodes' lateness, and 4 deviations: grace_us of sync/round/round.c. */
 static uint64_t grace_us(const struct world *world) {
     const uint64_t most = (uint64_t)world->setting->run.sync.grace_ms * 1000;
     const uint32_t count =
@@ -190,7 +190,7 @@ uint64_t round_deadline_us(const struct world *world) {
 
 /* ---- committing ---------------------------------------------------------------------------- */
 
-/* True if a majority would vote for the part: sync/veto.c. */
+/* True if a majority would vote for the part: sync/check/veto.c. */
 static bool is_taken(struct world *world, const struct commit *commit, uint32_t part) {
     uint32_t live = 0, taking = 0;
     for (uint32_t i = 0; i < world->count; i++) {
@@ -203,7 +203,7 @@ static bool is_taken(struct world *world, const struct commit *commit, uint32_t 
     return taking > live / 2;
 }
 
-/* One part in sixteen is audited, which finds a committed lie: sync/audit.c. */
+/* One part in sixteen is audited, which finds a committed lie: sync/check/audit.c. */
 static bool is_audited(const struct world *world, const struct commit *commit, uint32_t part) {
     uint64_t state = world->setting->seed * 1000003 + commit->round * TW_PARTS_MAX + part;
     return tw_splitmix64(&state) % 16 == 0;

@@ -13,7 +13,7 @@ fail() {
 
 "$SOURCE/deploy/manpages" "$BIN" "$home/man"
 [[ $(cd "$home/man" && echo *) == 'thinwire-worker.8 thinwire.1 thinwire.conf.5 thinwired.8' ]] || fail "pages"
-diff -r "$home/man" "$BUILT" || fail "what is installed is not what the programs say: build again"
+diff -r "$home/man" "$BUILT" || fail "the installed pages differ from the output of the programs: build again"
 command -v groff >/dev/null || { echo "groff is not installed: skipped"; exit 77; }
 
 # told PAGE COMMAND...: the page has every line of the command, in that order

@@ -593,7 +593,7 @@ static void frozen_host_starts_no_change(void **state) {
     const struct tw_id name = payload_make(1, "abcd", 4);
     apply_ask(&name);
     (void)hear(TW_WMSG_APPLY);
-    assert_false(tw_worker_host_freeze(t.host)); /* one is at the worker */
+    assert_false(tw_worker_host_freeze(t.host)); /* one change is under way in the worker */
     apply_ask(&name);
     hear_nothing();
     (void)encode_ask(2, 1024); /* not a change: goes through */

@@ -41,7 +41,7 @@ static float *shape_new(struct tw_rng *rng, size_t n, unsigned shape) {
         switch (shape) {
         case 0: break;                                          /* normal */
         case 1: x[i] = i == n / 2 ? -7.0f : 0.0f; break;        /* a single element */
-        case 2: x[i] = i == n / 2 ? 7.0f : 1e-3f * x[i]; break; /* one far above the others */
+        case 2: x[i] = i == n / 2 ? 7.0f : 1e-3f * x[i]; break; /* one value far above the others */
         case 3: x[i] = i % 3 == 0 ? -0.25f : 0.25f; break;
         case 4: x[i] = i % 2 == 0 ? 0.0f : -0.0f; break;
         case 5: x[i] = ldexpf(x[i], -120 - (int)tw_rng_below(rng, 24)); break; /* denormals */

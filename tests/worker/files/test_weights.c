@@ -51,7 +51,7 @@ static int stop(void **state) {
     (void)unlink(path);
     free(params);
     free(loaded);
-    return rmdir(folder); /* fails if a temporary file was left */
+    return rmdir(folder); /* fails if a temporary file is left */
 }
 
 /* Writes tensors named PREFIX.NAME as BF16 or F32, without tensor `skip`. */

@@ -294,7 +294,7 @@ static void overwrite(struct tw_span span, uint16_t bits) {
     }
 }
 
-/* The thread detects it. */
+/* The thread that applies ahead finds the result undecodable. */
 static void undecodable_result_is_refused(void **state) {
     (void)state;
     const struct tw_span sent = encode(0);

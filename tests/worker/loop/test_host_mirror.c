@@ -377,7 +377,7 @@ static void check_traffic(enum tw_sent sent, enum tw_codec_id codec, bool asks_f
     struct tw_span span = encode(1, 1);
     see_traffic(span.bytes, floats); /* the anchor, for the first time */
     apply(1, 1, TW_APPLY_MIX, result_of(span, 1), false);
-    see_traffic(0, asks_for_merge ? 2 * floats : floats); /* the anchor that follows */
+    see_traffic(0, asks_for_merge ? 2 * floats : floats); /* the next anchor */
     turn();
     span = encode(4, 1);
     see_traffic(span.bytes, 0);

@@ -272,7 +272,7 @@ static void no_work_is_lost_or_counted_twice(void **state) {
     }
 }
 
-/* ---- steps under way ------------------------------------------------------------------------- */
+/* ---- gradients in flight --------------------------------------------------------------------- */
 
 static void open_first(enum tw_sent sent, enum tw_codec_id codec, uint32_t feedback_millionths) {
     struct tw_run run;
