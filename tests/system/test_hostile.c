@@ -150,7 +150,7 @@ static void lettered(struct tw_identity *identity) {
     }
 }
 
-static void wrong_secrets_are_refused_and_said_once(void **state) {
+static void wrong_secrets_are_refused_and_reported_once(void **state) {
     (void)state;
     static struct hostile h, letters;
     lettered(&letters.identity);
@@ -372,7 +372,7 @@ static void flood_of_messages_slows_nobody_else(void **state) {
     judge(4 * KIB);
 }
 
-static void who_asks_and_does_not_read_is_closed(void **state) {
+static void peer_that_asks_and_does_not_read_is_closed(void **state) {
     (void)state;
     static struct hostile h;
     struct tw_message message;
@@ -420,7 +420,7 @@ static void leave_unfinished(struct hostile *h, uint16_t kind, uint32_t body_byt
     (void)hostile_bytes(h, frame, TW_FRAME_HEADER_BYTES + (size_t)body_bytes - 1);
 }
 
-static void every_place_taken_costs_what_it_may(void **state) {
+static void full_peer_table_costs_bounded_memory(void **state) {
     (void)state;
     enum { COUNT = 70, PLACES = TW_PEERS_MAX - 1 };
     static struct hostile *links[COUNT][2];
@@ -477,7 +477,7 @@ static void chunks_nobody_asked_for_are_dropped(void **state) {
 
 /* After three times garbage under a valid secret the key is banned for an hour, also over a
  * restart. */
-static void who_breaks_the_protocol_again_and_again_is_banned(void **state) {
+static void node_that_breaks_the_protocol_three_times_is_banned(void **state) {
     (void)state;
     static struct hostile h, first;
     struct tw_hello hello;
@@ -514,7 +514,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_pair, close_all)
     const struct CMUnitTest tests[] = {
         TEST(silent_connections_shut_nobody_out),
-        TEST(wrong_secrets_are_refused_and_said_once),
+        TEST(wrong_secrets_are_refused_and_reported_once),
         TEST(handshake_byte_by_byte_is_cut_off),
         TEST(noise_instead_of_tls_is_refused),
         TEST(replayed_hello_is_refused),
@@ -524,11 +524,11 @@ int main(void) {
         TEST(key_update_flood_ends_the_session),
         TEST(started_frame_that_never_ends_is_cut_off),
         TEST(flood_of_messages_slows_nobody_else),
-        TEST(who_asks_and_does_not_read_is_closed),
+        TEST(peer_that_asks_and_does_not_read_is_closed),
         TEST(invented_members_fill_nothing),
-        TEST(every_place_taken_costs_what_it_may),
+        TEST(full_peer_table_costs_bounded_memory),
         TEST(chunks_nobody_asked_for_are_dropped),
-        TEST(who_breaks_the_protocol_again_and_again_is_banned),
+        TEST(node_that_breaks_the_protocol_three_times_is_banned),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);

@@ -121,7 +121,7 @@ static void partners_keep_to_their_own_budgets(void **state) {
 
 /* A node that cannot afford an exchange trains at its own pace and costs no other node an exchange.
  */
-static void who_cannot_afford_a_partner_trains_alone(void **state) {
+static void node_that_cannot_afford_a_partner_trains_alone(void **state) {
     (void)state;
     static const char *const budgets[NODES] = {[POOR] = "budget = 8kbit"};
     static const char *const keys[][2] = {
@@ -150,7 +150,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(each_node_keeps_to_its_own_budget, close_all),
         cmocka_unit_test_teardown(partners_keep_to_their_own_budgets, close_all),
-        cmocka_unit_test_teardown(who_cannot_afford_a_partner_trains_alone, close_all),
+        cmocka_unit_test_teardown(node_that_cannot_afford_a_partner_trains_alone, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

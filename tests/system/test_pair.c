@@ -127,7 +127,7 @@ static void own_texts_are_shown_with_their_shares(void **state) {
 }
 
 /* A full disk is one line and one warning, not a line a second, and the vote is tried again. */
-static void vote_that_cannot_be_saved_is_said_once(void **state) {
+static void vote_that_cannot_be_saved_is_reported_once(void **state) {
     (void)state;
     char pattern[128], path[2][160];
     glob_t found;
@@ -216,7 +216,7 @@ int main(void) {
         TEST(killed_worker_stops_neither_node),
         TEST(killed_daemon_comes_back_and_mixes_again),
         TEST(own_texts_are_shown_with_their_shares),
-        TEST(vote_that_cannot_be_saved_is_said_once),
+        TEST(vote_that_cannot_be_saved_is_reported_once),
         TEST(node_that_left_is_soon_off_the_roster),
         TEST(wrong_secret_is_refused_and_both_train_alone),
         TEST(other_manifest_is_refused_and_both_train_alone),

@@ -94,7 +94,7 @@ static void end(void) {
     has_passed = true;
 }
 
-static void newer_node_is_let_in_and_what_it_knows_more_is_skipped(void **state) {
+static void newer_node_is_let_in_and_its_new_fields_are_skipped(void **state) {
     (void)state;
     static uint8_t body[TW_CONTROL_BYTES_MAX];
     const uint64_t all = UINT64_MAX;
@@ -166,7 +166,7 @@ static void features_go_to_those_that_have_them(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, open_one, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(newer_node_is_let_in_and_what_it_knows_more_is_skipped),
+        TEST(newer_node_is_let_in_and_its_new_fields_are_skipped),
         TEST(only_newer_versions_are_refused_with_the_way_out),
         TEST(frames_of_another_version_end_the_link),
         TEST(features_go_to_those_that_have_them),

@@ -163,7 +163,7 @@ static void donor_whose_files_changed_sends_none_of_them(void **state) {
     end_all(3);
 }
 
-static void killed_joiner_goes_on_without_fetching_again_what_it_had(void **state) {
+static void killed_joiner_fetches_only_the_missing_bytes(void **state) {
     (void)state;
     const double all = (double)bytes_all();
     cap_upload(0, "upload = 8mbit");
@@ -212,7 +212,7 @@ static void caps_are_kept_and_rounds_go_on_while_it_travels(void **state) {
     end_all(2);
 }
 
-static void node_alone_says_what_it_waits_for(void **state) {
+static void node_alone_names_the_data_it_waits_for(void **state) {
     (void)state;
     char text[96];
     cluster_start(&cluster, 1, NULL);
@@ -256,7 +256,7 @@ static void worker_of_somebody_else_waits_for_the_data(void **state) {
 
 /* A file lies where the folder should be: that is shown and retried, and the daemon does not end.
  */
-static void folder_that_cannot_be_made_is_told_and_tried_again(void **state) {
+static void folder_that_cannot_be_made_is_reported_and_tried_again(void **state) {
     (void)state;
     char folder[160], text[96];
     cluster_start(&cluster, 1, NULL);
@@ -324,11 +324,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(node_with_an_empty_disk_gets_the_dataset_and_trains),
         TEST(donor_whose_files_changed_sends_none_of_them),
-        TEST(killed_joiner_goes_on_without_fetching_again_what_it_had),
+        TEST(killed_joiner_fetches_only_the_missing_bytes),
         TEST(caps_are_kept_and_rounds_go_on_while_it_travels),
-        TEST(node_alone_says_what_it_waits_for),
+        TEST(node_alone_names_the_data_it_waits_for),
         TEST(worker_of_somebody_else_waits_for_the_data),
-        TEST(folder_that_cannot_be_made_is_told_and_tried_again),
+        TEST(folder_that_cannot_be_made_is_reported_and_tried_again),
         TEST(nobody_can_be_asked_without_links),
         TEST(folder_that_is_not_the_dataset_is_refused),
     };

@@ -292,7 +292,7 @@ static void a_slow_verb_is_answered_when_it_is_done(void **state) {
     assert_int_equal(verbs_seen, 4);
 }
 
-static void an_answer_to_a_client_that_left_meets_nobody(void **state) {
+static void an_answer_to_a_client_that_left_is_dropped(void **state) {
     (void)state;
     pthread_t thread;
     static const char REQUEST[] = "POST /v1/pause HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -336,7 +336,7 @@ static void a_used_ticket_does_not_answer_the_next_client(void **state) {
     assert_non_null(strstr(body(), "\"for you\""));
 }
 
-static void closing_answers_those_who_wait(void **state) {
+static void closing_answers_waiting_clients(void **state) {
     pthread_t thread;
     static const char REQUEST[] = "POST /v1/leave HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     verb_mode = NEVER;
@@ -529,9 +529,9 @@ int main(void) {
         T(wrong_questions_get_right_errors),
         T(a_verb_that_fails_says_why),
         T(a_slow_verb_is_answered_when_it_is_done),
-        T(an_answer_to_a_client_that_left_meets_nobody),
+        T(an_answer_to_a_client_that_left_is_dropped),
         T(a_used_ticket_does_not_answer_the_next_client),
-        T(closing_answers_those_who_wait),
+        T(closing_answers_waiting_clients),
         T(a_request_beyond_the_bound_is_refused),
         T(nonsense_does_not_stop_it),
         T(the_socket_lets_in_owner_and_group_only),

@@ -43,7 +43,7 @@ static void values_are_in_base_units(void **state) {
     assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
 }
 
-static void what_travels_of_a_dataset_is_counted(void **state) {
+static void dataset_transfers_are_counted(void **state) {
     (void)state;
     encode();
     assert_non_null(strstr(text, "\nthinwire_data_ready 1\n"));
@@ -104,7 +104,7 @@ static void mfu_is_never_above_one(void **state) {
     assert_true(isnan(tw_view_mfu((double)NAN, peak)));
 }
 
-static void what_was_never_measured_has_no_line(void **state) {
+static void unmeasured_values_have_no_line(void **state) {
     (void)state;
     tw_status_view_init(&view);
     encode();
@@ -201,10 +201,10 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
-        cmocka_unit_test_setup(what_travels_of_a_dataset_is_counted, start),
+        cmocka_unit_test_setup(dataset_transfers_are_counted, start),
         cmocka_unit_test_setup(gpu_that_is_not_seen_has_no_line, start),
         cmocka_unit_test_setup(mfu_is_never_above_one, start),
-        cmocka_unit_test_setup(what_was_never_measured_has_no_line, start),
+        cmocka_unit_test_setup(unmeasured_values_have_no_line, start),
         cmocka_unit_test_setup(every_line_is_well_formed, start),
         cmocka_unit_test_setup(a_hostile_name_stays_inside_its_label, start),
         cmocka_unit_test_setup(a_short_buffer_is_reported_and_never_overrun, start),

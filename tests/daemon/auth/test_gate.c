@@ -353,7 +353,7 @@ static void only_good_certificates_replace_ones_own(void **state) {
     assert_memory_equal(&at_node.own, &certs, sizeof(certs));
 }
 
-static void a_person_hears_of_an_end_that_is_near(void **state) {
+static void a_certificate_near_its_end_is_late(void **state) {
     (void)state;
     struct tw_certs certs = sign(&owner, &node.id, TW_CERT_TRAIN); /* ten days and a minute */
     assert_false(tw_gate_is_late(&at_node));
@@ -480,7 +480,7 @@ int main(void) {
         TEST(certificates_of_admitters_are_renewed_in_time),
         TEST(only_the_owner_renews_its_certificates),
         TEST(only_good_certificates_replace_ones_own),
-        TEST(a_person_hears_of_an_end_that_is_near),
+        TEST(a_certificate_near_its_end_is_late),
         TEST(files_read_back),
         TEST(imported_files_are_not_overwritten),
         TEST(a_file_that_is_too_large_is_named),

@@ -137,7 +137,7 @@ static void key_of_another_kind_is_refused(void **state) {
     assert_false(tw_identity_of_key(NULL, &id));
 }
 
-static void unwritable_folder_is_said_so(void **state) {
+static void unwritable_folder_is_reported(void **state) {
     (void)state;
     struct tw_error err;
     assert_int_equal(tw_identity_create("/nonexistent/key", &err), TW_IO);
@@ -155,7 +155,7 @@ int main(void) {
         TEST(symbolic_link_is_not_followed),
         TEST(missing_and_damaged_keys_name_the_way_out),
         TEST(key_of_another_kind_is_refused),
-        TEST(unwritable_folder_is_said_so),
+        TEST(unwritable_folder_is_reported),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -146,7 +146,7 @@ static void a_mark_names_a_secret_and_is_no_part_of_it(void **state) {
     assert_string_equal(mark_b, "5b832fd4");
 }
 
-static void a_replacement_that_was_cut_off_is_in_nobodys_way(void **state) {
+static void an_interrupted_replacement_does_not_block_a_later_one(void **state) {
     (void)state;
     struct tw_secrets one = {.count = 1}, back;
     assert_int_equal(tw_secret_parse(A, &one.list[0], NULL), TW_OK);
@@ -169,7 +169,7 @@ int main(void) {
         TEST(bad_files_are_refused_without_showing_them),
         TEST(ends_of_lines_may_be_of_any_system),
         TEST(a_mark_names_a_secret_and_is_no_part_of_it),
-        TEST(a_replacement_that_was_cut_off_is_in_nobodys_way),
+        TEST(an_interrupted_replacement_does_not_block_a_later_one),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

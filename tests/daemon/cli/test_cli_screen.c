@@ -162,7 +162,7 @@ static void a_peer_that_left_is_not_counted_as_mixed_in(void **state) {
     assert_null(strstr(drawn, "fetches the state"));
 }
 
-static void datasets_that_lack_files_or_are_no_good_are_told(void **state) {
+static void incomplete_or_unusable_datasets_are_shown(void **state) {
     (void)state;
     view.data.state = TW_VIEW_DATA_PARTIAL;
     draw(screen_status, tw_view_json_status(&view), UTF8, 120);
@@ -310,7 +310,7 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
 }
 
 /* A wrong secret is reported at once, not after half a minute; the reason is never cut. */
-static void refusal_is_said_at_once_and_whole(void **state) {
+static void refusal_is_shown_at_once_and_in_full(void **state) {
     (void)state;
     view.node.uptime_us = 2000000;
     view.peers[0].link = TW_VIEW_LINK_REFUSED;
@@ -369,7 +369,7 @@ static void rounds_skipped_for_the_budget_are_shown(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
-static void group_without_a_seat_is_said(void **state) {
+static void group_without_a_seat_is_reported(void **state) {
     (void)state;
     view.sync.members_max = 16;
     draw(screen_status, tw_view_json_status(&view), ASCII, 80);
@@ -458,10 +458,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(a_node_without_data_names_the_data_it_waits_for, start),
         cmocka_unit_test_setup(data_that_stopped_coming_show_no_rate, start),
         cmocka_unit_test_setup(a_peer_that_left_is_not_counted_as_mixed_in, start),
-        cmocka_unit_test_setup(datasets_that_lack_files_or_are_no_good_are_told, start),
+        cmocka_unit_test_setup(incomplete_or_unusable_datasets_are_shown, start),
         cmocka_unit_test_setup(text_of_its_own_is_shown_with_its_share, start),
         cmocka_unit_test_setup(rounds_skipped_for_the_budget_are_shown, start),
-        cmocka_unit_test_setup(group_without_a_seat_is_said, start),
+        cmocka_unit_test_setup(group_without_a_seat_is_reported, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
@@ -469,7 +469,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(a_run_in_pairs_has_partners_and_no_roster, start),
         cmocka_unit_test_setup(a_gpu_shows_the_values_of_its_driver, start),
         cmocka_unit_test_setup(a_run_of_each_for_itself_talks_of_no_merges, start),
-        cmocka_unit_test_setup(refusal_is_said_at_once_and_whole, start),
+        cmocka_unit_test_setup(refusal_is_shown_at_once_and_in_full, start),
         cmocka_unit_test_setup(one_peer_is_spoken_of_as_one, start),
         cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),
         cmocka_unit_test_setup(each_state_has_its_sentence, start),

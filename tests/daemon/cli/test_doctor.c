@@ -111,7 +111,7 @@ static void bbr_that_lacks_is_named_with_the_command(void **state) {
     is_said("bbr", "warn", "modprobe tcp_bbr");
 }
 
-static void kernel_that_tells_nothing_is_no_finding(void **state) {
+static void kernel_without_an_answer_is_no_finding(void **state) {
     (void)state;
     put(TCP "tcp_available_congestion_control", "");
     put(TCP "tcp_wmem", "nonsense\n");
@@ -180,7 +180,7 @@ static void gpu_that_is_asked_for_and_cannot_be_used_fails(void **state) {
                         "there is no cuda:1");
 }
 
-static void engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for(void **state) {
+static void silent_engine_is_no_failure_unless_a_gpu_is_asked_for(void **state) {
     (void)state;
     doctor.config.worker.device.kind = TW_DEVICE_AUTO;
     doctor_gpu(&doctor); /* the program is missing */
@@ -277,7 +277,7 @@ static void warnings_of_the_daemon_are_passed_on(void **state) {
     json_decref(doctor.status);
 }
 
-static void dial_back_is_told_in_the_words_of_the_daemon(void **state) {
+static void dial_back_is_reported_in_the_words_of_the_daemon(void **state) {
     (void)state;
     static const struct {
         const char *state, *grade;
@@ -301,19 +301,19 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(good_machine_has_nothing_to_do),
         TEST(bbr_that_lacks_is_named_with_the_command),
-        TEST(kernel_that_tells_nothing_is_no_finding),
+        TEST(kernel_without_an_answer_is_no_finding),
         TEST(small_buffers_come_with_the_line_to_set),
         TEST(busy_machine_is_noticed_unless_it_is_we),
         TEST(gpu_that_is_used_is_named),
         TEST(gpu_that_is_asked_for_and_cannot_be_used_fails),
-        TEST(engine_that_says_nothing_is_no_failure_unless_a_gpu_is_asked_for),
+        TEST(silent_engine_is_no_failure_unless_a_gpu_is_asked_for),
         TEST(gpu_that_is_here_and_not_used_is_noticed),
         TEST(model_that_does_not_fit_fails),
         TEST(worker_that_is_not_there_fails),
         TEST(unlinked_node_without_a_daemon_is_no_failure),
         TEST(foreign_listen_address_fails),
         TEST(warnings_of_the_daemon_are_passed_on),
-        TEST(dial_back_is_told_in_the_words_of_the_daemon),
+        TEST(dial_back_is_reported_in_the_words_of_the_daemon),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,7 +64,7 @@ static bool is_there(const char *suffix) {
     return access(path, F_OK) == 0;
 }
 
-static void configuration_is_on_the_disk_before_it_is_said(void **state) {
+static void configuration_is_synced_to_disk(void **state) {
     (void)state;
     static struct tw_config config;
     char above[TW_PATH_BYTES + 8];
@@ -126,7 +126,7 @@ static void existing_files_stay(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(configuration_is_on_the_disk_before_it_is_said),
+        T(configuration_is_synced_to_disk),
         T(disk_that_fails_leaves_no_half_a_configuration),
         T(existing_files_stay),
     };

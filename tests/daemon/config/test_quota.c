@@ -152,7 +152,7 @@ static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
     assert_string_equal(text, "the next month");
 }
 
-static void damaged_file_is_said_and_begins_anew(void **state) {
+static void damaged_file_is_reported_and_begins_anew(void **state) {
     (void)state;
     tw_quota_add(&quota, NOVEMBER, 1000);
     save();
@@ -205,7 +205,7 @@ int main(void) {
         TEST(month_begins_at_nothing),
         TEST(clock_that_is_put_right_finds_its_month),
         TEST(clock_that_was_never_set_counts_for_the_newest_month),
-        TEST(damaged_file_is_said_and_begins_anew),
+        TEST(damaged_file_is_reported_and_begins_anew),
         TEST(disk_that_fails_leaves_the_old_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

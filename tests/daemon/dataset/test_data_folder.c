@@ -149,7 +149,7 @@ static void every_chunk_of_a_whole_file_is_read(void **state) {
     }
 }
 
-static void file_that_went_away_is_told(void **state) {
+static void file_that_went_away_is_reported(void **state) {
     (void)state;
     uint32_t size = 0;
     for (uint32_t i = 0; i < sample.files_count; i++) put_whole(i);
@@ -176,7 +176,7 @@ static void index_of_another_dataset_is_refused(void **state) {
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_AGAIN);
 }
 
-static void index_without_bytes_or_with_a_bad_sector_is_told(void **state) {
+static void index_without_bytes_or_with_a_bad_sector_is_reported(void **state) {
     (void)state;
     put(0, "dataset", 0);
     open_folder(false);
@@ -189,7 +189,7 @@ static void index_without_bytes_or_with_a_bad_sector_is_told(void **state) {
 }
 
 /* A text with the right hash that is not an index: no peer has a better one. */
-static void hostile_index_is_refused_whatever_it_says(void **state) {
+static void hostile_index_with_the_right_hash_is_refused(void **state) {
     (void)state;
     char text[16 * 1024];
     const char *const from[] = {"heldout 0.01", "train ", "vocab 300", "source text", "shard 0"};
@@ -378,7 +378,7 @@ static void damaged_part_keeps_its_correct_chunks(void **state) {
     tw_data_part_close(&part);
 }
 
-static void full_disk_is_told_and_loses_nothing(void **state) {
+static void full_disk_is_reported_and_loses_nothing(void **state) {
     (void)state;
     open_with_index();
     tw_disk_set_capacity(disk, sample.files[0].size + sample.files[2].size - 1);
@@ -476,10 +476,10 @@ int main(void) {
         TEST(empty_folder_lacks_the_index),
         TEST(users_folder_is_read_as_it_is),
         TEST(every_chunk_of_a_whole_file_is_read),
-        TEST(file_that_went_away_is_told),
+        TEST(file_that_went_away_is_reported),
         TEST(index_of_another_dataset_is_refused),
-        TEST(index_without_bytes_or_with_a_bad_sector_is_told),
-        TEST(hostile_index_is_refused_whatever_it_says),
+        TEST(index_without_bytes_or_with_a_bad_sector_is_reported),
+        TEST(hostile_index_with_the_right_hash_is_refused),
         TEST(index_that_names_a_file_twice_is_refused),
         TEST(index_that_came_wrong_leaves_nothing),
         TEST(every_file_arrives),
@@ -488,7 +488,7 @@ int main(void) {
         TEST(shard_that_contradicts_the_index_is_named),
         TEST(earlier_parts_are_found_again),
         TEST(damaged_part_keeps_its_correct_chunks),
-        TEST(full_disk_is_told_and_loses_nothing),
+        TEST(full_disk_is_reported_and_loses_nothing),
         TEST(part_that_was_changed_behind_our_back_is_not_made_whole),
         TEST(any_fault_of_the_disk_is_survived),
         TEST(power_cut_leaves_no_false_file),

@@ -24,7 +24,7 @@ static bool fails(const char *address, enum tw_dial_cause cause, uint64_t now_us
     return tw_dial_history_failed(&history, address, &failure, now_us, &held_back);
 }
 
-static void news_is_said_and_the_same_again_is_counted(void **state) {
+static void news_is_reported_and_repetitions_are_counted(void **state) {
     (void)state;
     assert_true(fails("a:1", TW_DIAL_SILENT, 100 * S));
     assert_true(fails("b:1", TW_DIAL_SILENT, 100 * S));
@@ -96,7 +96,7 @@ static void id_of_the_answering_node_is_kept(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(news_is_said_and_the_same_again_is_counted, setup),
+        cmocka_unit_test_setup(news_is_reported_and_repetitions_are_counted, setup),
         cmocka_unit_test_setup(many_addresses_are_one_line_in_ten_seconds, setup),
         cmocka_unit_test_setup(configured_addresses_keep_their_rows, setup),
         cmocka_unit_test_setup(more_configured_than_rows_are_some_of_the_others, setup),

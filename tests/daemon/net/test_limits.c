@@ -96,7 +96,7 @@ static void must_be_refused(struct world_node *from, const struct world_node *to
     assert_non_null(strstr(from->dial_sentence, "UTC"));
 }
 
-static void three_breaches_are_a_ban_whoever_dials(void **state) {
+static void three_breaches_ban_dials_both_ways(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
     breach(b, a, TW_BAN_OFFENCES - 1);
@@ -202,7 +202,7 @@ static void links_without_a_started_frame_wait_for_ever(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(flood_of_messages_waits_with_itself),
-        TEST(three_breaches_are_a_ban_whoever_dials),
+        TEST(three_breaches_ban_dials_both_ways),
         TEST(ban_outlives_a_restart),
         TEST(ends_that_others_can_cause_are_no_breach),
         cmocka_unit_test(started_control_frame_must_end),

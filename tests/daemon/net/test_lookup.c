@@ -61,7 +61,7 @@ static enum tw_status dial_name(struct world_node *from) {
     return tw_transport_connect(from->transport, "node.example:4747", NULL, &err);
 }
 
-static void name_that_is_none_is_said(void **state) {
+static void unknown_name_is_reported(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, NULL);
     assert_int_equal(dial_name(a), TW_OK);
@@ -95,7 +95,7 @@ static void lookup_that_hangs_holds_no_dial(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(name_that_is_none_is_said),
+        T(unknown_name_is_reported),
         T(lookup_that_hangs_holds_no_dial),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

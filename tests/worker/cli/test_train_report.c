@@ -85,7 +85,7 @@ static unsigned count_of(const char *said, const char *word) {
 
 /* In a file, each evaluation is a line of its own, except the last, which is part of the final
  * line. */
-static void the_last_step_is_told_once(void **state) {
+static void the_last_step_is_reported_once(void **state) {
     (void)state;
     char said[2048];
     struct tw_train_report report = report_with(0);
@@ -130,7 +130,7 @@ int main(void) {
         cmocka_unit_test(peak_measured_too_low_is_raised_by_a_step),
         cmocka_unit_test(mfu_is_never_above_one),
         cmocka_unit_test(without_a_peak_there_is_no_mfu),
-        cmocka_unit_test(the_last_step_is_told_once),
+        cmocka_unit_test(the_last_step_is_reported_once),
         cmocka_unit_test(progress_is_one_line_that_goes_away),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -322,7 +322,7 @@ static uint32_t easy_then_hard(uint32_t source, bool is_heldout, uint32_t shard,
     return token(source, is_heldout, shard, i < 400 || i >= 600 ? 0 : i);
 }
 
-static void a_curriculum_begins_with_what_is_common(void **state) {
+static void a_curriculum_begins_with_common_tokens(void **state) {
     struct fixture *const f = *state;
     uint32_t tokens[WINDOW];
     uint64_t cursor = 0;
@@ -501,7 +501,7 @@ int main(void) {
         TEST(damaged_indexes_are_refused),
         TEST(one_shard_is_read_alone),
         TEST(documents_are_found_by_number),
-        TEST(a_curriculum_begins_with_what_is_common),
+        TEST(a_curriculum_begins_with_common_tokens),
         TEST(shards_of_a_folder_are_one_text),
         TEST(broken_shards_of_llmc_are_refused),
         TEST(a_pair_is_held_out_from_a_document_on),

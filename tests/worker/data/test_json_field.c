@@ -54,7 +54,7 @@ static void escapes_become_what_they_mean(void **state) {
     check("{\"text\":\"\xFF\xC3\"}", "\xFF\xC3");
 }
 
-static void wrong_lines_are_told_what_is_wrong(void **state) {
+static void wrong_lines_are_refused_with_the_reason(void **state) {
     (void)state;
     refuse("[1]", "no { of an object at byte 1");
     refuse("{\"text\":\"a\"", "no comma or }");
@@ -76,7 +76,7 @@ static void wrong_lines_are_told_what_is_wrong(void **state) {
     refuse("{\"text\":null}", "the field \"text\" is not a string");
 }
 
-static void missing_field_is_told_with_those_there_are(void **state) {
+static void missing_field_is_reported_with_those_present(void **state) {
     (void)state;
     refuse("{}", "no field \"text\"; there are: none; name one with --field");
     refuse("{\"content\":\"b\",\"id\":3}", "there are: content, id;");
@@ -105,8 +105,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(string_is_found_among_anything),
         cmocka_unit_test(escapes_become_what_they_mean),
-        cmocka_unit_test(wrong_lines_are_told_what_is_wrong),
-        cmocka_unit_test(missing_field_is_told_with_those_there_are),
+        cmocka_unit_test(wrong_lines_are_refused_with_the_reason),
+        cmocka_unit_test(missing_field_is_reported_with_those_present),
         cmocka_unit_test(depth_is_bounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,7 +156,7 @@ static void every_epoch_visits_every_window_once(void **state) {
     tw_stream_deinit(&stream);
 }
 
-static void what_is_missing_is_replaced_and_the_rest_stays(void **state) {
+static void missing_windows_are_replaced_and_the_rest_stays(void **state) {
     (void)state;
     struct tw_stream stream = {.context = CONTEXT};
     uint32_t missing = 0, hits[4] = {0};
@@ -238,7 +238,7 @@ int main(void) {
         cmocka_unit_test(every_block_has_the_exact_counts),
         cmocka_unit_test(competence_is_the_paper_s),
         cmocka_unit_test(every_epoch_visits_every_window_once),
-        cmocka_unit_test(what_is_missing_is_replaced_and_the_rest_stays),
+        cmocka_unit_test(missing_windows_are_replaced_and_the_rest_stays),
         cmocka_unit_test(the_easy_part_is_drawn_evenly_and_nothing_else),
         cmocka_unit_test(long_files_are_cut_into_stretches),
     };

@@ -185,7 +185,7 @@ static void sources_have_shards_of_their_own(void **state) {
 }
 
 /* This layout's template begins a text, so documents are closed with the end token. */
-static void separator_is_what_the_template_begins_with(void **state) {
+static void separator_is_the_first_token_of_the_template(void **state) {
     struct prepare_fixture *const at = *state;
     static const struct {
         const char *name, *first, *last;
@@ -468,7 +468,7 @@ static ino_t inode_of(const struct prepare_fixture *at, const char *name) {
 }
 
 /* Stops at a bad line. With skip_bad, it continues after the last complete shard. */
-static void what_was_done_is_not_done_again(void **state) {
+static void complete_shards_are_not_made_again(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 200000, 7);
     static const char LINES[] = "{\"text\":\"a\"}\n{}\n{\"text\":\"b\"}\n";
@@ -497,7 +497,7 @@ static void what_was_done_is_not_done_again(void **state) {
     assert_memory_equal(&first.counts, &at->summary.counts, sizeof(first.counts));
 }
 
-static void pending_file_that_is_damaged_is_told(void **state) {
+static void damaged_pending_file_is_reported(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_fill(at, 100000, 8);
     prepare_fixture_write(at, "text-2.jsonl", "{}\n", 3);
@@ -547,7 +547,7 @@ static void folder_of_others_is_refused(void **state) {
     free(path);
 }
 
-static void what_others_have_in_the_folder_stays(void **state) {
+static void files_of_others_in_the_folder_stay(void **state) {
     struct prepare_fixture *const at = *state;
     char path[512];
     size_t size = 0;
@@ -567,7 +567,7 @@ static void what_others_have_in_the_folder_stays(void **state) {
     refuse(at, TW_CONFIG, "is an input and --out");
 }
 
-static void failed_start_stands_in_nobodys_way(void **state) {
+static void failed_start_does_not_block_a_later_one(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "", 0);
     at->options.sources[0].inputs = (const char *const[]){at->in_a};
@@ -632,7 +632,7 @@ static void files_that_are_no_text_are_named(void **state) {
     refuse(at, TW_DATA, "/dev/null is not a plain file");
 }
 
-static void file_that_changes_is_told(void **state) {
+static void file_that_changes_is_reported(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "some text\n", 10);
     struct tw_prepare_file file = {.path = at->in_a, .bytes = 11}; /* its size when it was listed */
@@ -714,7 +714,7 @@ static void bad_documents_are_skipped_and_counted(void **state) {
     free(seen);
 }
 
-static void too_few_documents_are_told(void **state) {
+static void too_few_documents_are_reported(void **state) {
     struct prepare_fixture *const at = *state;
     prepare_fixture_write(at, "a", "one document\n", 13);
     refuse(at, TW_DATA, "no document of the source text is held out");
@@ -743,7 +743,7 @@ int main(int argc, char **argv) {
         TEST(held_out_documents_are_apart),
         TEST(whole_files_are_one_document_each),
         TEST(sources_have_shards_of_their_own),
-        TEST(separator_is_what_the_template_begins_with),
+        TEST(separator_is_the_first_token_of_the_template),
         TEST(token_files_of_others_are_taken_as_they_are),
         TEST(pair_of_files_is_taken_once),
         TEST(many_tokens_are_taken_whatever_the_threads),
@@ -751,19 +751,19 @@ int main(int argc, char **argv) {
         TEST(packed_inputs_give_what_plain_ones_do),
         TEST(done_is_done),
         TEST(shard_that_is_gone_is_named),
-        TEST(what_was_done_is_not_done_again),
-        TEST(pending_file_that_is_damaged_is_told),
+        TEST(complete_shards_are_not_made_again),
+        TEST(damaged_pending_file_is_reported),
         TEST(other_options_or_inputs_are_refused),
         TEST(folder_of_others_is_refused),
-        TEST(what_others_have_in_the_folder_stays),
-        TEST(failed_start_stands_in_nobodys_way),
+        TEST(files_of_others_in_the_folder_stay),
+        TEST(failed_start_does_not_block_a_later_one),
         TEST(file_that_is_named_twice_is_refused),
         TEST(files_that_are_no_text_are_named),
-        TEST(file_that_changes_is_told),
+        TEST(file_that_changes_is_reported),
         TEST(bad_lines_are_named_by_number),
         TEST(huge_lines_are_named_and_skipped),
         TEST(bad_documents_are_skipped_and_counted),
-        TEST(too_few_documents_are_told),
+        TEST(too_few_documents_are_reported),
         TEST(bytes_that_are_no_utf8_are_kept_and_counted),
 #undef TEST
     };

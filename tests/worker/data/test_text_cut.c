@@ -61,7 +61,7 @@ static void passage_without_lines_ends_between_characters(void **state) {
     free(text);
 }
 
-static void lines_are_what_is_between_their_ends(void **state) {
+static void lines_are_cut_at_their_ends(void **state) {
     (void)state;
     struct tw_text_cut one = cut(TW_TEXT_LINES, "\n\r\n\nab\r\ncd", 10);
     assert_int_equal(one.begin, 4);
@@ -77,7 +77,7 @@ static void lines_are_what_is_between_their_ends(void **state) {
                      TW_CUT_MORE);
 }
 
-static void what_is_too_long_is_told_where_it_begins(void **state) {
+static void too_long_text_is_reported_with_its_begin(void **state) {
     (void)state;
     struct tw_text_cut one;
     const size_t size = TW_RECORD_TEXT_BYTES_MAX + 8;
@@ -153,8 +153,8 @@ int main(void) {
         cmocka_unit_test(passage_ends_with_the_first_blank_lines_after_16_kib),
         cmocka_unit_test(passage_without_blank_lines_ends_with_a_line),
         cmocka_unit_test(passage_without_lines_ends_between_characters),
-        cmocka_unit_test(lines_are_what_is_between_their_ends),
-        cmocka_unit_test(what_is_too_long_is_told_where_it_begins),
+        cmocka_unit_test(lines_are_cut_at_their_ends),
+        cmocka_unit_test(too_long_text_is_reported_with_its_begin),
         cmocka_unit_test(cutting_does_not_depend_on_how_much_is_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,7 +125,7 @@ static void skipping_is_reading(void **state) {
 }
 
 /* A cut anywhere except between members is reported, after the text before it. */
-static void truncated_file_is_told(void **state) {
+static void truncated_file_is_reported(void **state) {
     (void)state;
     uint8_t *const out = malloc(2 * TEXT_BYTES);
     for (enum tw_packing packing = TW_PACKING_GZIP; packing <= TW_PACKING_ZSTD; packing++) {
@@ -148,7 +148,7 @@ static void truncated_file_is_told(void **state) {
     free(out);
 }
 
-static void damaged_file_is_told(void **state) {
+static void damaged_file_is_reported(void **state) {
     (void)state;
     uint8_t *const out = malloc(2 * TEXT_BYTES);
     for (enum tw_packing packing = TW_PACKING_GZIP; packing <= TW_PACKING_ZSTD; packing++) {
@@ -167,7 +167,7 @@ static void damaged_file_is_told(void **state) {
     free(out);
 }
 
-static void what_cannot_be_read_is_told(void **state) {
+static void unreadable_files_are_reported(void **state) {
     (void)state;
     struct tw_text_stream *stream;
     struct tw_error err;
@@ -197,9 +197,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packed_text_comes_out_whole),
         cmocka_unit_test(skipping_is_reading),
-        cmocka_unit_test(truncated_file_is_told),
-        cmocka_unit_test(damaged_file_is_told),
-        cmocka_unit_test(what_cannot_be_read_is_told),
+        cmocka_unit_test(truncated_file_is_reported),
+        cmocka_unit_test(damaged_file_is_reported),
+        cmocka_unit_test(unreadable_files_are_reported),
         cmocka_unit_test(packing_is_known_by_its_first_bytes),
     };
     return cmocka_run_group_tests(tests, make_text, remove_folder);

@@ -39,14 +39,14 @@ static void auto_takes_the_first_gpu_that_can_be_used(void **state) {
     assert_int_equal(chosen(&NONE, "auto").kind, TW_DEVICE_CPU);
 }
 
-static void what_is_named_is_taken(void **state) {
+static void named_device_is_taken(void **state) {
     (void)state;
     assert_int_equal(chosen(&OLD_AND_NEW, "cpu").kind, TW_DEVICE_CPU);
     assert_int_equal(chosen(&OLD_AND_NEW, "cuda:1").kind, TW_DEVICE_CUDA);
     assert_int_equal(chosen(&OLD_AND_NEW, "cuda:1").ordinal, 1);
 }
 
-static void what_is_named_and_cannot_be_used_is_refused_with_the_reason(void **state) {
+static void unusable_named_device_is_refused_with_the_reason(void **state) {
     (void)state;
     refused(&NONE, "cuda", "device = cuda:0, but there is no GPU: the driver sleeps");
     refused(&OLD_AND_NEW, "cuda:2", "device = cuda:2, but GPUs here are cuda:0 to cuda:1");
@@ -56,8 +56,8 @@ static void what_is_named_and_cannot_be_used_is_refused_with_the_reason(void **s
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(auto_takes_the_first_gpu_that_can_be_used),
-        cmocka_unit_test(what_is_named_is_taken),
-        cmocka_unit_test(what_is_named_and_cannot_be_used_is_refused_with_the_reason),
+        cmocka_unit_test(named_device_is_taken),
+        cmocka_unit_test(unusable_named_device_is_refused_with_the_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

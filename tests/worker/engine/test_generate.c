@@ -97,7 +97,7 @@ static void tell(void *user, uint64_t done, uint64_t all) {
     *told = (struct told){told->times + 1, done, all};
 }
 
-static void who_waits_is_told_how_far_it_is(void **state) {
+static void evaluation_reports_its_progress(void **state) {
     struct fixture *f = *state;
     struct tw_eval shown, plain;
     struct told told = {0};
@@ -219,7 +219,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(held_out_loss_falls_below_the_start),
-        TEST(who_waits_is_told_how_far_it_is),
+        TEST(evaluation_reports_its_progress),
         TEST(standard_error_is_that_of_the_groups),
         TEST(greedy_text_goes_on_with_the_pattern_beyond_the_context),
         TEST(kept_keys_and_values_change_no_choice),

@@ -341,7 +341,7 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state) {
 }
 
 /* In bf16, the copy that products read is updated too. */
-static void what_is_pushed_is_used_and_no_more(void **state) {
+static void pushed_parameters_alone_change(void **state) {
     struct engine_fixture *f = *state;
     const uint64_t half = f->layout.elements / 2;
     for (unsigned type = 0; type < 2; type++) {
@@ -374,7 +374,7 @@ static void what_is_pushed_is_used_and_no_more(void **state) {
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static void the_plan_says_what_there_is(void **state) {
+static void the_plan_matches_the_engine(void **state) {
     struct engine_fixture *f = *state;
     struct tw_engine *gpu = on_gpu(f, fp32);
     char text[128];
@@ -392,7 +392,7 @@ static void the_plan_says_what_there_is(void **state) {
     tw_engine_destroy(gpu);
 }
 
-static void what_does_not_fit_is_refused_with_numbers(void **state) {
+static void too_large_model_is_refused_with_numbers(void **state) {
     struct engine_fixture *f = *state;
     struct tw_engine_config config = {
         .run = &f->run,
@@ -498,9 +498,9 @@ int main(void) {
         TEST(held_parameters_are_read_once, 2),
         EACH(logits_are_those_of_the_cpu),
         TEST(a_gradient_that_is_not_finite_changes_nothing, 0),
-        TEST(what_is_pushed_is_used_and_no_more, 2),
-        TEST(the_plan_says_what_there_is, 0),
-        TEST(what_does_not_fit_is_refused_with_numbers, 0),
+        TEST(pushed_parameters_alone_change, 2),
+        TEST(the_plan_matches_the_engine, 0),
+        TEST(too_large_model_is_refused_with_numbers, 0),
         TEST(a_device_that_is_not_there_is_named, 0),
         TEST(the_environment_chooses_for_auto, 0),
         TEST(products_alone_have_a_speed, 0),

@@ -54,7 +54,7 @@ static enum tw_status live(const struct engine_fixture *f, struct tw_step_result
     return status;
 }
 
-static void every_fault_is_told(void **state) {
+static void every_fault_is_reported(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result whole, result;
     struct tw_error err = {.message = ""};
@@ -119,7 +119,7 @@ static void a_small_device_takes_smaller_passes(void **state) {
 int main(void) {
     (void)unsetenv("TW_DEVICE");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_fault_is_told, set_up, engine_tear_down),
+        cmocka_unit_test_setup_teardown(every_fault_is_reported, set_up, engine_tear_down),
         cmocka_unit_test_setup_teardown(a_machine_that_pins_nothing_computes_the_same, set_up,
                                         engine_tear_down),
         cmocka_unit_test_setup_teardown(a_small_device_takes_smaller_passes, set_up,

@@ -89,7 +89,7 @@ static void twin_free(struct twin *twin) {
 
 /* ---- elements -------------------------------------------------------------------------------- */
 
-static void what_is_new_is_zeros_and_copies_go_through(void **state) {
+static void new_arrays_are_zeros_and_copies_are_exact(void **state) {
     (void)state;
     for (size_t s = 1; s < SIZES; s++) {
         const size_t n = sizes[s];
@@ -230,7 +230,7 @@ static void sums_are_those_of_the_host(void **state) {
     }
 }
 
-static void sums_say_what_is_not_finite(void **state) {
+static void sums_show_values_that_are_not_finite(void **state) {
     const float bad[] = {NAN, INFINITY, -INFINITY};
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
@@ -310,7 +310,7 @@ static void bytes_are_those_of_every_codec_of_a_fixed_rate(void **state) {
     assert_int_equal(packed, 7);
 }
 
-static void what_is_not_finite_is_refused_and_the_next_is_not(void **state) {
+static void values_not_finite_are_refused_and_the_next_are_not(void **state) {
     const struct tw_codec *const codec = tw_codec_get(TW_CODEC_INT4);
     const float bad = NAN;
     uint8_t out[1024];
@@ -342,7 +342,7 @@ static void use_others(void) {
 }
 
 /* The next step must use the written theta, whatever parameters were used before. */
-static void what_is_written_is_used_and_no_more(void **state) {
+static void written_theta_alone_changes(void **state) {
     const size_t elements = fixture->layout.elements, n = elements / 2, begin = 11;
     (void)state;
     for (unsigned kind = 0; kind < 3; kind++) { /* fp32, bf16, bf16 after other parameters */
@@ -385,7 +385,7 @@ static void the_moments_are_the_optimizers(void **state) {
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void memory_is_what_the_plan_counts(void **state) {
+static void memory_is_as_planned(void **state) {
     const struct tw_engine_config config = {.run = &fixture->run,
                                             .layout = &fixture->layout,
                                             .compute = {.device = {.kind = TW_DEVICE_CUDA}}};
@@ -405,7 +405,7 @@ static void memory_is_what_the_plan_counts(void **state) {
     tw_engine_destroy(other);
 }
 
-static void what_does_not_fit_is_named(void **state) {
+static void too_large_array_is_named(void **state) {
     float *x = (float *)&err;
     (void)state;
     assert_int_equal(device.alloc(device.self, &x, (size_t)1 << 44, "what was sent", &err),
@@ -468,19 +468,19 @@ int main(void) {
     print_message("seed %d\n", SEED);
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_new_is_zeros_and_copies_go_through),
+        TEST(new_arrays_are_zeros_and_copies_are_exact),
         TEST(elements_have_the_bits_of_the_host),
         TEST(delta_has_the_bits_of_the_host),
         TEST(outer_steps_have_the_bits_of_the_host),
         TEST(a_merge_leads_as_on_the_host),
         TEST(sums_are_those_of_the_host),
-        TEST(sums_say_what_is_not_finite),
+        TEST(sums_show_values_that_are_not_finite),
         TEST(bytes_are_those_of_every_codec_of_a_fixed_rate),
-        TEST(what_is_not_finite_is_refused_and_the_next_is_not),
-        TEST(what_is_written_is_used_and_no_more),
+        TEST(values_not_finite_are_refused_and_the_next_are_not),
+        TEST(written_theta_alone_changes),
         TEST(the_moments_are_the_optimizers),
-        TEST(memory_is_what_the_plan_counts),
-        TEST(what_does_not_fit_is_named),
+        TEST(memory_is_as_planned),
+        TEST(too_large_array_is_named),
 #ifdef TW_CUDA_EMULATED
         TEST(a_device_that_failed_says_so),
         TEST(opening_fails_in_order),

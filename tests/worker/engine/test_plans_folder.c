@@ -66,7 +66,7 @@ static void expect(const char *below) {
     assert_true(S_ISDIR(about.st_mode));
 }
 
-static void what_is_named_is_taken_as_it_is(void **state) {
+static void named_folder_is_taken_unchanged(void **state) {
     (void)state;
     make("home");
     set("HOME", "home");
@@ -91,7 +91,7 @@ static void the_first_folder_there_can_be_is_taken(void **state) {
     expect("given/");
 }
 
-static void what_cannot_be_made_is_passed_over(void **state) {
+static void impossible_folders_are_passed_over(void **state) {
     (void)state;
     set("CACHE_DIRECTORY", "file");
     set("XDG_CACHE_HOME", "absent");
@@ -118,9 +118,9 @@ static void a_path_too_long_is_none(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(what_is_named_is_taken_as_it_is),
+        TEST(named_folder_is_taken_unchanged),
         TEST(the_first_folder_there_can_be_is_taken),
-        TEST(what_cannot_be_made_is_passed_over),
+        TEST(impossible_folders_are_passed_over),
         TEST(a_path_too_long_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,7 +65,7 @@ static void bfloat16_is_rounded_to_nearest_even(void **state) {
     }
 }
 
-static void what_a_type_cannot_hold_is_pointed_at(void **state) {
+static void value_too_large_for_a_type_is_located(void **state) {
     (void)state;
     const float values[] = {1, 65504, 65519.9f, 65520, 3.4e38f};
     uint8_t out[20];
@@ -98,7 +98,7 @@ int main(void) {
         cmocka_unit_test(every_half_is_widened_exactly_and_comes_back),
         cmocka_unit_test(float16_is_rounded_to_nearest_even),
         cmocka_unit_test(bfloat16_is_rounded_to_nearest_even),
-        cmocka_unit_test(what_a_type_cannot_hold_is_pointed_at),
+        cmocka_unit_test(value_too_large_for_a_type_is_located),
         cmocka_unit_test(conversion_works_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -135,7 +135,7 @@ static void types_decide_about_biases_and_norms(void **state) {
 }
 
 /* Each change alone is refused, and the message names key and value. */
-static void what_is_not_understood_is_refused_by_name(void **state) {
+static void unsupported_config_is_refused_by_name(void **state) {
     (void)state;
     static const struct {
         const char *base, *key, *value, *said;
@@ -234,7 +234,7 @@ static void malformed_json_is_refused_with_its_place(void **state) {
 }
 
 /* Every named shape is written as config.json and read back as the same model. */
-static void what_we_write_is_read_back(void **state) {
+static void written_config_is_read_back(void **state) {
     (void)state;
     for (uint32_t i = 0; tw_run_model_name(i) != NULL; i++) {
         struct tw_run run, back;
@@ -306,9 +306,9 @@ int main(void) {
         cmocka_unit_test(llama_with_scaled_rotation_is_understood),
         cmocka_unit_test(both_ways_of_writing_the_rotation_mean_the_same),
         cmocka_unit_test(types_decide_about_biases_and_norms),
-        cmocka_unit_test(what_is_not_understood_is_refused_by_name),
+        cmocka_unit_test(unsupported_config_is_refused_by_name),
         cmocka_unit_test(malformed_json_is_refused_with_its_place),
-        cmocka_unit_test(what_we_write_is_read_back),
+        cmocka_unit_test(written_config_is_read_back),
         cmocka_unit_test(a_model_nobody_else_has_is_not_written),
         cmocka_unit_test(another_model_is_told_apart_by_each_key),
     };

@@ -101,7 +101,7 @@ static void symbolic_links_are_followed(void **state) {
     assert_int_equal(folder_read(folder, &err), TW_OK);
 }
 
-static void what_is_not_there_is_said(void **state) {
+static void missing_model_files_are_named(void **state) {
     (void)state;
     char path[FOLDER_PATH_BYTES];
     refused(TW_IO, "holds no model (config.json and safetensors), and no checkpoint");
@@ -238,7 +238,7 @@ static void numbers_that_are_not_finite_are_named(void **state) {
     refused(TW_CORRUPT, "is not a finite number");
 }
 
-static void a_head_that_is_not_tied_is_told(void **state) {
+static void a_head_that_is_not_tied_is_reported(void **state) {
     (void)state;
     folder_copy(golden, "llama-untied", folder);
     reconfigure("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
@@ -320,13 +320,13 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         T(golden_models_are_read),
         T(symbolic_links_are_followed),
-        T(what_is_not_there_is_said),
+        T(missing_model_files_are_named),
         T(cut_files_are_refused_at_every_byte),
         T(changed_bytes_do_no_harm),
         T(tensors_in_the_wrong_place_are_refused),
         T(a_header_larger_than_its_file_is_refused),
         T(numbers_that_are_not_finite_are_named),
-        T(a_head_that_is_not_tied_is_told),
+        T(a_head_that_is_not_tied_is_reported),
         T(a_config_of_another_size_is_refused),
         T(an_index_that_lies_is_refused),
         T(buffers_are_skipped_and_strangers_refused),

@@ -247,7 +247,7 @@ static void nothing_is_overwritten(void **state) {
 }
 
 /* The killed process's lock is gone. A folder with other files in it is kept. */
-static void what_a_killed_export_left_is_taken_over(void **state) {
+static void rest_of_a_killed_export_is_taken_over(void **state) {
     (void)state;
     static const char *const LEFT[] = {"config.json", "model-00001-of-00009.safetensors",
                                        "model-00002-of-00009.safetensors.part"};
@@ -278,7 +278,7 @@ static void what_a_killed_export_left_is_taken_over(void **state) {
 }
 
 /* Another process creates the file while ours is being written: its file stays. */
-static void what_appears_meanwhile_is_not_overwritten(void **state) {
+static void file_that_appears_meanwhile_is_not_overwritten(void **state) {
     (void)state;
     static uint8_t bytes[FOLDER_FILE_BYTES];
     struct tw_out_file file;
@@ -487,8 +487,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         T(every_failing_call_is_an_error_that_leaves_nothing),
         T(nothing_is_overwritten),
-        T(what_a_killed_export_left_is_taken_over),
-        T(what_appears_meanwhile_is_not_overwritten),
+        T(rest_of_a_killed_export_is_taken_over),
+        T(file_that_appears_meanwhile_is_not_overwritten),
         T(a_folder_that_is_not_there_is_named),
         T(a_number_too_large_for_float16_is_named),
         T(gguf_starts_as_it_should),

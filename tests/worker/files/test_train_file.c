@@ -140,7 +140,7 @@ static void a_later_save_takes_the_place_of_an_earlier_one(void **state) {
     assert_true(loaded.state.theta[0] == 9);
 }
 
-static void what_is_not_finite_is_not_saved(void **state) {
+static void values_not_finite_are_not_saved(void **state) {
     (void)state;
     save();
     saved.state.m[3] = NAN;
@@ -191,7 +191,7 @@ static void two_trainings_do_not_share_a_file(void **state) {
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);
 }
 
-static void what_a_dead_training_left_is_taken_over(void **state) {
+static void rest_of_a_dead_training_is_taken_over(void **state) {
     (void)state;
     assert_int_equal(write(out.fd, "half", 4), 4);
     assert_int_equal(close(out.fd), 0); /* as if the process had ended */
@@ -372,11 +372,11 @@ int main(void) {
         TEST(a_training_comes_back_to_the_bit),
         TEST(a_file_that_does_not_say_how_it_was_computed_is_read),
         TEST(a_later_save_takes_the_place_of_an_earlier_one),
-        TEST(what_is_not_finite_is_not_saved),
+        TEST(values_not_finite_are_not_saved),
         TEST(a_save_that_fails_leaves_the_earlier_one),
         TEST(a_part_that_was_removed_is_made_anew),
         TEST(two_trainings_do_not_share_a_file),
-        TEST(what_a_dead_training_left_is_taken_over),
+        TEST(rest_of_a_dead_training_is_taken_over),
         TEST(a_file_that_came_later_is_not_replaced),
         TEST(damage_anywhere_is_noticed),
         TEST(a_file_of_a_version_with_fewer_keys_is_read),

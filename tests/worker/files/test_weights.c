@@ -90,7 +90,7 @@ static void write_file(const char *prefix, bool is_bf16, uint32_t skip) {
     free(st.tensors);
 }
 
-static void what_was_saved_is_loaded_bit_for_bit(void **state) {
+static void saved_weights_are_loaded_bit_for_bit(void **state) {
     (void)state;
     for (uint64_t i = 0; i < layout.elements; i++) loaded[i] = 7; /* padding included */
     assert_int_equal(tw_weights_save(path, &layout, NULL, params, &err), TW_OK);
@@ -209,7 +209,7 @@ static void a_save_that_fails_leaves_nothing(void **state) {
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
-        T(what_was_saved_is_loaded_bit_for_bit),
+        T(saved_weights_are_loaded_bit_for_bit),
         T(a_manifest_goes_along_where_one_is_given),
         T(names_of_checkpoints_and_of_hugging_face_are_found),
         T(bf16_is_widened_exactly),

@@ -42,7 +42,7 @@ static void refuse(uint32_t kind, enum tw_status status, uint64_t second) {
     tw_refusal_log_note(&refused, kind, &reason, (100 + second) * 1000000);
 }
 
-static void the_first_is_told_and_then_a_count(void **state) {
+static void the_first_is_reported_and_then_a_count(void **state) {
     (void)state;
     for (uint64_t second = 0; second < 599; second++) refuse(33, TW_LIMIT, second);
     assert_int_equal(lines_with("ev=request_refused"), 1);
@@ -57,7 +57,7 @@ static void the_first_is_told_and_then_a_count(void **state) {
     assert_int_equal(lines_with("ev=request_refused"), 4);
 }
 
-static void another_kind_or_reason_is_told_at_once(void **state) {
+static void another_kind_or_reason_is_reported_at_once(void **state) {
     (void)state;
     for (unsigned i = 0; i < 5; i++) {
         refuse(33, TW_LIMIT, i);
@@ -80,8 +80,8 @@ static void of_too_many_sorts_the_last_share_a_line(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        FACT(the_first_is_told_and_then_a_count),
-        FACT(another_kind_or_reason_is_told_at_once),
+        FACT(the_first_is_reported_and_then_a_count),
+        FACT(another_kind_or_reason_is_reported_at_once),
         FACT(of_too_many_sorts_the_last_share_a_line),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,7 +147,7 @@ static void more_than_it_keeps_stays_in_the_socket(void **state) {
     assert_int_equal(seen, TW_STEP_SERVER_KEPT_MAX + 1);
 }
 
-static void the_end_of_the_daemon_is_told_once_all_is_read(void **state) {
+static void the_end_of_the_daemon_is_reported_once_all_is_read(void **state) {
     (void)state;
     struct tw_worker_msg msg;
     tw_step_server_open(&trainer.side);
@@ -172,8 +172,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(closed_it_leaves_the_socket_alone, open_all, close_all),
         cmocka_unit_test_setup_teardown(more_than_it_keeps_stays_in_the_socket, open_all,
                                         close_all),
-        cmocka_unit_test_setup_teardown(the_end_of_the_daemon_is_told_once_all_is_read, open_all,
-                                        close_all),
+        cmocka_unit_test_setup_teardown(the_end_of_the_daemon_is_reported_once_all_is_read,
+                                        open_all, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void refused(const char *library, const char *pci, const char *sentence) 
     if (strstr(err.message, sentence) == NULL) fail_msg("`%s` is not: %s", sentence, err.message);
 }
 
-static void what_the_card_tells_is_seen(void **state) {
+static void values_of_the_card_are_seen(void **state) {
     (void)state;
     struct tw_nvml *const nvml = open_fake("");
     struct tw_nvml_look look;
@@ -48,7 +48,7 @@ static void what_the_card_tells_is_seen(void **state) {
     tw_nvml_close(nvml);
 }
 
-static void what_the_card_does_not_tell_is_zero(void **state) {
+static void values_missing_from_the_card_are_zero(void **state) {
     (void)state;
     static const struct tw_nvml_look nothing;
     struct tw_nvml *const nvml = open_fake("silent");
@@ -76,7 +76,7 @@ static void library_that_cannot_be_asked_says_why(void **state) {
     refused(fake, PCI, "refused to start NVML: Unknown Error");
 }
 
-static void what_was_begun_is_ended(void **state) {
+static void library_is_shut_down_when_closed(void **state) {
     (void)state;
     void *const library = dlopen(fake, RTLD_NOW | RTLD_LOCAL);
     int (*begun)(void);
@@ -95,7 +95,7 @@ static void what_was_begun_is_ended(void **state) {
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-static void watch_writes_what_it_sees(void **state) {
+static void watch_writes_the_values_it_sees(void **state) {
     (void)state;
     static struct tw_shm_device device;
     struct tw_device_watch watch;
@@ -128,12 +128,12 @@ static void nothing_to_watch_is_no_thread(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_the_card_tells_is_seen),
-        cmocka_unit_test(what_the_card_does_not_tell_is_zero),
+        cmocka_unit_test(values_of_the_card_are_seen),
+        cmocka_unit_test(values_missing_from_the_card_are_zero),
         cmocka_unit_test(release_without_an_end_is_cut),
         cmocka_unit_test(library_that_cannot_be_asked_says_why),
-        cmocka_unit_test(what_was_begun_is_ended),
-        cmocka_unit_test(watch_writes_what_it_sees),
+        cmocka_unit_test(library_is_shut_down_when_closed),
+        cmocka_unit_test(watch_writes_the_values_it_sees),
         cmocka_unit_test(nothing_to_watch_is_no_thread),
     };
     if (argc != 2) return 2;

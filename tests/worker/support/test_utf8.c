@@ -53,7 +53,7 @@ static void a_character_waits_for_its_last_byte(void **state) {
     assert_memory_equal(out, "\xE2\x82\xAC", 3);
 }
 
-static void what_is_no_character_is_replaced_byte_by_byte(void **state) {
+static void invalid_utf8_is_replaced_byte_by_byte(void **state) {
     (void)state;
     assert_stream("a\x80"
                   "b",
@@ -85,7 +85,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(well_formed_text_passes_unchanged),
         cmocka_unit_test(a_character_waits_for_its_last_byte),
-        cmocka_unit_test(what_is_no_character_is_replaced_byte_by_byte),
+        cmocka_unit_test(invalid_utf8_is_replaced_byte_by_byte),
         cmocka_unit_test(any_bytes_come_out_as_well_formed_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,7 +60,7 @@ static void classes_are_those_of_unicode(void **state) {
     assert_split("a(?=b)|(?<=b)c|(?<!x)d", "abcd xd", "a|(b)c|d|( xd)|");
 }
 
-static void what_the_two_read_differently_is_refused(void **state) {
+static void syntax_with_two_meanings_is_refused(void **state) {
     (void)state;
     assert_refused("\\w+", "\\w+");
     assert_refused("a\\b", "\\b");
@@ -120,7 +120,7 @@ static int stop(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classes_are_those_of_unicode),
-        cmocka_unit_test(what_the_two_read_differently_is_refused),
+        cmocka_unit_test(syntax_with_two_meanings_is_refused),
         cmocka_unit_test(a_literal_is_quoted),
         cmocka_unit_test(a_pattern_that_explodes_gives_up),
     };

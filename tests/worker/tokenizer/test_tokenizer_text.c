@@ -131,7 +131,7 @@ static void any_bytes_come_back(void **state) {
     }
 }
 
-static void what_is_exact_is_known(void **state) {
+static void exact_tokenizers_are_known(void **state) {
     (void)state;
     assert_true(tw_tokenizer_is_exact(golden[0]));
     assert_true(tw_tokenizer_is_exact(golden[1]));
@@ -288,7 +288,7 @@ static void assert_model_refused(enum tw_status status, const char *more, const 
     assert_refused(status, json, why);
 }
 
-static void what_is_not_supported_is_named(void **state) {
+static void unsupported_parts_are_named(void **state) {
     (void)state;
     assert_part_refused("\"normalizer\":{\"type\":\"Lowercase\"}", "Lowercase");
     assert_part_refused("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFC\"},"
@@ -319,7 +319,7 @@ static void what_is_not_supported_is_named(void **state) {
     assert_refused(TW_CONFIG, "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", "WordPiece");
 }
 
-static void what_is_malformed_is_refused(void **state) {
+static void malformed_tokenizer_is_refused(void **state) {
     (void)state;
     assert_refused(TW_CORRUPT, "", "line 1");
     assert_refused(TW_CORRUPT, "[]", "object");
@@ -519,15 +519,15 @@ int main(int argc, char **argv) {
         cmocka_unit_test(tokens_are_those_of_the_package),
         cmocka_unit_test(templates_are_those_of_the_package),
         cmocka_unit_test(any_bytes_come_back),
-        cmocka_unit_test(what_is_exact_is_known),
+        cmocka_unit_test(exact_tokenizers_are_known),
         cmocka_unit_test(a_byte_of_no_character_is_its_own_token),
         cmocka_unit_test(special_tokens_of_strangers_are_text),
         cmocka_unit_test(a_long_word_takes_no_quadratic_time),
         cmocka_unit_test(text_streams_in_whole_characters),
         cmocka_unit_test(bytes_are_a_tokenizer_too),
         cmocka_unit_test(our_file_for_bytes_reads_as_bytes),
-        cmocka_unit_test(what_is_not_supported_is_named),
-        cmocka_unit_test(what_is_malformed_is_refused),
+        cmocka_unit_test(unsupported_parts_are_named),
+        cmocka_unit_test(malformed_tokenizer_is_refused),
         cmocka_unit_test(a_byte_without_a_token_is_counted),
         cmocka_unit_test(errors_name_the_file),
         cmocka_unit_test(ends_of_texts_are_found),
