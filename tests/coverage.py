@@ -26,7 +26,7 @@ ENCODERS = (r"encode|^quantise|bound|row_of|mean_of|rms_of|measure|positions_byt
 ECSQ = ("ecsq_decode.c", "ecsq_isa.h", "ecsq_avx2.h")
 ECSQ_ENCODERS = "^tw_ecsq_(size|sizes|sizes_avx2|pack|make.*|signs_put|set_.*)$"
 
-# What a target is meant to reach: files of compress/, less functions that take no bytes of others.
+# target -> files of compress/ that it should reach, without functions that take no foreign bytes
 TABLE = {
     "fuzz_codec": {**{name: "" for name in CODECS}, **{name: "^tw_ecsq_set_" for name in ECSQ},
                    "codec_ecsq.c": "encode_at"},  # sets are of arrays longer than its inputs

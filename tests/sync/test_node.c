@@ -667,8 +667,8 @@ static void worker_lost_in_a_fork_does_not_lose_the_state(void **state) {
     mesh_deinit(&mesh);
 }
 
-/* Found by the simulator: a founder that restarted from before the first round of its lineage
- * did not see itself in the record of that round, and contributed the same tokens again. */
+/* Found by the simulator: a founder restarted from before the first round of its lineage. It did
+ * not see itself in the record of that round, and contributed the same tokens again. */
 static void restarted_founder_counts_its_first_round_once(void **state) {
     (void)state;
     mesh_init(&mesh, 2, 3);

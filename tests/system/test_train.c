@@ -20,7 +20,8 @@ static bool has_passed;
 static int open_two(void **state) {
     (void)state;
     has_passed = false;
-    cluster_open(&cluster, "400k"); /* seconds; the first ones pass until they are linked */
+    cluster_open(&cluster,
+                 "400k"); /* the first seconds of training pass before the nodes are linked */
     cluster_make(&cluster, 2);
     return 0;
 }

@@ -19,7 +19,7 @@ static struct sample_arrays arrays;
 static struct tw_checkpoint_state state;
 static struct tw_checkpoint *checkpoint;
 static struct tw_vote_store votes;
-static uint64_t newest; /* number of the loaded one, 0 = none */
+static uint64_t newest; /* number of the loaded generation; 0 = none */
 
 static int give_up(const struct tw_error *err) {
     (void)printf("error %s\n", err->message);

@@ -47,8 +47,7 @@ struct pump {
     bool is_giver, is_up, is_fetching;
     uint16_t peer;
     uint64_t bytes, idle_us, up_us, begun_us;
-    uint64_t bytes_next; /* the present payload is for warming up, the next has so many bytes; 0: it
-                            counts */
+    uint64_t bytes_next; /* size of the measured payloads; 0: the present one is measured */
     uint8_t *payload;
     struct tw_id hash, hash_next;
     uint32_t times, done, asked, got;
