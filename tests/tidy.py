@@ -15,6 +15,8 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
+import prose
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # ---- the layers -----------------------------------------------------------------------------
@@ -422,6 +424,11 @@ def check_words(path, text):
             yield number, "a path of one machine"
 
 
+def check_prose(path, text):
+    for number, word in prose.headless_whos(path, text):
+        yield number, f'"{word}" without a noun before it: node, peer, member, caller, owner'
+
+
 def link_lists(path, module):
     """(target, library, line) of every target_link_libraries, PUBLIC or PRIVATE."""
     text = re.sub(r"#[^\n]*", lambda m: " " * len(m[0]), (ROOT / path).read_text(encoding="utf-8"))
@@ -613,7 +620,7 @@ def main():
     if "--rooms" in sys.argv[1:]:
         build = [pathlib.Path(arg) for arg in sys.argv[1:] if arg != "--rooms"]
         return print_rooms(paths, build[0] if build else None)
-    findings = []
+    findings, whats = [], 0
     for path in paths:
         try:
             text = (ROOT / path).read_text(encoding="utf-8")
@@ -622,6 +629,9 @@ def main():
         if path.startswith(("tests/fuzz/corpus/", "LICENSE")):
             continue
         findings += [(path, *found) for found in check_words(path, text)]
+        if not path.startswith("tests/golden/"):
+            findings += [(path, *found) for found in check_prose(path, text)]
+            whats += prose.count_whats(path, text)
         src = None
         if path.endswith(SOURCES) and path.split("/")[0] in LAYERS:
             src = Source(path)
@@ -631,6 +641,9 @@ def main():
         elif path.endswith((".py", ".sh")) or text.startswith("#!"):
             src = Source(path)
             findings += [(path, *found) for rule in (check_head, check_form) for found in rule(src)]
+    if whats != prose.WHATS:
+        findings.append(("tests/prose.py", 1, f'"what" {whats} times outside of questions, WHATS = '
+                                              f"{prose.WHATS}: a statement names the noun"))
     findings += check_links(paths)
     findings += check_folders(paths)
     findings += check_order(paths)

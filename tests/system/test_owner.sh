@@ -66,7 +66,7 @@ start() {
 }
 
 # -- a key and a run
-expect 0 'whoever has this file decides which nodes are in the run' tw owner new
+expect 0 'the holder of this file decides which nodes are in the run' tw owner new
 [[ $(stat -c %a owner.key) == 600 ]] || fail "mode of owner.key"
 expect 7 'owner.key exists already and is kept' tw owner new
 key=$(tw owner show owner.key --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["key"])')

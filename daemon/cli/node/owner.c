@@ -62,7 +62,7 @@ static enum tw_exit owner_new(struct cli *cli) {
         return TW_EXIT_OK;
     }
     (void)printf(
-        "The owner's key is in %s: whoever has this file decides which nodes are in the run.\n"
+        "The owner's key is in %s: the holder of this file decides which nodes are in the run.\n"
         "Its public half, for the manifest:\n\n"
         "  thinwire run new NAME --set security.admission=owner \\\n"
         "      --set security.owner=%s\n\n"

@@ -4,7 +4,7 @@
  *
  * A hostile proposer knows which proposals honest members accept, and makes the worst of these. It
  * replaces every result by a lie, as large as workers accept. Failing that, it lists results
- * without their contributors, who then merge their work twice; else it leaves out as many results
+ * without their contributors, whose work is then merged twice; else it leaves out as many results
  * as possible. Its next roster has as few honest members, and as large parts for hostile ones, as
  * possible. Other proposers are honest, and hostile members never vote for them. The delay of a
  * refused proposer (2 s) is not simulated. */
