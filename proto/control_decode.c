@@ -143,6 +143,7 @@ static enum tw_status get_result(const void *body, struct tw_msg_result *to, str
     to->round = from->round;
     to->part = from->part;
     to->bytes = from->bytes;
+    to->refused = from->refused;
     to->contributors_count = (uint32_t)from->n_contributors;
     for (size_t i = 0; i < from->n_contributors; i++) {
         const Thinwire__Contributor *contributor = from->contributors[i];
@@ -307,6 +308,20 @@ static enum tw_status get_probed(const void *body, struct tw_msg_probed *to, str
     to->token = from->token;
     to->outcome = (enum tw_probe_outcome)from->outcome;
     return get_addr("addr", &from->addr, to->addr, err);
+}
+
+static enum tw_status get_links(const void *body, struct tw_msg_links *to, struct tw_error *err) {
+    const Thinwire__Links *from = body;
+    TW_TRY(check_count("direct", from->n_direct, TW_PEERS_MAX, err));
+    TW_TRY(check_count("relayed", from->n_relayed, TW_PEERS_MAX, err));
+    to->is_relay = from->is_relay;
+    to->direct_count = (uint32_t)from->n_direct;
+    to->relayed_count = (uint32_t)from->n_relayed;
+    for (size_t i = 0; i < from->n_direct; i++)
+        TW_TRY(get_id("direct", &from->direct[i], &to->direct[i], err));
+    for (size_t i = 0; i < from->n_relayed; i++)
+        TW_TRY(get_id("relayed", &from->relayed[i], &to->relayed[i], err));
+    return TW_OK;
 }
 
 /* ---- bodies -------------------------------------------------------------------------------- */

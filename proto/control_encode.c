@@ -126,6 +126,7 @@ static enum tw_status put_result(const struct tw_msg_result *from, struct out *o
     to.hash = borrow_id(&from->hash);
     to.n_contributors = from->contributors_count;
     to.contributors = list;
+    to.refused = from->refused;
     return pack(&to.base, out, err);
 }
 
@@ -306,6 +307,20 @@ static enum tw_status put_probed(const struct tw_msg_probed *from, struct out *o
     to.token = from->token;
     to.outcome = (uint32_t)from->outcome;
     to.addr = borrow(from->addr, strlen(from->addr));
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_links(const struct tw_msg_links *from, struct out *out,
+                                struct tw_error *err) {
+    Thinwire__Links to = THINWIRE__LINKS__INIT;
+    ProtobufCBinaryData direct[TW_PEERS_MAX], relayed[TW_PEERS_MAX];
+    for (uint32_t i = 0; i < from->direct_count; i++) direct[i] = borrow_id(&from->direct[i]);
+    for (uint32_t i = 0; i < from->relayed_count; i++) relayed[i] = borrow_id(&from->relayed[i]);
+    to.is_relay = from->is_relay;
+    to.n_direct = from->direct_count;
+    to.direct = direct;
+    to.n_relayed = from->relayed_count;
+    to.relayed = relayed;
     return pack(&to.base, out, err);
 }
 

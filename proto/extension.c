@@ -82,6 +82,7 @@ uint64_t tw_feature_of(uint16_t kind) {
     case TW_FRAME_CERTS: return TW_FEATURE_OWNER;
     case TW_MSG_PROBE:
     case TW_MSG_PROBED: return TW_FEATURE_DIAL_BACK;
+    case TW_MSG_LINKS: return TW_FEATURE_LINKS;
     default: return 0;
     }
 }

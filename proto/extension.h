@@ -24,9 +24,10 @@ enum tw_extension_type {
  * feature is used only with peers that have the same bit; unknown bits are ignored. */
 #define TW_FEATURE_OWNER (UINT64_C(1) << 0)     /* understands REVOKE, RENEW and CERTS */
 #define TW_FEATURE_DIAL_BACK (UINT64_C(1) << 1) /* answers PROBE with PROBED */
+#define TW_FEATURE_LINKS (UINT64_C(1) << 2)     /* understands LINKS */
 
 /* Features of this program. */
-#define TW_FEATURES (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK)
+#define TW_FEATURES (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK | TW_FEATURE_LINKS)
 
 /* The feature that a receiver of this control frame kind needs; 0: every node of this wire version
  * understands it. */

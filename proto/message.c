@@ -70,6 +70,7 @@ static enum tw_status check_result(const struct tw_message *message, struct tw_e
         const uint32_t idx = result->contributors[i].member_idx;
         if (idx >= TW_MEMBERS_MAX || (i > 0 && idx <= result->contributors[i - 1].member_idx))
             return bad(message, "contributors.member_idx", err);
+        if ((result->refused >> idx & 1) != 0) return bad(message, "refused", err);
     }
     return TW_OK;
 }
@@ -106,6 +107,15 @@ static enum tw_status check_pair_offer(const struct tw_message *message, struct 
         return bad(message, "delta_bytes", err);
     if (offer->phi_bytes == 0 || offer->phi_bytes > TW_PAYLOAD_BYTES_MAX)
         return bad(message, "phi_bytes", err);
+    return TW_OK;
+}
+
+static enum tw_status check_links(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_links *links = &message->u.links;
+    if (links->is_relay > 1) return bad(message, "is_relay", err);
+    if (links->direct_count > TW_PEERS_MAX) return bad(message, "direct", err);
+    if (links->relayed_count > TW_PEERS_MAX - links->direct_count)
+        return bad(message, "relayed", err);
     return TW_OK;
 }
 
@@ -150,6 +160,7 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
             return bad(message, "outcome", err);
         if (!is_address(message->u.probed.addr)) return bad(message, "addr", err);
         return TW_OK;
+    case TW_MSG_LINKS: return check_links(message, err);
     case TW_MSG_PROBE:
     case TW_MSG_PAIR_BUSY:
     case TW_MSG_JOIN:

@@ -38,7 +38,8 @@
     X(PAIR_OFFER, 22, pair_offer)                                                                  \
     X(ACCUSE, 23, accuse)                                                                          \
     X(PROBE, 25, probe)                                                                            \
-    X(PROBED, 26, probed)
+    X(PROBED, 26, probed)                                                                          \
+    X(LINKS, 29, links)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -113,6 +114,8 @@ struct tw_msg_result {
     struct tw_id hash;
     uint32_t contributors_count;
     struct tw_contributor contributors[TW_MEMBERS_MAX];
+    uint64_t
+        refused; /* set of members whose contribution the owner had and left out for its size */
 };
 
 struct tw_msg_prepare {
@@ -256,6 +259,15 @@ struct tw_msg_probed {
     uint64_t token;
     enum tw_probe_outcome outcome;
     char addr[TW_ADDR_BYTES];
+};
+
+/* Nodes that the sender is linked to. A claim: it decides which member is asked or given work, and
+ * no more. */
+struct tw_msg_links {
+    uint32_t is_relay;                    /* 0 or 1: carries links of others (section 12) */
+    uint32_t direct_count, relayed_count; /* together at most TW_PEERS_MAX */
+    struct tw_id direct[TW_PEERS_MAX];    /* over connections of their own */
+    struct tw_id relayed[TW_PEERS_MAX];   /* through another member */
 };
 
 struct tw_message {

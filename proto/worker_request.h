@@ -107,6 +107,7 @@ struct tw_wmsg_apply {
     uint32_t fragment, parts_count;
     uint32_t is_final; /* last round of the run: theta := phi_new */
     uint32_t steps;    /* inner steps in a Delta, mean of the contributors; 0: not known */
+    uint32_t is_refused, reserved; /* an owner had this node's Delta and left it out for its size */
     struct tw_apply_part parts[TW_PARTS_MAX];
 };
 

@@ -32,6 +32,8 @@
     X(FREED_EARLY, "freed-early", "a member without a promise counts as having accepted nothing")  \
     X(ACCUSER_BELIEVED, "accuser-believed",                                                        \
       "a member accused of a false merge is struck without audit")                                 \
+    X(UNLINKED_IS_DEAD, "unlinked-is-dead", "a member without a link to this node counts as dead") \
+    X(UNREACHED_OWNER, "unreached-owner", "owners are chosen whom contributors cannot reach")      \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
 
 /* The same for runs in pairs. */

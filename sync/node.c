@@ -8,6 +8,7 @@
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
+#include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/history/lineage.h"
 #include "sync/history/log.h"
@@ -138,6 +139,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:
     case TW_MSG_PEERS: break; /* for the runtime's member table */
+    case TW_MSG_LINKS: tw_reach_received(node, peer, &message->u.links); break;
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
     case TW_MSG_CONTRIB: tw_round_contrib(node, peer, &message->u.contrib); break;
@@ -271,10 +273,14 @@ static void handle_applied(struct tw_node *node, const struct tw_event *event) {
 static void handle_event(struct tw_node *node, const struct tw_event *event) {
     switch (event->kind) {
     case TW_EV_TICK: break;
-    case TW_EV_PEER_UP: tw_peers_up(node, event->peer, &event->u.id); break;
+    case TW_EV_PEER_UP:
+        tw_peers_up(node, event->peer, &event->u.id, event->is_relayed);
+        tw_reach_changed(node);
+        break;
     case TW_EV_PEER_DOWN:
         tw_pair_peer_down(node, &node->links[event->peer].id);
         tw_peers_down(node, event->peer);
+        tw_reach_changed(node);
         tw_state_peer_down(node, event->peer);
         tw_payload_peer_down(node, event->peer);
         break;
@@ -330,6 +336,7 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
 static void advance(struct tw_node *node) {
     node->deadline_us = UINT64_MAX;
     tw_log_note_held(node);
+    tw_reach_note(node);
     tw_membership_derive_state(node);
     tw_lineage_advance(node);
     tw_log_advance(node);
@@ -345,6 +352,7 @@ static void advance(struct tw_node *node) {
     tw_peers_drop_silent(node);
     tw_membership_note(node);
     tw_peers_send_status(node);
+    tw_reach_send(node);
 }
 
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us) {

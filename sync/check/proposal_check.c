@@ -32,6 +32,7 @@
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
+#include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/round/part_weights.h"
 #include "sync/round/proposal.h"
@@ -133,7 +134,7 @@ static bool is_unlikely_company(const struct tw_node *node, const struct tw_rost
     for (uint32_t i = 0; i < next->count; i++) {
         const struct tw_id *id = &next->members[i].id;
         count += tw_roster_find(&node->roster, id) < 0 && !tw_id_equal(id, &node->cfg.self) &&
-                 tw_peers_find(node, id) == NO_PEER;
+                 !tw_reach_is_known(node, id);
     }
     return count > (node->roster.count + 4) / 8;
 }
@@ -169,9 +170,9 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
 /* Too much of the next fragment exceeds the fair shares of its owners. A fair share may be a third
  * larger, because other owners may be left out. It goes by upload, or is an equal share if that is
  * more: a member may report different uploads to different nodes. */
-static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
+static bool is_skewed_by(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     struct tw_roster fair = record->next;
-    tw_proposal_fair(node, record, &fair);
+    tw_proposal_fair(node, record, is_mesh, &fair);
     tw_conduct_drop_struck(node, &fair, sum_of(&fair) / STRUCK_ONE_IN);
     const struct tw_roster largest = largest_of(node, &fair);
     const uint64_t all = sum_of(&record->next), fair_all = sum_of(&largest);
@@ -187,6 +188,11 @@ static bool is_skewed(const struct tw_node *node, const struct tw_record *record
     }
     const uint64_t one_in = count < SKEW_ONE_IN_FEW ? SKEW_ONE_IN_FEW : count;
     return (one_in < SKEW_ONE_IN ? one_in : SKEW_ONE_IN) * beyond > 3 * count * fair_all * all;
+}
+
+/* Members see different parts of the graph of links: the division may be by it, or as in a mesh. */
+static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
+    return is_skewed_by(node, record, false) && is_skewed_by(node, record, true);
 }
 
 static bool is_rigged(struct tw_node *node, const struct tw_record *record) {

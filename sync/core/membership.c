@@ -4,6 +4,7 @@
 #include "sync/core/actions.h"
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
+#include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 
 uint32_t tw_membership_majority(const struct tw_node *node) {
@@ -77,7 +78,7 @@ void tw_membership_derive_state(struct tw_node *node) {
 void tw_membership_note(struct tw_node *node) {
     uint32_t seated_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        const bool is_live = tw_membership_is_live(node, i);
+        const bool is_live = tw_membership_is_live(node, i) || tw_reach_is_present(node, i);
         if (!is_live && !tw_membership_is_seated(node, i)) continue;
         node->seats[i].seen_us = node->now_us;
         seated_count++;

@@ -66,12 +66,13 @@ void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t 
     node->log.mixed[row].round = round + 1;
 }
 
-void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id) {
+void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id, bool is_relayed) {
     struct link *link = &node->links[peer];
     TW_ASSERT(!link->is_up);
     TW_ASSERT(!tw_id_equal(id, &node->cfg.self));
     if (peer >= node->links_end) node->links_end = (uint16_t)(peer + 1);
-    *link = (struct link){.is_up = true, .id = *id, .up_us = node->now_us};
+    *link =
+        (struct link){.is_up = true, .is_relayed = is_relayed, .id = *id, .up_us = node->now_us};
     node->link_keys[peer] = key_of(id);
     link->received_us = node->now_us;
     node->status_us = 0; /* send STATUS at once */

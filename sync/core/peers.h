@@ -4,7 +4,8 @@
 
 #include "sync/core/state/node.h"
 
-void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id);
+/* is_relayed: the link runs through another member. */
+void tw_peers_up(struct tw_node *node, uint16_t peer, const struct tw_id *id, bool is_relayed);
 void tw_peers_down(struct tw_node *node, uint16_t peer);
 void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_status *status);
 /* The peer sent LEAVE. */

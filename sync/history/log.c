@@ -119,6 +119,19 @@ static void note_mixed(struct tw_node *node, const struct tw_record *record) {
     }
 }
 
+/* An owner had our contribution to this round and refused it. No other reason for which we are not
+ * listed says anything about its size: no link to the owner, too late, a result that was lost. */
+static bool was_refused(const struct tw_node *node, const struct tw_record *record) {
+    const struct round *round = &node->round;
+    if (round->self_idx < 0) return false;
+    for (uint32_t k = 0; k < record->parts_count && k < round->owners_count; k++) {
+        const struct tw_msg_result *announced = &round->results[k].announced;
+        if (!round->results[k].has || (announced->refused >> round->self_idx & 1) == 0) continue;
+        if (tw_id_equal(&announced->hash, &record->parts[k].result)) return true;
+    }
+    return false;
+}
+
 /* A member that announces contributions and does not deliver is waited for in fewer and fewer
  * rounds. An owner counts only its own arrivals, in rounds in which it waited: a path may be dead
  * to one owner alone, and a slow member that was not waited for may have been in time elsewhere. A
@@ -131,10 +144,17 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const struct contribution *entry = &round->contributions[i];
+        struct seat *seat = &node->seats[i];
         const bool is_listed = (listed >> i & 1) != 0, is_said = entry->has && !entry->is_absent;
         const bool is_here = !is_owner || !is_said || entry->ready_us != 0;
         const bool was_awaited = round->intake_closed && tw_round_awaits(node, i) &&
                                  entry->received_us <= round->intake_closed_us;
+        if (is_listed) { /* maybe without a link to us: its work has arrived */
+            seat->seen_us = seat->live_us = node->now_us;
+            seat->unlisted = 0;
+        } else if (seat->unlisted < UINT8_MAX) {
+            seat->unlisted++;
+        }
         if (is_listed && is_here) {
             node->seats[i].missed = 0;
         } else if (is_said && (is_owner ? was_awaited : !is_listed) &&
@@ -186,6 +206,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     *entry = *record;
     if (node->at.rounds - node->log.begin >= TW_ROUNDS_KEPT)
         node->log.begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
+    node->log.was_refused[record->round % TW_ROUNDS_KEPT] = was_refused(node, entry);
     note_mixed(node, entry);
     note_deliveries(node, entry);
     const bool is_listed = tw_account_commit(node, entry);
@@ -420,6 +441,8 @@ static void request_apply(struct tw_node *node, const struct tw_record *record) 
     action->u.apply.parts_count = record->parts_count;
     action->u.apply.is_final = record->finals > 0 && node->at.is_moving == 0;
     action->u.apply.steps = mean_steps(record);
+    action->u.apply.is_refused =
+        record->round >= node->log.begin && node->log.was_refused[record->round % TW_ROUNDS_KEPT];
     action->u.apply.min_step = node->worker.last_send_step + tw_progress_overlap(node);
     if (record->parts_count > 0) TW_ASSERT(divide_parts(node, record, action));
     node->worker.applying |= UINT64_C(1) << record->fragment;

@@ -3,6 +3,7 @@
 
 #include "sync/core/membership.h"
 #include "sync/core/progress.h"
+#include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/round/part_weights.h"
 #include "sync/round/round.h"
@@ -26,7 +27,7 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (is_silent(node, i)) continue;
         seats_count++;
-        live_count += tw_membership_is_live(node, i);
+        live_count += tw_reach_is_present(node, i);
     }
     return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
 }
@@ -34,7 +35,7 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
 /* As far as we know, the member holds every fragment and can be given a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
-    return tw_membership_is_live(node, idx);
+    return tw_reach_is_present(node, idx);
 }
 
 /* Set of members that were in time and may own a part next. If none was in time, all may. */
@@ -49,16 +50,26 @@ static uint64_t in_time(const struct tw_node *node, const struct tw_record *reco
     return contributed == 0 ? UINT64_MAX : contributed & ~absent;
 }
 
-void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record,
+/* Set of members that may own a part, by the seats of this round. */
+static uint64_t may_own(const struct tw_node *node, const struct tw_record *record) {
+    uint64_t may = in_time(node, record);
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (tw_conduct_is_proven_false(node, &node->roster.members[i].id))
+            may &= ~(UINT64_C(1) << i);
+    }
+    return may;
+}
+
+void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record, bool is_mesh,
                       struct tw_roster *next) {
-    const uint64_t punctual = in_time(node, record);
+    const uint64_t may = may_own(node, record);
+    const uint64_t owners = is_mesh ? may : tw_reach_owners(node, may);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) {
         struct tw_member *member = &next->members[i];
         const int at = tw_roster_find(&node->roster, &member->id);
-        member->weight = at >= 0 && node->roster.members[at].nonce == member->nonce &&
-                         (punctual >> at & 1) != 0 &&
-                         !tw_conduct_is_proven_false(node, &member->id);
+        member->weight =
+            at >= 0 && node->roster.members[at].nonce == member->nonce && (owners >> at & 1) != 0;
         has_owner |= member->weight > 0;
     }
     for (uint32_t i = 0; i < next->count && !has_owner; i++) next->members[i].weight = 1;
@@ -123,7 +134,7 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
         next->members[at] =
             (struct tw_member){.id = node->lineage.joins[j].id, .nonce = join->nonce};
     }
-    tw_proposal_fair(node, record, next);
+    tw_proposal_fair(node, record, false, next);
     drop_owners(node, next);
     next->number = node->roster.number + (is_changed ? 1 : 0);
 }

@@ -16,6 +16,7 @@
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
+#include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/round/account.h"
 #include "sync/transfer/payload.h"
@@ -84,7 +85,7 @@ void tw_round_open(struct tw_node *node) {
     round->own_retry_us = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) round->contributions[i].has = false;
     round->intake_closed = round->is_reducing = round->is_reduced = false;
-    round->merged = 0;
+    round->merged = round->refused = 0;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
     round->results_us = 0;
     round->has_offer = round->has_best = round->is_lost = false;
@@ -125,6 +126,7 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     node->roster.number = roster->number;
     node->roster.count = roster->count;
     memcpy(node->roster.members, roster->members, roster->count * sizeof(roster->members[0]));
+    tw_reach_set_roster(node);
     tw_round_open(node);
     tw_membership_derive_state(node);
 }
@@ -153,6 +155,18 @@ bool tw_round_is_as_announced(const struct contribution *heard, const struct tw_
            row->fragment_steps == announced->fragment_steps;
 }
 
+/* This node owns no part, and all owners have this anchor. Nothing from ours can be merged. A home
+ * that is linked to the owners alone never receives half of the contributions. */
+static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *base) {
+    const struct round *round = &node->round;
+    if (round->self_part >= 0) return false;
+    for (uint32_t k = 0; k < round->owners_count; k++) {
+        const struct contribution *entry = &round->contributions[round->owners[k]];
+        if (!entry->has || !tw_id_equal(&entry->announced.base, base)) return false;
+    }
+    return round->owners_count > 0;
+}
+
 /* Fetches the anchor again if more than half of the roster has the same other one. */
 static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
@@ -165,7 +179,7 @@ static void check_anchor(struct tw_node *node, const struct tw_id *base) {
         const struct contribution *entry = &node->round.contributions[i];
         agreeing_count += entry->has && tw_id_equal(&entry->announced.base, base);
     }
-    if (agreeing_count <= node->roster.count / 2) return;
+    if (agreeing_count <= node->roster.count / 2 && !is_base_of_owners(node, base)) return;
     tw_act_report(node, TW_REPORT_MISBEHAVED, &node->cfg.self);
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
@@ -444,6 +458,7 @@ static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
     announced->part = part;
     announced->bytes = bytes;
     announced->hash = *hash;
+    announced->refused = round->refused;
     announced->contributors_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (bytes == 0 || (round->merged >> i & 1) == 0) continue;
@@ -543,7 +558,9 @@ static void drop_refused(struct tw_node *node, uint64_t refused) {
         if ((round->merged >> i & 1) == 0) continue;
         const bool is_merged = (refused >> input++ & 1) == 0;
         tw_conduct_note_merged(node, &node->roster.members[i].id, is_merged);
-        if (!is_merged) round->merged &= ~(UINT64_C(1) << i);
+        if (is_merged) continue;
+        round->merged &= ~(UINT64_C(1) << i);
+        round->refused |= UINT64_C(1) << i;
     }
 }
 

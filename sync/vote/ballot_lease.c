@@ -24,6 +24,7 @@
 #include "sync/check/veto.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
+#include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
@@ -151,6 +152,7 @@ void tw_lease_note_turns(struct tw_node *node) {
         const uint32_t member = round->rank[rank];
         if ((int)member == round->self_idx || (node->lease.active >> member & 1) != 0) return;
         if (!tw_membership_is_live(node, member) || is_stalled(node, member)) continue;
+        if (!tw_reach_has_majority(node, member)) continue;
         tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
         return;
     }

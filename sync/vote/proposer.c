@@ -17,6 +17,7 @@
 #include "sync/core/bounds.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
+#include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/round/proposal.h"
 #include "sync/round/record_check.h"
@@ -215,10 +216,18 @@ static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
                                                      : tw_conduct_is_struck(node, id);
 }
 
+/* So many members are linked that they could decide. */
+static bool has_voters(const struct tw_node *node) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) count += tw_membership_is_seated(node, i);
+    return count >= tw_membership_majority(node);
+}
+
 static bool is_my_turn(struct tw_node *node) {
     const struct round *round = &node->round;
     for (int rank = 0; rank < round->self_rank; rank++) {
         if (tw_membership_is_live(node, round->rank[rank]) &&
+            tw_reach_has_majority(node, round->rank[rank]) &&
             !tw_veto_is_passed(node, (uint32_t)rank) &&
             !is_proposer_skipped(node, round->rank[rank]))
             return false;
@@ -249,6 +258,7 @@ static bool should_propose(struct tw_node *node) {
         return false;
     }
     if (tw_lease_is_others(node, (uint32_t)round->self_idx)) return false;
+    if (!has_voters(node)) return false;
     if (is_my_turn(node) && has_all_results(node)) return true;
     if (tw_veto_must_look(node) && has_results_of_others(node)) return true;
     const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;

@@ -432,6 +432,7 @@ static enum tw_message_kind some_kind(void) {
     const uint8_t how = take();
     if (rig.config.is_pair && how >= 96)
         return (enum tw_message_kind)(TW_MSG_PAIR_REQUEST + how % 4);
+    if (how == 95) return TW_MSG_LINKS;
     return (enum tw_message_kind)(1 + how % TW_MSG_MISSING);
 }
 
@@ -450,6 +451,11 @@ static void near_message(struct tw_message *message) {
     case TW_MSG_PEERS:
     case TW_MSG_PROBE: break;
     case TW_MSG_PROBED: memcpy(message->u.probed.addr, "a:1", 4); break;
+    case TW_MSG_LINKS:
+        message->u.links.direct_count = take() % 4;
+        for (uint32_t i = 0; i < message->u.links.direct_count; i++)
+            message->u.links.direct[i] = rig.view.roster.members[take() % TW_MEMBERS_MAX].id;
+        break;
     case TW_MSG_LEAVE: break;
     case TW_MSG_JOIN:
         message->u.join = (struct tw_msg_join){near_lineage(), near(rig.view.rounds), take(), 1};

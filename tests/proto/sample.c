@@ -100,6 +100,14 @@ void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record) {
     record->next.number = record->roster_number;
 }
 
+static void sample_links(struct tw_rng *rng, struct tw_msg_links *links) {
+    links->is_relay = draw_between(rng, 0, 1);
+    links->direct_count = draw_between(rng, 0, TW_PEERS_MAX);
+    links->relayed_count = draw_between(rng, 0, TW_PEERS_MAX - links->direct_count);
+    for (uint32_t i = 0; i < links->direct_count; i++) links->direct[i] = tw_sample_id(rng);
+    for (uint32_t i = 0; i < links->relayed_count; i++) links->relayed[i] = tw_sample_id(rng);
+}
+
 static void sample_peers(struct tw_rng *rng, struct tw_msg_peers *peers) {
     peers->count = draw_between(rng, 0, TW_MEMBER_ROWS_PER_MESSAGE);
     for (uint32_t i = 0; i < peers->count; i++) {
@@ -136,6 +144,9 @@ static void sample_result(struct tw_rng *rng, struct tw_msg_result *result) {
     if (result->contributors_count == 0) return;
     result->bytes = draw_between(rng, 1, TW_PAYLOAD_BYTES_MAX);
     result->hash = tw_sample_id(rng);
+    result->refused = draw_u64(rng);
+    for (uint32_t i = 0; i < result->contributors_count; i++)
+        result->refused &= ~(UINT64_C(1) << result->contributors[i].member_idx);
 }
 
 static void sample_any_close(struct tw_rng *rng, struct tw_record *record) {
@@ -195,6 +206,7 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
     switch (kind) {
     case TW_MSG_STATUS: sample_status(rng, &message->u.status); break;
     case TW_MSG_PEERS: sample_peers(rng, &message->u.peers); break;
+    case TW_MSG_LINKS: sample_links(rng, &message->u.links); break;
     case TW_MSG_LEAVE: message->u.leave.reason = draw_between(rng, 0, 255); break;
     case TW_MSG_JOIN: message->u.join = (struct tw_msg_join){id, a, b, draw_u32(rng)}; break;
     case TW_MSG_CONTRIB: sample_contrib(rng, &message->u.contrib); break;

@@ -217,14 +217,17 @@ static void addresses_are_visible_ascii_and_bounded(void **state) {
 
 static void counts_beyond_the_arrays_are_refused(void **state) {
     (void)state;
-    /* One more than fits of: records in PEERS, parts in CONTRIB, contributors in RESULT. */
+    /* One more than fits of: records in PEERS, parts in CONTRIB, contributors in RESULT,
+     * ids in LINKS. */
     const struct {
         enum tw_message_kind kind;
         uint8_t tag;
         unsigned most;
     } rows[] = {{TW_MSG_PEERS, 0x0A, TW_MEMBER_ROWS_PER_MESSAGE},
                 {TW_MSG_CONTRIB, 0x32, TW_PARTS_MAX},
-                {TW_MSG_RESULT, 0x32, TW_MEMBERS_MAX}};
+                {TW_MSG_RESULT, 0x32, TW_MEMBERS_MAX},
+                {TW_MSG_LINKS, 0x12, TW_PEERS_MAX},
+                {TW_MSG_LINKS, 0x1A, TW_PEERS_MAX}};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         size = 0;
         for (unsigned k = 0; k <= rows[i].most; k++) {
@@ -254,6 +257,12 @@ static void state_outside(struct tw_message *m) {
 static void reason_outside(struct tw_message *m) {
     m->u.leave.reason = 256;
 }
+static void too_many_links(struct tw_message *m) {
+    m->u.links.relayed_count = TW_PEERS_MAX - m->u.links.direct_count + 1;
+}
+static void half_a_relay(struct tw_message *m) {
+    m->u.links.is_relay = 2;
+}
 static void nobody(struct tw_message *m) {
     memset(&m->u.peers.rows[0].id, 0, 32);
 }
@@ -279,6 +288,9 @@ static void result_of_nobody(struct tw_message *m) {
 }
 static void contributors_unsorted(struct tw_message *m) {
     m->u.result.contributors[1].member_idx = m->u.result.contributors[0].member_idx;
+}
+static void refused_contributor(struct tw_message *m) {
+    m->u.result.refused |= UINT64_C(1) << m->u.result.contributors[1].member_idx;
 }
 static void absent_with_a_hash(struct tw_message *m) {
     m->u.result.bytes = 0;
@@ -356,12 +368,15 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_STATUS, state_outside);
     spoilt(TW_MSG_LEAVE, reason_outside);
     spoilt(TW_MSG_PEERS, nobody);
+    spoilt(TW_MSG_LINKS, too_many_links);
+    spoilt(TW_MSG_LINKS, half_a_relay);
     spoilt(TW_MSG_PEERS, gap_in_addresses);
     spoilt(TW_MSG_CONTRIB, no_parts);
     spoilt(TW_MSG_CONTRIB, large_contribution);
     spoilt(TW_MSG_RESULT, part_outside);
     spoilt(TW_MSG_RESULT, result_without_hash);
     spoilt(TW_MSG_RESULT, result_of_nobody);
+    spoilt(TW_MSG_RESULT, refused_contributor);
     spoilt(TW_MSG_RESULT, contributors_unsorted);
     spoilt(TW_MSG_RESULT, absent_with_a_hash);
     spoilt(TW_MSG_PROMISE, accepted_in_another_round);

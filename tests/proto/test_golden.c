@@ -224,6 +224,14 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         message->u.probed.outcome = TW_PROBE_SILENT;
         memcpy(message->u.probed.addr, "10.0.0.1:4300", 13);
         break;
+    case TW_MSG_LINKS:
+        message->u.links.is_relay = 1;
+        message->u.links.direct_count = 2;
+        message->u.links.direct[0] = id(1);
+        message->u.links.direct[1] = id(2);
+        message->u.links.relayed_count = 1;
+        message->u.links.relayed[0] = id(3);
+        break;
     case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3}; break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:

@@ -102,6 +102,13 @@ static uint64_t mix_pair(uint64_t h, const struct tw_pair_id *pair) {
     return tw_sim_mix(tw_sim_mix(h, pair->high), pair->low);
 }
 
+static uint64_t mix_links(uint64_t h, const struct tw_msg_links *links) {
+    h = tw_sim_mix(h, (uint64_t)links->direct_count << 32 | links->relayed_count);
+    for (uint32_t i = 0; i < links->direct_count; i++) h = tw_sim_mix_id(h, &links->direct[i]);
+    for (uint32_t i = 0; i < links->relayed_count; i++) h = tw_sim_mix_id(h, &links->relayed[i]);
+    return h;
+}
+
 uint64_t tw_sim_message_hash(const struct tw_message *message) {
     uint64_t h = tw_sim_mix(1, (uint64_t)message->kind);
     switch (message->kind) {
@@ -109,6 +116,7 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
     case TW_MSG_PEERS: return mix_peers(h, &message->u.peers);
     case TW_MSG_PROBE:
     case TW_MSG_PROBED: return h; /* handled by the runtime */
+    case TW_MSG_LINKS: return mix_links(h, &message->u.links);
     case TW_MSG_LEAVE: return tw_sim_mix(h, message->u.leave.reason);
     case TW_MSG_JOIN:
         h = mix_ballot(h, &message->u.join.lineage, message->u.join.rounds, message->u.join.nonce);

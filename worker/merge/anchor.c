@@ -117,16 +117,18 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
     }
     const bool was_out = inflight->fragments[fragment].is_out;
     uint32_t contributors = 0;
-    bool is_merged = true;
+    bool is_mixed = false;
     for (uint32_t k = 0; k < request->parts_count; k++) {
         const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
         const enum tw_apply_mode mode = (enum tw_apply_mode)request->parts[k].mode;
         tw_inflight_land(inflight, &step, begin, n, mode);
-        is_merged &= n == 0 || mode == TW_APPLY_MIX;
+        is_mixed |= n > 0 && mode == TW_APPLY_MIX;
         if (request->parts[k].contributors > contributors)
             contributors = request->parts[k].contributors;
     }
-    if (was_out && request->parts_count > 0) tw_merger_note_landed(merger, fragment, is_merged);
+    /* A Delta that no owner had (no link, too late, no result) says nothing about its size. */
+    if (was_out && (is_mixed || request->is_refused != 0))
+        tw_merger_note_landed(merger, fragment, request->is_refused == 0);
     if (request->parts_count == 0) tw_inflight_recall(inflight, fragment, step.theta);
     tw_inflight_arrive(inflight, fragment, contributors);
 }

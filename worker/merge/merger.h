@@ -90,10 +90,10 @@ float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
  * that is still in flight is taken back first. With codec auto a part is encoded within its
  * bytes_max. TW_CORRUPT when an element is not finite; the bytes of the spans are then undefined.
  *
- * v is clipped after a load with TW_LOAD_KEEP, and after a Delta that was not merged, which may
- * have been too large: to TW_CLIP_MEDIANS times the median norm of merged Deltas of the fragment,
- * if there are any. After two Deltas in a row that were not merged, tw_merger_note_landed sets the
- * limit. The caller fills reply->step and ->tokens. */
+ * v is clipped after a load with TW_LOAD_KEEP, and after a Delta that was refused for its size: to
+ * TW_CLIP_MEDIANS times the median norm of merged Deltas of the fragment, if there are any. After
+ * two Deltas in a row that were refused, tw_merger_note_landed sets the limit. The caller fills
+ * reply->step and ->tokens. */
 enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                 struct tw_wmsg_encoded *reply, struct tw_error *err);
 
@@ -102,7 +102,8 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
 enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *v, float *norm,
                               struct tw_error *err);
 
-/* For anchor.c: the fate of the Delta in flight. is_merged: all parts were merged. */
+/* For anchor.c: the fate of the Delta in flight. is_merged: merged in some part, and refused for
+ * its size in none. */
 void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged);
 
 /* Decodes the inputs, merges them in the given order by the run's rule, and encodes once into

@@ -15,6 +15,8 @@ enum { JOINS_MAX = 16 };
 /* Committed rounds. */
 struct log {
     struct tw_record records[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
+    /* An owner left this node's contribution to round r out for its size: r % TW_ROUNDS_KEPT. */
+    bool was_refused[TW_ROUNDS_KEPT];
     uint64_t begin;                           /* rounds [begin, at.rounds) are in `records` */
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
     bool is_finish_sent;                      /* FINISH was sent: the run is over */

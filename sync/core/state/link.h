@@ -20,8 +20,11 @@ struct pull {
 
 struct link {
     bool is_up, has_status;
-    bool has_left;  /* the peer sent LEAVE: its later STATUS does not count */
-    bool is_silent; /* the last chunks requested from it did not arrive: chunk_scheduler.c */
+    bool has_left;   /* the peer sent LEAVE: its later STATUS does not count */
+    bool is_relayed; /* through another member */
+    bool has_links;  /* LINKS was received */
+    bool is_relay;   /* the peer carries links of others */
+    bool is_silent;  /* the last chunks requested from it did not arrive: chunk_scheduler.c */
     struct tw_id id;
     struct tw_msg_status status; /* newest one received */
     uint64_t up_us, received_us; /* when the link came up; last arrival of anything */
@@ -37,6 +40,9 @@ struct link {
     struct pull pulls[PULLS_MAX];
     /* Measured time per chunk, and shortest time from request to arrival; 0: not known. */
     uint64_t chunk_us, near_us;
+    /* Nodes that the peer says it is linked to, the direct ones first. */
+    uint32_t direct_count, linked_count;
+    struct tw_id linked[TW_PEERS_MAX];
     uint64_t measured_us; /* start of the present measurement; 0: none */
     uint32_t measured_count;
 };

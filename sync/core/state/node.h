@@ -20,6 +20,7 @@
 #include "sync/core/state/payload.h"
 #include "sync/core/state/penalty.h"
 #include "sync/core/state/queue.h"
+#include "sync/core/state/reach.h"
 #include "sync/core/state/round.h"
 #include "sync/core/state/transfer.h"
 #include "sync/core/state/vote.h"
@@ -45,6 +46,7 @@ struct tw_node {
     struct tw_roster roster; /* roster of round at.rounds; count 0: not known (receiver) */
     struct seat seats[TW_MEMBERS_MAX];
 
+    struct reach reach;
     struct worker worker;
     struct measured measured;
     struct lineage lineage;

@@ -47,7 +47,8 @@ struct round {
 
     /* owner */
     bool intake_closed, is_reducing, is_reduced;
-    uint64_t merged; /* set of members whose contribution is merged into our part */
+    uint64_t merged;  /* set of members whose contribution is merged into our part */
+    uint64_t refused; /* set of members whose contribution the worker left out for its size */
     uint64_t intake_closed_us;
     struct {
         bool has;
@@ -99,6 +100,7 @@ struct seat {
     uint64_t seen_us; /* when its member was last here under the nonce of the roster */
     uint64_t live_us; /* when its member was last worth waiting for */
     bool has_left;    /* its member sent LEAVE and has not returned under its nonce */
+    uint8_t unlisted; /* rounds in a row whose record does not list its member; 255: or more */
     uint8_t missed;   /* rounds in a row with a contribution announced but not delivered */
 };
 

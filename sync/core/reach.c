@@ -1,0 +1,164 @@
+/* reach.c - see reach.h. */
+#include "sync/core/reach.h"
+
+#include <string.h>
+
+#include "sync/core/actions.h"
+#include "sync/core/membership.h"
+#include "sync/core/peers.h"
+
+enum {
+    HEARSAY_ROUNDS = 8, /* a member is kept on hearsay for so many rounds without work of its own */
+    REACH_ONE_IN = 16,  /* owners may miss one member in so many */
+};
+
+#define LINKS_US SECOND_US /* between two LINKS */
+
+/* Peer `peer` lists node `id` among its links. */
+static bool is_listed(const struct link *link, const struct tw_id *id) {
+    for (uint32_t i = 0; i < link->linked_count; i++) {
+        if (tw_id_equal(&link->linked[i], id)) return true;
+    }
+    return false;
+}
+
+static void derive(struct tw_node *node) {
+    struct reach *reach = &node->reach;
+    uint64_t known = 0, linked = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) reach->of[i] = UINT64_C(1) << i;
+    for (uint16_t peer = 0; peer < node->links_end; peer++) {
+        const struct link *link = &node->links[peer];
+        const int at = link->is_up ? tw_roster_find(&node->roster, &link->id) : -1;
+        if (at < 0) continue;
+        linked |= UINT64_C(1) << at;
+        if (!link->has_links) continue;
+        known |= UINT64_C(1) << at;
+        for (uint32_t i = 0; i < node->roster.count; i++) {
+            if (!is_listed(link, &node->roster.members[i].id)) continue;
+            reach->of[at] |= UINT64_C(1) << i;
+            reach->of[i] |= UINT64_C(1) << at;
+        }
+    }
+    const int self = tw_roster_find(&node->roster, &node->cfg.self);
+    if (self >= 0) linked |= UINT64_C(1) << self;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((linked >> i & 1) == 0) continue;
+        if ((int)i == self) reach->of[i] |= linked;
+        if (self >= 0) reach->of[i] |= UINT64_C(1) << self;
+        /* Two peers whose links nobody told: both are linked to us, and most likely to each other.
+         */
+        if ((known >> i & 1) == 0 && (int)i != self) reach->of[i] |= linked & ~known;
+    }
+}
+
+void tw_reach_received(struct tw_node *node, uint16_t peer, const struct tw_msg_links *links) {
+    struct link *link = &node->links[peer];
+    link->has_links = true;
+    link->is_relay = links->is_relay != 0;
+    link->direct_count = links->direct_count;
+    link->linked_count = links->direct_count + links->relayed_count;
+    memcpy(link->linked, links->direct, links->direct_count * sizeof(links->direct[0]));
+    memcpy(link->linked + links->direct_count, links->relayed,
+           links->relayed_count * sizeof(links->relayed[0]));
+    derive(node);
+}
+
+void tw_reach_changed(struct tw_node *node) {
+    node->reach.is_due = true;
+    derive(node);
+}
+
+void tw_reach_set_roster(struct tw_node *node) {
+    struct reach *reach = &node->reach;
+    bool is_same = reach->ids_count == node->roster.count;
+    for (uint32_t i = 0; i < node->roster.count && is_same; i++)
+        is_same = tw_id_equal(&reach->ids[i], &node->roster.members[i].id);
+    if (is_same) return;
+    reach->ids_count = node->roster.count;
+    for (uint32_t i = 0; i < node->roster.count; i++) reach->ids[i] = node->roster.members[i].id;
+    derive(node);
+    tw_reach_note(node);
+}
+
+void tw_reach_note(struct tw_node *node) {
+    uint64_t live = 0, heard = 0, linked = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *id = &node->roster.members[i].id;
+        const bool is_self = tw_id_equal(id, &node->cfg.self);
+        if (is_self || tw_peers_find(node, id) != NO_PEER) linked |= UINT64_C(1) << i;
+        if (!tw_membership_is_live(node, i)) continue;
+        live |= UINT64_C(1) << i;
+        if (!is_self) heard |= node->reach.of[i];
+    }
+    heard &= ~linked; /* a peer speaks for itself */
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const bool may_hear = node->seats[i].unlisted < HEARSAY_ROUNDS && !node->seats[i].has_left;
+        if (!may_hear || TW_IS_MUTANT(node, TW_MUTANT_UNLINKED_IS_DEAD))
+            heard &= ~(UINT64_C(1) << i);
+    }
+    node->reach.present = live | heard;
+}
+
+void tw_reach_send(struct tw_node *node) {
+    struct reach *reach = &node->reach;
+    if (!reach->is_due) return;
+    const uint64_t due_us = reach->announced_us + LINKS_US;
+    if (reach->announced_us != 0 && node->now_us < due_us) {
+        tw_act_wake(node, due_us);
+        return;
+    }
+    struct tw_message *message = tw_act_message(node, TW_MSG_LINKS);
+    if (message == NULL) return;
+    struct tw_msg_links *links = &message->u.links;
+    links->is_relay = node->cfg.is_relay;
+    links->direct_count = links->relayed_count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct link *link = &node->links[i];
+        if (!link->is_up) continue;
+        if (link->is_relayed) {
+            links->relayed[links->relayed_count++] = link->id;
+        } else {
+            links->direct[links->direct_count++] = link->id;
+        }
+    }
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (node->links[i].is_up) tw_act_send(node, message, i);
+    }
+    reach->is_due = false;
+    reach->announced_us = node->now_us;
+}
+
+bool tw_reach_is_present(const struct tw_node *node, uint32_t idx) {
+    return (node->reach.present >> idx & 1) != 0;
+}
+
+uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx) {
+    return tw_bits(node->reach.of[idx] & (node->reach.present | UINT64_C(1) << idx));
+}
+
+bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx) {
+    return tw_reach_count(node, idx) >= tw_membership_majority(node);
+}
+
+bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const struct link *link = &node->links[i];
+        if (link->is_up && (tw_id_equal(&link->id, id) || is_listed(link, id))) return true;
+    }
+    return false;
+}
+
+uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among) {
+    uint32_t most = 0;
+    uint64_t owners = 0;
+    if (TW_IS_MUTANT(node, TW_MUTANT_UNREACHED_OWNER)) return among;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const uint32_t count = (among >> i & 1) != 0 ? tw_reach_count(node, i) : 0;
+        if (count > most) most = count;
+    }
+    const uint32_t least = most - most / REACH_ONE_IN;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if ((among >> i & 1) != 0 && tw_reach_count(node, i) >= least) owners |= UINT64_C(1) << i;
+    }
+    return owners;
+}

@@ -1,0 +1,20 @@
+/* reach.h - the state of the graph of links, as far as this node knows it. */
+#ifndef TW_SYNC_CORE_STATE_REACH_H
+#define TW_SYNC_CORE_STATE_REACH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+
+struct reach {
+    uint64_t of[TW_MEMBERS_MAX];      /* set of members that member i is linked to, and i itself */
+    uint64_t present;                 /* set of members that are here: see tw_reach_is_present */
+    struct tw_id ids[TW_MEMBERS_MAX]; /* of the roster that `of` belongs to */
+    uint32_t ids_count;
+    bool is_due;           /* the links of this node changed since LINKS was sent */
+    uint64_t announced_us; /* when LINKS was sent last; 0: never */
+};
+
+#endif
