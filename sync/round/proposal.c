@@ -38,32 +38,41 @@ static bool can_own(const struct tw_node *node, uint32_t idx) {
     return tw_reach_is_present(node, idx);
 }
 
-/* Set of members that were in time and may own a part next. If none was in time, all may. */
-static uint64_t in_time(const struct tw_node *node, const struct tw_record *record) {
-    uint64_t contributed = 0, absent = 0;
-    for (uint32_t k = 0; k < record->parts_count; k++) {
-        if (record->parts[k].bytes == 0 && node->round.count[k] > 0)
-            absent |= UINT64_C(1) << record->parts[k].owner_idx;
-    }
+/* Set of members that contributed to some part. */
+static uint64_t contributors_of(const struct tw_record *record) {
+    uint64_t contributed = 0;
     for (uint32_t i = 0; i < record->contributors_count; i++)
         contributed |= UINT64_C(1) << record->contributors[i].member_idx;
-    return contributed == 0 ? UINT64_MAX : contributed & ~absent;
+    return contributed;
 }
 
-/* Set of members that may own a part, by the seats of this round. */
-static uint64_t may_own(const struct tw_node *node, const struct tw_record *record) {
-    uint64_t may = in_time(node, record);
+/* Set of members that gave the results they owed, and that this node did not prove false. */
+static uint64_t sound_owners(const struct tw_node *node, const struct tw_record *record) {
+    uint64_t sound = UINT64_MAX;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes == 0 && node->round.count[k] > 0)
+            sound &= ~(UINT64_C(1) << record->parts[k].owner_idx);
+    }
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (tw_conduct_is_proven_false(node, &node->roster.members[i].id))
-            may &= ~(UINT64_C(1) << i);
+            sound &= ~(UINT64_C(1) << i);
     }
-    return may;
+    return sound;
+}
+
+/* Set of members that may own a part next time: those that the others reach, and of these the ones
+ * that were in time. An owner that was late is better than one that most work never gets to. If no
+ * member was in time, all may own. */
+static uint64_t may_own(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
+    const uint64_t contributed = contributors_of(record);
+    uint64_t sound = contributed == 0 ? UINT64_MAX : sound_owners(node, record);
+    if (!is_mesh) sound = tw_reach_owners(node, sound);
+    return (sound & contributed) != 0 ? sound & contributed : sound;
 }
 
 void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record, bool is_mesh,
                       struct tw_roster *next) {
-    const uint64_t may = may_own(node, record);
-    const uint64_t owners = is_mesh ? may : tw_reach_owners(node, may);
+    const uint64_t owners = may_own(node, record, is_mesh);
     bool has_owner = false;
     for (uint32_t i = 0; i < next->count; i++) {
         struct tw_member *member = &next->members[i];

@@ -15,13 +15,13 @@ struct arguments {
     uint64_t first, last, liars;
     uint32_t nodes;
     double hours;
-    bool is_pair, is_json, has_histogram, has_trace;
+    bool is_pair, has_homes, is_json, has_histogram, has_trace;
     int mutant;
 };
 
 static const char usage[] =
     "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
-    "                    [--liars K] [--json] [--histogram] [--trace]\n"
+    "                    [--homes] [--liars K] [--json] [--histogram] [--trace]\n"
     "\n"
     "Runs the sync core of N nodes in virtual time with faults drawn from the seed.\n"
     "Checks the invariants at every event. The same arguments give the same output.\n"
@@ -32,6 +32,7 @@ static const char usage[] =
     "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
     "  --liars K     the last K nodes lie about results, or to their partners (default 0)\n"
     "  --pairs       the nodes merge two by two instead of in one group\n"
+    "  --homes       some nodes are behind NAT: no link between two of them, or a relayed one\n"
     "  --json        one JSON object per seed\n"
     "  --histogram   how often each event met each state of a node\n"
     "  --trace       every event of the run except steps and ticks\n"
@@ -73,13 +74,19 @@ static bool parse_hours(const char *text, struct arguments *arguments) {
 
 /* 0 to continue; otherwise the exit status + 1. */
 static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
-    static const struct option longs[] = {
-        {"seed", required_argument, NULL, 's'},   {"seeds", required_argument, NULL, 'S'},
-        {"nodes", required_argument, NULL, 'n'},  {"hours", required_argument, NULL, 'h'},
-        {"json", no_argument, NULL, 'j'},         {"histogram", no_argument, NULL, 'H'},
-        {"trace", no_argument, NULL, 't'},        {"help", no_argument, NULL, '?'},
-        {"mutant", required_argument, NULL, 'p'}, {"liars", required_argument, NULL, 'l'},
-        {"pairs", no_argument, NULL, 'P'},        {0}};
+    static const struct option longs[] = {{"seed", required_argument, NULL, 's'},
+                                          {"seeds", required_argument, NULL, 'S'},
+                                          {"nodes", required_argument, NULL, 'n'},
+                                          {"hours", required_argument, NULL, 'h'},
+                                          {"json", no_argument, NULL, 'j'},
+                                          {"histogram", no_argument, NULL, 'H'},
+                                          {"trace", no_argument, NULL, 't'},
+                                          {"help", no_argument, NULL, '?'},
+                                          {"mutant", required_argument, NULL, 'p'},
+                                          {"liars", required_argument, NULL, 'l'},
+                                          {"pairs", no_argument, NULL, 'P'},
+                                          {"homes", no_argument, NULL, 'o'},
+                                          {0}};
     *arguments = (struct arguments){.first = 1, .last = 1, .hours = 1};
     int option, at = -1;
     while ((option = getopt_long(argc, argv, "", longs, &at)) != -1) {
@@ -96,6 +103,7 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
             break;
         case 'h': is_good = parse_hours(optarg, arguments); break;
         case 'P': arguments->is_pair = true; break;
+        case 'o': arguments->has_homes = true; break;
         case 'j': arguments->is_json = true; break;
         case 'H': arguments->has_histogram = true; break;
         case 't': arguments->has_trace = true; break;
@@ -135,6 +143,7 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     printf(" --hours %g --trace", arguments->hours);
     if (arguments->liars != 0) printf(" --liars %" PRIu64, arguments->liars);
     if (arguments->is_pair) printf(" --pairs");
+    if (arguments->has_homes) printf(" --homes");
     if (arguments->mutant != 0) printf(" --mutant %s", tw_sim_mutant_name(arguments->mutant));
     printf("\n");
 }
@@ -165,6 +174,7 @@ int main(int argc, char **argv) {
         options.mutant = arguments.mutant;
         options.liars_count = arguments.liars < options.nodes_count ? (uint32_t)arguments.liars : 0;
         options.is_pair = arguments.is_pair;
+        if (arguments.has_homes) tw_sim_options_draw_homes(&options);
         if (!arguments.is_json) tw_sim_options_print(&options, stdout);
         tw_sim_run(&options, &result, arguments.has_trace ? stdout : NULL);
         if (arguments.is_json) {

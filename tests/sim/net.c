@@ -88,8 +88,8 @@ static void clear_pipe(struct tw_sim_pipe *pipe) {
 
 /* Time of one way, with jitter and retransmissions. */
 static uint64_t travel_us(struct tw_sim_world *world, const struct tw_sim_link *link) {
-    uint64_t us =
-        link->latency_us + tw_sim_exponential_us(&world->rng, (double)world->options.jitter_us);
+    uint64_t us = (link->has_path ? 1 : 2) * link->latency_us +
+                  tw_sim_exponential_us(&world->rng, (double)world->options.jitter_us);
     double loss = world->is_calm ? 0 : world->options.loss;
     if (world->now_us < world->loss_until_us) loss += 0.2;
     if (loss <= 0) return us;
@@ -172,7 +172,7 @@ static void dial_link(struct tw_sim_world *world, struct tw_sim_link *link) {
         }
         if (tw_sim_net_is_blocked(world, link, end)) is_possible = false;
     }
-    if (!is_possible) {
+    if (!is_possible || !tw_sim_paths_choose(world, link)) {
         dial_later(world, link);
         return;
     }
@@ -212,6 +212,7 @@ static void open_end(struct tw_sim_world *world, struct tw_sim_link *link, uint3
     link->backoff_us = DIAL_MIN_US;
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
     event.u.id = node_of(world, link, !end)->id;
+    event.is_relayed = !link->has_path;
     tw_sim_deliver(world, node, &event);
 }
 
@@ -295,9 +296,15 @@ void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint
     const uint32_t bytes = left < TW_CHUNK_BYTES_MAX ? left : TW_CHUNK_BYTES_MAX;
     const uint64_t before_us = node->upload_free_us;
     const uint64_t sent_us = reserve_upload(world, node, FRAME_BYTES + bytes, true);
+    uint64_t passed_us = sent_us;
+    if (!link->has_path) { /* the relay uploads it too */
+        const uint64_t relay_us =
+            reserve_upload(world, &world->nodes[link->relay], FRAME_BYTES + bytes, true);
+        if (relay_us > passed_us) passed_us = relay_us;
+    }
     const struct tw_sim_item item = {
         .kind = TW_SIM_ITEM_CHUNK,
-        .at_us = sent_us + travel_us(world, link),
+        .at_us = passed_us + travel_us(world, link),
         .content = payload->content,
         .hash = payload->hash,
         .sent_us = sent_us,
@@ -335,6 +342,7 @@ void tw_sim_net_node_down(struct tw_sim_world *world, struct tw_sim_node *node, 
         if (link->ends[end].is_up && is_told) send_end(world, link, end);
         close_end(world, link, end);
     }
+    tw_sim_paths_relay_down(world, node->idx);
 }
 
 void tw_sim_net_node_up(struct tw_sim_world *world, struct tw_sim_node *node) {
@@ -427,6 +435,7 @@ void tw_sim_net_init(struct tw_sim_world *world) {
                                           (0.3 + 1.4 * tw_rng_unit(&world->rng)));
         }
     }
+    tw_sim_paths_init(world);
 }
 
 void tw_sim_net_deinit(struct tw_sim_world *world) {

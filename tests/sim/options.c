@@ -116,6 +116,17 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
     }
 }
 
+void tw_sim_options_draw_homes(struct tw_sim_options *options) {
+    struct tw_rng rng;
+    tw_rng_seed(&rng, options->seed * 2 + 1);
+    (void)tw_rng_next(&rng);
+    const uint32_t n = options->nodes_count;
+    if (n < 3) return;
+    options->homes_count = 2 + (uint32_t)tw_rng_below(&rng, n - 2);
+    options->cut_share = tw_rng_below(&rng, 2) == 0 ? 0 : 0.2;
+    options->has_relays = tw_rng_below(&rng, 2) == 0;
+}
+
 const char *tw_sim_fault_text(enum tw_sim_fault fault) {
     static const char *const texts[] = {
 #define X(name, text) [TW_SIM_##name] = (text),
@@ -147,6 +158,10 @@ void tw_sim_options_print(const struct tw_sim_options *o, FILE *file) {
             seconds(o->latency_us) * 1e3, seconds(o->jitter_us) * 1e3,
             (double)o->upload_bytes_per_s / 1e3, o->loss * 100,
             o->is_wire_checked ? ", messages coded as protobuf" : "");
+    if (o->homes_count > 0) {
+        fprintf(file, "  paths     %u nodes at home, %.0f %% of the other pairs cut, %s\n",
+                o->homes_count, o->cut_share * 100, o->has_relays ? "relays" : "no relay");
+    }
     fprintf(file,
             "  run       %u fragments of %u kB, round every %u steps%s, overlap %u steps, "
             "quorum %u, grace %.1f s, at most %u members, orphan after %.0f s",

@@ -46,7 +46,10 @@ struct tw_sim_options {
     uint64_t upload_bytes_per_s;    /* per node, mean */
     double loss;                    /* share of items that need a retransmission */
     uint32_t bytes_per_dim;         /* bytes of a payload per stub parameter */
-    bool is_wire_checked;           /* each message is encoded and decoded as protobuf */
+    uint32_t homes_count; /* nodes behind NAT, the last ones: no path between two of them */
+    double cut_share;     /* of the other pairs without node 0: no path either */
+    bool has_relays;      /* such pairs are linked through a public node */
+    bool is_wire_checked; /* each message is encoded and decoded as protobuf */
 
     /* the run */
     uint32_t fragments_count, dims_per_fragment;
@@ -78,6 +81,9 @@ struct tw_sim_options {
  * too short for its checks is made longer. */
 void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes_count,
                          double hours);
+
+/* Draws homes, cut pairs and relays too, for a world that was drawn. Needs three nodes. */
+void tw_sim_options_draw_homes(struct tw_sim_options *options);
 
 /* One option per line, units included. */
 void tw_sim_options_print(const struct tw_sim_options *options, FILE *file);

@@ -75,7 +75,11 @@ struct tw_sim_link {
     struct tw_sim_end ends[2];
     struct tw_sim_pipe pipes[4];
     uint32_t blocks[2]; /* one-way blocks now in force, by sending end */
+    bool has_path;      /* of its own: paths.c */
+    uint32_t relay;     /* node that carries the connection, or TW_SIM_NO_RELAY */
 };
+
+#define TW_SIM_NO_RELAY UINT32_MAX
 
 /* ---- nodes: shell.c and worker.c ------------------------------------------------------------ */
 
@@ -237,6 +241,13 @@ void tw_sim_fail(struct tw_sim_world *world, const struct tw_sim_node *node, con
 
 /* Mixes a value into the hash of the run. */
 void tw_sim_hash(struct tw_sim_world *world, uint64_t value);
+
+/* ---- paths.c */
+void tw_sim_paths_init(struct tw_sim_world *world);
+/* Chooses the path of a connection that is about to be made. False: there is none now. */
+bool tw_sim_paths_choose(struct tw_sim_world *world, struct tw_sim_link *link);
+/* The node is gone, and the connections through it with it. */
+void tw_sim_paths_relay_down(struct tw_sim_world *world, uint32_t relay);
 
 /* ---- net.c */
 void tw_sim_net_init(struct tw_sim_world *world);

@@ -1,0 +1,59 @@
+/* paths.c - which pairs of nodes can have a link, and over what path.
+ *
+ * Public nodes can be dialled. Homes are behind NAT and can only dial, so two homes have no path of
+ * their own: no link at all, or one through a public node that both are linked to (a relay). Some
+ * pairs with a public end are cut for good, as by a firewall. Node 0 is public and cut from nobody,
+ * so a group without relays still has a member that reaches all. */
+#include "base/assert.h"
+#include "tests/sim/world.h"
+
+static bool is_home(const struct tw_sim_world *world, uint32_t node) {
+    return node + world->options.homes_count >= world->nodes_count;
+}
+
+void tw_sim_paths_init(struct tw_sim_world *world) {
+    const struct tw_sim_options *options = &world->options;
+    struct tw_rng rng; /* of its own: worlds without homes stay as they are */
+    tw_rng_seed(&rng, options->seed ^ UINT64_C(0x9A7B5));
+    for (uint32_t low = 0; low < world->nodes_count; low++) {
+        for (uint32_t high = low + 1; high < world->nodes_count; high++) {
+            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
+            const bool is_cut =
+                low > 0 && options->cut_share > 0 && tw_rng_unit(&rng) < options->cut_share;
+            link->relay = TW_SIM_NO_RELAY;
+            link->has_path = !is_cut && !(is_home(world, low) && is_home(world, high));
+        }
+    }
+}
+
+static bool is_linked(struct tw_sim_world *world, uint32_t a, uint32_t b) {
+    const struct tw_sim_link *link = tw_sim_link_of(world, a, b);
+    return link->has_path && link->ends[0].is_up && link->ends[1].is_up;
+}
+
+bool tw_sim_paths_choose(struct tw_sim_world *world, struct tw_sim_link *link) {
+    if (link->has_path) return true;
+    link->relay = TW_SIM_NO_RELAY;
+    if (!world->options.has_relays) return false;
+    const uint32_t count = world->nodes_count - world->options.homes_count;
+    const uint32_t first = (uint32_t)tw_rng_below(&world->rng, count);
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t relay = (first + i) % count;
+        if (relay == link->nodes[0] || relay == link->nodes[1]) continue;
+        if (!world->nodes[relay].is_running || world->nodes[relay].is_leaving) continue;
+        if (!is_linked(world, relay, link->nodes[0]) || !is_linked(world, relay, link->nodes[1]))
+            continue;
+        link->relay = relay;
+        return true;
+    }
+    return false;
+}
+
+void tw_sim_paths_relay_down(struct tw_sim_world *world, uint32_t relay) {
+    for (uint32_t low = 0; low < world->nodes_count; low++) {
+        for (uint32_t high = low + 1; high < world->nodes_count; high++) {
+            struct tw_sim_link *link = tw_sim_link_of(world, low, high);
+            if (!link->has_path && link->relay == relay) tw_sim_net_reset(world, link);
+        }
+    }
+}
