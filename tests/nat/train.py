@@ -155,9 +155,11 @@ class Node:
         for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
             name = fields(line).get("ev")
             counts["receiver"] += name == "state" and " state=receiver" in line
-            if name in EVENTS:
-                # rate-limited ones count themselves
-                counts[name] = max(counts[name] + 1, int(fields(line).get("count", 0) or 0))
+            if "count" in fields(line) and name in EVENTS:
+                # the worker's guard: refused and scaled have one count, and few of the lines
+                counts["guarded"] = max(counts["guarded"], int(fields(line)["count"]))
+            elif name in EVENTS:
+                counts[name] += 1
         return {name: count for name, count in counts.items() if count > 0}
 
     def anchor(self):
