@@ -32,9 +32,12 @@
     X(FREED_EARLY, "freed-early", "a member without a promise counts as having accepted nothing")  \
     X(ACCUSER_BELIEVED, "accuser-believed",                                                        \
       "a member accused of a false merge is struck without audit")                                 \
-    X(UNLINKED_IS_DEAD, "unlinked-is-dead", "a member without a link to this node counts as dead") \
-    X(UNREACHED_OWNER, "unreached-owner", "owners are chosen whom contributors cannot reach")      \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
+
+/* The same, found in worlds where some nodes have no path to each other. */
+#define TW_MUTANT_HOMES_LIST(X)                                                                    \
+    X(UNLINKED_IS_DEAD, "unlinked-is-dead", "a member without a link to this node counts as dead") \
+    X(UNREACHED_OWNER, "unreached-owner", "owners are chosen whom contributors cannot reach")
 
 /* The same for runs in pairs. */
 #define TW_MUTANT_PAIR_LIST(X)                                                                     \
@@ -49,7 +52,7 @@
 enum tw_mutant {
     TW_MUTANT_NONE,
 #define X(name, text, what) TW_MUTANT_##name,
-    TW_MUTANT_LIST(X) TW_MUTANT_PAIR_LIST(X)
+    TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X) TW_MUTANT_PAIR_LIST(X)
 #undef X
         TW_MUTANTS_COUNT
 };

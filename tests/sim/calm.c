@@ -151,6 +151,16 @@ static void check_progress(struct tw_sim_world *world) {
     }
 }
 
+/* An owner that a contributor cannot reach merges without it. A slow uplink or a short grace leaves
+ * a third out at most; owners that nobody chose by their links leave out half. */
+static void check_reach(struct tw_sim_world *world) {
+    const struct tw_sim_result *result = world->result;
+    if (result->calm_listed < 50 || world->options.liars_count > 0) return;
+    if (result->calm_missing * 100 > result->calm_listed * 45)
+        tw_sim_fail(world, NULL, "calm", "%" PRIu64 " of %" PRIu64 " listed parts were not merged",
+                    result->calm_missing, result->calm_listed);
+}
+
 static void check_finish(struct tw_sim_world *world) {
     uint32_t finished = 0;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
@@ -207,6 +217,7 @@ void tw_sim_calm_end(struct tw_sim_world *world) {
     } else if (world->options.together_tokens >= world->options.budget_tokens) {
         check_unity(world);
         if (!world->result->is_failed) check_progress(world);
+        if (!world->result->is_failed) check_reach(world);
         if (!world->result->is_failed) check_finish(world);
     }
     if (world->result->is_failed) return;

@@ -213,6 +213,20 @@ static void note_liars_rule(struct tw_sim_world *world, const struct tw_sim_rost
     world->liars_ruled |= roster->count > 1 && 2 * liars >= roster->count;
 }
 
+/* Where nothing fails, nearly all work that is listed gets to every owner. */
+static void count_unreached(struct tw_sim_world *world, const struct tw_record *record) {
+    uint64_t listed = 0;
+    if (!world->is_calm_noted || record->contributors_count < 2) return;
+    for (uint32_t i = 0; i < record->contributors_count; i++)
+        listed |= UINT64_C(1) << record->contributors[i].member_idx;
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        if (record->parts[k].bytes == 0) continue;
+        const uint64_t missing = listed & ~record->parts[k].contributors;
+        world->result->calm_listed += (uint64_t)__builtin_popcountll(listed);
+        world->result->calm_missing += (uint64_t)__builtin_popcountll(missing);
+    }
+}
+
 static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_record *record, const struct tw_id *digest) {
     struct tw_sim_check *check = world->check;
@@ -247,6 +261,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     }
     check_contributors(world, node, record, commit);
     count_given_back(world, record);
+    count_unreached(world, record);
     check_roster(world, node, record, commit);
     world->result->rounds++;
     if (record->contributors_count > 1) {

@@ -13,6 +13,9 @@ const char *tw_sim_mutant_name(int mutant);
 /* The error that the mutant makes, as a sentence. */
 const char *tw_sim_mutant_text(int mutant);
 
+/* The mutant exists in worlds where paths are missing. */
+bool tw_sim_mutant_is_of_homes(int mutant);
+
 /* The mutant exists in runs in pairs only. */
 bool tw_sim_mutant_is_pair(int mutant);
 

@@ -33,6 +33,8 @@ struct tw_sim_result {
     uint64_t rounds;       /* number of committed (lineage, round) pairs */
     uint64_t group_rounds; /* of `rounds`, those with several contributors */
     uint64_t first_rounds; /* of `group_rounds`, those that list the first node */
+    uint64_t calm_listed;  /* late in the calm: contributors of a round, times its parts */
+    uint64_t calm_missing; /* of `calm_listed`, those not merged in the part */
     uint64_t applied, mixed, votes, lineages, loads, steps;
     uint64_t lies_told, lies_committed; /* lies except subtle ones: published, committed */
     uint64_t lied_us;                   /* time of the last commit of a lie; 0 = never */

@@ -18,7 +18,11 @@ static bool is_found(int mutant, uint64_t seed) {
     tw_sim_options_draw(&options, seed, 0, 1);
     options.mutant = mutant;
     options.is_pair = tw_sim_mutant_is_pair(mutant);
-    if (seed % 2 == 0 && !options.is_pair) options.liars_count = options.nodes_count / 4;
+    if (tw_sim_mutant_is_of_homes(mutant)) {
+        tw_sim_options_draw_homes(&options);
+    } else if (seed % 2 == 0 && !options.is_pair) {
+        options.liars_count = options.nodes_count / 4;
+    }
     tw_sim_run(&options, &result, NULL);
     return result.is_failed;
 }
