@@ -152,6 +152,7 @@ uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among) {
     uint32_t most = 0;
     uint64_t owners = 0;
     if (TW_IS_MUTANT(node, TW_MUTANT_UNREACHED_OWNER)) return among;
+    among &= node->reach.present;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const uint32_t count = (among >> i & 1) != 0 ? tw_reach_count(node, i) : 0;
         if (count > most) most = count;

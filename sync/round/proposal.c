@@ -46,28 +46,36 @@ static uint64_t contributors_of(const struct tw_record *record) {
     return contributed;
 }
 
-/* Set of members that gave the results they owed, and that this node did not prove false. */
-static uint64_t sound_owners(const struct tw_node *node, const struct tw_record *record) {
-    uint64_t sound = UINT64_MAX;
+/* Set of owners that gave no result. */
+static uint64_t absent_owners(const struct tw_node *node, const struct tw_record *record) {
+    uint64_t absent = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (record->parts[k].bytes == 0 && node->round.count[k] > 0)
-            sound &= ~(UINT64_C(1) << record->parts[k].owner_idx);
+            absent |= UINT64_C(1) << record->parts[k].owner_idx;
     }
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        if (tw_conduct_is_proven_false(node, &node->roster.members[i].id))
-            sound &= ~(UINT64_C(1) << i);
-    }
-    return sound;
+    return absent;
 }
 
-/* Set of members that may own a part next time: those that the others reach, and of these the ones
- * that were in time. An owner that was late is better than one that most work never gets to. If no
- * member was in time, all may own. */
+/* Set of members that this node proved false. */
+static uint64_t false_members(const struct tw_node *node) {
+    uint64_t members = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        if (tw_conduct_is_proven_false(node, &node->roster.members[i].id))
+            members |= UINT64_C(1) << i;
+    }
+    return members;
+}
+
+/* Set of members that may own a part next time: those in time, or all if none was. If the others do
+ * not reach these, those that they reach: an owner that was late is better than one that most work
+ * never gets to. */
 static uint64_t may_own(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     const uint64_t contributed = contributors_of(record);
-    uint64_t sound = contributed == 0 ? UINT64_MAX : sound_owners(node, record);
-    if (!is_mesh) sound = tw_reach_owners(node, sound);
-    return (sound & contributed) != 0 ? sound & contributed : sound;
+    const uint64_t sound =
+        ~false_members(node) & (contributed == 0 ? UINT64_MAX : ~absent_owners(node, record));
+    const uint64_t in_time = contributed == 0 ? sound : sound & contributed;
+    const uint64_t reached = is_mesh ? UINT64_MAX : tw_reach_owners(node, sound);
+    return (in_time & reached) != 0 ? in_time & reached : is_mesh ? in_time : reached;
 }
 
 void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record, bool is_mesh,

@@ -125,7 +125,8 @@ static bool has_mixed(const struct tw_node_view *view) {
 
 static void check_progress(struct tw_sim_world *world) {
     const double half_us = (double)world->options.calm_us / 2;
-    const double wanted = half_us / tw_sim_calm_round_us(world) - 2;
+    double wanted = half_us / tw_sim_calm_round_us(world) - 2;
+    if (world->options.liars_count > 0) wanted /= 2; /* proposals that lie cost ballots */
     bool is_finishing = false;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         is_finishing |= world->nodes[i].worker.is_finished;

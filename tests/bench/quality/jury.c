@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "sync/core/peers.h"
+#include "sync/core/reach.h"
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "sync/history/log.h"
@@ -56,6 +57,7 @@ static void link_all(const struct jury *jury, struct tw_node *core, uint32_t sel
         const struct tw_id id = jury_id(i);
         if (i != self) tw_peers_up(core, (uint16_t)i, &id, false);
     }
+    tw_reach_changed(core);
     quiet(core);
 }
 
@@ -158,6 +160,7 @@ static void see_all(const struct jury *jury, struct tw_node *core, uint32_t self
                                                                  .nonce = nonce_of(i),
                                                                  .weight = 1};
     }
+    tw_reach_note(core);
     core->round.retry_us = UINT64_MAX; /* makes no proposal by itself */
     quiet(core);
 }

@@ -387,6 +387,7 @@ enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_er
                                     .fragment = commit->fragment,
                                     .parts_count = commit->division.parts,
                                     .is_final = commit->is_final,
+                                    .is_refused = commit->refused >> node->index & 1,
                                     .steps = commit->steps};
     const struct tw_run *run = &node->setting->run;
     struct tw_wmsg_applied reply;

@@ -45,6 +45,7 @@ struct commit {
     struct division division;
     struct payload results[TW_PARTS_MAX]; /* size 0: the part is absent */
     uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */
+    uint64_t refused;                     /* set of nodes that an owner left out for their size */
     bool has_digest;
     struct tw_id digest; /* of the fragment, as computed by the first node that applied it */
 };

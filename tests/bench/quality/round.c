@@ -221,6 +221,7 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
         commit->listed[k] = round->merged;
         TW_TRY(node_reduce(owner, commit->round, commit->fragment, &commit->division, k,
                            round->from, &commit->listed[k], result, err));
+        commit->refused |= round->merged & ~commit->listed[k];
         world->traffic.results += (live - 1) * traffic_of(result->size);
         world->traffic.refused +=
             (uint64_t)__builtin_popcountll(round->merged & ~commit->listed[k]);

@@ -287,13 +287,23 @@ static void open_first(enum tw_sent sent, enum tw_codec_id codec, uint32_t feedb
     tw_rng_seed(&rng, SEED);
 }
 
-static void apply_mode(uint64_t round, uint32_t mode) {
+static void apply_with(uint64_t round, uint32_t mode, bool is_refused) {
     float *values = calloc(n, sizeof(float));
     for (size_t i = 0; i < n; i++) values[i] = some(0.05f);
     const uint32_t modes[PARTS] = {mode, mode, mode};
-    const struct tw_wmsg_apply request = apply_request(&nodes[0], round, values, modes);
+    struct tw_wmsg_apply request = apply_request(&nodes[0], round, values, modes);
+    request.is_refused = is_refused;
     node_apply(&nodes[0], &request);
     free(values);
+}
+
+static void apply_mode(uint64_t round, uint32_t mode) {
+    apply_with(round, mode, false);
+}
+
+/* The owners had the Delta and left it out for its size. */
+static void apply_refused(uint64_t round) {
+    apply_with(round, TW_APPLY_SHIFT, true);
 }
 
 /* The worker has restarted: the merge contains its work, and the snapshot may contain it too. */
@@ -358,7 +368,7 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
     }
 }
 
-static void unmerged_delta_is_clipped_next(void **state) {
+static void refused_delta_is_clipped_next(void **state) {
     (void)state;
     static const enum tw_sent sents[] = {TW_SENT_MIX, TW_SENT_KEEP, TW_SENT_RESTART, TW_SENT_EAGER};
     for (unsigned i = 0; i < 4; i++) {
@@ -373,11 +383,27 @@ static void unmerged_delta_is_clipped_next(void **state) {
         for (size_t e = 0; e < n; e++) live(&nodes[0])[e] += some(2);
         node_encode(&nodes[0], 31, PARTS);
         assert_true(nodes[0].reply.norm > 20 * usual);
-        apply_mode(31, TW_APPLY_SHIFT); /* too large for the others */
+        apply_refused(31);
         node_encode(&nodes[0], 34, PARTS);
         assert_true(nodes[0].reply.norm < 6 * usual);
         node_close(&nodes[0]);
     }
+}
+
+/* No link to the owner, or too late: the owners never saw how large it is. Homes behind NAT meet
+ * this in most rounds. If each Delta were smaller than the last, the group would stop learning. */
+static void delta_that_no_owner_had_is_not_made_smaller(void **state) {
+    (void)state;
+    open_first(TW_SENT_KEEP, TW_CODEC_BF16, 0);
+    const struct tw_norm_history *history = &nodes[0].merger.history[FRAGMENT];
+    for (uint64_t r = 1; r < 31; r += 3) {
+        node_train(&nodes[0], NULL);
+        node_encode(&nodes[0], r, PARTS);
+        apply_mode(r, TW_APPLY_SHIFT);
+        assert_true(history->reach == 0 && history->unmerged == 0);
+        assert_false(nodes[0].merger.must_clip[FRAGMENT]);
+    }
+    node_close(&nodes[0]);
 }
 
 /* A restarted node has no norms of its own to compare with. The merges of the others limit its
@@ -390,11 +416,11 @@ static void node_refused_twice_sends_the_size_of_merges(void **state) {
         for (size_t e = 0; e < n; e++) live(&nodes[0])[e] += some(2);
         node_encode(&nodes[0], r, PARTS);
         assert_true(nodes[0].reply.norm > 20 * history->merge);
-        apply_mode(r, TW_APPLY_SHIFT);
+        apply_refused(r);
     }
     node_encode(&nodes[0], 7, PARTS);
     assert_true(history->merge > 0 && nodes[0].reply.norm < 2.01f * history->merge);
-    apply_mode(7, TW_APPLY_SHIFT); /* still too large */
+    apply_refused(7); /* still too large */
     node_encode(&nodes[0], 10, PARTS);
     assert_true(nodes[0].reply.norm < 1.01f * history->merge);
     uint64_t round = 10;
@@ -423,7 +449,7 @@ static void clipped_part_is_sent_later(void **state) {
             owed[e] -= held(&nodes[0], nodes[0].merger.inflight.given, e);
         apply_mode(1, TW_APPLY_MIX);
         node_encode(&nodes[0], 4, PARTS);
-        apply_mode(4, TW_APPLY_SHIFT);
+        apply_refused(4);
         for (unsigned k = 0; k < 40; k++) node_train(&nodes[0], owed);
         node_encode(&nodes[0], 7, PARTS);
         check_books(&nodes[0], owed, "clipped encode");
@@ -640,7 +666,8 @@ int main(void) {
         cmocka_unit_test(merge_of_work_before_a_restart_sets_theta),
         cmocka_unit_test(last_round_leaves_nothing_under_way),
         cmocka_unit_test(loss_of_coding_counts_once_it_is_merged),
-        cmocka_unit_test(unmerged_delta_is_clipped_next),
+        cmocka_unit_test(refused_delta_is_clipped_next),
+        cmocka_unit_test(delta_that_no_owner_had_is_not_made_smaller),
         cmocka_unit_test(node_refused_twice_sends_the_size_of_merges),
         cmocka_unit_test(clipped_part_is_sent_later),
         cmocka_unit_test(share_is_the_regression_of_the_last_merge),
