@@ -1,0 +1,141 @@
+/* test_reach.c - the graph of links that a node derives from its own links and those that its peers
+ * tell it, and the choices that go by it. */
+#include "sync/core/reach.h"
+
+#include "sync/core/state/node.h"
+
+#include "tests/sync/lone_node.h"
+
+/* Peer `peer` is linked to this node and to the members in `set`. */
+static void say_links(uint16_t peer, uint32_t set) {
+    struct tw_message *message = message_of(TW_MSG_LINKS);
+    for (uint32_t i = 0; i < 12; i++) {
+        if (i == 0 || (set >> i & 1) != 0)
+            message->u.links.direct[message->u.links.direct_count++] = id_of(i);
+    }
+    say(peer, message);
+}
+
+static void unlink_peer(uint16_t peer) {
+    feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+}
+
+/* Reports of the node's round, so that its peers are live. */
+static void say_round(uint16_t peer) {
+    say_status(peer, &start.lineage, ROUNDS, 5000);
+}
+
+static void node_tells_its_links_at_once_and_then_once_a_second(void **state) {
+    (void)state;
+    now_us += SECONDS(2);
+    forget();
+    link_up(3);
+    const struct tw_message *links = find_message(TW_MSG_LINKS, 1);
+    assert_non_null(links);
+    assert_int_equal(links->u.links.direct_count, 3);
+    assert_non_null(find_message(TW_MSG_LINKS, 3));
+    forget();
+    unlink_peer(3);
+    assert_null(find_message(TW_MSG_LINKS, 1));
+    assert_true(tw_node_deadline(node) <= now_us + SECONDS(1));
+    now_us += SECONDS(1);
+    feed(&(struct tw_event){.kind = TW_EV_TICK});
+    assert_int_equal(find_message(TW_MSG_LINKS, 1)->u.links.direct_count, 2);
+    forget();
+    wait_us(SECONDS(5));
+    assert_null(find_message(TW_MSG_LINKS, 1)); /* nothing changed */
+}
+
+static void relayed_links_are_told_apart(void **state) {
+    (void)state;
+    now_us += SECONDS(2);
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = 3, .is_relayed = true};
+    event.u.id = id_of(3);
+    forget();
+    feed(&event);
+    const struct tw_message *links = find_message(TW_MSG_LINKS, 1);
+    assert_int_equal(links->u.links.direct_count, 2);
+    assert_int_equal(links->u.links.relayed_count, 1);
+    const struct tw_id third = id_of(3);
+    assert_memory_equal(&links->u.links.relayed[0], &third, sizeof(third));
+}
+
+/* Peers that tell no links (an older build) are taken for linked to each other. */
+static void silence_means_a_full_mesh(void **state) {
+    (void)state;
+    say_round(1);
+    say_round(2);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(tw_reach_count(node, i), 3);
+    assert_int_equal(tw_reach_owners(node, 7), 7);
+}
+
+/* This node is the middle of a star. */
+static void middle_of_a_star_owns_everything(void **state) {
+    (void)state;
+    say_round(1);
+    say_round(2);
+    say_links(1, 0);
+    say_links(2, 0);
+    assert_int_equal(tw_reach_count(node, 0), 3);
+    assert_int_equal(tw_reach_count(node, 1), 2);
+    assert_int_equal(tw_reach_owners(node, 7), 1);
+    assert_int_equal(tw_reach_owners(node, 6), 6); /* the middle may not: the others are equal */
+    assert_true(tw_reach_has_majority(node, 1));   /* two of three */
+}
+
+/* One end is enough: a member that denies its links takes none away from the others. */
+static void denied_links_count_if_the_other_end_has_them(void **state) {
+    (void)state;
+    say_round(1);
+    say_round(2);
+    say_links(1, 1u << 2);
+    say_links(2, 0);
+    for (uint32_t i = 0; i < 3; i++) assert_int_equal(tw_reach_count(node, i), 3);
+}
+
+/* A member without a link to this node is here while a live member is linked to it. */
+static void hearsay_keeps_a_member_for_eight_rounds(void **state) {
+    (void)state;
+    say_round(1);
+    say_round(2);
+    say_links(1, 1u << 2);
+    unlink_peer(2);
+    assert_true(tw_reach_is_present(node, 2));
+    node->seats[2].unlisted = 7;
+    feed(&(struct tw_event){.kind = TW_EV_TICK});
+    assert_true(tw_reach_is_present(node, 2));
+    node->seats[2].unlisted = 8;
+    feed(&(struct tw_event){.kind = TW_EV_TICK});
+    assert_false(tw_reach_is_present(node, 2));
+    node->seats[2].unlisted = 0;
+    say_links(1, 0);
+    assert_false(tw_reach_is_present(node, 2));
+}
+
+/* Hearsay about a member that is linked to this node counts for nothing: it speaks for itself. */
+static void linked_member_speaks_for_itself(void **state) {
+    (void)state;
+    say_round(1);
+    say_round(2);
+    say_links(1, 1u << 2);
+    struct tw_message *message = message_of(TW_MSG_STATUS);
+    message->u.status.state = TW_STATE_RECEIVER;
+    message->u.status.lineage = start.lineage;
+    message->u.status.rounds = ROUNDS;
+    say(2, message);
+    assert_false(tw_reach_is_present(node, 2));
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(node_tells_its_links_at_once_and_then_once_a_second),
+        TEST(relayed_links_are_told_apart),
+        TEST(silence_means_a_full_mesh),
+        TEST(middle_of_a_star_owns_everything),
+        TEST(denied_links_count_if_the_other_end_has_them),
+        TEST(hearsay_keeps_a_member_for_eight_rounds),
+        TEST(linked_member_speaks_for_itself),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
