@@ -1,4 +1,4 @@
-/* worker_request.h - what the core asks of a worker: one struct per verb.
+/* worker_request.h - requests of the core to a worker: one struct per verb.
  *
  * An action of the core (sync/node.h) and a packet to the worker (worker_msg.h) hold the same
  * struct. The core names payloads by SHA-256, beside the struct, and leaves every span zero. The

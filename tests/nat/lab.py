@@ -21,7 +21,7 @@ Classes of hosts:
     dead       home whose router forwards nothing
 
 Linux masquerades with the port of the sender where that is free, so `cone` maps by endpoint only
-when two hosts of one home use one port. Its router drops what nobody asked for, without an answer.
+when two hosts of one home use one port. Its router drops unexpected packets without an answer.
 
 Wants root, iproute2, nftables; `upnp` wants miniupnpd-nftables. As a module: `with Lab(plan) as
 lab`. Names contain the maker's process id, so any number of labs can stand at a time.
@@ -92,7 +92,7 @@ def lacks(plan=""):
 
 
 def rules(kind, has_ipv6=False):
-    """What a router does, for nft. Its inner side is `lan`, its outer one `wan`."""
+    """Rules of a router, for nft. Its inner side is `lan`, its outer one `wan`."""
     masquerade = "masquerade fully-random" if kind in ("symmetric", "cgnsym") else "masquerade"
     text = f"""
 table ip nat {{
@@ -371,10 +371,10 @@ deny 0-65535 0.0.0.0/0 0-65535
         found = re.findall(r"dport (\d+) .*?dnat ip to ([\d.]+):(\d+)", text)
         return {int(outer): (host, int(inner)) for outer, host, inner in found}
 
-    # ---- what is done to it
+    # ---- actions on the lab
 
     def on(self, idx):
-        """What a command line begins with on a host."""
+        """Prefix of a command line that runs on a host."""
         return ["ip", "netns", "exec", self.space(idx)]
 
     def rate(self, idx, up_kbit, down_kbit, queue_ms=100):
@@ -457,7 +457,7 @@ def main():
     if why:
         print(f"lab: {why}", file=sys.stderr)
         return 77
-    # who made it is the shell: this process ends at once
+    # the shell made it: this process ends at once
     lab = Lab(args.plan, name=f"{PREFIX}{os.getppid()}x{time.time_ns() % 100000}")
     try:
         lab.up()

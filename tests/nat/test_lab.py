@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# test_lab.py - the lab's NATs do what their classes say.
+# test_lab.py - the lab's NATs behave as their classes.
 """test_lab.py [-v] - root, network namespaces and nft, else it is skipped (77).
 
-TCP alone, as nodes speak nothing else. What is asked of each class:
+TCP alone, as nodes speak nothing else. Checks of each class:
 
     mapping    two connections from one port are seen from one port (endpoint-independent), or not
     filter     a stranger gets through to that port, or not
@@ -21,7 +21,7 @@ PORT = 4747
 PLAN = "2 public + full + 2 cone + 2 symmetric + 2 cgn + 1 cgnsym + fw6 + upnp + dead"
 PATIENCE_S = 10
 
-# On a public host: tells whoever connects what address it has.
+# On a public host: tells each client its address.
 MIRROR = f"""
 import json, socket
 server = socket.create_server(("0.0.0.0", {PORT}), backlog=16)
@@ -31,7 +31,7 @@ while True:
     link.close()
 """
 
-# What hosts do: argv are the verb and its words.
+# Actions of hosts: argv are the verb and its words.
 HOST = """
 import json, select, socket, sys, time
 
@@ -97,7 +97,7 @@ print(json.dumps({
 
 
 class World:
-    """A lab, its mirrors, and what was found wrong."""
+    """A lab, its mirrors, and the faults found."""
 
     def __init__(self, lab, is_verbose):
         self.lab, self.is_verbose, self.wrong, self.processes = lab, is_verbose, [], []
@@ -117,7 +117,7 @@ class World:
 
     @staticmethod
     def answer(process):
-        """What it said at its end."""
+        """Output of the ended program."""
         return json.loads(process.communicate(timeout=30)[0].splitlines()[-1])
 
     def do(self, idx, *words):
@@ -125,7 +125,7 @@ class World:
         return self.answer(self.start(idx, *words))
 
     def expect(self, what, found, wanted):
-        """Notes what is not as it should be."""
+        """Notes a fault if the check fails."""
         if self.is_verbose or found != wanted:
             print(f"{'ok   ' if found == wanted else 'WRONG'} {what}: {found}")
         if found != wanted:
@@ -147,7 +147,7 @@ class World:
 
 
 def mappings(world):
-    """Who is seen from where."""
+    """Addresses that each public host sees of each home."""
     lab = world.lab
     for idx, kind in enumerate(lab.hosts):
         if kind == "public":
@@ -167,7 +167,7 @@ def mappings(world):
 
 
 def filters(world):
-    """Whom a stranger gets to: the first public host was dialled, the second was not."""
+    """Homes that a stranger reaches: the first public host was dialled, the second was not."""
     for kind in ("full", "cone", "fw6", "cgn"):
         idx, port = world.of(kind)[0], 42000 + world.of(kind)[0]
         listening = world.start(idx, "listen", port, 5)
@@ -180,7 +180,7 @@ def filters(world):
 
 
 def punches(world):
-    """Pairs of homes that dial each other, by what the first public host saw of them."""
+    """Pairs of homes that dial each other at the addresses that the first public host saw."""
     pairs = (("cone", "cone", True), ("full", "cone", True), ("cone", "cgn", True),
              ("cgn", "fw6", True), ("cone", "symmetric", False), ("symmetric", "symmetric", False))
     for number, (one, other, wanted) in enumerate(pairs):

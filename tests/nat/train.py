@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-# train.py - what a topology does to a run: real nodes and workers in the lab, beside the mesh.
+# train.py - the effect of a topology on a run: real nodes and workers in the lab, beside the mesh.
 """train.py BIN --plan '1 public + 2 homes' [--preset NAME] ...
 
 Runs one small run in the lab of that plan (lab.py), then the same run where all hosts are public,
-and prints what each node has at its end, and the ratio of the losses. What is held out decides: the
+and prints the end of each node, and the ratio of the losses. The held-out loss decides: the
 anchor's loss is the group's.
 
     --plan PLAN      as lab.py has them; without any: the three plans of the project's goals
@@ -65,7 +65,7 @@ def edit(config, **settings):
 
 
 class Node:
-    """One daemon on one host of the lab, and what it said over time."""
+    """One daemon on one host of the lab, and its status over time."""
 
     def __init__(self, world, idx):
         self.world, self.idx, self.name = world, idx, f"n{idx}"
@@ -78,7 +78,7 @@ class Node:
         self.distances = []
 
     def init(self, secret):
-        """Key, folder, configuration. Who is public listens; all dial all who listen."""
+        """Key, folder, configuration. Public nodes listen; all nodes dial all that listen."""
         world = self.world
         others = [f"{world.lab.wan[idx]}:{PORT}" for idx, kind in enumerate(world.lab.hosts)
                   if kind == "public" and idx != self.idx]
@@ -107,7 +107,7 @@ class Node:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def poll(self):
-        """Looks, and remembers what passes."""
+        """Reads the status, and remembers values that pass."""
         if self.is_killed:
             return
         status, peers = self.get("status"), self.get("peers")
@@ -176,7 +176,7 @@ class Node:
         return found
 
     def row(self):
-        """What is measured. Losses are of the last evaluation while it trained: at its end theta is
+        """The measurements. Losses are of the last evaluation while it trained: at its end theta is
         the anchor."""
         both = [self.losses[step] for step in sorted(self.losses)
                 if step % self.world.args.eval_steps == 0 and
@@ -259,7 +259,7 @@ class World:
                 "nodes": [node.row() for node in self.nodes]}
 
     def end(self):
-        """Stops what runs."""
+        """Stops all nodes."""
         for node in self.nodes:
             if node.process is not None and node.process.poll() is None:
                 node.process.terminate()

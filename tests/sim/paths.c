@@ -1,4 +1,4 @@
-/* paths.c - which pairs of nodes can have a link, and over what path.
+/* paths.c - which pairs of nodes can have a link, and its path.
  *
  * Public nodes can be dialled. Homes are behind NAT and can only dial, so two homes have no path of
  * their own: no link at all, or one through a public node that both are linked to (a relay). Some
