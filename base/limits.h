@@ -68,6 +68,20 @@ enum tw_limits {
     TW_BACKGROUND_QUEUE_CHUNKS = 64,     /* per peer: dataset chunks read ahead from disk */
     TW_INFLIGHT_BYTES_MAX = 64 * 1024,   /* per connection: ciphertext not yet in the kernel */
     TW_TLS_RECORD_BYTES_MAX = 16 * 1024, /* one SSL_write, the most that control ever waits for */
+
+    /* relayed links: a member carries connections of two others */
+    TW_RELAY_TOKEN_BYTES = 16,           /* name of one call */
+    TW_RELAY_PIPES_MAX = 64,             /* calls and pipes that a relay carries at a time */
+    TW_RELAY_PIPES_PER_PAIR = 4,         /* of two nodes: control, bulk, and their successors */
+    TW_RELAY_PIPES_PER_PEER = 32,        /* of one node */
+    TW_RELAY_CALLS_MAX = 16,             /* calls that no pipe came of yet, of all nodes */
+    TW_RELAY_CALLS_PER_PEER = 4,         /* of these, from or to one node */
+    TW_RELAY_CALLS_PER_S = 2,            /* calls begun by one node */
+    TW_RELAY_CALLS_BURST = 16,           /* burst of these */
+    TW_RELAY_CALL_US = 10 * 1000 * 1000, /* time from a call to its pipe */
+    TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* per direction of a pipe: bytes not sent on yet */
+    TW_RELAY_ANSWERS_MAX = 8,            /* dials to relays that called, at a time */
+    TW_RELAY_ANSWERS_PER_PEER = 4,       /* of these, to one relay */
 };
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");
@@ -79,6 +93,8 @@ _Static_assert(TW_HANDSHAKE_LIMITER_BURST >= 4 * TW_HANDSHAKE_LIMITER_NET_BURST,
                "one network leaves room for others");
 _Static_assert(TW_HANDSHAKE_LIMITER_NET_BURST >= 2 * TW_PEERS_MAX,
                "control and bulk of every peer");
+_Static_assert(TW_RELAY_PIPES_PER_PEER * 2 <= TW_RELAY_PIPES_MAX,
+               "one pair leaves room for others");
 _Static_assert(TW_ACTIONS_MAX >= 16 * TW_PEERS_MAX, "one event may talk to every peer");
 
 #endif

@@ -324,6 +324,16 @@ static enum tw_status get_links(const void *body, struct tw_msg_links *to, struc
     return TW_OK;
 }
 
+static enum tw_status get_relay_call(const void *body, struct tw_msg_relay_call *to,
+                                     struct tw_error *err) {
+    const Thinwire__RelayCall *from = body;
+    if (from->token.len != sizeof(to->token))
+        return tw_fail(err, TW_PROTO, "message field token has %zu bytes where %zu belong",
+                       from->token.len, sizeof(to->token));
+    memcpy(to->token, from->token.data, sizeof(to->token));
+    return get_id("from", &from->from, &to->from, err);
+}
+
 /* ---- bodies -------------------------------------------------------------------------------- */
 
 static const ProtobufCMessageDescriptor *descriptor_of(uint16_t kind) {

@@ -324,6 +324,14 @@ static enum tw_status put_links(const struct tw_msg_links *from, struct out *out
     return pack(&to.base, out, err);
 }
 
+static enum tw_status put_relay_call(const struct tw_msg_relay_call *from, struct out *out,
+                                     struct tw_error *err) {
+    Thinwire__RelayCall to = THINWIRE__RELAY_CALL__INIT;
+    to.from = borrow_id(&from->from);
+    to.token = borrow(from->token, sizeof(from->token));
+    return pack(&to.base, out, err);
+}
+
 enum tw_status tw_control_encode(const struct tw_message *message, uint8_t *body, size_t capacity,
                                  size_t *size_out, struct tw_error *err) {
     struct out out = {body, capacity, 0};

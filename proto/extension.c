@@ -53,6 +53,9 @@ static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_e
         if (found[i] < 0x20 || found[i] > 0x7e)
             return tw_fail(err, TW_PROTO, "HELLO: the software name is not printable");
     }
+    found = tw_fields_find(bytes, size, TW_EXTENSION_RELAY, &count);
+    if (found != NULL && count != TW_RELAY_TOKEN_BYTES && count != TW_RELAY_TOKEN_BYTES + 32)
+        return tw_fail(err, TW_PROTO, "HELLO: a call of %u bytes", count);
     return TW_OK;
 }
 
@@ -83,6 +86,7 @@ uint64_t tw_feature_of(uint16_t kind) {
     case TW_MSG_PROBE:
     case TW_MSG_PROBED: return TW_FEATURE_DIAL_BACK;
     case TW_MSG_LINKS: return TW_FEATURE_LINKS;
+    case TW_MSG_RELAY_CALL: return TW_FEATURE_RELAY;
     default: return 0;
     }
 }

@@ -18,6 +18,7 @@ enum tw_extension_type {
     TW_EXTENSION_SOFTWARE = 2,     /* text: name and version of the program */
     TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
+    TW_EXTENSION_RELAY = 5,        /* role relay: token, and a caller's target */
 };
 
 /* Features that other nodes of the same wire version may lack: one bit each, assigned for ever. A
@@ -25,9 +26,10 @@ enum tw_extension_type {
 #define TW_FEATURE_OWNER (UINT64_C(1) << 0)     /* understands REVOKE, RENEW and CERTS */
 #define TW_FEATURE_DIAL_BACK (UINT64_C(1) << 1) /* answers PROBE with PROBED */
 #define TW_FEATURE_LINKS (UINT64_C(1) << 2)     /* understands LINKS */
+#define TW_FEATURE_RELAY (UINT64_C(1) << 3)     /* understands RELAY_CALL and the role relay */
 
 /* Features of this program. */
-#define TW_FEATURES (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK | TW_FEATURE_LINKS)
+#define TW_FEATURES (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK | TW_FEATURE_LINKS | TW_FEATURE_RELAY)
 
 /* The feature that a receiver of this control frame kind needs; 0: every node of this wire version
  * understands it. */

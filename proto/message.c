@@ -161,6 +161,9 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
         if (!is_address(message->u.probed.addr)) return bad(message, "addr", err);
         return TW_OK;
     case TW_MSG_LINKS: return check_links(message, err);
+    case TW_MSG_RELAY_CALL:
+        if (tw_id_is_zero(&message->u.relay_call.from)) return bad(message, "from", err);
+        return TW_OK;
     case TW_MSG_PROBE:
     case TW_MSG_PAIR_BUSY:
     case TW_MSG_JOIN:

@@ -39,7 +39,8 @@
     X(ACCUSE, 23, accuse)                                                                          \
     X(PROBE, 25, probe)                                                                            \
     X(PROBED, 26, probed)                                                                          \
-    X(LINKS, 29, links)
+    X(LINKS, 29, links)                                                                            \
+    X(RELAY_CALL, 30, relay_call)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -268,6 +269,12 @@ struct tw_msg_links {
     uint32_t direct_count, relayed_count; /* together at most TW_PEERS_MAX */
     struct tw_id direct[TW_PEERS_MAX];    /* over connections of their own */
     struct tw_id relayed[TW_PEERS_MAX];   /* through another member */
+};
+
+/* Of a relay: "dial me with this token; node `from` calls you through me" (section 12). */
+struct tw_msg_relay_call {
+    struct tw_id from;
+    uint8_t token[TW_RELAY_TOKEN_BYTES];
 };
 
 struct tw_message {

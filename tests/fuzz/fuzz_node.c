@@ -449,7 +449,8 @@ static void near_message(struct tw_message *message) {
                                                    .upload_kib_s = take()};
         break;
     case TW_MSG_PEERS:
-    case TW_MSG_PROBE: break;
+    case TW_MSG_PROBE:
+    case TW_MSG_RELAY_CALL: break;
     case TW_MSG_PROBED: memcpy(message->u.probed.addr, "a:1", 4); break;
     case TW_MSG_LINKS:
         message->u.links.direct_count = take() % 4;

@@ -244,6 +244,10 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         (void)snprintf(message->u.probed.addr, TW_ADDR_BYTES, "10.0.0.%u:%u", (unsigned)(a % 255),
                        (unsigned)(b % 60000 + 1));
         break;
+    case TW_MSG_RELAY_CALL:
+        message->u.relay_call.from = id;
+        memcpy(message->u.relay_call.token, other.bytes, TW_RELAY_TOKEN_BYTES);
+        break;
     case TW_MSG_ACCUSE:
         message->u.accuse = (struct tw_msg_accuse){id, a, (uint32_t)(b % TW_PARTS_MAX)};
         break;

@@ -82,6 +82,16 @@ static void unknown_fields_are_ignored(void **state) {
     assert_memory_equal(&sample, &back, sizeof(sample));
 }
 
+static void token_of_another_length_is_refused(void **state) {
+    (void)state;
+    draw(TW_MSG_RELAY_CALL);
+    assert_int_equal(decode(), TW_OK);
+    body[size - TW_RELAY_TOKEN_BYTES - 1]--; /* its length, in the last field */
+    size--;
+    assert_int_equal(decode(), TW_PROTO);
+    assert_non_null(strstr(err.message, "token has 15 bytes"));
+}
+
 static void refused_message_leaves_the_caller_s_untouched(void **state) {
     (void)state;
     struct tw_message before;
@@ -359,6 +369,9 @@ static void probed_nowhere(struct tw_message *m) {
 static void probed_with_a_newline(struct tw_message *m) {
     m->u.probed.addr[0] = '\n';
 }
+static void call_of_nobody(struct tw_message *m) {
+    memset(&m->u.relay_call.from, 0, sizeof(m->u.relay_call.from));
+}
 static void no_such_kind(struct tw_message *m) {
     m->kind = (enum tw_message_kind)99;
 }
@@ -397,6 +410,7 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_PAIR_OFFER, offer_of_nothing);
     spoilt(TW_MSG_PAIR_OFFER, offer_without_phi);
     spoilt(TW_MSG_PAIR_OFFER, large_offer);
+    spoilt(TW_MSG_RELAY_CALL, call_of_nobody);
     spoilt(TW_MSG_PROBED, outcome_outside);
     spoilt(TW_MSG_PROBED, probed_nowhere);
     spoilt(TW_MSG_PROBED, probed_with_a_newline);
@@ -417,6 +431,7 @@ int main(void) {
         cmocka_unit_test_setup(every_prefix_is_handled_and_room_is_respected, seed),
         cmocka_unit_test_setup(unknown_kind_has_its_own_status, seed),
         cmocka_unit_test_setup(unknown_fields_are_ignored, seed),
+        cmocka_unit_test_setup(token_of_another_length_is_refused, seed),
         cmocka_unit_test_setup(refused_message_leaves_the_caller_s_untouched, seed),
         cmocka_unit_test_setup(memory_is_bounded_by_the_size_of_the_body, seed),
         cmocka_unit_test_setup(largest_messages_are_within_the_memory_bound, seed),

@@ -232,6 +232,10 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         message->u.links.relayed_count = 1;
         message->u.links.relayed[0] = id(3);
         break;
+    case TW_MSG_RELAY_CALL:
+        message->u.relay_call.from = id(1);
+        memset(message->u.relay_call.token, 7, TW_RELAY_TOKEN_BYTES);
+        break;
     case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3}; break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:
