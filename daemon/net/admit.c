@@ -12,7 +12,11 @@
  *  are two exceptions: the other node restarted (a higher boot), or it had dialled that link itself
  *  and thus, by rule 2, lost it.
  *
- * Crossing dials therefore end with the connection that the higher id dialled. */
+ * Crossing dials therefore end with the connection that the higher id dialled.
+ *
+ * These rules hold among links of one kind: direct ones, and ones through a relay (call.c). Both
+ * ends know the kind. A direct link replaces a relayed one at both. A HELLO through a relay is
+ * refused while a direct link exists, unless the other node restarted. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +33,8 @@ _Static_assert(sizeof(software) <= TW_SOFTWARE_BYTES, "the software name fits HE
 /* ---- accept -------------------------------------------------------------------------------- */
 
 static bool is_in_handshake(const struct tw_conn *conn) {
-    return conn->is_accepted && conn->peer < 0 && conn->link.state < TW_LINK_CLOSED;
+    return conn->is_accepted && conn->peer < 0 && conn->pipe < 0 &&
+           conn->link.state < TW_LINK_CLOSED;
 }
 
 /* Makes room for `fresh`, or fails with the reason. If the table is full, the oldest handshake is
@@ -143,6 +148,10 @@ void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *se
 
 void tw_admit_failed(struct tw_conn *conn) {
     const struct tw_error error = conn->link.error;
+    if (conn->pipe >= 0) {
+        tw_relay_lost(conn);
+        return;
+    }
     if (tw_dialer_lost(conn, &error)) return; /* the name may have other addresses */
     if (conn->dialling != NULL) conn->dialling->cause = conn->cause;
     tw_admit_refuse(conn, error.status, error.message);
@@ -175,12 +184,16 @@ void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hel
     }
 }
 
-static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *tag) {
+void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_greeting *greeting) {
     struct tw_transport *t = conn->transport;
     struct tw_hello hello;
     uint8_t body[TW_HELLO_BYTES_MAX];
     tw_admit_hello(conn, role, &hello);
-    if (tag != NULL) memcpy(hello.link_tag, tag, TW_LINK_TAG_BYTES);
+    if (greeting != NULL && greeting->tag != NULL)
+        memcpy(hello.link_tag, greeting->tag, TW_LINK_TAG_BYTES);
+    if (greeting != NULL && greeting->relay_bytes > 0)
+        tw_extensions_add(&hello.extensions, TW_EXTENSION_RELAY, greeting->relay,
+                          greeting->relay_bytes);
     tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
     const uint32_t size = tw_hello_encode(&hello, body);
     conn->has_spoken = true;
@@ -188,12 +201,17 @@ static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *t
     TW_ASSERT(status == TW_OK); /* the first frame always fits */
 }
 
-/* True if an earlier HELLO of ours to `id` has no answer yet. */
-static bool is_greeting(const struct tw_transport *t, const struct tw_id *id) {
+static void hello_send(struct tw_conn *conn, enum tw_role role, const uint8_t *tag) {
+    tw_admit_greet(conn, role, &(struct tw_greeting){.tag = tag});
+}
+
+/* True if an earlier HELLO of ours to `id` over that kind of link has no answer yet. */
+static bool is_greeting(const struct tw_transport *t, const struct tw_id *id, bool is_relayed) {
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         const struct tw_conn *conn = t->conns[i];
         if (conn == NULL || !conn->is_dialled || conn->role != TW_ROLE_CONTROL) continue;
         if (conn->peer >= 0 || !conn->has_spoken || conn->link.is_failed) continue;
+        if (conn->is_relayed != is_relayed) continue;
         if (conn->link.state == TW_LINK_GREETING && tw_id_equal(&conn->link.tls.id, id))
             return true;
     }
@@ -213,6 +231,14 @@ static enum tw_status ban_check(const struct tw_transport *t, const struct tw_id
     if (gmtime_r(&until, &utc) != NULL) (void)strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &utc);
     /* The end to the minute, not the time left: the same sentence is not logged again. */
     return tw_fail(err, TW_BANNED, "node %s by node %s, until %s UTC", they, we, when);
+}
+
+/* True if a link exists that this dialled connection could not better. */
+static bool is_useless(const struct tw_conn *conn, const struct tw_id *id) {
+    const struct tw_transport *t = conn->transport;
+    const int old = tw_peer_find(t, id);
+    if (old >= 0 && (conn->is_relayed || !t->peers[old].is_relayed)) return true;
+    return is_greeting(t, id, conn->is_relayed);
 }
 
 void tw_admit_secured(struct tw_conn *conn) {
@@ -240,7 +266,9 @@ void tw_admit_secured(struct tw_conn *conn) {
         hello_send(conn, TW_ROLE_PROBE, NULL);
     else if (conn->role == TW_ROLE_GUEST)
         tw_guest_secured(conn);
-    else if (tw_peer_find(t, id) >= 0 || is_greeting(t, id))
+    else if (conn->role == TW_ROLE_RELAY)
+        tw_call_secured(conn);
+    else if (is_useless(conn, id))
         tw_admit_refuse(conn, TW_OK, DUPLICATE);
     else
         hello_send(conn, TW_ROLE_CONTROL, NULL);
@@ -251,11 +279,16 @@ static bool control_may_enter(struct tw_conn *conn, const struct tw_hello *hello
     struct tw_transport *t = conn->transport;
     const int old = tw_peer_find(t, &hello->id);
     const bool we_decide = tw_id_compare(&t->config.identity->id, &hello->id) > 0;
-    if (we_decide && !conn->is_dialled && is_greeting(t, &hello->id)) return false;
+    if (we_decide && !conn->is_dialled && is_greeting(t, &hello->id, conn->is_relayed))
+        return false;
     if (old < 0) return true;
     const struct tw_slot *slot = &t->peers[old];
-    const bool is_stale = hello->boot > slot->boot || (!slot->is_dialled && !conn->is_dialled);
-    if (we_decide && !is_stale) return false;
+    if (conn->is_relayed != slot->is_relayed) {
+        if (conn->is_relayed && hello->boot <= slot->boot) return false;
+    } else {
+        const bool is_stale = hello->boot > slot->boot || (!slot->is_dialled && !conn->is_dialled);
+        if (we_decide && !is_stale) return false;
+    }
     tw_peer_end(t, old, TW_AGAIN, "replaced by a newer link of the same node");
     tw_peer_finish(t, old);
     return true;
@@ -277,8 +310,10 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     if (!conn->is_dialled) hello_send(conn, TW_ROLE_CONTROL, NULL);
     struct tw_dialling *dialling = conn->dialling;
     if (dialling != NULL) tw_dialer_over(dialling, TW_OK, &hello->id, "connected");
-    tw_dialer_linked(t, &hello->id);
-    tw_handshake_limiter_admitted(&t->limiter, &conn->remote, tw_now_us());
+    if (!conn->is_relayed) {
+        tw_dialer_linked(t, &hello->id);
+        tw_handshake_limiter_admitted(&t->limiter, &conn->remote, tw_now_us());
+    }
     const struct tw_member_row record = t->peers[peer].record;
     t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
 }
@@ -379,6 +414,12 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     case TW_ROLE_CONTROL: control_enter(conn, &theirs); break;
     case TW_ROLE_BULK: bulk_enter(conn, &theirs); break;
     case TW_ROLE_GUEST: tw_guest_hello(conn, &theirs); break;
+    case TW_ROLE_RELAY:
+        if (conn->is_dialled)
+            tw_call_joined(conn);
+        else
+            tw_relay_hello(conn, &theirs);
+        break;
     case TW_ROLE_PROBE: tw_admit_refuse(conn, TW_OK, "this address can be dialled"); break;
     }
 }

@@ -16,6 +16,28 @@ static void on_found(uv_getaddrinfo_t *request, int code, struct addrinfo *found
     lookup->done(lookup);
 }
 
+static bool literal_read(const char *host, uint16_t port, struct sockaddr_storage *out) {
+    return uv_ip4_addr(host, port, (struct sockaddr_in *)out) == 0 ||
+           uv_ip6_addr(host, port, (struct sockaddr_in6 *)out) == 0;
+}
+
+bool tw_lookup_literals(struct tw_lookup *lookup,
+                        const char addresses[TW_ADDRS_MAX][TW_ADDR_BYTES]) {
+    static const int families[2] = {AF_INET6, AF_INET};
+    *lookup = (struct tw_lookup){.is_done = true};
+    for (unsigned k = 0; k < 2; k++) {
+        for (unsigned i = 0; i < TW_ADDRS_MAX && addresses[i][0] != '\0'; i++) {
+            struct sockaddr_storage *out = &lookup->candidates[lookup->count];
+            char host[TW_ADDR_BYTES];
+            uint16_t port = 0;
+            if (lookup->count == TW_DIAL_CANDIDATES_MAX) break;
+            if (!tw_address_split(addresses[i], host, &port) || port == 0) continue;
+            if (literal_read(host, port, out) && out->ss_family == families[k]) lookup->count++;
+        }
+    }
+    return lookup->count > 0;
+}
+
 enum tw_status tw_lookup_start(struct tw_lookup *lookup, uv_loop_t *loop, const char *address,
                                void (*done)(struct tw_lookup *lookup), struct tw_error *err) {
     char host[TW_ADDR_BYTES], service[8];
@@ -23,9 +45,7 @@ enum tw_status tw_lookup_start(struct tw_lookup *lookup, uv_loop_t *loop, const 
     *lookup = (struct tw_lookup){.done = done};
     if (!tw_address_split(address, host, &port) || port == 0)
         return tw_fail(err, TW_CONFIG, "%.80s is not host:port", address);
-    struct sockaddr_in *in4 = (struct sockaddr_in *)&lookup->candidates[0];
-    struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&lookup->candidates[0];
-    if (uv_ip4_addr(host, port, in4) == 0 || uv_ip6_addr(host, port, in6) == 0) {
+    if (literal_read(host, port, &lookup->candidates[0])) {
         lookup->count = 1;
         lookup->is_done = true;
         return TW_OK;

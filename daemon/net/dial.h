@@ -35,6 +35,11 @@ struct tw_lookup {
 enum tw_status tw_lookup_start(struct tw_lookup *lookup, uv_loop_t *loop, const char *address,
                                void (*done)(struct tw_lookup *lookup), struct tw_error *err);
 
+/* Takes the IP addresses among `addresses` (host:port each, "" after the last), IPv6 first, without
+ * any lookup of names. False: there is none. */
+bool tw_lookup_literals(struct tw_lookup *lookup,
+                        const char addresses[TW_ADDRS_MAX][TW_ADDR_BYTES]);
+
 /* Makes a pending `done` come soon. */
 void tw_lookup_cancel(struct tw_lookup *lookup);
 

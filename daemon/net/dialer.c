@@ -33,8 +33,11 @@ static void on_connect(uv_connect_t *request, int code) {
     if (dialling != NULL) race_decide(dialling, conn);
     const struct tw_id *expected = NULL;
     if (conn->bulk_of >= 0) expected = &conn->transport->peers[conn->bulk_of].record.id;
+    if (conn->role == TW_ROLE_RELAY) expected = &conn->call.relay;
     if (dialling != NULL && dialling->has_expected) expected = &dialling->expected;
-    conn->deadline_us = tw_now_us() + conn->transport->config.handshake_us;
+    conn->deadline_us =
+        tw_now_us() + (conn->role == TW_ROLE_RELAY ? (uint64_t)TW_RELAY_CALL_US
+                                                   : conn->transport->config.handshake_us);
     if (tw_link_secure(&conn->link, &conn->transport->tls, true, expected, &err) != TW_OK)
         tw_link_fail(&conn->link, &err);
 }
@@ -64,8 +67,15 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
     enum tw_dial_cause ignored = TW_DIAL_NONE;
-    struct tw_conn *conn = conn_dial(t, &slot->control->remote, TW_ROLE_BULK, &ignored, err);
+    struct tw_call call = {.is_caller = true, .role = TW_ROLE_BULK, .relay = slot->relay};
+    call.other = slot->record.id;
+    if (slot->is_relayed && !tw_call_token(call.token))
+        return tw_fail(err, TW_IO, "no random bytes");
+    /* The remote end of a relayed link is its relay. */
+    const enum tw_role role = slot->is_relayed ? TW_ROLE_RELAY : TW_ROLE_BULK;
+    struct tw_conn *conn = conn_dial(t, &slot->control->remote, role, &ignored, err);
     if (conn == NULL) return err->status;
+    conn->call = call;
     conn->bulk_of = peer;
     slot->bulk_dial = conn;
     return TW_OK;
@@ -85,23 +95,53 @@ static void on_lookup(struct tw_lookup *lookup) {
     tw_transport_soon(t);
 }
 
-static enum tw_status dial_start(struct tw_transport *t, const char *address, enum tw_role role,
-                                 const struct tw_id *expected, struct tw_dialling **started,
-                                 struct tw_error *err) {
-    unsigned at = 0;
-    while (at < TW_DIAL_HISTORY_MAX && t->dials[at] != NULL) at++;
-    if (at == TW_DIAL_HISTORY_MAX)
+static enum tw_status dialling_new(struct tw_transport *t, const char *address, enum tw_role role,
+                                   struct tw_dialling **started, unsigned *at,
+                                   struct tw_error *err) {
+    *at = 0;
+    while (*at < TW_DIAL_HISTORY_MAX && t->dials[*at] != NULL) ++*at;
+    if (*at == TW_DIAL_HISTORY_MAX)
         return tw_fail(err, TW_LIMIT, "%d dials are under way already", TW_DIAL_HISTORY_MAX);
-    if (!tw_address_is_valid(address))
-        return tw_fail(err, TW_CONFIG, "%.80s is not host:port", address);
     struct tw_dialling *dialling = calloc(1, sizeof(*dialling));
     if (dialling == NULL) return tw_fail(err, TW_NOMEM, "no memory for a dial");
     dialling->transport = t;
     dialling->role = role;
     (void)snprintf(dialling->address, sizeof(dialling->address), "%s", address);
+    dialling->deadline_us = tw_now_us() + t->config.connect_us;
+    *started = dialling;
+    return TW_OK;
+}
+
+enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slot,
+                               const struct tw_call *call, struct tw_error *err) {
+    struct tw_dialling *dialling;
+    unsigned at;
+    TW_TRY(dialling_new(t, slot->control->link.address, TW_ROLE_RELAY, &dialling, &at, err));
+    dialling->call = *call;
+    dialling->has_expected = true;
+    dialling->expected = call->relay;
+    if (slot->is_dialled) { /* the address that led to it */
+        dialling->lookup = (struct tw_lookup){.is_done = true, .count = 1};
+        dialling->lookup.candidates[0] = slot->control->remote;
+    } else if (!tw_lookup_literals(&dialling->lookup, slot->record.addrs)) {
+        free(dialling);
+        return tw_fail(err, TW_CONFIG, "no IP address of the relay is known");
+    }
+    t->dials[at] = dialling;
+    tw_transport_soon(t);
+    return TW_OK;
+}
+
+static enum tw_status dial_start(struct tw_transport *t, const char *address, enum tw_role role,
+                                 const struct tw_id *expected, struct tw_dialling **started,
+                                 struct tw_error *err) {
+    unsigned at;
+    struct tw_dialling *dialling;
+    if (!tw_address_is_valid(address))
+        return tw_fail(err, TW_CONFIG, "%.80s is not host:port", address);
+    TW_TRY(dialling_new(t, address, role, &dialling, &at, err));
     dialling->has_expected = expected != NULL;
     if (expected != NULL) dialling->expected = *expected;
-    dialling->deadline_us = tw_now_us() + t->config.connect_us;
     const enum tw_status status =
         tw_lookup_start(&dialling->lookup, t->config.loop, address, on_lookup, err);
     if (status != TW_OK) {
@@ -158,6 +198,7 @@ static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling
         return;
     }
     conn->dialling = dialling;
+    conn->call = dialling->call;
     conn->candidate = idx;
     conn->deadline_us = dialling->deadline_us;
     dialling->conns[idx] = conn;
@@ -187,7 +228,7 @@ static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why) {
     struct tw_dialling *dialling = conn->dialling;
     const bool had_tcp = conn->link.state != TW_LINK_OPENING;
-    if (dialling == NULL || conn->link.state > TW_LINK_SECURING) return false;
+    if (dialling == NULL || conn->link.state > TW_LINK_SECURING || conn->is_relayed) return false;
     enum tw_dial_cause cause = conn->cause;
     if (had_tcp && cause == TW_DIAL_NONE) cause = tw_dial_cause_of_status(why->status);
     tw_race_failed(&dialling->race, conn->candidate, cause, why);
@@ -249,7 +290,11 @@ static void result_report(const struct tw_transport *t, const struct tw_dialling
                                                        : tw_dial_cause_of_status(result.status);
         tw_dial_sentence(result.cause, dialling->address, dialling->result.message, sentence);
     }
-    if (dialling->role == TW_ROLE_PROBE) {
+    if (dialling->role == TW_ROLE_RELAY) {
+        const struct tw_call *call = &dialling->call;
+        if (call->is_caller && t->config.events.call_done != NULL)
+            t->config.events.call_done(t->config.user, &call->relay, &call->other, &result);
+    } else if (dialling->role == TW_ROLE_PROBE) {
         if (t->config.events.probe_done != NULL)
             t->config.events.probe_done(t->config.user, dialling->address, &dialling->expected,
                                         &result);

@@ -94,7 +94,7 @@ enum tw_status tw_hello_decode(const uint8_t *body, size_t size, struct tw_hello
     const uint32_t role = tw_get_u32(body + AT_ROLE);
     if (read.version_min == 0 || read.version_min > read.version_max)
         return tw_fail(err, TW_PROTO, "HELLO: versions %u..%u", read.version_min, read.version_max);
-    if (role > TW_ROLE_PROBE) return tw_fail(err, TW_PROTO, "HELLO: role %u", role);
+    if (role > TW_ROLE_RELAY) return tw_fail(err, TW_PROTO, "HELLO: role %u", role);
     if (read.addrs_count > TW_ADDRS_MAX)
         return tw_fail(err, TW_PROTO, "HELLO: %u addresses, at most %d", read.addrs_count,
                        TW_ADDRS_MAX);

@@ -36,8 +36,8 @@
 #define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
 
 /* A guest presents a ticket and wants a WELCOME. A probe tests whether an address can be dialled.
- * Both leave after that. */
-enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK, TW_ROLE_GUEST, TW_ROLE_PROBE };
+ * Both leave after that. The connections of a relay's pipe carry bytes of others after HELLO. */
+enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK, TW_ROLE_GUEST, TW_ROLE_PROBE, TW_ROLE_RELAY };
 
 enum { TW_LINK_TAG_BYTES = 16, TW_PROOF_BYTES = 32 };
 

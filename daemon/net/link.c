@@ -12,7 +12,7 @@ enum {
     READ_BYTES = 64 * 1024,
     GREETING_BYTES = TW_FRAME_HEADER_BYTES + TW_HELLO_BYTES_MAX,
     CHUNK_FRAME_BYTES = TW_FRAME_HEADER_BYTES + TW_FRAME_BODY_MAX,
-    RECORD_OVERHEAD = 64, /* upper bound of TLS 1.3's addition to a record */
+    RECORD_OVERHEAD = 128, /* upper bound of TLS 1.3's addition to a record, nested ones included */
     SECOND_US = 1000 * 1000,
     FRAME_CONTROL_US = 10 * SECOND_US, /* see link.h */
     FRAME_CONTROL_PER_S = 4 * 1024,
@@ -34,6 +34,16 @@ static void push_all(struct tw_link *link);
 
 uint64_t tw_now_us(void) {
     return uv_hrtime() / 1000;
+}
+
+/* The session whose ciphertext is on the socket. */
+static struct tw_tls *carrier(struct tw_link *link) {
+    return link->is_nested ? &link->outer : &link->tls;
+}
+
+/* The owner decides when such a link sends. */
+static bool is_metered(const struct tw_link *link) {
+    return link->role == TW_ROLE_BULK || link->role == TW_ROLE_RELAY;
 }
 
 static bool is_open(const struct tw_link *link) {
@@ -87,6 +97,7 @@ enum tw_status tw_link_init(struct tw_link *link, uv_loop_t *loop,
 static void on_closed(uv_handle_t *handle) {
     struct tw_link *link = handle->data;
     tw_tls_deinit(&link->tls);
+    tw_tls_deinit(&link->outer);
     buffers_free(link);
     link->events->gone(link);
 }
@@ -156,6 +167,42 @@ static void frame_take(struct tw_link *link, const struct tw_frame *frame) {
     tw_link_fail(link, &err);
 }
 
+/* Nested: decrypts bytes of the pipe and gives them to the inner session. False: there are none. */
+static bool pull_nested(struct tw_link *link, uint64_t now_us) {
+    static _Thread_local uint8_t bytes[TW_TLS_RECORD_BYTES_MAX];
+    struct tw_error err = {0};
+    size_t got = 0;
+    if (!link->is_nested) return false;
+    enum tw_status status = tw_tls_read(&link->outer, bytes, sizeof(bytes), now_us, &got, &err);
+    if (status == TW_AGAIN) return false;
+    if (status == TW_OK) {
+        status = tw_tls_feed(&link->tls, bytes, got, &err);
+    } else { /* the relay's fault, not the other node's */
+        char cause[sizeof(err.message)];
+        memcpy(cause, err.message, sizeof(cause));
+        (void)tw_fail(&err, TW_IO, "the relay's connection: %.160s", cause);
+    }
+    if (status != TW_OK) tw_link_fail(link, &err);
+    return true;
+}
+
+static uint8_t *queue_space(struct tw_link *link, size_t size);
+
+/* One step of a pipe: bytes from the session into the queue of the other link. */
+static enum tw_status pipe_step(struct tw_link *link, uint64_t now_us, struct tw_error *err) {
+    struct tw_link *sink = link->sink;
+    size_t got = 0;
+    uint8_t *to = queue_space(sink, TW_TLS_RECORD_BYTES_MAX);
+    if (to == NULL) {
+        tw_link_pause(link);
+        return TW_AGAIN;
+    }
+    TW_TRY(tw_tls_read(&link->tls, to, TW_TLS_RECORD_BYTES_MAX, now_us, &got, err));
+    sink->queue_end += got;
+    sink->events->writable(sink);
+    return TW_OK;
+}
+
 /* One step of decoding. False: it needs more bytes. */
 static bool pump_step(struct tw_link *link, uint64_t now_us) {
     struct tw_error err = {0};
@@ -168,6 +215,8 @@ static bool pump_step(struct tw_link *link, uint64_t now_us) {
             link->state = TW_LINK_GREETING;
             link->events->secured(link);
         }
+    } else if (link->sink != NULL) {
+        status = pipe_step(link, now_us, &err);
     } else {
         status = tw_reader_next(&link->reader, &frame, &err);
         if (status == TW_OK) {
@@ -181,7 +230,7 @@ static bool pump_step(struct tw_link *link, uint64_t now_us) {
             if (status == TW_OK) tw_reader_fill(&link->reader, got);
         }
     }
-    if (status == TW_AGAIN) return false;
+    if (status == TW_AGAIN) return pull_nested(link, now_us);
     if (status != TW_OK) tw_link_fail(link, &err);
     return true;
 }
@@ -237,7 +286,7 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buf) {
     }
     link->bytes_in += (uint64_t)got;
     if (!is_open(link)) return; /* draining: reads only to see the end */
-    if (tw_tls_feed(&link->tls, (const uint8_t *)buf->base, (size_t)got, &err) != TW_OK) {
+    if (tw_tls_feed(carrier(link), (const uint8_t *)buf->base, (size_t)got, &err) != TW_OK) {
         tw_link_fail(link, &err);
         return;
     }
@@ -281,7 +330,7 @@ static void on_written(uv_write_t *write, int code) {
             fail_uv(link, "the connection broke", code);
         return;
     }
-    if (link->role != TW_ROLE_BULK || link->state == TW_LINK_DRAINING) push_all(link);
+    if (!is_metered(link) || link->state == TW_LINK_DRAINING) push_all(link);
     flush_ciphertext(link);
     if (link->state == TW_LINK_DRAINING)
         drain_step(link);
@@ -289,9 +338,22 @@ static void on_written(uv_write_t *write, int code) {
         link->events->writable(link);
 }
 
+/* Nested: encrypts the inner session's output once more, for the way to the relay. */
+static void wrap_nested(struct tw_link *link) {
+    static _Thread_local uint8_t bytes[TW_TLS_RECORD_BYTES_MAX];
+    struct tw_error err;
+    size_t size;
+    while (link->is_nested && (size = tw_tls_take(&link->tls, bytes, sizeof(bytes))) > 0) {
+        if (tw_tls_write(&link->outer, bytes, size, &err) == TW_OK) continue;
+        tw_link_fail(link, &err);
+        return;
+    }
+}
+
 /* Counts new ciphertext and passes pending bytes to libuv, one write at a time. */
 static void flush_ciphertext(struct tw_link *link) {
-    const size_t pending = tw_tls_pending(&link->tls);
+    wrap_nested(link);
+    const size_t pending = tw_tls_pending(carrier(link));
     const uint64_t made = link->bytes_out + pending;
     if (made > link->bytes_spent) {
         const size_t fresh = (size_t)(made - link->bytes_spent);
@@ -299,7 +361,7 @@ static void flush_ciphertext(struct tw_link *link) {
         link->events->spent(link, fresh);
     }
     if (link->is_writing || link->is_shut || pending == 0) return;
-    const size_t size = tw_tls_take(&link->tls, link->cipher, TW_INFLIGHT_BYTES_MAX);
+    const size_t size = tw_tls_take(carrier(link), link->cipher, TW_INFLIGHT_BYTES_MAX);
     const uv_buf_t buf = uv_buf_init((char *)link->cipher, (unsigned)size);
     link->write.data = link;
     const int code = uv_write(&link->write, (uv_stream_t *)&link->tcp, &buf, 1, on_written);
@@ -312,7 +374,7 @@ static void flush_ciphertext(struct tw_link *link) {
 }
 
 bool tw_link_has_room(const struct tw_link *link) {
-    const size_t waiting = tw_tls_pending(&link->tls) +
+    const size_t waiting = tw_tls_pending(link->is_nested ? &link->outer : &link->tls) +
                            uv_stream_get_write_queue_size((const uv_stream_t *)&link->tcp);
     return waiting + TW_TLS_RECORD_BYTES_MAX + RECORD_OVERHEAD <= TW_INFLIGHT_BYTES_MAX;
 }
@@ -342,7 +404,7 @@ static void push_all(struct tw_link *link) {
 }
 
 size_t tw_link_push(struct tw_link *link) {
-    TW_ASSERT(link->role == TW_ROLE_BULK);
+    TW_ASSERT(is_metered(link));
     if (!is_open(link) || tw_link_queued(link) == 0) return 0;
     const uint64_t before = link->bytes_spent;
     push_record(link);
@@ -370,7 +432,7 @@ enum tw_status tw_link_send(struct tw_link *link, uint16_t kind, const void *bod
     tw_frame_header(to, kind, 0, body, body_bytes);
     if (body_bytes > 0) memcpy(to + TW_FRAME_HEADER_BYTES, body, body_bytes);
     link->queue_end += size;
-    if (link->role != TW_ROLE_BULK || link->state == TW_LINK_GREETING) {
+    if (!is_metered(link) || link->state == TW_LINK_GREETING) {
         push_all(link);
         flush_ciphertext(link);
     }
@@ -405,9 +467,13 @@ enum tw_status tw_link_secure(struct tw_link *link, const struct tw_tls_context 
 enum tw_status tw_link_admit(struct tw_link *link, enum tw_role role, struct tw_error *err) {
     TW_ASSERT(link->state == TW_LINK_GREETING);
     const bool is_bulk = role == TW_ROLE_BULK;
-    const size_t in_capacity =
-        is_bulk ? CHUNK_FRAME_BYTES : TW_FRAME_HEADER_BYTES + TW_CONTROL_BYTES_MAX;
-    const size_t queue_capacity = is_bulk ? CHUNK_FRAME_BYTES : TW_CONTROL_QUEUE_BYTES;
+    const size_t in_capacity = is_bulk ? CHUNK_FRAME_BYTES
+                               : role == TW_ROLE_RELAY
+                                   ? GREETING_BYTES
+                                   : TW_FRAME_HEADER_BYTES + TW_CONTROL_BYTES_MAX;
+    const size_t queue_capacity = is_bulk                 ? CHUNK_FRAME_BYTES
+                                  : role == TW_ROLE_RELAY ? TW_RELAY_QUEUE_BYTES
+                                                          : TW_CONTROL_QUEUE_BYTES;
     uint8_t *in = malloc(in_capacity), *queue = malloc(queue_capacity);
     if (in == NULL || queue == NULL) {
         free(in);
@@ -436,6 +502,37 @@ enum tw_status tw_link_admit(struct tw_link *link, enum tw_role role, struct tw_
     return TW_OK;
 }
 
+enum tw_status tw_link_nest(struct tw_link *link, const struct tw_tls_context *context,
+                            bool is_dialled, const struct tw_id *expected, struct tw_error *err) {
+    TW_ASSERT(link->state == TW_LINK_GREETING && !link->is_nested);
+    struct tw_reader *reader = &link->reader;
+    if (tw_link_queued(link) > 0)
+        return tw_fail(err, TW_PROTO, "the relay opened a pipe before it knew the call");
+    tw_tls_move(&link->outer, &link->tls);
+    link->is_nested = true;
+    TW_TRY(tw_tls_init(&link->tls, context, is_dialled, expected, err));
+    /* Bytes that arrived behind the relay's HELLO belong to the pipe. */
+    TW_TRY(tw_tls_feed(&link->tls, link->in + reader->begin, reader->end - reader->begin, err));
+    tw_reader_init(reader, link->in, GREETING_BYTES);
+    link->state = TW_LINK_SECURING;
+    return TW_OK;
+}
+
+void tw_link_join(struct tw_link *a, struct tw_link *b) {
+    TW_ASSERT(a->role == TW_ROLE_RELAY && b->role == TW_ROLE_RELAY);
+    a->sink = b;
+    b->sink = a;
+}
+
+void tw_link_part(struct tw_link *a, struct tw_link *b) {
+    a->sink = b->sink = NULL;
+}
+
+bool tw_link_can_flow(const struct tw_link *link) {
+    return link->is_paused && link->sink != NULL &&
+           tw_link_queued(link->sink) <= TW_RELAY_QUEUE_BYTES / 2;
+}
+
 static void on_shut(uv_shutdown_t *shutdown, int code) {
     struct tw_link *link = shutdown->data;
     if (link->state == TW_LINK_CLOSED) return;
@@ -447,6 +544,8 @@ static void drain_step(struct tw_link *link) {
     if (tw_link_queued(link) == 0 && !link->is_ended) {
         link->is_ended = true;
         tw_tls_shutdown(&link->tls);
+        flush_ciphertext(link);
+        if (link->is_nested) tw_tls_shutdown(&link->outer);
         flush_ciphertext(link);
     }
     if (!link->is_ended || link->is_writing || link->is_shut) return;
@@ -463,7 +562,8 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
         tw_link_abort(link);
         return;
     }
-    if (sentence != NULL && link->tls.is_secured && is_between_frames) {
+    const bool is_pipe = link->role == TW_ROLE_RELAY; /* its bytes are not ours */
+    if (sentence != NULL && link->tls.is_secured && is_between_frames && !is_pipe) {
         uint8_t body[TW_HELLO_BYTES_MAX];
         const uint32_t size = tw_goodbye_encode(status, sentence, body);
         (void)tw_link_send(link, TW_FRAME_GOODBYE, body, size); /* lost if the queue is full */

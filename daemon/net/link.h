@@ -3,7 +3,7 @@
  *   state      entered when                        left for
  *   OPENING    init                                SECURING by tw_link_secure
  *   SECURING   TCP is connected                    GREETING when TLS is done: `secured`
- *   GREETING   first frames; at most 1 KiB each    UP by tw_link_admit
+ *   GREETING   first frames; at most 1 KiB each    UP by tw_link_admit, SECURING by tw_link_nest
  *   UP         frames of the role's kinds          -
  *   DRAINING   tw_link_close                       CLOSED: everything is written and the other side
  *                                                  closed too, or TW_LINK_DRAIN_US passed
@@ -13,6 +13,11 @@
  * TW_TLS_RECORD_BYTES_MAX are encrypted only while less than TW_INFLIGHT_BYTES_MAX of ciphertext
  * waits outside the kernel. A control link encrypts by itself. A bulk link encrypts when
  * tw_link_push is called, so that its owner can meter it.
+ *
+ * Two forms serve relayed links (PROTOCOL.md section 12). A *nested* link is an end of a relay's
+ * pipe: its TLS session runs inside the session with the relay. A *pipe* is two links of a relay,
+ * joined by tw_link_join. Bytes that arrive on one wait in the queue of the other until
+ * tw_link_push. A link whose bytes find no room there is paused.
  *
  * In: at most one socket read and one frame are held. A paused link reads nothing. A started frame
  * must end in time: on control in 10 s plus 1 s per 4 KiB; on bulk in 30 s plus 1 s per 512 bytes,
@@ -62,6 +67,9 @@ struct tw_link {
     uv_write_t write;
     uv_shutdown_t shutdown;
     struct tw_tls tls;
+    bool is_nested;
+    struct tw_tls outer;  /* nested: session with the relay, which carries `tls` */
+    struct tw_link *sink; /* of a relay: the other link of the pipe; NULL: none */
     enum tw_link_state state;
     enum tw_role role;
     bool is_paused, is_reading, is_writing, is_ended, is_shut, has_eof, is_failed;
@@ -92,6 +100,18 @@ void tw_link_address_read(struct tw_link *link);
 enum tw_status tw_link_secure(struct tw_link *link, const struct tw_tls_context *context,
                               bool is_dialled, const struct tw_id *expected, struct tw_error *err);
 
+/* Continues as an end of the pipe that the relay at the other end has opened: a new TLS handshake
+ * begins inside this session. Call from `frame`. TW_PROTO: own frames still wait. */
+enum tw_status tw_link_nest(struct tw_link *link, const struct tw_tls_context *context,
+                            bool is_dialled, const struct tw_id *expected, struct tw_error *err);
+
+/* Makes a pipe of two links with the role relay. Both must be parted before either is closed. */
+void tw_link_join(struct tw_link *a, struct tw_link *b);
+void tw_link_part(struct tw_link *a, struct tw_link *b);
+
+/* True if a paused link of a pipe finds room again. Resume and pump it. */
+bool tw_link_can_flow(const struct tw_link *link);
+
 /* Gives the link its role: from now on frames may have full size. Call from `frame` or
  * `secured`. */
 enum tw_status tw_link_admit(struct tw_link *link, enum tw_role role, struct tw_error *err);
@@ -104,7 +124,8 @@ enum tw_status tw_link_send(struct tw_link *link, uint16_t kind, const void *bod
 void tw_link_load_chunk(struct tw_link *link, const struct tw_id *payload, uint32_t chunk_idx,
                         const uint8_t *bytes, uint32_t size);
 
-/* Bulk: encrypts one record from the queue and starts to write it. Returns its ciphertext bytes. */
+/* Bulk and relay: encrypts one record from the queue and starts to write it. Returns its ciphertext
+ * bytes. */
 size_t tw_link_push(struct tw_link *link);
 
 /* True if another record can be encrypted within the bounds. */

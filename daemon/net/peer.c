@@ -28,6 +28,7 @@ static void address_learn(const struct tw_conn *conn, const char *said, bool is_
     const bool is_any_v4 = strcmp(host, "0.0.0.0") == 0, is_any_v6 = strcmp(host, "::") == 0;
     if (!is_any_v4 && !is_any_v6) return;
     out[0] = '\0';
+    if (conn->is_relayed) return; /* that address is the relay's */
     if (!tw_address_split(conn->link.address, seen, &ignored)) return;
     /* A dual-stack listener sees IPv4 peers as ::ffff:1.2.3.4. */
     const char *plain =
@@ -81,6 +82,8 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     memcpy(slot->tag, tag, sizeof(slot->tag));
     slot->control = conn;
     slot->is_dialled = conn->is_dialled;
+    slot->is_relayed = conn->is_relayed;
+    slot->relay = conn->call.relay;
     slot->boot = hello->boot;
     slot->features = tw_extensions_features(&hello->extensions);
     tw_extensions_software(&hello->extensions, slot->software);
@@ -89,6 +92,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->certs = conn->certs;
     slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
     slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
+    tw_rate_init(&slot->calls, TW_RELAY_CALLS_PER_S, TW_RELAY_CALLS_BURST, now_us);
     tw_rate_init(&slot->messages, TW_MESSAGES_PER_S, TW_MESSAGES_BURST, now_us);
     (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");
     slot->state = TW_SLOT_UP;
@@ -126,6 +130,7 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
     conn_detach(slot->bulk, reason, slot->reason.message);
     conn_detach(slot->bulk_dial, reason, NULL);
     slot->control = slot->bulk = slot->bulk_dial = NULL;
+    tw_relay_peer_gone(t, &slot->record.id);
     tw_transport_soon(t);
 }
 
@@ -161,6 +166,7 @@ static uint32_t message_cost(const struct tw_frame *frame) {
     switch (frame->kind) {
     case TW_MSG_LOG_GET:
     case TW_MSG_STATE_GET: return 200;
+    case TW_MSG_RELAY_CALL:
     case TW_MSG_PEERS: return 100;
     default: return 1 + frame->body_bytes / 1024;
     }
@@ -266,5 +272,6 @@ void tw_peers_step(struct tw_transport *t, uint64_t now_us) {
         if (slot->state == TW_SLOT_ENDING && !t->is_closing) tw_peer_finish(t, i);
     }
     tw_pacing_step(t, now_us);
+    tw_relay_step(t, now_us);
     tw_bulk_step(t, now_us);
 }

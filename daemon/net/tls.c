@@ -141,6 +141,12 @@ void tw_tls_deinit(struct tw_tls *tls) {
     tls->in = tls->out = NULL;
 }
 
+void tw_tls_move(struct tw_tls *to, struct tw_tls *from) {
+    *to = *from;
+    *from = (struct tw_tls){0};
+    SSL_set_app_data(to->ssl, to);
+}
+
 enum tw_status tw_tls_feed(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                            struct tw_error *err) {
     TW_ASSERT(size <= INT32_MAX);

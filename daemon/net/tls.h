@@ -52,6 +52,9 @@ enum tw_status tw_tls_init(struct tw_tls *tls, const struct tw_tls_context *cont
                            bool is_dialled, const struct tw_id *expected, struct tw_error *err);
 void tw_tls_deinit(struct tw_tls *tls);
 
+/* Moves a connection to other memory. `from` is empty afterwards, as after deinit. */
+void tw_tls_move(struct tw_tls *to, struct tw_tls *from);
+
 /* Takes ciphertext that arrived. The caller bounds the bytes fed and not yet read. */
 enum tw_status tw_tls_feed(struct tw_tls *tls, const uint8_t *bytes, size_t size,
                            struct tw_error *err);

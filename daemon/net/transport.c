@@ -57,6 +57,8 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
         if (slot->bulk_deadline_us < next_us) next_us = slot->bulk_deadline_us;
         if (slot->throttled_us > 0 && slot->throttled_us < next_us) next_us = slot->throttled_us;
     }
+    const uint64_t relay_us = tw_relay_deadline_us(t, now_us);
+    if (relay_us < next_us) next_us = relay_us;
     const uint64_t dial_us = tw_dialer_deadline_us(t);
     if (dial_us < next_us) next_us = dial_us;
     if (t->accept_due_us > 0 && t->accept_due_us < next_us) next_us = t->accept_due_us;
@@ -145,6 +147,7 @@ static void handle_closed(struct tw_transport *t);
 static void on_gone(struct tw_link *link) {
     struct tw_conn *conn = (struct tw_conn *)link;
     struct tw_transport *t = conn->transport;
+    if (conn->pipe >= 0) tw_relay_lost(conn);
     t->retired.bytes_in += link->bytes_in;
     t->retired.bytes_out += link->bytes_out;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
@@ -181,7 +184,7 @@ struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err) {
         return NULL;
     }
     conn->transport = t;
-    conn->peer = conn->bulk_of = -1;
+    conn->peer = conn->bulk_of = conn->pipe = -1;
     conn->since_us = tw_now_us();
     conn->deadline_us = conn->since_us + t->config.handshake_us;
     t->conns[at] = conn;
@@ -309,6 +312,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     }
     tw_rate_init(&t->upload, config->upload_bytes_per_s,
                  tw_rate_burst_bytes(config->upload_bytes_per_s), now_us);
+    tw_rate_init(&t->relay, 0, 0, now_us);
     tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_PER_S, now_us);
     tw_handshake_limiter_init(&t->limiter, now_us);
     (void)uv_idle_init(config->loop, &t->idle);
@@ -440,6 +444,7 @@ void tw_transport_rest(struct tw_transport *t, const char *sentence) {
 void tw_transport_set_upload(struct tw_transport *t, uint64_t upload_bytes_per_s) {
     tw_rate_set(&t->upload, upload_bytes_per_s, tw_rate_burst_bytes(upload_bytes_per_s),
                 tw_now_us());
+    tw_relay_apply(t);
     tw_transport_soon(t);
 }
 

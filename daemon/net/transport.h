@@ -73,6 +73,14 @@ struct tw_guest {
     const uint8_t *ekm;           /* TW_TLS_EXPORT_BYTES, for tw_hello_check_ticket */
 };
 
+/* A pipe of this node. Borrowed for the call. */
+struct tw_relay_pipe {
+    struct tw_id caller, called;
+    uint64_t bytes; /* carried so far, both directions */
+    bool is_open;
+    const char *sentence; /* why it ended */
+};
+
 /* Every `sentence` is for a person: log it. Arguments are borrowed for the call. Callbacks may be
  * NULL, except peer_up, peer_down and frame. */
 struct tw_transport_events {
@@ -96,6 +104,14 @@ struct tw_transport_events {
     /* Answers each tw_transport_probe once. TW_OK: `address` leads to the node. */
     void (*probe_done)(void *user, const char *address, const struct tw_id *expected,
                        const struct tw_dial_result *result);
+
+    /* Answers each tw_transport_call once. TW_OK: the node is linked, by this call or another link.
+     */
+    void (*call_done)(void *user, const struct tw_id *relay, const struct tw_id *target,
+                      const struct tw_dial_result *result);
+
+    /* This node opened a pipe for two others, or it ended. */
+    void (*relayed)(void *user, const struct tw_relay_pipe *pipe);
 
     /* A node presents a ticket; everything but the ticket was checked. Judge the ticket, first by
      * tw_hello_check_ticket. Answer within the time of a handshake by tw_transport_welcome or
@@ -172,6 +188,32 @@ void tw_transport_welcome(struct tw_transport *transport, uint32_t guest, const 
 void tw_transport_turn_away(struct tw_transport *transport, uint32_t guest, enum tw_status status,
                             const char *sentence);
 
+/* Links this node to `target` through the linked peer `relay` (PROTOCOL.md section 12). Answered by
+ * call_done. Without call_done: TW_AGAIN (this peer cannot relay now), TW_LIMIT (too many dials),
+ * TW_CONFIG (no address of the relay is known). */
+enum tw_status tw_transport_call(struct tw_transport *transport, uint16_t relay,
+                                 const struct tw_id *target, struct tw_error *err);
+
+/* Answers a RELAY_CALL of that peer: dials it with the token. The result shows in peer_up
+ * alone. Fails as tw_transport_call does; TW_AGAIN also if `from` is linked already without a
+ * relay. */
+enum tw_status tw_transport_answer(struct tw_transport *transport, uint16_t relay,
+                                   const struct tw_id *from,
+                                   const uint8_t token[TW_RELAY_TOKEN_BYTES], struct tw_error *err);
+
+/* Whether this node relays for others, and at which rate, both directions together; 0: no cap of
+ * its own. Of an upload cap it takes half at most. Off: open pipes end. At first it is off. */
+void tw_transport_set_relay(struct tw_transport *transport, bool is_on, uint64_t bytes_per_s);
+
+/* Relaying for others. */
+struct tw_relay_info {
+    bool is_on;
+    uint64_t bytes_per_s;    /* cap in force; 0: none */
+    uint64_t bytes, refused; /* relayed bytes and refused calls since the start */
+    uint32_t pipes, calls;   /* open now */
+};
+struct tw_relay_info tw_transport_relay(const struct tw_transport *transport);
+
 /* Sends a control frame now. Ignored if the peer is going down or lacks the feature of that kind. A
  * peer that does not read TW_CONTROL_QUEUE_BYTES is closed. */
 void tw_transport_send_control(struct tw_transport *transport, uint16_t peer, uint16_t kind,
@@ -210,6 +252,8 @@ struct tw_peer_net {
     struct tw_id id;
     char address[TW_ADDR_BYTES]; /* address of the other end of the control connection */
     bool is_dialled;             /* dialled by this node */
+    bool is_relayed;             /* through another member */
+    struct tw_id relay;          /* is_relayed: that member; `address` is its own */
     bool has_bulk;
     uint32_t boot;
     uint64_t features;                /* bits of extension.h */

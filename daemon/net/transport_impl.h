@@ -1,5 +1,5 @@
-/* transport_impl.h - state shared by transport.c, admit.c, dialer.c, peer.c and bulk.c. Private to
- * them.
+/* transport_impl.h - state shared by transport.c, admit.c, dialer.c, peer.c, bulk.c, relay.c and
+ * call.c. Private to them.
  *
  * Everything that may call the runtime back or free something happens in tw_transport_step. An idle
  * handle runs it after tw_transport_soon. No call of the runtime is thus answered from inside. */
@@ -23,12 +23,20 @@
 #include "daemon/net/transport.h"
 
 enum {
-    TW_CONNS_MAX =
-        4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX, /* includes draining ones */
+    TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX +
+                   2 * TW_RELAY_PIPES_MAX, /* includes draining ones */
     TW_BULK_RETRY_US = 500 * 1000,
     TW_BULK_UP_US = 20 * 1000 * 1000,             /* without bulk for this long: closed */
     TW_BACKGROUND_STALL_US = 1000 * 1000,         /* a stalled payload blocks nothing */
     TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* then one background chunk goes */
+};
+
+/* A call through a relay, at one of its ends. */
+struct tw_call {
+    bool is_caller;
+    enum tw_role role; /* role of the connection inside the pipe, once it is open */
+    struct tw_id relay, other;
+    uint8_t token[TW_RELAY_TOKEN_BYTES];
 };
 
 /* One connection from its socket to its end, in every role. */
@@ -37,7 +45,10 @@ struct tw_conn {
     struct tw_transport *transport;
     uv_connect_t connect;
     struct sockaddr_storage remote;
-    enum tw_role role; /* role of a dialled connection */
+    enum tw_role role;   /* role of a dialled connection */
+    struct tw_call call; /* role relay, and is_relayed */
+    bool is_relayed;     /* an end of a relay's pipe; is_dialled then says which */
+    int pipe;            /* of a relay: number of the pipe that it is in, else -1 */
     bool is_dialled, is_accepted, has_spoken;
     bool is_known;                /* accepted from a host that members came from */
     int peer;                     /* number of the peer once admitted, else -1 */
@@ -62,6 +73,7 @@ struct tw_dialling {
     bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
+    struct tw_call call;                                                    /* role relay */
     struct tw_race race;
     uint64_t deadline_us;
     struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* running connections */
@@ -102,6 +114,8 @@ struct tw_slot {
     char software[TW_SOFTWARE_BYTES];
     uint32_t secret; /* index in transport->secrets that proved the link */
     bool is_dialled;
+    bool is_relayed;
+    struct tw_id relay; /* is_relayed */
     uint8_t tag[TW_LINK_TAG_BYTES];
     uint64_t bulk_retry_us;    /* dialler: next try; UINT64_MAX = none planned */
     uint64_t bulk_deadline_us; /* latest time to get a bulk connection */
@@ -110,9 +124,31 @@ struct tw_slot {
     struct tw_error reason; /* set when ENDING */
     bool needs_pump;        /* a connection was resumed */
     struct tw_rate messages;
+    struct tw_rate calls;  /* calls that this peer makes through us */
     uint64_t throttled_us; /* no control frame is read until then; 0 = reading */
     struct tw_bulk queue;
     struct tw_pacing pacing;
+};
+
+enum tw_pipe_state { TW_PIPE_FREE, TW_PIPE_CALLING, TW_PIPE_OPEN, TW_PIPE_ENDED };
+
+/* Two connections that this node joins for two others: relay.c. */
+struct tw_pipe {
+    enum tw_pipe_state state;
+    struct tw_id caller, called;
+    uint8_t token[TW_RELAY_TOKEN_BYTES];
+    struct tw_conn *ends[2]; /* connections of the caller and of the called node */
+    uint64_t deadline_us;    /* CALLING: latest end */
+    uint64_t bytes;          /* sent to either end */
+    bool was_open;           /* ENDED */
+    struct tw_error reason;  /* ENDED */
+};
+
+/* Content of HELLO beyond the role; NULL or 0: none. */
+struct tw_greeting {
+    const uint8_t *tag;   /* TW_LINK_TAG_BYTES */
+    const uint8_t *relay; /* extension of the role relay */
+    uint32_t relay_bytes;
 };
 
 struct tw_transport {
@@ -133,6 +169,13 @@ struct tw_transport {
     struct tw_dialling *dials[TW_DIAL_HISTORY_MAX];
     struct tw_slot peers[TW_PEERS_MAX];
     struct tw_rate upload, accepts;
+    struct tw_pipe pipes[TW_RELAY_PIPES_MAX];
+    bool relay_is_on;
+    uint64_t relay_bytes_per_s;          /* as configured; 0: no cap */
+    struct tw_rate relay;                /* cap of relayed bytes in force */
+    uint64_t relay_bytes, relay_refused; /* relayed bytes, refused calls, since the start */
+    uint64_t relay_wait_us;              /* pause of relaying for a cap; 0 = none */
+    uint32_t relay_turn;
     struct tw_handshake_limiter limiter;
     struct tw_bans bans;
     uint64_t accept_due_us; /* when listeners may accept again; 0 = once there is room */
@@ -157,6 +200,8 @@ void tw_admit_failed(struct tw_conn *conn);
 void tw_admit_accepted(uv_stream_t *server, int status);
 /* Fills this node's HELLO for that role, without a proof. */
 void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hello *hello);
+/* Sends this node's HELLO. */
+void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_greeting *greeting);
 /* Ends a connection that is not a peer's, and tells its dial or guest. */
 void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence);
 
@@ -165,6 +210,25 @@ void tw_guest_secured(struct tw_conn *conn);
 /* A HELLO that is valid except for its proof, which is not checked yet. */
 void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
+
+/* call.c: the two ends of a relayed link. */
+/* False: the system has no random bytes. */
+bool tw_call_token(uint8_t token[TW_RELAY_TOKEN_BYTES]);
+void tw_call_secured(struct tw_conn *conn);
+/* The relay's HELLO: its pipe is open. */
+void tw_call_joined(struct tw_conn *conn);
+
+/* relay.c: pipes for others. */
+/* A valid HELLO with the role relay. */
+void tw_relay_hello(struct tw_conn *conn, const struct tw_hello *hello);
+/* A connection of a pipe failed or is gone. */
+void tw_relay_lost(struct tw_conn *conn);
+/* The link to this node ends: its pipes do too. */
+void tw_relay_peer_gone(struct tw_transport *t, const struct tw_id *id);
+/* Puts the cap in force. */
+void tw_relay_apply(struct tw_transport *t);
+void tw_relay_step(struct tw_transport *t, uint64_t now_us);
+uint64_t tw_relay_deadline_us(const struct tw_transport *t, uint64_t now_us);
 
 /* dialer.c: dials for control and bulk. */
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
@@ -176,6 +240,9 @@ bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);
 /* Ends dials to a node that is now linked, if they have not reached HELLO. */
 void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id);
 uint64_t tw_dialer_deadline_us(const struct tw_transport *t);
+/* Dials a relay for a call; the caller's ends with call_done. */
+enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slot,
+                               const struct tw_call *call, struct tw_error *err);
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err);
 void tw_dialer_close(struct tw_transport *t);
 

@@ -44,6 +44,8 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
     *out = (struct tw_peer_net){
         .id = slot->record.id,
         .is_dialled = slot->is_dialled,
+        .is_relayed = slot->is_relayed,
+        .relay = slot->relay,
         .has_bulk = slot->bulk != NULL,
         .boot = slot->boot,
         .features = slot->features,

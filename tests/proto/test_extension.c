@@ -110,6 +110,10 @@ static void known_types_have_their_form(void **state) {
     tw_extensions_add(&list, TW_EXTENSION_SOFTWARE, "a name of 24 characters.", 24);
     size = tw_extensions_encode(&list, bytes);
     refused("name of 24");
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_RELAY, "a token of 17 chars", 17);
+    size = tw_extensions_encode(&list, bytes);
+    refused("call of 17");
 }
 
 /* Every feature bit of this program stands for frame kinds, and a kind needs at most one bit. */

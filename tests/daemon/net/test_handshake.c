@@ -210,7 +210,7 @@ static void malformed_hellos_name_the_field(void **state) {
     for (uint32_t cut = 0; cut < size; cut++)
         assert_int_equal(tw_hello_decode(body, cut, &read, &err), TW_PROTO);
     assert_int_equal(tw_hello_decode(body, size + 1, &read, &err), TW_PROTO);
-    tw_put_u32(body + 8, 4);
+    tw_put_u32(body + 8, 5);
     assert_int_equal(tw_hello_decode(body, size, &read, &err), TW_PROTO);
     assert_non_null(strstr(err.message, "role"));
     tw_put_u32(body + 8, 0);

@@ -127,6 +127,23 @@ static void probe_done(void *user, const char *address, const struct tw_id *expe
     node->probe_cause = result->cause;
 }
 
+static void call_done(void *user, const struct tw_id *relay, const struct tw_id *target,
+                      const struct tw_dial_result *result) {
+    struct world_node *node = user;
+    assert_false(tw_id_equal(relay, target));
+    node->calls++;
+    node->call_status = result->status;
+    (void)snprintf(node->call_sentence, sizeof(node->call_sentence), "%s", result->sentence);
+}
+
+static void relayed(void *user, const struct tw_relay_pipe *pipe) {
+    struct world_node *node = user;
+    node->relays_opened += pipe->is_open;
+    node->relays_ended += !pipe->is_open;
+    node->relay_bytes = pipe->bytes;
+    (void)snprintf(node->relay_sentence, sizeof(node->relay_sentence), "%s", pipe->sentence);
+}
+
 static void refused(void *user, const char *address, enum tw_status reason, const char *sentence) {
     struct world_node *node = user;
     (void)address;
@@ -155,6 +172,8 @@ struct world_node *world_start(struct world *world, unsigned i,
                    .released = released,
                    .dial_done = dial_done,
                    .probe_done = probe_done,
+                   .call_done = call_done,
+                   .relayed = relayed,
                    .refused = refused},
         .user = node,
     };

@@ -21,6 +21,10 @@ struct world_node {
     enum tw_status down_reason, dial_status, refused_reason;
     enum tw_dial_cause dial_cause;
     char down_sentence[256], dial_sentence[256], refused_sentence[256];
+    uint32_t calls, relays_opened, relays_ended;
+    enum tw_status call_status;
+    char call_sentence[256], relay_sentence[256];
+    uint64_t relay_bytes; /* of the pipe that ended last */
     uint32_t probes;
     enum tw_status probe_status;
     enum tw_dial_cause probe_cause;

@@ -1,0 +1,331 @@
+/* relay.c - pipes that this node carries for others: PROTOCOL.md section 12.
+ *
+ *   state    entered when                             left for
+ *   FREE     -                                        CALLING: a caller's HELLO passed the bounds
+ *   CALLING  RELAY_CALL went to the called node       OPEN: it dialled with the token; ENDED: it
+ * did not within TW_RELAY_CALL_US, or an end went OPEN     both HELLOs are answered ENDED: a
+ * connection, or the link to an end, went ENDED    both connections are being closed        FREE:
+ * it was reported (from the loop)
+ *
+ * Invariants:
+ *  1. Both ends are peers with a link that is not relayed, so there is no chain of relays.
+ *  2. A pipe in CALLING or OPEN names its connections, and they name it. A connection in a pipe is
+ * no handshake any more: no stranger crowds it out.
+ *  3. Bytes read from one end and not sent to the other are at most TW_RELAY_QUEUE_BYTES, one read
+ *     and TW_INFLIGHT_BYTES_MAX.
+ *
+ * Records of all pipes are sent in turn, one at a time, within the cap for relayed bytes and the
+ * upload cap. If there is an upload cap, relayed bytes get half of it at most. */
+#include <string.h>
+
+#include <openssl/crypto.h>
+
+#include "base/assert.h"
+#include "daemon/net/transport_impl.h"
+#include "proto/control.h"
+
+/* ---- pipes --------------------------------------------------------------------------------- */
+
+static bool is_live(const struct tw_pipe *pipe) {
+    return pipe->state == TW_PIPE_CALLING || pipe->state == TW_PIPE_OPEN;
+}
+
+static bool has_end(const struct tw_pipe *pipe, const struct tw_id *id) {
+    return tw_id_equal(&pipe->caller, id) || tw_id_equal(&pipe->called, id);
+}
+
+static void pipe_end(struct tw_transport *t, struct tw_pipe *pipe, enum tw_status status,
+                     const char *sentence) {
+    const bool was_open = pipe->state == TW_PIPE_OPEN;
+    if (!is_live(pipe)) return;
+    pipe->state = TW_PIPE_ENDED;
+    pipe->was_open = was_open;
+    (void)tw_fail(&pipe->reason, status, "%s", sentence);
+    if (was_open) tw_link_part(&pipe->ends[0]->link, &pipe->ends[1]->link);
+    for (unsigned i = 0; i < 2; i++) {
+        struct tw_conn *conn = pipe->ends[i];
+        pipe->ends[i] = NULL;
+        if (conn == NULL) continue;
+        conn->pipe = -1;
+        conn->deadline_us = UINT64_MAX;
+        tw_link_close(&conn->link, status, was_open ? NULL : sentence);
+    }
+    tw_transport_soon(t);
+}
+
+void tw_relay_lost(struct tw_conn *conn) {
+    TW_ASSERT(conn->pipe >= 0);
+    const struct tw_error error = conn->link.error;
+    pipe_end(conn->transport, &conn->transport->pipes[conn->pipe], TW_AGAIN,
+             conn->link.is_failed ? error.message : "an end is gone");
+}
+
+void tw_relay_peer_gone(struct tw_transport *t, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        struct tw_pipe *pipe = &t->pipes[i];
+        if (is_live(pipe) && has_end(pipe, id))
+            pipe_end(t, pipe, TW_AGAIN, "the relay's own link to an end is gone");
+    }
+}
+
+static void pipe_report(struct tw_transport *t, const struct tw_pipe *pipe, bool is_open) {
+    const struct tw_relay_pipe row = {.caller = pipe->caller,
+                                      .called = pipe->called,
+                                      .bytes = pipe->bytes,
+                                      .is_open = is_open,
+                                      .sentence = is_open ? "open" : pipe->reason.message};
+    if (t->config.events.relayed != NULL && !t->is_closing)
+        t->config.events.relayed(t->config.user, &row);
+}
+
+/* ---- callers ------------------------------------------------------------------------------- */
+
+/* The link of a node that may be an end of a pipe. */
+static struct tw_slot *end_find(struct tw_transport *t, const struct tw_id *id) {
+    const int peer = tw_peer_find(t, id);
+    if (peer < 0 || t->peers[peer].is_relayed) return NULL;
+    if ((t->peers[peer].features & TW_FEATURE_RELAY) == 0) return NULL;
+    return &t->peers[peer];
+}
+
+static enum tw_status bounds_check(const struct tw_transport *t, const struct tw_id *caller,
+                                   const struct tw_id *called, struct tw_error *err) {
+    uint32_t all = 0, calls = 0, pair = 0;
+    uint32_t pipes_of[2] = {0, 0}, calls_of[2] = {0, 0};
+    const struct tw_id *const ids[2] = {caller, called};
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        const struct tw_pipe *pipe = &t->pipes[i];
+        if (pipe->state == TW_PIPE_FREE) continue;
+        const bool is_calling = pipe->state == TW_PIPE_CALLING;
+        all++;
+        calls += is_calling;
+        pair += has_end(pipe, caller) && has_end(pipe, called);
+        for (unsigned k = 0; k < 2; k++) {
+            pipes_of[k] += has_end(pipe, ids[k]);
+            calls_of[k] += is_calling && has_end(pipe, ids[k]);
+        }
+    }
+    if (all >= TW_RELAY_PIPES_MAX)
+        return tw_fail(err, TW_AGAIN, "this relay carries %u connections, its limit", all);
+    if (calls >= TW_RELAY_CALLS_MAX)
+        return tw_fail(err, TW_AGAIN, "%u calls are open at this relay, its limit", calls);
+    if (pair >= TW_RELAY_PIPES_PER_PAIR)
+        return tw_fail(err, TW_AGAIN, "this relay carries %u connections of the pair", pair);
+    for (unsigned k = 0; k < 2; k++) {
+        if (pipes_of[k] < TW_RELAY_PIPES_PER_PEER && calls_of[k] < TW_RELAY_CALLS_PER_PEER)
+            continue;
+        return tw_fail(err, TW_AGAIN, "this relay carries %u connections of a node, and %u calls",
+                       pipes_of[k], calls_of[k]);
+    }
+    return TW_OK;
+}
+
+static enum tw_status call_check(struct tw_transport *t, const struct tw_id *caller,
+                                 const struct tw_id *called, struct tw_error *err) {
+    struct tw_slot *from = end_find(t, caller);
+    const uint64_t now_us = tw_now_us();
+    if (!t->relay_is_on || t->rest[0] != '\0')
+        return tw_fail(err, TW_AGAIN, "this node does not relay now");
+    if (from == NULL) return tw_fail(err, TW_AGAIN, "the caller has no link of its own here");
+    if (tw_id_equal(caller, called) || end_find(t, called) == NULL)
+        return tw_fail(err, TW_AGAIN, "the called node has no link of its own here");
+    if (tw_rate_wait_us(&from->calls, 1, now_us) > 0)
+        return tw_fail(err, TW_AGAIN, "more than %d calls a second", TW_RELAY_CALLS_PER_S);
+    tw_rate_spend(&from->calls, 1, now_us);
+    return bounds_check(t, caller, called, err);
+}
+
+static void caller_take(struct tw_conn *conn, const uint8_t *token, const struct tw_id *called) {
+    struct tw_transport *t = conn->transport;
+    const struct tw_id *caller = &conn->link.tls.id;
+    struct tw_message message;
+    struct tw_error err;
+    uint8_t body[128];
+    size_t size = 0;
+    if (call_check(t, caller, called, &err) != TW_OK) {
+        t->relay_refused++;
+        tw_admit_refuse(conn, err.status, err.message);
+        return;
+    }
+    int at = 0;
+    while (t->pipes[at].state != TW_PIPE_FREE) at++; /* bounds_check found room */
+    struct tw_pipe *pipe = &t->pipes[at];
+    *pipe = (struct tw_pipe){.state = TW_PIPE_CALLING,
+                             .caller = *caller,
+                             .called = *called,
+                             .deadline_us = tw_now_us() + TW_RELAY_CALL_US};
+    memcpy(pipe->token, token, sizeof(pipe->token));
+    pipe->ends[0] = conn;
+    conn->pipe = at;
+    conn->deadline_us = UINT64_MAX; /* the pipe has one */
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_RELAY_CALL;
+    message.u.relay_call.from = *caller;
+    memcpy(message.u.relay_call.token, token, TW_RELAY_TOKEN_BYTES);
+    const enum tw_status status = tw_control_encode(&message, body, sizeof(body), &size, &err);
+    TW_ASSERT(status == TW_OK);
+    tw_transport_send_control(t, (uint16_t)tw_peer_find(t, called), TW_MSG_RELAY_CALL, body,
+                              (uint32_t)size);
+    tw_transport_soon(t);
+}
+
+/* ---- called nodes -------------------------------------------------------------------------- */
+
+static struct tw_pipe *call_find(struct tw_transport *t, const struct tw_id *called,
+                                 const uint8_t *token) {
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        struct tw_pipe *pipe = &t->pipes[i];
+        if (pipe->state != TW_PIPE_CALLING || !tw_id_equal(&pipe->called, called)) continue;
+        if (CRYPTO_memcmp(pipe->token, token, sizeof(pipe->token)) == 0) return pipe;
+    }
+    return NULL;
+}
+
+static enum tw_status pipe_open(struct tw_pipe *pipe, struct tw_error *err) {
+    for (unsigned i = 0; i < 2; i++) {
+        struct tw_conn *conn = pipe->ends[i];
+        const struct tw_reader *reader = &conn->link.reader;
+        if (conn->link.is_failed) return tw_fail(err, TW_AGAIN, "an end is gone");
+        if (reader->begin != reader->end)
+            return tw_fail(err, TW_PROTO, "bytes for the pipe before it was open");
+        tw_admit_greet(conn, TW_ROLE_RELAY, NULL);
+        TW_TRY(tw_link_admit(&conn->link, TW_ROLE_RELAY, err));
+        conn->deadline_us = UINT64_MAX;
+    }
+    tw_link_join(&pipe->ends[0]->link, &pipe->ends[1]->link);
+    return TW_OK;
+}
+
+static void called_take(struct tw_conn *conn, const uint8_t *token) {
+    struct tw_transport *t = conn->transport;
+    struct tw_pipe *pipe = call_find(t, &conn->link.tls.id, token);
+    struct tw_error err;
+    if (pipe == NULL) {
+        tw_admit_refuse(conn, TW_AGAIN, "no call with that token is open");
+        return;
+    }
+    pipe->ends[1] = conn;
+    conn->pipe = pipe->ends[0]->pipe;
+    if (pipe_open(pipe, &err) != TW_OK) {
+        pipe_end(t, pipe, err.status, err.message);
+        return;
+    }
+    pipe->state = TW_PIPE_OPEN;
+    pipe_report(t, pipe, true);
+    tw_transport_soon(t);
+}
+
+void tw_relay_hello(struct tw_conn *conn, const struct tw_hello *hello) {
+    uint32_t size = 0;
+    const uint8_t *bytes = tw_extensions_find(&hello->extensions, TW_EXTENSION_RELAY, &size);
+    struct tw_id called;
+    if (conn->pipe >= 0) {
+        pipe_end(conn->transport, &conn->transport->pipes[conn->pipe], TW_PROTO,
+                 "a second HELLO for the relay");
+    } else if (bytes == NULL) {
+        tw_admit_refuse(conn, TW_PROTO, "a HELLO for the relay without a token");
+    } else if (size == TW_RELAY_TOKEN_BYTES) {
+        called_take(conn, bytes);
+    } else {
+        memcpy(called.bytes, bytes + TW_RELAY_TOKEN_BYTES, sizeof(called.bytes));
+        caller_take(conn, bytes, &called);
+    }
+}
+
+/* ---- carrying ------------------------------------------------------------------------------ */
+
+enum { ENDS = 2 * TW_RELAY_PIPES_MAX };
+
+/* Index of the end that sends next; -1: none has bytes and room. */
+static int sender_next(const struct tw_transport *t) {
+    for (uint32_t k = 1; k <= ENDS; k++) {
+        const uint32_t at = (t->relay_turn + k) % ENDS;
+        const struct tw_pipe *pipe = &t->pipes[at / 2];
+        if (pipe->state != TW_PIPE_OPEN) continue;
+        const struct tw_conn *conn = pipe->ends[at % 2];
+        if (conn->link.is_failed || tw_link_queued(&conn->link) == 0) continue;
+        if (tw_link_has_room(&conn->link)) return (int)at;
+    }
+    return -1;
+}
+
+static void send_all(struct tw_transport *t, uint64_t now_us) {
+    int at;
+    t->relay_wait_us = 0;
+    while ((at = sender_next(t)) >= 0) {
+        uint64_t wait_us = tw_rate_wait_us(&t->relay, TW_TLS_RECORD_BYTES_MAX, now_us);
+        const uint64_t upload_us = tw_rate_wait_us(&t->upload, TW_TLS_RECORD_BYTES_MAX, now_us);
+        if (upload_us > wait_us) wait_us = upload_us;
+        t->relay_wait_us = wait_us;
+        if (wait_us > 0) return;
+        struct tw_pipe *pipe = &t->pipes[at / 2];
+        const size_t bytes = tw_link_push(&pipe->ends[at % 2]->link);
+        t->relay_turn = (uint32_t)at;
+        tw_rate_spend(&t->relay, bytes, now_us);
+        pipe->bytes += bytes;
+        t->relay_bytes += bytes;
+    }
+}
+
+void tw_relay_step(struct tw_transport *t, uint64_t now_us) {
+    char hex[9], sentence[64];
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX && !t->is_closing; i++) {
+        struct tw_pipe *pipe = &t->pipes[i];
+        if (pipe->state == TW_PIPE_CALLING && now_us >= pipe->deadline_us) {
+            tw_id_short(&pipe->called, hex);
+            (void)snprintf(sentence, sizeof(sentence), "node %s did not answer the call", hex);
+            pipe_end(t, pipe, TW_AGAIN, sentence);
+        }
+        for (unsigned k = 0; k < 2 && pipe->state == TW_PIPE_OPEN; k++) {
+            struct tw_link *link = &pipe->ends[k]->link;
+            if (!tw_link_can_flow(link)) continue;
+            tw_link_resume(link);
+            tw_link_pump(link);
+        }
+        if (pipe->state != TW_PIPE_ENDED) continue;
+        const struct tw_pipe ended = *pipe;
+        *pipe = (struct tw_pipe){.state = TW_PIPE_FREE};
+        if (ended.was_open) pipe_report(t, &ended, false);
+    }
+    if (!t->is_closing) send_all(t, now_us);
+}
+
+uint64_t tw_relay_deadline_us(const struct tw_transport *t, uint64_t now_us) {
+    uint64_t next_us = t->relay_wait_us > 0 ? now_us + t->relay_wait_us : UINT64_MAX;
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        const struct tw_pipe *pipe = &t->pipes[i];
+        if (pipe->state == TW_PIPE_CALLING && pipe->deadline_us < next_us)
+            next_us = pipe->deadline_us;
+    }
+    return next_us;
+}
+
+/* ---- calls of the runtime ------------------------------------------------------------------ */
+
+void tw_relay_apply(struct tw_transport *t) {
+    uint64_t per_s = t->relay_bytes_per_s;
+    const uint64_t half = t->upload.per_s / 2;
+    if (half > 0 && (per_s == 0 || per_s > half)) per_s = half;
+    tw_rate_set(&t->relay, per_s, tw_rate_burst_bytes(per_s), tw_now_us());
+}
+
+void tw_transport_set_relay(struct tw_transport *t, bool is_on, uint64_t bytes_per_s) {
+    t->relay_is_on = is_on;
+    t->relay_bytes_per_s = bytes_per_s;
+    tw_relay_apply(t);
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX && !is_on; i++)
+        pipe_end(t, &t->pipes[i], TW_AGAIN, "this node does not relay any more");
+    tw_transport_soon(t);
+}
+
+struct tw_relay_info tw_transport_relay(const struct tw_transport *t) {
+    struct tw_relay_info info = {.is_on = t->relay_is_on,
+                                 .bytes_per_s = t->relay.per_s,
+                                 .bytes = t->relay_bytes,
+                                 .refused = t->relay_refused};
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        info.pipes += t->pipes[i].state == TW_PIPE_OPEN;
+        info.calls += t->pipes[i].state == TW_PIPE_CALLING;
+    }
+    return info;
+}

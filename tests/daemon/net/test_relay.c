@@ -1,0 +1,458 @@
+/* Tests of daemon/net/relay.c and call.c: two nodes that cannot dial each other, and a relay. */
+#include "base/rate.h"
+#include "daemon/net/transport_impl.h"
+#include "proto/control.h"
+#include "tests/daemon/net/world.h"
+#include "tests/test.h"
+
+static struct world world;
+static struct world_node *a, *b, *hub, *spare; /* a's id is below b's; neither listens */
+static uint8_t payload[TW_CHUNK_BYTES_MAX];
+
+static int setup(void **state) {
+    (void)state;
+    world_init(&world);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    world_deinit(&world);
+    return 0;
+}
+
+static void dial_only(struct tw_transport_config *config) {
+    config->listen_count = 0;
+}
+
+/* A node that answers every RELAY_CALL. */
+static void answer(struct world_node *node, uint16_t peer, bool is_bulk,
+                   const struct tw_frame *frame) {
+    static struct tw_message message;
+    struct tw_error err;
+    if (is_bulk || frame->kind != TW_MSG_RELAY_CALL) return;
+    assert_int_equal(tw_control_decode(frame->kind, frame->body, frame->body_bytes, &message, &err),
+                     TW_OK);
+    (void)tw_transport_answer(node->transport, peer, &message.u.relay_call.from,
+                              message.u.relay_call.token, &err);
+}
+
+static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
+    const int peer = world_peer_of(node, other);
+    assert_true(peer >= 0);
+    return (uint16_t)peer;
+}
+
+static void link_to(struct world_node *from, const struct world_node *to) {
+    world_dial(from, to);
+    WAIT_WHILE(&world, world_peer_of(from, to) < 0 || world_peer_of(to, from) < 0);
+    WAIT_WHILE(&world, !world_has_bulk(from) || !world_has_bulk(to));
+}
+
+static void start(void) {
+    a = world_start(&world, 0, dial_only);
+    b = world_start(&world, 1, dial_only);
+    hub = world_start(&world, 2, NULL);
+    spare = world_start(&world, 3, NULL);
+    a->on_frame = b->on_frame = answer;
+    tw_transport_set_relay(hub->transport, true, 0);
+    tw_transport_set_relay(spare->transport, true, 0);
+    link_to(a, hub);
+    link_to(b, hub);
+}
+
+static void call(struct world_node *from, struct world_node *relay, struct world_node *to) {
+    struct tw_error err;
+    const enum tw_status status =
+        tw_transport_call(from->transport, peer_of(from, relay), &to->identity.id, &err);
+    if (status != TW_OK) fail_msg("%s", err.message);
+}
+
+static bool has_path(struct world_node *from, struct world_node *to, bool is_relayed) {
+    struct tw_peer_net net;
+    const int peer = world_peer_of(from, to);
+    return peer >= 0 && tw_transport_peer(from->transport, (uint16_t)peer, &net) && net.has_bulk &&
+           net.is_relayed == is_relayed;
+}
+
+static void call_up(struct world_node *from, struct world_node *relay, struct world_node *to) {
+    call(from, relay, to);
+    WAIT_WHILE(&world, !has_path(from, to, true) || !has_path(to, from, true));
+}
+
+static void send_chunk(struct world_node *from, struct world_node *to) {
+    const struct tw_chunk chunk = {
+        .payload = from->identity.id, .size = sizeof(payload), .bytes = payload};
+    assert_true(tw_transport_send_chunk(from->transport, peer_of(from, to), &chunk));
+}
+
+/* ---- linking ------------------------------------------------------------------------------- */
+
+static void two_dial_only_nodes_link_through_a_third(void **state) {
+    (void)state;
+    struct tw_peer_net net;
+    start();
+    call_up(a, hub, b);
+    assert_int_equal(a->calls, 1);
+    assert_int_equal(a->call_status, TW_OK);
+    assert_int_equal(hub->relays_opened, 2); /* control and bulk */
+    assert_true(tw_transport_peer(b->transport, peer_of(b, a), &net));
+    assert_true(net.is_relayed && tw_id_equal(&net.relay, &hub->identity.id));
+    assert_false(net.is_dialled);
+    assert_true(tw_transport_peer(b->transport, peer_of(b, hub), &net));
+    assert_false(net.is_relayed);
+    for (unsigned i = 0; i < 20; i++) {
+        send_chunk(a, b);
+        send_chunk(b, a);
+        tw_transport_send_control(a->transport, peer_of(a, b), TW_MSG_STATUS, payload, 100);
+    }
+    WAIT_WHILE(&world, a->chunks < 20 || b->chunks < 20 || b->frames < 20);
+    assert_int_equal(a->chunk_bytes, 20 * sizeof(payload));
+    const struct tw_relay_info info = tw_transport_relay(hub->transport);
+    assert_int_equal(info.pipes, 2);
+    assert_int_equal(info.calls, 0);
+    assert_true(info.bytes > 40 * sizeof(payload));
+    assert_true(info.bytes < 42 * sizeof(payload));
+}
+
+static void relayed_bytes_count_as_traffic_of_all_three(void **state) {
+    (void)state;
+    start();
+    call_up(a, hub, b);
+    world_turn(&world, 20);
+    const struct tw_traffic of_a = tw_transport_traffic(a->transport);
+    const struct tw_traffic of_b = tw_transport_traffic(b->transport);
+    const struct tw_traffic of_hub = tw_transport_traffic(hub->transport);
+    assert_int_equal(of_a.bytes_out + of_b.bytes_out, of_hub.bytes_in);
+    assert_int_equal(of_a.bytes_in + of_b.bytes_in, of_hub.bytes_out);
+}
+
+static void crossing_calls_leave_one_link(void **state) {
+    (void)state;
+    start();
+    call(a, hub, b);
+    call(b, hub, a);
+    WAIT_WHILE(&world, a->calls < 1 || b->calls < 1);
+    WAIT_WHILE(&world, !has_path(a, b, true) || !has_path(b, a, true));
+    WAIT_WHILE(&world, tw_transport_relay(hub->transport).pipes != 2);
+    assert_int_equal(world_peers(a), 2);
+    assert_int_equal(world_peers(b), 2);
+}
+
+/* ---- refusals ------------------------------------------------------------------------------ */
+
+static void call_fails(struct world_node *from, struct world_node *relay, struct world_node *to,
+                       const char *word) {
+    const uint32_t before = from->calls;
+    call(from, relay, to);
+    WAIT_WHILE(&world, from->calls == before);
+    assert_int_not_equal(from->call_status, TW_OK);
+    if (strstr(from->call_sentence, word) == NULL)
+        fail_msg("no '%s': %s", word, from->call_sentence);
+}
+
+static void relay_refuses_what_it_must_not_carry(void **state) {
+    (void)state;
+    struct tw_error err;
+    start();
+    call_fails(a, hub, spare, "no link of its own");
+    for (struct world_node *to = hub; to != NULL; to = to == hub ? a : NULL)
+        assert_int_equal(tw_transport_call(a->transport, peer_of(a, hub), &to->identity.id, &err),
+                         TW_AGAIN);
+    call_up(a, hub, b);
+    /* a relays, but its link to b is relayed itself */
+    tw_transport_set_relay(a->transport, true, 0);
+    assert_int_equal(tw_transport_call(b->transport, peer_of(b, a), &spare->identity.id, &err),
+                     TW_AGAIN);
+    tw_transport_set_relay(hub->transport, false, 0);
+    WAIT_WHILE(&world, world_peer_of(a, b) >= 0 || world_peer_of(b, a) >= 0);
+    call_fails(a, hub, b, "does not relay");
+    assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
+    assert_true(tw_transport_relay(hub->transport).refused >= 2);
+}
+
+static void node_behind_a_relayed_link_cannot_be_called(void **state) {
+    (void)state;
+    start();
+    link_to(spare, hub);
+    call_up(spare, hub, a); /* spare reaches a through the hub alone */
+    link_to(b, spare);
+    call_fails(b, spare, a, "no link of its own");
+}
+
+static void silent_node_costs_the_caller_ten_seconds_at_most(void **state) {
+    (void)state;
+    start();
+    b->on_frame = NULL;
+    call(a, hub, b);
+    WAIT_WHILE(&world, tw_transport_relay(hub->transport).calls != 1);
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++)
+        hub->transport->pipes[i].deadline_us = tw_now_us();
+    tw_transport_soon(hub->transport);
+    WAIT_WHILE(&world, a->calls == 0);
+    assert_int_not_equal(a->call_status, TW_OK);
+    assert_non_null(strstr(a->call_sentence, "did not answer"));
+    assert_int_equal(tw_transport_relay(hub->transport).calls, 0);
+    assert_int_equal(hub->relays_ended, 0); /* it never was open */
+}
+
+static void calls_of_one_node_are_bounded(void **state) {
+    (void)state;
+    start();
+    b->on_frame = NULL;
+    for (unsigned i = 0; i < TW_RELAY_CALLS_PER_PEER + 2; i++) call(a, hub, b);
+    WAIT_WHILE(&world, a->calls < 2);
+    assert_int_equal(tw_transport_relay(hub->transport).calls, TW_RELAY_CALLS_PER_PEER);
+    assert_non_null(strstr(a->call_sentence, "carries"));
+}
+
+static void token_of_another_call_opens_nothing(void **state) {
+    (void)state;
+    struct tw_error err;
+    const uint8_t token[TW_RELAY_TOKEN_BYTES] = {1};
+    start();
+    b->on_frame = NULL;
+    call(a, hub, b);
+    WAIT_WHILE(&world, tw_transport_relay(hub->transport).calls != 1);
+    assert_int_equal(
+        tw_transport_answer(b->transport, peer_of(b, hub), &a->identity.id, token, &err), TW_OK);
+    world_turn(&world, 50);
+    assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
+    assert_int_equal(tw_transport_relay(hub->transport).calls, 1);
+    /* Nor does the right one, from another node. */
+    link_to(spare, hub);
+    assert_int_equal(tw_transport_answer(spare->transport, peer_of(spare, hub), &a->identity.id,
+                                         hub->transport->pipes[0].token, &err),
+                     TW_OK);
+    world_turn(&world, 50);
+    assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
+}
+
+/* ---- ends ---------------------------------------------------------------------------------- */
+
+static void both_ends_notice_a_dead_relay_and_take_another(void **state) {
+    (void)state;
+    start();
+    link_to(a, spare);
+    link_to(b, spare);
+    call_up(a, hub, b);
+    world_stop(hub);
+    WAIT_WHILE(&world, world_peer_of(a, b) >= 0 || world_peer_of(b, a) >= 0);
+    call_up(a, spare, b);
+    assert_int_equal(world_peers(a), 2);
+}
+
+static void goodbye_arrives_through_the_relay(void **state) {
+    (void)state;
+    start();
+    call_up(a, hub, b);
+    tw_transport_close(a->transport, peer_of(a, b), TW_AGAIN, "enough of this");
+    WAIT_WHILE(&world, world_peer_of(b, a) >= 0);
+    assert_non_null(strstr(b->down_sentence, "enough of this"));
+    WAIT_WHILE(&world, tw_transport_relay(hub->transport).pipes != 0 || hub->relays_ended < 2);
+}
+
+static void pipes_end_with_the_link_of_an_end(void **state) {
+    (void)state;
+    start();
+    call_up(a, hub, b);
+    tw_transport_close(hub->transport, peer_of(hub, a), TW_AGAIN, "revoked, say");
+    WAIT_WHILE(&world, world_peer_of(b, a) >= 0 || world_peer_of(a, b) >= 0);
+    WAIT_WHILE(&world, hub->relays_ended < 2);
+    assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
+    assert_int_equal(world_peers(b), 1);
+}
+
+static void resting_relay_carries_nothing(void **state) {
+    (void)state;
+    start();
+    call_up(a, hub, b);
+    tw_transport_rest(hub->transport, "its quota is used up");
+    WAIT_WHILE(&world, world_peers(a) > 0 || world_peers(b) > 0);
+    assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
+}
+
+/* ---- direct and relayed -------------------------------------------------------------------- */
+
+/* b listens here: a could not reach it before. */
+static void direct_link_replaces_a_relayed_one(struct world_node *low, struct world_node *high,
+                                               bool is_low_dialler) {
+    tw_transport_set_relay(hub->transport, true, 0);
+    low->on_frame = high->on_frame = answer;
+    link_to(low, hub);
+    link_to(high, hub);
+    call_up(low, hub, high);
+    world_dial(is_low_dialler ? low : high, is_low_dialler ? high : low);
+    WAIT_WHILE(&world, !has_path(low, high, false) || !has_path(high, low, false));
+    WAIT_WHILE(&world, tw_transport_relay(hub->transport).pipes != 0);
+    assert_int_equal(low->downs, 1);
+    assert_int_equal(high->downs, 1);
+    /* A call while the direct link exists changes nothing. */
+    const uint32_t calls = low->calls;
+    struct tw_error err;
+    if (tw_transport_call(low->transport, peer_of(low, hub), &high->identity.id, &err) == TW_OK) {
+        world_turn(&world, 50);
+        assert_true(low->calls <= calls + 1);
+    }
+    assert_true(has_path(low, high, false) && has_path(high, low, false));
+    assert_int_equal(low->downs, 1);
+}
+
+static void lower_id_replaces_a_relayed_link(void **state) {
+    (void)state;
+    hub = world_start(&world, 2, NULL);
+    direct_link_replaces_a_relayed_one(world_start(&world, 0, NULL), world_start(&world, 1, NULL),
+                                       true);
+}
+
+static void higher_id_replaces_a_relayed_link(void **state) {
+    (void)state;
+    hub = world_start(&world, 2, NULL);
+    direct_link_replaces_a_relayed_one(world_start(&world, 0, NULL), world_start(&world, 1, NULL),
+                                       false);
+}
+
+/* ---- caps ---------------------------------------------------------------------------------- */
+
+static uint64_t carry_us(unsigned chunks) {
+    const uint64_t begin_us = uv_hrtime() / 1000;
+    const uint32_t before = b->chunks;
+    for (unsigned i = 0; i < chunks; i++) send_chunk(a, b);
+    WAIT_WHILE(&world, b->chunks < before + chunks);
+    return uv_hrtime() / 1000 - begin_us;
+}
+
+static void cap_of_the_relay_is_kept(void **state) {
+    (void)state;
+    enum { RATE = 1000 * 1000 };
+    start();
+    call_up(a, hub, b);
+    tw_transport_set_relay(hub->transport, true, RATE);
+    const uint64_t before = tw_transport_relay(hub->transport).bytes;
+    const uint64_t took_us = carry_us(4);
+    const uint64_t bytes = tw_transport_relay(hub->transport).bytes - before;
+    assert_true(bytes > 4 * sizeof(payload));
+    assert_true(bytes <=
+                RATE * took_us / 1000000 + 3 * TW_TLS_RECORD_BYTES_MAX + tw_rate_burst_bytes(RATE));
+    assert_true(tw_transport_relay(hub->transport).bytes_per_s == RATE);
+    tw_transport_set_upload(hub->transport, RATE); /* of an upload cap, half is for relaying */
+    assert_true(tw_transport_relay(hub->transport).bytes_per_s == RATE / 2);
+}
+
+/* A receiver that does not read stops the sender, and the relay holds a bounded number of bytes. */
+static void slow_end_holds_the_other_back(void **state) {
+    (void)state;
+    start();
+    call_up(a, hub, b);
+    world_hold(b, peer_of(b, a), true);
+    for (unsigned i = 0; i < 200; i++) send_chunk(a, b);
+    for (unsigned i = 0; i < 20; i++) world_turn(&world, 20);
+    size_t held = 0;
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        const struct tw_pipe *pipe = &hub->transport->pipes[i];
+        for (unsigned k = 0; k < 2 && pipe->state == TW_PIPE_OPEN; k++)
+            if (held < tw_link_queued(&pipe->ends[k]->link))
+                held = tw_link_queued(&pipe->ends[k]->link);
+    }
+    assert_true(held > TW_RELAY_QUEUE_BYTES / 2 && held <= TW_RELAY_QUEUE_BYTES);
+    assert_true(a->released < 200);
+    /* Control has a pipe of its own. */
+    tw_transport_send_control(a->transport, peer_of(a, b), TW_MSG_STATUS, payload, 100);
+    WAIT_WHILE(&world, b->frames == 0);
+    world_let_go(b, peer_of(b, a), true);
+    WAIT_WHILE(&world, b->chunks < 200);
+}
+
+/* ---- a relay that lies --------------------------------------------------------------------- */
+
+/* Flips a bit of the bytes that wait in the relay for an end of the pipe. */
+static bool flip(struct world_node *relay) {
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        struct tw_pipe *pipe = &relay->transport->pipes[i];
+        for (unsigned k = 0; k < 2 && pipe->state == TW_PIPE_OPEN; k++) {
+            struct tw_link *link = &pipe->ends[k]->link;
+            if (tw_link_queued(link) < 1000) continue;
+            link->queue[link->queue_begin + 500] ^= 1;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void tampering_breaks_that_link_alone(void **state) {
+    (void)state;
+    start();
+    call_up(a, hub, b);
+    tw_transport_set_relay(hub->transport, true, 300 * 1000); /* so that bytes wait there */
+    for (unsigned i = 0; i < 8; i++) send_chunk(a, b);
+    WAIT_WHILE(&world, !flip(hub));
+    WAIT_WHILE(&world, world_peer_of(b, a) >= 0 || world_peer_of(a, b) >= 0);
+    assert_int_equal(b->down_reason, TW_TLS);
+    assert_int_equal(world_peers(a), 1);
+    assert_int_equal(world_peers(b), 1);
+    /* No byte of it was taken for a chunk, and the sender is not blamed for the relay's deed. */
+    assert_true(b->chunk_bytes % sizeof(payload) == 0);
+    assert_int_equal(tw_bans_left_s(tw_transport_bans(b->transport), &a->identity.id, 1), 0);
+    for (unsigned i = 0; i < TW_BANS_MAX; i++)
+        assert_int_equal(tw_transport_bans(b->transport)->rows[i].offences, 0);
+}
+
+/* Everything that waits in the relay is searched for a text that a sends. */
+static bool holds_text(const struct world_node *relay, const char *text, size_t *held) {
+    for (unsigned i = 0; i < TW_RELAY_PIPES_MAX; i++) {
+        const struct tw_pipe *pipe = &relay->transport->pipes[i];
+        for (unsigned k = 0; k < 2 && pipe->state == TW_PIPE_OPEN; k++) {
+            const struct tw_link *link = &pipe->ends[k]->link;
+            *held += tw_link_queued(link);
+            if (memmem(link->queue, link->queue_end, text, strlen(text)) != NULL) return true;
+        }
+    }
+    return false;
+}
+
+static void relay_sees_no_plaintext(void **state) {
+    (void)state;
+    static const char text[] = "In the beginning";
+    size_t held = 0;
+    start();
+    call_up(a, hub, b);
+    for (size_t i = 0; i + sizeof(text) < sizeof(payload); i += sizeof(text))
+        memcpy(payload + i, text, sizeof(text));
+    tw_transport_set_relay(hub->transport, true, 300 * 1000);
+    for (unsigned i = 0; i < 3; i++) send_chunk(a, b);
+    while (b->chunks < 3) {
+        assert_false(holds_text(hub, text, &held));
+        assert_false(holds_text(hub, "TWF1", &held));
+        world_turn(&world, 0);
+    }
+    assert_true(held > 100 * 1000);
+    memset(payload, 0, sizeof(payload));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(two_dial_only_nodes_link_through_a_third, setup, teardown),
+        cmocka_unit_test_setup_teardown(relayed_bytes_count_as_traffic_of_all_three, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(crossing_calls_leave_one_link, setup, teardown),
+        cmocka_unit_test_setup_teardown(relay_refuses_what_it_must_not_carry, setup, teardown),
+        cmocka_unit_test_setup_teardown(node_behind_a_relayed_link_cannot_be_called, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(silent_node_costs_the_caller_ten_seconds_at_most, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(calls_of_one_node_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(token_of_another_call_opens_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(both_ends_notice_a_dead_relay_and_take_another, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(goodbye_arrives_through_the_relay, setup, teardown),
+        cmocka_unit_test_setup_teardown(pipes_end_with_the_link_of_an_end, setup, teardown),
+        cmocka_unit_test_setup_teardown(resting_relay_carries_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(lower_id_replaces_a_relayed_link, setup, teardown),
+        cmocka_unit_test_setup_teardown(higher_id_replaces_a_relayed_link, setup, teardown),
+        cmocka_unit_test_setup_teardown(cap_of_the_relay_is_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(slow_end_holds_the_other_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(tampering_breaks_that_link_alone, setup, teardown),
+        cmocka_unit_test_setup_teardown(relay_sees_no_plaintext, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
