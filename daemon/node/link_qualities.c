@@ -6,8 +6,8 @@
 #include "daemon/api/status_view.h"
 #include "daemon/net/link_quality.h"
 #include "daemon/net/transport.h"
-#include "daemon/node/cache_file.h"
 #include "daemon/node/caps.h"
+#include "daemon/store/cache_file.h"
 
 enum {
     JUDGE_US = 1000 * 1000,
@@ -142,8 +142,8 @@ enum tw_status tw_daemon_link_qualities_open(struct tw_daemon *daemon, struct tw
     if (qualities == NULL) return TW_NOMEM;
     daemon->link_qualities = qualities;
     if (!daemon->setup->config.network.links) return TW_OK;
-    const size_t size =
-        tw_cache_file_load(daemon->setup, FILE_NAME, qualities->text, TW_LINK_QUALITY_FILE_MAX);
+    const size_t size = tw_cache_file_load(daemon->setup->run_state_dir, FILE_NAME, qualities->text,
+                                           TW_LINK_QUALITY_FILE_MAX);
     const uint32_t skipped = tw_link_quality_decode(&qualities->table, qualities->text, size,
                                                     tw_daemon_now_us(), wall_s());
     if (skipped > 0) tw_log(TW_LOG_WARN, "link_qualities_damaged", "lines_skipped=%u", skipped);
@@ -155,7 +155,7 @@ void tw_daemon_link_qualities_save(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     const size_t size =
         tw_link_quality_encode(&qualities->table, qualities->text, tw_daemon_now_us(), wall_s());
-    tw_cache_file_save(daemon->setup, FILE_NAME, qualities->text, size);
+    tw_cache_file_save(daemon->setup->run_state_dir, FILE_NAME, qualities->text, size);
 }
 
 void tw_daemon_link_qualities_free(struct tw_daemon *daemon) {

@@ -9,13 +9,13 @@
 #include "daemon/net/dial_history.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/admission.h"
-#include "daemon/node/cache_file.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/data.h"
 #include "daemon/node/invites.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/probes.h"
 #include "daemon/node/refusals.h"
+#include "daemon/store/cache_file.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
 #include "proto/frame.h"
@@ -284,7 +284,8 @@ enum tw_status tw_daemon_links_bootstrap(struct tw_daemon *daemon, struct tw_err
 
 static void load_members(struct tw_daemon *daemon) {
     char *text = daemon->links->members_text;
-    const size_t size = tw_cache_file_load(daemon->setup, MEMBERS_NAME, text, TW_MEMBERS_TEXT_MAX);
+    const size_t size =
+        tw_cache_file_load(daemon->setup->run_state_dir, MEMBERS_NAME, text, TW_MEMBERS_TEXT_MAX);
     const uint32_t skipped = tw_members_decode(daemon->members, text, size, tw_daemon_now_us());
     if (skipped > 0) tw_log(TW_LOG_WARN, "cache_damaged", "lines_skipped=%u", skipped);
 }
@@ -293,7 +294,7 @@ static void save_members(struct tw_daemon *daemon) {
     char *text = daemon->links->members_text;
     size_t size = 0;
     tw_members_encode(daemon->members, text, TW_MEMBERS_TEXT_MAX, &size);
-    tw_cache_file_save(daemon->setup, MEMBERS_NAME, text, size);
+    tw_cache_file_save(daemon->setup->run_state_dir, MEMBERS_NAME, text, size);
 }
 
 static enum tw_status open_members(struct tw_daemon *daemon, struct tw_error *err) {

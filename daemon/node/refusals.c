@@ -8,7 +8,7 @@
 #include "daemon/api/status_view.h"
 #include "daemon/net/bans.h"
 #include "daemon/net/transport.h"
-#include "daemon/node/cache_file.h"
+#include "daemon/store/cache_file.h"
 #include "sync/members/members.h"
 
 enum {
@@ -42,7 +42,8 @@ static uint64_t wall_s(void) {
 
 void tw_daemon_refusals_load(struct tw_daemon *daemon) {
     char *text = daemon->refusals->text;
-    const size_t size = tw_cache_file_load(daemon->setup, BANS_NAME, text, TW_BANS_TEXT_MAX);
+    const size_t size =
+        tw_cache_file_load(daemon->setup->run_state_dir, BANS_NAME, text, TW_BANS_TEXT_MAX);
     const uint32_t skipped = tw_bans_decode(tw_transport_bans(daemon->transport), text, size);
     if (skipped > 0) tw_log(TW_LOG_WARN, "bans_damaged", "lines_skipped=%u", skipped);
 }
@@ -50,7 +51,7 @@ void tw_daemon_refusals_load(struct tw_daemon *daemon) {
 static void save_bans(struct tw_daemon *daemon) {
     char *text = daemon->refusals->text;
     const size_t size = tw_bans_encode(tw_transport_bans(daemon->transport), text);
-    tw_cache_file_save(daemon->setup, BANS_NAME, text, size);
+    tw_cache_file_save(daemon->setup->run_state_dir, BANS_NAME, text, size);
 }
 
 void tw_daemon_refusals_look(struct tw_daemon *daemon) {
