@@ -294,6 +294,15 @@ static bool control_may_enter(struct tw_conn *conn, const struct tw_hello *hello
     return true;
 }
 
+/* The end of an older link to the node is told before the new one is up. */
+static void ends_report(struct tw_transport *t, const struct tw_id *id) {
+    for (int i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state == TW_SLOT_ENDING && tw_id_equal(&slot->record.id, id))
+            tw_peer_finish(t, i);
+    }
+}
+
 static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_transport *t = conn->transport;
     struct tw_error err;
@@ -301,6 +310,7 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         tw_admit_refuse(conn, TW_AGAIN, DUPLICATE);
         return;
     }
+    ends_report(t, &hello->id);
     if (t->is_closing) return; /* peer_down made the runtime close us */
     const int peer = tw_peer_open(conn, hello, &err);
     if (peer < 0) {

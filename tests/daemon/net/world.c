@@ -65,6 +65,8 @@ void world_deinit(struct world *world) {
 static void peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct world_node *node = user;
     assert_false(node->is_up[peer]);
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) /* the end of an older link comes first */
+        assert_false(node->is_up[i] && tw_id_equal(&node->records[i].id, &hello->id));
     node->is_up[peer] = true;
     node->records[peer] = *hello;
     node->ups++;
