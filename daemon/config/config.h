@@ -72,6 +72,7 @@ struct tw_config {
             peers_file[TW_PATH_BYTES]; /* more peers, one `host:port[=id]` per line; empty = none */
         uint64_t upload_bytes_s;       /* cap of all links together; 0 = none */
         struct tw_link_pace pace;      /* pace of payloads, per link */
+        struct tw_relay_config relay;  /* links carried for others */
         uint64_t download_bytes_s;     /* cap of all links together; 0 = none */
         uint64_t quota_bytes;          /* per calendar month, both directions; 0 = none */
         struct tw_hours hours;         /* caps by the time of day */

@@ -91,6 +91,10 @@ static const struct tw_config_key KEYS[] = {
     {"network", "pace", TW_CONFIG_PACE, FIELD(network.pace), 1000, 0, "auto", NULL, NULL,
      "Pace of payloads on each link. auto: 88 % of the path's measured rate, so that other\n"
      "traffic on it need not queue; off: as fast as possible; or a rate."},
+    {"network", "relay", TW_CONFIG_RELAY, FIELD(network.relay), 1000, 0, "on", NULL, NULL,
+     "Carry links of nodes that cannot dial each other, which stay encrypted: on, off, or a cap\n"
+     "such as 2mbit. They count as traffic of this node, and get half of `upload` and a quarter\n"
+     "of `budget` at most. A node that listens nowhere carries none."},
     {"network", "download", TW_CONFIG_RATE, FIELD(network.download_bytes_s), 1000, 0, "0", NULL,
      "20mbit",
      "Download cap of all links together; 0: none. The node requests no more than it allows."},
@@ -137,7 +141,7 @@ const struct tw_config_key *tw_config_key_find(const char *section, const char *
 }
 
 /* Keys that a running daemon takes from a changed file. The others need a restart. */
-static const char *const LIVE[] = {"upload", "download", "pace",  "hours",
+static const char *const LIVE[] = {"upload", "download", "pace",  "relay",     "hours",
                                    "quota",  "budget",   "peers", "peers_file"};
 
 bool tw_config_key_is_live(const struct tw_config_key *key) {

@@ -18,6 +18,7 @@ enum tw_config_type {
     TW_CONFIG_BOOL,      /* bool: on/off */
     TW_CONFIG_RATE,      /* uint64_t bytes per second, written in bits: 5mbit */
     TW_CONFIG_PACE,      /* struct tw_link_pace: auto, off, 5mbit */
+    TW_CONFIG_RELAY,     /* struct tw_relay_config: on, off, 2mbit */
     TW_CONFIG_BUDGET,    /* struct tw_budget_config: 5mbit, 50GB/month */
     TW_CONFIG_QUOTA,     /* uint64_t bytes per month: 500GB/month */
     TW_CONFIG_HOURS,     /* struct tw_hours: 08:00-18:00 1mbit, 18-23 off */

@@ -93,6 +93,20 @@ static enum tw_status read_rate(const struct tw_config_key *key, const char *tex
     return TW_OK;
 }
 
+static enum tw_status read_relay(const struct tw_config_key *key, const char *text,
+                                 struct tw_relay_config *out, struct tw_error *err) {
+    struct tw_relay_config read = {.is_on = strcmp(text, "off") != 0};
+    if (read.is_on && strcmp(text, "on") != 0) {
+        if (!isdigit((unsigned char)*text))
+            return tw_fail(err, TW_CONFIG, "`%.40s` is neither on nor off nor a rate such as 2mbit",
+                           text);
+        TW_TRY(read_rate(key, text, &read.bytes_per_s, err));
+        read.is_on = read.bytes_per_s > 0;
+    }
+    *out = read;
+    return TW_OK;
+}
+
 static enum tw_status read_pace(const struct tw_config_key *key, const char *text,
                                 struct tw_link_pace *out, struct tw_error *err) {
     struct tw_link_pace read = {.mode = TW_LINK_PACE_AUTO};
@@ -377,6 +391,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_BOOL: return read_bool(value, field, err);
     case TW_CONFIG_RATE: return read_rate(key, value, field, err);
     case TW_CONFIG_PACE: return read_pace(key, value, field, err);
+    case TW_CONFIG_RELAY: return read_relay(key, value, field, err);
     case TW_CONFIG_BUDGET: return tw_budget_parse(value, field, err);
     case TW_CONFIG_QUOTA: return read_quota(value, field, err);
     case TW_CONFIG_HOURS: return tw_hours_parse(value, field, err);
@@ -430,6 +445,13 @@ static void print_quantity(uint64_t value, const struct unit *units, char *text,
     }
 }
 
+static void print_relay(const struct tw_relay_config *relay, char *text, size_t capacity) {
+    if (relay->is_on && relay->bytes_per_s > 0)
+        print_quantity(relay->bytes_per_s * 8, RATES, text, capacity);
+    else
+        (void)snprintf(text, capacity, relay->is_on ? "on" : "off");
+}
+
 static void print_pace(const struct tw_link_pace *pace, char *text, size_t capacity) {
     if (pace->mode == TW_LINK_PACE_FIXED)
         print_quantity(pace->bytes_per_s * 8, RATES, text, capacity);
@@ -477,6 +499,7 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
     case TW_CONFIG_BOOL: (void)snprintf(text, capacity, *(const bool *)field ? "on" : "off"); break;
     case TW_CONFIG_RATE: print_quantity(*(const uint64_t *)field * 8, RATES, text, capacity); break;
     case TW_CONFIG_PACE: print_pace(field, text, capacity); break;
+    case TW_CONFIG_RELAY: print_relay(field, text, capacity); break;
     case TW_CONFIG_BUDGET: print_budget(field, text, capacity); break;
     case TW_CONFIG_QUOTA: print_quota(*(const uint64_t *)field, text, capacity); break;
     case TW_CONFIG_HOURS: tw_hours_print(field, text, capacity); break;

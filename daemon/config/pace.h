@@ -1,7 +1,9 @@
-/* pace.h - configured pace of payloads on one link (`network.pace`). */
+/* pace.h - configured pace of payloads on one link (`network.pace`), and of links that this node
+ * carries for others (`network.relay`). */
 #ifndef TW_DAEMON_CONFIG_PACE_H
 #define TW_DAEMON_CONFIG_PACE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum tw_link_pace_mode { TW_LINK_PACE_AUTO, TW_LINK_PACE_OFF, TW_LINK_PACE_FIXED };
@@ -9,6 +11,11 @@ enum tw_link_pace_mode { TW_LINK_PACE_AUTO, TW_LINK_PACE_OFF, TW_LINK_PACE_FIXED
 struct tw_link_pace {
     enum tw_link_pace_mode mode; /* AUTO: by the measured path (net/pacer.h) */
     uint64_t bytes_per_s;        /* FIXED */
+};
+
+struct tw_relay_config {
+    bool is_on;
+    uint64_t bytes_per_s; /* cap of relayed bytes, both directions together; 0: none of its own */
 };
 
 #endif

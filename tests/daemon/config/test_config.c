@@ -131,6 +131,29 @@ static void pace_is_auto_off_or_a_rate(void **state) {
     }
 }
 
+static void relaying_is_on_off_or_a_rate(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+        bool is_on;
+        uint64_t bytes_per_s;
+    } CASES[] = {{"", "relay = on\n", true, 0},
+                 {"relay = on\n", "relay = on\n", true, 0},
+                 {"relay = off\n", "relay = off\n", false, 0},
+                 {"relay = 0\n", "relay = off\n", false, 0},
+                 {"relay = 2mbit\n", "relay = 2mbit\n", true, 250000}};
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char text[64], shown[16 * 1024];
+        (void)snprintf(text, sizeof(text), "[network]\n%s", CASES[i].text);
+        assert_int_equal(parse(text), TW_OK);
+        assert_int_equal(config.network.relay.is_on, CASES[i].is_on);
+        assert_int_equal(config.network.relay.bytes_per_s, CASES[i].bytes_per_s);
+        assert_true(tw_config_show(&config, shown, sizeof(shown)) < sizeof(shown));
+        if (strstr(shown, CASES[i].shown) == NULL) fail_msg("no %s in %s", CASES[i].shown, shown);
+    }
+    assert_int_equal(parse("[network]\nrelay = yes\n"), TW_CONFIG);
+}
+
 static void an_empty_list_means_none(void **state) {
     (void)state;
     assert_int_equal(parse("[network]\nlisten =\n"), TW_OK);
@@ -335,6 +358,7 @@ int main(void) {
         cmocka_unit_test(an_empty_file_gives_the_defaults),
         cmocka_unit_test(every_kind_of_value_is_read),
         cmocka_unit_test(pace_is_auto_off_or_a_rate),
+        cmocka_unit_test(relaying_is_on_off_or_a_rate),
         cmocka_unit_test(an_empty_list_means_none),
         cmocka_unit_test(unknown_names_are_refused_with_the_nearest),
         cmocka_unit_test(every_bad_value_names_line_key_and_the_way_out),
