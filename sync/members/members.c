@@ -402,6 +402,37 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
         entry->addrs[i].backoff_us = backoff_min_us(members);
 }
 
+void tw_members_relayed(struct tw_members *members, const struct tw_member_row *record,
+                        uint64_t now_us) {
+    struct tw_member_entry *entry = find_id(members, &record->id);
+    if (entry == NULL) entry = take_entry(members, now_us);
+    if (entry == NULL || entry->is_connected) return;
+    entry->has_id = true;
+    entry->id = record->id;
+    entry->heard_us = now_us;
+    replace_addrs(members, entry, record, now_us);
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        struct tw_member_addr *addr = &entry->addrs[i];
+        if (addr->text[0] == '\0' || addr->is_dialling || addr->retry_us == NEVER_US) continue;
+        if (addr->backoff_us <= backoff_min_us(members)) continue; /* not tried yet */
+        addr->backoff_us = backoff_max_us(members);
+        addr->retry_us = now_us + jittered_us(members, addr->backoff_us);
+    }
+}
+
+bool tw_members_may_reach(const struct tw_members *members, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used || !entry->has_id || !tw_id_equal(&entry->id, id)) continue;
+        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
+            const struct tw_member_addr *addr = &entry->addrs[k];
+            if (addr->text[0] == '\0' || addr->retry_us == NEVER_US) continue;
+            if (addr->backoff_us <= backoff_min_us(members)) return true;
+        }
+    }
+    return false;
+}
+
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us) {
     struct tw_member_entry *entry = find_id(members, id);
     if (entry == NULL || !entry->is_connected) return;

@@ -106,6 +106,14 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
                           uint64_t now_us);
 void tw_members_disconnected(struct tw_members *members, const struct tw_id *id, uint64_t now_us);
 
+/* A peer is up through another member. Its addresses are dialled further, with the longest pause.
+ */
+void tw_members_relayed(struct tw_members *members, const struct tw_member_row *record,
+                        uint64_t now_us);
+
+/* True if an address of this member has not failed since it was learnt or last worked. */
+bool tw_members_may_reach(const struct tw_members *members, const struct tw_id *id);
+
 /* This machine has another address or route: all addresses are dialled again at once. */
 void tw_members_moved(struct tw_members *members, uint64_t now_us);
 

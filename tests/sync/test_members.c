@@ -153,6 +153,27 @@ static void linked_member_is_not_dialled_and_a_lost_one_is_again(void **state) {
     assert_int_equal(tw_members_known(&members), 1);
 }
 
+static void member_linked_through_another_is_dialled_slowly(void **state) {
+    (void)state;
+    const struct tw_id id = id_of(9, 1);
+    const struct tw_member_row record = record_of(id, "10.0.0.1:1", NULL);
+    merge_record(record, 0);
+    assert_true(tw_members_may_reach(&members, &id));
+    const struct tw_dial dial = take_dial(10 * S);
+    tw_members_dialled(&members, dial.address, false, NULL, 11 * S);
+    assert_false(tw_members_may_reach(&members, &id));
+    tw_members_relayed(&members, &record, 11 * S);
+    assert_nothing_due(11 * S + TW_BACKOFF_MAX_US * 6 / 10);
+    assert_true(tw_members_deadline(&members, 11 * S) <= 11 * S + TW_BACKOFF_MAX_US * 14 / 10);
+    (void)take_dial(11 * S + TW_BACKOFF_MAX_US * 14 / 10);
+    tw_members_connected(&members, &record, 100 * S);
+    assert_true(tw_members_may_reach(&members, &id));
+    tw_members_relayed(&members, &record, 101 * S); /* a link of its own counts more */
+    tw_members_disconnected(&members, &id, 102 * S);
+    const struct tw_id other = id_of(7, 7);
+    assert_false(tw_members_may_reach(&members, &other));
+}
+
 static void lower_id_lets_the_higher_dial_first(void **state) {
     (void)state;
     merge_record(record_of(id_of(0xf0, 1), "high.example:1", NULL), 0);
@@ -566,6 +587,7 @@ int main(void) {
         TEST(unreachable_peers_are_dialled_for_ever_with_growing_pauses),
         TEST(pauses_of_two_nodes_are_not_the_same),
         TEST(linked_member_is_not_dialled_and_a_lost_one_is_again),
+        TEST(member_linked_through_another_is_dialled_slowly),
         TEST(lower_id_lets_the_higher_dial_first),
         TEST(one_member_is_dialled_at_one_address_after_the_other),
         TEST(silent_address_of_a_member_costs_little),
