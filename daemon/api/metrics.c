@@ -170,6 +170,12 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
               view->net.links_refused);
     put_gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
               (double)view->net.banned);
+    put_total(to, "relayed_bytes_total", "Bytes carried for other nodes.", view->relay.bytes);
+    put_gauge(to, "relay_pipes", "Connections carried for other nodes.", (double)view->relay.pipes);
+    put_total(to, "relay_calls_refused_total", "Calls of other nodes that this relay refused.",
+              view->relay.calls_refused);
+    put_total(to, "relay_own_calls_failed_total", "Calls of this node through relays that failed.",
+              view->relay.own_calls_failed);
     put_gauge(to, "pool_bytes", "Memory for payloads.", (double)view->net.pool_bytes);
     put_gauge(to, "pool_used_bytes", "Memory for payloads in use.",
               (double)view->net.pool_used_bytes);

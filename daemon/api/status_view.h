@@ -62,6 +62,8 @@ enum tw_view_link {
 struct tw_view_peer {
     struct tw_id id;                /* zero: a bootstrap address whose node is not known yet */
     char addr[TW_ADDR_BYTES];       /* "" when only the peer dials */
+    bool is_relayed;                /* the link runs through another member */
+    struct tw_id via;               /* is_relayed: that member */
     char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "": it did not */
     enum tw_view_link link;
     enum tw_node_state state; /* of its last STATUS; only meaningful when heard */
@@ -220,6 +222,14 @@ struct tw_status_view {
         struct tw_reachability_row
             reach[TW_REACHABILITY_ROWS_MAX]; /* results of the peers that dialled this node */
     } net;
+
+    struct {
+        bool is_on;           /* this node carries links of others */
+        uint64_t cap_bytes_s; /* cap in force; 0: none of its own */
+        uint32_t pipes;       /* connections carried now */
+        uint64_t bytes, calls_refused;
+        uint64_t own_calls, own_calls_failed; /* calls of this node through others */
+    } relay;
 
     struct { /* all zero unless the run has an owner */
         bool has_owner;

@@ -159,6 +159,15 @@ static json_t *caps_json(const struct tw_status_view *view) {
                      "links_rest", view->caps.resting != NULL ? view->caps.resting : "none");
 }
 
+static json_t *relay_json(const struct tw_status_view *view) {
+    const uint64_t cap = view->relay.cap_bytes_s;
+    return json_pack("{s:b,s:o,s:o,s:o,s:o,s:o,s:o}", "on", view->relay.is_on, "cap_bytes_per_s",
+                     cap == 0 ? json_null() : count(cap), "pipes", count(view->relay.pipes),
+                     "relayed_bytes", count(view->relay.bytes), "calls_refused",
+                     count(view->relay.calls_refused), "own_calls", count(view->relay.own_calls),
+                     "own_calls_failed", count(view->relay.own_calls_failed));
+}
+
 static json_t *network_json(const struct tw_status_view *view) {
     json_t *const listen = json_array();
     for (uint32_t i = 0; i < TW_ADDRS_MAX && view->net.listen[i][0] != 0; i++) {
@@ -180,6 +189,7 @@ static json_t *network_json(const struct tw_status_view *view) {
         count(view->net.pool_used_bytes));
     if (network == NULL) return NULL;
     (void)json_object_set_new(network, "reachable", reach_json(view));
+    (void)json_object_set_new(network, "relay", relay_json(view));
     (void)json_object_set_new(network, "banned", count(view->net.banned));
     return network;
 }
@@ -352,6 +362,13 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
                   peer->anomaly[0] != 0 ? text(peer->anomaly) : json_null());
     if (row != NULL && measured != NULL) (void)json_object_update(row, measured);
     json_decref(measured);
+    const bool is_linked = peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
+    if (row != NULL && is_linked) {
+        (void)json_object_set_new(row, "path",
+                                  json_string(peer->is_relayed ? "relayed" : "direct"));
+        (void)json_object_set_new(row, "via",
+                                  peer->is_relayed ? short_hex(&peer->via) : json_null());
+    }
     if (row != NULL && peer->stall[0] != 0)
         (void)json_object_set_new(row, "stall", text(peer->stall));
     if (row != NULL && peer->strike[0] != 0)

@@ -8,6 +8,7 @@
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/links.h"
+#include "daemon/node/relays.h"
 #include "daemon/node/reports.h"
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
@@ -76,6 +77,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .together_tokens = tw_run_together_tokens(run),
         .alone_nodes = tw_run_together_tokens(run) < run->train.tokens ? run->sync.nodes : 0,
         .is_pair = run->sync.topology == TW_TOPOLOGY_PAIR,
+        .is_relay = tw_daemon_relays_is_relay(daemon),
         .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
         .weight = 1,

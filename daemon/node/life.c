@@ -19,6 +19,7 @@
 #include "daemon/node/notify.h"
 #include "daemon/node/probes.h"
 #include "daemon/node/refusals.h"
+#include "daemon/node/relays.h"
 #include "daemon/node/reload.h"
 #include "daemon/node/reports.h"
 #include "daemon/node/runtime.h"
@@ -227,6 +228,7 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     TW_TRY(tw_daemon_budget_open(daemon, err));
     TW_TRY(tw_daemon_refusals_open(daemon, err));
     TW_TRY(tw_daemon_probes_open(daemon, err));
+    TW_TRY(tw_daemon_relays_open(daemon, err));
     TW_TRY(tw_daemon_link_qualities_open(daemon, err));
     TW_TRY(tw_daemon_admission_open(daemon, err));
     TW_TRY(tw_daemon_checkpoints_open(daemon, err));
@@ -271,6 +273,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_checkpoints_free(daemon);
     tw_daemon_admission_free(daemon);
     tw_daemon_link_qualities_free(daemon);
+    tw_daemon_relays_free(daemon);
     tw_daemon_probes_free(daemon);
     tw_daemon_refusals_free(daemon);
     tw_daemon_budget_free(daemon);

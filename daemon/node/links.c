@@ -15,6 +15,7 @@
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/probes.h"
 #include "daemon/node/refusals.h"
+#include "daemon/node/relays.h"
 #include "daemon/store/cache_file.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
@@ -138,6 +139,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
         tw_members_merge(daemon->members, &message.u.peers, tw_daemon_now_us());
     }
     tw_daemon_probes_message(daemon, peer, &message);
+    tw_daemon_relays_message(daemon, peer, &message);
     if (tw_daemon_data_message(daemon, peer, &message)) return;
     const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer, .u.message = &message};
     tw_daemon_event(daemon, &event);
@@ -153,18 +155,32 @@ static void send_gossip(struct tw_daemon *daemon, uint16_t peer) {
     tw_daemon_send(daemon, peer, &message);
 }
 
+/* True if the link runs through another member. */
+static bool note_peer_up(struct tw_daemon *daemon, uint16_t peer,
+                         const struct tw_member_row *hello) {
+    struct tw_peer_net net = {.is_relayed = false};
+    char hex[9], via[9] = "none";
+    (void)tw_transport_peer(daemon->transport, peer, &net);
+    if (net.is_relayed) tw_id_short(&net.relay, via);
+    tw_id_short(&hello->id, hex);
+    tw_daemon_note(daemon, TW_LOG_INFO, "peer_up", "peer=%s addr=%s via=%s", hex,
+                   hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none", via);
+    return net.is_relayed;
+}
+
 static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     struct tw_daemon *daemon = user;
-    char hex[9];
     daemon->peers[peer] = (struct tw_daemon_peer){.is_up = true, .id = hello->id};
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
         tw_dial_history_worked(&daemon->links->dials, hello->addrs[a]);
     tw_daemon_probes_peer_up(daemon, peer, hello);
-    tw_members_connected(daemon->members, hello, tw_daemon_now_us());
-    tw_id_short(&hello->id, hex);
-    tw_daemon_note(daemon, TW_LOG_INFO, "peer_up", "peer=%s addr=%s", hex,
-                   hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none");
-    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
+    const bool is_relayed = note_peer_up(daemon, peer, hello);
+    if (is_relayed)
+        tw_members_relayed(daemon->members, hello, tw_daemon_now_us());
+    else
+        tw_members_connected(daemon->members, hello, tw_daemon_now_us());
+    tw_daemon_relays_peer_up(daemon, peer);
+    struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer, .is_relayed = is_relayed};
     event.u.id = hello->id;
     tw_daemon_event(daemon, &event);
     tw_daemon_data_peer_up(daemon, peer, &hello->id);
@@ -184,6 +200,7 @@ static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const
                    "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
                    sentence != NULL ? sentence : "");
     tw_members_disconnected(daemon->members, &daemon->peers[peer].id, tw_daemon_now_us());
+    tw_daemon_relays_peer_down(daemon, peer);
     tw_daemon_link_qualities_peer_down(daemon, peer, reason);
     daemon->links->bulk_gone.bytes_in += daemon->links->bulk[peer].bytes_in;
     daemon->links->bulk_gone.bytes_out += daemon->links->bulk[peer].bytes_out;
@@ -221,6 +238,15 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
         tw_dial_history_worked(&daemon->links->dials, address);
     else
         note_dial_failed(daemon, address, result);
+}
+
+static void on_call_done(void *user, const struct tw_id *relay, const struct tw_id *target,
+                         const struct tw_dial_result *result) {
+    tw_daemon_relays_called(user, relay, target, result);
+}
+
+static void on_relayed(void *user, const struct tw_relay_pipe *pipe) {
+    tw_daemon_relays_carried(user, pipe);
 }
 
 static void on_probe_done(void *user, const char *address, const struct tw_id *expected,
@@ -330,6 +356,8 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
                    .released = on_released,
                    .dial_done = on_dial_done,
                    .probe_done = on_probe_done,
+                   .call_done = on_call_done,
+                   .relayed = on_relayed,
                    .banned = tw_daemon_refusals_banned,
                    .guest = on_guest,
                    .refused = tw_daemon_refusals_refused},
@@ -347,6 +375,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
     (void)snprintf(transport.interface, sizeof(transport.interface), "%s",
                    config->network.interface);
     TW_TRY(tw_transport_create(&transport, &daemon->transport, err));
+    tw_daemon_relays_apply(daemon);
     return open_members(daemon, err);
 }
 
@@ -394,6 +423,7 @@ void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (!tw_daemon_caps_is_resting(daemon)) {
         dial_peers(daemon, now_us);
         tw_daemon_probes_tick(daemon, now_us);
+        tw_daemon_relays_tick(daemon, now_us);
     }
     tw_daemon_link_qualities_tick(daemon, now_us);
     if (now_us >= links->gossip_due_us) {

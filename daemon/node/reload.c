@@ -8,6 +8,7 @@
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/links.h"
+#include "daemon/node/relays.h"
 
 enum { LIST_BYTES = 160 };
 
@@ -66,6 +67,7 @@ enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answe
     }
     tw_daemon_caps_apply(daemon);
     if (has_budget) tw_daemon_budget_apply(daemon);
+    tw_daemon_relays_apply(daemon);
     if (daemon->transport != NULL) tw_transport_set_pace(daemon->transport, &config->network.pace);
     learn_peers(daemon);
     (void)snprintf(answer->message, sizeof(answer->message), "%s%.100s%s%.100s",

@@ -100,6 +100,7 @@ struct tw_daemon {
     struct tw_daemon_links *links;
     struct tw_daemon_probes *probes;
     struct tw_daemon_refusals *refusals;
+    struct tw_daemon_relays *relays;
     struct tw_daemon_reports *reports;
     struct tw_daemon_samples *samples;
     struct tw_daemon_votes *votes;

@@ -91,6 +91,8 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
         row->down_bytes = traffic.bytes_in;
         if (tw_transport_peer(daemon->transport, i, &net)) {
             (void)snprintf(row->addr, sizeof(row->addr), "%s", net.address);
+            row->is_relayed = net.is_relayed;
+            row->via = net.relay;
             if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
             fill_path(&net, view);
         }
@@ -152,6 +154,7 @@ static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *vi
             row->loss = row->reliability = NAN;
         }
         if (row == NULL) return;
+        if (row->is_relayed) continue; /* linked, and dialled all the same */
         row->link = TW_VIEW_LINK_KNOWN;
         for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
             const struct tw_member_addr *addr = &entry->addrs[a];

@@ -29,7 +29,11 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     const double mixed = json_num(peer, "last_mixed_round"),
                  share = json_num(peer, "token_share_ratio");
     line = line_begin(screen, NULL);
-    line_put(&line, DIM, "           %s", *address != 0 ? address : "dials us");
+    const char *const via = json_str(peer, "via");
+    if (*via != 0)
+        line_put(&line, DIM, "           through %s", via);
+    else
+        line_put(&line, DIM, "           %s", *address != 0 ? address : "dials us");
     if (isfinite(mixed))
         line_put(&line, DIM, ", last %s in round %s", is_group ? "mixed" : "merged",
                  tw_units_count(step, mixed));

@@ -402,6 +402,19 @@ static void print_network(const struct screen *screen, const json_t *status) {
     print_reach(screen, status);
 }
 
+/* Links that this node carries for others. */
+static void print_relay(const struct screen *screen, const json_t *status) {
+    char bytes[TW_UNITS_BYTES], cap[TW_UNITS_BYTES];
+    const double carried = json_num(status, "network.relay.relayed_bytes"),
+                 most = json_num(status, "network.relay.cap_bytes_per_s");
+    if (!(carried > 0)) return;
+    struct line line = line_begin(screen, "Relay");
+    line_put(&line, PLAIN, "%s carried for others, %.0f connections now",
+             tw_units_bytes(bytes, carried), json_num(status, "network.relay.pipes"));
+    if (isfinite(most)) line_put(&line, DIM, " (cap %s/s)", tw_units_bytes(cap, most));
+    line_end(&line);
+}
+
 /* State of the paths of the bulk connections. */
 static void print_path(const struct screen *screen, const json_t *status) {
     char path[TW_UNITS_BYTES], pace[TW_UNITS_BYTES];
@@ -560,6 +573,7 @@ void screen_status(const struct screen *screen, const json_t *status) {
     print_data(screen, status);
     print_sync(screen, status);
     print_network(screen, status);
+    print_relay(screen, status);
     print_path(screen, status);
     print_contributions(screen, status);
     print_worker(screen, status);

@@ -41,6 +41,8 @@ static void sample_peers(struct tw_status_view *view) {
     view->peers[2].out_bytes_s = 1800000;
     view->peers[2].loss = 0.012;
     view->peers[2].reliability = 0.75;
+    view->peers[2].is_relayed = true;
+    view->peers[2].via = view->peers[0].id;
     SET(view->peers[2].anomaly,
         "slow sender: 41.0 kB/s to us in 12 transfers; median of the others: 1.90 MB/s");
     SET(view->peers[1].refused,
@@ -52,6 +54,10 @@ static void sample_peers(struct tw_status_view *view) {
 }
 
 static void sample_bans(struct tw_status_view *view) {
+    view->relay.is_on = true;
+    view->relay.cap_bytes_s = 250000;
+    view->relay.pipes = 4;
+    view->relay.bytes = 31u << 20;
     view->net.banned = 1;
     memset(&view->bans[0].id, 0x77, sizeof(view->bans[0].id));
     view->bans[0].left_s = 2520;
