@@ -77,6 +77,8 @@ enum tw_limits {
     TW_RELAY_CALLS_MAX = 16,             /* calls that no pipe came of yet, of all nodes */
     TW_RELAY_CALLS_PER_PEER = 4,         /* of these, from or to one node */
     TW_RELAY_CALLS_PER_S = 2,            /* calls begun by one node */
+    TW_RELAY_ANSWERS_PER_S = 8,          /* calls answered through one relay */
+    TW_RELAY_ANSWERS_BURST = 64,         /* burst of these */
     TW_RELAY_CALLS_BURST = 16,           /* burst of these */
     TW_RELAY_CALL_US = 10 * 1000 * 1000, /* time from a call to its pipe */
     TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* per direction of a pipe: bytes not sent on yet */

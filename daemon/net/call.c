@@ -14,9 +14,8 @@
 #include "daemon/net/transport_impl.h"
 
 /* The linked peer as a relay; NULL with a reason: its link is relayed too, or it cannot. */
-static const struct tw_slot *relay_find(const struct tw_transport *t, uint16_t peer,
-                                        struct tw_error *err) {
-    const struct tw_slot *slot = &t->peers[peer];
+static struct tw_slot *relay_find(struct tw_transport *t, uint16_t peer, struct tw_error *err) {
+    struct tw_slot *slot = &t->peers[peer];
     TW_ASSERT(peer < TW_PEERS_MAX);
     if (slot->state != TW_SLOT_UP || t->is_closing) {
         (void)tw_fail(err, TW_AGAIN, "the relay is not linked");
@@ -68,7 +67,8 @@ static void answers_count(const struct tw_transport *t, const struct tw_id *rela
 enum tw_status tw_transport_answer(struct tw_transport *t, uint16_t relay, const struct tw_id *from,
                                    const uint8_t token[TW_RELAY_TOKEN_BYTES],
                                    struct tw_error *err) {
-    const struct tw_slot *slot = relay_find(t, relay, err);
+    struct tw_slot *slot = relay_find(t, relay, err);
+    const uint64_t now_us = tw_now_us();
     struct tw_call call = {.role = TW_ROLE_CONTROL, .other = *from};
     uint32_t of_relay, all;
     if (slot == NULL) return err->status;
@@ -79,6 +79,10 @@ enum tw_status tw_transport_answer(struct tw_transport *t, uint16_t relay, const
     answers_count(t, &slot->record.id, &of_relay, &all);
     if (of_relay >= TW_RELAY_ANSWERS_PER_PEER || all >= TW_RELAY_ANSWERS_MAX)
         return tw_fail(err, TW_LIMIT, "%u calls are being answered", all);
+    if (tw_rate_wait_us(&slot->answers, 1, now_us) > 0)
+        return tw_fail(err, TW_LIMIT, "the relay passes on more than %d calls a second",
+                       TW_RELAY_ANSWERS_PER_S);
+    tw_rate_spend(&slot->answers, 1, now_us);
     call.relay = slot->record.id;
     memcpy(call.token, token, sizeof(call.token));
     return tw_dialer_relay(t, slot, &call, err);

@@ -93,6 +93,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->bulk_retry_us = conn->is_dialled ? now_us : UINT64_MAX;
     slot->bulk_deadline_us = now_us + TW_BULK_UP_US;
     tw_rate_init(&slot->calls, TW_RELAY_CALLS_PER_S, TW_RELAY_CALLS_BURST, now_us);
+    tw_rate_init(&slot->answers, TW_RELAY_ANSWERS_PER_S, TW_RELAY_ANSWERS_BURST, now_us);
     tw_rate_init(&slot->messages, TW_MESSAGES_PER_S, TW_MESSAGES_BURST, now_us);
     (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");
     slot->state = TW_SLOT_UP;

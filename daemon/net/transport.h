@@ -194,9 +194,9 @@ void tw_transport_turn_away(struct tw_transport *transport, uint32_t guest, enum
 enum tw_status tw_transport_call(struct tw_transport *transport, uint16_t relay,
                                  const struct tw_id *target, struct tw_error *err);
 
-/* Answers a RELAY_CALL of that peer: dials it with the token. The result shows in peer_up
- * alone. Fails as tw_transport_call does; TW_AGAIN also if `from` is linked already without a
- * relay. */
+/* Answers a RELAY_CALL of that peer: dials it with the token. The result shows in peer_up alone.
+ * Fails as tw_transport_call does. Also TW_LIMIT: the peer passes on too many calls. Also TW_AGAIN:
+ * `from` is linked already without a relay. */
 enum tw_status tw_transport_answer(struct tw_transport *transport, uint16_t relay,
                                    const struct tw_id *from,
                                    const uint8_t token[TW_RELAY_TOKEN_BYTES], struct tw_error *err);

@@ -124,8 +124,9 @@ struct tw_slot {
     struct tw_error reason; /* set when ENDING */
     bool needs_pump;        /* a connection was resumed */
     struct tw_rate messages;
-    struct tw_rate calls;  /* calls that this peer makes through us */
-    uint64_t throttled_us; /* no control frame is read until then; 0 = reading */
+    struct tw_rate calls;   /* calls that this peer makes through us */
+    struct tw_rate answers; /* calls that we answer through this peer */
+    uint64_t throttled_us;  /* no control frame is read until then; 0 = reading */
     struct tw_bulk queue;
     struct tw_pacing pacing;
 };

@@ -469,8 +469,11 @@ static void sum_traffic(const struct tw_daemon *daemon, struct tw_traffic *contr
         live_bulk.bytes_out += daemon->links->bulk[i].bytes_out;
     }
     *bulk = live_bulk;
-    control->bytes_in = all.bytes_in > bulk->bytes_in ? all.bytes_in - bulk->bytes_in : 0;
-    control->bytes_out = all.bytes_out > bulk->bytes_out ? all.bytes_out - bulk->bytes_out : 0;
+    /* Bytes carried for others arrive and leave, a few that are under way excepted. */
+    const uint64_t carried = tw_transport_relay(daemon->transport).bytes;
+    const uint64_t in = bulk->bytes_in + carried, out = bulk->bytes_out + carried;
+    control->bytes_in = all.bytes_in > in ? all.bytes_in - in : 0;
+    control->bytes_out = all.bytes_out > out ? all.bytes_out - out : 0;
 }
 
 void tw_daemon_links_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {

@@ -172,6 +172,13 @@ static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *vi
     }
 }
 
+static bool is_up(const struct tw_daemon *daemon, const struct tw_id *id) {
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        if (daemon->peers[i].is_up && tw_id_equal(&daemon->peers[i].id, id)) return true;
+    }
+    return false;
+}
+
 /* The member table's entry of an address; NULL: none. A linked entry first, because an address may
  * have two: as configured, and as advertised by a member that dialled this node. */
 static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, const char *address,
@@ -204,7 +211,7 @@ static void fill_bootstrap(const struct tw_daemon *daemon, uint64_t now_us,
         out->failures = row->failures;
         out->failed_us = row->failures > 0 ? age(now_us, row->failed_us) : TW_VIEW_NEVER;
         if (entry != NULL && entry->has_id) out->id = entry->id;
-        if (entry != NULL && entry->is_connected)
+        if (entry != NULL && entry->has_id && is_up(daemon, &entry->id)) /* perhaps by a relay */
             out->link = TW_VIEW_LINK_UP;
         else if (is_settled(daemon, row))
             out->link = TW_VIEW_LINK_KNOWN;
