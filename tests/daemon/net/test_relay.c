@@ -225,7 +225,7 @@ static void token_of_another_call_opens_nothing(void **state) {
                                          hub->transport->pipes[0].token, &err),
                      TW_OK);
     world_turn(&world, 50);
-    assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
+    assert_int_equal(hub->relays_opened, 0);
 }
 
 /* ---- ends ---------------------------------------------------------------------------------- */
@@ -294,6 +294,10 @@ static void direct_link_replaces_a_relayed_one(struct world_node *low, struct wo
         world_turn(&world, 50);
         assert_true(low->calls <= calls + 1);
     }
+    const uint8_t token[TW_RELAY_TOKEN_BYTES] = {1};
+    assert_int_equal(
+        tw_transport_answer(high->transport, peer_of(high, hub), &low->identity.id, token, &err),
+        TW_AGAIN);
     assert_true(has_path(low, high, false) && has_path(high, low, false));
     assert_int_equal(low->downs, 1);
 }
@@ -310,6 +314,42 @@ static void higher_id_replaces_a_relayed_link(void **state) {
     hub = world_start(&world, 2, NULL);
     direct_link_replaces_a_relayed_one(world_start(&world, 0, NULL), world_start(&world, 1, NULL),
                                        false);
+}
+
+/* The dial of a direct link that waits for its answer; NULL: there is none. */
+static struct tw_link *greeting_of(const struct world_node *node) {
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
+        struct tw_conn *conn = node->transport->conns[i];
+        if (conn == NULL || !conn->is_dialled || conn->is_relayed || conn->peer >= 0) continue;
+        if (conn->role == TW_ROLE_CONTROL && conn->has_spoken) return &conn->link;
+    }
+    return NULL;
+}
+
+/* GOODBYE of the relayed link and HELLO of the direct one arrive in the same turn of the loop. The
+ * world asserts that the runtime is told of the end first. */
+static void end_of_a_link_is_told_before_its_successor(void **state) {
+    (void)state;
+    struct tw_link *direct;
+    hub = world_start(&world, 2, NULL);
+    struct world_node *low = world_start(&world, 0, NULL), *high = world_start(&world, 1, NULL);
+    low->on_frame = high->on_frame = answer;
+    tw_transport_set_relay(hub->transport, true, 0);
+    link_to(low, hub);
+    link_to(high, hub);
+    call_up(low, hub, high);
+    const int old = world_peer_of(low, high);
+    world_dial(low, high);
+    WAIT_WHILE(&world, (direct = greeting_of(low)) == NULL);
+    tw_link_pause(direct);
+    world_hold(low, old, false);
+    world_hold(low, old, true);
+    WAIT_WHILE(&world, high->downs == 0);
+    world_turn(&world, 50);
+    world_let_go(low, old, false);
+    tw_link_resume(direct);
+    WAIT_WHILE(&world, !has_path(low, high, false) || !has_path(high, low, false));
+    assert_int_equal(low->downs, 1);
 }
 
 /* ---- caps ---------------------------------------------------------------------------------- */
@@ -449,6 +489,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(resting_relay_carries_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(lower_id_replaces_a_relayed_link, setup, teardown),
         cmocka_unit_test_setup_teardown(higher_id_replaces_a_relayed_link, setup, teardown),
+        cmocka_unit_test_setup_teardown(end_of_a_link_is_told_before_its_successor, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(cap_of_the_relay_is_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(slow_end_holds_the_other_back, setup, teardown),
         cmocka_unit_test_setup_teardown(tampering_breaks_that_link_alone, setup, teardown),

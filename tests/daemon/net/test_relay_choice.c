@@ -285,6 +285,23 @@ static void invented_nodes_delay_no_real_one(void **state) {
     picked(HUB, HIGH);
 }
 
+static void node_called_in_vain_comes_after_the_others(void **state) {
+    (void)state;
+    struct tw_relay_offer *relay = offer(HUB, 150);
+    relay->direct_count = 8;
+    for (unsigned i = 0; i < 8; i++) relay->direct[i] = id(150 + i);
+    for (unsigned i = 0; i < 16; i++) {
+        (void)wait_s();
+        tw_relay_choice_ended(&choice, &pick.target, false, now_us);
+    }
+    relay->direct[relay->direct_count++] = id(HIGH);
+    look();
+    now_us += TW_RELAY_PAUSE_MAX_US; /* all are due */
+    look();
+    assert_true(tw_relay_choice_next(&choice, &view, now_us, &pick));
+    picked(HUB, HIGH);
+}
+
 static void full_table_keeps_links_and_calls(void **state) {
     (void)state;
     link_by(HIGH, HUB);
@@ -333,6 +350,7 @@ int main(void) {
         cmocka_unit_test_setup(failed_relay_makes_room_for_the_next, setup),
         cmocka_unit_test_setup(relay_that_is_the_node_itself_is_no_relay, setup),
         cmocka_unit_test_setup(invented_nodes_delay_no_real_one, setup),
+        cmocka_unit_test_setup(node_called_in_vain_comes_after_the_others, setup),
         cmocka_unit_test_setup(full_table_keeps_links_and_calls, setup),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
