@@ -330,6 +330,8 @@ static void handle_event(struct tw_node *node, const struct tw_event *event) {
         node->measured.upload_kib_s = event->u.measured.upload_kib_s;
         node->measured.outliers = event->u.measured.odd;
         node->measured.is_over_budget = event->u.measured.is_short;
+        if (node->measured.is_relay != event->u.measured.is_relay) tw_reach_changed(node);
+        node->measured.is_relay = event->u.measured.is_relay;
         break;
     }
 }

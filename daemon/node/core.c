@@ -8,7 +8,6 @@
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/links.h"
-#include "daemon/node/relays.h"
 #include "daemon/node/reports.h"
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
@@ -77,7 +76,6 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .together_tokens = tw_run_together_tokens(run),
         .alone_nodes = tw_run_together_tokens(run) < run->train.tokens ? run->sync.nodes : 0,
         .is_pair = run->sync.topology == TW_TOPOLOGY_PAIR,
-        .is_relay = tw_daemon_relays_is_relay(daemon),
         .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
         .weight = 1,
@@ -105,5 +103,6 @@ void tw_daemon_core_open(struct tw_daemon *daemon) {
     struct tw_action action;
     while (tw_node_next_action(daemon->node, &action)) do_action(daemon, &action);
     daemon->is_pumping = false;
+    tw_daemon_event_measured(daemon); /* whether this node relays */
     tw_daemon_arm(daemon);
 }

@@ -38,7 +38,6 @@ struct tw_node_config {
     uint32_t alone_nodes;
 
     /* this node */
-    bool is_relay;      /* carries links of others, and tells them so */
     uint32_t weight;    /* share of the parts that this node offers to own, > 0 */
     uint64_t orphan_us; /* time without a majority, after which it founds a child lineage (120 s) */
     /* Download cap that pays for requested chunks, in bytes. Borrowed for the node's life, shared

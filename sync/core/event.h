@@ -84,6 +84,7 @@ struct tw_event {
         struct {
             uint32_t upload_kib_s; /* of this node, to all peers together; 0 = not known */
             uint64_t odd;  /* set of peers with far slower or less reliable links than the others */
+            bool is_relay; /* this node carries links of others */
             bool is_short; /* no budget for a contribution now; used in pairs only */
         } measured;        /* MEASURED */
     } u;

@@ -110,7 +110,7 @@ void tw_reach_send(struct tw_node *node) {
     struct tw_message *message = tw_act_message(node, TW_MSG_LINKS);
     if (message == NULL) return;
     struct tw_msg_links *links = &message->u.links;
-    links->is_relay = node->cfg.is_relay;
+    links->is_relay = node->measured.is_relay;
     links->direct_count = links->relayed_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
         const struct link *link = &node->links[i];

@@ -60,6 +60,17 @@ static void relayed_links_are_told_apart(void **state) {
     assert_memory_equal(&links->u.links.relayed[0], &third, sizeof(third));
 }
 
+/* A node that begins or ends to carry links of others tells its peers. */
+static void relays_are_told(void **state) {
+    (void)state;
+    now_us += SECONDS(2);
+    struct tw_event event = {.kind = TW_EV_MEASURED};
+    event.u.measured.is_relay = true;
+    forget();
+    feed(&event);
+    assert_int_equal(find_message(TW_MSG_LINKS, 1)->u.links.is_relay, 1);
+}
+
 /* Peers that tell no links (an older build) are taken for linked to each other. */
 static void silence_means_a_full_mesh(void **state) {
     (void)state;
@@ -131,6 +142,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(node_tells_its_links_at_once_and_then_once_a_second),
         TEST(relayed_links_are_told_apart),
+        TEST(relays_are_told),
         TEST(silence_means_a_full_mesh),
         TEST(middle_of_a_star_owns_everything),
         TEST(denied_links_count_if_the_other_end_has_them),

@@ -24,6 +24,7 @@ struct worker {
 struct measured {
     uint32_t upload_kib_s; /* 0: not known */
     uint64_t outliers;     /* set of peers whose links are out of line with all others */
+    bool is_relay;         /* this node carries links of others, and tells them so */
     bool is_over_budget;   /* no bytes left for a contribution */
 };
 
