@@ -179,6 +179,23 @@ static bool is_up(const struct tw_daemon *daemon, const struct tw_id *id) {
     return false;
 }
 
+/* Members of the roster without a link, and without an address that somebody tried: homes that can
+ * only dial, as seen by a node that can only dial too. */
+static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
+        const struct tw_id *id = &daemon->view.roster.members[i].id;
+        if (tw_id_equal(id, &daemon->setup->identity.id) || is_up(daemon, id)) continue;
+        struct tw_view_peer *row = find_row(view, id);
+        if (row == NULL) return;
+        row->is_member = true;
+        if (row->addr[0] != '\0' || row->error[0] != '\0') continue;
+        row->link = TW_VIEW_LINK_KNOWN;
+        (void)snprintf(row->error, sizeof(row->error),
+                       "it has no address to dial, and no relay links it; its work is merged at "
+                       "members that both nodes reach. `network.relay = on` there links the two");
+    }
+}
+
 /* The member table's entry of an address; NULL: none. A linked entry first, because an address may
  * have two: as configured, and as advertised by a member that dialled this node. */
 static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, const char *address,
@@ -228,5 +245,6 @@ void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us
     view->sync.known = tw_members_known(daemon->members);
     fill_linked(daemon, now_us, view);
     fill_known(daemon, view);
+    fill_unlinked(daemon, view);
     fill_bootstrap(daemon, now_us, view);
 }

@@ -118,6 +118,9 @@ def steps(world):
     reload(world, 3)
     world.wait("n0 and n1 have no link", lambda: way(world, 0, ids[1]) is None)
     assert relay_of(world, 3)["pipes"] == 0
+    world.wait("n0 says why", lambda: any(
+        peer["id_short"] == ids[1] and "no relay links it" in (peer["error"] or "")
+        for peer in world.get(0, "peers")["peers"]))
     set_key(world, 3, "relay", "on")
     world.send(3, signal.SIGHUP)
     world.wait("n0 and n1 are linked again", lambda: way(world, 0, ids[1]) ==

@@ -33,7 +33,10 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*via != 0)
         line_put(&line, DIM, "           through %s", via);
     else
-        line_put(&line, DIM, "           %s", *address != 0 ? address : "dials us");
+        line_put(&line, DIM, "           %s",
+                 *address != 0 ? address
+                 : is_alive    ? "dials us"
+                               : "no address");
     if (isfinite(mixed))
         line_put(&line, DIM, ", last %s in round %s", is_group ? "mixed" : "merged",
                  tw_units_count(step, mixed));
