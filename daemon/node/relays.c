@@ -40,6 +40,7 @@ static uint64_t find_cap(const struct tw_daemon *daemon) {
 void tw_daemon_relays_apply(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     tw_transport_set_relay(daemon->transport, tw_daemon_relays_is_relay(daemon), find_cap(daemon));
+    daemon->measured.is_relay = tw_daemon_relays_is_relay(daemon);
     if (daemon->node != NULL) tw_daemon_event_measured(daemon); /* the claim of LINKS follows */
 }
 

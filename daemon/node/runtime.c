@@ -7,7 +7,6 @@
 #include "base/assert.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
-#include "daemon/node/relays.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
 
@@ -129,7 +128,7 @@ void tw_daemon_event_measured(struct tw_daemon *daemon) {
     struct tw_event event = {.kind = TW_EV_MEASURED};
     event.u.measured.upload_kib_s = daemon->measured.upload_kib_s;
     event.u.measured.odd = daemon->measured.outliers;
-    event.u.measured.is_relay = tw_daemon_relays_is_relay(daemon);
+    event.u.measured.is_relay = daemon->measured.is_relay;
     event.u.measured.is_short = daemon->measured.is_short;
     tw_daemon_event(daemon, &event);
 }

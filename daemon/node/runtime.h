@@ -48,6 +48,7 @@ struct tw_daemon_measured {
     uint32_t upload_kib_s; /* link_qualities.c */
     uint64_t outliers;     /* set of peers with a link out of line; link_qualities.c */
     bool is_short;         /* pairs: the budget has no room for a contribution; budget.c */
+    bool is_relay;         /* this node carries links of others */
 };
 
 struct tw_daemon {
