@@ -141,7 +141,7 @@ struct tw_transport_config {
     char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* empty after the last; none: the addresses
                                                   * listened on, and for wildcards the addresses
                                                   * from which this machine dials the internet */
-    char interface[TW_ADDR_BYTES];               /* to listen on and dial from; any */
+    char interface[TW_ADDR_BYTES];               /* to listen on and dial from; "": any */
     char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IPs to dial from; none: any */
     uint64_t upload_bytes_per_s;                 /* 0 = no cap */
     struct tw_link_pace pace;                    /* limits of bulk connections */

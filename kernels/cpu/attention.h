@@ -84,7 +84,7 @@ TW_INLINE tw_vec tw_vec_zip_high(tw_vec a, tw_vec b) {
     return TW_ZIP(a, b, TW_VEC / 2);
 }
 
-/* Converts TW_UNIT vectors of floats to one vector of their units. */
+/* Rounds TW_UNIT vectors of floats to the type of the products, packed into one vector. */
 TW_INLINE tw_vec tw_unit_of(const tw_vec part[TW_UNIT]) {
 #if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
     static const uint16_t zip[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,

@@ -25,7 +25,7 @@ struct mesh_pair {
     int64_t sent; /* Delta that was encoded */
 };
 
-/* One merge of a pair, with the movement of the sides that applied it: see
+/* One merge of a pair, and how far it moved the anchor of each node that applied it: see
  * mesh_pair_imbalance(). */
 struct mesh_merge {
     struct tw_id deltas; /* XOR of the names of both Delta payloads */

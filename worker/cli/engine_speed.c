@@ -36,7 +36,8 @@ static enum tw_status plan_batch(struct engine_bench *bench, uint32_t *sequences
 }
 
 /* Times a few steps after a warm-up and takes the fastest, since other processes may use the
- * processor. The optimizer update, done once per step, is counted once per part of the batch. */
+ * processor. Each timed step is one part of a batch and an optimizer
+ * update. A real step updates once for all of its parts, so the estimate is somewhat too slow. */
 static enum tw_status time_steps(struct engine_bench *bench, const uint32_t *tokens,
                                  struct speed *speed, struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch;

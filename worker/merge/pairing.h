@@ -1,17 +1,18 @@
 /* pairing.h - the outer step of a run in pairs: NoLoCo, arXiv 2506.10911, in the form of
  * kernels/outer.h.
  *
- * Each node has an anchor of its own, and sends its outer gradient D and its phi S of a fragment
- * (compress/lattice.h). Both nodes use the decoded payloads of both:
+ * Each node has an anchor of its own. For a fragment it sends two payloads: D, its encoded outer
+ * gradient Delta, and S, its anchor phi in lattice form (compress/lattice.h). Both nodes use the
+ * decoded payloads of both; phi' is the new anchor:
  *
  *     u   = mu u + eta (D_own + D_theirs) / 2 - gamma/2 (S_theirs - S_own)
  *     phi = phi - u,     theta = theta + (phi' - phi) + Delta
  *
  * The partner takes the mirrored step: the gamma terms cancel, and each D is merged half here and
  * half there. The quantisation error stays in the residual and in theta (worker/merge/inflight.h).
- * So both nodes together lose only the amount that is scaled down (below). Alone, a node takes the
- * step on its own v = beta' e + Delta itself, and e = 0. Training since Delta was taken stays in
- * theta.
+ * Of the work of both nodes, only the part that is scaled down (below) is lost. Alone, a node takes
+ * the step on its own v = beta' e + Delta itself, and e = 0. Training since Delta was taken stays
+ * in theta.
  *
  * A large share of the partner is scaled down, and a far too large one is not merged: pair_guard.h.
  * The node then takes the step alone and says so in the answer. It does the same if a payload of

@@ -318,7 +318,7 @@ static void certificates_of_admitters_are_renewed_in_time(void **state) {
     assert_false(tw_gate_is_due(&at_node));
     expect(meet(&at_node, &at_admitter), TW_OK, "");
     expect(tw_gate_take(&at_node, bytes, size, &err), TW_AGAIN, "lasts as long");
-    now_s += 100 * DAY_S; /* long expired: it still asks */
+    now_s += 100 * DAY_S; /* the certificate expired long ago: the node still asks for a new one */
     assert_true(tw_gate_is_due(&at_node));
 }
 

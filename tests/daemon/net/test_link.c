@@ -292,7 +292,8 @@ static void damaged_frame_is_refused(void **state) {
 static void endless_greeting_is_refused(void **state) {
     (void)state;
     rogue_open();
-    /* GOODBYE is allowed, but HELLO is incomplete: 16 KiB of half frames must be refused. */
+    /* Before its HELLO is complete, a peer may send GOODBYE. This one sends incomplete frames
+     * instead, and must be refused at 16 KiB. */
     uint8_t header[TW_FRAME_HEADER_BYTES] = "TWF1\x01";
     tw_put_u16(header + 6, TW_FRAME_HELLO);
     tw_put_u32(header + 8, TW_HELLO_BYTES_MAX);
