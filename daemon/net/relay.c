@@ -1,16 +1,18 @@
 /* relay.c - pipes that this node carries for others: PROTOCOL.md section 12.
  *
- *   state    entered when                             left for
- *   FREE     -                                        CALLING: a caller's HELLO passed the bounds
- *   CALLING  RELAY_CALL went to the called node       OPEN: it dialled with the token; ENDED: it
- * did not within TW_RELAY_CALL_US, or an end went OPEN     both HELLOs are answered ENDED: a
- * connection, or the link to an end, went ENDED    both connections are being closed        FREE:
- * it was reported (from the loop)
+ *     FREE    --HELLO of a caller passes the bounds--> CALLING: RELAY_CALL goes to the called node
+ *     CALLING --the called node dials with the token--> OPEN: both HELLOs are answered
+ *     CALLING --TW_RELAY_CALL_US pass, or an end goes--> ENDED
+ *     OPEN    --a connection, or the link to an end, goes--> ENDED: both connections are closed
+ *     ENDED   --the loop has reported it--> FREE
  *
  * Invariants:
+ *
  *  1. Both ends are peers with a link that is not relayed, so there is no chain of relays.
+ *
  *  2. A pipe in CALLING or OPEN names its connections, and they name it. A connection in a pipe is
- * no handshake any more: no stranger crowds it out.
+ *     no handshake any more: no stranger crowds it out.
+ *
  *  3. Bytes read from one end and not sent to the other are at most TW_RELAY_QUEUE_BYTES, one read
  *     and TW_INFLIGHT_BYTES_MAX.
  *
