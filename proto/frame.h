@@ -1,9 +1,17 @@
 /* frame.h - the 32-byte frame header of PROTOCOL.md section 2, and the incremental reader.
  *
- *   0  magic      u32  "TWF1"            16 stream    u32  0 on control; free for the sender on
- * bulk 4  version    u8   1                 20 reserved  u32  0 5  flags      u8   0 24 checksum
- * u64  xxh64 of bytes 0..23 and the body 6  kind       u16 8  body bytes u32 12  reserved   u32  0
- * all little-endian */
+ *     at  field          content
+ *      0  magic u32      "TWF1"
+ *      4  version u8     1
+ *      5  flags u8       0
+ *      6  kind u16
+ *      8  body u32       bytes after the header
+ *     12  reserved u32   0
+ *     16  stream u32     0 on control; free for the sender on bulk
+ *     20  reserved u32   0
+ *     24  checksum u64   xxh64 of bytes 0 to 23 and the body
+ *
+ * All are little-endian. */
 #ifndef TW_PROTO_FRAME_H
 #define TW_PROTO_FRAME_H
 
@@ -24,7 +32,7 @@ enum tw_frame_kind {
     TW_FRAME_RENEW = 27,      /* asks for a new certificate; empty */
     TW_FRAME_CERTS = 28,      /* a new one and that of its issuer: cert.h */
     TW_FRAME_CHUNK = 0x100,   /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
-    TW_FRAME_HELLO = 0x200,   /* a new certificate and that of its issuer: cert.h */
+    TW_FRAME_HELLO = 0x200,   /* first frame of each side: daemon/net/handshake.h */
     TW_FRAME_GOODBYE = 0x201, /* last frame: u32 enum tw_status, then a sentence */
     TW_FRAME_WELCOME = 0x202, /* for a guest: all that it needs to become a node of the run */
 };

@@ -94,6 +94,9 @@ static void put_training(struct out *to, const struct tw_status_view *view) {
               (double)view->train.loss_live);
     put_gauge(to, "validation_anchor_loss_nats", "Held-out loss per token of the anchor.",
               (double)view->train.loss_anchor);
+    put_gauge(to, "merging_hurts",
+              "1 where the anchor is worse than the live parameters and stays so.",
+              view->train.is_anchor_bad ? 1.0 : 0.0);
     put_gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
               (double)view->train.distance);
     put_gauge(to, "utilisation_ratio", "Time in inner steps to all time, since the start.",

@@ -169,6 +169,7 @@ struct tw_status_view {
         float lr, grad_norm;
         float loss_live, loss_anchor; /* held-out loss at eval_step, nats per token */
         uint64_t eval_step;
+        bool is_anchor_bad;        /* merging hurts the anchor: merge_health.h */
         float distance;            /* ||theta - phi|| / ||phi||, a ratio */
         double token_share;        /* share of the run's tokens so far, a ratio */
         uint64_t steps_skipped;    /* steps whose gradients were not finite */

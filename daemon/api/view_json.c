@@ -86,7 +86,8 @@ static json_t *train_json(const struct tw_status_view *view) {
         real(view->train.lr), "grad_norm", real(view->train.grad_norm), "steps_skipped",
         count(view->train.steps_skipped), "losses", losses_json(view));
     json_t *const measured = json_pack(
-        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "token_share_ratio", real(view->train.token_share),
+        "{s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "merging_hurts",
+        (int)view->train.is_anchor_bad, "token_share_ratio", real(view->train.token_share),
         "flops_per_s", real(view->train.flops_s), "mfu_ratio", real(view->train.mfu),
         "validation_live_nats", real(view->train.loss_live), "validation_anchor_nats",
         real(view->train.loss_anchor), "validation_steps", count(view->train.eval_step),

@@ -175,6 +175,16 @@ static void judge_training(const struct tw_status_view *view, struct list *list)
     }
 }
 
+static void judge_merging(const struct tw_status_view *view, struct list *list) {
+    if (!view->train.is_anchor_bad) return;
+    add(list,
+        "see `thinwire peers` for refused work and missing links; other nodes show the same where "
+        "the fault is the group's. A lower learning rate needs a new manifest",
+        "Merging hurts: the anchor is worse than this node's own parameters (%.3f against %.3f "
+        "nats) and does not follow them; this node trains on with its own",
+        (double)view->train.loss_anchor, (double)view->train.loss_live);
+}
+
 static void judge_data(const struct tw_status_view *view, struct list *list) {
     if (view->data.state == TW_VIEW_DATA_UNUSABLE) {
         add(list, "the run needs another dataset, and so another manifest",
@@ -217,6 +227,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_seat(view, &list);
     judge_caps(view, &list);
     judge_budget(view, &list);
+    judge_merging(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {
         add(&list, "check the machine: it may be swapping, or its disk may stall",

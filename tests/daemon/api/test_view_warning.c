@@ -1,0 +1,42 @@
+/* test_view_warning.c - warnings of a node with one fault: the sentence, and the way out. */
+#include "daemon/api/view_warning.h"
+
+#include <string.h>
+
+#include "tests/daemon/api/view_sample.h"
+#include "tests/test.h"
+
+static struct tw_status_view view;
+static struct tw_warning warnings[TW_WARNINGS_MAX];
+
+/* The warning that holds this text, or NULL. */
+static const struct tw_warning *find_warning(const char *text) {
+    const uint32_t count = tw_view_warnings(&view, warnings);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strstr(warnings[i].what, text) != NULL) return &warnings[i];
+    }
+    return NULL;
+}
+
+static void merging_that_hurts_is_named_with_both_losses(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    assert_null(find_warning("Merging hurts"));
+    view.train.is_anchor_bad = true;
+    view.train.loss_live = 1.43f;
+    view.train.loss_anchor = 2.63f;
+    const struct tw_warning *warning = find_warning("Merging hurts");
+    assert_non_null(warning);
+    assert_non_null(strstr(warning->what, "2.630 against 1.430 nats"));
+    assert_non_null(strstr(warning->way_out, "thinwire peers"));
+    assert_true(strlen(warning->what) + 1 < sizeof(warning->what)); /* whole sentences */
+    assert_true(strlen(warning->way_out) + 1 < sizeof(warning->way_out));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
