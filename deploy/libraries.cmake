@@ -8,9 +8,22 @@ function(tw_say_missing what debian fedora arch)
   set(tw_missing ${count} PARENT_SCOPE)
 endfunction()
 
-# tw_library(NAME MODULE DEBIAN FEDORA ARCH): MODULE as pkg-config knows it, with the least version.
+# tw_library(NAME MODULE DEBIAN FEDORA ARCH): MODULE as pkg-config knows it, with the least version. Of
+# a library that pkg-config does not know, MODULE is its header, and its target is Library::NAME.
 macro(tw_library name module debian fedora arch)
-  pkg_check_modules(${name} QUIET IMPORTED_TARGET "${module}")
+  if("${module}" MATCHES "^(.+)[.]h$")
+    find_path(${name}_HEADERS "${module}")
+    find_library(${name}_FILE "${CMAKE_MATCH_1}")
+    mark_as_advanced(${name}_HEADERS ${name}_FILE)
+    if(${name}_HEADERS AND ${name}_FILE)
+      set(${name}_FOUND TRUE)
+      add_library(Library::${name} UNKNOWN IMPORTED)
+      set_target_properties(Library::${name} PROPERTIES IMPORTED_LOCATION "${${name}_FILE}"
+                            INTERFACE_INCLUDE_DIRECTORIES "${${name}_HEADERS}")
+    endif()
+  else()
+    pkg_check_modules(${name} QUIET IMPORTED_TARGET "${module}")
+  endif()
   if(NOT ${name}_FOUND)
     tw_say_missing("${module}" ${debian} ${fedora} ${arch})
   endif()
@@ -35,6 +48,8 @@ tw_library(CURL       libcurl>=7.81        libcurl4-openssl-dev  libcurl-devel  
 tw_library(TEXT_PCRE2 libpcre2-8>=10.39    libpcre2-dev          pcre2-devel         pcre2)
 tw_library(TEXT_UTF8PROC libutf8proc>=2.5  libutf8proc-dev       utf8proc-devel      libutf8proc)
 tw_library(TEXT_ZLIB  zlib>=1.2.11         zlib1g-dev            zlib-devel          zlib)
+tw_library(MINIUPNPC  miniupnpc>=2.1       libminiupnpc-dev      miniupnpc-devel     miniupnpc)
+tw_library(NATPMP     natpmp.h             libnatpmp-dev         libnatpmp-devel     libnatpmp)
 if(TW_TESTS)
   tw_library(CMOCKA   cmocka>=1.1.5        libcmocka-dev         libcmocka-devel     cmocka)
 endif()

@@ -72,9 +72,11 @@ ROOMS = {
     "daemon/net": {"daemon/auth", "daemon/config", "daemon/store"},
     "daemon/dataset": {"daemon/net", "daemon/store"},
     "daemon/workerlink": set(),
-    "daemon/api": {"daemon/config", "daemon/net"},
+    "daemon/router": set(),
+    "daemon/process": set(),
+    "daemon/api": {"daemon/config", "daemon/net", "daemon/router"},
     "daemon/node": {"daemon/api", "daemon/auth", "daemon/config", "daemon/dataset", "daemon/net",
-                    "daemon/store", "daemon/workerlink"},
+                    "daemon/process", "daemon/router", "daemon/store", "daemon/workerlink"},
     "daemon/cli": {"daemon/auth", "daemon/config", "daemon/net"},
 }
 # A header that counts as another room's.
@@ -134,9 +136,10 @@ PURE_ARCHIVES = {"base": ["tw_base", "tw_hash"], "compress": ["tw_compress", "tw
 # Libraries from outside that a module may link. daemon and tests may use all that were chosen.
 CHOSEN = {"PkgConfig::" + name for name in (
     "CRYPTO", "XXHASH", "PROTOBUF_C", "ZSTD", "OPENBLAS", "INIH", "JANSSON", "OPENSSL", "UV",
-    "MICROHTTPD", "CURL", "CMOCKA", "SYSTEM_JANSSON", "MODEL_JANSSON", "TEXT_PCRE2",
+    "MICROHTTPD", "CURL", "CMOCKA", "MINIUPNPC", "SYSTEM_JANSSON", "MODEL_JANSSON", "TEXT_PCRE2",
     "TEXT_UTF8PROC", "TEXT_ZLIB", "TEXT_ZSTD")} | {
-        "m", "gomp", "Threads::Threads", "CUDA::cudart", "CUDA::cudart_static", "${ONEDNN_LIBRARY}"}
+        "m", "gomp", "Threads::Threads", "Library::NATPMP", "CUDA::cudart", "CUDA::cudart_static",
+        "${ONEDNN_LIBRARY}"}
 EXTERNAL = {
     "base": {"PkgConfig::CRYPTO", "PkgConfig::XXHASH"},
     "proto": {"PkgConfig::PROTOBUF_C"},

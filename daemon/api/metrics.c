@@ -173,6 +173,8 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
               view->net.links_refused);
     put_gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
               (double)view->net.banned);
+    put_gauge(to, "port_mapped", "1 if the router forwards this node's port.",
+              view->net.mapping_address[0] != '\0' ? 1 : 0);
     put_total(to, "relayed_bytes_total", "Bytes carried for other nodes.", view->relay.bytes);
     put_gauge(to, "relay_pipes", "Connections carried for other nodes.", (double)view->relay.pipes);
     put_total(to, "relay_calls_refused_total", "Calls of other nodes that this relay refused.",

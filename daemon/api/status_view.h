@@ -16,6 +16,7 @@
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/reachability.h"
+#include "daemon/router/port_mapping.h"
 #include "proto/run/run.h"
 #include "sync/node.h"
 
@@ -219,6 +220,11 @@ struct tw_status_view {
         enum tw_reachability_state reach_state;          /* whether other nodes can dial this one */
         char reach_text[TW_REACHABILITY_SENTENCE_BYTES]; /* explanation, with the port to open */
         uint64_t reach_age_us;                           /* TW_VIEW_NEVER: no peer has tried */
+        const char *mapping_state; /* of a port at the router: tw_port_mapping_name; NULL: none */
+        const char *mapping_by;    /* "NAT-PMP", "UPnP" or "" */
+        char mapping_address[TW_ADDR_BYTES];       /* at the router; "": not mapped */
+        char mapping_text[TW_PORT_SENTENCE_BYTES]; /* explanation, with the way out */
+        uint64_t mapping_renewals;
         uint32_t reach_count;
         struct tw_reachability_row
             reach[TW_REACHABILITY_ROWS_MAX]; /* results of the peers that dialled this node */

@@ -144,6 +144,16 @@ static json_t *reach_json(const struct tw_status_view *view) {
         text(view->net.reach_text), "age_s", seconds(view->net.reach_age_us), "tried", tried);
 }
 
+/* The port at the router. */
+static json_t *mapping_json(const struct tw_status_view *view) {
+    const char *const state = view->net.mapping_state, *const by = view->net.mapping_by;
+    const char *const address = view->net.mapping_address;
+    return json_pack("{s:s,s:o,s:o,s:o,s:o}", "state", state != NULL ? state : "off", "address",
+                     address[0] != 0 ? text(address) : json_null(), "by",
+                     by != NULL && by[0] != 0 ? text(by) : json_null(), "renewals",
+                     count(view->net.mapping_renewals), "text", text(view->net.mapping_text));
+}
+
 static json_t *caps_json(const struct tw_status_view *view) {
     const uint64_t up = view->caps.upload_bytes_s, down = view->caps.download_bytes_s;
     const uint64_t hours = view->caps.hours_bytes_s, quota = view->caps.quota_bytes;
@@ -191,6 +201,7 @@ static json_t *network_json(const struct tw_status_view *view) {
     if (network == NULL) return NULL;
     (void)json_object_set_new(network, "reachable", reach_json(view));
     (void)json_object_set_new(network, "relay", relay_json(view));
+    (void)json_object_set_new(network, "port_mapping", mapping_json(view));
     (void)json_object_set_new(network, "banned", count(view->net.banned));
     return network;
 }
@@ -394,10 +405,11 @@ json_t *tw_view_json_peers(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         (void)json_array_append_new(list, peer_json(&view->peers[i]));
     }
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "topology",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
                      tw_view_topology_name(view->sync.topology), "known_peers",
                      count(view->sync.known), "alive_peers", count(view->sync.alive), "mixed_peers",
-                     count(view->sync.mixed), "peers", list, "banned", bans_json(view));
+                     count(view->sync.mixed), "peers", list, "banned", bans_json(view),
+                     "port_mapping", mapping_json(view));
 }
 
 json_t *tw_view_json_rounds(const struct tw_status_view *view) {

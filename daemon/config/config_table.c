@@ -74,6 +74,9 @@ static const struct tw_config_key KEYS[] = {
     {"network", "advertise", TW_CONFIG_ADDRESSES, LIST(network.advertise, network.advertise_count),
      1, TW_ADDRS_MAX, "", NULL, "node7.example.org:4747",
      "Addresses announced to other nodes, if they differ from `listen` (port forwarding)."},
+    {"network", "port_mapping", TW_CONFIG_BOOL, FIELD(network.port_mapping), 0, 0, "on", NULL, NULL,
+     "on: behind a router, ask it by NAT-PMP or UPnP to forward this port, while the node runs.\n"
+     "No router is asked where `advertise` is set."},
     {"network", "interface", TW_CONFIG_STRING, FIELD(network.interface), 0, 0, "", NULL, "wg0",
      "Network interface to listen on and dial from, such as that of a VPN; any when left out."},
     {"network", "bind", TW_CONFIG_HOSTS, LIST(network.bind, network.bind_count), 0, TW_BIND_MAX, "",
@@ -141,8 +144,8 @@ const struct tw_config_key *tw_config_key_find(const char *section, const char *
 }
 
 /* Keys that a running daemon takes from a changed file. The others need a restart. */
-static const char *const LIVE[] = {"upload", "download", "pace",  "relay",     "hours",
-                                   "quota",  "budget",   "peers", "peers_file"};
+static const char *const LIVE[] = {"upload", "download", "pace",  "relay",      "hours",
+                                   "quota",  "budget",   "peers", "peers_file", "port_mapping"};
 
 bool tw_config_key_is_live(const struct tw_config_key *key) {
     if (strcmp(key->section, "network") != 0) return false;

@@ -142,6 +142,16 @@ enum tw_reachability_state tw_reachability_state(const struct tw_reachability *r
     return is_local ? TW_REACHABILITY_LOCAL : TW_REACHABILITY_YES;
 }
 
+bool tw_reachability_has_public(const struct tw_reachability *reachability) {
+    for (uint32_t i = 0; i < reachability->rows_count; i++) {
+        const struct tw_reachability_row *row = &reachability->rows[i];
+        if (row->outcome == TW_PROBE_REACHED && row->address[0] != '[' &&
+            !tw_reachability_is_private(row->address))
+            return true;
+    }
+    return false;
+}
+
 static void advice_write(const struct tw_reachability_row *row, uint16_t port, char *text,
                          size_t capacity) {
     switch (row->outcome) {

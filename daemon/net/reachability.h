@@ -76,6 +76,9 @@ bool tw_reachability_is_own(const struct tw_member_row *self, const char *addres
 enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
                                                  bool is_listening);
 
+/* True if a peer reached this node at a public IPv4 address. */
+bool tw_reachability_has_public(const struct tw_reachability *reachability);
+
 /* A sentence for a person: the result, and the port to open. `port`: the port listened on. */
 void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
                               uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]);

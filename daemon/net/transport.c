@@ -200,57 +200,6 @@ void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sente
 
 /* ---- start --------------------------------------------------------------------------------- */
 
-static void self_add(struct tw_member_row *self, const char *host, uint16_t port) {
-    char text[TW_ADDR_BYTES] = "";
-    const bool is_v6 = strchr(host, ':') != NULL;
-    const int length =
-        snprintf(text, sizeof(text), is_v6 ? "[%s]:%u" : "%s:%u", host, (unsigned)port);
-    if (length <= 0 || length >= TW_ADDR_BYTES) return;
-    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
-        if (strcmp(self->addrs[i], text) == 0) return;
-        if (self->addrs[i][0] != '\0') continue;
-        memcpy(self->addrs[i], text, sizeof(text));
-        return;
-    }
-}
-
-/* For a wildcard listener: adds the address of the default route. Peers see only one of our
- * addresses. Behind NAT they see none of them, though nodes in our network could dial it. */
-static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
-                         struct tw_member_row *self) {
-    static const int families[2] = {AF_INET6, AF_INET};
-    for (unsigned i = 0; i < 2; i++) {
-        struct sockaddr_storage own;
-        char host[INET6_ADDRSTRLEN];
-        const bool is_covered = listener->family == families[i] ||
-                                (listener->family == AF_INET6 && t->config.listen_count == 1);
-        if (!is_covered || !tw_local_address(&t->egress, families[i], &own)) continue;
-        if (uv_ip_name((const struct sockaddr *)&own, host, sizeof(host)) != 0) continue;
-        self_add(self, host, listener->port);
-    }
-}
-
-static void self_fill(const struct tw_transport *t, struct tw_member_row *self) {
-    const struct tw_transport_config *config = &t->config;
-    *self = (struct tw_member_row){.id = config->identity->id};
-    for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
-        memcpy(self->addrs[i], config->advertise[i], TW_ADDR_BYTES);
-    if (self->addrs[0][0] != '\0') return;
-    /* A wildcard is announced as it is: the receiver substitutes the address from which we
-     * connected. */
-    for (uint32_t i = 0; i < config->listen_count; i++) {
-        char host[TW_ADDR_BYTES];
-        uint16_t ignored = 0;
-        const bool is_named = tw_address_split(config->listen[i], host, &ignored);
-        TW_ASSERT(is_named);
-        if (!t->listeners[i].is_absent) self_add(self, host, t->listeners[i].port);
-    }
-    for (uint32_t i = 0; i < config->listen_count; i++) {
-        const struct tw_listener *listener = &t->listeners[i];
-        if (listener->is_wildcard && !listener->is_absent) self_add_own(t, listener, self);
-    }
-}
-
 static enum tw_status listen_all(struct tw_transport *t, struct tw_error *err) {
     for (uint32_t i = 0; i < t->config.listen_count; i++) {
         struct tw_listener *listener = &t->listeners[i];
@@ -324,7 +273,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
         tw_transport_destroy(t, "could not start", NULL);
         return listening;
     }
-    self_fill(t, &t->self);
+    tw_announce_fill(t, &t->self);
     *transport = t;
     return TW_OK;
 }
@@ -491,7 +440,7 @@ bool tw_transport_refresh(struct tw_transport *t) {
         is_changed = true;
         tw_peer_end(t, i, TW_AGAIN, "this machine has another address now");
     }
-    self_fill(t, &now);
+    tw_announce_fill(t, &now);
     is_changed |= memcmp(now.addrs, t->self.addrs, sizeof(now.addrs)) != 0;
     t->self = now;
     return is_changed;

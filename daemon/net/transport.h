@@ -303,6 +303,16 @@ void tw_transport_renew(struct tw_transport *transport, uint16_t peer,
  * updates the announced addresses. True: something changed, so dialling again may help. */
 bool tw_transport_refresh(struct tw_transport *transport);
 
+/* The "host:port" at which a router forwards connections to this node; "": none. Announced from the
+ * next tw_transport_refresh on, unless config.advertise is set. True: it is another one than
+ * before. */
+bool tw_transport_set_mapped(struct tw_transport *transport, const char *address);
+
+/* The private IPv4 address and the port that a router would have to forward to. False: this node
+ * listens on no such address. */
+bool tw_transport_inner(const struct tw_transport *transport, char host[TW_ADDR_BYTES],
+                        uint16_t *port);
+
 /* The table of bans, to save it across restarts (bans.h) and to show it. */
 struct tw_bans *tw_transport_bans(struct tw_transport *transport);
 

@@ -1,5 +1,5 @@
-/* transport_impl.h - state shared by transport.c, admit.c, dialer.c, peer.c, bulk.c, relay.c and
- * call.c. Private to them.
+/* transport_impl.h - state shared by transport.c, announce.c, admit.c, dialer.c, peer.c, bulk.c,
+ * relay.c and call.c. Private to them.
  *
  * Everything that may call the runtime back or free something happens in tw_transport_step. An idle
  * handle runs it after tw_transport_soon. No call of the runtime is thus answered from inside. */
@@ -158,7 +158,8 @@ struct tw_transport {
     bool is_closing;
     struct tw_tls_context tls;
     struct tw_member_row self;
-    char rest[96]; /* why links are suspended; "": they are not */
+    char mapped[TW_ADDR_BYTES]; /* outer address at a router; "": none */
+    char rest[96];              /* why links are suspended; "": they are not */
     uv_idle_t idle;
     uv_timer_t timer;
     uint32_t handles_count; /* open handles: idle, timer, listeners, connections */
@@ -192,6 +193,9 @@ struct tw_transport {
 void tw_transport_soon(struct tw_transport *t);
 struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err);
 void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence);
+
+/* announce.c: the addresses that this node announces now. */
+void tw_announce_fill(const struct tw_transport *t, struct tw_member_row *self);
 
 /* admit.c: from a secured link to a peer or a refusal. */
 void tw_admit_secured(struct tw_conn *conn);

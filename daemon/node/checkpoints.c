@@ -8,8 +8,8 @@
 
 #include "base/assert.h"
 #include "daemon/api/api.h"
-#include "daemon/node/notify.h"
 #include "daemon/node/votes.h"
+#include "daemon/process/notify.h"
 #include "daemon/store/checkpoint.h"
 #include "daemon/workerlink/worker_host.h"
 

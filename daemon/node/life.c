@@ -16,7 +16,7 @@
 #include "daemon/node/invites.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/links.h"
-#include "daemon/node/notify.h"
+#include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
@@ -27,6 +27,7 @@
 #include "daemon/node/verbs.h"
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
+#include "daemon/process/notify.h"
 #include "daemon/workerlink/worker_host.h"
 
 enum {
@@ -78,7 +79,7 @@ static void begin_closing(struct tw_daemon *daemon) {
 
 static bool is_saving(const struct tw_daemon *daemon) {
     return tw_daemon_checkpoints_is_saving(daemon) || tw_daemon_votes_is_saving(daemon) ||
-           tw_daemon_invites_is_saving(daemon);
+           tw_daemon_invites_is_saving(daemon) || tw_daemon_ports_is_leaving(daemon);
 }
 
 /* In this order: checkpoint, worker, everything else. */
@@ -135,6 +136,7 @@ static void begin_leaving(struct tw_daemon *daemon, enum tw_exit code) {
     daemon->stage = TW_DAEMON_LEAVING;
     daemon->life->moved = atomic_load(&daemon->moved);
     TW_ASSERT(uv_timer_start(&daemon->life->leave_timer, on_leave_late, LEAVE_US / 1000, 0) == 0);
+    tw_daemon_ports_leave(daemon);
     tw_daemon_checkpoints_save(daemon, daemon->has_leave_ticket ? &daemon->leave_ticket : NULL);
     go_on_leaving(daemon);
 }
@@ -228,6 +230,7 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     TW_TRY(tw_daemon_budget_open(daemon, err));
     TW_TRY(tw_daemon_refusals_open(daemon, err));
     TW_TRY(tw_daemon_probes_open(daemon, err));
+    TW_TRY(tw_daemon_ports_open(daemon, err));
     TW_TRY(tw_daemon_relays_open(daemon, err));
     TW_TRY(tw_daemon_link_qualities_open(daemon, err));
     TW_TRY(tw_daemon_admission_open(daemon, err));
@@ -274,6 +277,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_admission_free(daemon);
     tw_daemon_link_qualities_free(daemon);
     tw_daemon_relays_free(daemon);
+    tw_daemon_ports_free(daemon);
     tw_daemon_probes_free(daemon);
     tw_daemon_refusals_free(daemon);
     tw_daemon_budget_free(daemon);

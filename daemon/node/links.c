@@ -13,6 +13,7 @@
 #include "daemon/node/data.h"
 #include "daemon/node/invites.h"
 #include "daemon/node/link_qualities.h"
+#include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
@@ -418,6 +419,7 @@ void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
         links->control[i] = net.control;
         links->bulk[i] = net.bulk;
     }
+    if (tw_daemon_ports_tick(daemon, now_us)) links->refresh_due_us = 0;
     if (daemon->stage != TW_DAEMON_RUNNING) return;
     if (now_us >= daemon->links->refresh_due_us) refresh_addresses(daemon, now_us);
     if (!tw_daemon_caps_is_resting(daemon)) {

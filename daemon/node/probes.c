@@ -181,6 +181,15 @@ void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us) {
     tw_reachability_moved(&daemon->probes->reach, now_us);
 }
 
+bool tw_daemon_probes_is_reached(const struct tw_daemon *daemon) {
+    return tw_reachability_has_public(&daemon->probes->reach);
+}
+
+bool tw_daemon_probes_is_unreached(const struct tw_daemon *daemon) {
+    const enum tw_reachability_state state = tw_reachability_state(&daemon->probes->reach, true);
+    return state == TW_REACHABILITY_NO || state == TW_REACHABILITY_LOCAL;
+}
+
 void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,
                            struct tw_status_view *view) {
     const struct tw_reachability *reach = &daemon->probes->reach;

@@ -21,6 +21,9 @@ void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
                            const struct tw_id *expected, const struct tw_dial_result *result);
 /* This node's own addresses changed. */
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us);
+/* True if a peer reached this node at a public IPv4 address; if peers tried, and none did. */
+bool tw_daemon_probes_is_reached(const struct tw_daemon *daemon);
+bool tw_daemon_probes_is_unreached(const struct tw_daemon *daemon);
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,
                            struct tw_status_view *view);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/api/status_view.h"
-#include "daemon/node/notify.h"
+#include "daemon/process/notify.h"
 
 enum { OPENINGS_MAX = 16 };
 

@@ -20,8 +20,8 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
-#include "daemon/node/loop_lag.h"
 #include "daemon/node/setup.h"
+#include "daemon/process/loop_lag.h"
 #include "sync/node.h"
 
 /* RUNNING --signal or `leave`--> LEAVING --saved, worker ended--> CLOSING (life.h) */
@@ -99,6 +99,7 @@ struct tw_daemon {
     struct tw_daemon_life *life;
     struct tw_daemon_link_qualities *link_qualities;
     struct tw_daemon_links *links;
+    struct tw_daemon_ports *ports;
     struct tw_daemon_probes *probes;
     struct tw_daemon_refusals *refusals;
     struct tw_daemon_relays *relays;

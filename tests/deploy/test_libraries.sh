@@ -5,8 +5,12 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 status=0
+headers=() # of libraries that pkg-config does not know
+while read -r name module _; do
+    [ "${module%.h}" = "$module" ] || headers+=("-D${name}_HEADERS=")
+done < <(sed -n 's/^tw_library(\(.*\))$/\1/p' "$1/deploy/libraries.cmake")
 PKG_CONFIG_LIBDIR=$folder PKG_CONFIG_PATH='' cmake -S "$1" -B "$folder/build" -G Ninja -DTW_CUDA=OFF \
-    -DCMAKE_C_COMPILER="$2" >"$folder/said" 2>&1 || status=$?
+    -DCMAKE_C_COMPILER="$2" "${headers[@]}" >"$folder/said" 2>&1 || status=$?
 [ $status -ne 0 ] || { echo "it configured without libraries"; exit 1; }
 
 bad=0 count=0

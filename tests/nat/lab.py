@@ -351,6 +351,11 @@ upnp_nat_postrouting_chain=mapped_post
 allow 1024-65535 {LAN4}.0/24 1024-65535
 deny 0-65535 0.0.0.0/0 0-65535
 """, encoding="ascii")
+        self.upnp_start(idx)
+
+    def upnp_start(self, idx):
+        """Starts a router's miniupnpd with its configuration file."""
+        config = self.folder / f"upnp{idx}.conf"
         log = open(self.folder / f"upnp{idx}.log", "ab")
         self.daemons[idx] = subprocess.Popen(
             ["ip", "netns", "exec", self.router(idx), "miniupnpd", "-d", "-f", str(config), "-P",

@@ -120,6 +120,30 @@ static void look_at_dial_back(struct doctor *doctor) {
     }
 }
 
+/* The daemon's port at the router. */
+static void look_at_router(struct doctor *doctor) {
+    const json_t *const network = json_object_get(doctor->status, "network");
+    const json_t *const mapping = json_object_get(network, "port_mapping");
+    const char *const state = json_string_value(json_object_get(mapping, "state"));
+    const char *const text = json_string_value(json_object_get(mapping, "text"));
+    const char *const reach =
+        json_string_value(json_object_get(json_object_get(network, "reachable"), "state"));
+    if (!doctor->config.network.links) return;
+    if (state == NULL || text == NULL || strcmp(state, "asking") == 0) {
+        doctor_say(doctor, DOCTOR_SKIP, "router", NULL,
+                   "known once the running daemon has asked the router for a port");
+        return;
+    }
+    const bool is_fine = strcmp(state, "mapped") == 0 || strcmp(state, "off") == 0 ||
+                         strcmp(state, "not_needed") == 0 ||
+                         (reach != NULL && strcmp(reach, "yes") == 0);
+    doctor_say(doctor, is_fine ? DOCTOR_OK : DOCTOR_WARN, "router",
+               is_fine ? NULL
+                       : "without a port at the router, links to other homes go through a member "
+                         "that both reach",
+               "%s", text);
+}
+
 /* ---- every configured address -------------------------------------------------------------- */
 
 struct job {
@@ -303,5 +327,6 @@ void doctor_links(struct doctor *doctor) {
     look_at_daemon(doctor);
     look_at_ports(doctor);
     look_at_dial_back(doctor);
+    look_at_router(doctor);
     look_at_peers(doctor);
 }

@@ -69,6 +69,21 @@ static void print_bans(const struct screen *screen, const json_t *bans) {
         line_wrap(screen, DIM, "", 11, "`thinwire unban NODE` lifts a ban before it ends.");
 }
 
+/* The port at the router. If there is none, that is news only where a peer has no direct link. */
+static void print_mapping(const struct screen *screen, const json_t *json) {
+    const json_t *const peers = json_at(json, "peers");
+    const char *const state = json_str(json, "port_mapping.state");
+    bool is_indirect = false;
+    for (size_t i = 0; i < json_array_size(peers); i++) {
+        const json_t *const peer = json_array_get(peers, i);
+        is_indirect |= *json_str(peer, "via") != 0 || *json_str(peer, "error") != 0;
+    }
+    const bool is_mapped = strcmp(state, "mapped") == 0;
+    if (strcmp(state, "off") == 0 || strcmp(state, "not_needed") == 0) return;
+    if (is_mapped || is_indirect)
+        line_wrap(screen, is_mapped ? DIM : YELLOW, "", 2, json_str(json, "port_mapping.text"));
+}
+
 void screen_peers(const struct screen *screen, const json_t *json) {
     const json_t *const peers = json_at(json, "peers");
     struct line line = line_begin(screen, NULL);
@@ -96,6 +111,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
     for (size_t i = 0; i < json_array_size(peers); i++) {
         print_peer(screen, json_array_get(peers, i), topology);
     }
+    print_mapping(screen, json);
     print_bans(screen, json_at(json, "banned"));
 }
 

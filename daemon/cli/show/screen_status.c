@@ -375,6 +375,18 @@ static void print_reach(const struct screen *screen, const json_t *status) {
     line_wrap(screen, YELLOW, "", 12, json_str(status, "network.reachable.text"));
 }
 
+/* The port at the router. If there is none, that is news only where nobody can dial this node. */
+static void print_mapping(const struct screen *screen, const json_t *status) {
+    const char *const state = json_str(status, "network.port_mapping.state"),
+                      *const reach = json_str(status, "network.reachable.state"),
+                      *const text = json_str(status, "network.port_mapping.text");
+    const bool is_shut = strcmp(reach, "no") == 0 || strcmp(reach, "local") == 0;
+    if (strcmp(state, "mapped") == 0)
+        line_wrap(screen, DIM, "", 12, text);
+    else if (is_shut && strcmp(state, "off") != 0 && strcmp(state, "not_needed") != 0)
+        line_wrap(screen, YELLOW, "", 12, text);
+}
+
 static void print_network(const struct screen *screen, const json_t *status) {
     char total[TW_UNITS_BYTES], rate[TW_UNITS_BYTES], cap[TW_UNITS_BYTES];
     const double out =
@@ -400,6 +412,7 @@ static void print_network(const struct screen *screen, const json_t *status) {
                  tw_units_bytes(cap, quota));
     line_end(&line);
     print_reach(screen, status);
+    print_mapping(screen, status);
 }
 
 /* Links that this node carries for others. */

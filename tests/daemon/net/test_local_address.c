@@ -310,6 +310,40 @@ static void own_addresses_are_told_from_others(void **state) {
     assert_false(tw_local_address_is(&address));
 }
 
+static bool announces(const struct world_node *node, const char *address) {
+    const struct tw_member_row *self = tw_transport_self(node->transport);
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        if (strcmp(self->addrs[i], address) == 0) return true;
+    }
+    return false;
+}
+
+static void address_at_the_router_is_announced_while_it_is_there(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, NULL);
+    assert_true(tw_transport_set_mapped(a->transport, "11.0.0.3:4747"));
+    assert_false(tw_transport_set_mapped(a->transport, "11.0.0.3:4747"));
+    assert_true(tw_transport_refresh(a->transport));
+    assert_true(announces(a, "11.0.0.3:4747"));
+    struct world_node *b = world_start(&world, 1, NULL);
+    dial(b, "127.0.0.1", a, 0);
+    world_run(&world, both_have_bulk);
+    assert_string_equal(b->records[world_peer_of(b, a)].addrs[1], "11.0.0.3:4747");
+    assert_true(tw_transport_set_mapped(a->transport, ""));
+    assert_true(tw_transport_refresh(a->transport));
+    assert_false(announces(a, "11.0.0.3:4747"));
+}
+
+static void only_private_ipv4_addresses_need_a_router(void **state) {
+    (void)state;
+    char host[TW_ADDR_BYTES];
+    uint16_t port = 0;
+    struct world_node *a = world_start(&world, 0, NULL); /* on loopback */
+    assert_false(tw_transport_inner(a->transport, host, &port));
+    struct world_node *b = world_start(&world, 1, dials_only);
+    assert_false(tw_transport_inner(b->transport, host, &port));
+}
+
 static void refresh_without_a_change_changes_nothing(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, NULL);
@@ -336,6 +370,8 @@ int main(void) {
         T(probe_tells_whether_an_address_leads_to_a_node),
         T(own_addresses_are_told_from_others),
         T(interface_gives_the_address_where_there_is_no_way_out),
+        T(address_at_the_router_is_announced_while_it_is_there),
+        T(only_private_ipv4_addresses_need_a_router),
         T(refresh_without_a_change_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

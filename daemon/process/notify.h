@@ -1,7 +1,7 @@
 /* notify.h - reports the daemon's state to systemd: one datagram to $NOTIFY_SOCKET, nothing without
  * it. */
-#ifndef TW_DAEMON_NODE_NOTIFY_H
-#define TW_DAEMON_NODE_NOTIFY_H
+#ifndef TW_DAEMON_PROCESS_NOTIFY_H
+#define TW_DAEMON_PROCESS_NOTIFY_H
 
 #include <stdint.h>
 

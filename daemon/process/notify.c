@@ -1,4 +1,4 @@
-#include "daemon/node/notify.h"
+#include "daemon/process/notify.h"
 
 #include <stdarg.h>
 #include <stddef.h>

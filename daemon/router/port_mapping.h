@@ -1,0 +1,144 @@
+/* port_mapping.h - when a router is asked to forward this node's port. Pure: the caller passes the
+ * time and gives the orders to a router (port_router.h), one at a time.
+ *
+ *   state      meaning                            left for
+ *   IDLE       nothing is to be forwarded         WAITING when that changes
+ *   WAITING    no mapping; the next order is due  ASKING by tw_port_mapping_next
+ *              at due_us
+ *   ASKING     an order is under way              MAPPED; WAITING after a failure
+ *   MAPPED     the router forwards the port       RENEWING by tw_port_mapping_next at due_us;
+ *                                                 REMOVING when it is not needed any more; WAITING
+ *                                                 at the end of the lease, or at another address
+ *   RENEWING   MAPPED, and an order is under way  MAPPED, also after a failure; WAITING when the
+ *                                                 router turns out to be behind another one
+ *   REMOVING   a removal is under way             IDLE or WAITING, in any case
+ *
+ * A mapping is renewed at half of its lease. Failed orders are repeated after pauses that double. A
+ * mapping that may be gone, because peers do not reach this node, is renewed earlier. After a
+ * change of this machine's address the old mapping is left to its lease: the router lets nobody
+ * else remove it. */
+#ifndef TW_DAEMON_ROUTER_PORT_MAPPING_H
+#define TW_DAEMON_ROUTER_PORT_MAPPING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+
+enum {
+    TW_PORT_LEASE_S = 3600,
+    TW_PORT_LEASE_SHARE = 64, /* renewed no more often than by this share of the wanted lease */
+    TW_PORT_RETRY_MIN_US = 30 * 1000 * 1000,
+    TW_PORT_DOUBT_US = 10 * 1000 * 1000, /* first pause before a doubtful mapping is renewed */
+    TW_PORT_HOST_BYTES = 16,             /* "255.255.255.255" and NUL */
+    TW_PORT_WORDS_BYTES = 96,
+    TW_PORT_SENTENCE_BYTES = 400,
+};
+#define TW_PORT_RETRY_MAX_US UINT64_C(3600000000)
+
+/* Whether a mapping is needed, and why not. */
+enum tw_port_need {
+    TW_PORT_IS_OFF,        /* network.port_mapping or network.links is off */
+    TW_PORT_DIAL_ONLY,     /* the node does not listen */
+    TW_PORT_IS_ADVERTISED, /* network.advertise is set: a person has arranged it */
+    TW_PORT_NOT_PRIVATE,   /* no private IPv4 address is listened on */
+    TW_PORT_IS_REACHED,    /* a peer reached the node at a public address without a mapping */
+    TW_PORT_NEEDED,
+};
+
+enum tw_port_protocol { TW_PORT_NO_PROTOCOL, TW_PORT_NATPMP, TW_PORT_UPNP };
+
+enum tw_port_outcome {
+    TW_PORT_MAPPED,
+    TW_PORT_NO_ROUTER,  /* no router answered */
+    TW_PORT_REFUSED,    /* a router answered, and did not forward */
+    TW_PORT_DOUBLE_NAT, /* the router has no public address itself */
+};
+
+/* The wish at one moment. */
+struct tw_port_want {
+    enum tw_port_need need;
+    char host[TW_PORT_HOST_BYTES]; /* this machine's address; "" unless NEEDED */
+    uint16_t port;                 /* port listened on */
+    bool is_doubtful;              /* no peer is linked, or none reaches this node */
+};
+
+/* One order for a router. */
+struct tw_port_order {
+    bool is_removal;
+    char host[TW_PORT_HOST_BYTES];
+    uint16_t port, outer_port;      /* outer_port: the one to ask for first, or to remove */
+    uint32_t lease_s;               /* wanted */
+    enum tw_port_protocol protocol; /* of the present mapping */
+};
+
+/* The router's answer. It came from the network: texts are printable, the host is an IPv4 address
+ * (port_router.h). */
+struct tw_port_answer {
+    enum tw_port_outcome outcome;
+    enum tw_port_protocol protocol; /* protocol of the router that answered */
+    char
+        outer_host[TW_PORT_HOST_BYTES]; /* MAPPED, DOUBLE_NAT: its outer address; "": it has none */
+    uint16_t outer_port;                /* MAPPED */
+    uint32_t lease_s;                   /* MAPPED; 0: without an end */
+    char words[TW_PORT_WORDS_BYTES];    /* REFUSED: reason; else "" */
+};
+
+enum tw_port_state {
+    TW_PORT_STATE_IDLE,
+    TW_PORT_STATE_WAITING,
+    TW_PORT_STATE_ASKING,
+    TW_PORT_STATE_MAPPED,
+    TW_PORT_STATE_RENEWING,
+    TW_PORT_STATE_REMOVING,
+};
+
+struct tw_port_mapping {
+    uint32_t lease_s; /* lease to ask for; 0 = TW_PORT_LEASE_S; shorter in tests */
+    enum tw_port_state state;
+    struct tw_port_want want;   /* as last given */
+    struct tw_port_order order; /* ASKING, RENEWING, REMOVING: under way */
+    uint64_t due_us;            /* WAITING, MAPPED: when the next order is due */
+    bool has_answer;
+    struct tw_port_answer answer; /* newest one of this address */
+    /* the mapping: MAPPED, RENEWING, REMOVING */
+    struct tw_port_answer held;
+    uint64_t asked_us, expires_us, doubt_us; /* last success; end of the lease; pause in doubt */
+    uint64_t retry_us;                       /* last pause after a failure; 0: it did not fail */
+    uint64_t renewals;                       /* successful ones since the start */
+};
+
+/* Takes the wish. Zeroed memory is an empty machine. */
+void tw_port_mapping_look(struct tw_port_mapping *mapping, const struct tw_port_want *want,
+                          uint64_t now_us);
+
+/* The order that is due, which is now under way. Answer it once with tw_port_mapping_done. False:
+ * none. */
+bool tw_port_mapping_next(struct tw_port_mapping *mapping, uint64_t now_us,
+                          struct tw_port_order *order);
+
+/* The order has ended. `answer` of a removal is ignored. */
+void tw_port_mapping_done(struct tw_port_mapping *mapping, const struct tw_port_answer *answer,
+                          uint64_t now_us);
+
+/* True while a router forwards the port. */
+bool tw_port_mapping_is_held(const struct tw_port_mapping *mapping);
+
+/* The outer "host:port" while a router forwards it, else "". */
+void tw_port_mapping_address(const struct tw_port_mapping *mapping, char address[TW_ADDR_BYTES]);
+
+/* Name for JSON: "off", "not_needed", "asking", "mapped", "no_router", "refused" or "double_nat".
+ * Static storage. */
+const char *tw_port_mapping_name(const struct tw_port_mapping *mapping);
+
+/* A sentence for a person: the result, and the way out. */
+void tw_port_mapping_sentence(const struct tw_port_mapping *mapping,
+                              char text[TW_PORT_SENTENCE_BYTES]);
+
+/* "NAT-PMP", "UPnP" or "". Static storage. */
+const char *tw_port_protocol_name(enum tw_port_protocol protocol);
+
+/* True if this is an IPv4 address that the whole internet can route to. */
+bool tw_port_is_public(const char *host);
+
+#endif

@@ -1,0 +1,66 @@
+#include "daemon/router/port_router.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+
+#include "daemon/router/port_router_impl.h"
+
+struct tw_port_router *tw_port_router_create(void) {
+    struct tw_port_router *router = calloc(1, sizeof(*router));
+    if (router != NULL) atomic_init(&router->is_hurried, false);
+    return router;
+}
+
+void tw_port_router_destroy(struct tw_port_router *router) {
+    if (router == NULL) return;
+    tw_port_upnp_forget(router);
+    free(router);
+}
+
+void tw_port_router_hurry(struct tw_port_router *router) {
+    atomic_store(&router->is_hurried, true);
+}
+
+void tw_port_fail(struct tw_port_answer *answer, enum tw_port_protocol protocol,
+                  enum tw_port_outcome outcome, const char *words) {
+    *answer = (struct tw_port_answer){.protocol = protocol, .outcome = outcome};
+    for (size_t i = 0; i + 1 < sizeof(answer->words) && words[i] != '\0'; i++)
+        answer->words[i] = words[i] >= ' ' && words[i] <= '~' && words[i] != '"' ? words[i] : '?';
+}
+
+bool tw_port_take_outer(struct tw_port_answer *answer, enum tw_port_protocol protocol,
+                        const char *host) {
+    struct in_addr read;
+    tw_port_fail(answer, protocol, TW_PORT_DOUBLE_NAT, "");
+    if (inet_pton(AF_INET, host, &read) != 1 || read.s_addr == 0) return false;
+    if (inet_ntop(AF_INET, &read, answer->outer_host, sizeof(answer->outer_host)) == NULL)
+        return false;
+    return tw_port_is_public(answer->outer_host);
+}
+
+uint16_t tw_port_router_outer(const struct tw_port_order *order, unsigned tries) {
+    enum { FIRST = 20000, COUNT = 40000, STEP = 7919 };
+    struct in_addr host = {0};
+    if (tries == 0) return order->outer_port;
+    (void)inet_pton(AF_INET, order->host, &host);
+    const uint32_t mixed = (ntohl(host.s_addr) & 0xffff) * 31u + order->port + tries * STEP;
+    return (uint16_t)(FIRST + mixed % COUNT);
+}
+
+/* A router that refuses by one protocol may allow by the other one. */
+void tw_port_router_do(struct tw_port_router *router, const struct tw_port_order *order,
+                       struct tw_port_answer *answer) {
+    tw_port_fail(answer, TW_PORT_NO_PROTOCOL, TW_PORT_NO_ROUTER, "");
+    if (order->is_removal) atomic_store(&router->is_hurried, false);
+    if (order->protocol != TW_PORT_UPNP) tw_port_natpmp(router, order, answer);
+    const bool is_settled =
+        answer->outcome == TW_PORT_MAPPED || answer->outcome == TW_PORT_DOUBLE_NAT;
+    if (is_settled || (order->is_removal && order->protocol == TW_PORT_NATPMP)) return;
+    if (!order->is_removal && atomic_load(&router->is_hurried)) return;
+    struct tw_port_answer other;
+    tw_port_upnp(router, order, &other);
+    if (answer->outcome == TW_PORT_NO_ROUTER || other.outcome == TW_PORT_MAPPED) *answer = other;
+}

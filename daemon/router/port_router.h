@@ -1,0 +1,33 @@
+/* port_router.h - orders to the router of this network, by NAT-PMP and UPnP-IGD.
+ *
+ * A call blocks for seconds: run it on a thread. Everything that a router says is checked: its
+ * outer address is an IPv4 address, its words are printable. A router is asked only where it
+ * answers at a private address. */
+#ifndef TW_DAEMON_ROUTER_PORT_ROUTER_H
+#define TW_DAEMON_ROUTER_PORT_ROUTER_H
+
+#include <stdbool.h>
+
+#include "base/status.h"
+#include "daemon/router/port_mapping.h"
+
+/* Knowledge of the router that is kept between two orders. */
+struct tw_port_router;
+
+/* NULL: no memory. The caller destroys it. */
+struct tw_port_router *tw_port_router_create(void);
+void tw_port_router_destroy(struct tw_port_router *router);
+
+/* Carries out the order, by NAT-PMP if the router speaks it, else by UPnP; a mapping is renewed and
+ * removed by its own protocol. Blocks. One call at a time. */
+void tw_port_router_do(struct tw_port_router *router, const struct tw_port_order *order,
+                       struct tw_port_answer *answer);
+
+/* A call that asks for a mapping ends as soon as it can, within about a second. From any thread. */
+void tw_port_router_hurry(struct tw_port_router *router);
+
+/* Outer port to ask for when `tries` others are taken: another one for each machine of a network,
+ * and the same after a restart. Pure. */
+uint16_t tw_port_router_outer(const struct tw_port_order *order, unsigned tries);
+
+#endif

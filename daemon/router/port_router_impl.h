@@ -1,0 +1,34 @@
+/* port_router_impl.h - shared by port_router.c, port_natpmp.c and port_upnp.c. Private to them. */
+#ifndef TW_DAEMON_ROUTER_PORT_ROUTER_IMPL_H
+#define TW_DAEMON_ROUTER_PORT_ROUTER_IMPL_H
+
+#include <stdatomic.h>
+
+#include <miniupnpc/miniupnpc.h>
+
+#include "daemon/router/port_router.h"
+
+struct tw_port_router {
+    atomic_bool is_hurried;
+    bool has_igd; /* UPnP: a gateway was found, which `urls` and `igd` describe */
+    struct UPNPUrls urls;
+    struct IGDdatas igd;
+};
+
+/* Fills an answer that is no mapping. Characters of `words` that are not printable become '?'. */
+void tw_port_fail(struct tw_port_answer *answer, enum tw_port_protocol protocol,
+                  enum tw_port_outcome outcome, const char *words);
+
+/* Takes the outer address that a router names. False: it is no public one, which the answer says.
+ */
+bool tw_port_take_outer(struct tw_port_answer *answer, enum tw_port_protocol protocol,
+                        const char *host);
+
+/* As tw_port_router_do. */
+void tw_port_natpmp(const struct tw_port_router *router, const struct tw_port_order *order,
+                    struct tw_port_answer *answer);
+void tw_port_upnp(struct tw_port_router *router, const struct tw_port_order *order,
+                  struct tw_port_answer *answer);
+void tw_port_upnp_forget(struct tw_port_router *router);
+
+#endif
