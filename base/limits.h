@@ -84,6 +84,8 @@ enum tw_limits {
     TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* per direction of a pipe: bytes not sent on yet */
     TW_RELAY_ANSWERS_MAX = 8,            /* dials to relays that called, at a time */
     TW_RELAY_ANSWERS_PER_PEER = 4,       /* of these, to one relay */
+    TW_PUNCHES_MAX = 4,                  /* relayed links that are punched at a time */
+    TW_PUNCH_US = 4 * 1000 * 1000,       /* time in which both ends dial */
 };
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");

@@ -334,6 +334,14 @@ static enum tw_status get_relay_call(const void *body, struct tw_msg_relay_call 
     return get_id("from", &from->from, &to->from, err);
 }
 
+static enum tw_status get_punch(const void *body, struct tw_msg_punch *to, struct tw_error *err) {
+    const Thinwire__Punch *from = body;
+    to->stage = (enum tw_punch_stage)from->stage;
+    to->token = from->token;
+    if (from->bulk.len > 0) TW_TRY(get_addr("bulk", &from->bulk, to->bulk, err));
+    return get_addr("control", &from->control, to->control, err);
+}
+
 /* ---- bodies -------------------------------------------------------------------------------- */
 
 static const ProtobufCMessageDescriptor *descriptor_of(uint16_t kind) {

@@ -332,6 +332,16 @@ static enum tw_status put_relay_call(const struct tw_msg_relay_call *from, struc
     return pack(&to.base, out, err);
 }
 
+static enum tw_status put_punch(const struct tw_msg_punch *from, struct out *out,
+                                struct tw_error *err) {
+    Thinwire__Punch to = THINWIRE__PUNCH__INIT;
+    to.stage = (uint32_t)from->stage;
+    to.token = from->token;
+    to.control = borrow(from->control, strlen(from->control));
+    to.bulk = borrow(from->bulk, strlen(from->bulk));
+    return pack(&to.base, out, err);
+}
+
 enum tw_status tw_control_encode(const struct tw_message *message, uint8_t *body, size_t capacity,
                                  size_t *size_out, struct tw_error *err) {
     struct out out = {body, capacity, 0};

@@ -40,6 +40,25 @@ uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
+/* Two texts, each behind its length: printable, not empty. `out` may be NULL. */
+static bool seen_read(const uint8_t *bytes, uint32_t size, char (*out)[TW_ADDR_BYTES]) {
+    uint32_t at = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        if (at >= size) return false;
+        const uint32_t length = bytes[at++];
+        if (length == 0 || length > TW_SEEN_BYTES_MAX || length > size - at) return false;
+        for (uint32_t k = 0; k < length; k++) {
+            if (bytes[at + k] <= 0x20 || bytes[at + k] > 0x7e) return false;
+        }
+        if (out != NULL) {
+            memcpy(out[i], bytes + at, length);
+            out[i][length] = '\0';
+        }
+        at += length;
+    }
+    return at == size;
+}
+
 /* Checks the types that this file decodes; tickets and certificates have decoders of their own. */
 static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_error *err) {
     uint32_t count = 0;
@@ -56,6 +75,9 @@ static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_e
     found = tw_fields_find(bytes, size, TW_EXTENSION_RELAY, &count);
     if (found != NULL && count != TW_RELAY_TOKEN_BYTES && count != TW_RELAY_TOKEN_BYTES + 32)
         return tw_fail(err, TW_PROTO, "HELLO: a call of %u bytes", count);
+    found = tw_fields_find(bytes, size, TW_EXTENSION_SEEN, &count);
+    if (found != NULL && !seen_read(found, count, NULL))
+        return tw_fail(err, TW_PROTO, "HELLO: %u bytes are not two addresses", count);
     return TW_OK;
 }
 
@@ -87,6 +109,7 @@ uint64_t tw_feature_of(uint16_t kind) {
     case TW_MSG_PROBED: return TW_FEATURE_DIAL_BACK;
     case TW_MSG_LINKS: return TW_FEATURE_LINKS;
     case TW_MSG_RELAY_CALL: return TW_FEATURE_RELAY;
+    case TW_MSG_PUNCH: return TW_FEATURE_PUNCH;
     default: return 0;
     }
 }
@@ -95,6 +118,31 @@ uint64_t tw_extensions_features(const struct tw_extensions *list) {
     uint32_t size = 0;
     const uint8_t *bytes = tw_extensions_find(list, TW_EXTENSION_FEATURES, &size);
     return bytes != NULL && size == 8 ? tw_get_u64(bytes) : 0;
+}
+
+void tw_extensions_add_seen(struct tw_extensions *list, const char *own, const char *other) {
+    const char *const texts[2] = {own, other};
+    uint8_t bytes[2 * (1 + TW_SEEN_BYTES_MAX)];
+    uint32_t size = 0;
+    for (unsigned i = 0; i < 2; i++) {
+        const size_t length = strlen(texts[i]);
+        TW_ASSERT(length > 0 && length <= TW_SEEN_BYTES_MAX);
+        bytes[size++] = (uint8_t)length;
+        memcpy(bytes + size, texts[i], length);
+        size += (uint32_t)length;
+    }
+    tw_extensions_add(list, TW_EXTENSION_SEEN, bytes, size);
+}
+
+bool tw_extensions_seen(const struct tw_extensions *list, char own[TW_ADDR_BYTES],
+                        char other[TW_ADDR_BYTES]) {
+    char found[2][TW_ADDR_BYTES];
+    uint32_t size = 0;
+    const uint8_t *bytes = tw_extensions_find(list, TW_EXTENSION_SEEN, &size);
+    if (bytes == NULL || !seen_read(bytes, size, found)) return false;
+    memcpy(own, found[0], sizeof(found[0]));
+    memcpy(other, found[1], sizeof(found[1]));
+    return true;
 }
 
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]) {

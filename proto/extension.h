@@ -6,6 +6,7 @@
 #ifndef TW_PROTO_EXTENSION_H
 #define TW_PROTO_EXTENSION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,6 +20,7 @@ enum tw_extension_type {
     TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
     TW_EXTENSION_RELAY = 5,        /* role relay: token, and a caller's target */
+    TW_EXTENSION_SEEN = 6,         /* of a relay: addresses of the two ends of a pipe */
 };
 
 /* Features that other nodes of the same wire version may lack: one bit each, assigned for ever. A
@@ -27,9 +29,12 @@ enum tw_extension_type {
 #define TW_FEATURE_DIAL_BACK (UINT64_C(1) << 1) /* answers PROBE with PROBED */
 #define TW_FEATURE_LINKS (UINT64_C(1) << 2)     /* understands LINKS */
 #define TW_FEATURE_RELAY (UINT64_C(1) << 3)     /* understands RELAY_CALL and the role relay */
+#define TW_FEATURE_PUNCH (UINT64_C(1) << 4)     /* understands PUNCH */
 
 /* Features of this program. */
-#define TW_FEATURES (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK | TW_FEATURE_LINKS | TW_FEATURE_RELAY)
+#define TW_FEATURES                                                                                \
+    (TW_FEATURE_OWNER | TW_FEATURE_DIAL_BACK | TW_FEATURE_LINKS | TW_FEATURE_RELAY |               \
+     TW_FEATURE_PUNCH)
 
 /* The feature that a receiver of this control frame kind needs; 0: every node of this wire version
  * understands it. */
@@ -38,6 +43,7 @@ uint64_t tw_feature_of(uint16_t kind);
 enum {
     TW_EXTENSIONS_HEADER_BYTES = 4,
     TW_SOFTWARE_BYTES = 24, /* text and NUL */
+    TW_SEEN_BYTES_MAX = 47, /* "[", an IPv6 address, "]:65535" */
 };
 
 struct tw_extensions {
@@ -64,6 +70,14 @@ enum tw_status tw_extensions_decode(const uint8_t *bytes, size_t size, struct tw
 
 /* Features of the node that sent the list; 0 if it states none. */
 uint64_t tw_extensions_features(const struct tw_extensions *list);
+
+/* Adds the addresses at which a relay sees the receiver of the HELLO and the other end of the pipe.
+ * Each has at most TW_SEEN_BYTES_MAX bytes, without NUL. */
+void tw_extensions_add_seen(struct tw_extensions *list, const char *own, const char *other);
+
+/* Those addresses, as the sender states them; false: it states none. */
+bool tw_extensions_seen(const struct tw_extensions *list, char own[TW_ADDR_BYTES],
+                        char other[TW_ADDR_BYTES]);
 
 /* Its program name and version as text; "" if it states none. */
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);

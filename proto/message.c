@@ -30,6 +30,16 @@ static bool is_address(const char addr[TW_ADDR_BYTES]) {
     return true;
 }
 
+static enum tw_status check_punch(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_punch *punch = &message->u.punch;
+    if ((unsigned)punch->stage >= TW_PUNCH_STAGES) return bad(message, "stage", err);
+    if (!is_address(punch->control)) return bad(message, "control", err);
+    const bool has_bulk = punch->stage != TW_PUNCH_SEEN;
+    if (has_bulk ? !is_address(punch->bulk) : punch->bulk[0] != '\0')
+        return bad(message, "bulk", err);
+    return TW_OK;
+}
+
 static enum tw_status check_peers(const struct tw_message *message, struct tw_error *err) {
     const struct tw_msg_peers *peers = &message->u.peers;
     if (peers->count > TW_MEMBER_ROWS_PER_MESSAGE) return bad(message, "records", err);
@@ -164,6 +174,7 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_RELAY_CALL:
         if (tw_id_is_zero(&message->u.relay_call.from)) return bad(message, "from", err);
         return TW_OK;
+    case TW_MSG_PUNCH: return check_punch(message, err);
     case TW_MSG_PROBE:
     case TW_MSG_PAIR_BUSY:
     case TW_MSG_JOIN:

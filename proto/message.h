@@ -40,7 +40,8 @@
     X(PROBE, 25, probe)                                                                            \
     X(PROBED, 26, probed)                                                                          \
     X(LINKS, 29, links)                                                                            \
-    X(RELAY_CALL, 30, relay_call)
+    X(RELAY_CALL, 30, relay_call)                                                                  \
+    X(PUNCH, 31, punch)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -275,6 +276,22 @@ struct tw_msg_links {
 struct tw_msg_relay_call {
     struct tw_id from;
     uint8_t token[TW_RELAY_TOKEN_BYTES];
+};
+
+enum tw_punch_stage {
+    TW_PUNCH_ASK,   /* "dial me there when I say so" */
+    TW_PUNCH_READY, /* "I will, if you dial me there" */
+    TW_PUNCH_GO,    /* "now" */
+    TW_PUNCH_SEEN,  /* "a probe of yours came from there" */
+    TW_PUNCH_STAGES,
+};
+
+/* Two nodes with a relayed link arrange to dial each other at the same time (section 13). */
+struct tw_msg_punch {
+    enum tw_punch_stage stage;
+    uint64_t token; /* chosen by the asker */
+    /* addresses at which the relay sees the sender; of SEEN: that of the receiver, and "" */
+    char control[TW_ADDR_BYTES], bulk[TW_ADDR_BYTES];
 };
 
 struct tw_message {

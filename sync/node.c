@@ -139,6 +139,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:
     case TW_MSG_RELAY_CALL:
+    case TW_MSG_PUNCH:
     case TW_MSG_PEERS: break; /* for the runtime's member table */
     case TW_MSG_LINKS: tw_reach_received(node, peer, &message->u.links); break;
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;

@@ -64,6 +64,7 @@ struct tw_view_peer {
     struct tw_id id;                /* zero: a bootstrap address whose node is not known yet */
     char addr[TW_ADDR_BYTES];       /* "" when only the peer dials */
     bool is_relayed;                /* the link runs through another member */
+    bool is_punched;                /* both nodes dialled it at the same time */
     struct tw_id via;               /* is_relayed: that member */
     char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "": it did not */
     enum tw_view_link link;
@@ -225,6 +226,7 @@ struct tw_status_view {
         char mapping_address[TW_ADDR_BYTES];       /* at the router; "": not mapped */
         char mapping_text[TW_PORT_SENTENCE_BYTES]; /* explanation, with the way out */
         uint64_t mapping_renewals;
+        uint64_t punch_tries, punch_successes; /* relayed links punched since the start */
         uint32_t reach_count;
         struct tw_reachability_row
             reach[TW_REACHABILITY_ROWS_MAX]; /* results of the peers that dialled this node */

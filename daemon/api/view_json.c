@@ -202,6 +202,8 @@ static json_t *network_json(const struct tw_status_view *view) {
     (void)json_object_set_new(network, "reachable", reach_json(view));
     (void)json_object_set_new(network, "relay", relay_json(view));
     (void)json_object_set_new(network, "port_mapping", mapping_json(view));
+    (void)json_object_set_new(network, "punches_tried", count(view->net.punch_tries));
+    (void)json_object_set_new(network, "punches_succeeded", count(view->net.punch_successes));
     (void)json_object_set_new(network, "banned", count(view->net.banned));
     return network;
 }
@@ -377,7 +379,9 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
     const bool is_linked = peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
     if (row != NULL && is_linked) {
         (void)json_object_set_new(row, "path",
-                                  json_string(peer->is_relayed ? "relayed" : "direct"));
+                                  json_string(peer->is_relayed   ? "relayed"
+                                              : peer->is_punched ? "punched"
+                                                                 : "direct"));
         (void)json_object_set_new(row, "via",
                                   peer->is_relayed ? short_hex(&peer->via) : json_null());
     }

@@ -152,6 +152,10 @@ void tw_admit_failed(struct tw_conn *conn) {
         tw_relay_lost(conn);
         return;
     }
+    if (conn->punch >= 0) {
+        tw_punch_lost(conn);
+        return;
+    }
     if (tw_dialer_lost(conn, &error)) return; /* the name may have other addresses */
     if (conn->dialling != NULL) conn->dialling->cause = conn->cause;
     tw_admit_refuse(conn, error.status, error.message);
@@ -194,6 +198,8 @@ void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_gre
     if (greeting != NULL && greeting->relay_bytes > 0)
         tw_extensions_add(&hello.extensions, TW_EXTENSION_RELAY, greeting->relay,
                           greeting->relay_bytes);
+    if (greeting != NULL && greeting->seen_own != NULL)
+        tw_extensions_add_seen(&hello.extensions, greeting->seen_own, greeting->seen_other);
     tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
     const uint32_t size = tw_hello_encode(&hello, body);
     conn->has_spoken = true;
@@ -426,7 +432,7 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     case TW_ROLE_GUEST: tw_guest_hello(conn, &theirs); break;
     case TW_ROLE_RELAY:
         if (conn->is_dialled)
-            tw_call_joined(conn);
+            tw_call_joined(conn, &theirs);
         else
             tw_relay_hello(conn, &theirs);
         break;

@@ -99,9 +99,9 @@ void tw_call_secured(struct tw_conn *conn) {
                                                                         : TW_RELAY_TOKEN_BYTES});
 }
 
-void tw_call_joined(struct tw_conn *conn) {
+void tw_call_joined(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_transport *t = conn->transport;
-    const struct tw_call *call = &conn->call;
+    struct tw_call *call = &conn->call;
     struct tw_error err;
     if (conn->is_relayed || (call->is_caller && conn->dialling == NULL && conn->bulk_of < 0)) {
         tw_admit_refuse(conn, TW_PROTO, "this call was given up");
@@ -109,6 +109,8 @@ void tw_call_joined(struct tw_conn *conn) {
     }
     if (!call->is_caller && conn->dialling != NULL)
         tw_dialer_over(conn->dialling, TW_OK, &call->relay, "connected");
+    if (!tw_extensions_seen(&hello->extensions, call->seen[0], call->seen[1]))
+        call->seen[0][0] = call->seen[1][0] = '\0';
     conn->is_relayed = true;
     conn->is_dialled = call->is_caller;
     conn->role = call->role;

@@ -42,6 +42,14 @@ static void on_connect(uv_connect_t *request, int code) {
         tw_link_fail(&conn->link, &err);
 }
 
+/* Binds to a free port, so that a punch may use the same one. libuv sets SO_REUSEADDR. */
+static int port_choose(const struct tw_transport *t, struct tw_conn *conn, int family) {
+    struct sockaddr_storage any = {.ss_family = (sa_family_t)family};
+    if (t->egress.has_v4 || t->egress.has_v6) return 0; /* tw_egress_apply did */
+    return uv_tcp_bind(&conn->link.tcp, (const struct sockaddr *)&any,
+                       family == AF_INET6 ? UV_TCP_IPV6ONLY : 0);
+}
+
 /* NULL: nothing is left to undo; *err says why and *cause is set if the system gave one. */
 static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_storage *to,
                                  enum tw_role role, enum tw_dial_cause *cause,
@@ -53,6 +61,7 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     conn->remote = *to;
     conn->connect.data = conn;
     int code = tw_egress_apply(&t->egress, &conn->link.tcp, to->ss_family, err);
+    if (code == 0 && role == TW_ROLE_RELAY) code = port_choose(t, conn, to->ss_family);
     if (code == 0) {
         code = uv_tcp_connect(&conn->connect, &conn->link.tcp,
                               (const struct sockaddr *)&conn->remote, on_connect);
@@ -64,8 +73,21 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     return NULL;
 }
 
+/* A punched link has a connection ready for it. */
+static enum tw_status spare_use(struct tw_transport *t, int peer, struct tw_error *err) {
+    struct tw_slot *slot = &t->peers[peer];
+    struct tw_conn *conn = tw_punch_spare(t, &slot->record.id);
+    if (conn == NULL) return tw_fail(err, TW_AGAIN, "the second punched connection is gone");
+    conn->is_spare = false;
+    conn->bulk_of = peer;
+    slot->bulk_dial = conn;
+    conn->deadline_us = tw_now_us() + t->config.handshake_us;
+    return tw_link_secure(&conn->link, &t->tls, true, &slot->record.id, err);
+}
+
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
+    if (slot->is_punched) return spare_use(t, peer, err);
     enum tw_dial_cause ignored = TW_DIAL_NONE;
     struct tw_call call = {.is_caller = true, .role = TW_ROLE_BULK, .relay = slot->relay};
     call.other = slot->record.id;

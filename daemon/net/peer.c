@@ -83,6 +83,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     slot->control = conn;
     slot->is_dialled = conn->is_dialled;
     slot->is_relayed = conn->is_relayed;
+    slot->is_punched = conn->is_punched;
     slot->relay = conn->call.relay;
     slot->boot = hello->boot;
     slot->features = tw_extensions_features(&hello->extensions);
@@ -168,6 +169,7 @@ static uint32_t message_cost(const struct tw_frame *frame) {
     case TW_MSG_LOG_GET:
     case TW_MSG_STATE_GET: return 200;
     case TW_MSG_RELAY_CALL:
+    case TW_MSG_PUNCH:
     case TW_MSG_PEERS: return 100;
     default: return 1 + frame->body_bytes / 1024;
     }
@@ -251,6 +253,10 @@ static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
     if (now_us < slot->bulk_retry_us) return;
     slot->bulk_retry_us = UINT64_MAX; /* until this attempt fails */
     if (tw_dialer_bulk(t, peer, &err) == TW_OK) return;
+    if (slot->is_punched) { /* no dial of one side alone gets through */
+        tw_peer_end(t, peer, TW_AGAIN, err.message);
+        return;
+    }
     slot->bulk_error = err;
     slot->bulk_retry_us = now_us + TW_BULK_RETRY_US;
 }

@@ -85,7 +85,7 @@ static void pipe_report(struct tw_transport *t, const struct tw_pipe *pipe, bool
 /* The link of a node that may be an end of a pipe. */
 static struct tw_slot *end_find(struct tw_transport *t, const struct tw_id *id) {
     const int peer = tw_peer_find(t, id);
-    if (peer < 0 || t->peers[peer].is_relayed) return NULL;
+    if (peer < 0 || t->peers[peer].is_relayed || t->peers[peer].is_punched) return NULL;
     if ((t->peers[peer].features & TW_FEATURE_RELAY) == 0) return NULL;
     return &t->peers[peer];
 }
@@ -184,13 +184,16 @@ static struct tw_pipe *call_find(struct tw_transport *t, const struct tw_id *cal
 }
 
 static enum tw_status pipe_open(struct tw_pipe *pipe, struct tw_error *err) {
+    char seen[2][TW_ADDR_BYTES];
+    for (unsigned i = 0; i < 2; i++) tw_seen_address(&pipe->ends[i]->remote, seen[i]);
     for (unsigned i = 0; i < 2; i++) {
         struct tw_conn *conn = pipe->ends[i];
         const struct tw_reader *reader = &conn->link.reader;
         if (conn->link.is_failed) return tw_fail(err, TW_AGAIN, "an end is gone");
         if (reader->begin != reader->end)
             return tw_fail(err, TW_PROTO, "bytes for the pipe before it was open");
-        tw_admit_greet(conn, TW_ROLE_RELAY, NULL);
+        tw_admit_greet(conn, TW_ROLE_RELAY,
+                       &(struct tw_greeting){.seen_own = seen[i], .seen_other = seen[1 - i]});
         TW_TRY(tw_link_admit(&conn->link, TW_ROLE_RELAY, err));
         conn->deadline_us = UINT64_MAX;
     }

@@ -59,6 +59,8 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
     }
     const uint64_t relay_us = tw_relay_deadline_us(t, now_us);
     if (relay_us < next_us) next_us = relay_us;
+    const uint64_t punch_us = tw_punch_deadline_us(t);
+    if (punch_us < next_us) next_us = punch_us;
     const uint64_t dial_us = tw_dialer_deadline_us(t);
     if (dial_us < next_us) next_us = dial_us;
     if (t->accept_due_us > 0 && t->accept_due_us < next_us) next_us = t->accept_due_us;
@@ -105,6 +107,7 @@ static void transport_step(struct tw_transport *t) {
     }
     accept_stalled(t, now_us);
     if (!t->is_closing) tw_dialer_step(t, now_us);
+    if (!t->is_closing) tw_punch_step(t, now_us);
     if (!t->is_closing) tw_peers_step(t, now_us);
     timer_arm(t, now_us);
     if (t->is_closing) closing_step(t);
@@ -184,7 +187,7 @@ struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err) {
         return NULL;
     }
     conn->transport = t;
-    conn->peer = conn->bulk_of = conn->pipe = -1;
+    conn->peer = conn->bulk_of = conn->pipe = conn->punch = -1;
     conn->since_us = tw_now_us();
     conn->deadline_us = conn->since_us + t->config.handshake_us;
     t->conns[at] = conn;
@@ -321,6 +324,7 @@ void tw_transport_destroy(struct tw_transport *t, const char *sentence,
         if (t->listeners[i].is_open) tw_listener_close(&t->listeners[i], on_handle_closed);
     }
     tw_dialer_close(t);
+    tw_punch_close(t);
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         struct tw_conn *conn = t->conns[i];
         if (conn == NULL) continue;

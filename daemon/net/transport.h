@@ -201,6 +201,26 @@ enum tw_status tw_transport_answer(struct tw_transport *transport, uint16_t rela
                                    const struct tw_id *from,
                                    const uint8_t token[TW_RELAY_TOKEN_BYTES], struct tw_error *err);
 
+/* Addresses at which the relay of a link sees both ends, by control and bulk connection. */
+struct tw_punch_info {
+    bool is_client; /* this node dialled the relayed link: it asks */
+    char own[2][TW_ADDR_BYTES], other[2][TW_ADDR_BYTES];
+};
+
+/* TW_AGAIN: the relayed link to this peer cannot be punched (PROTOCOL.md section 13), with the
+ * reason. */
+enum tw_status tw_transport_punch_info(const struct tw_transport *transport, uint16_t peer,
+                                       struct tw_punch_info *info, struct tw_error *err);
+
+/* True if the other end names the addresses that the relay sees. Only then may it be punched: one
+ * member alone must not make this node dial anywhere. */
+bool tw_punch_is_agreed(const struct tw_punch_info *info, const struct tw_msg_punch *punch);
+
+/* Dials the other end of the relayed link in `delay_us`, while it dials this node. The result shows
+ * in peer_up alone. TW_AGAIN as above; TW_LIMIT: too many at a time. */
+enum tw_status tw_transport_punch(struct tw_transport *transport, uint16_t peer, uint64_t delay_us,
+                                  struct tw_error *err);
+
 /* Whether this node relays for others, and at which rate, both directions together; 0: no cap of
  * its own. Of an upload cap it takes half at most. Off: open pipes end. At first it is off. */
 void tw_transport_set_relay(struct tw_transport *transport, bool is_on, uint64_t bytes_per_s);
@@ -254,6 +274,7 @@ struct tw_peer_net {
     bool is_dialled;             /* dialled by this node */
     bool is_relayed;             /* through another member */
     struct tw_id relay;          /* is_relayed: that member; `address` is its own */
+    bool is_punched;             /* both nodes dialled it at the same time */
     bool has_bulk;
     uint32_t boot;
     uint64_t features;                /* bits of extension.h */

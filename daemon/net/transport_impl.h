@@ -1,5 +1,5 @@
 /* transport_impl.h - state shared by transport.c, announce.c, admit.c, dialer.c, peer.c, bulk.c,
- * relay.c and call.c. Private to them.
+ * relay.c, call.c and punch.c. Private to them.
  *
  * Everything that may call the runtime back or free something happens in tw_transport_step. An idle
  * handle runs it after tw_transport_soon. No call of the runtime is thus answered from inside. */
@@ -24,7 +24,7 @@
 
 enum {
     TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX +
-                   2 * TW_RELAY_PIPES_MAX, /* includes draining ones */
+                   2 * TW_RELAY_PIPES_MAX + 2 * TW_PUNCHES_MAX, /* includes draining ones */
     TW_BULK_RETRY_US = 500 * 1000,
     TW_BULK_UP_US = 20 * 1000 * 1000,             /* without bulk for this long: closed */
     TW_BACKGROUND_STALL_US = 1000 * 1000,         /* a stalled payload blocks nothing */
@@ -37,6 +37,8 @@ struct tw_call {
     enum tw_role role; /* role of the connection inside the pipe, once it is open */
     struct tw_id relay, other;
     uint8_t token[TW_RELAY_TOKEN_BYTES];
+    char seen[2][TW_ADDR_BYTES]; /* the pipe is open: addresses at which the relay sees this end and
+                                  * the other one; "": it does not say */
 };
 
 /* One connection from its socket to its end, in every role. */
@@ -49,6 +51,9 @@ struct tw_conn {
     struct tw_call call; /* role relay, and is_relayed */
     bool is_relayed;     /* an end of a relay's pipe; is_dialled then says which */
     int pipe;            /* of a relay: number of the pipe that it is in, else -1 */
+    int punch;           /* 2 x number of a punch + lane while it belongs to one, else -1 */
+    bool is_punched;     /* both ends dialled it */
+    bool is_spare;       /* punched, for the bulk connection to call.other, not in use yet */
     bool is_dialled, is_accepted, has_spoken;
     bool is_known;                /* accepted from a host that members came from */
     int peer;                     /* number of the peer once admitted, else -1 */
@@ -115,6 +120,7 @@ struct tw_slot {
     uint32_t secret; /* index in transport->secrets that proved the link */
     bool is_dialled;
     bool is_relayed;
+    bool is_punched;
     struct tw_id relay; /* is_relayed */
     uint8_t tag[TW_LINK_TAG_BYTES];
     uint64_t bulk_retry_us;    /* dialler: next try; UINT64_MAX = none planned */
@@ -145,11 +151,28 @@ struct tw_pipe {
     struct tw_error reason;  /* ENDED */
 };
 
+/* One of the two connections that a punch tries to make. */
+struct tw_lane {
+    struct sockaddr_storage from, to;
+    struct tw_conn *conn; /* being dialled, or connected; NULL: none, or not the punch's any more */
+    uint64_t due_us;      /* of the next dial */
+    bool is_connected, is_over;
+};
+
+/* An attempt to replace the relayed link to a node: punch.c. */
+struct tw_punch {
+    bool is_used, is_client;
+    struct tw_id id;
+    uint64_t until_us;
+    struct tw_lane lanes[2]; /* control, bulk */
+};
+
 /* Content of HELLO beyond the role; NULL or 0: none. */
 struct tw_greeting {
     const uint8_t *tag;   /* TW_LINK_TAG_BYTES */
     const uint8_t *relay; /* extension of the role relay */
     uint32_t relay_bytes;
+    const char *seen_own, *seen_other; /* of a relay: addresses of the two ends */
 };
 
 struct tw_transport {
@@ -172,6 +195,7 @@ struct tw_transport {
     struct tw_slot peers[TW_PEERS_MAX];
     struct tw_rate upload, accepts;
     struct tw_pipe pipes[TW_RELAY_PIPES_MAX];
+    struct tw_punch punches[TW_PUNCHES_MAX];
     bool relay_is_on;
     uint64_t relay_bytes_per_s;          /* as configured; 0: no cap */
     struct tw_rate relay;                /* cap of relayed bytes in force */
@@ -221,7 +245,18 @@ void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 bool tw_call_token(uint8_t token[TW_RELAY_TOKEN_BYTES]);
 void tw_call_secured(struct tw_conn *conn);
 /* The relay's HELLO: its pipe is open. */
-void tw_call_joined(struct tw_conn *conn);
+void tw_call_joined(struct tw_conn *conn, const struct tw_hello *hello);
+
+/* punch.c: dials of both ends at the same time. */
+/* Address of a connection's other end, as others would write it: IPv4 is never mapped to IPv6. */
+void tw_seen_address(const struct sockaddr_storage *from, char text[TW_ADDR_BYTES]);
+/* A connection of a punch failed; it is freed. */
+void tw_punch_lost(struct tw_conn *conn);
+void tw_punch_step(struct tw_transport *t, uint64_t now_us);
+void tw_punch_close(struct tw_transport *t);
+uint64_t tw_punch_deadline_us(const struct tw_transport *t);
+/* The connection that a punch made for the bulk connection to that node; NULL: none. */
+struct tw_conn *tw_punch_spare(const struct tw_transport *t, const struct tw_id *id);
 
 /* relay.c: pipes for others. */
 /* A valid HELLO with the role relay. */

@@ -46,6 +46,7 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
         .is_dialled = slot->is_dialled,
         .is_relayed = slot->is_relayed,
         .relay = slot->relay,
+        .is_punched = slot->is_punched,
         .has_bulk = slot->bulk != NULL,
         .boot = slot->boot,
         .features = slot->features,

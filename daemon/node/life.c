@@ -18,6 +18,7 @@
 #include "daemon/node/links.h"
 #include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
+#include "daemon/node/punches.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
 #include "daemon/node/reload.h"
@@ -231,6 +232,7 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     TW_TRY(tw_daemon_refusals_open(daemon, err));
     TW_TRY(tw_daemon_probes_open(daemon, err));
     TW_TRY(tw_daemon_ports_open(daemon, err));
+    TW_TRY(tw_daemon_punches_open(daemon, err));
     TW_TRY(tw_daemon_relays_open(daemon, err));
     TW_TRY(tw_daemon_link_qualities_open(daemon, err));
     TW_TRY(tw_daemon_admission_open(daemon, err));
@@ -277,6 +279,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_admission_free(daemon);
     tw_daemon_link_qualities_free(daemon);
     tw_daemon_relays_free(daemon);
+    tw_daemon_punches_free(daemon);
     tw_daemon_ports_free(daemon);
     tw_daemon_probes_free(daemon);
     tw_daemon_refusals_free(daemon);

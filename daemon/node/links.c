@@ -15,6 +15,7 @@
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
+#include "daemon/node/punches.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
 #include "daemon/store/cache_file.h"
@@ -141,6 +142,7 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     }
     tw_daemon_probes_message(daemon, peer, &message);
     tw_daemon_relays_message(daemon, peer, &message);
+    tw_daemon_punches_message(daemon, peer, &message);
     if (tw_daemon_data_message(daemon, peer, &message)) return;
     const struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer, .u.message = &message};
     tw_daemon_event(daemon, &event);
@@ -408,6 +410,7 @@ static void refresh_addresses(struct tw_daemon *daemon, uint64_t now_us) {
     tw_members_set_self(daemon->members, self);
     tw_members_moved(daemon->members, now_us);
     tw_daemon_probes_moved(daemon, now_us);
+    tw_daemon_punches_moved(daemon, now_us);
 }
 
 void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
@@ -426,6 +429,7 @@ void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
         dial_peers(daemon, now_us);
         tw_daemon_probes_tick(daemon, now_us);
         tw_daemon_relays_tick(daemon, now_us);
+        tw_daemon_punches_tick(daemon, now_us);
     }
     tw_daemon_link_qualities_tick(daemon, now_us);
     if (now_us >= links->gossip_due_us) {

@@ -83,7 +83,8 @@ static void view_offers(struct tw_daemon *daemon) {
         const struct tw_msg_links *claim = &daemon->relays->claims[i];
         struct tw_peer_net net;
         if (!daemon->peers[i].is_up || claim->is_relay == 0) continue;
-        if (!tw_transport_peer(daemon->transport, i, &net) || net.is_relayed) continue;
+        if (!tw_transport_peer(daemon->transport, i, &net)) continue;
+        if (net.is_relayed || net.is_punched) continue; /* no other dial reaches it */
         if ((net.features & TW_FEATURE_RELAY) == 0) continue;
         struct tw_relay_offer *offer = &view->offers[view->offers_count++];
         offer->peer = i;

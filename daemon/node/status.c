@@ -12,6 +12,7 @@
 #include "daemon/node/links.h"
 #include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
+#include "daemon/node/punches.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
 #include "daemon/node/reports.h"
@@ -112,6 +113,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_refusals_fill(daemon, view);
     tw_daemon_probes_fill(daemon, now_us, view);
     tw_daemon_ports_fill(daemon, view);
+    tw_daemon_punches_fill(daemon, view);
     tw_daemon_relays_fill(daemon, view);
     tw_daemon_budget_fill(daemon, view); /* reads the rates of links_fill */
     tw_daemon_admission_fill(daemon, view);

@@ -93,6 +93,7 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
             (void)snprintf(row->addr, sizeof(row->addr), "%s", net.address);
             row->is_relayed = net.is_relayed;
             row->via = net.relay;
+            row->is_punched = net.is_punched;
             if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
             fill_path(&net, view);
         }

@@ -451,6 +451,10 @@ static void near_message(struct tw_message *message) {
     case TW_MSG_PEERS:
     case TW_MSG_PROBE:
     case TW_MSG_RELAY_CALL: break;
+    case TW_MSG_PUNCH:
+        memcpy(message->u.punch.control, "a:1", 4);
+        memcpy(message->u.punch.bulk, "a:2", 4);
+        break;
     case TW_MSG_PROBED: memcpy(message->u.probed.addr, "a:1", 4); break;
     case TW_MSG_LINKS:
         message->u.links.direct_count = take() % 4;

@@ -248,6 +248,15 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         message->u.relay_call.from = id;
         memcpy(message->u.relay_call.token, other.bytes, TW_RELAY_TOKEN_BYTES);
         break;
+    case TW_MSG_PUNCH:
+        message->u.punch.stage = (enum tw_punch_stage)(b % TW_PUNCH_STAGES);
+        message->u.punch.token = a;
+        (void)snprintf(message->u.punch.control, TW_ADDR_BYTES, "10.0.0.%u:%u", (unsigned)(a % 255),
+                       (unsigned)(b % 60000 + 1));
+        if (message->u.punch.stage != TW_PUNCH_SEEN)
+            (void)snprintf(message->u.punch.bulk, TW_ADDR_BYTES, "[2001:db8::%x]:4747",
+                           (unsigned)(a % 4096));
+        break;
     case TW_MSG_ACCUSE:
         message->u.accuse = (struct tw_msg_accuse){id, a, (uint32_t)(b % TW_PARTS_MAX)};
         break;

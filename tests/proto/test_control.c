@@ -68,7 +68,7 @@ static void every_prefix_is_handled_and_room_is_respected(void **state) {
 static void unknown_kind_has_its_own_status(void **state) {
     (void)state;
     assert_int_equal(tw_control_decode(0, body, 0, &back, &err), TW_VERSION);
-    assert_int_equal(tw_control_decode(31, body, 0, &back, &err), TW_VERSION);
+    assert_int_equal(tw_control_decode(32, body, 0, &back, &err), TW_VERSION);
     assert_int_equal(tw_control_decode(UINT16_MAX, body, 0, &back, &err), TW_VERSION);
 }
 
@@ -372,6 +372,20 @@ static void probed_with_a_newline(struct tw_message *m) {
 static void call_of_nobody(struct tw_message *m) {
     memset(&m->u.relay_call.from, 0, sizeof(m->u.relay_call.from));
 }
+static void stage_outside(struct tw_message *m) {
+    m->u.punch.stage = TW_PUNCH_STAGES;
+}
+static void punched_nowhere(struct tw_message *m) {
+    m->u.punch.control[0] = '\0';
+}
+static void punched_by_half(struct tw_message *m) {
+    m->u.punch.stage = TW_PUNCH_ASK;
+    m->u.punch.bulk[0] = '\0';
+}
+static void seen_twice(struct tw_message *m) {
+    m->u.punch.stage = TW_PUNCH_SEEN;
+    memcpy(m->u.punch.bulk, "a:1", 4);
+}
 static void no_such_kind(struct tw_message *m) {
     m->kind = (enum tw_message_kind)99;
 }
@@ -411,6 +425,10 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_PAIR_OFFER, offer_without_phi);
     spoilt(TW_MSG_PAIR_OFFER, large_offer);
     spoilt(TW_MSG_RELAY_CALL, call_of_nobody);
+    spoilt(TW_MSG_PUNCH, stage_outside);
+    spoilt(TW_MSG_PUNCH, punched_nowhere);
+    spoilt(TW_MSG_PUNCH, punched_by_half);
+    spoilt(TW_MSG_PUNCH, seen_twice);
     spoilt(TW_MSG_PROBED, outcome_outside);
     spoilt(TW_MSG_PROBED, probed_nowhere);
     spoilt(TW_MSG_PROBED, probed_with_a_newline);

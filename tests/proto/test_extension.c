@@ -116,6 +116,54 @@ static void known_types_have_their_form(void **state) {
     refused("call of 17");
 }
 
+static void addresses_that_a_relay_sees_survive_the_wire(void **state) {
+    (void)state;
+    static const char longest[] = "[2001:0db8:1111:2222:3333:4444:5555:6666]:65535";
+    struct tw_extensions back;
+    char own[TW_ADDR_BYTES], other[TW_ADDR_BYTES];
+    assert_false(tw_extensions_seen(&list, own, other));
+    list = (struct tw_extensions){0};
+    tw_extensions_add_seen(&list, longest, "11.0.0.3:4747");
+    size = tw_extensions_encode(&list, bytes);
+    assert_int_equal(tw_extensions_decode(bytes, size, &back, NULL), TW_OK);
+    assert_true(tw_extensions_seen(&back, own, other));
+    assert_string_equal(own, longest);
+    assert_string_equal(other, "11.0.0.3:4747");
+}
+
+static void malformed_addresses_of_a_relay_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        uint32_t size;
+    } rows[] = {{"", 0},
+                {"\3a:1", 4},
+                {"\3a:1\0", 5},
+                {"\3a:1\3b:", 7},
+                {"\3a:1\3b:2c", 9},
+                {"\3a:1\3b\n2", 8},
+                {"\3a:1\3b 2", 8},
+                {"\xff"
+                 "a:1\3b:2",
+                 8}};
+    char own[TW_ADDR_BYTES], other[TW_ADDR_BYTES];
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        list = (struct tw_extensions){0};
+        tw_extensions_add(&list, TW_EXTENSION_SEEN, rows[i].bytes, rows[i].size);
+        assert_false(tw_extensions_seen(&list, own, other));
+        size = tw_extensions_encode(&list, bytes);
+        refused("not two addresses");
+    }
+    uint8_t large[100] = {TW_SEEN_BYTES_MAX + 1};
+    memset(large + 1, 'a', TW_SEEN_BYTES_MAX + 1);
+    large[TW_SEEN_BYTES_MAX + 2] = 1;
+    large[TW_SEEN_BYTES_MAX + 3] = 'a';
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_SEEN, large, TW_SEEN_BYTES_MAX + 4);
+    size = tw_extensions_encode(&list, bytes);
+    refused("not two addresses");
+}
+
 /* Every feature bit of this program stands for frame kinds, and a kind needs at most one bit. */
 static void kinds_belong_to_features(void **state) {
     (void)state;
@@ -142,6 +190,8 @@ int main(void) {
         TEST(types_ascend_and_come_once),
         TEST(numbers_and_lengths_have_bounds),
         TEST(known_types_have_their_form),
+        TEST(addresses_that_a_relay_sees_survive_the_wire),
+        TEST(malformed_addresses_of_a_relay_are_refused),
         TEST(kinds_belong_to_features),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -236,6 +236,12 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
         message->u.relay_call.from = id(1);
         memset(message->u.relay_call.token, 7, TW_RELAY_TOKEN_BYTES);
         break;
+    case TW_MSG_PUNCH:
+        message->u.punch.stage = TW_PUNCH_GO;
+        message->u.punch.token = 0x1122334455667788;
+        memcpy(message->u.punch.control, "10.0.0.1:4300", 13);
+        memcpy(message->u.punch.bulk, "10.0.0.1:4301", 13);
+        break;
     case TW_MSG_ACCUSE: message->u.accuse = (struct tw_msg_accuse){id(1), 812, 3}; break;
     case TW_MSG_PAIR_REQUEST:
     case TW_MSG_PAIR_ACCEPT:

@@ -116,6 +116,7 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
     case TW_MSG_PEERS: return mix_peers(h, &message->u.peers);
     case TW_MSG_PROBE:
     case TW_MSG_RELAY_CALL:
+    case TW_MSG_PUNCH:
     case TW_MSG_PROBED: return h; /* handled by the runtime */
     case TW_MSG_LINKS: return mix_links(h, &message->u.links);
     case TW_MSG_LEAVE: return tw_sim_mix(h, message->u.leave.reason);

@@ -37,6 +37,7 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
                  *address != 0 ? address
                  : is_alive    ? "dials us"
                                : "no address");
+    if (strcmp(json_str(peer, "path"), "punched") == 0) line_put(&line, DIM, ", punched");
     if (isfinite(mixed))
         line_put(&line, DIM, ", last %s in round %s", is_group ? "mixed" : "merged",
                  tw_units_count(step, mixed));

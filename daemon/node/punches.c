@@ -1,0 +1,126 @@
+#include "daemon/node/punches.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "daemon/api/status_view.h"
+#include "daemon/net/transport.h"
+#include "daemon/node/caps.h"
+#include "daemon/router/punch_plan.h"
+
+enum { LOOK_US = 500 * 1000 };
+
+struct tw_daemon_punches {
+    struct tw_punch_plan plan;
+    struct tw_punch_row rows[TW_PEERS_MAX]; /* scratch of a look */
+    uint64_t look_due_us;
+};
+
+static void send_stage(struct tw_daemon *daemon, uint16_t peer, enum tw_punch_stage stage,
+                       uint64_t token, const struct tw_punch_info *info) {
+    struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_PUNCH;
+    message.u.punch.stage = stage;
+    message.u.punch.token = token;
+    memcpy(message.u.punch.control, info->own[0], TW_ADDR_BYTES);
+    memcpy(message.u.punch.bulk, info->own[1], TW_ADDR_BYTES);
+    tw_daemon_send(daemon, peer, &message);
+}
+
+static void begin(struct tw_daemon *daemon, uint16_t peer, uint64_t delay_us,
+                  const struct tw_punch_info *info) {
+    struct tw_error err = {0};
+    char hex[9];
+    tw_id_short(&daemon->peers[peer].id, hex);
+    if (tw_transport_punch(daemon->transport, peer, delay_us, &err) == TW_OK)
+        tw_daemon_note(daemon, TW_LOG_INFO, "punching", "peer=%s from=%s to=%s", hex, info->own[0],
+                       info->other[0]);
+    else
+        tw_daemon_note(daemon, TW_LOG_INFO, "not_punched", "peer=%s text=\"%s\"", hex, err.message);
+}
+
+static void look(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_punches *punches = daemon->punches;
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
+        struct tw_punch_info info = {.is_client = false};
+        struct tw_error err;
+        struct tw_peer_net net;
+        if (!daemon->peers[i].is_up || !tw_transport_peer(daemon->transport, i, &net)) continue;
+        const bool can =
+            net.is_relayed && tw_transport_punch_info(daemon->transport, i, &info, &err) == TW_OK;
+        punches->rows[count++] = (struct tw_punch_row){.peer = i,
+                                                       .id = net.id,
+                                                       .is_relayed = net.is_relayed,
+                                                       .is_client = info.is_client,
+                                                       .can = can,
+                                                       .is_punched = net.is_punched};
+    }
+    tw_punch_plan_look(&punches->plan, punches->rows, count, now_us);
+}
+
+void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
+                               const struct tw_message *message) {
+    const struct tw_msg_punch *punch = &message->u.punch;
+    const uint64_t now_us = tw_daemon_now_us();
+    struct tw_punch_info info;
+    struct tw_error err = {0};
+    uint64_t delay_us;
+    if (message->kind != TW_MSG_PUNCH || daemon->stage != TW_DAEMON_RUNNING) return;
+    if (tw_daemon_caps_is_resting(daemon)) return;
+    if (tw_transport_punch_info(daemon->transport, peer, &info, &err) != TW_OK) return;
+    if (!tw_punch_is_agreed(&info, punch)) {
+        tw_log(TW_LOG_DEBUG, "punch_left", "text=\"the relay saw the other end at %s\"",
+               info.other[0]);
+        return;
+    }
+    look(daemon, now_us); /* a link may be newer than the last look */
+    switch (tw_punch_plan_heard(&daemon->punches->plan, &daemon->peers[peer].id, punch->stage,
+                                punch->token, now_us, &delay_us)) {
+    case TW_PUNCH_NOTHING: return;
+    case TW_PUNCH_SEND_READY: send_stage(daemon, peer, TW_PUNCH_READY, punch->token, &info); return;
+    case TW_PUNCH_SEND_GO:
+        send_stage(daemon, peer, TW_PUNCH_GO, punch->token, &info);
+        begin(daemon, peer, delay_us, &info);
+        return;
+    case TW_PUNCH_BEGIN: begin(daemon, peer, 0, &info); return;
+    }
+}
+
+void tw_daemon_punches_tick(struct tw_daemon *daemon, uint64_t now_us) {
+    struct tw_daemon_punches *punches = daemon->punches;
+    struct tw_punch_pick pick;
+    uint64_t token;
+    if (now_us < punches->look_due_us) return;
+    punches->look_due_us = now_us + LOOK_US;
+    look(daemon, now_us);
+    TW_ASSERT(uv_random(NULL, NULL, &token, sizeof(token), 0, NULL) == 0);
+    while (tw_punch_plan_next(&punches->plan, token++, now_us, &pick)) {
+        struct tw_punch_info info;
+        struct tw_error err;
+        if (tw_transport_punch_info(daemon->transport, pick.peer, &info, &err) == TW_OK)
+            send_stage(daemon, pick.peer, TW_PUNCH_ASK, pick.token, &info);
+    }
+}
+
+void tw_daemon_punches_moved(struct tw_daemon *daemon, uint64_t now_us) {
+    tw_punch_plan_moved(&daemon->punches->plan, now_us);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+enum tw_status tw_daemon_punches_open(struct tw_daemon *daemon, struct tw_error *err) {
+    daemon->punches = tw_daemon_alloc(sizeof(*daemon->punches), err);
+    return daemon->punches != NULL ? TW_OK : TW_NOMEM;
+}
+
+void tw_daemon_punches_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    view->net.punch_tries = daemon->punches->plan.tries;
+    view->net.punch_successes = daemon->punches->plan.successes;
+}
+
+void tw_daemon_punches_free(struct tw_daemon *daemon) {
+    free(daemon->punches);
+}

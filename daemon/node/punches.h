@@ -1,0 +1,23 @@
+/* punches.h - relayed links become direct ones by hole punching: PUNCH messages, and the
+ * connections of daemon/net/punch.c. When is daemon/router/punch_plan.h.
+ *
+ * A node dials an address only if the relay saw the other end there, and the other end says the
+ * same. */
+#ifndef TW_DAEMON_NODE_PUNCHES_H
+#define TW_DAEMON_NODE_PUNCHES_H
+
+#include "daemon/node/runtime.h"
+
+struct tw_status_view;
+
+enum tw_status tw_daemon_punches_open(struct tw_daemon *daemon, struct tw_error *err);
+/* PUNCH; every other message is ignored. */
+void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
+                               const struct tw_message *message);
+/* This node's own addresses changed. */
+void tw_daemon_punches_moved(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_punches_tick(struct tw_daemon *daemon, uint64_t now_us);
+void tw_daemon_punches_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
+void tw_daemon_punches_free(struct tw_daemon *daemon);
+
+#endif

@@ -1,0 +1,116 @@
+/* punch_plan.h - when the two ends of a relayed link dial each other at the same time (PROTOCOL.md
+ * section 13). Pure: the caller passes the time, the links and the messages.
+ *
+ *   state      entered when                                      left for
+ *   FREE       -                                                 WAITING or DIRECT by a link
+ *   GONE       there is no link                                  WAITING or DIRECT by a link; FREE
+ *                                                                after TW_PUNCH_FORGET_US
+ *   WAITING    the link is relayed                               ASKED by tw_punch_plan_next; READY
+ *                                                                by ASK
+ *   ASKED      this end, the client, has sent ASK                PUNCHING by READY: GO is sent;
+ *                                                                WAITING after TW_PUNCH_ASK_US
+ *   READY      this end, the other one, has sent READY           PUNCHING by GO; WAITING after
+ *                                                                TW_PUNCH_ASK_US
+ *   PUNCHING   both dial                                         DIRECT by the link; WAITING when
+ * the time is over DIRECT     the link is not relayed                           WAITING or GONE
+ * with the link
+ *
+ * The client waits for half a round trip after GO, so that both dial at about the same time.
+ *
+ * A failure makes a pause, which doubles with each one up to an hour; so does a punched link that
+ * ends within TW_PUNCH_STEADY_US. It belongs to the node and outlives the relayed link: a relay
+ * that goes and comes brings no new attempts. A change of this machine's address ends all pauses.
+ */
+#ifndef TW_DAEMON_ROUTER_PUNCH_PLAN_H
+#define TW_DAEMON_ROUTER_PUNCH_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+#include "proto/message.h"
+
+enum {
+    TW_PUNCH_SETTLE_US = 3 * 1000 * 1000, /* of a new relayed link: a dial may succeed meanwhile */
+    TW_PUNCH_ASK_US = 5 * 1000 * 1000,
+    TW_PUNCH_DELAY_MAX_US = 1000 * 1000,
+    TW_PUNCH_PAUSE_MIN_US = 30 * 1000 * 1000,
+    TW_PUNCH_ANSWER_US = 15 * 1000 * 1000, /* shortest time between two READY to one node */
+    TW_PUNCH_STEADY_US = 30 * 1000 * 1000,
+    TW_PUNCH_AT_ONCE = 2,
+    TW_PUNCH_TARGETS_MAX = 128,
+};
+#define TW_PUNCH_PAUSE_MAX_US UINT64_C(3600000000)
+#define TW_PUNCH_FORGET_US UINT64_C(7200000000)
+
+_Static_assert((int)TW_PUNCH_AT_ONCE <= (int)TW_PUNCHES_MAX, "the transport has room for them");
+
+/* A linked peer. */
+struct tw_punch_row {
+    uint16_t peer;
+    struct tw_id id;
+    bool is_relayed;
+    bool is_client;  /* is_relayed: this node asks */
+    bool can;        /* is_relayed: tw_transport_punch_info says nothing against it */
+    bool is_punched; /* not relayed: by a punch */
+};
+
+enum tw_punch_state {
+    TW_PUNCH_FREE,
+    TW_PUNCH_GONE,
+    TW_PUNCH_WAITING,
+    TW_PUNCH_ASKED,
+    TW_PUNCH_READIED,
+    TW_PUNCH_PUNCHING,
+    TW_PUNCH_DIRECT,
+};
+
+struct tw_punch_target {
+    enum tw_punch_state state;
+    struct tw_id id;
+    uint16_t peer;
+    bool is_client, can, is_punched;
+    uint64_t token;      /* ASKED, READY, PUNCHING */
+    uint64_t since_us;   /* when the state began */
+    uint64_t due_us;     /* WAITING: earliest ASK; ASKED, READY, PUNCHING: end of the state */
+    uint64_t pause_us;   /* last pause after a failure; 0: it did not fail */
+    uint64_t rest_us;    /* no ASK before */
+    uint64_t readied_us; /* when READY was last sent; 0: never */
+};
+
+struct tw_punch_plan {
+    struct tw_punch_target targets[TW_PUNCH_TARGETS_MAX];
+    uint64_t tries, successes; /* since the start */
+};
+
+struct tw_punch_pick {
+    uint16_t peer;
+    uint64_t token;
+};
+
+/* Actions that a message calls for. */
+enum tw_punch_action {
+    TW_PUNCH_NOTHING,
+    TW_PUNCH_SEND_READY,
+    TW_PUNCH_SEND_GO, /* and punch after *delay_us */
+    TW_PUNCH_BEGIN,   /* punch at once */
+};
+
+/* Takes the links of this moment. Zeroed memory is an empty plan. */
+void tw_punch_plan_look(struct tw_punch_plan *plan, const struct tw_punch_row *rows, uint32_t count,
+                        uint64_t now_us);
+
+/* The next node to send ASK to, which is now ASKED. `token`: a random number. False: none. */
+bool tw_punch_plan_next(struct tw_punch_plan *plan, uint64_t token, uint64_t now_us,
+                        struct tw_punch_pick *pick);
+
+/* A message of that peer, whose addresses agree with the relay's. */
+enum tw_punch_action tw_punch_plan_heard(struct tw_punch_plan *plan, const struct tw_id *id,
+                                         enum tw_punch_stage stage, uint64_t token, uint64_t now_us,
+                                         uint64_t *delay_us);
+
+/* This machine has another address: all pauses end. */
+void tw_punch_plan_moved(struct tw_punch_plan *plan, uint64_t now_us);
+
+#endif

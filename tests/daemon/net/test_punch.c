@@ -1,0 +1,212 @@
+/* Tests of daemon/net/punch.c on loopback, where a dial to a port whose node dials too is refused
+ * at once: the bounds and the failure. Success needs real routers: tests/nat/test_punch.py. */
+#include "daemon/net/transport_impl.h"
+#include "proto/control.h"
+#include "tests/daemon/net/world.h"
+#include "tests/test.h"
+
+static struct world world;
+static struct world_node *a, *b, *hub; /* a and b do not listen */
+static struct tw_punch_info info;
+static struct tw_error err;
+
+static int setup(void **state) {
+    (void)state;
+    world_init(&world);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    world_deinit(&world);
+    return 0;
+}
+
+static void dial_only(struct tw_transport_config *config) {
+    config->listen_count = 0;
+    config->connect_us = 400 * 1000;
+}
+
+/* A node that answers every RELAY_CALL. */
+static void answer(struct world_node *node, uint16_t peer, bool is_bulk,
+                   const struct tw_frame *frame) {
+    static struct tw_message message;
+    if (is_bulk || frame->kind != TW_MSG_RELAY_CALL) return;
+    assert_int_equal(tw_control_decode(frame->kind, frame->body, frame->body_bytes, &message, &err),
+                     TW_OK);
+    (void)tw_transport_answer(node->transport, peer, &message.u.relay_call.from,
+                              message.u.relay_call.token, &err);
+}
+
+static uint16_t peer_of(const struct world_node *node, const struct world_node *other) {
+    const int peer = world_peer_of(node, other);
+    assert_true(peer >= 0);
+    return (uint16_t)peer;
+}
+
+static bool is_relayed(const struct world_node *from, const struct world_node *to) {
+    struct tw_peer_net net;
+    const int peer = world_peer_of(from, to);
+    return peer >= 0 && tw_transport_peer(from->transport, (uint16_t)peer, &net) && net.has_bulk &&
+           net.is_relayed;
+}
+
+static void link_to_hub(struct world_node *node) {
+    world_dial(node, hub);
+    WAIT_WHILE(&world, world_peer_of(node, hub) < 0 || world_peer_of(hub, node) < 0);
+}
+
+static void start(void) {
+    a = world_start(&world, 0, dial_only);
+    b = world_start(&world, 1, dial_only);
+    hub = world_start(&world, 2, NULL);
+    a->on_frame = b->on_frame = answer;
+    tw_transport_set_relay(hub->transport, true, 0);
+    link_to_hub(a);
+    link_to_hub(b);
+    assert_int_equal(tw_transport_call(a->transport, peer_of(a, hub), &b->identity.id, &err),
+                     TW_OK);
+    WAIT_WHILE(&world, !is_relayed(a, b) || !is_relayed(b, a));
+}
+
+static struct tw_slot *slot_of(struct world_node *node, struct world_node *other) {
+    return &node->transport->peers[peer_of(node, other)];
+}
+
+static void not_punchable(const char *word) {
+    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_AGAIN);
+    if (strstr(err.message, word) == NULL) fail_msg("'%s' lacks '%s'", err.message, word);
+    assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_AGAIN);
+}
+
+/* ---- addresses ----------------------------------------------------------------------------- */
+
+static void both_ends_learn_the_same_addresses_from_the_relay(void **state) {
+    (void)state;
+    struct tw_punch_info other;
+    start();
+    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+    assert_int_equal(tw_transport_punch_info(b->transport, peer_of(b, a), &other, &err), TW_OK);
+    assert_true(info.is_client && !other.is_client); /* a called */
+    for (unsigned i = 0; i < 2; i++) {
+        assert_string_equal(info.own[i], other.other[i]);
+        assert_string_equal(info.other[i], other.own[i]);
+        assert_true(strncmp(info.own[i], "127.0.0.1:", 10) == 0);
+    }
+    assert_string_not_equal(info.own[0], info.own[1]);
+}
+
+static void addresses_that_only_one_of_them_names_are_not_agreed(void **state) {
+    (void)state;
+    struct tw_msg_punch punch = {.stage = TW_PUNCH_ASK};
+    start();
+    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+    memcpy(punch.control, info.other[0], TW_ADDR_BYTES);
+    memcpy(punch.bulk, info.other[1], TW_ADDR_BYTES);
+    assert_true(tw_punch_is_agreed(&info, &punch));
+    memcpy(punch.bulk, info.own[1], TW_ADDR_BYTES);
+    assert_false(tw_punch_is_agreed(&info, &punch));
+    memcpy(punch.bulk, info.other[1], TW_ADDR_BYTES);
+    memcpy(punch.control, "198.41.0.4:4747", 16);
+    assert_false(tw_punch_is_agreed(&info, &punch));
+}
+
+static void links_that_cannot_be_punched_say_why(void **state) {
+    (void)state;
+    start();
+    char *const seen = slot_of(a, b)->control->call.seen[1];
+    char kept[TW_ADDR_BYTES];
+    memcpy(kept, seen, sizeof(kept));
+    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, hub), &info, &err), TW_AGAIN);
+    slot_of(a, b)->features &= ~TW_FEATURE_PUNCH;
+    not_punchable("too old");
+    slot_of(a, b)->features |= TW_FEATURE_PUNCH;
+    memcpy(seen, "[2001:db8::1]:4747", 19);
+    not_punchable("by IPv6, the other by IPv4");
+    memcpy(seen, "localhost:4747", 15);
+    not_punchable("no usable addresses");
+    memcpy(seen, "127.0.0.1:1023", 15); /* ports of services are not dialled */
+    not_punchable("no usable addresses");
+    memcpy(seen, kept, sizeof(kept));
+    char *const own = slot_of(a, b)->bulk->call.seen[0];
+    memcpy(kept, own, sizeof(kept));
+    own[0] = '\0';
+    not_punchable("does not say");
+    memcpy(own, kept, sizeof(kept));
+    struct sockaddr_storage *const relay = &slot_of(a, b)->control->remote, real = *relay;
+    assert_int_equal(uv_ip4_addr("198.41.0.4", 4747, (struct sockaddr_in *)relay), 0);
+    not_punchable("in a private network"); /* no relay outside makes us dial inside */
+    *relay = real;
+    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+}
+
+static void addresses_are_written_as_others_dial_them(void **state) {
+    (void)state;
+    static const char *const rows[][2] = {{"11.0.0.3", "11.0.0.3:4747"},
+                                          {"::ffff:11.0.0.3", "11.0.0.3:4747"},
+                                          {"2001:db8::1", "[2001:db8::1]:4747"}};
+    for (unsigned i = 0; i < 3; i++) {
+        struct sockaddr_storage from = {0};
+        char text[TW_ADDR_BYTES];
+        if (uv_ip4_addr(rows[i][0], 4747, (struct sockaddr_in *)&from) != 0)
+            assert_int_equal(uv_ip6_addr(rows[i][0], 4747, (struct sockaddr_in6 *)&from), 0);
+        tw_seen_address(&from, text);
+        assert_string_equal(text, rows[i][1]);
+    }
+}
+
+/* ---- failure ------------------------------------------------------------------------------- */
+
+static bool is_punching(const struct world_node *node) {
+    for (unsigned i = 0; i < TW_PUNCHES_MAX; i++) {
+        if (node->transport->punches[i].is_used) return true;
+    }
+    return false;
+}
+
+static unsigned count_conns(const struct world_node *node) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) count += node->transport->conns[i] != NULL;
+    return count;
+}
+
+static void failed_punch_leaves_the_relayed_link_and_nothing_else(void **state) {
+    (void)state;
+    start();
+    const unsigned before = count_conns(a);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_OK);
+        assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_AGAIN);
+        assert_int_equal(tw_transport_punch(b->transport, peer_of(b, a), 20 * 1000, &err), TW_OK);
+        WAIT_WHILE(&world, is_punching(a) || is_punching(b));
+        WAIT_WHILE(&world, count_conns(a) != before);
+        assert_true(is_relayed(a, b) && is_relayed(b, a));
+    }
+    assert_int_equal(a->downs + b->downs, 0);
+    assert_int_equal(a->refusals + b->refusals, 0);
+}
+
+static void punch_ends_with_the_link_and_with_the_node(void **state) {
+    (void)state;
+    start();
+    assert_int_equal(tw_transport_punch(a->transport, peer_of(a, b), 0, &err), TW_OK);
+    assert_int_equal(tw_transport_punch(b->transport, peer_of(b, a), 0, &err), TW_OK);
+    world_turn(&world, 20);
+    tw_transport_close(a->transport, peer_of(a, b), TW_AGAIN, "over");
+    WAIT_WHILE(&world, is_punching(a));
+    world_stop(b); /* while it dials */
+    WAIT_WHILE(&world, world_peer_of(hub, b) >= 0);
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(both_ends_learn_the_same_addresses_from_the_relay),
+        T(addresses_that_only_one_of_them_names_are_not_agreed),
+        T(links_that_cannot_be_punched_say_why),
+        T(addresses_are_written_as_others_dial_them),
+        T(failed_punch_leaves_the_relayed_link_and_nothing_else),
+        T(punch_ends_with_the_link_and_with_the_node),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
