@@ -173,6 +173,7 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
               view->net.links_refused);
     put_gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
               (double)view->net.banned);
+    put_total(to, "punches_total", "Attempts to punch a relayed link.", view->net.punch_tries);
     put_gauge(to, "port_mapped", "1 if the router forwards this node's port.",
               view->net.mapping_address[0] != '\0' ? 1 : 0);
     put_total(to, "relayed_bytes_total", "Bytes carried for other nodes.", view->relay.bytes);

@@ -65,6 +65,8 @@ struct tw_view_peer {
     char addr[TW_ADDR_BYTES];       /* "" when only the peer dials */
     bool is_relayed;                /* the link runs through another member */
     bool is_punched;                /* both nodes dialled it at the same time */
+    bool is_mapped;                 /* the peer dialled the port at this node's router */
+    char way[TW_VIEW_TEXT_BYTES];   /* is_relayed: why it is not direct; else "" */
     struct tw_id via;               /* is_relayed: that member */
     char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "": it did not */
     enum tw_view_link link;

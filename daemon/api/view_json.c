@@ -154,6 +154,26 @@ static json_t *mapping_json(const struct tw_status_view *view) {
                      count(view->net.mapping_renewals), "text", text(view->net.mapping_text));
 }
 
+static const char *path_name(const struct tw_view_peer *peer) {
+    if (peer->is_relayed) return "relayed";
+    if (peer->is_punched) return "punched";
+    return peer->is_mapped ? "mapped" : "direct";
+}
+
+/* Links by the way that they run. */
+static json_t *links_json(const struct tw_status_view *view) {
+    static const char *const NAMES[] = {"direct", "mapped", "punched", "relayed"};
+    uint64_t counts[4] = {0};
+    for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
+        const struct tw_view_peer *const peer = &view->peers[i];
+        if (peer->link != TW_VIEW_LINK_UP && peer->link != TW_VIEW_LINK_ALIVE) continue;
+        for (unsigned k = 0; k < 4; k++) counts[k] += strcmp(path_name(peer), NAMES[k]) == 0;
+    }
+    json_t *const links = json_object();
+    for (unsigned k = 0; k < 4; k++) (void)json_object_set_new(links, NAMES[k], count(counts[k]));
+    return links;
+}
+
 static json_t *caps_json(const struct tw_status_view *view) {
     const uint64_t up = view->caps.upload_bytes_s, down = view->caps.download_bytes_s;
     const uint64_t hours = view->caps.hours_bytes_s, quota = view->caps.quota_bytes;
@@ -202,6 +222,7 @@ static json_t *network_json(const struct tw_status_view *view) {
     (void)json_object_set_new(network, "reachable", reach_json(view));
     (void)json_object_set_new(network, "relay", relay_json(view));
     (void)json_object_set_new(network, "port_mapping", mapping_json(view));
+    (void)json_object_set_new(network, "links", links_json(view));
     (void)json_object_set_new(network, "punches_tried", count(view->net.punch_tries));
     (void)json_object_set_new(network, "punches_succeeded", count(view->net.punch_successes));
     (void)json_object_set_new(network, "banned", count(view->net.banned));
@@ -378,12 +399,11 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
     json_decref(measured);
     const bool is_linked = peer->link == TW_VIEW_LINK_UP || peer->link == TW_VIEW_LINK_ALIVE;
     if (row != NULL && is_linked) {
-        (void)json_object_set_new(row, "path",
-                                  json_string(peer->is_relayed   ? "relayed"
-                                              : peer->is_punched ? "punched"
-                                                                 : "direct"));
+        (void)json_object_set_new(row, "path", json_string(path_name(peer)));
         (void)json_object_set_new(row, "via",
                                   peer->is_relayed ? short_hex(&peer->via) : json_null());
+        (void)json_object_set_new(row, "path_text",
+                                  peer->way[0] != 0 ? text(peer->way) : json_null());
     }
     if (row != NULL && peer->stall[0] != 0)
         (void)json_object_set_new(row, "stall", text(peer->stall));

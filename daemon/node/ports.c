@@ -156,6 +156,10 @@ bool tw_daemon_ports_is_leaving(const struct tw_daemon *daemon) {
            (ports->is_working || tw_port_mapping_is_held(&ports->mapping));
 }
 
+bool tw_daemon_ports_is_mapped(const struct tw_daemon *daemon) {
+    return tw_port_mapping_is_held(&daemon->ports->mapping);
+}
+
 void tw_daemon_ports_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
     const struct tw_port_mapping *mapping = &daemon->ports->mapping;
     if (daemon->transport == NULL) return;

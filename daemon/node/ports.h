@@ -18,6 +18,8 @@ bool tw_daemon_ports_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_ports_leave(struct tw_daemon *daemon);
 /* True while a port is being given back. Leaving waits for it, a few seconds at most. */
 bool tw_daemon_ports_is_leaving(const struct tw_daemon *daemon);
+/* True while the router forwards the port. */
+bool tw_daemon_ports_is_mapped(const struct tw_daemon *daemon);
 void tw_daemon_ports_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 void tw_daemon_ports_free(struct tw_daemon *daemon);
 

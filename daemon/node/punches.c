@@ -1,5 +1,6 @@
 #include "daemon/node/punches.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,23 @@ void tw_daemon_punches_moved(struct tw_daemon *daemon, uint64_t now_us) {
 enum tw_status tw_daemon_punches_open(struct tw_daemon *daemon, struct tw_error *err) {
     daemon->punches = tw_daemon_alloc(sizeof(*daemon->punches), err);
     return daemon->punches != NULL ? TW_OK : TW_NOMEM;
+}
+
+void tw_daemon_punches_describe(const struct tw_daemon *daemon, uint16_t peer, uint64_t now_us,
+                                char *text, size_t capacity) {
+    const struct tw_punch_target *target =
+        tw_punch_plan_find(&daemon->punches->plan, &daemon->peers[peer].id);
+    struct tw_punch_info info;
+    struct tw_error err = {0};
+    if (tw_transport_punch_info(daemon->transport, peer, &info, &err) != TW_OK) {
+        (void)snprintf(text, capacity, "no direct link can be punched: %s", err.message);
+    } else if (target == NULL || target->pause_us == 0 || now_us >= target->rest_us) {
+        (void)snprintf(text, capacity, "a direct link is about to be punched");
+    } else {
+        (void)snprintf(text, capacity,
+                       "a direct link was punched in vain; next try in %llu min at the earliest",
+                       (unsigned long long)((target->rest_us - now_us) / 60000000 + 1));
+    }
 }
 
 void tw_daemon_punches_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {

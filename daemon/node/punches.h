@@ -17,6 +17,9 @@ void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
 /* This node's own addresses changed. */
 void tw_daemon_punches_moved(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_punches_tick(struct tw_daemon *daemon, uint64_t now_us);
+/* A sentence about a relayed link to that peer: why it is not direct yet. */
+void tw_daemon_punches_describe(const struct tw_daemon *daemon, uint16_t peer, uint64_t now_us,
+                                char *text, size_t capacity);
 void tw_daemon_punches_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 void tw_daemon_punches_free(struct tw_daemon *daemon);
 

@@ -7,9 +7,12 @@
 
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
+#include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/links.h"
+#include "daemon/node/ports.h"
+#include "daemon/node/punches.h"
 #include "sync/members/members.h"
 
 static uint64_t age(uint64_t now_us, uint64_t at_us) {
@@ -94,6 +97,11 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
             row->is_relayed = net.is_relayed;
             row->via = net.relay;
             row->is_punched = net.is_punched;
+            row->is_mapped = !net.is_relayed && !net.is_punched && !net.is_dialled &&
+                             tw_daemon_ports_is_mapped(daemon) &&
+                             !tw_reachability_is_private(net.address);
+            if (net.is_relayed)
+                tw_daemon_punches_describe(daemon, i, now_us, row->way, sizeof(row->way));
             if (net.rtt_us > 0) row->rtt_us = net.rtt_us;
             fill_path(&net, view);
         }

@@ -15,6 +15,15 @@ static struct tw_punch_target *find(struct tw_punch_plan *plan, const struct tw_
     return NULL;
 }
 
+const struct tw_punch_target *tw_punch_plan_find(const struct tw_punch_plan *plan,
+                                                 const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_PUNCH_TARGETS_MAX; i++) {
+        const struct tw_punch_target *target = &plan->targets[i];
+        if (target->state != TW_PUNCH_FREE && tw_id_equal(&target->id, id)) return target;
+    }
+    return NULL;
+}
+
 /* A free row, else the one that has been without a link for longest. NULL: all are linked. */
 static struct tw_punch_target *make(struct tw_punch_plan *plan, const struct tw_id *id,
                                     uint64_t now_us) {

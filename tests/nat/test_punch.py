@@ -64,6 +64,12 @@ def relayed(world, ids):
     for one in (CONE, CGN):
         assert both(world, ids, one, SYMMETRIC, "relayed"), one
     assert both(world, ids, CONE, CGN, "punched")
+    text = world.text_of(CONE, "peers")
+    assert "a direct link was punched in vain; next try in 1 min" in text, text
+    assert "one node reaches the relay by IPv6, the other by IPv4" in text, text
+    assert "1 punched" in world.text_of(CONE, "status"), world.text_of(CONE, "status")
+    text = world.text_of(CONE, "doctor")
+    assert "1 direct, 0 by the router's port, 1 punched, 3 through another member" in text, text
 
 
 def six(world, ids):

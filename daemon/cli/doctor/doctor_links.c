@@ -144,6 +144,21 @@ static void look_at_router(struct doctor *doctor) {
                "%s", text);
 }
 
+/* How the links of the daemon run. */
+static void look_at_paths(struct doctor *doctor) {
+    const json_t *const links =
+        json_object_get(json_object_get(doctor->status, "network"), "links");
+    json_int_t counts[4];
+    static const char *const NAMES[] = {"direct", "mapped", "punched", "relayed"};
+    if (!doctor->config.network.links || links == NULL) return;
+    for (unsigned i = 0; i < 4; i++)
+        counts[i] = json_integer_value(json_object_get(links, NAMES[i]));
+    doctor_say(doctor, DOCTOR_OK, "links", NULL,
+               "%lld direct, %lld by the router's port, %lld punched, %lld through another member",
+               (long long)counts[0], (long long)counts[1], (long long)counts[2],
+               (long long)counts[3]);
+}
+
 /* ---- every configured address -------------------------------------------------------------- */
 
 struct job {
@@ -328,5 +343,6 @@ void doctor_links(struct doctor *doctor) {
     look_at_ports(doctor);
     look_at_dial_back(doctor);
     look_at_router(doctor);
+    look_at_paths(doctor);
     look_at_peers(doctor);
 }

@@ -37,13 +37,17 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
                  *address != 0 ? address
                  : is_alive    ? "dials us"
                                : "no address");
-    if (strcmp(json_str(peer, "path"), "punched") == 0) line_put(&line, DIM, ", punched");
+    const char *const path = json_str(peer, "path");
+    if (strcmp(path, "punched") == 0 || strcmp(path, "mapped") == 0)
+        line_put(&line, DIM, ", %s", path);
     if (isfinite(mixed))
         line_put(&line, DIM, ", last %s in round %s", is_group ? "mixed" : "merged",
                  tw_units_count(step, mixed));
     if (isfinite(share)) line_put(&line, DIM, ", share %s", tw_units_percent(step, share));
     if (is_split) line_put(&line, YELLOW, ", in another lineage");
     line_end(&line);
+    const char *const way = json_str(peer, "path_text");
+    if (*way != 0) line_wrap(screen, DIM, "", 11, way);
     if (*error != 0) line_wrap(screen, YELLOW, "", 11, error);
     const char *const anomaly = json_str(peer, "anomaly");
     if (*anomaly != 0) line_wrap(screen, YELLOW, "", 11, anomaly);

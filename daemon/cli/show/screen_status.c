@@ -387,6 +387,21 @@ static void print_mapping(const struct screen *screen, const json_t *status) {
         line_wrap(screen, YELLOW, "", 12, text);
 }
 
+/* How the links run, where one of them is not plain. */
+static void print_links(const struct screen *screen, const json_t *status) {
+    const double direct = json_num(status, "network.links.direct"),
+                 mapped = json_num(status, "network.links.mapped"),
+                 punched = json_num(status, "network.links.punched"),
+                 relayed = json_num(status, "network.links.relayed");
+    if (!(mapped + punched + relayed > 0)) return;
+    struct line line = line_begin(screen, "Links");
+    line_put(&line, PLAIN, "%.0f direct", direct);
+    if (mapped > 0) line_put(&line, PLAIN, "%s%.0f by the router's port", sep(screen), mapped);
+    if (punched > 0) line_put(&line, PLAIN, "%s%.0f punched", sep(screen), punched);
+    if (relayed > 0) line_put(&line, PLAIN, "%s%.0f through others", sep(screen), relayed);
+    line_end(&line);
+}
+
 static void print_network(const struct screen *screen, const json_t *status) {
     char total[TW_UNITS_BYTES], rate[TW_UNITS_BYTES], cap[TW_UNITS_BYTES];
     const double out =
@@ -411,6 +426,7 @@ static void print_network(const struct screen *screen, const json_t *status) {
         line_put(&line, PLAIN, "%s%s of the month's %s", sep(screen), tw_units_bytes(total, month),
                  tw_units_bytes(cap, quota));
     line_end(&line);
+    print_links(screen, status);
     print_reach(screen, status);
     print_mapping(screen, status);
 }

@@ -35,7 +35,7 @@ static void sample_peers(struct tw_status_view *view) {
             TW_VIEW_NEVER;
     }
     sample_peer(&view->peers[0], 0x1b, "10.0.0.2:4747");
-    sample_peer(&view->peers[1], 0x5e, "node3.example.org:4747");
+    sample_peer(&view->peers[1], 0x5e, "11.0.0.7:50012");
     sample_peer(&view->peers[2], 0xc4, "");
     view->peers[2].in_bytes_s = 41000;
     view->peers[2].out_bytes_s = 1800000;
@@ -43,6 +43,9 @@ static void sample_peers(struct tw_status_view *view) {
     view->peers[2].reliability = 0.75;
     view->peers[2].is_relayed = true;
     view->peers[2].via = view->peers[0].id;
+    view->peers[0].is_mapped = true;
+    view->peers[1].is_punched = true;
+    SET(view->peers[2].way, "a direct link was punched in vain; next try in 4 min at the earliest");
     SET(view->peers[2].anomaly,
         "slow sender: 41.0 kB/s to us in 12 transfers; median of the others: 1.90 MB/s");
     SET(view->peers[1].refused,
@@ -175,6 +178,13 @@ void view_sample(struct tw_status_view *view) {
     view->net.bootstrap_count = 3;
     view->net.bootstrap_alive = 2;
     view->net.pool_bytes = 64u << 20;
+    view->net.mapping_state = "mapped";
+    view->net.mapping_by = "NAT-PMP";
+    SET(view->net.mapping_address, "11.0.0.3:4747");
+    SET(view->net.mapping_text, "The router forwards 11.0.0.3:4747 to this node, by NAT-PMP");
+    view->net.mapping_renewals = 5;
+    view->net.punch_tries = 3;
+    view->net.punch_successes = 1;
     view->net.pool_used_bytes = 9u << 20;
 
     view->spend.rungs_count = 3;
