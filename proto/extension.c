@@ -78,6 +78,9 @@ static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_e
     found = tw_fields_find(bytes, size, TW_EXTENSION_SEEN, &count);
     if (found != NULL && !seen_read(found, count, NULL))
         return tw_fail(err, TW_PROTO, "HELLO: %u bytes are not two addresses", count);
+    found = tw_fields_find(bytes, size, TW_EXTENSION_ASK_SEEN, &count);
+    if (found != NULL && count != 8)
+        return tw_fail(err, TW_PROTO, "HELLO: a probe's token of %u bytes", count);
     return TW_OK;
 }
 

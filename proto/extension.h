@@ -21,6 +21,7 @@ enum tw_extension_type {
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
     TW_EXTENSION_RELAY = 5,        /* role relay: token, and a caller's target */
     TW_EXTENSION_SEEN = 6,         /* of a relay: addresses of the two ends of a pipe */
+    TW_EXTENSION_ASK_SEEN = 7,     /* u64, of a probe: token of the PUNCH that it asks for */
 };
 
 /* Features that other nodes of the same wire version may lack: one bit each, assigned for ever. A

@@ -16,6 +16,7 @@
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/reachability.h"
+#include "daemon/router/nat_kind.h"
 #include "daemon/router/port_mapping.h"
 #include "proto/run/run.h"
 #include "sync/node.h"
@@ -228,6 +229,8 @@ struct tw_status_view {
         char mapping_address[TW_ADDR_BYTES];       /* at the router; "": not mapped */
         char mapping_text[TW_PORT_SENTENCE_BYTES]; /* explanation, with the way out */
         uint64_t mapping_renewals;
+        const char *nat;                       /* kind: tw_nat_kind_name; NULL: not known */
+        char nat_text[TW_NAT_SENTENCE_BYTES];  /* explanation, with the way out */
         uint64_t punch_tries, punch_successes; /* relayed links punched since the start */
         uint32_t reach_count;
         struct tw_reachability_row

@@ -223,6 +223,10 @@ static json_t *network_json(const struct tw_status_view *view) {
     (void)json_object_set_new(network, "relay", relay_json(view));
     (void)json_object_set_new(network, "port_mapping", mapping_json(view));
     (void)json_object_set_new(network, "links", links_json(view));
+    (void)json_object_set_new(network, "nat",
+                              json_pack("{s:s,s:o}", "kind",
+                                        view->net.nat != NULL ? view->net.nat : "unknown", "text",
+                                        text(view->net.nat_text)));
     (void)json_object_set_new(network, "punches_tried", count(view->net.punch_tries));
     (void)json_object_set_new(network, "punches_succeeded", count(view->net.punch_successes));
     (void)json_object_set_new(network, "banned", count(view->net.banned));
@@ -424,16 +428,21 @@ static json_t *bans_json(const struct tw_status_view *view) {
     return list;
 }
 
+static bool is_symmetric(const struct tw_status_view *view) {
+    return view->net.nat != NULL && strcmp(view->net.nat, "symmetric") == 0;
+}
+
 json_t *tw_view_json_peers(const struct tw_status_view *view) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         (void)json_array_append_new(list, peer_json(&view->peers[i]));
     }
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
                      tw_view_topology_name(view->sync.topology), "known_peers",
                      count(view->sync.known), "alive_peers", count(view->sync.alive), "mixed_peers",
                      count(view->sync.mixed), "peers", list, "banned", bans_json(view),
-                     "port_mapping", mapping_json(view));
+                     "port_mapping", mapping_json(view), "nat_text",
+                     is_symmetric(view) ? text(view->net.nat_text) : json_null());
 }
 
 json_t *tw_view_json_rounds(const struct tw_status_view *view) {

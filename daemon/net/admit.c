@@ -200,6 +200,11 @@ void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_gre
                           greeting->relay_bytes);
     if (greeting != NULL && greeting->seen_own != NULL)
         tw_extensions_add_seen(&hello.extensions, greeting->seen_own, greeting->seen_other);
+    if (greeting != NULL && greeting->ask_token != 0) {
+        uint8_t token[8];
+        tw_put_u64(token, greeting->ask_token);
+        tw_extensions_add(&hello.extensions, TW_EXTENSION_ASK_SEEN, token, sizeof(token));
+    }
     tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
     const uint32_t size = tw_hello_encode(&hello, body);
     conn->has_spoken = true;
@@ -269,7 +274,7 @@ void tw_admit_secured(struct tw_conn *conn) {
         return;
     }
     if (conn->role == TW_ROLE_PROBE)
-        hello_send(conn, TW_ROLE_PROBE, NULL);
+        tw_admit_greet(conn, TW_ROLE_PROBE, &(struct tw_greeting){.ask_token = conn->ask_token});
     else if (conn->role == TW_ROLE_GUEST)
         tw_guest_secured(conn);
     else if (conn->role == TW_ROLE_RELAY)
@@ -399,6 +404,18 @@ static enum tw_status certs_check(struct tw_conn *conn, const struct tw_hello *t
     return tw_gate_check(gate, &conn->link.tls.id, bytes, size, &conn->certs, err);
 }
 
+static void probe_take(struct tw_conn *conn, const struct tw_hello *hello) {
+    const struct tw_transport_events *events = &conn->transport->config.events;
+    uint32_t size = 0;
+    const uint8_t *token = tw_extensions_find(&hello->extensions, TW_EXTENSION_ASK_SEEN, &size);
+    if (token != NULL && events->observed != NULL && conn->is_accepted) {
+        char address[TW_ADDR_BYTES];
+        tw_seen_address(&conn->remote, address);
+        events->observed(conn->transport->config.user, &hello->id, tw_get_u64(token), address);
+    }
+    tw_admit_refuse(conn, TW_OK, "this address can be dialled");
+}
+
 void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_transport *t = conn->transport;
     struct tw_hello theirs, ours;
@@ -436,6 +453,6 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         else
             tw_relay_hello(conn, &theirs);
         break;
-    case TW_ROLE_PROBE: tw_admit_refuse(conn, TW_OK, "this address can be dialled"); break;
+    case TW_ROLE_PROBE: probe_take(conn, &theirs); break;
     }
 }

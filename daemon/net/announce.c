@@ -77,19 +77,23 @@ bool tw_transport_set_mapped(struct tw_transport *t, const char *address) {
     return true;
 }
 
+bool tw_transport_own_v4(const struct tw_transport *t, char host[TW_ADDR_BYTES]) {
+    struct sockaddr_storage own;
+    return tw_local_address(&t->egress, AF_INET, &own) &&
+           uv_ip_name((const struct sockaddr *)&own, host, TW_ADDR_BYTES) == 0;
+}
+
 bool tw_transport_inner(const struct tw_transport *t, char host[TW_ADDR_BYTES], uint16_t *port) {
     for (uint32_t i = 0; i < t->config.listen_count; i++) {
         const struct tw_listener *listener = &t->listeners[i];
         const bool is_v4 =
             listener->family == AF_INET || (listener->is_wildcard && t->config.listen_count == 1);
-        struct sockaddr_storage own;
         char address[TW_ADDR_BYTES];
         uint16_t ignored = 0;
         if (!is_v4 || listener->is_absent || listener->is_loopback) continue;
         if (!listener->is_wildcard) {
             if (!tw_address_split(t->config.listen[i], host, &ignored)) continue;
-        } else if (!tw_local_address(&t->egress, AF_INET, &own) ||
-                   uv_ip_name((const struct sockaddr *)&own, host, TW_ADDR_BYTES) != 0) {
+        } else if (!tw_transport_own_v4(t, host)) {
             continue;
         }
         *port = listener->port;

@@ -42,17 +42,24 @@ static void on_connect(uv_connect_t *request, int code) {
         tw_link_fail(&conn->link, &err);
 }
 
-/* Binds to a free port, so that a punch may use the same one. libuv sets SO_REUSEADDR. */
-static int port_choose(const struct tw_transport *t, struct tw_conn *conn, int family) {
+static bool is_tied(const struct tw_transport *t) {
+    return t->egress.has_v4 || t->egress.has_v6 || t->egress.interface[0] != '\0';
+}
+
+/* Binds to this port (0: a free one), so that other dials may use the same one. libuv sets
+ * SO_REUSEADDR. */
+static int port_choose(const struct tw_transport *t, struct tw_conn *conn, int family,
+                       uint16_t port) {
     struct sockaddr_storage any = {.ss_family = (sa_family_t)family};
-    if (t->egress.has_v4 || t->egress.has_v6) return 0; /* tw_egress_apply did */
+    if (is_tied(t)) return 0; /* tw_egress_apply has bound it */
+    if (family == AF_INET) ((struct sockaddr_in *)&any)->sin_port = htons(port);
     return uv_tcp_bind(&conn->link.tcp, (const struct sockaddr *)&any,
                        family == AF_INET6 ? UV_TCP_IPV6ONLY : 0);
 }
 
 /* NULL: nothing is left to undo; *err says why and *cause is set if the system gave one. */
 static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_storage *to,
-                                 enum tw_role role, enum tw_dial_cause *cause,
+                                 enum tw_role role, uint16_t from_port, enum tw_dial_cause *cause,
                                  struct tw_error *err) {
     struct tw_conn *conn = tw_conn_create(t, err);
     if (conn == NULL) return NULL;
@@ -61,7 +68,8 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     conn->remote = *to;
     conn->connect.data = conn;
     int code = tw_egress_apply(&t->egress, &conn->link.tcp, to->ss_family, err);
-    if (code == 0 && role == TW_ROLE_RELAY) code = port_choose(t, conn, to->ss_family);
+    if (code == 0 && (role == TW_ROLE_RELAY || from_port != 0))
+        code = port_choose(t, conn, to->ss_family, from_port);
     if (code == 0) {
         code = uv_tcp_connect(&conn->connect, &conn->link.tcp,
                               (const struct sockaddr *)&conn->remote, on_connect);
@@ -95,7 +103,7 @@ enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error 
         return tw_fail(err, TW_IO, "no random bytes");
     /* The remote end of a relayed link is its relay. */
     const enum tw_role role = slot->is_relayed ? TW_ROLE_RELAY : TW_ROLE_BULK;
-    struct tw_conn *conn = conn_dial(t, &slot->control->remote, role, &ignored, err);
+    struct tw_conn *conn = conn_dial(t, &slot->control->remote, role, 0, &ignored, err);
     if (conn == NULL) return err->status;
     conn->call = call;
     conn->bulk_of = peer;
@@ -187,6 +195,18 @@ enum tw_status tw_transport_probe(struct tw_transport *t, const char *address,
     return dial_start(t, address, TW_ROLE_PROBE, expected, &started, err);
 }
 
+enum tw_status tw_transport_observe(struct tw_transport *t, const char *address,
+                                    const struct tw_id *expected, uint16_t from_port,
+                                    uint64_t token, struct tw_error *err) {
+    struct tw_dialling *started;
+    TW_ASSERT(token != 0);
+    if (is_tied(t)) return tw_fail(err, TW_AGAIN, "bind or interface choose the local port");
+    TW_TRY(dial_start(t, address, TW_ROLE_PROBE, expected, &started, err));
+    started->from_port = from_port;
+    started->ask_token = token;
+    return TW_OK;
+}
+
 enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
                                   const struct tw_ticket *ticket, struct tw_error *err) {
     struct tw_dialling *started;
@@ -214,13 +234,14 @@ static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling
     const struct sockaddr_storage *to = &dialling->lookup.candidates[idx];
     enum tw_dial_cause cause = TW_DIAL_NONE;
     struct tw_error err;
-    struct tw_conn *conn = conn_dial(t, to, dialling->role, &cause, &err);
+    struct tw_conn *conn = conn_dial(t, to, dialling->role, dialling->from_port, &cause, &err);
     if (conn == NULL) {
         tw_race_failed(&dialling->race, idx, cause, &err);
         return;
     }
     conn->dialling = dialling;
     conn->call = dialling->call;
+    conn->ask_token = dialling->ask_token;
     conn->candidate = idx;
     conn->deadline_us = dialling->deadline_us;
     dialling->conns[idx] = conn;
@@ -317,7 +338,7 @@ static void result_report(const struct tw_transport *t, const struct tw_dialling
         if (call->is_caller && t->config.events.call_done != NULL)
             t->config.events.call_done(t->config.user, &call->relay, &call->other, &result);
     } else if (dialling->role == TW_ROLE_PROBE) {
-        if (t->config.events.probe_done != NULL)
+        if (dialling->ask_token == 0 && t->config.events.probe_done != NULL)
             t->config.events.probe_done(t->config.user, dialling->address, &dialling->expected,
                                         &result);
     } else if (t->config.events.dial_done != NULL) {

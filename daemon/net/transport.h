@@ -110,6 +110,9 @@ struct tw_transport_events {
     void (*call_done)(void *user, const struct tw_id *relay, const struct tw_id *target,
                       const struct tw_dial_result *result);
 
+    /* A probe of that node came from `address`, and asks for a PUNCH with `token`. */
+    void (*observed)(void *user, const struct tw_id *id, uint64_t token, const char *address);
+
     /* This node opened a pipe for two others, or it ended. */
     void (*relayed)(void *user, const struct tw_relay_pipe *pipe);
 
@@ -175,6 +178,13 @@ enum tw_status tw_transport_connect(struct tw_transport *transport, const char *
  * as tw_transport_connect does. */
 enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,
                                   const struct tw_id *expected, struct tw_error *err);
+
+/* The same from the local port `from_port`, without probe_done. The node at the address is asked to
+ * say, by a PUNCH of the stage `seen` with `token`, where it sees this dial. Also TW_AGAIN: with
+ * `bind` or `interface` no port can be chosen. */
+enum tw_status tw_transport_observe(struct tw_transport *transport, const char *address,
+                                    const struct tw_id *expected, uint16_t from_port,
+                                    uint64_t token, struct tw_error *err);
 
 /* Asks the node that made the ticket, at one of its addresses, for a WELCOME. Answered by welcomed
  * and dial_done, or by dial_done alone. Fails as tw_transport_connect does. */
@@ -333,6 +343,9 @@ bool tw_transport_set_mapped(struct tw_transport *transport, const char *address
  * listens on no such address. */
 bool tw_transport_inner(const struct tw_transport *transport, char host[TW_ADDR_BYTES],
                         uint16_t *port);
+
+/* The IPv4 address from which this machine dials the internet, without a port. False: none. */
+bool tw_transport_own_v4(const struct tw_transport *transport, char host[TW_ADDR_BYTES]);
 
 /* The table of bans, to save it across restarts (bans.h) and to show it. */
 struct tw_bans *tw_transport_bans(struct tw_transport *transport);

@@ -53,6 +53,7 @@ struct tw_conn {
     int pipe;            /* of a relay: number of the pipe that it is in, else -1 */
     int punch;           /* 2 x number of a punch + lane while it belongs to one, else -1 */
     bool is_punched;     /* both ends dialled it */
+    uint64_t ask_token;  /* of a probe: token of the PUNCH that it asks for; 0: none */
     bool is_spare;       /* punched, for the bulk connection to call.other, not in use yet */
     bool is_dialled, is_accepted, has_spoken;
     bool is_known;                /* accepted from a host that members came from */
@@ -79,6 +80,8 @@ struct tw_dialling {
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
     struct tw_call call;                                                    /* role relay */
+    uint64_t ask_token; /* role probe, for tw_transport_observe; 0: another one */
+    uint16_t from_port; /* local port to dial from; 0: any */
     struct tw_race race;
     uint64_t deadline_us;
     struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* running connections */
@@ -173,6 +176,7 @@ struct tw_greeting {
     const uint8_t *relay; /* extension of the role relay */
     uint32_t relay_bytes;
     const char *seen_own, *seen_other; /* of a relay: addresses of the two ends */
+    uint64_t ask_token;                /* of a probe */
 };
 
 struct tw_transport {

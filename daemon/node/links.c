@@ -257,6 +257,10 @@ static void on_probe_done(void *user, const char *address, const struct tw_id *e
     tw_daemon_probes_done(user, address, expected, result);
 }
 
+static void on_observed(void *user, const struct tw_id *id, uint64_t token, const char *address) {
+    tw_daemon_probes_observed(user, id, token, address);
+}
+
 static void on_guest(void *user, const struct tw_guest *guest) {
     tw_daemon_invites_guest(user, guest);
 }
@@ -361,6 +365,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
                    .probe_done = on_probe_done,
                    .call_done = on_call_done,
                    .relayed = on_relayed,
+                   .observed = on_observed,
                    .banned = tw_daemon_refusals_banned,
                    .guest = on_guest,
                    .refused = tw_daemon_refusals_refused},

@@ -1,5 +1,6 @@
 #include "daemon/node/probes.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "daemon/api/status_view.h"
 #include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
+#include "daemon/router/nat_kind.h"
 
 enum { JOBS_MAX = 8, PROBE_REST_US = 20 * 1000 * 1000 };
 
@@ -29,6 +31,7 @@ struct tw_daemon_probes {
     enum tw_reachability_state noted; /* as last logged */
     struct job jobs[JOBS_MAX];
     struct asker askers[TW_PEERS_MAX];
+    struct tw_nat_kind nat;
 };
 
 /* ---- dials for peers ----------------------------------------------------------------------------
@@ -121,8 +124,75 @@ static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
     return count;
 }
 
+/* ---- kind of NAT --------------------------------------------------------------------------- */
+
+/* True if this peer can tell: dialled by this node, at a public IPv4 address. */
+static bool can_observe(const struct tw_daemon *daemon, uint16_t peer, struct tw_peer_net *net) {
+    if (!daemon->peers[peer].is_up || !tw_transport_peer(daemon->transport, peer, net))
+        return false;
+    return net->is_dialled && !net->is_relayed && !net->is_punched && net->address[0] != '[' &&
+           (net->features & TW_FEATURE_PUNCH) != 0 && !tw_reachability_is_private(net->address);
+}
+
+static bool is_same_host(const char *a, const char *b) {
+    const size_t size = strcspn(a, ":");
+    return size == strcspn(b, ":") && strncmp(a, b, size) == 0;
+}
+
+static void ask_nat_kind(struct tw_daemon *daemon, uint64_t now_us) {
+    enum { PORT_FIRST = 20000, PORTS = 40000 };
+    struct tw_nat_kind *nat = &daemon->probes->nat;
+    struct tw_peer_net found[TW_NAT_PEERS];
+    struct tw_id ids[TW_NAT_PEERS];
+    char own[TW_ADDR_BYTES];
+    uint64_t token;
+    unsigned count = 0;
+    TW_ASSERT(uv_random(NULL, NULL, &token, sizeof(token), 0, NULL) == 0);
+    for (uint16_t i = 0; i < TW_PEERS_MAX && count < TW_NAT_PEERS; i++) {
+        struct tw_peer_net *net = &found[count];
+        if (!can_observe(daemon, i, net)) continue;
+        if (count > 0 && is_same_host(found[0].address, net->address)) continue;
+        ids[count++] = net->id;
+    }
+    const bool can =
+        count == TW_NAT_PEERS && token != 0 && tw_transport_own_v4(daemon->transport, own);
+    tw_nat_kind_ask(nat, token, can ? ids : NULL, own, now_us);
+    for (unsigned i = 0; can && i < TW_NAT_PEERS; i++) {
+        struct tw_error err;
+        (void)tw_transport_observe(daemon->transport, found[i].address, &ids[i],
+                                   (uint16_t)(PORT_FIRST + token % PORTS), token, &err);
+    }
+}
+
+void tw_daemon_probes_observed(struct tw_daemon *daemon, const struct tw_id *id, uint64_t token,
+                               const char *address) {
+    const uint16_t peer = find_peer(daemon, id);
+    struct tw_message message;
+    if (peer == TW_PEERS_MAX) return;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_PUNCH;
+    message.u.punch.stage = TW_PUNCH_SEEN;
+    message.u.punch.token = token;
+    (void)snprintf(message.u.punch.control, sizeof(message.u.punch.control), "%s", address);
+    tw_daemon_send(daemon, peer, &message);
+}
+
+static void take_seen(struct tw_daemon *daemon, uint16_t peer, const struct tw_msg_punch *punch) {
+    struct tw_nat_kind *nat = &daemon->probes->nat;
+    const enum tw_nat before = nat->result;
+    tw_nat_kind_heard(nat, &daemon->peers[peer].id, punch->token, punch->control,
+                      tw_daemon_now_us());
+    if (nat->result == before) return;
+    tw_daemon_note(daemon, TW_LOG_INFO, "nat", "kind=%s own=%s seen=%s also=%s",
+                   tw_nat_kind_name(nat->result), nat->own, nat->seen[0].address,
+                   nat->seen[1].address);
+}
+
+/* ---- ticks --------------------------------------------------------------------------------- */
+
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us) {
     uint64_t token;
+    if (tw_nat_kind_is_due(&daemon->probes->nat, now_us)) ask_nat_kind(daemon, now_us);
     if (daemon->setup->config.network.listen_count == 0) return;
     if (!tw_reachability_is_due(&daemon->probes->reach, now_us)) return;
     TW_ASSERT(uv_random(NULL, NULL, &token, sizeof(token), 0, NULL) == 0);
@@ -160,6 +230,8 @@ void tw_daemon_probes_message(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_message *message) {
     if (message->kind == TW_MSG_PROBE) try_dial_back(daemon, peer, message->u.probe.token);
     if (message->kind == TW_MSG_PROBED) take_answer(daemon, peer, &message->u.probed);
+    if (message->kind == TW_MSG_PUNCH && message->u.punch.stage == TW_PUNCH_SEEN)
+        take_seen(daemon, peer, &message->u.punch);
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -179,6 +251,7 @@ void tw_daemon_probes_peer_up(struct tw_daemon *daemon, uint16_t peer,
 
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us) {
     tw_reachability_moved(&daemon->probes->reach, now_us);
+    tw_nat_kind_moved(&daemon->probes->nat, now_us);
 }
 
 bool tw_daemon_probes_is_reached(const struct tw_daemon *daemon) {
@@ -197,6 +270,10 @@ void tw_daemon_probes_fill(const struct tw_daemon *daemon, uint64_t now_us,
     if (daemon->transport == NULL) return;
     view->net.reach_state = tw_reachability_state(reach, is_listening);
     tw_reachability_sentence(reach, is_listening, find_port(daemon), view->net.reach_text);
+    const enum tw_nat nat = daemon->probes->nat.result;
+    view->net.nat = tw_nat_kind_name(nat);
+    tw_nat_kind_sentence(nat, is_listening ? find_port(daemon) : 0,
+                         view->net.reach_state == TW_REACHABILITY_YES, view->net.nat_text);
     if (reach->checked_us != 0) view->net.reach_age_us = now_us - reach->checked_us;
     view->net.reach_count = reach->rows_count;
     memcpy(view->net.reach, reach->rows, sizeof(view->net.reach));

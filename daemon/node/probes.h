@@ -1,4 +1,5 @@
-/* probes.h - dial-back: asks peers whether this node can be dialled, and dials peers that ask.
+/* probes.h - dial-back: asks peers whether this node can be dialled, and dials peers that ask. Also
+ * the kind of NAT (daemon/router/nat_kind.h): where two peers see dials from one local port.
  *
  * A node must not become a port scanner for others. A peer can only have the addresses of its own
  * HELLO dialled, once in 20 s, and few addresses are dialled at a time for all peers together. */
@@ -13,12 +14,15 @@ struct tw_status_view;
 enum tw_status tw_daemon_probes_open(struct tw_daemon *daemon, struct tw_error *err);
 void tw_daemon_probes_peer_up(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_member_row *hello);
-/* PROBE and PROBED; every other message is ignored. */
+/* PROBE, PROBED, and PUNCH of the stage `seen`; every other message is ignored. */
 void tw_daemon_probes_message(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_message *message);
 /* A dial of tw_transport_probe has ended. */
 void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
                            const struct tw_id *expected, const struct tw_dial_result *result);
+/* A peer dialled this node and asks where the dial came from. */
+void tw_daemon_probes_observed(struct tw_daemon *daemon, const struct tw_id *id, uint64_t token,
+                               const char *address);
 /* This node's own addresses changed. */
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us);
 /* True if a peer reached this node at a public IPv4 address; if peers tried, and none did. */

@@ -70,6 +70,7 @@ void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
     struct tw_error err = {0};
     uint64_t delay_us;
     if (message->kind != TW_MSG_PUNCH || daemon->stage != TW_DAEMON_RUNNING) return;
+    if (punch->stage == TW_PUNCH_SEEN) return; /* for probes.c */
     if (tw_daemon_caps_is_resting(daemon)) return;
     if (tw_transport_punch_info(daemon->transport, peer, &info, &err) != TW_OK) return;
     if (!tw_punch_is_agreed(&info, punch)) {

@@ -5,6 +5,7 @@
     punched   two homes whose routers map by endpoint, also behind a carrier's router: the relayed
               link becomes a direct one at both ends, rounds go on, nobody is refused
     six       two homes with IPv6 whose routers let nothing in: by IPv6
+    kinds     of NAT, as two public nodes tell them
     relayed   a home whose router takes another port for each connection: the link stays with the
               relay, and is not tried again at once
 
@@ -17,8 +18,8 @@ import time
 from homes import Homes, nodes
 from lab import Lab, lacks
 
-PLAN = "1 public + 1 cone + 1 cgn + 1 symmetric + 2 fw6"
-HUB, CONE, CGN, SYMMETRIC, SIX, SEVEN = range(6)
+PLAN = "1 public + 1 cone + 1 cgn + 1 symmetric + 2 fw6 + 1 public"
+HUB, CONE, CGN, SYMMETRIC, SIX, SEVEN, WITNESS = range(7)
 
 
 def path(world, idx, other):
@@ -69,7 +70,21 @@ def relayed(world, ids):
     assert "one node reaches the relay by IPv6, the other by IPv4" in text, text
     assert "1 punched" in world.text_of(CONE, "status"), world.text_of(CONE, "status")
     text = world.text_of(CONE, "doctor")
-    assert "1 direct, 0 by the router's port, 1 punched, 3 through another member" in text, text
+    assert "2 direct, 0 by the router's port, 1 punched, 3 through another member" in text, text
+
+
+def kinds(world):
+    """The kind of NAT, as two public nodes see it; those two have none."""
+    wanted = {CONE: "endpoint_independent", CGN: "endpoint_independent", SYMMETRIC: "symmetric"}
+    for idx, kind in wanted.items():
+        world.wait(f"n{idx} is {kind}", lambda idx=idx: world.get(idx)["network"]["nat"]["kind"] !=
+                   "unknown")
+        assert world.get(idx)["network"]["nat"]["kind"] == kind, world.get(idx)["network"]["nat"]
+    for verb in ("status", "peers", "doctor"):
+        text = world.text_of(SYMMETRIC, verb)
+        assert "symmetric NAT): links to other homes cannot be punched" in text, text
+    assert "endpoint-independent NAT" in world.text_of(CONE, "doctor")
+    assert "set `listen`, and forward its port in the router" in world.text_of(SYMMETRIC, "doctor")
 
 
 def six(world, ids):
@@ -90,6 +105,8 @@ def main():
         for idx in range(1, world.count):
             world.set_key(idx, "listen", "")
         world.set_key(HUB, "listen", "0.0.0.0:4747, [::]:4747")
+        world.set_key(WITNESS, "listen", f"{lab.wan[WITNESS]}:4747")
+        world.set_key(WITNESS, "relay", "off")
         for idx in (SIX, SEVEN):
             world.set_key(idx, "peers", f"[{lab.address6(HUB)}]:4747")
         try:
@@ -100,6 +117,7 @@ def main():
             punched(world, ids)
             six(world, ids)
             relayed(world, ids)
+            kinds(world)
             for idx in range(world.count):
                 world.stop(idx)
         except BaseException:

@@ -114,6 +114,10 @@ static void known_types_have_their_form(void **state) {
     tw_extensions_add(&list, TW_EXTENSION_RELAY, "a token of 17 chars", 17);
     size = tw_extensions_encode(&list, bytes);
     refused("call of 17");
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_ASK_SEEN, "1234567", 7);
+    size = tw_extensions_encode(&list, bytes);
+    refused("token of 7");
 }
 
 static void addresses_that_a_relay_sees_survive_the_wire(void **state) {

@@ -144,6 +144,20 @@ static void look_at_router(struct doctor *doctor) {
                "%s", text);
 }
 
+/* The kind of NAT that the daemon has found. */
+static void look_at_nat(struct doctor *doctor) {
+    const json_t *const nat = json_object_get(json_object_get(doctor->status, "network"), "nat");
+    const char *const kind = json_string_value(json_object_get(nat, "kind"));
+    const char *const text = json_string_value(json_object_get(nat, "text"));
+    if (!doctor->config.network.links || kind == NULL || text == NULL) return;
+    const bool is_known = strcmp(kind, "unknown") != 0;
+    const char *const fix = strstr(text, "; ");
+    if (strcmp(kind, "symmetric") == 0 && fix != NULL)
+        doctor_say(doctor, DOCTOR_WARN, "nat", fix + 2, "%.*s", (int)(fix - text), text);
+    else
+        doctor_say(doctor, is_known ? DOCTOR_OK : DOCTOR_SKIP, "nat", NULL, "%s", text);
+}
+
 /* How the links of the daemon run. */
 static void look_at_paths(struct doctor *doctor) {
     const json_t *const links =
@@ -343,6 +357,7 @@ void doctor_links(struct doctor *doctor) {
     look_at_ports(doctor);
     look_at_dial_back(doctor);
     look_at_router(doctor);
+    look_at_nat(doctor);
     look_at_paths(doctor);
     look_at_peers(doctor);
 }

@@ -83,6 +83,8 @@ static void print_mapping(const struct screen *screen, const json_t *json) {
         const json_t *const peer = json_array_get(peers, i);
         is_indirect |= *json_str(peer, "via") != 0 || *json_str(peer, "error") != 0;
     }
+    const char *const nat = json_str(json, "nat_text");
+    if (is_indirect && *nat != 0) line_wrap(screen, YELLOW, "", 2, nat);
     const bool is_mapped = strcmp(state, "mapped") == 0;
     if (strcmp(state, "off") == 0 || strcmp(state, "not_needed") == 0) return;
     if (is_mapped || is_indirect)

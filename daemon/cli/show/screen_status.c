@@ -400,6 +400,9 @@ static void print_links(const struct screen *screen, const json_t *status) {
     if (punched > 0) line_put(&line, PLAIN, "%s%.0f punched", sep(screen), punched);
     if (relayed > 0) line_put(&line, PLAIN, "%s%.0f through others", sep(screen), relayed);
     line_end(&line);
+    const char *const nat = json_str(status, "network.nat.kind");
+    if (strcmp(nat, "unknown") != 0 && strcmp(nat, "none") != 0)
+        line_wrap(screen, DIM, "", 12, json_str(status, "network.nat.text"));
 }
 
 static void print_network(const struct screen *screen, const json_t *status) {

@@ -183,6 +183,8 @@ void view_sample(struct tw_status_view *view) {
     SET(view->net.mapping_address, "11.0.0.3:4747");
     SET(view->net.mapping_text, "The router forwards 11.0.0.3:4747 to this node, by NAT-PMP");
     view->net.mapping_renewals = 5;
+    view->net.nat = "endpoint_independent";
+    SET(view->net.nat_text, "The router uses one outer port for a local one");
     view->net.punch_tries = 3;
     view->net.punch_successes = 1;
     view->net.pool_used_bytes = 9u << 20;

@@ -56,8 +56,8 @@ static void link_to_hub(struct world_node *node) {
     WAIT_WHILE(&world, world_peer_of(node, hub) < 0 || world_peer_of(hub, node) < 0);
 }
 
-static void start(void) {
-    a = world_start(&world, 0, dial_only);
+static void start_with(void (*change_a)(struct tw_transport_config *config)) {
+    a = world_start(&world, 0, change_a);
     b = world_start(&world, 1, dial_only);
     hub = world_start(&world, 2, NULL);
     a->on_frame = b->on_frame = answer;
@@ -67,6 +67,10 @@ static void start(void) {
     assert_int_equal(tw_transport_call(a->transport, peer_of(a, hub), &b->identity.id, &err),
                      TW_OK);
     WAIT_WHILE(&world, !is_relayed(a, b) || !is_relayed(b, a));
+}
+
+static void start(void) {
+    start_with(dial_only);
 }
 
 static struct tw_slot *slot_of(struct world_node *node, struct world_node *other) {
@@ -155,6 +159,72 @@ static void addresses_are_written_as_others_dial_them(void **state) {
     }
 }
 
+static void listener_address(const struct world_node *node, char address[TW_ADDR_BYTES]) {
+    (void)snprintf(address, TW_ADDR_BYTES, "127.0.0.1:%u",
+                   (unsigned)tw_transport_port(node->transport, 0));
+}
+
+static void probe_that_asks_is_told_where_it_came_from(void **state) {
+    (void)state;
+    char address[TW_ADDR_BYTES];
+    a = world_start(&world, 0, NULL);
+    b = world_start(&world, 1, NULL);
+    hub = world_start(&world, 2, NULL);
+    struct world_node *const asked[2] = {b, hub};
+    for (unsigned i = 0; i < 2; i++) {
+        listener_address(asked[i], address);
+        assert_int_equal(
+            tw_transport_observe(a->transport, address, &asked[i]->identity.id, 0, 42 + i, &err),
+            TW_OK);
+    }
+    WAIT_WHILE(&world, b->observed_token == 0 || hub->observed_token == 0);
+    assert_int_equal(b->observed_token, 42);
+    assert_int_equal(hub->observed_token, 43);
+    assert_true(strncmp(b->observed_address, "127.0.0.1:", 10) == 0);
+    world_turn(&world, 20);
+    assert_int_equal(a->probes, 0); /* it was no dial-back */
+    b->observed_token = 0;
+    listener_address(b, address);
+    assert_int_equal(tw_transport_probe(a->transport, address, &b->identity.id, &err), TW_OK);
+    WAIT_WHILE(&world, a->probes == 0);
+    assert_int_equal(b->observed_token, 0); /* a plain probe asks for nothing */
+}
+
+static void on_a_line(struct tw_transport_config *config) {
+    (void)snprintf(config->bind[0], TW_ADDR_BYTES, "127.0.0.9");
+}
+
+static void tied_node_asks_for_nothing(void **state) {
+    (void)state;
+    a = world_start(&world, 0, on_a_line);
+    b = world_start(&world, 1, NULL);
+    char address[TW_ADDR_BYTES];
+    listener_address(b, address);
+    assert_int_equal(tw_transport_observe(a->transport, address, &b->identity.id, 40000, 42, &err),
+                     TW_AGAIN);
+}
+
+static void dial_by_loopback(struct tw_transport_config *config) {
+    dial_only(config);
+    (void)snprintf(config->interface, sizeof(config->interface), "lo");
+}
+
+static void dial_from_a_line(struct tw_transport_config *config) {
+    dial_only(config);
+    on_a_line(config);
+}
+
+static void nodes_tied_to_a_line_are_relayed_and_punched_from_there(void **state) {
+    (void)state;
+    start_with(dial_from_a_line);
+    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+    assert_true(strncmp(info.own[0], "127.0.0.9:", 10) == 0);
+    world_deinit(&world);
+    world_init(&world);
+    start_with(dial_by_loopback);
+    assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
+}
+
 /* ---- failure ------------------------------------------------------------------------------- */
 
 static bool is_punching(const struct world_node *node) {
@@ -205,6 +275,9 @@ int main(void) {
         T(addresses_that_only_one_of_them_names_are_not_agreed),
         T(links_that_cannot_be_punched_say_why),
         T(addresses_are_written_as_others_dial_them),
+        T(probe_that_asks_is_told_where_it_came_from),
+        T(nodes_tied_to_a_line_are_relayed_and_punched_from_there),
+        T(tied_node_asks_for_nothing),
         T(failed_punch_leaves_the_relayed_link_and_nothing_else),
         T(punch_ends_with_the_link_and_with_the_node),
     };

@@ -138,6 +138,13 @@ static void call_done(void *user, const struct tw_id *relay, const struct tw_id 
     (void)snprintf(node->call_sentence, sizeof(node->call_sentence), "%s", result->sentence);
 }
 
+static void observed(void *user, const struct tw_id *id, uint64_t token, const char *address) {
+    struct world_node *node = user;
+    (void)id;
+    node->observed_token = token;
+    (void)snprintf(node->observed_address, sizeof(node->observed_address), "%s", address);
+}
+
 static void relayed(void *user, const struct tw_relay_pipe *pipe) {
     struct world_node *node = user;
     node->relays_opened += pipe->is_open;
@@ -176,6 +183,7 @@ struct world_node *world_start(struct world *world, unsigned i,
                    .probe_done = probe_done,
                    .call_done = call_done,
                    .relayed = relayed,
+                   .observed = observed,
                    .refused = refused},
         .user = node,
     };

@@ -25,6 +25,8 @@ struct world_node {
     enum tw_status call_status;
     char call_sentence[256], relay_sentence[256];
     uint64_t relay_bytes; /* of the pipe that ended last */
+    uint64_t observed_token;
+    char observed_address[TW_ADDR_BYTES];
     uint32_t probes;
     enum tw_status probe_status;
     enum tw_dial_cause probe_cause;

@@ -1,0 +1,71 @@
+/* nat_kind.h - the kind of NAT between this node and the internet, told from the outer ports that
+ * two peers see of connections from one local port. Pure: the caller passes time and messages.
+ *
+ * Two peers at different public IPv4 addresses are dialled as probes that ask for a PUNCH of the
+ * stage `seen` (PROTOCOL.md section 13): soon after the links came up, after a change of this
+ * machine's address, and once an hour. The answer is for people: nothing depends on it, because a
+ * peer may lie. */
+#ifndef TW_DAEMON_ROUTER_NAT_KIND_H
+#define TW_DAEMON_ROUTER_NAT_KIND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+
+enum {
+    TW_NAT_SETTLE_US = 5 * 1000 * 1000,
+    TW_NAT_ANSWER_US = 15 * 1000 * 1000,
+    TW_NAT_LOOK_US = 10 * 1000 * 1000,   /* while there are no two peers to ask */
+    TW_NAT_RETRY_US = 300 * 1000 * 1000, /* after a request without two answers */
+    TW_NAT_PEERS = 2,
+    TW_NAT_SENTENCE_BYTES = 320,
+};
+#define TW_NAT_AGAIN_US UINT64_C(3600000000)
+
+enum tw_nat {
+    TW_NAT_UNKNOWN,
+    TW_NAT_NONE,      /* peers see this machine's own address */
+    TW_NAT_ENDPOINT,  /* one outer port for one local port: endpoint-independent mapping */
+    TW_NAT_SYMMETRIC, /* another outer port for each destination */
+};
+
+struct tw_nat_seen {
+    struct tw_id by;
+    bool is_seen;
+    char address[TW_ADDR_BYTES];
+};
+
+struct tw_nat_kind {
+    uint64_t due_us, until_us; /* of the next request; latest answer to the last one */
+    uint64_t token;            /* of the last request; 0: none is open */
+    char own[TW_ADDR_BYTES];   /* this machine's address, without a port */
+    struct tw_nat_seen seen[TW_NAT_PEERS];
+    enum tw_nat result;
+};
+
+/* True if a request is due. Zeroed memory is due at once. */
+bool tw_nat_kind_is_due(const struct tw_nat_kind *kind, uint64_t now_us);
+
+/* A request with `token` goes to these peers, from a machine with the address `own`. `peers` NULL:
+ * there are not enough of them. */
+void tw_nat_kind_ask(struct tw_nat_kind *kind, uint64_t token, const struct tw_id *peers,
+                     const char *own, uint64_t now_us);
+
+/* A peer says where it saw the probe. */
+void tw_nat_kind_heard(struct tw_nat_kind *kind, const struct tw_id *by, uint64_t token,
+                       const char *address, uint64_t now_us);
+
+/* This machine has another address: the result is forgotten. */
+void tw_nat_kind_moved(struct tw_nat_kind *kind, uint64_t now_us);
+
+/* Name for JSON: "unknown", "none", "endpoint_independent", "symmetric". Static storage. */
+const char *tw_nat_kind_name(enum tw_nat nat);
+
+/* A sentence for a person. `port`: port that could be forwarded; 0: the node does not listen.
+ * `is_reached`: others reach the node by a port at the router, or another way. */
+void tw_nat_kind_sentence(enum tw_nat nat, uint16_t port, bool is_reached,
+                          char text[TW_NAT_SENTENCE_BYTES]);
+
+#endif
