@@ -32,7 +32,7 @@ struct gelu_slope {
     float s, dz; /* 2 dz/dx */
     __device__ __forceinline__ gelu_slope(float x) {
         const float twice = 1.59576912160573071f, t = fminf(fmaxf(x, -30.0f), 30.0f);
-        s = 1.0f / (1.0f + __expf(-twice * (t + 0.044715f * t * t * t)));
+        s = __fdividef(1.0f, 1.0f + __expf(-twice * (t + 0.044715f * t * t * t)));
         dz = twice * (1.0f + 3.0f * 0.044715f * t * t);
     }
 };
@@ -108,7 +108,7 @@ extern "C" void tw_cuda_fill(void *stream, enum tw_type type, void *x, float val
 
 /* s = 1 / (1 + e^-g), silu(g) = g s */
 static __device__ __forceinline__ float sigmoid(float g) {
-    return 1.0f / (1.0f + __expf(-g));
+    return __fdividef(1.0f, 1.0f + __expf(-g));
 }
 
 static __device__ __forceinline__ void backward_of(float *gate, float *up, float dy) {

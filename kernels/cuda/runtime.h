@@ -123,6 +123,9 @@ uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue);
 void tw_cuda_wait_for(struct tw_cuda *cuda, enum tw_cuda_queue queue, uint64_t event);
 /* True if the event has passed, or after a fault. */
 bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event);
+/* Waits, on the host, until the event has passed; not for work that was queued after it. A fault is
+ * reported by tw_cuda_finish(). */
+void tw_cuda_wait(struct tw_cuda *cuda, uint64_t event);
 
 /* Waits until the stream is empty. TW_DEVICE with a sentence for the first failure on this device,
  * at this and every later call. */

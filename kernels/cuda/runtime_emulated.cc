@@ -521,6 +521,11 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
     return true;
 }
 
+extern "C" void tw_cuda_wait(struct tw_cuda *cuda, uint64_t event) {
+    not_in_graph(cuda, "tw_cuda_wait");
+    (void)tw_cuda_is_done(cuda, event); /* drains up to it */
+}
+
 extern "C" enum tw_status tw_cuda_finish(struct tw_cuda *cuda, enum tw_cuda_queue queue,
                                          struct tw_error *err) {
     not_in_graph(cuda, "tw_cuda_finish");

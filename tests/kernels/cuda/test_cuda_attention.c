@@ -598,6 +598,31 @@ static void the_order_of_threads_changes_no_bit(void **state) {
     }
 }
 
+/* On a card, where TW_CUDA_LARGE is set: the shapes of GPT-2 124M and of an 8B layer's group. */
+static void real_sizes_agree(void **state) {
+    (void)state;
+    if (getenv("TW_CUDA_LARGE") == NULL) skip();
+    check(&(struct sizes){.type = TW_BF16,
+                          .head_size = 64,
+                          .queries = 1024,
+                          .group = 1,
+                          .kv_heads = 12,
+                          .sequences = 2});
+    check(&(struct sizes){.type = TW_BF16,
+                          .head_size = 128,
+                          .queries = 4096,
+                          .group = 4,
+                          .kv_heads = 1,
+                          .sequences = 1});
+    check(&(struct sizes){.type = TW_BF16,
+                          .head_size = 64,
+                          .queries = 2048,
+                          .group = 2,
+                          .kv_heads = 2,
+                          .sequences = 2,
+                          .document = 500});
+}
+
 int main(void) {
     print_message("seed %d\n", SEED);
     const struct CMUnitTest tests[] = {
@@ -614,6 +639,7 @@ int main(void) {
         cmocka_unit_test(great_scores_do_not_overflow),
         cmocka_unit_test(lse_may_be_unwanted),
         cmocka_unit_test(the_order_of_threads_changes_no_bit),
+        cmocka_unit_test(real_sizes_agree),
     };
     return DEVICE_RUN(tests);
 }

@@ -32,6 +32,12 @@ static int set_up_2(void **state) {
 static int set_up_3(void **state) {
     return engine_set_up(state, ENGINE_LLAMA_FULL);
 }
+static int set_up_64(void **state) {
+    return engine_set_up_fast(state, ENGINE_GPT2_64);
+}
+static int set_up_128(void **state) {
+    return engine_set_up_fast(state, ENGINE_LLAMA_128);
+}
 static int set_up_long(void **state) {
     return engine_set_up_long(state, ENGINE_LLAMA_FULL);
 }
@@ -112,6 +118,17 @@ static void bf16_gradients_are_near(void **state) {
     engine_shake(f);
     compare_gradients(f, (struct tw_compute_config){.compute = TW_COMPUTE_BF16, .micro_batch = 3},
                       0.05);
+}
+
+/* Heads of 64 and 128 take the fast attention kernels, in bf16 alone. */
+static void bf16_gradients_of_fast_heads_are_near(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_compute_config compute = {.compute = TW_COMPUTE_BF16};
+    engine_shake(f);
+    compare_gradients(f, compute, 0.05);
+    compute.recompute = TW_RECOMPUTE_ON;
+    engine_mask(f, 40);
+    compare_gradients(f, compute, 0.05);
 }
 
 /* Passes of 3, 3 and 1 sequences: after a few steps all of them run as graphs. */
@@ -486,6 +503,10 @@ int main(void) {
         TEST(gradients_are_those_of_the_cpu, long),
         TEST(gradients_of_masked_documents_are_those_of_the_cpu, long),
         EACH(bf16_gradients_are_near),
+        TEST(gradients_are_those_of_the_cpu, 64),
+        TEST(gradients_are_those_of_the_cpu, 128),
+        TEST(bf16_gradients_of_fast_heads_are_near, 64),
+        TEST(bf16_gradients_of_fast_heads_are_near, 128),
         TEST(the_curve_is_that_of_the_cpu, 0),
         TEST(the_curve_is_that_of_the_cpu, 3),
         TEST(the_curve_with_muon_is_that_of_the_cpu, 0),
