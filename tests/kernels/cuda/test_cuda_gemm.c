@@ -341,7 +341,8 @@ static void biases_get_their_gradient(void **state) {
     }
 }
 
-/* ---- real sizes: on a card, where TW_CUDA_LARGE is set ---------------------------------------- */
+/* ---- real sizes: on a card, where TW_CUDA_LARGE is set ----------------------------------------
+ */
 
 /* The products of a step of GPT-2 124M with 32768 rows, the head in a chunk of 5376. */
 enum { ROWS = 32768, CHUNK = 5376, WIDTH = 768, WIDE = 3072, VOCAB = 50304, SAMPLES = 200 };

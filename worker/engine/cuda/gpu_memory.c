@@ -55,6 +55,20 @@ static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
     slot->lse = carve(carver, rows * shape->heads, sizeof(float));
 }
 
+static void carve_slots(struct carver *carver, struct tw_gpu *gpu) {
+    const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
+    struct tw_model_slot slot = {.qkv = NULL};
+    for (uint32_t i = 0; i < gpu->slots_count; i++) {
+        if (i == 0 || !gpu->keeps_attention) {
+            carve_slot(carver, &slot, gpu);
+        } else {
+            slot.attention = carve(carver, rows * gpu->map.shape.q_width, size);
+            slot.lse = carve(carver, rows * gpu->map.shape.heads, sizeof(float));
+        }
+        if (gpu->arrays.slots != NULL) gpu->arrays.slots[i] = slot;
+    }
+}
+
 static void carve_inputs(struct carver *carver, struct tw_gpu *gpu) {
     struct tw_gpu_inputs *inputs = &gpu->arrays.inputs;
     const bool is_masked = gpu->map.config.run->data.documents == TW_DOCUMENTS_MASKED;
@@ -99,9 +113,7 @@ static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
     const uint64_t angles = (uint64_t)shape->context * (shape->head_size / 2);
-    struct tw_model_slot unused;
-    for (uint32_t i = 0; i < gpu->slots_count; i++)
-        carve_slot(carver, arrays->slots == NULL ? &unused : &arrays->slots[i], gpu);
+    carve_slots(carver, gpu);
     for (uint32_t i = 0; i <= shape->layers; i++) {
         /* Without backward passes, a layer's output overwrites its input. */
         const bool is_own = i == 0 || gpu->is_learning;
@@ -181,7 +193,9 @@ enum tw_status tw_gpu_map_open(struct tw_gpu *gpu, const struct tw_engine_config
     gpu->is_learning = !config->is_inference;
     gpu->logits_most = logits_most(plan->limit);
     gpu->sequences = plan->micro_batch;
-    gpu->slots_count = plan->is_recomputed || !gpu->is_learning ? 1 : gpu->map.shape.layers;
+    gpu->keeps_attention = plan->is_recomputed && plan->keeps_attention;
+    const bool is_one = !gpu->is_learning || (plan->is_recomputed && !plan->keeps_attention);
+    gpu->slots_count = is_one ? 1 : gpu->map.shape.layers;
     gpu->map.layers = calloc(gpu->map.shape.layers, sizeof(*gpu->map.layers));
     if (gpu->map.layers == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of layers");
     tw_model_find(&gpu->map);

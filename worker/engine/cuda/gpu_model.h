@@ -80,6 +80,7 @@ struct tw_gpu {
     uint32_t sequences;   /* most sequences of a pass */
     uint64_t logits_most; /* bytes of logits to hold at a time, unless that is too few rows */
     uint32_t slots_count;
+    bool keeps_attention; /* slots share all arrays but attention and lse */
     bool is_learning;
 
     float *theta, *gradient, *m, *v; /* (elements); gradient, m and v are NULL without learning */
@@ -157,7 +158,6 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
                                         uint32_t which);
 void tw_gpu_rotate(const struct tw_gpu_pass *pass, void *qkv, bool is_inverse);
 struct tw_cuda_attention tw_gpu_attention_of(const struct tw_gpu_pass *pass);
-void tw_gpu_activate(const struct tw_gpu *gpu, void *y, const void *up, uint32_t rows);
 
 /* Parts of a layer. attend: norm1 to attention. feed: output matrix to `up`, and unless is_again on
  * to the input of the next layer. */
