@@ -171,6 +171,8 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
               view->spend.rounds_left_out);
     put_total(to, "links_refused_total", "Connections refused, by either side.",
               view->net.links_refused);
+    put_gauge(to, "twins", "Keys of nodes, this one included, that two machines have.",
+              (double)view->twins_count);
     put_gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
               (double)view->net.banned);
     put_total(to, "relayed_bytes_total", "Bytes carried for other nodes.", view->relay.bytes);

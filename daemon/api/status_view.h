@@ -26,6 +26,7 @@ enum {
     TW_VIEW_EVENTS_MAX = 64,
     TW_VIEW_LOSSES_MAX = 64,
     TW_VIEW_RUNGS_MAX = 16,
+    TW_VIEW_TWINS_MAX = 8,
     TW_VIEW_TEXT_BYTES = 256, /* text of an event or a reason, with NUL */
 };
 
@@ -83,6 +84,7 @@ struct tw_view_peer {
     uint64_t in_bytes_s;              /* rate at which its payloads arrive; 0: not known */
     uint64_t out_bytes_s;             /* rate of the path to it; 0: not known */
     double loss, reliability;         /* lost segments; time linked; ratios, NaN: not known */
+    char twin[TW_VIEW_TEXT_BYTES];    /* the other machine with its key; "": none */
     char anomaly[TW_VIEW_TEXT_BYTES]; /* why its link is an outlier, with numbers; "": it is not */
 };
 
@@ -120,6 +122,14 @@ struct tw_view_event {
 struct tw_view_ban {
     struct tw_id id;
     uint64_t left_s;
+};
+
+/* A key that two machines have. */
+struct tw_view_twin {
+    struct tw_id id;
+    bool is_self;                /* the key of this node */
+    char address[TW_ADDR_BYTES]; /* of the machine without a link here; "": not known */
+    char linked[TW_ADDR_BYTES];  /* of the linked one; "": none is */
 };
 
 struct tw_view_loss {
@@ -312,12 +322,13 @@ struct tw_status_view {
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "" */
     } checkpoint;
 
-    uint32_t bootstrap_count, peers_count, rounds_count, events_count;
+    uint32_t bootstrap_count, peers_count, rounds_count, events_count, twins_count;
     struct tw_view_bootstrap bootstrap[TW_VIEW_BOOTSTRAP_MAX];
     struct tw_view_peer peers[TW_VIEW_PEERS_MAX];
     struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* newest first */
     struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* newest first */
     struct tw_view_ban bans[TW_BANS_MAX];            /* (net.banned) */
+    struct tw_view_twin twins[TW_VIEW_TWINS_MAX];
 };
 
 /* Sets values that may be unmeasured to NaN or TW_VIEW_NEVER, all others to zero. */

@@ -374,6 +374,7 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
         (void)json_object_set_new(row, "stall", text(peer->stall));
     if (row != NULL && peer->strike[0] != 0)
         (void)json_object_set_new(row, "strike", text(peer->strike));
+    if (row != NULL && peer->twin[0] != 0) (void)json_object_set_new(row, "twin", text(peer->twin));
     if (row != NULL && peer->refused[0] != 0)
         (void)json_object_set_new(row, "refused", text(peer->refused));
     return row;
@@ -389,15 +390,29 @@ static json_t *bans_json(const struct tw_status_view *view) {
     return list;
 }
 
+static json_t *twins_json(const struct tw_status_view *view) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < view->twins_count && i < TW_VIEW_TWINS_MAX; i++) {
+        const struct tw_view_twin *const twin = &view->twins[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:o,s:b,s:o,s:o}", "id", hex(&twin->id), "id_short",
+                            short_hex(&twin->id), "self", (int)twin->is_self, "address",
+                            twin->address[0] != 0 ? text(twin->address) : json_null(), "linked",
+                            twin->linked[0] != 0 ? text(twin->linked) : json_null()));
+    }
+    return list;
+}
+
 json_t *tw_view_json_peers(const struct tw_status_view *view) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         (void)json_array_append_new(list, peer_json(&view->peers[i]));
     }
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "topology",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
                      tw_view_topology_name(view->sync.topology), "known_peers",
                      count(view->sync.known), "alive_peers", count(view->sync.alive), "mixed_peers",
-                     count(view->sync.mixed), "peers", list, "banned", bans_json(view));
+                     count(view->sync.mixed), "peers", list, "banned", bans_json(view), "twins",
+                     twins_json(view));
 }
 
 json_t *tw_view_json_rounds(const struct tw_status_view *view) {

@@ -84,12 +84,39 @@ static void judge_admission(const struct tw_status_view *view, struct list *list
     }
 }
 
+void tw_view_twin_text(const struct tw_view_twin *twin, char text[TW_VIEW_TEXT_BYTES]) {
+    char id[9], at[TW_ADDR_BYTES + 8] = "";
+    tw_id_short(&twin->id, id);
+    if (twin->address[0] != 0) (void)snprintf(at, sizeof(at), ", at %s,", twin->address);
+    if (twin->is_self)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "another machine%s has this node's key", at);
+    else
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "another machine%s has the key of node %s%s%s and is refused", at, id,
+                       twin->linked[0] != 0 ? " at " : "", twin->linked);
+}
+
+static bool judge_twins(const struct tw_status_view *view, struct list *list) {
+    bool is_self = false;
+    for (uint32_t i = 0; i < view->twins_count && i < TW_VIEW_TWINS_MAX; i++) {
+        char text[TW_VIEW_TEXT_BYTES];
+        is_self |= view->twins[i].is_self;
+        tw_view_twin_text(&view->twins[i], text);
+        add(list,
+            view->twins[i].is_self ? "give it its own (`thinwire init`)"
+                                   : "give one of the two its own (`thinwire init`)",
+            "A%s", text + 1);
+    }
+    return is_self;
+}
+
 static bool is_resting(const struct tw_status_view *view) {
     return view->caps.resting != NULL && strcmp(view->caps.resting, "none") != 0;
 }
 
 static void judge_network(const struct tw_status_view *view, struct list *list) {
     if (!view->node.links || is_resting(view)) return;
+    if (judge_twins(view, list)) return; /* the rest follows from it */
     const struct tw_view_peer *refused = NULL;
     for (uint32_t i = 0; i < view->peers_count && refused == NULL; i++) {
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];

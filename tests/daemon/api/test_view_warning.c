@@ -34,9 +34,31 @@ static void merging_that_hurts_is_named_with_both_losses(void **state) {
     assert_true(strlen(warning->way_out) + 1 < sizeof(warning->way_out));
 }
 
+static void twins_are_named_with_the_address_of_the_other_machine(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    assert_null(find_warning("key"));
+    view.twins_count = 2;
+    view.twins[0] = (struct tw_view_twin){.id = {{0xab}}, .is_self = true};
+    (void)snprintf(view.twins[0].address, TW_ADDR_BYTES, "127.0.0.1:14949");
+    view.twins[1] = (struct tw_view_twin){.id = {{0xcd}}};
+    (void)snprintf(view.twins[1].linked, TW_ADDR_BYTES, "10.0.0.1:4300");
+    const struct tw_warning *warning = find_warning("this node's key");
+    assert_non_null(warning);
+    assert_string_equal(warning->what, "Another machine, at 127.0.0.1:14949, has this node's key");
+    assert_string_equal(warning->way_out, "give it its own (`thinwire init`)");
+    warning = find_warning("of node cd000000");
+    assert_non_null(warning);
+    assert_string_equal(
+        warning->what,
+        "Another machine has the key of node cd000000 at 10.0.0.1:4300 and is refused");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
+        cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
