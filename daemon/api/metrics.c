@@ -97,6 +97,10 @@ static void put_training(struct out *to, const struct tw_status_view *view) {
     put_gauge(to, "merging_hurts",
               "1 where the anchor is worse than the live parameters and stays so.",
               view->train.is_anchor_bad ? 1.0 : 0.0);
+    put_head(to, "bad_merging", "gauge", "1 while this sign of bad merging holds.");
+    for (enum tw_finding f = 0; f < TW_FINDINGS; f++)
+        put(to, "thinwire_bad_merging{finding=\"%s\"} %d\n", tw_finding_name(f),
+            (int)view->health.has[f]);
     put_gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
               (double)view->train.distance);
     put_gauge(to, "utilisation_ratio", "Time in inner steps to all time, since the start.",

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/api/health.h"
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/reachability.h"
@@ -84,6 +85,7 @@ struct tw_view_peer {
     uint64_t in_bytes_s;              /* rate at which its payloads arrive; 0: not known */
     uint64_t out_bytes_s;             /* rate of the path to it; 0: not known */
     double loss, reliability;         /* lost segments; time linked; ratios, NaN: not known */
+    char refuses[TW_VIEW_TEXT_BYTES]; /* why it does not merge this node's work; "": it does */
     char twin[TW_VIEW_TEXT_BYTES];    /* the other machine with its key; "": none */
     char anomaly[TW_VIEW_TEXT_BYTES]; /* why its link is an outlier, with numbers; "": it is not */
 };
@@ -145,6 +147,16 @@ struct tw_view_gpu {
     uint64_t memory_used_bytes, memory_bytes;
 };
 
+/* Signs of bad merging, with the values of the last look. */
+struct tw_view_health {
+    bool has[TW_FINDINGS];
+    uint64_t rounds, refused; /* rounds since the look before; those in which work was refused */
+    struct tw_id refused_by;  /* the owner that refused last; zero: none yet */
+    float distance, distance_most, live, live_least;
+    uint64_t open_us, open_round;
+    uint32_t members, members_here; /* of the roster, this node included */
+};
+
 struct tw_status_view {
     struct {
         struct tw_id id;
@@ -188,6 +200,8 @@ struct tw_status_view {
         uint32_t losses_count;
         struct tw_view_loss losses[TW_VIEW_LOSSES_MAX]; /* oldest first, evenly spaced in steps */
     } train;
+
+    struct tw_view_health health;
 
     struct {
         uint32_t roster_count;     /* members of the roster, this node included */

@@ -52,6 +52,8 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*strike != 0) line_wrap(screen, YELLOW, "", 11, strike);
     const char *const twin = json_str(peer, "twin");
     if (*twin != 0) line_wrap(screen, RED, "", 11, twin);
+    const char *const refuses = json_str(peer, "refuses");
+    if (*refuses != 0) line_wrap(screen, YELLOW, "", 11, refuses);
     const char *const refused = json_str(peer, "refused");
     if (*refused != 0) line_wrap(screen, YELLOW, "", 11, refused);
 }
