@@ -57,6 +57,15 @@ static void node_that_is_refused_is_found(void **state) {
     nothing_is_found();
 }
 
+static void work_refused_in_few_rounds_is_no_sign(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        look.refused += 5;
+        assert_int_equal(next(8, 4), 0);
+    }
+    nothing_is_found();
+}
+
 static void node_that_is_left_out_is_found(void **state) {
     (void)state;
     assert_int_equal(next(6, 0), 0);
@@ -93,17 +102,17 @@ static void states_taken_over_again_and_again_are_found(void **state) {
 
 static void distance_far_above_the_usual_is_found(void **state) {
     (void)state;
-    static const float warming_up[] = {0.02f, 0.04f, 0.06f, 0.08f, 0.10f};
+    static const float warming_up[] = {0.01f, 0.02f, 0.03f, 0.04f, 0.05f};
     for (unsigned i = 0; i < 5; i++) {
         look.distance = warming_up[i];
         assert_int_equal(next(6, 0), 0);
     }
-    look.distance = 0.24f; /* small ones are never far */
+    look.distance = 0.24f; /* five times as large, and small: never far */
     assert_int_equal(next(6, 0) | next(6, 0), 0);
     look.distance = 0.80f;
     const uint32_t first = next(6, 0);
     begins_at_the_second(first, next(6, 0), TW_FINDING_FAR);
-    look.distance = 0.10f;
+    look.distance = 0.05f;
     assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_FAR);
     look.distance = NAN;
     (void)next(6, 0);
@@ -166,6 +175,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(healthy_node_raises_nothing),
         T(node_that_is_refused_is_found),
+        T(work_refused_in_few_rounds_is_no_sign),
         T(node_that_is_left_out_is_found),
         T(rounds_left_out_for_the_budget_are_no_sign),
         T(few_rounds_wait_for_the_next_look),
