@@ -19,6 +19,7 @@ enum tw_extension_type {
     TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
     TW_EXTENSION_RELAY = 5,        /* role relay: token, and a caller's target */
+    TW_EXTENSION_PROCESS = 6,      /* role control: u64, number of the sending process: twin.h */
 };
 
 /* Features that other nodes of the same wire version may lack: one bit each, assigned for ever. A
@@ -64,6 +65,9 @@ enum tw_status tw_extensions_decode(const uint8_t *bytes, size_t size, struct tw
 
 /* Features of the node that sent the list; 0 if it states none. */
 uint64_t tw_extensions_features(const struct tw_extensions *list);
+
+/* Number of the process that sent the list; 0 if it states none. */
+uint64_t tw_extensions_process(const struct tw_extensions *list);
 
 /* Its program name and version as text; "" if it states none. */
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);

@@ -114,6 +114,14 @@ static void known_types_have_their_form(void **state) {
     tw_extensions_add(&list, TW_EXTENSION_RELAY, "a token of 17 chars", 17);
     size = tw_extensions_encode(&list, bytes);
     refused("call of 17");
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_PROCESS, "\0\0\0\0\0\0\0", 8);
+    size = tw_extensions_encode(&list, bytes);
+    refused("process number");
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_PROCESS, "1234", 4);
+    size = tw_extensions_encode(&list, bytes);
+    refused("process number");
 }
 
 /* Every feature bit of this program stands for frame kinds, and a kind needs at most one bit. */

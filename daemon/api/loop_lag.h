@@ -1,7 +1,7 @@
 /* loop_lag.h - the longest turn of the loop within the last minute, without the time asleep in the
  * kernel. The promise is 5 ms on an idle machine; longer work belongs on a thread. */
-#ifndef TW_DAEMON_NODE_LOOP_LAG_H
-#define TW_DAEMON_NODE_LOOP_LAG_H
+#ifndef TW_DAEMON_API_LOOP_LAG_H
+#define TW_DAEMON_API_LOOP_LAG_H
 
 #include <stdint.h>
 #include <uv.h>

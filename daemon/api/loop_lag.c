@@ -1,4 +1,4 @@
-#include "daemon/node/loop_lag.h"
+#include "daemon/api/loop_lag.h"
 
 #include <string.h>
 
