@@ -1,6 +1,6 @@
 /* attention_hopper_backward.cu - attention_flash_backward.cu for Hopper: the same two kernels and
  * sums, by products of warpgroups (wgmma.cuh) that read both tiles from shared memory. There,
- * ldmatrix of the own rows is what bounds the kernels; here nothing is loaded into registers but
+ * ldmatrix of the own rows is the bottleneck; here nothing is loaded into registers but
  * lse and delta.
  *
  * A block has 128 own rows, 64 for each of two warpgroups, and loops over tiles of 64 of the

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #ifdef TW_CUDA_EMULATED
-#include "kernels/cuda/emulated.h"
+#include "kernels/cuda/emulated/emulated.h"
 #else
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>

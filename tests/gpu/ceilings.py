@@ -32,7 +32,8 @@ def copies():
         there = torch.empty(1 << 27, device=DEVICE)
         up = median_ms(lambda: there.copy_(host, non_blocking=True), 4)
         down = median_ms(lambda: host.copy_(there, non_blocking=True), 4)
-        print(f"{name}: {host.numel() * 4 / up / 1e6:.1f} GB/s to the device, {host.numel() * 4 / down / 1e6:.1f} back")
+        size = host.numel() * 4 / 1e6
+        print(f"{name}: {size / up:.1f} GB/s to the device, {size / down:.1f} back")
 
 
 def product(name, m, k, n, form="NN"):
@@ -45,8 +46,9 @@ def product(name, m, k, n, form="NN"):
 
 def products():
     rows, width = 32768, 768
-    for name, (into, out) in {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width),
-                              "down": (4 * width, width)}.items():
+    layers = {"qkv": (width, 3 * width), "out": (width, width), "up": (width, 4 * width),
+              "down": (4 * width, width)}
+    for name, (into, out) in layers.items():
         product(f"{name} forward", rows, into, out)
         product(f"{name} dx", rows, out, into, "NT")
         product(f"{name} dw", into, rows, out, "TN")
@@ -58,9 +60,11 @@ def products():
 
 def attention(batch, heads, kv_heads, context, size):
     def random(count):
-        return torch.randn(batch, count, context, size, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+        return torch.randn(batch, count, context, size, device=DEVICE, dtype=torch.bfloat16,
+                           requires_grad=True)
 
     q, k, v = random(heads), random(kv_heads), random(kv_heads)
+    name = f"attention {(batch, heads, kv_heads, context, size)}"
     flops = 2 * batch * heads * context * (context + 1) * size
     for kind in (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION):
         try:
@@ -71,11 +75,12 @@ def attention(batch, heads, kv_heads, context, size):
                 out = forward()
                 gradient = torch.randn_like(out)
                 there = median_ms(forward)
-                back = median_ms(lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True))
-            print(f"attention {(batch, heads, kv_heads, context, size)} {kind.name} forward {there:.3f} ms,"
-                  f" {flops / there / 1e9:.0f} TFLOP/s, backward {back:.3f} ms, {2.5 * flops / back / 1e9:.0f}")
+                back = median_ms(lambda: torch.autograd.grad(out, (q, k, v), gradient,
+                                                             retain_graph=True))
+            print(f"{name} {kind.name} forward {there:.3f} ms, {flops / there / 1e9:.0f} TFLOP/s, "
+                  f"backward {back:.3f} ms, {2.5 * flops / back / 1e9:.0f}")
         except RuntimeError as error:
-            print(f"attention {(batch, heads, kv_heads, context, size)} {kind.name}: {str(error).splitlines()[0][:90]}")
+            print(f"{name} {kind.name}: {str(error).splitlines()[0][:90]}")
 
 
 copies()

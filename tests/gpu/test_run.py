@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""test_run.py - tests/gpu/run with a card that is made of scripts: every part, its rows and JSON.
-
-No minute on a real card is to be lost by the script itself: this takes all of its branches with
+# test_run.py - tests/gpu/run with a card that is made of scripts: every part, its rows and JSON.
+"""No minute on a real card is to be lost by the script itself: this takes all of its branches with
 programs that answer at once.
 """
 import json
@@ -26,11 +25,13 @@ while read -r _; do echo "$seconds 0.20 4.500000"; done
 '''
 PROGRAMS = {
     "thinwire-engine": r'''#!/bin/bash
-echo '{"devices": [{"device": "cuda:0", "model": "Fake 100", "memory_bytes": 150000000000, "x": 1}]}'
+echo '{"devices": [{"device": "cuda:0", "model": "Fake", "memory_bytes": 150000000000, "x": 1}]}'
 ''',
     "thinwire-engine-bench": SERVE,
-    "thinwire-round-bench": "#!/bin/bash\necho '{\"overhead\": 0.01, \"period\": 30, \"step_s\": 0.07, "
-                            "\"encode_s\": 0.01, \"apply_s\": 0.02, \"digests_s\": 0.001}'\n",
+    "thinwire-round-bench": r'''#!/bin/bash
+echo '{"overhead": 0.01, "period": 30, "step_s": 0.07, "encode_s": 0.01,' \
+    '"apply_s": 0.02, "digests_s": 0.001}'
+''',
     "thinwire-gemm-bench": "#!/bin/bash\necho '{" + ", ".join(
         f'"{what}_s": 1e-4, "{what}_apart_s": 2e-4'
         for what in ("bias", "bias_gelu", "gelu_backward", "bias_gradient")) + "}'\n",
@@ -61,8 +62,15 @@ while [ "$1" != --log-file ]; do shift; done
     done
 } >"$2"
 '''
-SANITIZER = '#!/bin/bash\nwhile [ "${1#--}" != "$1" ]; do case $1 in --tool) shift ;; --error-exitcode) shift ;; esac; shift; done\nexec "$@"\n'
-LLMC = '#!/bin/bash\nfor i in $(seq 1 30); do echo "step $i/30 | loss 11.0 (+nanz)| norm 1.0 (+nanz)| lr 0.0 | 70.50 ms | 40.0% bf16 MFU | 460000 tok/s"; done\n'
+SANITIZER = r'''#!/bin/bash
+shift 4  # --tool T --error-exitcode N
+exec "$@"
+'''
+LLMC = r'''#!/bin/bash
+for i in $(seq 1 30); do
+    echo "step $i/30 | loss 11.0 (+nanz)| norm 1.0 (+nanz)| lr 0.0 | 70.50 ms | 40.0% bf16 MFU |"
+done
+'''
 
 
 def make(path, text):

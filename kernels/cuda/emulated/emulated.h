@@ -9,13 +9,13 @@
  * memory than the device has. Shared memory is all ones (NaN) when a block starts. Asynchronous
  * copies arrive when they are waited for, not before. Threads (between two waits) and blocks run
  * upwards, downwards or shuffled: see emulation.h. */
-#ifndef TW_KERNELS_CUDA_EMULATED_H
-#define TW_KERNELS_CUDA_EMULATED_H
+#ifndef TW_KERNELS_CUDA_EMULATED_EMULATED_H
+#define TW_KERNELS_CUDA_EMULATED_EMULATED_H
 
 #include <functional>
 #include <tuple>
 
-#include "kernels/cuda/emulated_words.h"
+#include "kernels/cuda/emulated/emulated_words.h"
 
 /* Indices of the running thread. */
 struct tw_emulated_identity {

@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "kernels/cuda/emulated.h"
-#include "kernels/cuda/emulated_order.h"
+#include "kernels/cuda/emulated/emulated.h"
+#include "kernels/cuda/emulated/emulated_order.h"
 #include "kernels/cuda/runtime_words.h"
 
 extern "C" {

@@ -1,12 +1,12 @@
-#include "kernels/cuda/emulated.h"
+#include "kernels/cuda/emulated/emulated.h"
 
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
-#include "kernels/cuda/emulated_order.h"
-#include "kernels/cuda/fiber.h"
+#include "kernels/cuda/emulated/emulated_order.h"
+#include "kernels/cuda/emulated/fiber.h"
 #include "kernels/cuda/wgmma.cuh"
 
 extern "C" {
