@@ -31,7 +31,8 @@
     X(REVOKED, 57, "the run's owner revoked the node")                                             \
     X(BAD_CLOCK, 58, "the clocks of the two nodes are too far apart")                              \
     X(SELF, 59, "the address leads back to the node that dials it")                                \
-    X(BANNED, 60, "the node broke the protocol too often and is banned for a while")
+    X(BANNED, 60, "the node broke the protocol too often and is banned for a while")               \
+    X(TWIN, 61, "another machine with the same key is linked")
 
 enum tw_status {
 #define X(name, value, meaning) TW_##name = (value),

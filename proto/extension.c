@@ -81,6 +81,9 @@ static enum tw_status known_check(const uint8_t *bytes, size_t size, struct tw_e
     found = tw_fields_find(bytes, size, TW_EXTENSION_ASK_SEEN, &count);
     if (found != NULL && count != 8)
         return tw_fail(err, TW_PROTO, "HELLO: a probe's token of %u bytes", count);
+    found = tw_fields_find(bytes, size, TW_EXTENSION_PROCESS, &count);
+    if (found != NULL && (count != 8 || tw_get_u64(found) == 0))
+        return tw_fail(err, TW_PROTO, "HELLO: a process number of %u bytes, or zero", count);
     return TW_OK;
 }
 
@@ -117,9 +120,9 @@ uint64_t tw_feature_of(uint16_t kind) {
     }
 }
 
-uint64_t tw_extensions_features(const struct tw_extensions *list) {
+static uint64_t number_find(const struct tw_extensions *list, uint16_t type) {
     uint32_t size = 0;
-    const uint8_t *bytes = tw_extensions_find(list, TW_EXTENSION_FEATURES, &size);
+    const uint8_t *bytes = tw_extensions_find(list, type, &size);
     return bytes != NULL && size == 8 ? tw_get_u64(bytes) : 0;
 }
 
@@ -146,6 +149,14 @@ bool tw_extensions_seen(const struct tw_extensions *list, char own[TW_ADDR_BYTES
     memcpy(own, found[0], sizeof(found[0]));
     memcpy(other, found[1], sizeof(found[1]));
     return true;
+}
+
+uint64_t tw_extensions_features(const struct tw_extensions *list) {
+    return number_find(list, TW_EXTENSION_FEATURES);
+}
+
+uint64_t tw_extensions_process(const struct tw_extensions *list) {
+    return number_find(list, TW_EXTENSION_PROCESS);
 }
 
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]) {

@@ -20,8 +20,9 @@ enum tw_extension_type {
     TW_EXTENSION_TICKET = 3,       /* guests: id of the ticket that lets them in */
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
     TW_EXTENSION_RELAY = 5,        /* role relay: token, and a caller's target */
-    TW_EXTENSION_SEEN = 6,         /* of a relay: addresses of the two ends of a pipe */
-    TW_EXTENSION_ASK_SEEN = 7,     /* u64, of a probe: token of the PUNCH that it asks for */
+    TW_EXTENSION_PROCESS = 6,      /* role control: u64, number of the sending process: twin.h */
+    TW_EXTENSION_SEEN = 7,         /* of a relay: addresses of the two ends of a pipe */
+    TW_EXTENSION_ASK_SEEN = 8,     /* u64, of a probe: token of the PUNCH that it asks for */
 };
 
 /* Features that other nodes of the same wire version may lack: one bit each, assigned for ever. A
@@ -79,6 +80,8 @@ void tw_extensions_add_seen(struct tw_extensions *list, const char *own, const c
 /* Those addresses, as the sender states them; false: it states none. */
 bool tw_extensions_seen(const struct tw_extensions *list, char own[TW_ADDR_BYTES],
                         char other[TW_ADDR_BYTES]);
+/* Number of the process that sent the list; 0 if it states none. */
+uint64_t tw_extensions_process(const struct tw_extensions *list);
 
 /* Its program name and version as text; "" if it states none. */
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);

@@ -41,7 +41,7 @@
     X(PROBED, 26, probed)                                                                          \
     X(LINKS, 29, links)                                                                            \
     X(RELAY_CALL, 30, relay_call)                                                                  \
-    X(PUNCH, 31, punch)
+    X(PUNCH, 32, punch)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),

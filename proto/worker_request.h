@@ -25,7 +25,7 @@ enum tw_apply_mode {
     TW_APPLY_ABSENT = 0, /* no result: phi, u, theta unchanged */
     TW_APPLY_MIX = 1,    /* this node contributed: theta := alpha theta + (1 - alpha) phi_new */
     TW_APPLY_SHIFT = 2,  /* this node did not contribute: theta += phi_new - phi_old */
-    TW_APPLY_STAY = 3,   /* theta still belongs to another lineage, and stays */
+    TW_APPLY_STAY = 3,   /* theta stays: it still belongs to another lineage, or merging hurts */
 };
 
 /* Effect on theta when (phi, u) of a fragment are replaced. */

@@ -58,7 +58,10 @@ struct tw_node_view {
     bool is_shut_out; /* this node is a receiver that asks to join a full roster */
     uint64_t rounds, clock_tokens, step, tokens;
     uint64_t rounds_contributed, rounds_missed; /* committed rounds with / without this node */
-    uint32_t alive; /* peers with a STATUS, silent for less than TW_PEER_SILENCE_US */
+    uint64_t rounds_refused; /* committed rounds in which an owner refused this node's work */
+    struct tw_id refused_by; /* the owner that did so last; zero: none yet */
+    uint64_t open_us;        /* time for which the open round of a group is open; 0: it is not */
+    uint32_t alive;          /* peers with a STATUS, silent for less than TW_PEER_SILENCE_US */
     uint32_t mixed; /* peers whose work entered this node's anchor in the last 2 P rounds */
     uint32_t roster_count;
     uint64_t audits;      /* other owners' merges that were repeated here */

@@ -55,6 +55,11 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     view->tokens = node->worker.tokens;
     view->rounds_contributed = node->log.contributed_count;
     view->rounds_missed = node->log.missed_count;
+    view->rounds_refused = node->log.refused_count;
+    view->refused_by = node->log.refused_by;
+    if (node->state == TW_STATE_MEMBER && node->round.active_us != 0 &&
+        node->now_us > node->round.active_us)
+        view->open_us = node->now_us - node->round.active_us;
     view->roster_count = node->roster.count;
     view->roster = node->roster;
     view->is_contributing = node->round.own == OWN_SENT;

@@ -71,12 +71,15 @@ ROOMS = {
     "daemon/auth": {"daemon/config", "daemon/store"},
     "daemon/net": {"daemon/auth", "daemon/config", "daemon/store"},
     "daemon/dataset": {"daemon/net", "daemon/store"},
+    "daemon/setup": {"daemon/auth", "daemon/config", "daemon/dataset", "daemon/net",
+                     "daemon/store"},
     "daemon/workerlink": set(),
     "daemon/router": set(),
     "daemon/process": set(),
     "daemon/api": {"daemon/config", "daemon/net", "daemon/router"},
     "daemon/node": {"daemon/api", "daemon/auth", "daemon/config", "daemon/dataset", "daemon/net",
-                    "daemon/process", "daemon/router", "daemon/store", "daemon/workerlink"},
+                    "daemon/process", "daemon/router", "daemon/setup", "daemon/store",
+                    "daemon/workerlink"},
     "daemon/cli": {"daemon/auth", "daemon/config", "daemon/net"},
 }
 # A header that counts as another room's.

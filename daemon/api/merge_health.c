@@ -10,24 +10,22 @@ static bool is_bad_sign(const struct tw_merge_health *health, float live, float 
 
 bool tw_merge_health_note(struct tw_merge_health *health, float live, float anchor, uint64_t rounds,
                           uint32_t fragments) {
-    const bool was_bad = tw_merge_health_is_bad(health);
+    const bool was_bad = health->is_bad;
     if (!isfinite(live)) return false;
-    if (rounds < health->rounds) health->has_anchor = false; /* another lineage */
+    if (rounds < health->rounds) *health = (struct tw_merge_health){0}; /* another lineage */
+    if (anchor <= live * (1.0f + TW_MERGE_BACK)) health->is_bad = false;
     /* Without a merge of each fragment the anchor had no chance to follow. */
-    if (health->has_anchor && rounds < health->rounds + fragments) return false;
+    if (health->has_anchor && rounds < health->rounds + fragments) return health->is_bad != was_bad;
     if (health->has_anchor && is_bad_sign(health, live, anchor)) {
         if (health->bad_signs < TW_MERGE_SIGNS) health->bad_signs++;
     } else {
         health->bad_signs = 0;
     }
+    if (health->bad_signs == TW_MERGE_SIGNS) health->is_bad = true;
     /* The first anchor that counts is one that was merged. */
-    if (rounds < fragments) return false;
+    if (rounds < fragments) return health->is_bad != was_bad;
     health->has_anchor = true;
     health->anchor = isfinite(anchor) ? anchor : INFINITY;
     health->rounds = rounds;
-    return tw_merge_health_is_bad(health) != was_bad;
-}
-
-bool tw_merge_health_is_bad(const struct tw_merge_health *health) {
-    return health->bad_signs >= TW_MERGE_SIGNS;
+    return health->is_bad != was_bad;
 }

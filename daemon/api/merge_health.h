@@ -9,7 +9,11 @@
  * An evaluation is a bad sign if the anchor is worse than the live parameters by more than
  * TW_MERGE_WORSE, and has not improved by TW_MERGE_PROGRESS of that distance although each fragment
  * was merged since the last evaluation that was looked at. Two bad signs in a row are a finding.
- * One good sign ends it. Pure. */
+ * While it holds, the node goes on with its own parameters: merges change the anchor and leave them
+ * (daemon/node/health.h). Its contributions go on, because they pull the anchor back. The finding
+ * ends when the anchor is as good as the live parameters again, within TW_MERGE_BACK, or when the
+ * node changes its lineage. Progress alone does not end it: a merge would carry the parameters to
+ * an anchor that is still worse. Pure. */
 #ifndef TW_DAEMON_API_MERGE_HEALTH_H
 #define TW_DAEMON_API_MERGE_HEALTH_H
 
@@ -18,6 +22,7 @@
 
 #define TW_MERGE_WORSE 0.05f    /* of the live loss */
 #define TW_MERGE_PROGRESS 0.10f /* of the anchor's distance to the live loss */
+#define TW_MERGE_BACK 0.02f     /* of the live loss */
 
 enum { TW_MERGE_SIGNS = 2 };
 
@@ -26,6 +31,7 @@ struct tw_merge_health {
     float anchor;       /* loss of the anchor when it was looked at last */
     uint64_t rounds;    /* committed rounds at that time */
     uint32_t bad_signs; /* in a row */
+    bool is_bad;        /* the finding holds */
 };
 
 /* Looks at one evaluation. rounds: committed so far. fragments: merged in turn, at least 1. Returns
@@ -33,8 +39,5 @@ struct tw_merge_health {
  * live loss is finite, and say nothing otherwise. */
 bool tw_merge_health_note(struct tw_merge_health *health, float live, float anchor, uint64_t rounds,
                           uint32_t fragments);
-
-/* The anchor has been hurt by merging. */
-bool tw_merge_health_is_bad(const struct tw_merge_health *health);
 
 #endif

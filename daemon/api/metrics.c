@@ -97,6 +97,10 @@ static void put_training(struct out *to, const struct tw_status_view *view) {
     put_gauge(to, "merging_hurts",
               "1 where the anchor is worse than the live parameters and stays so.",
               view->train.is_anchor_bad ? 1.0 : 0.0);
+    put_head(to, "bad_merging", "gauge", "1 while this sign of bad merging holds.");
+    for (enum tw_finding f = 0; f < TW_FINDINGS; f++)
+        put(to, "thinwire_bad_merging{finding=\"%s\"} %d\n", tw_finding_name(f),
+            (int)view->health.has[f]);
     put_gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
               (double)view->train.distance);
     put_gauge(to, "utilisation_ratio", "Time in inner steps to all time, since the start.",
@@ -171,6 +175,8 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
               view->spend.rounds_left_out);
     put_total(to, "links_refused_total", "Connections refused, by either side.",
               view->net.links_refused);
+    put_gauge(to, "twins", "Keys of nodes, this one included, that two machines have.",
+              (double)view->twins_count);
     put_gauge(to, "peers_banned", "Nodes banned for a while because they broke the protocol.",
               (double)view->net.banned);
     put_total(to, "punches_total", "Attempts to punch a relayed link.", view->net.punch_tries);

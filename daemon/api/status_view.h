@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/api/health.h"
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
 #include "daemon/net/reachability.h"
@@ -28,6 +29,7 @@ enum {
     TW_VIEW_EVENTS_MAX = 64,
     TW_VIEW_LOSSES_MAX = 64,
     TW_VIEW_RUNGS_MAX = 16,
+    TW_VIEW_TWINS_MAX = 8,
     TW_VIEW_TEXT_BYTES = 256, /* text of an event or a reason, with NUL */
 };
 
@@ -88,6 +90,8 @@ struct tw_view_peer {
     uint64_t in_bytes_s;              /* rate at which its payloads arrive; 0: not known */
     uint64_t out_bytes_s;             /* rate of the path to it; 0: not known */
     double loss, reliability;         /* lost segments; time linked; ratios, NaN: not known */
+    char refuses[TW_VIEW_TEXT_BYTES]; /* why it does not merge this node's work; "": it does */
+    char twin[TW_VIEW_TEXT_BYTES];    /* the other machine with its key; "": none */
     char anomaly[TW_VIEW_TEXT_BYTES]; /* why its link is an outlier, with numbers; "": it is not */
 };
 
@@ -127,6 +131,14 @@ struct tw_view_ban {
     uint64_t left_s;
 };
 
+/* A key that two machines have. */
+struct tw_view_twin {
+    struct tw_id id;
+    bool is_self;                /* the key of this node */
+    char address[TW_ADDR_BYTES]; /* of the machine without a link here; "": not known */
+    char linked[TW_ADDR_BYTES];  /* of the linked one; "": none is */
+};
+
 struct tw_view_loss {
     uint64_t step;
     float train, live, anchor; /* nats per token; NaN: not measured */
@@ -138,6 +150,16 @@ struct tw_view_gpu {
     uint32_t temperature_c, load_percent;
     double power_w, power_max_w;
     uint64_t memory_used_bytes, memory_bytes;
+};
+
+/* Signs of bad merging, with the values of the last look. */
+struct tw_view_health {
+    bool has[TW_FINDINGS];
+    uint64_t rounds, refused; /* rounds since the look before; those in which work was refused */
+    struct tw_id refused_by;  /* the owner that refused last; zero: none yet */
+    float distance, distance_most, live, live_least;
+    uint64_t open_us, open_round;
+    uint32_t members, members_here; /* of the roster, this node included */
 };
 
 struct tw_status_view {
@@ -183,6 +205,8 @@ struct tw_status_view {
         uint32_t losses_count;
         struct tw_view_loss losses[TW_VIEW_LOSSES_MAX]; /* oldest first, evenly spaced in steps */
     } train;
+
+    struct tw_view_health health;
 
     struct {
         uint32_t roster_count;     /* members of the roster, this node included */
@@ -325,12 +349,13 @@ struct tw_status_view {
         char vote_error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not saved; "" */
     } checkpoint;
 
-    uint32_t bootstrap_count, peers_count, rounds_count, events_count;
+    uint32_t bootstrap_count, peers_count, rounds_count, events_count, twins_count;
     struct tw_view_bootstrap bootstrap[TW_VIEW_BOOTSTRAP_MAX];
     struct tw_view_peer peers[TW_VIEW_PEERS_MAX];
     struct tw_view_round rounds[TW_VIEW_ROUNDS_MAX]; /* newest first */
     struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* newest first */
     struct tw_view_ban bans[TW_BANS_MAX];            /* (net.banned) */
+    struct tw_view_twin twins[TW_VIEW_TWINS_MAX];
 };
 
 /* Sets values that may be unmeasured to NaN or TW_VIEW_NEVER, all others to zero. */

@@ -363,14 +363,22 @@ static json_t *admission_json(const struct tw_status_view *view) {
                      count(view->admission.revoked));
 }
 
+static json_t *bad_merging_json(const struct tw_status_view *view) {
+    json_t *const object = json_object();
+    for (enum tw_finding f = 0; f < TW_FINDINGS; f++)
+        (void)json_object_set_new(object, tw_finding_name(f), json_boolean(view->health.has[f]));
+    return object;
+}
+
 json_t *tw_view_json_status(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
                      tw_status_view_state(view), "admission", admission_json(view), "warnings",
                      warnings_json(view), "node", node_json(view), "run", run_json(view), "train",
-                     train_json(view), "sync", sync_json(view), "data", data_json(view), "network",
-                     network_json(view), "bootstrap", bootstrap_json(view), "contributions",
-                     spend_json(view), "worker", worker_json(view), "checkpoint",
-                     checkpoint_json(view), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
+                     train_json(view), "sync", sync_json(view), "bad_merging",
+                     bad_merging_json(view), "data", data_json(view), "network", network_json(view),
+                     "bootstrap", bootstrap_json(view), "contributions", spend_json(view), "worker",
+                     worker_json(view), "checkpoint", checkpoint_json(view), "events",
+                     event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 static json_t *peer_json(const struct tw_view_peer *peer) {
@@ -413,6 +421,9 @@ static json_t *peer_json(const struct tw_view_peer *peer) {
         (void)json_object_set_new(row, "stall", text(peer->stall));
     if (row != NULL && peer->strike[0] != 0)
         (void)json_object_set_new(row, "strike", text(peer->strike));
+    if (row != NULL && peer->twin[0] != 0) (void)json_object_set_new(row, "twin", text(peer->twin));
+    if (row != NULL && peer->refuses[0] != 0)
+        (void)json_object_set_new(row, "refuses", text(peer->refuses));
     if (row != NULL && peer->refused[0] != 0)
         (void)json_object_set_new(row, "refused", text(peer->refused));
     return row;
@@ -432,16 +443,29 @@ static bool is_symmetric(const struct tw_status_view *view) {
     return view->net.nat != NULL && strcmp(view->net.nat, "symmetric") == 0;
 }
 
+static json_t *twins_json(const struct tw_status_view *view) {
+    json_t *const list = json_array();
+    for (uint32_t i = 0; i < view->twins_count && i < TW_VIEW_TWINS_MAX; i++) {
+        const struct tw_view_twin *const twin = &view->twins[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:o,s:b,s:o,s:o}", "id", hex(&twin->id), "id_short",
+                            short_hex(&twin->id), "self", (int)twin->is_self, "address",
+                            twin->address[0] != 0 ? text(twin->address) : json_null(), "linked",
+                            twin->linked[0] != 0 ? text(twin->linked) : json_null()));
+    }
+    return list;
+}
+
 json_t *tw_view_json_peers(const struct tw_status_view *view) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->peers_count && i < TW_VIEW_PEERS_MAX; i++) {
         (void)json_array_append_new(list, peer_json(&view->peers[i]));
     }
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "topology",
                      tw_view_topology_name(view->sync.topology), "known_peers",
                      count(view->sync.known), "alive_peers", count(view->sync.alive), "mixed_peers",
-                     count(view->sync.mixed), "peers", list, "banned", bans_json(view),
-                     "port_mapping", mapping_json(view), "nat_text",
+                     count(view->sync.mixed), "peers", list, "banned", bans_json(view), "twins",
+                     twins_json(view), "port_mapping", mapping_json(view), "nat_text",
                      is_symmetric(view) ? text(view->net.nat_text) : json_null());
 }
 

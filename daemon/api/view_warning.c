@@ -84,12 +84,39 @@ static void judge_admission(const struct tw_status_view *view, struct list *list
     }
 }
 
+void tw_view_twin_text(const struct tw_view_twin *twin, char text[TW_VIEW_TEXT_BYTES]) {
+    char id[9], at[TW_ADDR_BYTES + 8] = "";
+    tw_id_short(&twin->id, id);
+    if (twin->address[0] != 0) (void)snprintf(at, sizeof(at), ", at %s,", twin->address);
+    if (twin->is_self)
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "another machine%s has this node's key", at);
+    else
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "another machine%s has the key of node %s%s%s and is refused", at, id,
+                       twin->linked[0] != 0 ? " at " : "", twin->linked);
+}
+
+static bool judge_twins(const struct tw_status_view *view, struct list *list) {
+    bool is_self = false;
+    for (uint32_t i = 0; i < view->twins_count && i < TW_VIEW_TWINS_MAX; i++) {
+        char text[TW_VIEW_TEXT_BYTES];
+        is_self |= view->twins[i].is_self;
+        tw_view_twin_text(&view->twins[i], text);
+        add(list,
+            view->twins[i].is_self ? "give it its own (`thinwire init`)"
+                                   : "give one of the two its own (`thinwire init`)",
+            "A%s", text + 1);
+    }
+    return is_self;
+}
+
 static bool is_resting(const struct tw_status_view *view) {
     return view->caps.resting != NULL && strcmp(view->caps.resting, "none") != 0;
 }
 
 static void judge_network(const struct tw_status_view *view, struct list *list) {
     if (!view->node.links || is_resting(view)) return;
+    if (judge_twins(view, list)) return; /* the rest follows from it */
     const struct tw_view_peer *refused = NULL;
     for (uint32_t i = 0; i < view->peers_count && refused == NULL; i++) {
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
@@ -181,8 +208,80 @@ static void judge_merging(const struct tw_status_view *view, struct list *list) 
         "see `thinwire peers` for refused work and missing links; other nodes show the same where "
         "the fault is the group's. A lower learning rate needs a new manifest",
         "Merging hurts: the anchor is worse than this node's own parameters (%.3f against %.3f "
-        "nats) and does not follow them; this node trains on with its own",
+        "nats) and does not follow them; until it is as good again this node goes on with its own",
         (double)view->train.loss_anchor, (double)view->train.loss_live);
+}
+
+void tw_view_finding_text(const struct tw_view_health *health, enum tw_finding finding,
+                          char text[TW_VIEW_TEXT_BYTES]) {
+    const unsigned long long rounds = health->rounds, refused = health->refused;
+    char by[9];
+    tw_id_short(&health->refused_by, by);
+    switch (finding) {
+    case TW_FINDING_REFUSED:
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node's work was refused in %llu of the last %llu rounds, last by node "
+                       "%s: it is far larger than that of the others",
+                       refused, rounds, by);
+        return;
+    case TW_FINDING_LEFT_OUT:
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "None of the last %llu rounds has this node's work in it: it came too late, "
+                       "or no owner of a part got it",
+                       rounds);
+        return;
+    case TW_FINDING_TAKES_OVER:
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node takes over the others' state again and again instead of merging "
+                       "with them");
+        return;
+    case TW_FINDING_FAR:
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node's parameters are far from the anchor: %.0f %%, at most %.1f %% "
+                       "before",
+                       100 * (double)health->distance, 100 * (double)health->distance_most);
+        return;
+    case TW_FINDING_RISING:
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node's own loss rises: %.3f nats, after %.3f at its best",
+                       (double)health->live, (double)health->live_least);
+        return;
+    case TW_FINDING_STUCK:
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "Round %llu is open for %llu s and does not close, though %u of %u members "
+                       "are here",
+                       (unsigned long long)health->open_round,
+                       (unsigned long long)(health->open_us / 1000000), health->members_here,
+                       health->members);
+        return;
+    case TW_FINDINGS: break;
+    }
+    text[0] = '\0';
+}
+
+static void judge_findings(const struct tw_status_view *view, struct list *list) {
+    static const char *const WAYS_OUT[TW_FINDINGS] = {
+        [TW_FINDING_REFUSED] =
+            "it sends less until it fits; if it stays so, look at its data and its losses: "
+            "`thinwire status`",
+        [TW_FINDING_LEFT_OUT] =
+            "see `thinwire peers` for missing or slow links; raise the upload, or choose a smaller "
+            "codec or a longer sync.grace",
+        [TW_FINDING_TAKES_OVER] =
+            "see `thinwire events`: do links break, or does the machine pause? A steadier line "
+            "or machine helps",
+        [TW_FINDING_FAR] = "see the other warnings and `thinwire peers`; a lower train.lr or a "
+                           "shorter sync.period needs a new manifest",
+        [TW_FINDING_RISING] = "lower train.lr in a new manifest, or check the training text",
+        [TW_FINDING_STUCK] = "`thinwire peers` names members that stall; restart such a node, and "
+                             "free its disk if votes cannot be saved",
+    };
+    for (enum tw_finding f = 0; f < TW_FINDINGS; f++) {
+        char text[TW_VIEW_TEXT_BYTES];
+        if (!view->health.has[f]) continue;
+        tw_view_finding_text(&view->health, f, text);
+        add(list, WAYS_OUT[f], "%s", text);
+    }
 }
 
 static void judge_data(const struct tw_status_view *view, struct list *list) {
@@ -228,6 +327,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_caps(view, &list);
     judge_budget(view, &list);
     judge_merging(view, &list);
+    judge_findings(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {
         add(&list, "check the machine: it may be swapping, or its disk may stall",

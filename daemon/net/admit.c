@@ -16,7 +16,10 @@
  *
  * These rules hold among links of one kind: direct ones, and ones through a relay (call.c). Both
  * ends know the kind. A direct link replaces a relayed one at both. A HELLO through a relay is
- * refused while a direct link exists, unless the other node restarted. */
+ * refused while a direct link exists, unless the other node restarted.
+ *
+ * Before rules 3 and 4, a HELLO from another process than the linked one waits in held.c: that
+ * process may be a second machine with the same key. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +134,7 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
 void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence) {
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = conn->link.tls.has_id ? &conn->link.tls.id : NULL;
+    if (conn->is_held) tw_held_forget(conn);
     if (conn->dialling != NULL) {
         tw_dialer_over(conn->dialling, status, id, sentence);
     } else if (conn->bulk_of >= 0) {
@@ -205,6 +209,11 @@ void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_gre
         tw_put_u64(token, greeting->ask_token);
         tw_extensions_add(&hello.extensions, TW_EXTENSION_ASK_SEEN, token, sizeof(token));
     }
+    if (role == TW_ROLE_CONTROL && t->process != 0) {
+        uint8_t process[8];
+        tw_put_u64(process, t->process);
+        tw_extensions_add(&hello.extensions, TW_EXTENSION_PROCESS, process, sizeof(process));
+    }
     tw_hello_prove(&hello, t->secrets.count > 0 ? &t->secrets.list[conn->secret] : NULL, conn->ekm);
     const uint32_t size = tw_hello_encode(&hello, body);
     conn->has_spoken = true;
@@ -256,7 +265,9 @@ void tw_admit_secured(struct tw_conn *conn) {
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = &conn->link.tls.id;
     struct tw_error err;
-    if (tw_id_equal(id, &t->config.identity->id)) {
+    /* A HELLO for control tells this node from another machine with its key. */
+    if (tw_id_equal(id, &t->config.identity->id) && conn->is_dialled &&
+        conn->role != TW_ROLE_CONTROL) {
         tw_conn_fail(conn, TW_SELF, "");
         return;
     }
@@ -314,7 +325,7 @@ static void ends_report(struct tw_transport *t, const struct tw_id *id) {
     }
 }
 
-static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
+void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_transport *t = conn->transport;
     struct tw_error err;
     if (!control_may_enter(conn, hello)) {
@@ -337,6 +348,13 @@ static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
     }
     const struct tw_member_row record = t->peers[peer].record;
     t->config.events.peer_up(t->config.user, (uint16_t)peer, &record);
+}
+
+static void control_enter(struct tw_conn *conn, const struct tw_hello *hello) {
+    if (tw_id_equal(&hello->id, &conn->transport->config.identity->id))
+        tw_held_self(conn, hello);
+    else if (!tw_held_take(conn, hello))
+        tw_admit_enter(conn, hello);
 }
 
 static void bulk_enter(struct tw_conn *conn, const struct tw_hello *hello) {
@@ -376,6 +394,17 @@ static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
     char sentence[sizeof(goodbye.sentence) + 16];
     if (tw_goodbye_decode(frame->body, frame->body_bytes, &goodbye, &err) != TW_OK) {
         tw_admit_refuse(conn, err.status, err.message);
+        return;
+    }
+    if (goodbye.status == TW_SELF &&
+        tw_id_equal(&conn->link.tls.id, &conn->transport->config.identity->id)) {
+        tw_conn_fail(conn, TW_SELF, ""); /* the name may have other addresses */
+        return;
+    }
+    if (goodbye.status == TW_TWIN && conn->is_dialled && conn->role == TW_ROLE_CONTROL) {
+        tw_held_told(conn->transport, goodbye.sentence);
+        (void)snprintf(sentence, sizeof(sentence), "at %s", goodbye.sentence);
+        tw_admit_refuse(conn, TW_TWIN, sentence);
         return;
     }
     /* On a control connection AGAIN means: another link exists or soon will. To a probe, OK means
@@ -429,6 +458,10 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         return;
     }
     TW_ASSERT(frame->kind == TW_FRAME_HELLO); /* the link lets no other kind through */
+    if (conn->is_held) {
+        tw_admit_refuse(conn, TW_PROTO, "a second HELLO");
+        return;
+    }
     enum tw_status status = tw_hello_decode(frame->body, frame->body_bytes, &theirs, &err);
     if (status == TW_OK) {
         tw_admit_hello(conn, theirs.role, &ours);

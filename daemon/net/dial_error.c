@@ -47,6 +47,8 @@ static const struct row ROWS[TW_DIAL_CAUSES] = {
         {"wrong_id", "another node than expected answers there",
          "was it set up again, or did another node take the address? The id after `=` must be "
          "its id"},
+    [TW_DIAL_TWIN] = {"twin", "another machine has this node's key",
+                      "give one of the two its own: `thinwire init` in a new folder"},
     [TW_DIAL_VERSION] = {"version", "no common wire version", "update the older of the two"},
     [TW_DIAL_OTHER_RUN] = {"other_run", "other manifest",
                            "both nodes need the same run.manifest, to the byte"},
@@ -126,6 +128,7 @@ enum tw_dial_cause tw_dial_cause_of_status(enum tw_status status) {
         {TW_OTHER_RUN, TW_DIAL_OTHER_RUN},
         {TW_WRONG_SECRET, TW_DIAL_WRONG_SECRET},
         {TW_WRONG_ID, TW_DIAL_WRONG_ID},
+        {TW_TWIN, TW_DIAL_TWIN},
         {TW_TICKET_UNKNOWN, TW_DIAL_TICKET_UNKNOWN},
         {TW_TICKET_EXPIRED, TW_DIAL_TICKET_EXPIRED},
         {TW_TICKET_USED, TW_DIAL_TICKET_USED},

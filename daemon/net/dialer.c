@@ -271,7 +271,9 @@ static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why) {
     struct tw_dialling *dialling = conn->dialling;
     const bool had_tcp = conn->link.state != TW_LINK_OPENING;
-    if (dialling == NULL || conn->link.state > TW_LINK_SECURING || conn->is_relayed) return false;
+    /* Whether an address leads back to this node shows in the answer to HELLO. */
+    const bool is_greeting = conn->link.state > TW_LINK_SECURING && why->status != TW_SELF;
+    if (dialling == NULL || is_greeting || conn->is_relayed) return false;
     enum tw_dial_cause cause = conn->cause;
     if (had_tcp && cause == TW_DIAL_NONE) cause = tw_dial_cause_of_status(why->status);
     tw_race_failed(&dialling->race, conn->candidate, cause, why);

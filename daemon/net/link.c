@@ -141,8 +141,8 @@ enum fate { DELIVER, SKIP, REFUSE };
 static enum fate fate_of(const struct tw_link *link, const struct tw_frame *frame) {
     const bool is_of_owners = frame->kind == TW_FRAME_REVOKE || frame->kind == TW_FRAME_RENEW ||
                               frame->kind == TW_FRAME_CERTS;
-    const bool is_message =
-        is_of_owners || tw_message_name((enum tw_message_kind)frame->kind)[0] != '?';
+    const bool is_message = is_of_owners || frame->kind == TW_FRAME_TWIN ||
+                            tw_message_name((enum tw_message_kind)frame->kind)[0] != '?';
     if (frame->kind == TW_FRAME_GOODBYE) return DELIVER;
     if (link->state == TW_LINK_GREETING) return frame->kind == TW_FRAME_HELLO ? DELIVER : REFUSE;
     if (frame->kind == TW_FRAME_HELLO) return REFUSE;

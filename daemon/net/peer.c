@@ -56,6 +56,15 @@ static void record_learn(const struct tw_conn *conn, const struct tw_hello *hell
     }
 }
 
+void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
+                     char address[TW_ADDR_BYTES]) {
+    struct tw_member_row record = {.id = hello->id};
+    record_learn(conn, hello, &record);
+    const char *seen = conn->is_relayed ? "" : conn->link.address; /* not the relay's */
+    (void)snprintf(address, TW_ADDR_BYTES, "%s",
+                   record.addrs[0][0] != '\0' ? record.addrs[0] : seen);
+}
+
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err) {
     struct tw_transport *t = conn->transport;
     int at = 0;
@@ -97,6 +106,7 @@ int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_e
     tw_rate_init(&slot->answers, TW_RELAY_ANSWERS_PER_S, TW_RELAY_ANSWERS_BURST, now_us);
     tw_rate_init(&slot->messages, TW_MESSAGES_PER_S, TW_MESSAGES_BURST, now_us);
     (void)tw_fail(&slot->bulk_error, TW_IO, "the other side opened none");
+    tw_twins_linked(&t->twins, &hello->id, tw_extensions_process(&hello->extensions), now_us);
     slot->state = TW_SLOT_UP;
     conn->peer = at;
     conn->deadline_us = UINT64_MAX;
@@ -203,6 +213,10 @@ void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
     if (frame->kind != TW_FRAME_GOODBYE) {
         const bool is_bulk = conn->link.role == TW_ROLE_BULK;
         if (!is_bulk) message_pay(conn, frame);
+        if (frame->kind == TW_FRAME_TWIN) {
+            tw_held_frame(conn, frame);
+            return;
+        }
         t->config.events.frame(t->config.user, (uint16_t)peer, is_bulk, frame);
         return;
     }
@@ -212,6 +226,7 @@ void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         tw_peer_blame(t, peer, err.status, err.message);
         return;
     }
+    if (goodbye.status == TW_TWIN) tw_held_told(t, goodbye.sentence);
     char sentence[sizeof(goodbye.sentence) + 32];
     (void)snprintf(sentence, sizeof(sentence), "the other side left: %s", goodbye.sentence);
     tw_peer_end(t, peer, goodbye.status, sentence);

@@ -57,6 +57,8 @@ static uint64_t next_deadline_us(const struct tw_transport *t, uint64_t now_us) 
         if (slot->bulk_deadline_us < next_us) next_us = slot->bulk_deadline_us;
         if (slot->throttled_us > 0 && slot->throttled_us < next_us) next_us = slot->throttled_us;
     }
+    const uint64_t held_us = tw_held_deadline_us(t);
+    if (held_us < next_us) next_us = held_us;
     const uint64_t relay_us = tw_relay_deadline_us(t, now_us);
     if (relay_us < next_us) next_us = relay_us;
     const uint64_t punch_us = tw_punch_deadline_us(t);
@@ -109,6 +111,7 @@ static void transport_step(struct tw_transport *t) {
     if (!t->is_closing) tw_dialer_step(t, now_us);
     if (!t->is_closing) tw_punch_step(t, now_us);
     if (!t->is_closing) tw_peers_step(t, now_us);
+    if (!t->is_closing) tw_held_step(t, now_us);
     timer_arm(t, now_us);
     if (t->is_closing) closing_step(t);
 }
@@ -151,6 +154,7 @@ static void on_gone(struct tw_link *link) {
     struct tw_conn *conn = (struct tw_conn *)link;
     struct tw_transport *t = conn->transport;
     if (conn->pipe >= 0) tw_relay_lost(conn);
+    tw_held_forget(conn);
     t->retired.bytes_in += link->bytes_in;
     t->retired.bytes_out += link->bytes_out;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
@@ -256,6 +260,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     if (config->connect_us == 0) t->config.connect_us = TW_CONNECT_US;
     if (config->background_us == 0) t->config.background_us = TW_BACKGROUND_PATIENCE_US;
     if (config->secrets != NULL) t->secrets = *config->secrets;
+    t->process = config->process != 0 ? config->process : tw_held_number();
     enum tw_status status = tw_egress_init(&t->egress, config->interface, config->bind, err);
     if (status == TW_OK) status = tw_tls_context_init(&t->tls, config->identity, err);
     if (status != TW_OK) {
@@ -267,6 +272,7 @@ enum tw_status tw_transport_create(const struct tw_transport_config *config,
     tw_rate_init(&t->relay, 0, 0, now_us);
     tw_rate_init(&t->accepts, TW_ACCEPTS_PER_S, TW_ACCEPTS_PER_S, now_us);
     tw_handshake_limiter_init(&t->limiter, now_us);
+    tw_twins_init(&t->twins, config->twin_us);
     (void)uv_idle_init(config->loop, &t->idle);
     (void)uv_timer_init(config->loop, &t->timer);
     t->idle.data = t->timer.data = t;

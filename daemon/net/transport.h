@@ -81,6 +81,14 @@ struct tw_relay_pipe {
     const char *sentence; /* why it ended */
 };
 
+/* Two machines have one key. Borrowed for the call. */
+struct tw_twin_report {
+    struct tw_id id; /* of that key: a peer's, or this node's own */
+    const char
+        *address;       /* of the machine that is not linked here; "": not known; NULL: as before */
+    const char *linked; /* of the linked one; NULL: the key is this node's own */
+};
+
 /* Every `sentence` is for a person: log it. Arguments are borrowed for the call. Callbacks may be
  * NULL, except peer_up, peer_down and frame. */
 struct tw_transport_events {
@@ -127,6 +135,9 @@ struct tw_transport_events {
     /* A peer broke the protocol so often that it is banned for `seconds`; save the table. */
     void (*banned)(void *user, const struct tw_id *id, uint32_t seconds, const char *sentence);
 
+    /* Another machine has the key of a peer, or of this node. Called when that is new (twin.h). */
+    void (*twin)(void *user, const struct tw_twin_report *report);
+
     /* A node was refused, or an accepted connection failed before it became a peer. */
     void (*refused)(void *user, const char *address, enum tw_status reason, const char *sentence);
 };
@@ -138,6 +149,7 @@ struct tw_transport_config {
     const struct tw_gate *gate;         /* borrowed until destroy; NULL: the run has no owner */
     struct tw_id run;
     uint32_t boot;
+    uint64_t process; /* number of this process in HELLO; 0: a random one; other numbers in tests */
 
     char listen[TW_LISTEN_MAX][TW_ADDR_BYTES];   /* "127.0.0.1:4300", "[::]:4300"; port 0 = any */
     uint32_t listen_count;                       /* 0: only dials */
@@ -151,6 +163,7 @@ struct tw_transport_config {
     uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; shorter in tests */
     uint64_t connect_us;                         /* 0 = TW_CONNECT_US; shorter in tests */
     uint64_t background_us;                      /* longest wait of background; 0 = 10 s */
+    uint64_t twin_us;                            /* 0 = TW_TWIN_ANSWER_US; shorter in tests */
 
     struct tw_transport_events events;
     void *user;
@@ -349,6 +362,19 @@ bool tw_transport_own_v4(const struct tw_transport *transport, char host[TW_ADDR
 
 /* The table of bans, to save it across restarts (bans.h) and to show it. */
 struct tw_bans *tw_transport_bans(struct tw_transport *transport);
+
+/* A key that two machines have. */
+struct tw_twin_info {
+    struct tw_id id;
+    bool is_self;                /* the key of this node */
+    char address[TW_ADDR_BYTES]; /* of the machine that is not linked here; "": not known */
+    char linked[TW_ADDR_BYTES];  /* of the linked one; "": none is */
+};
+enum { TW_TWIN_INFOS_MAX = 8 };
+
+/* The keys that two machines had within the last minutes. Returns their number. */
+uint32_t tw_transport_twins(const struct tw_transport *transport,
+                            struct tw_twin_info twins[TW_TWIN_INFOS_MAX]);
 
 /* The port really bound by listen entry `idx` (for port 0; 0: [::] on a machine without IPv6), and
  * the announced addresses. */

@@ -1,5 +1,5 @@
 /* transport_impl.h - state shared by transport.c, announce.c, admit.c, dialer.c, peer.c, bulk.c,
- * relay.c, call.c and punch.c. Private to them.
+ * relay.c, call.c, held.c and punch.c. Private to them.
  *
  * Everything that may call the runtime back or free something happens in tw_transport_step. An idle
  * handle runs it after tw_transport_soon. No call of the runtime is thus answered from inside. */
@@ -21,6 +21,7 @@
 #include "daemon/net/sockopt.h"
 #include "daemon/net/tls.h"
 #include "daemon/net/transport.h"
+#include "daemon/net/twin.h"
 
 enum {
     TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX +
@@ -56,6 +57,7 @@ struct tw_conn {
     uint64_t ask_token;  /* of a probe: token of the PUNCH that it asks for; 0: none */
     bool is_spare;       /* punched, for the bulk connection to call.other, not in use yet */
     bool is_dialled, is_accepted, has_spoken;
+    bool is_held;                 /* held.c: its HELLO waits for an answer */
     bool is_known;                /* accepted from a host that members came from */
     int peer;                     /* number of the peer once admitted, else -1 */
     int bulk_of;                  /* dialled bulk, not yet admitted: number of its peer; else -1 */
@@ -179,6 +181,14 @@ struct tw_greeting {
     uint64_t ask_token;                /* of a probe */
 };
 
+/* A second process of a linked node, which waits in held.c. */
+struct tw_held {
+    struct tw_conn *conn; /* NULL: the row is free */
+    struct tw_hello hello;
+};
+
+enum { TW_HELD_MAX = 8 }; /* full: AGAIN */
+
 struct tw_transport {
     struct tw_transport_config config;
     struct tw_secrets secrets;
@@ -208,6 +218,9 @@ struct tw_transport {
     uint32_t relay_turn;
     struct tw_handshake_limiter limiter;
     struct tw_bans bans;
+    struct tw_twins twins;
+    struct tw_held held[TW_HELD_MAX];
+    uint64_t process;       /* number of this process for its HELLO; 0: none */
     uint64_t accept_due_us; /* when listeners may accept again; 0 = once there is room */
     uint16_t turn, background_turn;
     uint64_t upload_wait_us;     /* pause of bulk for the upload cap; 0 = none */
@@ -237,6 +250,25 @@ void tw_admit_hello(const struct tw_conn *conn, enum tw_role role, struct tw_hel
 void tw_admit_greet(struct tw_conn *conn, enum tw_role role, const struct tw_greeting *greeting);
 /* Ends a connection that is not a peer's, and tells its dial or guest. */
 void tw_admit_refuse(struct tw_conn *conn, enum tw_status status, const char *sentence);
+
+/* From a HELLO for control that passed every check to a peer or a refusal. */
+void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello);
+
+/* held.c: a second process of a linked node. */
+/* A random number above 0; 0: the system has no random bytes. */
+uint64_t tw_held_number(void);
+/* Judges a HELLO for control. True: the connection is held, or refused. */
+bool tw_held_take(struct tw_conn *conn, const struct tw_hello *hello);
+/* A HELLO for control with this node's own id. */
+void tw_held_self(struct tw_conn *conn, const struct tw_hello *hello);
+/* Another node says that this node's key is on another machine too. */
+void tw_held_told(struct tw_transport *t, const char *text);
+/* A TWIN frame of a peer. */
+void tw_held_frame(struct tw_conn *conn, const struct tw_frame *frame);
+/* The connection ends: it is not held any more. */
+void tw_held_forget(struct tw_conn *conn);
+void tw_held_step(struct tw_transport *t, uint64_t now_us);
+uint64_t tw_held_deadline_us(const struct tw_transport *t);
 
 /* guest.c: connections with a ticket. */
 void tw_guest_secured(struct tw_conn *conn);
@@ -293,6 +325,9 @@ void tw_dialer_close(struct tw_transport *t);
 /* peer.c: slots, their queues and their end. */
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
+/* Where the sender of that HELLO can be dialled, or else where it connects from; "": unknown. */
+void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
+                     char address[TW_ADDR_BYTES]);
 void tw_peer_attach_bulk(struct tw_conn *conn, int peer);
 /* Ends a peer: its connections send GOODBYE{reason, sentence}; peer_down follows from the next
  * step. */

@@ -253,6 +253,10 @@ void tw_daemon_budget_free(struct tw_daemon *daemon) {
     free(daemon->budget);
 }
 
+uint64_t tw_daemon_budget_left_out(const struct tw_daemon *daemon) {
+    return daemon->budget->rounds_left_out;
+}
+
 void tw_daemon_budget_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
     const struct tw_daemon_budget *budget = daemon->budget;
     const struct tw_allowance *allowance = &budget->allowance;

@@ -41,6 +41,10 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
         tw_worker_host_act(daemon->host, action);
         tw_daemon_workers_finished(daemon);
         return;
+    case TW_ACT_LOAD:
+        daemon->counts.states_taken += !tw_id_is_zero(&action->inputs[0]);
+        tw_worker_host_act(daemon->host, action);
+        return;
     case TW_ACT_EXPECT:
     case TW_ACT_VERIFY:
     case TW_ACT_REDUCE:
@@ -48,7 +52,6 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     case TW_ACT_SOLO:
     case TW_ACT_PAIR_APPLY:
     case TW_ACT_EXPORT:
-    case TW_ACT_LOAD:
     case TW_ACT_CLOCK: tw_worker_host_act(daemon->host, action); return;
     case TW_ACT_STORE_VOTE: tw_daemon_votes_store(daemon, action); return;
     case TW_ACT_REPORT: tw_daemon_reports_show(daemon, action); return;

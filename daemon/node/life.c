@@ -13,6 +13,7 @@
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/core.h"
 #include "daemon/node/data.h"
+#include "daemon/node/health.h"
 #include "daemon/node/invites.h"
 #include "daemon/node/link_qualities.h"
 #include "daemon/node/links.h"
@@ -191,6 +192,7 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_budget_tick(daemon, now_us);
     tw_daemon_caps_tick(daemon, now_us);
     tw_daemon_samples_tick(daemon, now_us);
+    tw_daemon_health_tick(daemon, now_us);
     if (life->watchdog_us > 0 && now_us >= life->watchdog_due_us) {
         tw_notify("WATCHDOG=1");
         life->watchdog_due_us = now_us + life->watchdog_us;
@@ -229,6 +231,7 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     TW_TRY(tw_daemon_samples_open(daemon, err));
     TW_TRY(tw_daemon_reports_open(daemon, err));
     TW_TRY(tw_daemon_budget_open(daemon, err));
+    TW_TRY(tw_daemon_health_open(daemon, err));
     TW_TRY(tw_daemon_refusals_open(daemon, err));
     TW_TRY(tw_daemon_probes_open(daemon, err));
     TW_TRY(tw_daemon_ports_open(daemon, err));
@@ -284,6 +287,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_probes_free(daemon);
     tw_daemon_refusals_free(daemon);
     tw_daemon_budget_free(daemon);
+    tw_daemon_health_free(daemon);
     tw_daemon_reports_free(daemon);
     tw_daemon_samples_free(daemon);
     free(daemon->life);

@@ -10,7 +10,7 @@
 #ifndef TW_DAEMON_NODE_LIFE_H
 #define TW_DAEMON_NODE_LIFE_H
 
-#include "daemon/node/setup.h"
+#include "daemon/setup/setup.h"
 
 /* Runs the daemon until it has left; returns the exit status. When it cannot start, the sentence
  * is on stderr. */

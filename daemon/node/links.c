@@ -368,6 +368,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
                    .observed = on_observed,
                    .banned = tw_daemon_refusals_banned,
                    .guest = on_guest,
+                   .twin = tw_daemon_refusals_twin,
                    .refused = tw_daemon_refusals_refused},
         .user = daemon,
     };

@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "daemon/node/life.h"
-#include "daemon/node/setup.h"
+#include "daemon/setup/setup.h"
 
 static void print_usage(FILE *to) {
     (void)fprintf(

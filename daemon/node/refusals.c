@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "daemon/api/status_view.h"
+#include "daemon/api/view_warning.h"
 #include "daemon/net/bans.h"
 #include "daemon/net/transport.h"
 #include "daemon/store/cache_file.h"
@@ -148,6 +149,34 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
                    sentence, (unsigned long long)held_back);
 }
 
+/* ---- one key on two machines ----------------------------------------------------------------- */
+
+void tw_daemon_refusals_twin(void *user, const struct tw_twin_report *report) {
+    struct tw_daemon *daemon = user;
+    struct tw_view_twin twin = {.id = report->id, .is_self = report->linked == NULL};
+    char hex[9], text[TW_VIEW_TEXT_BYTES];
+    if (report->address != NULL)
+        (void)snprintf(twin.address, sizeof(twin.address), "%s", report->address);
+    if (report->linked != NULL)
+        (void)snprintf(twin.linked, sizeof(twin.linked), "%s", report->linked);
+    tw_id_short(&report->id, hex);
+    tw_view_twin_text(&twin, text);
+    tw_daemon_note(daemon, TW_LOG_WARN, "twin", "peer=%s addr=%s text=\"%s\"", hex,
+                   twin.address[0] != '\0' ? twin.address : "none", text);
+}
+
+static void fill_twins(const struct tw_daemon *daemon, struct tw_status_view *view) {
+    struct tw_twin_info twins[TW_TWIN_INFOS_MAX];
+    _Static_assert((int)TW_TWIN_INFOS_MAX == (int)TW_VIEW_TWINS_MAX, "all are shown");
+    view->twins_count = tw_transport_twins(daemon->transport, twins);
+    for (uint32_t i = 0; i < view->twins_count; i++) {
+        struct tw_view_twin *out = &view->twins[i];
+        *out = (struct tw_view_twin){.id = twins[i].id, .is_self = twins[i].is_self};
+        memcpy(out->address, twins[i].address, sizeof(out->address));
+        memcpy(out->linked, twins[i].linked, sizeof(out->linked));
+    }
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 enum tw_status tw_daemon_refusals_open(struct tw_daemon *daemon, struct tw_error *err) {
@@ -158,6 +187,7 @@ enum tw_status tw_daemon_refusals_open(struct tw_daemon *daemon, struct tw_error
 void tw_daemon_refusals_fill(const struct tw_daemon *daemon, struct tw_status_view *view) {
     view->net.links_refused = daemon->refusals->refused;
     if (daemon->transport == NULL) return;
+    fill_twins(daemon, view);
     const uint64_t now_s = wall_s();
     const struct tw_bans *bans = tw_transport_bans(daemon->transport);
     for (uint32_t i = 0; i < TW_BANS_MAX; i++) {

@@ -1,4 +1,5 @@
-/* refusals.h - refused links: bans, which survive a restart, and the log of refusals.
+/* refusals.h - refused links: bans, which survive a restart, keys on two machines, and the log of
+ * refusals.
  *
  * The log names each host and reason once in ten minutes, with a count of the others. A flood of
  * refusals must not become a flood of lines. */
@@ -8,6 +9,7 @@
 #include "daemon/node/runtime.h"
 
 struct tw_status_view;
+struct tw_twin_report;
 
 enum tw_status tw_daemon_refusals_open(struct tw_daemon *daemon, struct tw_error *err);
 /* Reads the bans. Needs the transport. */
@@ -18,6 +20,8 @@ void tw_daemon_refusals_banned(void *user, const struct tw_id *id, uint32_t seco
                                const char *sentence);
 void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status reason,
                                 const char *sentence);
+
+void tw_daemon_refusals_twin(void *user, const struct tw_twin_report *report);
 
 /* Lifts the ban of the node whose id begins with `hex`. The sentence is in *answer either way. */
 enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *hex,

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "daemon/api/status_view.h"
-#include "daemon/net/relay_choice.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/caps.h"
+#include "daemon/router/relay_choice.h"
 #include "sync/members/members.h"
 
 enum { LOOK_US = 500 * 1000, BUDGET_SHARE = 4 };

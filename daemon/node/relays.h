@@ -1,5 +1,5 @@
 /* relays.h - relayed links: calls to nodes that no dial reaches, and pipes for others. The choice
- * is daemon/net/relay_choice.h, the connections are daemon/net/call.c and relay.c. */
+ * is daemon/router/relay_choice.h, the connections are daemon/net/call.c and relay.c. */
 #ifndef TW_DAEMON_NODE_RELAYS_H
 #define TW_DAEMON_NODE_RELAYS_H
 

@@ -20,8 +20,8 @@
 
 #include "base/exit_codes.h"
 #include "base/log.h"
-#include "daemon/node/setup.h"
 #include "daemon/process/loop_lag.h"
+#include "daemon/setup/setup.h"
 #include "sync/node.h"
 
 /* RUNNING --signal or `leave`--> LEAVING --saved, worker ended--> CLOSING (life.h) */
@@ -39,6 +39,7 @@ struct tw_daemon_counts {
     uint64_t payload_in_bytes;    /* payload chunks received */
     uint64_t payload_out_bytes;   /* payload chunks sent */
     uint64_t payload_again_bytes; /* payload chunks received twice */
+    uint64_t states_taken;        /* fragments' states taken over from other nodes */
     uint64_t data_in_bytes;       /* dataset chunks received, refused ones included */
     uint64_t data_taken_bytes;    /* dataset chunks received and written */
 };
@@ -95,6 +96,7 @@ struct tw_daemon {
     struct tw_daemon_caps *caps;
     struct tw_daemon_checkpoints *checkpoints;
     struct tw_daemon_data *data;
+    struct tw_daemon_health *health;
     struct tw_daemon_invites *invites;
     struct tw_daemon_life *life;
     struct tw_daemon_link_qualities *link_qualities;

@@ -9,6 +9,7 @@
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/data.h"
+#include "daemon/node/health.h"
 #include "daemon/node/links.h"
 #include "daemon/node/ports.h"
 #include "daemon/node/probes.h"
@@ -106,6 +107,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     fill_sync(daemon, view);
     tw_daemon_reports_fill(daemon, now_us, view);
     tw_daemon_workers_fill(daemon, now_us, view);
+    tw_daemon_health_fill(daemon, view);
     tw_daemon_checkpoints_fill(daemon, now_us, view);
     tw_daemon_votes_fill(daemon, view);
     tw_daemon_links_fill(daemon, view);

@@ -205,6 +205,29 @@ static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view 
     }
 }
 
+/* The owner that refuses this node's work again and again. */
+static void fill_refuses(struct tw_status_view *view) {
+    const struct tw_view_health *health = &view->health;
+    if (!health->has[TW_FINDING_REFUSED] || tw_id_is_zero(&health->refused_by)) return;
+    struct tw_view_peer *row = find_row(view, &health->refused_by);
+    if (row == NULL) return;
+    (void)snprintf(row->refuses, sizeof(row->refuses),
+                   "it refuses this node's work: far larger than that of the others");
+}
+
+/* Peers whose key another machine has too. */
+static void fill_twins(struct tw_status_view *view) {
+    for (uint32_t i = 0; i < view->twins_count; i++) {
+        const struct tw_view_twin *twin = &view->twins[i];
+        struct tw_view_peer *row = twin->is_self ? NULL : find_row(view, &twin->id);
+        if (row == NULL) continue;
+        (void)snprintf(row->twin, sizeof(row->twin),
+                       "another machine%s%s has its key and is refused: give one of the two its "
+                       "own (`thinwire init`)",
+                       twin->address[0] != '\0' ? ", at " : "", twin->address);
+    }
+}
+
 /* The member table's entry of an address; NULL: none. A linked entry first, because an address may
  * have two: as configured, and as advertised by a member that dialled this node. */
 static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, const char *address,
@@ -255,5 +278,7 @@ void tw_daemon_status_peers_fill(const struct tw_daemon *daemon, uint64_t now_us
     fill_linked(daemon, now_us, view);
     fill_known(daemon, view);
     fill_unlinked(daemon, view);
+    fill_twins(view);
+    fill_refuses(view);
     fill_bootstrap(daemon, now_us, view);
 }

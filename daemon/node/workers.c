@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/bytes.h"
-#include "daemon/api/merge_health.h"
 #include "daemon/api/status_view.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/checkpoints.h"
+#include "daemon/node/health.h"
 #include "daemon/node/samples.h"
 #include "daemon/workerlink/supervisor.h"
 #include "daemon/workerlink/worker_host.h"
@@ -24,7 +24,6 @@ struct tw_daemon_workers {
     float loss_mean, lr, grad_norm;
     bool has_loss;
     struct tw_wmsg_evaluated evaluated;
-    struct tw_merge_health health;
     bool has_evaluated, has_ready, is_stepping;
     uint64_t steps_skipped;
     uint64_t snapshot_step;
@@ -141,20 +140,6 @@ static void on_encoded(void *user, const struct tw_encoded *encoded) {
     tw_daemon_budget_encoded(user, encoded);
 }
 
-/* The finding begins or ends: an event of its own, with the numbers. */
-static void judge_merging(struct tw_daemon *daemon, const struct tw_wmsg_evaluated *evaluated) {
-    struct tw_merge_health *health = &daemon->workers->health;
-    if (!tw_merge_health_note(health, evaluated->loss_live, evaluated->loss_anchor,
-                              daemon->view.rounds, daemon->setup->layout.fragments_count))
-        return;
-    const bool is_bad = tw_merge_health_is_bad(health);
-    tw_daemon_note(daemon, is_bad ? TW_LOG_WARN : TW_LOG_INFO,
-                   is_bad ? "merging_hurts" : "merging_helps_again",
-                   "step=%llu loss_live=%.4f loss_anchor=%.4f distance=%.4f",
-                   (unsigned long long)evaluated->step, (double)evaluated->loss_live,
-                   (double)evaluated->loss_anchor, (double)evaluated->distance);
-}
-
 static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) {
     struct tw_daemon *daemon = user;
     daemon->workers->evaluated = *evaluated;
@@ -165,7 +150,7 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
         .live = evaluated->loss_live,
         .anchor = evaluated->loss_anchor};
     tw_loss_history_add(&daemon->workers->losses, &point);
-    judge_merging(daemon, evaluated);
+    tw_daemon_health_evaluated(daemon, evaluated);
     tw_supervisor_alive(&daemon->workers->supervisor);
     tw_log(TW_LOG_DEBUG, "worker_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
            (unsigned long long)evaluated->step, (double)evaluated->loss_live,
@@ -411,7 +396,6 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
         view->train.loss_anchor = train->evaluated.loss_anchor;
         view->train.eval_step = train->evaluated.step;
         view->train.distance = train->evaluated.distance;
-        view->train.is_anchor_bad = tw_merge_health_is_bad(&train->health);
     }
     view->train.steps_skipped = train->steps_skipped;
     view->train.utilisation =

@@ -299,6 +299,7 @@ static bool apply_begin(struct tw_call *call, const struct tw_id *inputs,
     call->fragment = call->event.u.applied.fragment = apply->fragment;
     for (uint32_t i = 0; i < apply->parts_count; i++) {
         if (apply->parts[i].mode == TW_APPLY_ABSENT) continue;
+        if (call->host->is_theta_held) apply->parts[i].mode = TW_APPLY_STAY;
         if (!call_hold(call, &inputs[i], &apply->parts[i].in)) return false;
     }
     return true;
@@ -344,6 +345,9 @@ static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
     const struct tw_id *theirs = inputs + TW_PAIR_THEIRS;
     struct tw_wmsg_pair_apply *apply = &msg->u.pair_apply;
     call->fragment = call->event.u.applied.fragment = apply->fragment;
+    /* The core learns of it by the answer, as of a share that the worker cannot use. */
+    call->event.u.applied.is_alone = apply->is_alone == 0 && call->host->is_theta_held;
+    if (call->host->is_theta_held) apply->is_alone = 1;
     if (apply->is_alone != 0) return true;
     return call_hold(call, &inputs[TW_PAIR_DELTA], &apply->own.delta) &&
            call_hold(call, &inputs[TW_PAIR_PHI], &apply->own.phi) &&
@@ -476,7 +480,7 @@ static bool applied_answer(struct tw_worker_host *host, const struct tw_wmsg_app
     if (oldest == NULL) return false;
     oldest->event.u.applied.rounds = applied->rounds;
     oldest->event.u.applied.digest = applied->digest;
-    oldest->event.u.applied.is_alone = applied->is_alone != 0;
+    if (applied->is_alone != 0) oldest->event.u.applied.is_alone = true;
     oldest->event.u.applied.is_outlier = applied->is_outlier != 0;
     if (applied->distance > 0 && applied->distance < DISTANCE_MAX)
         host->partner_distance = applied->distance;

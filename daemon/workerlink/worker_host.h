@@ -120,6 +120,7 @@ struct tw_worker_host {
     bool is_frozen, is_freeze_told;
     bool is_closing;
     bool is_held;                /* no WELCOME is sent */
+    bool is_theta_held;          /* set by the owner: merges change (phi, u) and leave theta */
     bool is_finished, is_paused; /* sent to every worker after READY */
     struct tw_wmsg_clock clock;  /* the newest clock; sent after READY too */
     uint64_t step;               /* from the newest STEP or READY */

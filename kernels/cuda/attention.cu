@@ -66,6 +66,11 @@ bool is_fast(const tw_attention_call &call) {
            is_aligned(a.dk, s.kv_stride) && is_aligned(a.dv, s.kv_stride);
 }
 
+bool is_hopper(const struct tw_cuda_attention *shape) {
+    if (shape->flash == TW_CUDA_FLASH_BEST) return tw_cuda_attention_has_hopper();
+    return shape->flash == TW_CUDA_FLASH_HOPPER;
+}
+
 /* False if there is nothing to do. */
 bool is_work(const struct tw_cuda_attention *shape) {
     TW_ASSERT(shape->head_size > 0 && shape->head_size <= TW_CUDA_HEAD_MAX);
@@ -96,7 +101,10 @@ void tw_cuda_attention_backward(void *stream, const struct tw_cuda_attention *sh
     const tw_attention_call call = {*shape, *arrays};
     if (is_fast(call)) {
         describe<tw_bf16, true>(call, stream);
-        tw_attention_flash_backward(call, stream);
+        if (is_hopper(shape))
+            tw_attention_hopper_backward(call, stream);
+        else
+            tw_attention_flash_backward(call, stream);
         return;
     }
     if (shape->type == TW_BF16)

@@ -4,11 +4,11 @@
  *     P = softmax(q k^T / sqrt(head_size)) over the keys a query attends to,  out = P v
  *
  * FlashAttention-2, arXiv 2307.08691: no (queries, keys) matrix is stored, and the backward pass
- * computes P again from the log sum of each row. bfloat16 with heads of 64 or 128 runs on tensor
- * cores if every row begins at 16 bytes (pointers, and strides in multiples of 8). Everything else,
- * with heads up to TW_CUDA_HEAD_MAX, runs on plain kernels. Tiles that no query attends to are
- * neither read nor multiplied. Sums are float32. With bfloat16, P and dS are rounded to bfloat16
- * before they are multiplied.
+ * computes P again from the log sum of each row. bfloat16 with fast heads, of 64 or 128, runs on
+ * tensor cores if every row begins at 16 bytes (pointers, and strides in multiples of 8).
+ * Everything else, with heads up to TW_CUDA_HEAD_MAX, runs on plain kernels. Tiles that no query
+ * attends to are neither read nor multiplied. Sums are float32. With bfloat16, P and dS are rounded
+ * to bfloat16 before they are multiplied.
  *
  * No sum depends on the order of threads: the same inputs give the same bits on one kind of device.
  * Calls queue work on `stream` and return; tw_cuda_finish reports failures. All pointers of
@@ -20,12 +20,20 @@
 extern "C" { /* also around our own headers, which are plain C */
 #endif
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "kernels/type.h"
 
 enum { TW_CUDA_HEAD_MAX = 256 };
+
+/* The kernels of a backward pass with fast heads. */
+enum tw_cuda_flash {
+    TW_CUDA_FLASH_BEST,   /* of this device */
+    TW_CUDA_FLASH_WARP,   /* products of single warps: every device */
+    TW_CUDA_FLASH_HOPPER, /* products of warpgroups: compute capability 9.0 */
+};
 
 /* Query i of a sequence attends to its keys [begin, keys - queries + i]; queries <= keys. Heads are
  * adjacent in a row; `group` query heads share a key/value head. */
@@ -35,6 +43,7 @@ struct tw_cuda_attention {
     uint32_t kv_heads, group, head_size;
     /* Elements between rows; each gradient has the stride of its operand. */
     size_t q_stride, kv_stride, out_stride;
+    enum tw_cuda_flash flash;
     size_t kv_rows; /* rows of k and v from one sequence to the next: keys, or the capacity of a
                        cache */
 };
@@ -59,6 +68,9 @@ void tw_cuda_attention(void *stream, const struct tw_cuda_attention *shape,
 /* dq, dk, dv = dL/d from dout; out and lse as written by the forward pass. */
 void tw_cuda_attention_backward(void *stream, const struct tw_cuda_attention *shape,
                                 const struct tw_cuda_attention_arrays *arrays);
+
+/* Whether the current device has products of warpgroups. */
+bool tw_cuda_attention_has_hopper(void);
 
 /* Scratch bytes of a backward pass. */
 size_t tw_cuda_attention_scratch(const struct tw_cuda_attention *shape);

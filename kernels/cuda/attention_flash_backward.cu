@@ -16,7 +16,7 @@
  *
  * P and dS thus never leave the registers: each product's result there is the left factor of the
  * next. */
-#include "kernels/cuda/attention_tile.cuh"
+#include "kernels/cuda/attention_backward.cuh"
 
 namespace {
 
@@ -32,77 +32,11 @@ template <int SIZE> struct backward_plan {
 };
 
 /* A block's tiles, and the data of a warp's own rows. */
-template <int SIZE, bool IS_KEYS> struct backward_block {
-    using plan = backward_plan<SIZE>;
+template <int SIZE> struct backward_block {
     tw_bf16 *own1, *own2, *stages;
-    uint32_t warp_row;                                /* first row of the warp in own1 and own2 */
-    float own_lse[plan::M][2], own_delta[plan::M][2]; /* if its rows are queries */
+    uint32_t warp_row; /* first row of the warp in own1 and own2 */
+    tw_attention_own<backward_plan<SIZE>::M> own;
 };
-
-/* lse and delta of queries are in registers if the block's rows are queries, else with the tile. */
-template <int SIZE, bool IS_KEYS, int M, int N>
-__device__ __forceinline__ void soften(float (&s)[M][N][4],
-                                       const backward_block<SIZE, IS_KEYS> &block,
-                                       const tw_attention_row *rows) {
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-        const tw_attention_row *row = rows + n * 8 + tw_lane() % 4 * 2;
-        const float lse[2] = {IS_KEYS ? row[0].lse * TW_LOG2_E : 0.0f,
-                              IS_KEYS ? row[1].lse * TW_LOG2_E : 0.0f};
-#pragma unroll
-        for (int m = 0; m < M; m++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float of_row = IS_KEYS ? lse[i % 2] : block.own_lse[m][i / 2];
-                s[m][n][i] =
-                    tw_exp2(fmaf(s[m][n][i], TW_ATTENTION_SCALE<SIZE> * TW_LOG2_E, -of_row));
-            }
-        }
-    }
-}
-
-/* Turns dp into dS. */
-template <int SIZE, bool IS_KEYS, int M, int N>
-__device__ __forceinline__ void differentiate(float (&dp)[M][N][4], const float (&p)[M][N][4],
-                                              const backward_block<SIZE, IS_KEYS> &block,
-                                              const tw_attention_row *rows) {
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-        const tw_attention_row *row = rows + n * 8 + tw_lane() % 4 * 2;
-        const float delta[2] = {IS_KEYS ? row[0].delta : 0.0f, IS_KEYS ? row[1].delta : 0.0f};
-#pragma unroll
-        for (int m = 0; m < M; m++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float of_row = IS_KEYS ? delta[i % 2] : block.own_delta[m][i / 2];
-                dp[m][n][i] = p[m][n][i] * (dp[m][n][i] - of_row);
-            }
-        }
-    }
-}
-
-/* Sets P, and with it dS, to 0 where the row does not attend to the key. rows: those of the tile
- * (kernel of keys), or those from this warp's first own row on. key: the first one of the warp, or
- * of the tile. `most` is the last index of rows. */
-template <bool IS_KEYS, int M, int N>
-__device__ __forceinline__ void hide(float (&p)[M][N][4], const tw_attention_row *rows,
-                                     uint32_t most, uint32_t key) {
-    const uint32_t lane = tw_lane();
-#pragma unroll
-    for (uint32_t m = 0; m < M; m++) {
-#pragma unroll
-        for (uint32_t n = 0; n < N; n++) {
-#pragma unroll
-            for (uint32_t i = 0; i < 4; i++) {
-                const uint32_t own = m * 16 + i / 2 * 8 + lane / 4;
-                const uint32_t other = n * 8 + lane % 4 * 2 + i % 2;
-                const uint32_t at = key + (IS_KEYS ? own : other);
-                const tw_attention_row *row = rows + min(IS_KEYS ? other : own, most);
-                if (at < row->begin || at >= row->end) p[m][n][i] = 0.0f;
-            }
-        }
-    }
-}
 
 /* Starts loading a tile: the others [from, from + TILE). */
 template <int SIZE, bool IS_KEYS>
@@ -156,29 +90,12 @@ __device__ __forceinline__ void load_own(const tw_attention_call &call,
     }
 }
 
-/* Keys that at least one row of a warp or tile attends to: [least begin, most end); keys that all
- * of them attend to: [most begin, least end). Both bounds only grow from row to row. */
-struct backward_seen {
-    uint32_t least_begin, most_begin, least_end, most_end;
-
-    __device__ __forceinline__ backward_seen(const tw_attention_row *rows, uint32_t last)
-        : least_begin(rows[0].begin), most_begin(rows[last].begin), least_end(rows[0].end),
-          most_end(rows[last].end) {
-    }
-    __device__ __forceinline__ bool has_none(uint32_t key, uint32_t count) const {
-        return key >= most_end || key + count <= least_begin;
-    }
-    __device__ __forceinline__ bool has_all(uint32_t key, uint32_t count) const {
-        return key >= most_begin && key + count <= least_end;
-    }
-};
-
 /* Adds one tile to the warp's sums. The kernel of keys does it in two halves, because its two sums
  * alone take 128 registers of a lane. */
 template <int SIZE, bool IS_KEYS, int M>
 __device__ __forceinline__ void
 add_tile(float (&sum1)[M][SIZE / 8][4], float (&sum2)[M][SIZE / 8][4],
-         const backward_block<SIZE, IS_KEYS> &block, const tw_bf16 *stage, bool is_hiding,
+         const backward_block<SIZE> &block, const tw_bf16 *stage, bool is_hiding,
          const tw_attention_row *rows, uint32_t most, uint32_t key) {
     constexpr uint32_t TILE = backward_plan<SIZE>::TILE, PART = IS_KEYS ? 16 : TILE;
 #pragma unroll 1
@@ -188,10 +105,10 @@ add_tile(float (&sum1)[M][SIZE / 8][4], float (&sum2)[M][SIZE / 8][4],
         float p[M][PART / 8][4] = {}, ds[M][PART / 8][4] = {};
         uint32_t left[M][PART / 16][4];
         tw_tile_product_transposed<SIZE>(p, block.own1, block.warp_row, tile1);
-        soften<SIZE, IS_KEYS>(p, block, part_rows);
-        if (is_hiding) hide<IS_KEYS>(p, part_rows, most, key + (IS_KEYS ? 0 : part));
+        tw_attention_soften<SIZE, IS_KEYS>(p, block.own, part_rows);
+        if (is_hiding) tw_attention_hide<IS_KEYS>(p, part_rows, most, key + (IS_KEYS ? 0 : part));
         tw_tile_product_transposed<SIZE>(ds, block.own2, block.warp_row, tile2);
-        differentiate<SIZE, IS_KEYS>(ds, p, block, part_rows);
+        tw_attention_differentiate<IS_KEYS>(ds, p, block.own, part_rows);
         if (IS_KEYS) {
             tw_tile_round(left, p);
             tw_tile_product<SIZE>(sum2, left, tile2);
@@ -209,12 +126,11 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
     TW_SHARED_DYNAMIC(tw_bf16, shared);
     const tw_attention_head head = tw_attention_head_of(call, blocks, false);
     const uint32_t begin = head.block * plan::OWN;
-    backward_block<SIZE, true> block = {shared,
-                                        shared + plan::OWN * SIZE,
-                                        shared + 2 * plan::OWN * SIZE,
-                                        threadIdx.x / 32 * M * 16,
-                                        {},
-                                        {}};
+    backward_block<SIZE> block = {shared,
+                                  shared + plan::OWN * SIZE,
+                                  shared + 2 * plan::OWN * SIZE,
+                                  threadIdx.x / 32 * M * 16,
+                                  {}};
     load_own<SIZE, true>(call, head, block.own1, block.own2);
     const uint2 seers =
         tw_attention_seers(call, head, begin, min(begin + plan::OWN, call.shape.keys) - 1);
@@ -234,7 +150,7 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
         const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
         /* Rows beyond the last are zeros and add zeros. */
         const uint32_t last = min(row + plan::TILE, head.rows) - row - 1;
-        const backward_seen seen(rows, last);
+        const tw_attention_keys_seen seen(rows, last);
         if (key >= call.shape.keys || seen.has_none(key, M * 16)) continue;
         add_tile<SIZE, true>(dk, dv, block, tile, !seen.has_all(key, M * 16), rows, plan::TILE - 1,
                              key);
@@ -262,12 +178,11 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
     const tw_attention_head head = tw_attention_head_of(call, blocks, true);
     const uint32_t begin = head.block * plan::OWN, last = min(begin + plan::OWN, head.rows) - 1;
     const tw_attention_row *const head_rows = tw_attention_rows_of(call, head);
-    backward_block<SIZE, false> block = {shared,
-                                         shared + plan::OWN * SIZE,
-                                         shared + 2 * plan::OWN * SIZE,
-                                         threadIdx.x / 32 * M * 16,
-                                         {},
-                                         {}};
+    backward_block<SIZE> block = {shared,
+                                  shared + plan::OWN * SIZE,
+                                  shared + 2 * plan::OWN * SIZE,
+                                  threadIdx.x / 32 * M * 16,
+                                  {}};
     load_own<SIZE, false>(call, head, block.own1, block.own2);
     uint32_t key = head_rows[begin].begin;
     const uint32_t end = head_rows[last].end;
@@ -278,13 +193,8 @@ __global__ void __launch_bounds__(backward_plan<SIZE>::THREADS, backward_plan<SI
     const uint32_t row = min(begin + block.warp_row, last);
     const uint32_t most = min(row + M * 16 - 1, last) - row;
     const tw_attention_row *const rows = head_rows + row;
-    const backward_seen seen(rows, most);
-#pragma unroll
-    for (uint32_t i = 0; i < M * 2; i++) {
-        const tw_attention_row &own = rows[min(i * 8 + tw_lane() / 4, most)];
-        block.own_lse[i / 2][i % 2] = own.lse * TW_LOG2_E;
-        block.own_delta[i / 2][i % 2] = own.delta;
-    }
+    const tw_attention_keys_seen seen(rows, most);
+    block.own.read(rows, most);
     float dq[M][SIZE / 8][4] = {};
     for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
         tw_copy_wait<0>();

@@ -118,9 +118,11 @@ static __device__ __forceinline__ uint2 tw_attention_seers(const tw_attention_ca
     return make_uint2(first * call.shape.group, to * call.shape.group);
 }
 
-/* The kernels, each by its launcher (attention_flash_*.cu, attention_plain.cu). */
+/* The kernels, each by its launcher (attention_flash_*.cu, attention_hopper_backward.cu,
+ * attention_plain.cu). */
 void tw_attention_flash(const tw_attention_call &call, void *stream);
 void tw_attention_flash_backward(const tw_attention_call &call, void *stream);
+void tw_attention_hopper_backward(const tw_attention_call &call, void *stream);
 void tw_attention_plain(const tw_attention_call &call, void *stream);
 void tw_attention_plain_backward(const tw_attention_call &call, void *stream);
 

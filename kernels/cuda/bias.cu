@@ -10,9 +10,10 @@ static __global__ void bias_add(T *y, size_t stride, const float *bias, uint32_t
         const size_t column = i % pieces * WIDTH;
         T *const at = y + i / pieces * stride + column;
         if constexpr (WIDTH == 8) {
-            float v[8];
+            float v[8], b[8];
             tw_vec8_load(v, at);
-            for (int j = 0; j < 8; j++) v[j] += bias[column + j];
+            tw_vec8_load(b, bias + column);
+            for (int j = 0; j < 8; j++) v[j] += b[j];
             tw_vec8_store(at, v);
         } else {
             tw_store_f32(at, 0, tw_load_f32(at, 0) + bias[column]);
@@ -24,7 +25,7 @@ template <typename T>
 static void launch_add(void *stream, const struct tw_cuda_bias *shape, T *y, const float *bias) {
     const size_t all = (size_t)shape->rows * shape->n;
     if (all == 0) return;
-    if (shape->n % 8 == 0 && tw_is_octets(y, shape->stride)) {
+    if (shape->n % 8 == 0 && tw_is_octets(y, shape->stride) && tw_is_octets(bias)) {
         TW_LAUNCH((bias_add<T, 8>), tw_stream_blocks(all / 8), TW_STREAM_THREADS, 0, stream, y,
                   shape->stride, bias, shape->rows, shape->n);
     } else {
@@ -45,14 +46,20 @@ template <typename T> struct column_of {
     __device__ __forceinline__ void add(float sums[SUMS], size_t row, unsigned column) const {
         sums[0] += tw_load_f32(dy, row * stride + column);
     }
+    __device__ __forceinline__ void add8(float sums[SUMS][8], size_t row, unsigned column) const {
+        float d[8];
+        tw_vec8_load(d, dy + row * stride + column);
+        for (int j = 0; j < 8; j++) sums[0][j] += d[j];
+    }
 };
 
 extern "C" void tw_cuda_bias_backward(void *stream, const struct tw_cuda_bias *shape, float *dbias,
                                       const void *dy, void *scratch) {
+    const tw_column_sums_shape sums = {shape->rows, shape->n,
+                                       shape->n % 8 == 0 && tw_is_octets(dy, shape->stride)};
     TW_BY_TYPE(shape->type, T,
                tw_column_sums_sum(stream, tw_column_sums_to{{dbias, NULL}},
-                                  column_of<T>{(const T *)dy, shape->stride}, shape->rows, shape->n,
-                                  scratch));
+                                  column_of<T>{(const T *)dy, shape->stride}, sums, scratch));
 }
 
 extern "C" size_t tw_cuda_bias_backward_scratch(const struct tw_cuda_bias *shape) {

@@ -7,19 +7,37 @@
 
 enum : unsigned { TW_COLUMN_SUMS_WIDE = 32, TW_COLUMN_SUMS_HIGH = 8, TW_COLUMN_SUMS_BLOCKS = 1024 };
 enum : unsigned { TW_COLUMN_SUMS_ROWS_LEAST = 64 };
+/* Columns of a block where each thread sums eight neighbours. */
+enum : unsigned { TW_COLUMN_SUMS_OCTETS_WIDE = TW_COLUMN_SUMS_WIDE * TW_VEC8 };
+
+/* The array: rows, columns, and whether its columns can be read eight at a time. */
+struct tw_column_sums_shape {
+    size_t rows;
+    uint32_t columns;
+    bool is_octets;
+};
+
+static inline unsigned tw_column_sums_tiles(const struct tw_column_sums_shape *shape) {
+    const unsigned wide =
+        shape->is_octets ? (unsigned)TW_COLUMN_SUMS_OCTETS_WIDE : (unsigned)TW_COLUMN_SUMS_WIDE;
+    return (shape->columns + wide - 1) / wide;
+}
 
 /* Number of chunks, a function of the shape alone. */
-static inline unsigned tw_column_sums_chunks(size_t rows, uint32_t columns) {
-    const size_t tiles = (columns + TW_COLUMN_SUMS_WIDE - 1) / TW_COLUMN_SUMS_WIDE;
-    const size_t most = tiles < TW_COLUMN_SUMS_BLOCKS ? TW_COLUMN_SUMS_BLOCKS / tiles : 1;
-    const size_t wanted = (rows + TW_COLUMN_SUMS_ROWS_LEAST - 1) / TW_COLUMN_SUMS_ROWS_LEAST;
+static inline unsigned tw_column_sums_chunks(const struct tw_column_sums_shape *shape) {
+    const unsigned tiles = tw_column_sums_tiles(shape);
+    const unsigned blocks = shape->is_octets ? TW_COLUMN_SUMS_BLOCKS / 2 : TW_COLUMN_SUMS_BLOCKS;
+    const size_t most = tiles < blocks ? blocks / tiles : 1;
+    const size_t wanted = (shape->rows + TW_COLUMN_SUMS_ROWS_LEAST - 1) / TW_COLUMN_SUMS_ROWS_LEAST;
     const size_t chunks = wanted < most ? wanted : most;
     return (unsigned)(chunks > 0 ? chunks : 1);
 }
 
-/* Scratch bytes for `sums` sums of each column. */
+/* Scratch bytes for `sums` sums of each column, read one or eight at a time. */
 static inline size_t tw_column_sums_scratch(size_t rows, uint32_t columns, unsigned sums) {
-    return (size_t)tw_column_sums_chunks(rows, columns) * columns * sums * sizeof(float);
+    const struct tw_column_sums_shape one = {rows, columns, false}, eight = {rows, columns, true};
+    const unsigned a = tw_column_sums_chunks(&one), b = tw_column_sums_chunks(&eight);
+    return (size_t)(a > b ? a : b) * columns * sums * sizeof(float);
 }
 
 /* F has enum { SUMS } and add(float sums[SUMS], size_t row, unsigned column), which adds that
@@ -47,32 +65,79 @@ static __global__ void tw_column_sums_partial(float *partial, F f, size_t rows, 
     partial[((size_t)blockIdx.y * F::SUMS + threadIdx.y) * columns + column] = sum;
 }
 
+/* The same for eight columns a thread: F also has add8(float sums[SUMS][8], row, column). Lane l
+ * holds columns 8 l + j and puts them at j * 32 + l of the block's shared row, free of conflicts.
+ */
+template <typename F>
+static __global__ void tw_column_sums_partial_octets(float *partial, F f, size_t rows,
+                                                     unsigned columns) {
+    TW_SHARED(float, sums_of, F::SUMS *TW_COLUMN_SUMS_HIGH *TW_COLUMN_SUMS_OCTETS_WIDE);
+    const unsigned first = blockIdx.x * TW_COLUMN_SUMS_OCTETS_WIDE;
+    const unsigned column = first + threadIdx.x * TW_VEC8;
+    const size_t length = (rows + gridDim.y - 1) / gridDim.y, begin = blockIdx.y * length;
+    const size_t end = begin + length < rows ? begin + length : rows;
+    float sums[F::SUMS][TW_VEC8] = {{0}};
+#pragma unroll 4
+    for (size_t row = begin + threadIdx.y; row < end; row += TW_COLUMN_SUMS_HIGH)
+        if (column < columns) f.add8(sums, row, column);
+    for (int s = 0; s < F::SUMS; s++) {
+        for (int j = 0; j < TW_VEC8; j++) {
+            sums_of[(s * TW_COLUMN_SUMS_HIGH + threadIdx.y) * TW_COLUMN_SUMS_OCTETS_WIDE +
+                    j * TW_COLUMN_SUMS_WIDE + threadIdx.x] = sums[s][j];
+        }
+    }
+    __syncthreads();
+    const unsigned at = threadIdx.y * TW_COLUMN_SUMS_WIDE + threadIdx.x; /* of the shared row */
+    const unsigned to = first + threadIdx.x * TW_VEC8 + threadIdx.y;     /* its column */
+    for (int s = 0; s < F::SUMS; s++) {
+        float sum = 0.0f;
+        for (unsigned h = 0; h < TW_COLUMN_SUMS_HIGH; h++)
+            sum += sums_of[(s * TW_COLUMN_SUMS_HIGH + h) * TW_COLUMN_SUMS_OCTETS_WIDE + at];
+        if (to < columns) partial[((size_t)blockIdx.y * F::SUMS + s) * columns + to] = sum;
+    }
+}
+
 /* to[s] (columns) += the chunks; NULL: skipped. */
 struct tw_column_sums_to {
     float *to[2];
 };
 
+/* Every eighth chunk is summed by one thread of a column's eight, then these sums in turn. */
 static __global__ void tw_column_sums_join(struct tw_column_sums_to to, const float *partial,
                                            unsigned chunks, unsigned columns) {
-    const unsigned column = blockIdx.x * blockDim.x + threadIdx.x, s = blockIdx.y;
-    if (column >= columns || to.to[s] == NULL) return;
+    TW_SHARED(float, sums_of, TW_COLUMN_SUMS_HIGH *TW_COLUMN_SUMS_WIDE);
+    const unsigned column = blockIdx.x * TW_COLUMN_SUMS_WIDE + threadIdx.x, s = blockIdx.y;
+    float *const out = s == 0 ? to.to[0] : to.to[1];
+    if (out == NULL) return; /* the whole block */
     float sum = 0.0f;
-    for (unsigned c = 0; c < chunks; c++)
-        sum += partial[((size_t)c * gridDim.y + s) * columns + column];
-    to.to[s][column] += sum;
+#pragma unroll 4
+    for (unsigned c = threadIdx.y; c < chunks; c += TW_COLUMN_SUMS_HIGH)
+        if (column < columns) sum += partial[((size_t)c * gridDim.y + s) * columns + column];
+    sums_of[threadIdx.y * TW_COLUMN_SUMS_WIDE + threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= columns) return;
+    sum = 0.0f;
+    for (unsigned h = 0; h < TW_COLUMN_SUMS_HIGH; h++)
+        sum += sums_of[h * TW_COLUMN_SUMS_WIDE + threadIdx.x];
+    out[column] += sum;
 }
 
 template <typename F>
-static inline void tw_column_sums_sum(void *stream, struct tw_column_sums_to to, F f, size_t rows,
-                                      uint32_t columns, void *scratch) {
-    const unsigned chunks = tw_column_sums_chunks(rows, columns);
-    const unsigned tiles = (columns + TW_COLUMN_SUMS_WIDE - 1) / TW_COLUMN_SUMS_WIDE;
-    if (rows == 0 || columns == 0) return;
-    TW_LAUNCH(tw_column_sums_partial<F>, dim3(tiles, chunks),
-              dim3(TW_COLUMN_SUMS_WIDE, TW_COLUMN_SUMS_HIGH), 0, stream, (float *)scratch, f, rows,
-              columns);
-    TW_LAUNCH(tw_column_sums_join, dim3((columns + 127) / 128, F::SUMS), 128, 0, stream, to,
-              (const float *)scratch, chunks, columns);
+static inline void tw_column_sums_sum(void *stream, struct tw_column_sums_to to, F f,
+                                      struct tw_column_sums_shape shape, void *scratch) {
+    const unsigned chunks = tw_column_sums_chunks(&shape), tiles = tw_column_sums_tiles(&shape);
+    const dim3 block(TW_COLUMN_SUMS_WIDE, TW_COLUMN_SUMS_HIGH);
+    if (shape.rows == 0 || shape.columns == 0) return;
+    if (shape.is_octets) {
+        TW_LAUNCH(tw_column_sums_partial_octets<F>, dim3(tiles, chunks), block, 0, stream,
+                  (float *)scratch, f, shape.rows, shape.columns);
+    } else {
+        TW_LAUNCH(tw_column_sums_partial<F>, dim3(tiles, chunks), block, 0, stream,
+                  (float *)scratch, f, shape.rows, shape.columns);
+    }
+    const unsigned joined = (shape.columns + TW_COLUMN_SUMS_WIDE - 1) / TW_COLUMN_SUMS_WIDE;
+    TW_LAUNCH(tw_column_sums_join, dim3(joined, F::SUMS), block, 0, stream, to,
+              (const float *)scratch, chunks, shape.columns);
 }
 
 #endif

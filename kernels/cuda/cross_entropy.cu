@@ -4,57 +4,57 @@
 #include "kernels/cuda/vec8.cuh"
 
 #include <float.h>
+#include <math.h>
 
 enum : unsigned { THREADS = 512 };
 
 /* Running max and sum of e^(x - max). Starts with a finite number, so that minus infinity can come
- * first. */
+ * first. A NaN is lost from the max and stays in the sum. */
 struct running {
     float max, sum;
-    __device__ __forceinline__ void add(const float *x, int count) {
+    template <int WIDTH> __device__ __forceinline__ void add(const float x[WIDTH]) {
         float most = max;
-        for (int j = 0; j < count; j++) most = tw_max_or_nan(most, x[j]);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) most = fmaxf(most, x[j]);
         sum *= __expf(max - most);
         max = most;
-        for (int j = 0; j < count; j++) sum += __expf(x[j] - max);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) sum += __expf(x[j] - max);
     }
 };
 
-template <int WIDTH, typename T>
-static __device__ __forceinline__ void load_some(float v[WIDTH], const T *p) {
-    if constexpr (WIDTH == 8) {
-        tw_vec8_load(v, p);
-    } else {
-        v[0] = tw_load_f32(p, 0);
+/* Loads columns [i, i + WIDTH) of a row; those beyond `vocab` are minus infinity, whose share is 0.
+ * The count is a constant, so that v stays in registers. */
+template <int WIDTH, typename X>
+static __device__ __forceinline__ void load_columns(float v[WIDTH], const X *x, unsigned i,
+                                                    unsigned vocab) {
+    if constexpr (WIDTH == TW_VEC8) {
+        if (i + WIDTH <= vocab) {
+            tw_vec8_load(v, x + i);
+            return;
+        }
     }
-}
-template <int WIDTH, typename T>
-static __device__ __forceinline__ void store_some(T *p, const float v[WIDTH]) {
-    if constexpr (WIDTH == 8) {
-        tw_vec8_store(p, v);
-    } else {
-        tw_store_f32(p, 0, v[0]);
-    }
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++) v[j] = i + j < vocab ? tw_load_f32(x, i + j) : -INFINITY;
 }
 
-/* Loads this thread's columns from `begin` on: WIDTH of them, fewer at the end. */
-template <typename X, int WIDTH>
-static __device__ __forceinline__ int columns_at(float v[WIDTH], const X *x, unsigned i,
-                                                 unsigned vocab) {
-    if (i + WIDTH <= vocab) {
-        load_some<WIDTH>(v, x + i);
-        return WIDTH;
+template <int WIDTH, typename D>
+static __device__ __forceinline__ void store_columns(D *d, unsigned i, unsigned columns,
+                                                     const float v[WIDTH]) {
+    if constexpr (WIDTH == TW_VEC8) {
+        if (i + WIDTH <= columns) {
+            tw_vec8_store(d + i, v);
+            return;
+        }
     }
-    int count = 0;
-    while (i + count < vocab) {
-        v[count] = tw_load_f32(x, i + count);
-        count++;
-    }
-    return count;
+#pragma unroll
+    for (int j = 0; j < WIDTH; j++)
+        if (i + j < columns) tw_store_f32(d, i + j, v[j]);
 }
 
-/* D may be narrower than X in the same memory. An iteration of the block only writes where it or
- * earlier iterations have read, with a barrier in between. */
+/* Where D overwrites X and both have one width, a thread writes only where it has read itself. A
+ * narrower D needs a barrier: an iteration of the block writes where it or earlier ones have read.
+ */
 template <typename X, typename D, int WIDTH>
 static __global__ void __launch_bounds__(THREADS)
     cross_entropy(struct tw_cuda_cross_entropy rows, bool is_in_place) {
@@ -65,8 +65,8 @@ static __global__ void __launch_bounds__(THREADS)
     running seen = {-FLT_MAX, 0.0f};
     for (unsigned i = threadIdx.x * WIDTH; i < shape.vocab; i += THREADS * WIDTH) {
         float v[WIDTH];
-        const int count = columns_at<X, WIDTH>(v, x, i, shape.vocab);
-        seen.add(v, count);
+        load_columns<WIDTH>(v, x, i, shape.vocab);
+        seen.add<WIDTH>(v);
     }
     const float x_target = tw_load_f32(x, target);
     const float max = tw_block_max(seen.max);
@@ -79,18 +79,15 @@ static __global__ void __launch_bounds__(THREADS)
     for (unsigned begin = 0; begin < rows.dlogits_columns; begin += THREADS * WIDTH) {
         const unsigned i = begin + threadIdx.x * WIDTH;
         float v[WIDTH];
-        int count = 0;
-        if (i < shape.vocab) count = columns_at<X, WIDTH>(v, x, i, shape.vocab);
-        for (int j = 0; j < count; j++) {
-            v[j] = factor * __expf(v[j] - lse) - (i + j == target ? shape.scale : 0.0f);
+        load_columns<WIDTH>(v, x, i, shape.vocab);
+#pragma unroll
+        for (int j = 0; j < WIDTH; j++) v[j] = factor * __expf(v[j] - lse);
+        if (target - i < WIDTH) { /* unsigned: target is one of these columns */
+#pragma unroll
+            for (int j = 0; j < WIDTH; j++) v[j] -= i + j == target ? shape.scale : 0.0f;
         }
-        if (is_in_place) __syncthreads();
-        for (int j = count; j < WIDTH; j++) v[j] = 0.0f;
-        if (i + WIDTH <= rows.dlogits_columns) {
-            store_some<WIDTH>(d + i, v);
-        } else {
-            for (unsigned j = 0; i + j < rows.dlogits_columns; j++) tw_store_f32(d, i + j, v[j]);
-        }
+        if (sizeof(D) != sizeof(X) && is_in_place) __syncthreads();
+        store_columns<WIDTH>(d, i, rows.dlogits_columns, v);
     }
 }
 

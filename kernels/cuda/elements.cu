@@ -32,7 +32,7 @@ struct gelu_slope {
     float s, dz; /* 2 dz/dx */
     __device__ __forceinline__ gelu_slope(float x) {
         const float twice = 1.59576912160573071f, t = fminf(fmaxf(x, -30.0f), 30.0f);
-        s = 1.0f / (1.0f + __expf(-twice * (t + 0.044715f * t * t * t)));
+        s = __fdividef(1.0f, 1.0f + __expf(-twice * (t + 0.044715f * t * t * t)));
         dz = twice * (1.0f + 3.0f * 0.044715f * t * t);
     }
 };
@@ -108,13 +108,15 @@ extern "C" void tw_cuda_fill(void *stream, enum tw_type type, void *x, float val
 
 /* s = 1 / (1 + e^-g), silu(g) = g s */
 static __device__ __forceinline__ float sigmoid(float g) {
-    return 1.0f / (1.0f + __expf(-g));
+    return __fdividef(1.0f, 1.0f + __expf(-g));
 }
 
-static __device__ __forceinline__ void backward_of(float *gate, float *up, float dy) {
-    const float g = *gate, s = sigmoid(g), u = *up;
-    *gate = dy * u * s * (1.0f + g * (1.0f - s));
-    *up = dy * g * s;
+/* Replaces gate, up by their gradients and dy by y = silu(gate) up. */
+static __device__ __forceinline__ void backward_of(float *gate, float *up, float *dy) {
+    const float g = *gate, s = sigmoid(g), u = *up, d = *dy;
+    *gate = d * u * s * (1.0f + g * (1.0f - s));
+    *up = d * g * s;
+    *dy = g * s * u;
 }
 
 /* WIDTH elements of a row at a time: 8, or 1 if rows are not aligned. */
@@ -150,7 +152,8 @@ static __global__ void swiglu(T *y, const T *x, uint32_t rows, uint32_t n) {
 }
 
 template <typename T, int WIDTH>
-static __global__ void swiglu_backward(T *dx, const T *dy, const T *x, uint32_t rows, uint32_t n) {
+static __global__ void swiglu_backward(T *dx, const T *dy, const T *x, T *y, uint32_t rows,
+                                       uint32_t n) {
     const size_t pieces = n / WIDTH, threads = (size_t)gridDim.x * blockDim.x;
     for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * pieces;
          i += threads) {
@@ -159,9 +162,10 @@ static __global__ void swiglu_backward(T *dx, const T *dy, const T *x, uint32_t 
         load<T, WIDTH>(gate, x + row * 2 * n + at);
         load<T, WIDTH>(up, x + row * 2 * n + n + at);
         load<T, WIDTH>(d, dy + row * n + at);
-        for (int j = 0; j < WIDTH; j++) backward_of(&gate[j], &up[j], d[j]);
+        for (int j = 0; j < WIDTH; j++) backward_of(&gate[j], &up[j], &d[j]);
         store<T, WIDTH>(dx + row * 2 * n + at, gate);
         store<T, WIDTH>(dx + row * 2 * n + n + at, up);
+        if (y != NULL) store<T, WIDTH>(y + row * n + at, d);
     }
 }
 
@@ -186,16 +190,16 @@ extern "C" void tw_cuda_swiglu(void *stream, enum tw_type type, void *y, const v
 template <typename T>
 static void launch_swiglu_backward(void *stream, const struct tw_cuda_swiglu_gradients *g,
                                    uint32_t rows, uint32_t n) {
-    T *const dx = (T *)g->dx;
+    T *const dx = (T *)g->dx, *const y = (T *)g->y;
     const T *const dy = (const T *)g->dy, *const x = (const T *)g->x;
     const size_t all = (size_t)rows * n;
     if (all == 0) return;
-    if (tw_is_octets(x, n) && tw_is_octets(dx) && tw_is_octets(dy)) {
+    if (tw_is_octets(x, n) && tw_is_octets(dx) && tw_is_octets(dy) && tw_is_octets(y)) {
         TW_LAUNCH((swiglu_backward<T, 8>), tw_stream_blocks(all / 8), TW_STREAM_THREADS, 0, stream,
-                  dx, dy, x, rows, n);
+                  dx, dy, x, y, rows, n);
     } else {
         TW_LAUNCH((swiglu_backward<T, 1>), tw_stream_blocks(all), TW_STREAM_THREADS, 0, stream, dx,
-                  dy, x, rows, n);
+                  dy, x, y, rows, n);
     }
 }
 

@@ -41,7 +41,7 @@ enum tw_cuda_epilogue {
  * or the strides, are multiples of 8. */
 struct tw_cuda_gemm {
     /* See kernels/matmul.h. Type BF16: y_type BF16 or F32. Type F32: y_type F32, without TF32. A
-     * bfloat16 y may also be added to: it is rounded once. */
+     * bfloat16 y may also be added to: the library may round the product before the sum. */
     struct tw_matmul shape;
     void *y; /* must not overlap the others */
     const void *a, *b;

@@ -16,6 +16,7 @@ enum {
     COLUMNS_BYTES =
         TW_CUDA_GEMM_N_MAX * (int)sizeof(float), /* column sums, at the end of the workspace */
     ALIGN_MAX = 256,
+    MAJOR_FUSING = 9, /* compute capability */
 };
 
 /* The library's descriptors of one plan, created on first use. */
@@ -388,20 +389,22 @@ static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t 
 }
 
 /* Makes a plan for a shape without one; returns its slot, or the end of the table on failure. The
- * epilogue is fused unless that is slower than separate kernels; if nothing can be timed, it is
- * fused. */
+ * epilogue is fused unless that is slower than separate kernels. If nothing can be timed, it is
+ * fused from Hopper on; before, a fused GELU is often the slower one. */
 static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key, uint32_t align) {
     struct tw_cuda_products *const products = product->products;
     const struct tw_cuda_gemm *const gemm = product->gemm;
     cublasStatus_t status = CUBLAS_STATUS_NOT_SUPPORTED;
     struct way best = {.us = -1.0};
     bool is_found = false;
+    const bool is_fusing_fast = tw_cuda_info_of(products->cuda)->major >= MAJOR_FUSING;
     for (int is_fused = has_epilogue(gemm) && may_fuse(gemm); is_fused >= 0; is_fused--) {
         struct way way;
-        if (is_found && best.us < 0.0) break;
+        if (is_found && best.us < 0.0 && is_fusing_fast) break;
         status = find_way(product, is_fused != 0, align, &way);
         if (status != CUBLAS_STATUS_SUCCESS) continue;
-        const bool is_better = !is_found || (way.us >= 0.0 && way.us < best.us);
+        const bool is_better =
+            !is_found || (way.us >= 0.0 && way.us < best.us) || (way.us < 0.0 && best.us < 0.0);
         unprepare(products->library, is_better ? &best.prepared : &way.prepared);
         if (is_better) best = way;
         is_found = true;
@@ -410,6 +413,7 @@ static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key
         give_up(products, gemm, status);
         return TW_CUDA_GEMM_PLANS_MAX;
     }
+    best.plan.is_timed = best.us >= 0.0;
     const uint32_t slot = tw_gemm_plans_put(&products->plans, key, &best.plan);
     unprepare(products->library, &products->prepared[slot]);
     products->prepared[slot] = best.prepared;

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 #define STRING(x) #x
@@ -16,6 +17,17 @@ static const char *const names[] = {
 };
 
 enum { NAMES = sizeof(names) / sizeof(names[0]) };
+
+/* Where toolkits put it when the loader does not look there; "": where the loader looks. */
+static const char *const folders[] = {
+    "",
+    "/usr/local/cuda/lib64/",
+    "/usr/local/cuda/targets/x86_64-linux/lib/",
+    "/usr/local/cuda/targets/sbsa-linux/lib/",
+    "/opt/cuda/lib64/",
+};
+
+enum { FOLDERS = sizeof(folders) / sizeof(folders[0]) };
 
 static bool is_capturing(void *stream) {
     enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -67,22 +79,43 @@ static enum tw_status fill(struct tw_gemm_library *library, void *handle, const 
                        "device = cpu",
                        name, version, TW_GEMM_LIBRARY_LEAST);
     }
+    if (version / 10000 > CUBLAS_VER_MAJOR) {
+        return tw_fail(err, TW_DEVICE,
+                       "%s is version %zu, newer than the toolkit of this build (%d): install "
+                       "cuBLAS of CUDA %d, or set device = cpu",
+                       name, version, CUBLAS_VER_MAJOR, CUBLAS_VER_MAJOR);
+    }
     library->is_capturing = is_capturing;
     library->time_us = time_us;
     return TW_OK;
+}
+
+/* The first library of these names in these folders; NULL: there is none. */
+static void *open_library(const char **name) {
+    for (unsigned i = 0; i < NAMES; i++) {
+        for (unsigned j = 0; j < FOLDERS; j++) {
+            char path[128];
+            (void)snprintf(path, sizeof(path), "%s%s", folders[j], names[i]);
+            void *const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+            *name = names[i];
+            if (handle != NULL) return handle;
+        }
+    }
+    return NULL;
 }
 
 enum tw_status tw_gemm_library_get(const struct tw_gemm_library **library, struct tw_error *err) {
     static struct tw_gemm_library found;
     static bool is_found;
     *library = &found;
-    for (unsigned i = 0; !is_found && i < NAMES; i++) {
-        void *const handle = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-        if (handle == NULL) continue;
-        TW_TRY(fill(&found, handle, names[i], err));
-        is_found = true;
-    }
     if (is_found) return TW_OK;
+    const char *name;
+    void *const handle = open_library(&name);
+    if (handle != NULL) {
+        TW_TRY(fill(&found, handle, name, err));
+        is_found = true;
+        return TW_OK;
+    }
     return tw_fail(err, TW_DEVICE,
                    "no cuBLASLt for products of matrices: install cuBLAS of CUDA 12 or 13 (%s) or "
                    "put its folder on LD_LIBRARY_PATH, or set device = cpu",

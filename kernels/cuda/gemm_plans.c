@@ -52,7 +52,7 @@ uint32_t tw_gemm_plans_put(struct tw_gemm_plans *plans, const struct tw_gemm_key
     }
     plans->keys[slot] = *key;
     plans->plans[slot] = *plan;
-    plans->is_changed = true;
+    plans->is_changed = plans->is_changed || plan->is_timed != 0;
     return slot;
 }
 
@@ -107,6 +107,7 @@ bool tw_gemm_plans_read(struct tw_gemm_plans *plans, const char *path) {
             get_words(&at, plans->plans[i].algo, TW_GEMM_ALGO_WORDS);
             get_words(&at, &plans->plans[i].workspace_bytes, 1);
             get_words(&at, &plans->plans[i].is_fused, 1);
+            plans->plans[i].is_timed = 1;
         }
         if (is_read) {
             plans->count = count;
@@ -120,10 +121,13 @@ bool tw_gemm_plans_read(struct tw_gemm_plans *plans, const char *path) {
 
 static size_t bytes_of(const struct tw_gemm_plans *plans, uint8_t *bytes) {
     uint8_t *at = bytes + HEAD_BYTES;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < plans->count; i++) count += plans->plans[i].is_timed != 0;
     tw_put_u32(bytes, MAGIC);
-    tw_put_u32(bytes + 4, plans->count);
+    tw_put_u32(bytes + 4, count);
     memcpy(bytes + 8, plans->owner, sizeof(plans->owner));
     for (uint32_t i = 0; i < plans->count; i++) {
+        if (plans->plans[i].is_timed == 0) continue;
         put_words(&at, plans->keys[i].words, TW_GEMM_KEY_WORDS);
         put_words(&at, plans->plans[i].algo, TW_GEMM_ALGO_WORDS);
         put_words(&at, &plans->plans[i].workspace_bytes, 1);

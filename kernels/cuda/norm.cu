@@ -47,10 +47,8 @@ static __device__ __forceinline__ void norm_kept(const forward<T> &f, size_t vec
     for (unsigned k = 0; k < TW_NORM_OCTETS; k++) {
         const unsigned i = (k * GROUP + lane) * 8;
         if (i >= rows.width) break;
-        for (int j = 0; j < 8; j++) {
-            const float bias = rows.bias == NULL ? 0.0f : rows.bias[i + j];
-            v[k][j] = (v[k][j] - mean) * rstd * rows.weight[i + j] + bias;
-        }
+        const tw_norm_weights w(rows, i);
+        for (int j = 0; j < 8; j++) v[k][j] = (v[k][j] - mean) * rstd * w.weight[j] + w.bias[j];
         tw_vec8_store(f.y + y_at + i, v[k]);
     }
     if (f.stats == NULL || lane != 0) return;
@@ -99,7 +97,7 @@ static __global__ void __launch_bounds__(TW_NORM_THREADS) norm(forward<T> f) {
 }
 
 template <typename T> static void launch(void *stream, const forward<T> &f) {
-    const bool is_octets = f.rows.width % 8 == 0 && tw_is_octets(f.x, f.rows.x_stride) &&
+    const bool is_octets = tw_norm_has_octets(&f.rows) && tw_is_octets(f.x, f.rows.x_stride) &&
                            tw_is_octets(f.y, f.rows.y_stride) && tw_is_octets(f.residual);
     if (f.rows.vectors == 0 || f.rows.width == 0) return;
     TW_NORM_LAUNCH(norm, T, f.rows, is_octets, stream, f);

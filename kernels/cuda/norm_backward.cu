@@ -27,9 +27,11 @@ static __device__ __forceinline__ void backward_kept(const backward<T> &b, size_
         if (i >= rows.width) break;
         tw_vec8_load(normal[k], b.x + x_at + i);
         tw_vec8_load(g[k], b.dy + y_at + i);
+        float weight[8];
+        tw_vec8_load(weight, rows.weight + i);
         for (int j = 0; j < 8; j++) {
             normal[k][j] = (normal[k][j] - mean) * rstd;
-            g[k][j] *= rows.weight[i + j];
+            g[k][j] *= weight[j];
             g_sum += g[k][j];
             g_normal_sum += g[k][j] * normal[k][j];
         }
@@ -93,19 +95,31 @@ template <typename T> struct weights {
         sums[0] += d * (x - b.stats[2 * vector]) * b.stats[2 * vector + 1];
         sums[1] += d;
     }
+    __device__ __forceinline__ void add8(float sums[SUMS][8], size_t vector, unsigned i) const {
+        const struct tw_norm_rows &rows = b.rows;
+        float d[8], x[8];
+        tw_vec8_load(d, b.dy + rows.at(vector, rows.y_stride) + i);
+        tw_vec8_load(x, b.x + rows.at(vector, rows.x_stride) + i);
+        const float mean = b.stats[2 * vector], rstd = b.stats[2 * vector + 1];
+        for (int j = 0; j < 8; j++) {
+            sums[0][j] += d[j] * (x[j] - mean) * rstd;
+            sums[1][j] += d[j];
+        }
+    }
 };
 
 template <typename T>
 static void launch(void *stream, const backward<T> &b,
                    const struct tw_cuda_norm_gradients *gradients) {
-    const bool is_octets = b.rows.width % 8 == 0 && tw_is_octets(b.x, b.rows.x_stride) &&
-                           tw_is_octets(b.dy, b.rows.y_stride) &&
-                           tw_is_octets(b.dx, b.rows.dx_stride);
+    const bool reads_octets = tw_norm_has_octets(&b.rows) && tw_is_octets(b.x, b.rows.x_stride) &&
+                              tw_is_octets(b.dy, b.rows.y_stride);
+    const bool is_octets = reads_octets && tw_is_octets(b.dx, b.rows.dx_stride);
     if (b.rows.vectors == 0 || b.rows.width == 0) return;
     /* Before dx is written, which may share memory with dy. */
     if (gradients->dweight != NULL || gradients->dbias != NULL)
-        tw_column_sums_sum(stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}},
-                           weights<T>{b}, b.rows.vectors, b.rows.width, gradients->scratch);
+        tw_column_sums_sum(
+            stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}}, weights<T>{b},
+            tw_column_sums_shape{b.rows.vectors, b.rows.width, reads_octets}, gradients->scratch);
     TW_NORM_LAUNCH(norm_backward, T, b.rows, is_octets, stream, b);
 }
 

@@ -25,11 +25,27 @@ struct tw_norm_rows {
 
     /* Index of the first element of vector v. */
     __device__ __forceinline__ size_t at(size_t v, size_t stride) const {
+        if (heads == 1) return v * stride; /* saves a division in 64 bits */
         return v / heads * stride + v % heads * width;
     }
 };
 
+/* weight[0, 8), and bias[0, 8) if there is one, each on a multiple of 16 bytes. */
+struct tw_norm_weights {
+    float weight[8], bias[8];
+    __device__ __forceinline__ tw_norm_weights(const struct tw_norm_rows &rows, unsigned i) {
+        tw_vec8_load(weight, rows.weight + i);
+        for (int j = 0; j < 8; j++) bias[j] = 0.0f;
+        if (rows.bias != NULL) tw_vec8_load(bias, rows.bias + i);
+    }
+};
+
 /* ---- host ---- */
+
+/* True if weights and biases can be read eight at a time. */
+static inline bool tw_norm_has_octets(const struct tw_norm_rows *rows) {
+    return rows->width % 8 == 0 && tw_is_octets(rows->weight) && tw_is_octets(rows->bias);
+}
 
 static inline struct tw_norm_rows tw_norm_rows_of(const struct tw_cuda_norm *norm) {
     struct tw_norm_rows rows = {};

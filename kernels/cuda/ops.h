@@ -68,12 +68,13 @@ void tw_cuda_swiglu(void *stream, enum tw_type type, void *y, const void *x, uin
 struct tw_cuda_swiglu_gradients {
     void *dx;
     const void *dy, *x;
+    void *y; /* NULL, or (rows, n): silu(gate) up once more, in the same pass; may be dy */
 };
 void tw_cuda_swiglu_backward(void *stream, enum tw_type type,
                              const struct tw_cuda_swiglu_gradients *gradients, uint32_t rows,
                              uint32_t n);
 
-/* to (n) = from (n): the bits of kernels/type.h, a NaN's included. */
+/* to (n) = from (n): the bits of kernels/type.h; a NaN stays one, with other bits. */
 void tw_cuda_from_f32(void *stream, enum tw_type type, void *to, const float *from, size_t n);
 void tw_cuda_to_f32(void *stream, enum tw_type type, float *to, const void *from, size_t n);
 /* x (n) = value */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/runtime_words.h"
@@ -11,7 +12,7 @@ extern "C" {
 #include "base/assert.h"
 }
 
-enum { EVENTS = 256, MAJOR_LEAST = 8 };
+enum { EVENTS = 256, MAJOR_LEAST = 8, PROCESSORS_FEW = 4 };
 enum : size_t { WORKSPACE_BYTES = 64u << 20 };
 
 struct allocation {
@@ -119,8 +120,8 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
     return TW_OK;
 }
 
-/* Creates streams and events for tw_cuda_open(); failures are stored. */
-static void make_streams(struct tw_cuda *cuda) {
+/* Creates streams and events for tw_cuda_open(); failures are stored. wait: a flag of events. */
+static void make_streams(struct tw_cuda *cuda, unsigned wait) {
     int least = 0, greatest = 0;
     keep(cuda, cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
     /* Training has priority; concurrent work gets the rest of the device. */
@@ -130,19 +131,29 @@ static void make_streams(struct tw_cuda *cuda) {
              "making a stream");
     }
     for (int i = 0; i < EVENTS; i++) {
-        keep(cuda, cudaEventCreateWithFlags(&cuda->events[i], cudaEventDisableTiming),
+        keep(cuda, cudaEventCreateWithFlags(&cuda->events[i], cudaEventDisableTiming | wait),
              "making an event");
     }
+}
+
+/* A thread that waits for the device spins, and takes a processor from daemon and digests. Where
+ * there are few, it sleeps, which costs some 30 us a wait. A refusal changes nothing else. */
+static bool sleeps_while_waiting(void) {
+    if (sysconf(_SC_NPROCESSORS_ONLN) > PROCESSORS_FEW) return false;
+    if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) == cudaSuccess) return true;
+    (void)cudaGetLastError();
+    return false;
 }
 
 static enum tw_status open_device(struct tw_cuda *cuda, uint64_t memory_limit,
                                   struct tw_error *err) {
     size_t free_bytes = 0, total_bytes = 0;
     keep(cuda, cudaSetDevice(cuda->info.ordinal), "being opened");
+    const unsigned wait = sleeps_while_waiting() ? cudaEventBlockingSync : cudaEventDefault;
     keep(cuda, cudaMemGetInfo(&free_bytes, &total_bytes), "reading its free memory");
     cuda->info.free_bytes = free_bytes;
     cuda->limit = memory_limit > 0 ? memory_limit : free_bytes - free_bytes / 10;
-    if (cuda->doing == NULL) make_streams(cuda);
+    if (cuda->doing == NULL) make_streams(cuda, wait);
     TW_TRY(fault_of(cuda, err));
     return tw_cuda_alloc(cuda, &cuda->workspace, WORKSPACE_BYTES, "the products' workspace", err);
 }
@@ -346,6 +357,12 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
     }
     keep(cuda, status, "asking for an event");
     return true;
+}
+
+extern "C" void tw_cuda_wait(struct tw_cuda *cuda, uint64_t event) {
+    TW_ASSERT(event <= cuda->recorded);
+    if (event == 0 || cuda->recorded - event >= EVENTS) return;
+    keep(cuda, cudaEventSynchronize(cuda->events[event % EVENTS]), "waiting for an event");
 }
 
 extern "C" enum tw_status tw_cuda_finish(struct tw_cuda *cuda, enum tw_cuda_queue queue,

@@ -1,6 +1,6 @@
 /* runtime.h - a CUDA device for C programs: memory, two streams, events, copies, graphs, and
  * errors. Implemented by two libraries: tw_kernels_cuda, and tw_kernels_emulated, whose device is
- * the CPU and its memory (for tests; see emulation.h).
+ * the CPU and its memory (for tests; see emulated/emulation.h).
  *
  * Operations and copies that are queued on a stream return nothing. A fault of the device or a
  * refused launch is stored, and tw_cuda_finish() reports it. After a fault the device cannot be
@@ -123,6 +123,9 @@ uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue);
 void tw_cuda_wait_for(struct tw_cuda *cuda, enum tw_cuda_queue queue, uint64_t event);
 /* True if the event has passed, or after a fault. */
 bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event);
+/* Waits, on the host, until the event has passed; not for work that was queued after it. A fault is
+ * reported by tw_cuda_finish(). */
+void tw_cuda_wait(struct tw_cuda *cuda, uint64_t event);
 
 /* Waits until the stream is empty. TW_DEVICE with a sentence for the first failure on this device,
  * at this and every later call. */

@@ -9,21 +9,28 @@
 enum { TW_VEC8 = 8 };
 
 /* p is on a multiple of 16 bytes. */
-template <typename T> static __device__ __forceinline__ void tw_vec8_load(float v[8], const T *p) {
-    enum { COUNT = tw_pack<T>::COUNT };
-    for (int i = 0; i < TW_VEC8; i += COUNT) {
-        const tw_pack<T> pack = tw_pack<T>::load(p + i);
-        for (int j = 0; j < COUNT; j++) v[i + j] = pack.get(j);
+static __device__ __forceinline__ void tw_vec8_load(float v[8], const float *p) {
+    const float4 low = reinterpret_cast<const float4 *>(p)[0];
+    const float4 high = reinterpret_cast<const float4 *>(p)[1];
+    v[0] = low.x, v[1] = low.y, v[2] = low.z, v[3] = low.w;
+    v[4] = high.x, v[5] = high.y, v[6] = high.z, v[7] = high.w;
+}
+static __device__ __forceinline__ void tw_vec8_load(float v[8], const tw_bf16 *p) {
+    const uint4 words = *reinterpret_cast<const uint4 *>(p);
+    const uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
+    for (int i = 0; i < 4; i++) {
+        v[2 * i] = __uint_as_float(pairs[i] << 16);
+        v[2 * i + 1] = __uint_as_float(pairs[i] & 0xffff0000u);
     }
 }
 
-template <typename T> static __device__ __forceinline__ void tw_vec8_store(T *p, const float v[8]) {
-    enum { COUNT = tw_pack<T>::COUNT };
-    for (int i = 0; i < TW_VEC8; i += COUNT) {
-        tw_pack<T> pack;
-        for (int j = 0; j < COUNT; j++) pack.set(j, v[i + j]);
-        pack.store(p + i);
-    }
+static __device__ __forceinline__ void tw_vec8_store(float *p, const float v[8]) {
+    reinterpret_cast<float4 *>(p)[0] = make_float4(v[0], v[1], v[2], v[3]);
+    reinterpret_cast<float4 *>(p)[1] = make_float4(v[4], v[5], v[6], v[7]);
+}
+static __device__ __forceinline__ void tw_vec8_store(tw_bf16 *p, const float v[8]) {
+    *reinterpret_cast<uint4 *>(p) = make_uint4(tw_bf16_pair(v[0], v[1]), tw_bf16_pair(v[2], v[3]),
+                                               tw_bf16_pair(v[4], v[5]), tw_bf16_pair(v[6], v[7]));
 }
 
 /* ---- host ---- */

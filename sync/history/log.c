@@ -119,15 +119,19 @@ static void note_mixed(struct tw_node *node, const struct tw_record *record) {
     }
 }
 
-/* An owner had our contribution to this round and refused it. No other reason for which we are not
- * listed says anything about its size: no link to the owner, too late, a result that was lost. */
-static bool was_refused(const struct tw_node *node, const struct tw_record *record) {
+/* An owner had our contribution to this round and refused it: notes which. No other reason for
+ * which we are not listed says anything about its size: no link to the owner, too late, a result
+ * that was lost. */
+static bool note_refused(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     if (round->self_idx < 0) return false;
     for (uint32_t k = 0; k < record->parts_count && k < round->owners_count; k++) {
         const struct tw_msg_result *announced = &round->results[k].announced;
         if (!round->results[k].has || (announced->refused >> round->self_idx & 1) == 0) continue;
-        if (tw_id_equal(&announced->hash, &record->parts[k].result)) return true;
+        if (!tw_id_equal(&announced->hash, &record->parts[k].result)) continue;
+        node->log.refused_count++;
+        node->log.refused_by = node->roster.members[round->owners[k]].id;
+        return true;
     }
     return false;
 }
@@ -206,7 +210,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
     *entry = *record;
     if (node->at.rounds - node->log.begin >= TW_ROUNDS_KEPT)
         node->log.begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
-    node->log.was_refused[record->round % TW_ROUNDS_KEPT] = was_refused(node, entry);
+    node->log.was_refused[record->round % TW_ROUNDS_KEPT] = note_refused(node, entry);
     note_mixed(node, entry);
     note_deliveries(node, entry);
     const bool is_listed = tw_account_commit(node, entry);

@@ -1,4 +1,5 @@
-/* fuzz_handshake.c - bodies of HELLO and GOODBYE, and the member cache, from untrusted sources.
+/* fuzz_handshake.c - bodies of HELLO, GOODBYE and TWIN, and the member cache, from untrusted
+ * sources.
  *
  * The first byte chooses the decoder. An accepted HELLO must encode to the same bytes, because the
  * proof covers the encoded form. */
@@ -8,6 +9,7 @@
 
 #include "base/assert.h"
 #include "daemon/net/handshake.h"
+#include "proto/twin.h"
 #include "sync/members/members.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -40,6 +42,14 @@ static void fuzz_goodbye(const uint8_t *data, size_t size) {
         TW_ASSERT(goodbye.sentence[i] >= ' ' && goodbye.sentence[i] <= '~');
 }
 
+static void fuzz_twin(const uint8_t *data, size_t size) {
+    struct tw_twin_word word;
+    uint8_t again[TW_TWIN_BYTES_MAX];
+    if (tw_twin_decode(data, size, &word, NULL) != TW_OK) return;
+    TW_ASSERT(tw_twin_encode(&word, again) == size);
+    TW_ASSERT(memcmp(again, data, size) == 0);
+}
+
 static void fuzz_cache(const uint8_t *data, size_t size) {
     static struct tw_members members;
     static char text[TW_MEMBERS_TEXT_MAX];
@@ -56,9 +66,10 @@ static void fuzz_cache(const uint8_t *data, size_t size) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0) return 0;
-    switch (data[0] % 3) {
+    switch (data[0] % 4) {
     case 0: fuzz_hello(data + 1, size - 1); break;
     case 1: fuzz_goodbye(data + 1, size - 1); break;
+    case 3: fuzz_twin(data + 1, size - 1); break;
     default: fuzz_cache(data + 1, size - 1); break;
     }
     return 0;

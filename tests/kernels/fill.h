@@ -15,11 +15,18 @@
 
 #include "base/rng.h"
 
+/* Long arrays repeat after so many elements, a prime, so that no two rows are alike. */
+enum { FILL_PERIOD = 1000003 };
+
 /* n floats, roughly normal, times scale. Heap: the caller frees. */
 static inline float *fill_new(struct tw_rng *rng, size_t n, float scale) {
     float *x = malloc((n > 0 ? n : 1) * sizeof(*x));
     assert_non_null(x);
     for (size_t i = 0; i < n; i++) {
+        if (i >= FILL_PERIOD) {
+            x[i] = x[i - FILL_PERIOD];
+            continue;
+        }
         double sum = 0.0;
         for (unsigned j = 0; j < 6; j++) sum += tw_rng_unit(rng) - 0.5;
         x[i] = (float)(sum * 1.4142) * scale;

@@ -44,7 +44,7 @@ MODEL = {"model.layers": 2, "model.width": 64, "model.heads": 2, "model.context"
          "train.batch": 8}
 EVENTS = ("contribution_refused", "contribution_scaled", "result_insane", "owner_struck",
           "partner_struck", "misbehaved", "left_out", "anchor_differs", "peer_dead", "not_encoded",
-          "pair_one_sided", "peer_stalls")
+          "pair_one_sided", "peer_stalls", "merging_hurts", "bad_merging", "twin")
 FIELD = re.compile(r'(\w+)=("[^"]*"|\S+)')
 MOST_S = 900
 

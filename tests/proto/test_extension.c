@@ -115,6 +115,13 @@ static void known_types_have_their_form(void **state) {
     size = tw_extensions_encode(&list, bytes);
     refused("call of 17");
     list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_PROCESS, "\0\0\0\0\0\0\0", 8);
+    size = tw_extensions_encode(&list, bytes);
+    refused("process number");
+    list = (struct tw_extensions){0};
+    tw_extensions_add(&list, TW_EXTENSION_PROCESS, "1234", 4);
+    size = tw_extensions_encode(&list, bytes);
+    refused("process number");
     tw_extensions_add(&list, TW_EXTENSION_ASK_SEEN, "1234567", 7);
     size = tw_extensions_encode(&list, bytes);
     refused("token of 7");

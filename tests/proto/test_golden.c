@@ -13,6 +13,7 @@
 #include "proto/revoke.h"
 #include "proto/run/run.h"
 #include "proto/ticket.h"
+#include "proto/twin.h"
 #include "proto/welcome.h"
 
 enum { HEX_MAX = 16384, VECTORS_MAX = 64 };
@@ -293,6 +294,18 @@ static void extensions_have_their_golden_bytes(void **state) {
     tw_extensions_add(&list, TW_EXTENSION_FEATURES, "\x01\x02\x03\x04\x05\x06\x07\x08", 8);
     tw_extensions_add(&list, TW_EXTENSION_SOFTWARE, "thinwire 0.1.0", 14);
     expect("extensions", bytes, tw_extensions_encode(&list, bytes));
+    tw_extensions_add(&list, TW_EXTENSION_PROCESS, "\x08\x07\x06\x05\x04\x03\x02\x01", 8);
+    expect("extensions-process", bytes, tw_extensions_encode(&list, bytes));
+}
+
+static void twin_words_have_their_golden_bytes(void **state) {
+    (void)state;
+    uint8_t body[TW_TWIN_BYTES_MAX];
+    const struct tw_twin_word question = {.nonce = 0x1122334455667788,
+                                          .address = "[2001:db8::1]:4747"};
+    const struct tw_twin_word answer = {.nonce = 0x1122334455667788, .is_answer = true};
+    expect("twin-question", body, tw_twin_encode(&question, body));
+    expect("twin-answer", body, tw_twin_encode(&answer, body));
 }
 
 static void tickets_and_welcomes_have_their_golden_bytes(void **state) {
@@ -424,6 +437,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(control_messages_have_their_golden_bodies),
         cmocka_unit_test(frames_have_their_golden_bytes),
         cmocka_unit_test(extensions_have_their_golden_bytes),
+        cmocka_unit_test(twin_words_have_their_golden_bytes),
         cmocka_unit_test(tickets_and_welcomes_have_their_golden_bytes),
         cmocka_unit_test(golden_frames_are_read),
         cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),

@@ -15,7 +15,8 @@ struct tw_devices {
 };
 
 /* Lists the GPUs by asking the driver. Implemented by devices_cuda.c, and by devices_none.c in a
- * build without CUDA. */
+ * build without CUDA. The first call sets CUDA_CACHE_PATH in the environment (plans_folder.h), so
+ * no other thread may read the environment then. */
 void tw_devices_look(struct tw_devices *devices);
 
 /* Resolves the configured choice to CPU or CUDA. AUTO is the first usable GPU, else the CPU.

@@ -1,6 +1,7 @@
 #include "worker/engine/plans_folder.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,4 +41,14 @@ bool tw_plans_folder(char *path, size_t size) {
     if (cache != NULL && make_folder(path, size, cache, strcspn(cache, ":"), "")) return true;
     if (xdg != NULL && make_folder(path, size, xdg, strlen(xdg), "/thinwire")) return true;
     return home != NULL && make_folder(path, size, home, strlen(home), "/.cache/thinwire");
+}
+
+void tw_plans_folder_keep_code(void) {
+    char path[PATH_MAX];
+    size_t length;
+    if (getenv("CUDA_CACHE_PATH") != NULL || !tw_plans_folder(path, sizeof(path))) return;
+    length = strlen(path);
+    if (path[length - 1] != '/' || length + sizeof("code") > sizeof(path)) return;
+    (void)memcpy(path + length, "code", sizeof("code"));
+    (void)setenv("CUDA_CACHE_PATH", path, 0); /* the driver makes the folder */
 }

@@ -1,5 +1,5 @@
-/* plans_folder.h - the path of the cache of GEMM plans: the algorithm chosen for each matrix
- * product of a device, timed by an earlier start. */
+/* plans_folder.h - the folder of caches that make a start on a device faster: the algorithm chosen
+ * for each matrix product, timed by an earlier start, and the code that the driver compiled. */
 #ifndef TW_WORKER_ENGINE_PLANS_FOLDER_H
 #define TW_WORKER_ENGINE_PLANS_FOLDER_H
 
@@ -15,5 +15,11 @@
  * Returns false if no plans are cached: TW_CUDA_PLANS is empty, or no folder exists or can be made.
  */
 bool tw_plans_folder(char *path, size_t size);
+
+/* Lets the driver keep the code that it compiles for this device, for cards newer than the native
+ * code of the build, in code/ of that folder: CUDA_CACHE_PATH, unless it is set. Its own choice,
+ * ~/.nv, cannot be written by a service. Call before the first use of a device and before any
+ * thread. */
+void tw_plans_folder_keep_code(void);
 
 #endif

@@ -74,6 +74,16 @@ struct tw_vectors {
     enum tw_status (*alloc)(void *self, float **x, size_t n, const char *what,
                             struct tw_error *err);
     void (*free)(void *self, float *x);
+    /* The same for n zeros of host memory that is copied in or out every round: for a device it is
+     * page-locked, so that a copy runs at the speed of the bus. */
+    enum tw_status (*host_alloc)(void *self, float **x, size_t n, const char *what,
+                                 struct tw_error *err);
+    void (*host_free)(void *self, float *x);
+    /* Page-locks `bytes` of the caller's memory at `host`, which begin a page, until unpin. False
+     * if the system or the host's memory does not allow it, or if live memory is host memory:
+     * copies then only stay slow. */
+    bool (*pin)(void *self, void *host, uint64_t bytes);
+    void (*unpin)(void *self, void *host); /* after a pin that returned true */
 
     /* x (n), live = from (n), host. `from` must not change until finish. */
     void (*copy_in)(void *self, float *x, const float *from, size_t n);

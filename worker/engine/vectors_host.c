@@ -21,6 +21,15 @@ static void free_(void *self, float *x) {
     free(x);
 }
 
+static bool pin(void *self, void *host, uint64_t bytes) {
+    (void)self, (void)host, (void)bytes;
+    return false;
+}
+
+static void unpin(void *self, void *host) {
+    (void)self, (void)host;
+}
+
 static void copy(void *self, float *x, const float *from, size_t n) {
     (void)self;
     memcpy(x, from, n * sizeof(float));
@@ -138,6 +147,10 @@ struct tw_vectors tw_vectors_host(float *theta, float *m, float *v) {
         .v = v,
         .alloc = alloc,
         .free = free_,
+        .host_alloc = alloc,
+        .host_free = free_,
+        .pin = pin,
+        .unpin = unpin,
         .copy_in = copy,
         .copy_out = copy_out,
         .copy = copy,

@@ -51,10 +51,9 @@ enum tw_status tw_apply_ahead_init(struct tw_apply_ahead *early, struct tw_merge
     memset(early, 0, sizeof(*early));
     early->merger = merger;
     if (!is_host_idle) return TW_OK;
-    float *merged = malloc(elements * sizeof(float));
-    if (merged == NULL)
-        return tw_fail(err, TW_NOMEM, "no memory for merges beside steps: %zu bytes",
-                       elements * sizeof(float));
+    const struct tw_vectors *vectors = merger->vectors;
+    float *merged = NULL;
+    TW_TRY(vectors->host_alloc(vectors->self, &merged, elements, "merges beside steps", err));
     TW_ASSERT(pthread_mutex_init(&early->mutex, NULL) == 0);
     TW_ASSERT(pthread_cond_init(&early->changed, NULL) == 0);
     const int failed = start(early);
@@ -64,7 +63,7 @@ enum tw_status tw_apply_ahead_init(struct tw_apply_ahead *early, struct tw_merge
     }
     (void)pthread_cond_destroy(&early->changed);
     (void)pthread_mutex_destroy(&early->mutex);
-    free(merged);
+    vectors->host_free(vectors->self, merged);
     return tw_fail(err, TW_NOMEM, "start the thread for merges: %s", strerror(failed));
 }
 
@@ -77,7 +76,7 @@ void tw_apply_ahead_deinit(struct tw_apply_ahead *early) {
     TW_ASSERT(pthread_join(early->thread, NULL) == 0);
     (void)pthread_cond_destroy(&early->changed);
     (void)pthread_mutex_destroy(&early->mutex);
-    free(early->work.merged);
+    early->merger->vectors->host_free(early->merger->vectors->self, early->work.merged);
     memset(early, 0, sizeof(*early));
 }
 

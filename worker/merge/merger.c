@@ -22,13 +22,20 @@ static enum tw_status live_init(struct tw_merger *merger, size_t elements, struc
     return tw_inflight_init(&merger->inflight, merger->run, merger->shm, vectors, err);
 }
 
+/* New anchors are copied to the parameters' memory from phi, or from the spare. */
+static void pin_anchors(struct tw_merger *merger) {
+    const struct tw_vectors *vectors = merger->vectors;
+    const struct tw_shm_geometry *geometry = &merger->shm->geometry;
+    void *const anchors = merger->shm->base + geometry->phi;
+    const uint64_t end = geometry->spare_u + geometry->spare_elements * sizeof(float);
+    if (vectors->pin(vectors->self, anchors, end - geometry->phi)) merger->pinned = anchors;
+}
+
 static enum tw_status memory_init(struct tw_merger *merger, struct tw_error *err) {
     const size_t elements = (size_t)merger->shm->geometry.spare_elements;
-    merger->scratch = calloc(elements, sizeof(float));
-    if (merger->scratch == NULL) {
-        return tw_fail(err, TW_NOMEM, "no memory for merging: %zu bytes wanted",
-                       elements * sizeof(float));
-    }
+    const struct tw_vectors *vectors = merger->vectors;
+    TW_TRY(vectors->host_alloc(vectors->self, &merger->scratch, elements, "merging", err));
+    pin_anchors(merger);
     merger->outlier = calloc(merger->shm->fragments_count, sizeof(*merger->outlier));
     if (merger->outlier == NULL) return tw_fail(err, TW_NOMEM, "no memory for the sizes of merges");
     TW_TRY(tw_packer_create(&merger->packer, elements, err));
@@ -65,7 +72,8 @@ void tw_merger_deinit(struct tw_merger *merger) {
     if (merger->packer != NULL) tw_packer_destroy(merger->packer);
     tw_rate_fit_destroy(merger->fit);
     free(merger->outlier);
-    free(merger->scratch);
+    if (merger->pinned != NULL) merger->vectors->unpin(merger->vectors->self, merger->pinned);
+    if (merger->scratch != NULL) merger->vectors->host_free(merger->vectors->self, merger->scratch);
     memset(merger, 0, sizeof(*merger));
 }
 

@@ -53,6 +53,7 @@ struct tw_merger {
     struct tw_rate_fit *fit;       /* owned; NULL unless sync.codec = auto */
     struct tw_packer *packer;
     float *scratch; /* (largest fragment), host: a merge, decoded results */
+    void *pinned;   /* phi and u of shm, page-locked; NULL: they are not */
     float *v;       /* (largest fragment), live: a Delta for which inflight has no room,
                        or a merge; on the host the same memory as scratch */
     struct tw_device_anchor twin;     /* phi where the parameters lie */

@@ -55,6 +55,10 @@ static void print_peer(const struct screen *screen, const json_t *peer, const ch
     if (*stall != 0) line_wrap(screen, YELLOW, "", 11, stall);
     const char *const strike = json_str(peer, "strike");
     if (*strike != 0) line_wrap(screen, YELLOW, "", 11, strike);
+    const char *const twin = json_str(peer, "twin");
+    if (*twin != 0) line_wrap(screen, RED, "", 11, twin);
+    const char *const refuses = json_str(peer, "refuses");
+    if (*refuses != 0) line_wrap(screen, YELLOW, "", 11, refuses);
     const char *const refused = json_str(peer, "refused");
     if (*refused != 0) line_wrap(screen, YELLOW, "", 11, refused);
 }
@@ -91,6 +95,22 @@ static void print_mapping(const struct screen *screen, const json_t *json) {
         line_wrap(screen, is_mapped ? DIM : YELLOW, "", 2, json_str(json, "port_mapping.text"));
 }
 
+/* Another machine with this node's own key. */
+static void print_twins(const struct screen *screen, const json_t *twins) {
+    for (size_t i = 0; i < json_array_size(twins); i++) {
+        const json_t *const twin = json_array_get(twins, i);
+        const char *const address = json_str(twin, "address");
+        if (!json_yes(twin, "self")) continue; /* in the row of that peer */
+        struct line line = line_begin(screen, NULL);
+        line_put(&line, RED, "  %-9s", "twin");
+        line_put(&line, PLAIN, "%-9s ", json_str(twin, "id_short"));
+        line_put(&line, DIM, "%s", *address != 0 ? address : "address not known");
+        line_end(&line);
+        line_wrap(screen, RED, "", 11,
+                  "another machine has this node's key: give it its own (`thinwire init`)");
+    }
+}
+
 void screen_peers(const struct screen *screen, const json_t *json) {
     const json_t *const peers = json_at(json, "peers");
     struct line line = line_begin(screen, NULL);
@@ -108,6 +128,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
             "No peers yet. `thinwire invite` prints a line with which another machine joins. To "
             "join an existing run, name a node of it with `peers = host:port` in [network] "
             "of the configuration; it knows the other nodes.");
+        print_twins(screen, json_at(json, "twins"));
         print_bans(screen, json_at(json, "banned"));
         return;
     }
@@ -119,6 +140,7 @@ void screen_peers(const struct screen *screen, const json_t *json) {
         print_peer(screen, json_array_get(peers, i), topology);
     }
     print_mapping(screen, json);
+    print_twins(screen, json_at(json, "twins"));
     print_bans(screen, json_at(json, "banned"));
 }
 

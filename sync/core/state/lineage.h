@@ -19,6 +19,8 @@ struct log {
     bool was_refused[TW_ROUNDS_KEPT];
     uint64_t begin;                           /* rounds [begin, at.rounds) are in `records` */
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
+    uint64_t refused_count;                   /* committed rounds in which was_refused */
+    struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
     bool is_finish_sent;                      /* FINISH was sent: the run is over */
     struct {
         struct tw_id id;

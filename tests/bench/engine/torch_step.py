@@ -1,10 +1,10 @@
-"""torch_step.py - a training step of a GPT-2-shaped model in PyTorch, for compare.
+"""torch_step.py - a training step of a GPT-2 or Llama shape in PyTorch, for compare and tests/gpu.
 
 The same work and interface as `thinwire-engine-bench --only step --serve`: reads a number of steps,
 prints the seconds of one. Attention, norms and GELU are PyTorch's own modules, with AdamW, mean
 cross-entropy, and gradient clipping at 1; with --compute bf16 the products run under autocast.
---device cuda uses the usual setup there: torch.compile, flash attention, fused AdamW. The loss
-stays on the device, and is read once per step.
+--device cuda uses the usual setup there: torch.compile, fused AdamW, and the attention asked for;
+it has compiled before it prints its line. The loss stays on the device, and is read once per step.
 """
 import argparse
 import json
@@ -17,6 +17,10 @@ parser = argparse.ArgumentParser()
 for name, default in (("layers", 4), ("width", 128), ("heads", 4), ("context", 128), ("vocab", 257),
                       ("batch", 8), ("threads", 0)):
     parser.add_argument("--" + name, type=int, default=default)
+for name in ("kv-heads", "ffn"):  # 0: as many as heads; 4 times the width
+    parser.add_argument("--" + name, type=int, default=0)
+parser.add_argument("--family", choices=("gpt2", "llama"), default="gpt2")
+parser.add_argument("--attention", choices=("flash", "cudnn"), default="flash")
 parser.add_argument("--compute", choices=("fp32", "bf16"), default="bf16")
 parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
 options = parser.parse_args()
@@ -51,6 +55,48 @@ class Attention(nn.Module):
         return self.out(y.transpose(1, 2).reshape(batch, context, width))
 
 
+class GroupedAttention(nn.Module):
+    """Llama's: rotary positions, groups of queries that share keys, no biases."""
+
+    def __init__(self, o):
+        super().__init__()
+        self.size, self.heads, self.kv_heads = o.width // o.heads, o.heads, o.kv_heads or o.heads
+        self.qkv = nn.Linear(o.width, (o.heads + 2 * self.kv_heads) * self.size, bias=False)
+        self.out = nn.Linear(o.width, o.width, bias=False)
+        rates = 1e4 ** (-torch.arange(0, self.size, 2) / self.size)
+        angles = torch.arange(o.context)[:, None] * rates[None, :]
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def rotate(self, x):
+        low, high = x.float().chunk(2, dim=-1)
+        turned = (low * self.cos - high * self.sin, high * self.cos + low * self.sin)
+        return torch.cat(turned, dim=-1).type_as(x)
+
+    def forward(self, x):
+        batch, context, width = x.shape
+        parts = self.qkv(x).view(batch, context, -1, self.size).transpose(1, 2)
+        q, k, v = parts.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        y = functional.scaled_dot_product_attention(self.rotate(q), self.rotate(k), v,
+                                                    is_causal=True, enable_gqa=True)
+        return self.out(y.transpose(1, 2).reshape(batch, context, width))
+
+
+class GatedBlock(nn.Module):
+    def __init__(self, o):
+        super().__init__()
+        ffn = o.ffn or 4 * o.width
+        self.norm1, self.norm2 = nn.RMSNorm(o.width, 1e-5), nn.RMSNorm(o.width, 1e-5)
+        self.attention = GroupedAttention(o)
+        self.gate_up = nn.Linear(o.width, 2 * ffn, bias=False)
+        self.down = nn.Linear(ffn, o.width, bias=False)
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        gate, up = self.gate_up(self.norm2(x)).chunk(2, dim=-1)
+        return x + self.down(functional.silu(gate) * up)
+
+
 def tanh_gelu():
     try:
         return nn.GELU(approximate="tanh")
@@ -75,15 +121,19 @@ class Decoder(nn.Module):
     def __init__(self, o):
         super().__init__()
         self.tokens = nn.Embedding(o.vocab, o.width)
-        self.positions = nn.Embedding(o.context, o.width)
-        self.blocks = nn.Sequential(*(Block(o.width, o.heads, o.context) for _ in range(o.layers)))
-        self.norm = nn.LayerNorm(o.width)
+        is_llama = o.family == "llama"
+        self.positions = None if is_llama else nn.Embedding(o.context, o.width)
+        self.blocks = nn.Sequential(*(GatedBlock(o) if is_llama else
+                                      Block(o.width, o.heads, o.context) for _ in range(o.layers)))
+        self.norm = nn.RMSNorm(o.width, 1e-5) if is_llama else nn.LayerNorm(o.width)
         for weight in self.parameters():
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
 
     def forward(self, tokens, targets):
-        x = self.tokens(tokens) + self.positions.weight[:tokens.size(1)]
+        x = self.tokens(tokens)
+        if self.positions is not None:
+            x = x + self.positions.weight[:tokens.size(1)]
         logits = functional.linear(self.norm(self.blocks(x)), self.tokens.weight)
         return functional.cross_entropy(logits.view(-1, logits.size(-1)), targets.reshape(-1))
 
@@ -96,10 +146,11 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), we
                               **({"fused": True} if is_cuda else {}))
 tokens = torch.randint(options.vocab, (options.batch, options.context + 1)).to(options.device)
 if is_cuda:
-    # Flash attention or an error: a silent slower fallback would make the comparison useless.
+    # The attention asked for, or an error: a silent slower one would make the comparison useless.
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    chosen = sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]
-                         if options.compute == "bf16" else [SDPBackend.EFFICIENT_ATTENTION])
+    kinds = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}
+    chosen = sdpa_kernel([kinds[options.attention] if options.compute == "bf16"
+                          else SDPBackend.EFFICIENT_ATTENTION])
     chosen.__enter__()
     run = torch.compile(model)
 else:
@@ -117,7 +168,9 @@ def step():
 
 
 place = f"{torch.get_num_threads()} threads" if not is_cuda else \
-    f"{torch.cuda.get_device_name()}, torch.compile, flash attention"
+    f"{torch.cuda.get_device_name()}, torch.compile, {options.attention} attention"
+if is_cuda:
+    step(), step()  # compiled and tuned here, not in the first round
 print(json.dumps({"what": f"PyTorch {torch.__version__}, {place}, "
                           + ("bf16 autocast" if options.compute == "bf16" else "fp32"),
                   "tokens": options.batch * options.context}), flush=True)

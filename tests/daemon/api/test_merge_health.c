@@ -17,7 +17,7 @@ static unsigned first_finding(const struct point *points, unsigned count, unsign
     for (unsigned i = 0; i < count; i++) {
         const bool is_changed = tw_merge_health_note(&health, points[i].live, points[i].anchor,
                                                      (uint64_t)i * rounds, 3);
-        assert_int_equal(is_changed, tw_merge_health_is_bad(&health));
+        assert_int_equal(is_changed, health.is_bad);
         if (is_changed) return i + 1;
     }
     return 0;
@@ -64,16 +64,30 @@ static void poisoned_anchor_is_found_within_two_evaluations(void **state) {
     assert_int_equal(first_finding(broken, 4, 6), 4);
 }
 
-static void finding_ends_when_the_anchor_follows_again(void **state) {
+static void finding_ends_when_the_anchor_is_as_good_again(void **state) {
     (void)state;
     struct tw_merge_health health = {.has_anchor = false};
     (void)tw_merge_health_note(&health, 2.0f, 2.0f, 3, 3);
     assert_false(tw_merge_health_note(&health, 1.9f, 2.5f, 6, 3));
     assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 9, 3));
     assert_false(tw_merge_health_note(&health, 1.8f, 2.5f, 10, 3)); /* nothing merged since */
-    assert_true(tw_merge_health_is_bad(&health));
-    assert_true(tw_merge_health_note(&health, 1.8f, 2.1f, 12, 3));
-    assert_false(tw_merge_health_is_bad(&health));
+    assert_true(health.is_bad);
+    assert_false(tw_merge_health_note(&health, 1.8f, 2.1f, 12, 3)); /* it follows, still worse */
+    assert_true(health.is_bad);
+    assert_true(tw_merge_health_note(&health, 1.8f, 1.82f, 13, 3)); /* needs no further merge */
+    assert_false(health.is_bad);
+}
+
+static void finding_ends_with_the_lineage(void **state) {
+    (void)state;
+    struct tw_merge_health health = {.has_anchor = false};
+    (void)tw_merge_health_note(&health, 2.0f, 2.0f, 30, 3);
+    (void)tw_merge_health_note(&health, 1.9f, 2.5f, 36, 3);
+    assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 39, 3));
+    assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 2, 3)); /* fewer rounds: another one */
+    assert_false(health.is_bad);
+    assert_false(tw_merge_health_note(&health, 1.8f, 2.5f, 5, 3));
+    assert_false(health.is_bad);
 }
 
 /* A node alone has no anchor of others, and a live loss that is no number says nothing. */
@@ -84,7 +98,7 @@ static void node_without_rounds_is_not_judged(void **state) {
         assert_false(tw_merge_health_note(&health, 2.0f, 5.5f, 0, 3));
         assert_false(tw_merge_health_note(&health, NAN, 5.5f, 3 * i, 3));
     }
-    assert_false(tw_merge_health_is_bad(&health));
+    assert_false(health.is_bad);
 }
 
 int main(void) {
@@ -93,7 +107,8 @@ int main(void) {
         cmocka_unit_test(anchor_that_lags_and_follows_raises_nothing),
         cmocka_unit_test(anchor_that_rises_is_found_within_two_evaluations),
         cmocka_unit_test(poisoned_anchor_is_found_within_two_evaluations),
-        cmocka_unit_test(finding_ends_when_the_anchor_follows_again),
+        cmocka_unit_test(finding_ends_when_the_anchor_is_as_good_again),
+        cmocka_unit_test(finding_ends_with_the_lineage),
         cmocka_unit_test(node_without_rounds_is_not_judged),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,9 +34,66 @@ static void merging_that_hurts_is_named_with_both_losses(void **state) {
     assert_true(strlen(warning->way_out) + 1 < sizeof(warning->way_out));
 }
 
+static void twins_are_named_with_the_address_of_the_other_machine(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    assert_null(find_warning("key"));
+    view.twins_count = 2;
+    view.twins[0] = (struct tw_view_twin){.id = {{0xab}}, .is_self = true};
+    (void)snprintf(view.twins[0].address, TW_ADDR_BYTES, "127.0.0.1:14949");
+    view.twins[1] = (struct tw_view_twin){.id = {{0xcd}}};
+    (void)snprintf(view.twins[1].linked, TW_ADDR_BYTES, "10.0.0.1:4300");
+    const struct tw_warning *warning = find_warning("this node's key");
+    assert_non_null(warning);
+    assert_string_equal(warning->what, "Another machine, at 127.0.0.1:14949, has this node's key");
+    assert_string_equal(warning->way_out, "give it its own (`thinwire init`)");
+    warning = find_warning("of node cd000000");
+    assert_non_null(warning);
+    assert_string_equal(
+        warning->what,
+        "Another machine has the key of node cd000000 at 10.0.0.1:4300 and is refused");
+}
+
+static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
+    (void)state;
+    static const char *const words[TW_FINDINGS] = {
+        [TW_FINDING_REFUSED] = "refused in 5 of the last 6 rounds, last by node ab000000",
+        [TW_FINDING_LEFT_OUT] = "None of the last 6 rounds",
+        [TW_FINDING_TAKES_OVER] = "takes over the others' state",
+        [TW_FINDING_FAR] = "80 %, at most 20.0 % before",
+        [TW_FINDING_RISING] = "4.000 nats, after 2.000",
+        [TW_FINDING_STUCK] = "Round 12 is open for 90 s",
+    };
+    for (enum tw_finding f = 0; f < TW_FINDINGS; f++) {
+        tw_status_view_init(&view);
+        view_sample(&view);
+        assert_null(find_warning(words[f]));
+        view.health = (struct tw_view_health){.rounds = 6,
+                                              .refused = 5,
+                                              .refused_by = {{0xab}},
+                                              .distance = 0.8f,
+                                              .distance_most = 0.2f,
+                                              .live = 4.0f,
+                                              .live_least = 2.0f,
+                                              .open_us = 90000000,
+                                              .open_round = 12,
+                                              .members = 4,
+                                              .members_here = 3};
+        view.health.has[f] = true;
+        const struct tw_warning *warning = find_warning(words[f]);
+        assert_non_null(warning);
+        assert_true(strlen(warning->what) + 1 < TW_VIEW_TEXT_BYTES); /* whole */
+        assert_true(strlen(warning->way_out) > 0);
+        assert_true(strlen(warning->way_out) + 1 < sizeof(warning->way_out));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
+        cmocka_unit_test(every_finding_has_a_whole_sentence_and_a_way_out),
+        cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -413,39 +413,6 @@ static void second_dial_to_a_linked_peer_succeeds_without_a_second_link(void **s
     assert_int_equal(a->downs + b->downs, 0);
 }
 
-static void with_second_boot(struct tw_transport_config *config) {
-    config->boot = 2;
-}
-
-/* The same node again while its first instance still seems alive: two processes with one key. */
-static void restarted_node(unsigned first, unsigned other) {
-    struct world_node *a = world_start(&world, first, NULL);
-    struct world_node *b = world_start(&world, other, NULL);
-    pair_up(a, b);
-    struct world_node *again = &world.nodes[5];
-    const struct tw_identity spare = again->identity;
-    again->identity = a->identity;
-    (void)world_start(&world, 5, with_second_boot);
-    world_dial(again, b);
-    WAIT_WHILE(&world, again->ups < 1);
-    WAIT_WHILE(&world, b->downs < 1 || a->downs < 1);
-    assert_int_equal(b->ups, 2);
-    assert_int_equal(world_peers(b), 1);
-    world_stop(again);
-    again->identity = spare;
-    WAIT_WHILE(&world, world_peers(b) > 0);
-}
-
-static void restarted_lower_node_replaces_its_stale_link(void **state) {
-    (void)state;
-    restarted_node(0, 1);
-}
-
-static void restarted_higher_node_replaces_its_stale_link(void **state) {
-    (void)state;
-    restarted_node(1, 0);
-}
-
 /* ---- bulk ---------------------------------------------------------------------------------- */
 
 enum { PAYLOAD_BYTES = 1000 * 1000, CHUNK = TW_CHUNK_BYTES_MAX };
@@ -780,8 +747,6 @@ int main(void) {
         TEST(bad_listen_address_is_refused),
         TEST(crossing_dials_end_with_one_link_and_no_loss),
         TEST(second_dial_to_a_linked_peer_succeeds_without_a_second_link),
-        TEST(restarted_lower_node_replaces_its_stale_link),
-        TEST(restarted_higher_node_replaces_its_stale_link),
         TEST(megabyte_over_bulk_has_the_expected_cost_and_obeys_the_cap),
         TEST(control_is_not_delayed_by_capped_bulk),
         TEST(upload_is_shared_fairly),

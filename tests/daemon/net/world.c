@@ -108,6 +108,12 @@ static void released(void *user, uint16_t peer, const struct tw_chunk *chunk, bo
         node->unsent++;
 }
 
+static void twin(void *user, const struct tw_twin_report *report) {
+    struct world_node *node = user;
+    assert_true(report->address != NULL || report->linked != NULL);
+    node->twins++;
+}
+
 static void dial_done(void *user, const char *address, const struct tw_dial_result *result) {
     struct world_node *node = user;
     (void)address;
@@ -184,6 +190,7 @@ struct world_node *world_start(struct world *world, unsigned i,
                    .call_done = call_done,
                    .relayed = relayed,
                    .observed = observed,
+                   .twin = twin,
                    .refused = refused},
         .user = node,
     };

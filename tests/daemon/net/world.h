@@ -16,7 +16,7 @@ struct world_node {
     struct tw_transport *transport;
     bool is_up[TW_PEERS_MAX];
     struct tw_member_row records[TW_PEERS_MAX];
-    uint32_t ups, downs, dials, refusals, limit_refusals, frames, chunks, released, unsent;
+    uint32_t ups, downs, dials, twins, refusals, limit_refusals, frames, chunks, released, unsent;
     uint64_t chunk_bytes;
     enum tw_status down_reason, dial_status, refused_reason;
     enum tw_dial_cause dial_cause;

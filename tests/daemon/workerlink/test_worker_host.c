@@ -587,6 +587,36 @@ static void payload_in_use_survives_its_drop(void **state) {
     assert_int_equal(t.host->payloads.pool.used, 0);
 }
 
+/* (phi, u) change as on all nodes; the parameters do not. */
+static void held_theta_stays_while_rounds_are_applied(void **state) {
+    (void)state;
+    worker_open();
+    const struct tw_id name = payload_make(1, "abcd", 4);
+    t.host->is_theta_held = true;
+    apply_ask(&name);
+    assert_int_equal(hear(TW_WMSG_APPLY).u.apply.parts[0].mode, TW_APPLY_STAY);
+    applied_say(2);
+    PUMP_UNTIL(t.events[t.events_count - 1].kind == TW_EV_APPLIED);
+    t.host->is_theta_held = false;
+    apply_ask(&name);
+    assert_int_equal(hear(TW_WMSG_APPLY).u.apply.parts[0].mode, TW_APPLY_MIX);
+}
+
+/* The core must not count it as a merge with the partner. */
+static void held_theta_makes_a_pair_step_one_alone(void **state) {
+    (void)state;
+    worker_open();
+    struct tw_action action;
+    memset(&action, 0, sizeof(action));
+    action.kind = TW_ACT_PAIR_APPLY;
+    t.host->is_theta_held = true;
+    tw_worker_host_act(t.host, &action);
+    assert_int_equal(hear(TW_WMSG_PAIR_APPLY).u.pair_apply.is_alone, 1);
+    applied_say(2);
+    PUMP_UNTIL(t.events_count > 0 && t.events[t.events_count - 1].kind == TW_EV_APPLIED);
+    assert_true(t.events[t.events_count - 1].u.applied.is_alone);
+}
+
 static void frozen_host_starts_no_change(void **state) {
     (void)state;
     worker_open();
@@ -706,6 +736,8 @@ int main(void) {
         TEST(full_pool_answers_that_it_cannot),
         TEST(payload_in_use_survives_its_drop),
         TEST(budget_and_size_of_a_contribution_are_reported),
+        TEST(held_theta_stays_while_rounds_are_applied),
+        TEST(held_theta_makes_a_pair_step_one_alone),
         TEST(frozen_host_starts_no_change),
         TEST(death_of_the_worker_completes_a_freeze),
         TEST(next_worker_resumes_from_the_newest_snapshot),

@@ -9,6 +9,8 @@
 static char folder[] = "/tmp/thinwire-plans-XXXXXX";
 static char path[64];
 
+enum { GUESSED = 4711 }; /* m of a plan that was not timed */
+
 static struct tw_gemm_plans *plans_new(const char *owner) {
     struct tw_gemm_plans *const plans = malloc(sizeof(*plans));
     assert_non_null(plans);
@@ -23,7 +25,8 @@ static struct tw_gemm_key key_of(uint32_t m) {
 
 static uint32_t put(struct tw_gemm_plans *plans, uint32_t m) {
     const struct tw_gemm_key key = key_of(m);
-    const struct tw_gemm_plan plan = {.algo = {m, 7}, .workspace_bytes = m + 1, .is_fused = 1};
+    const struct tw_gemm_plan plan = {
+        .algo = {m, 7}, .workspace_bytes = m + 1, .is_fused = 1, .is_timed = m != GUESSED};
     return tw_gemm_plans_put(plans, &key, &plan);
 }
 
@@ -100,6 +103,22 @@ static void plans_come_back_from_their_file(void **state) {
         assert_memory_equal(again->keys, plans->keys, m * sizeof(plans->keys[0]));
         assert_memory_equal(again->plans, plans->plans, m * sizeof(plans->plans[0]));
     }
+    free(plans), free(again);
+}
+
+static void a_guess_is_not_written(void **state) {
+    (void)state;
+    struct tw_error err = {0};
+    struct tw_gemm_plans *const plans = plans_new("a device"), *const again = plans_new("a device");
+    (void)put(plans, GUESSED);
+    assert_false(plans->is_changed);
+    (void)put(plans, 1);
+    assert_int_equal(plans->count, 2);
+    assert_int_equal(tw_gemm_plans_write(plans, path, &err), TW_OK);
+    assert_true(tw_gemm_plans_read(again, path));
+    assert_int_equal(again->count, 1);
+    assert_int_equal(find(again, 1), 0);
+    assert_int_equal(find(again, GUESSED), TW_CUDA_GEMM_PLANS_MAX);
     free(plans), free(again);
 }
 
@@ -190,6 +209,7 @@ int main(void) {
         cmocka_unit_test(the_oldest_makes_room),
         cmocka_unit_test(a_plan_takes_the_place_of_that_of_its_key),
         cmocka_unit_test(plans_come_back_from_their_file),
+        cmocka_unit_test(a_guess_is_not_written),
         cmocka_unit_test(a_folder_has_a_file_of_each_kind_of_device),
         cmocka_unit_test(a_damaged_file_is_not_read),
         cmocka_unit_test(the_file_of_another_device_is_not_read),

@@ -15,7 +15,7 @@ extern "C" { /* some of these headers lack it */
 }
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/emulation.h"
+#include "kernels/cuda/emulated/emulation.h"
 #include "kernels/cuda/runtime.h"
 
 namespace {

@@ -8,11 +8,26 @@
 
 #include <cmocka.h>
 
+static void shape_fast(struct tw_run *run, enum engine_variant variant) {
+    run->model.heads = 2;
+    run->model.width = 128;
+    if (variant != ENGINE_LLAMA_128) return;
+    run->model.family = TW_FAMILY_LLAMA;
+    run->model.norm_eps_millionths = 1;
+    run->model.width = 256;
+    run->model.kv_heads = 1;
+    run->model.qk_norm = TW_YES;
+}
+
 static void shape(struct tw_run *run, enum engine_variant variant) {
     run->model.layers = 2;
     run->model.width = 24;
     run->model.heads = 3;
     run->model.vocab = ENGINE_VOCAB;
+    if (variant >= ENGINE_VARIANTS) {
+        shape_fast(run, variant);
+        return;
+    }
     if (variant == ENGINE_GPT2_UNTIED) run->model.is_tied = TW_NO;
     if (variant == ENGINE_GPT2_UNTIED) run->model.ffn = 40;
     if (variant < ENGINE_LLAMA) return;
@@ -59,6 +74,10 @@ int engine_set_up(void **state, enum engine_variant variant) {
 
 int engine_set_up_long(void **state, enum engine_variant variant) {
     return set_up(state, variant, ENGINE_LONG_BATCH, ENGINE_LONG_CONTEXT);
+}
+
+int engine_set_up_fast(void **state, enum engine_variant variant) {
+    return set_up(state, variant, ENGINE_FAST_BATCH, ENGINE_FAST_CONTEXT);
 }
 
 int engine_tear_down(void **state) {

@@ -13,6 +13,8 @@ enum {
     ENGINE_TOKENS = ENGINE_BATCH * (ENGINE_CONTEXT + 1),
     ENGINE_LONG_BATCH = 4, /* long enough that a block of rows spans several sequences */
     ENGINE_LONG_CONTEXT = 90,
+    ENGINE_FAST_BATCH = 2,
+    ENGINE_FAST_CONTEXT = 139,
     ENGINE_LONG_TOKENS = ENGINE_LONG_BATCH * (ENGINE_LONG_CONTEXT + 1),
 };
 
@@ -23,6 +25,9 @@ enum engine_variant {
     ENGINE_LLAMA,
     ENGINE_LLAMA_FULL,
     ENGINE_VARIANTS,
+    /* With heads of 64 and 128, which a device has fast kernels for; the second in groups. */
+    ENGINE_GPT2_64 = ENGINE_VARIANTS,
+    ENGINE_LLAMA_128,
 };
 
 struct engine_fixture {
@@ -35,6 +40,8 @@ struct engine_fixture {
 
 int engine_set_up(void **state, enum engine_variant variant);
 int engine_set_up_long(void **state, enum engine_variant variant);
+/* Sequences longer than two tiles of such a kernel. */
+int engine_set_up_fast(void **state, enum engine_variant variant);
 int engine_tear_down(void **state);
 
 /* A new engine with the fixture's settings and initial weights. */

@@ -32,6 +32,12 @@ static int set_up_2(void **state) {
 static int set_up_3(void **state) {
     return engine_set_up(state, ENGINE_LLAMA_FULL);
 }
+static int set_up_64(void **state) {
+    return engine_set_up_fast(state, ENGINE_GPT2_64);
+}
+static int set_up_128(void **state) {
+    return engine_set_up_fast(state, ENGINE_LLAMA_128);
+}
 static int set_up_long(void **state) {
     return engine_set_up_long(state, ENGINE_LLAMA_FULL);
 }
@@ -112,6 +118,39 @@ static void bf16_gradients_are_near(void **state) {
     engine_shake(f);
     compare_gradients(f, (struct tw_compute_config){.compute = TW_COMPUTE_BF16, .micro_batch = 3},
                       0.05);
+}
+
+/* Heads of 64 and 128 take the fast attention kernels, in bf16 alone. */
+static void bf16_gradients_of_fast_heads_are_near(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_compute_config compute = {.compute = TW_COMPUTE_BF16};
+    engine_shake(f);
+    compare_gradients(f, compute, 0.05);
+    compute.recompute = TW_RECOMPUTE_ON;
+    engine_mask(f, 40);
+    compare_gradients(f, compute, 0.05);
+}
+
+/* Without room for attention's outputs, attention is run again too. */
+static void gradients_are_the_same_with_attention_run_again(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_compute_config compute = {.compute = TW_COMPUTE_BF16, .recompute = TW_RECOMPUTE_ON};
+    engine_shake(f);
+    struct tw_engine *kept = on_gpu(f, compute);
+    assert_true(kept->plan.keeps_attention);
+    compute.memory_bytes = kept->plan.total - 1;
+    compute.micro_batch = kept->plan.micro_batch;
+    struct tw_engine *again = on_gpu(f, compute);
+    assert_false(again->plan.keeps_attention);
+    struct tw_step_result want, got;
+    step(kept, f->tokens, 0.0f, &want);
+    step(again, f->tokens, 0.0f, &got);
+    pull(kept, TW_ENGINE_GRADIENT);
+    pull(again, TW_ENGINE_GRADIENT);
+    const size_t n = f->layout.elements;
+    assert_true(apart(kept->gradient, again->gradient, n) < 1e-6);
+    tw_engine_destroy(kept);
+    tw_engine_destroy(again);
 }
 
 /* Passes of 3, 3 and 1 sequences: after a few steps all of them run as graphs. */
@@ -411,12 +450,15 @@ static void too_large_model_is_refused_with_numbers(void **state) {
     config.compute.recompute = TW_RECOMPUTE_ON;
     config.compute.memory_bytes = 0;
     assert_int_equal(tw_engine_plan_make(&less, &config, &err), TW_OK);
-    assert_true(less.total < whole.total);
+    assert_true(less.total < whole.total && less.keeps_attention);
     config.compute.recompute = TW_RECOMPUTE_AUTO;
     config.compute.memory_bytes = less.total;
     config.compute.micro_batch = ENGINE_BATCH;
     assert_int_equal(tw_engine_plan_make(&less, &config, &err), TW_OK);
-    assert_true(less.is_recomputed && less.micro_batch == ENGINE_BATCH);
+    assert_true(less.is_recomputed && less.keeps_attention && less.micro_batch == ENGINE_BATCH);
+    config.compute.memory_bytes = less.total - 1; /* no room for attention's outputs */
+    assert_int_equal(tw_engine_plan_make(&less, &config, &err), TW_OK);
+    assert_true(less.is_recomputed && !less.keeps_attention && less.micro_batch == ENGINE_BATCH);
     config.compute.recompute = TW_RECOMPUTE_OFF;
     assert_int_equal(tw_engine_plan_make(&less, &config, &err), TW_NOMEM);
     assert_non_null(strstr(err.message, "activations"));
@@ -486,6 +528,11 @@ int main(void) {
         TEST(gradients_are_those_of_the_cpu, long),
         TEST(gradients_of_masked_documents_are_those_of_the_cpu, long),
         EACH(bf16_gradients_are_near),
+        TEST(gradients_are_those_of_the_cpu, 64),
+        TEST(gradients_are_those_of_the_cpu, 128),
+        TEST(bf16_gradients_of_fast_heads_are_near, 64),
+        TEST(bf16_gradients_of_fast_heads_are_near, 128),
+        TEST(gradients_are_the_same_with_attention_run_again, 128),
         TEST(the_curve_is_that_of_the_cpu, 0),
         TEST(the_curve_is_that_of_the_cpu, 3),
         TEST(the_curve_with_muon_is_that_of_the_cpu, 0),

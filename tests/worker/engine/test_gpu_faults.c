@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "kernels/cuda/emulation.h"
+#include "kernels/cuda/emulated/emulation.h"
 #include "tests/worker/engine/engine_fixture.h"
 
 /* Distance between the calls that are made to fail: a prime, so that every kind of call is covered.

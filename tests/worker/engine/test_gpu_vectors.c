@@ -2,7 +2,7 @@
  * table on both, elementwise ones bit for bit, with the same bytes from every codec. */
 #include "worker/engine/vectors.h"
 
-#include "kernels/cuda/emulation.h"
+#include "kernels/cuda/emulated/emulation.h"
 #include "tests/kernels/fill.h"
 #include "tests/worker/engine/engine_fixture.h"
 #include "worker/engine/cuda/gpu_model.h"

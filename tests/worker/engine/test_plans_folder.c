@@ -104,6 +104,23 @@ static void impossible_folders_are_passed_over(void **state) {
     expect("home/.cache/thinwire/");
 }
 
+static void compiled_code_is_kept_beside_the_plans(void **state) {
+    (void)state;
+    char want[96];
+    (void)unsetenv("CUDA_CACHE_PATH");
+    tw_plans_folder_keep_code(); /* there is no folder */
+    assert_null(getenv("CUDA_CACHE_PATH"));
+    make("home");
+    set("HOME", "home");
+    tw_plans_folder_keep_code();
+    (void)snprintf(want, sizeof(want), "%s/home/.cache/thinwire/code", folder);
+    assert_string_equal(getenv("CUDA_CACHE_PATH"), want);
+    assert_int_equal(setenv("CUDA_CACHE_PATH", "/mine", 1), 0);
+    tw_plans_folder_keep_code();
+    assert_string_equal(getenv("CUDA_CACHE_PATH"), "/mine");
+    (void)unsetenv("CUDA_CACHE_PATH");
+}
+
 static void a_path_too_long_is_none(void **state) {
     (void)state;
     make("home");
@@ -121,6 +138,7 @@ int main(void) {
         TEST(named_folder_is_taken_unchanged),
         TEST(the_first_folder_there_can_be_is_taken),
         TEST(impossible_folders_are_passed_over),
+        TEST(compiled_code_is_kept_beside_the_plans),
         TEST(a_path_too_long_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

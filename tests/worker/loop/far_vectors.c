@@ -23,6 +23,7 @@ static void free_region(struct far *far, void *base) {
 }
 
 void far_close(struct far *far) {
+    TW_ASSERT(far->pinned == NULL);
     for (unsigned i = 0; i < FAR_REGIONS_MAX; i++) free_region(far, far->regions[i].base);
 }
 
@@ -80,6 +81,30 @@ static enum tw_status alloc(void *self, float **x, size_t n, const char *what,
 
 static void free_(void *self, float *x) {
     free_region(self, x);
+}
+
+static enum tw_status host_alloc(void *self, float **x, size_t n, const char *what,
+                                 struct tw_error *err) {
+    struct far *far = self;
+    return far->host.host_alloc(NULL, x, n, what, err);
+}
+
+static void host_free(void *self, float *x) {
+    struct far *far = self;
+    far->host.host_free(NULL, x);
+}
+
+static bool pin(void *self, void *host, uint64_t bytes) {
+    struct far *far = self;
+    TW_ASSERT(far->pinned == NULL && bytes > 0 && (uintptr_t)host % 4096 == 0);
+    far->pinned = host;
+    return true;
+}
+
+static void unpin(void *self, void *host) {
+    struct far *far = self;
+    TW_ASSERT(host != NULL && far->pinned == host);
+    far->pinned = NULL;
 }
 
 static void copy_in(void *self, float *x, const float *from, size_t n) {
@@ -239,6 +264,10 @@ struct tw_vectors far_vectors(struct far *far, float *theta, float *m, float *v)
         .v = v,
         .alloc = alloc,
         .free = free_,
+        .host_alloc = host_alloc,
+        .host_free = host_free,
+        .pin = pin,
+        .unpin = unpin,
         .copy_in = copy_in,
         .copy_out = copy_out,
         .copy = copy,

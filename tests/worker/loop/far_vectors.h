@@ -14,6 +14,7 @@ struct far {
     uint64_t bytes_out;  /* to the host, so far: copies and payloads */
     uint64_t bytes_in;   /* to far memory */
     float *theta, *copy; /* far; the copy is theta at the last call of `written` */
+    void *pinned;        /* the one range that is page-locked; NULL: none */
     struct {
         void *base;
         size_t bytes;

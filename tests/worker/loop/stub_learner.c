@@ -8,6 +8,8 @@
 #include "base/assert.h"
 #include "base/rng.h"
 
+#define WILD_LR 2.02f /* above 2 each step leads away from the target */
+
 /* A number in [-1, 1) that depends only on its arguments; 0 in the padding. */
 static float noise(const struct stub_learner *stub, uint64_t seed, uint64_t i) {
     if (stub->is_param[i] == 0) return 0;
@@ -73,6 +75,7 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
         result->is_skipped = true;
         return TW_OK;
     }
+    if (stub->wild_from_step > 0 && stub->updates + 1 >= stub->wild_from_step) lr = WILD_LR;
     if (stub->is_remote) {
         far_unlock(&stub->far);
         learn_far(stub, *cursor, lr);
@@ -95,6 +98,8 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
     if (is_live) far_unlock(&stub->far);
     *loss = distance(stub, is_live ? stub->remote : params);
     if (is_live) far_lock(&stub->far);
+    const bool is_poisoned = stub->poison_from_step > 0 && stub->updates >= stub->poison_from_step;
+    if (is_poisoned && params != stub->arrays) *loss += 3.0;
     return TW_OK;
 }
 

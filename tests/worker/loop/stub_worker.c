@@ -2,6 +2,8 @@
  * and loop are real; the learner is stub_learner.h. Needs no training text and no BLAS.
  *
  *     stub_worker --socket PATH [--step-us N] [--die-at-update N] [--nan-from-update N]
+ *                 [--wild-from-update N]    its rate is far too high
+ *                 [--poison-from-update N]  its anchor's loss is far too high
  *                 [--gpu ADDRESS]      pretends to compute on this GPU */
 #include <getopt.h>
 #include <stdio.h>
@@ -51,6 +53,8 @@ int main(int argc, char **argv) {
         {"step-us", required_argument, NULL, 'u'},
         {"die-at-update", required_argument, NULL, 'd'},
         {"nan-from-update", required_argument, NULL, 'n'},
+        {"wild-from-update", required_argument, NULL, 'w'},
+        {"poison-from-update", required_argument, NULL, 'p'},
         {"gpu", required_argument, NULL, 'g'},
         {"device-fails-at", required_argument, NULL, 'f'}, /* number of the pull or push */
         {"threads", required_argument, NULL, 't'},         /* as thinwire-worker; ignored */
@@ -70,6 +74,8 @@ int main(int argc, char **argv) {
         case 'u': stub.learner.step_us = (uint32_t)strtoul(optarg, NULL, 10); break;
         case 'd': stub.die_at = strtoull(optarg, NULL, 10); break;
         case 'n': stub.learner.nan_from_step = strtoull(optarg, NULL, 10); break;
+        case 'w': stub.learner.wild_from_step = strtoull(optarg, NULL, 10); break;
+        case 'p': stub.learner.poison_from_step = strtoull(optarg, NULL, 10); break;
         case 'g': stub.gpu = optarg; break;
         case 'f':
             stub.learner.is_remote = true;

@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "worker/engine/devices.h"
+#include "worker/engine/plans_folder.h"
 
 void tw_devices_look(struct tw_devices *devices) {
     struct tw_error err = {.message = ""};
+    tw_plans_folder_keep_code();
     const int count = tw_cuda_count(&err);
     memset(devices, 0, sizeof(*devices));
     (void)snprintf(devices->why_no_gpu, sizeof(devices->why_no_gpu), "%s", err.message);

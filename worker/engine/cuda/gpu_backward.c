@@ -33,16 +33,19 @@ static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm2, pass->rows);
     const uint32_t rows = pass->rows;
-    tw_gpu_activate(gpu, arrays->wide, slot->up, rows);
-    tw_gpu_linear_dw(gpu, &weights->down, arrays->wide, arrays->stream, 0, rows);
     if (shape->is_gated) {
+        /* One pass gives the gradient of gate | up, and puts their activation in the place of its
+         * own gradient. */
         tw_gpu_linear_dx(gpu, &weights->down, arrays->wide, arrays->stream, rows, NULL);
         const struct tw_cuda_swiglu_gradients gradients = {
-            .dx = arrays->broad, .dy = arrays->wide, .x = slot->up};
+            .dx = arrays->broad, .dy = arrays->wide, .x = slot->up, .y = arrays->wide};
         tw_cuda_swiglu_backward(gpu->queue, gpu->map.config.type, &gradients, rows, shape->ffn);
     } else {
         tw_gpu_linear_dx(gpu, &weights->down, arrays->broad, arrays->stream, rows, slot->up);
+        tw_cuda_gelu(gpu->queue, gpu->map.config.type, arrays->wide, slot->up,
+                     (size_t)rows * shape->ffn);
     }
+    tw_gpu_linear_dw(gpu, &weights->down, arrays->wide, arrays->stream, 0, rows);
     tw_cuda_norm(gpu->queue, &norm, arrays->narrow, slot->middle, NULL, NULL);
     tw_gpu_linear_dw(gpu, &weights->up, arrays->narrow, arrays->broad, 0, rows);
     tw_gpu_linear_dx(gpu, &weights->up, arrays->narrow, arrays->broad, rows, NULL);

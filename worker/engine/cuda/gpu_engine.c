@@ -231,7 +231,7 @@ static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uin
             .scale = 1.0f / ((float)sequences_count * (float)context),
             .z_loss = (float)(run->train.z_loss_millionths / 1e6),
         };
-        TW_TRY(tw_gpu_inputs_put(&pass, tokens + (size_t)done * stride, stride, true, err));
+        tw_gpu_inputs_put(&pass, tokens + (size_t)done * stride, stride, true);
         if (is_learning) {
             TW_TRY(run_learning_pass(&pass, err));
         } else {
@@ -317,7 +317,7 @@ enum tw_status tw_gpu_logits(struct tw_gpu *gpu, const float *params, const uint
                              uint32_t first, uint32_t count, float *logits, struct tw_error *err) {
     const struct tw_gpu_pass pass = {.gpu = gpu, .sequences = 1, .context = count, .rows = count};
     tw_gpu_use(gpu, params);
-    TW_TRY(tw_gpu_inputs_put(&pass, tokens, count, false, err));
+    tw_gpu_inputs_put(&pass, tokens, count, false);
     tw_gpu_forward(&pass);
     return fetch_logits(&pass, first, count - first, logits, err);
 }
@@ -364,7 +364,7 @@ enum tw_status tw_gpu_cache_extend(struct tw_gpu_cache *cache, const float *para
                                      .kv = cache->kv};
     if (cache->uses == 0 || cache->uses != gpu->uses) tw_gpu_use(gpu, params);
     cache->uses = gpu->uses;
-    TW_TRY(tw_gpu_inputs_put(&pass, tokens, count, false, err));
+    tw_gpu_inputs_put(&pass, tokens, count, false);
     tw_gpu_forward(&pass);
     return fetch_logits(&pass, count - 1, 1, logits, err);
 }

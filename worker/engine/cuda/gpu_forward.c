@@ -169,20 +169,10 @@ void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again
     }
     if (shape->has_rope) tw_gpu_rotate(pass, slot->qkv, false);
     if (pass->kv != NULL) append_to_cache(pass, layer, slot->qkv);
-    attention(pass, layer);
+    if (!is_again || !gpu->keeps_attention) attention(pass, layer);
 }
 
 /* ---- feed-forward ---------------------------------------------------------------------------- */
-
-void tw_gpu_activate(const struct tw_gpu *gpu, void *y, const void *up, uint32_t rows) {
-    const struct tw_model_shape *shape = &gpu->map.shape;
-    const enum tw_type type = gpu->map.config.type;
-    if (shape->is_gated) {
-        tw_cuda_swiglu(gpu->queue, type, y, up, rows, shape->ffn);
-    } else {
-        tw_cuda_gelu(gpu->queue, type, y, up, (size_t)rows * shape->ffn);
-    }
-}
 
 void tw_gpu_feed(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again) {
     const struct tw_gpu *gpu = pass->gpu;
@@ -199,7 +189,9 @@ void tw_gpu_feed(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again) 
         tw_gpu_linear(gpu, &weights->up, arrays->wide, arrays->narrow, pass->rows, slot->up);
     }
     if (is_again) return;
-    if (is_gated) tw_gpu_activate(gpu, arrays->wide, slot->up, pass->rows);
+    if (is_gated)
+        tw_cuda_swiglu(gpu->queue, gpu->map.config.type, arrays->wide, slot->up, pass->rows,
+                       gpu->map.shape.ffn);
     tw_gpu_linear(gpu, &weights->down, arrays->x[layer + 1], arrays->wide, pass->rows, NULL);
 }
 

@@ -50,7 +50,7 @@ static void chunk_backward(const struct tw_gpu_pass *pass, uint32_t first, uint3
 void tw_gpu_head(const struct tw_gpu_pass *pass) {
     const struct tw_gpu *gpu = pass->gpu;
     const enum tw_type type = pass->is_learning ? gpu->map.config.type : TW_F32;
-    const uint32_t most = tw_gpu_head_rows(gpu, type);
+    const uint32_t most = tw_gpu_head_chunk(gpu, type, pass->rows);
     for (uint32_t first = 0; first < pass->rows; first += most) {
         const uint32_t count = pass->rows - first < most ? pass->rows - first : most;
         const struct tw_cuda_cross_entropy rows = {

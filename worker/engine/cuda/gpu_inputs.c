@@ -50,16 +50,15 @@ static size_t words_of(const struct tw_gpu_pass *pass, uint32_t stride, bool has
            (pass->is_learning ? pass->rows : 0) + (pass->is_masked ? pass->rows : 0);
 }
 
-enum tw_status tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens,
-                                 uint32_t stride, bool has_targets, struct tw_error *err) {
+void tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens, uint32_t stride,
+                       bool has_targets) {
     struct tw_gpu *gpu = pass->gpu;
     const uint32_t place = gpu->staged_next++ % TW_GPU_STAGED;
     const size_t words = words_of(pass, stride, has_targets);
     struct tw_gpu_inputs staged = place_inputs(pass, gpu->staged[place], stride);
     TW_ASSERT(words <= gpu->arrays.input_words);
     TW_ASSERT(has_targets || (!pass->is_learning && !pass->is_masked));
-    if (gpu->staged_event[place] != 0 && !tw_cuda_is_done(gpu->cuda, gpu->staged_event[place]))
-        TW_TRY(tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err));
+    tw_cuda_wait(gpu->cuda, gpu->staged_event[place]);
     for (uint32_t b = 0; b < pass->sequences; b++) {
         const uint32_t *from = tokens + (size_t)b * stride;
         const size_t row = (size_t)b * pass->context;
@@ -82,5 +81,4 @@ enum tw_status tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t 
                     words * sizeof(uint32_t));
     gpu->staged_event[place] = tw_cuda_record(gpu->cuda, TW_CUDA_COMPUTE);
     gpu->arrays.inputs = place_inputs(pass, gpu->arrays.inputs.tokens, stride);
-    return TW_OK;
 }

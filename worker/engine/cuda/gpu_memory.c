@@ -8,9 +8,13 @@
 
 enum {
     ALIGN = 256,
-    LOGITS_BYTES = 512 << 20, /* logits held at a time, but at least LOGITS_ROWS rows */
+    /* Logits held at a time, in bytes: a share of the memory between these bounds, but at least
+     * LOGITS_ROWS rows. The head's gradient is read and written once a chunk of them. */
+    LOGITS_BYTES_LEAST = 512 << 20,
+    LOGITS_SHARE = 32,
     LOGITS_ROWS = 128,
-    LOGITS_PAD = 64, /* elements: aligns rows for fast products */
+    CHUNK_ROWS = 256, /* chunks are multiples of it: whole tiles of the products */
+    LOGITS_PAD = 64,  /* elements: aligns rows for fast products */
 };
 
 /* Hands out aligned pieces of a block. Without a block it only counts bytes. */
@@ -49,6 +53,20 @@ static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
     slot->stats1 = carve(carver, rows * 2, sizeof(float));
     slot->stats2 = carve(carver, rows * 2, sizeof(float));
     slot->lse = carve(carver, rows * shape->heads, sizeof(float));
+}
+
+static void carve_slots(struct carver *carver, struct tw_gpu *gpu) {
+    const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
+    struct tw_model_slot slot = {.qkv = NULL};
+    for (uint32_t i = 0; i < gpu->slots_count; i++) {
+        if (i == 0 || !gpu->keeps_attention) {
+            carve_slot(carver, &slot, gpu);
+        } else {
+            slot.attention = carve(carver, rows * gpu->map.shape.q_width, size);
+            slot.lse = carve(carver, rows * gpu->map.shape.heads, sizeof(float));
+        }
+        if (gpu->arrays.slots != NULL) gpu->arrays.slots[i] = slot;
+    }
 }
 
 static void carve_inputs(struct carver *carver, struct tw_gpu *gpu) {
@@ -95,9 +113,7 @@ static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
     const uint64_t angles = (uint64_t)shape->context * (shape->head_size / 2);
-    struct tw_model_slot unused;
-    for (uint32_t i = 0; i < gpu->slots_count; i++)
-        carve_slot(carver, arrays->slots == NULL ? &unused : &arrays->slots[i], gpu);
+    carve_slots(carver, gpu);
     for (uint32_t i = 0; i <= shape->layers; i++) {
         /* Without backward passes, a layer's output overwrites its input. */
         const bool is_own = i == 0 || gpu->is_learning;
@@ -126,7 +142,7 @@ static void carve_logits(struct carver *carver, struct tw_gpu *gpu) {
     const uint64_t rows = rows_max(gpu);
     const uint64_t stride =
         ((uint64_t)gpu->map.shape.vocab + LOGITS_PAD - 1) / LOGITS_PAD * LOGITS_PAD;
-    uint64_t most = LOGITS_BYTES / (stride * sizeof(float));
+    uint64_t most = gpu->logits_most / (stride * sizeof(float));
     if (most < LOGITS_ROWS) most = LOGITS_ROWS;
     arrays->logits_stride = (uint32_t)stride;
     arrays->logits_bytes = (most < rows ? most : rows) * stride * sizeof(float);
@@ -147,6 +163,14 @@ uint32_t tw_gpu_head_rows(const struct tw_gpu *gpu, enum tw_type type) {
     return (uint32_t)(gpu->arrays.logits_bytes / row);
 }
 
+uint32_t tw_gpu_head_chunk(const struct tw_gpu *gpu, enum tw_type type, uint32_t rows) {
+    const uint32_t most = tw_gpu_head_rows(gpu, type), chunks = (rows + most - 1) / most;
+    if (chunks <= 1) return rows;
+    const uint32_t even = (rows + chunks - 1) / chunks;
+    const uint32_t whole = (even + CHUNK_ROWS - 1) / CHUNK_ROWS * CHUNK_ROWS;
+    return whole <= most ? whole : most;
+}
+
 void tw_gpu_arrays_measure(struct tw_model_bytes *bytes, const struct tw_gpu *gpu) {
     struct tw_gpu counted = *gpu;
     struct carver carver = {.block = NULL};
@@ -156,14 +180,22 @@ void tw_gpu_arrays_measure(struct tw_model_bytes *bytes, const struct tw_gpu *gp
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+static uint64_t logits_most(uint64_t limit) {
+    const uint64_t share = limit / LOGITS_SHARE, least = LOGITS_BYTES_LEAST, most = 4 * least;
+    return share < least ? least : share > most ? most : share;
+}
+
 enum tw_status tw_gpu_map_open(struct tw_gpu *gpu, const struct tw_engine_config *config,
                                const struct tw_engine_plan *plan, struct tw_error *err) {
     gpu->map = (struct tw_model){
         .config = {.run = config->run, .layout = config->layout, .type = plan->type},
         .shape = tw_model_shape_of(config->run)};
     gpu->is_learning = !config->is_inference;
+    gpu->logits_most = logits_most(plan->limit);
     gpu->sequences = plan->micro_batch;
-    gpu->slots_count = plan->is_recomputed || !gpu->is_learning ? 1 : gpu->map.shape.layers;
+    gpu->keeps_attention = plan->is_recomputed && plan->keeps_attention;
+    const bool is_one = !gpu->is_learning || (plan->is_recomputed && !plan->keeps_attention);
+    gpu->slots_count = is_one ? 1 : gpu->map.shape.layers;
     gpu->map.layers = calloc(gpu->map.shape.layers, sizeof(*gpu->map.layers));
     if (gpu->map.layers == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of layers");
     tw_model_find(&gpu->map);

@@ -73,12 +73,14 @@ struct tw_gpu {
     struct tw_engine *engine; /* borrowed: run, layout, plan, mirrors and counters */
     struct tw_cuda *cuda;
     struct tw_cuda_products *products;
-    void *pinned;        /* mirrors, if page-locked; NULL if not */
-    bool has_plans;      /* plans of products are cached on disk */
-    void *queue;         /* the compute stream */
-    struct tw_model map; /* shape and tensor offsets; the other members are unused */
-    uint32_t sequences;  /* most sequences of a pass */
+    void *pinned;         /* mirrors, if page-locked; NULL if not */
+    bool has_plans;       /* plans of products are cached on disk */
+    void *queue;          /* the compute stream */
+    struct tw_model map;  /* shape and tensor offsets; the other members are unused */
+    uint32_t sequences;   /* most sequences of a pass */
+    uint64_t logits_most; /* bytes of logits to hold at a time, unless that is too few rows */
     uint32_t slots_count;
+    bool keeps_attention; /* slots share all arrays but attention and lse */
     bool is_learning;
 
     float *theta, *gradient, *m, *v; /* (elements); gradient, m and v are NULL without learning */
@@ -132,9 +134,9 @@ void tw_gpu_map_close(struct tw_gpu *gpu);
 enum tw_status tw_gpu_inputs_open(struct tw_gpu *gpu, struct tw_error *err);
 void tw_gpu_inputs_close(struct tw_gpu *gpu);
 /* Queues the copy of tokens (sequences, stride) of this pass to the device. has_targets: stride >
- * context. TW_DEVICE only if it had to wait for a free staging block. */
-enum tw_status tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens,
-                                 uint32_t stride, bool has_targets, struct tw_error *err);
+ * context. Waits if all staging blocks are in use. */
+void tw_gpu_inputs_put(const struct tw_gpu_pass *pass, const uint32_t *tokens, uint32_t stride,
+                       bool has_targets);
 
 /* ---- passes, queued: gpu_linear.c, gpu_forward.c, gpu_backward.c, gpu_head.c ---- */
 
@@ -156,7 +158,6 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
                                         uint32_t which);
 void tw_gpu_rotate(const struct tw_gpu_pass *pass, void *qkv, bool is_inverse);
 struct tw_cuda_attention tw_gpu_attention_of(const struct tw_gpu_pass *pass);
-void tw_gpu_activate(const struct tw_gpu *gpu, void *y, const void *up, uint32_t rows);
 
 /* Parts of a layer. attend: norm1 to attention. feed: output matrix to `up`, and unless is_again on
  * to the input of the next layer. */
@@ -173,6 +174,8 @@ void tw_gpu_head(const struct tw_gpu_pass *pass);
 void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count,
                       enum tw_type type);
 uint32_t tw_gpu_head_rows(const struct tw_gpu *gpu, enum tw_type type);
+/* Rows of each chunk but the last, so that `rows` are cut evenly. */
+uint32_t tw_gpu_head_chunk(const struct tw_gpu *gpu, enum tw_type type, uint32_t rows);
 /* After tw_gpu_head with is_learning: adds all other gradients. */
 void tw_gpu_backward(const struct tw_gpu_pass *pass);
 

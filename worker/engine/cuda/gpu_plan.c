@@ -55,6 +55,20 @@ static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
     }
 }
 
+/* With layers that are run again. At long contexts attention is the dear part of them: its outputs
+ * are kept unless passes then become smaller. */
+static enum tw_status fit_recomputed(struct tw_engine_plan *plan,
+                                     const struct tw_engine_config *config, struct tw_error *err) {
+    plan->is_recomputed = true;
+    plan->keeps_attention = false;
+    TW_TRY(fit_micro_batch(plan, config, err));
+    struct tw_engine_plan keeping = *plan;
+    keeping.keeps_attention = true;
+    TW_TRY(fit_micro_batch(&keeping, config, err));
+    if (keeping.total <= keeping.limit && keeping.micro_batch == plan->micro_batch) *plan = keeping;
+    return TW_OK;
+}
+
 /* Page-locked memory is lost to all other processes, so at most half of the available memory is
  * locked. */
 static enum tw_status check_mirrors(struct tw_engine_plan *plan, struct tw_error *err) {
@@ -100,12 +114,10 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
         .ordinal = (uint32_t)ordinal,
     };
     (void)snprintf(plan->device, sizeof(plan->device), "%s", info.name);
-    TW_TRY(fit_micro_batch(plan, config, err));
-    if (plan->total > plan->limit && is_learning &&
-        config->compute.recompute == TW_RECOMPUTE_AUTO) {
-        plan->is_recomputed = true;
-        TW_TRY(fit_micro_batch(plan, config, err));
-    }
+    TW_TRY(plan->is_recomputed ? fit_recomputed(plan, config, err)
+                               : fit_micro_batch(plan, config, err));
+    if (plan->total > plan->limit && is_learning && config->compute.recompute == TW_RECOMPUTE_AUTO)
+        TW_TRY(fit_recomputed(plan, config, err));
     if (plan->total > plan->limit) return tw_engine_plan_refuse(plan, is_learning, err);
     return check_mirrors(plan, err);
 }

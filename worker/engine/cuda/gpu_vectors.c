@@ -3,8 +3,10 @@
  * caller waits for them anyway, so a second stream would overlap nothing. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
+#include "base/machine.h"
 #include "kernels/cuda/pack.h"
 #include "proto/run/layout.h"
 #include "worker/engine/cuda/gpu_model.h"
@@ -67,6 +69,35 @@ static enum tw_status vectors_alloc(void *self, float **x, size_t n, const char 
 static void vectors_free(void *self, float *x) {
     const struct tw_gpu_vectors *vectors = self;
     tw_cuda_free(vectors->gpu->cuda, x);
+}
+
+static enum tw_status vectors_host_alloc(void *self, float **x, size_t n, const char *what,
+                                         struct tw_error *err) {
+    const struct tw_gpu_vectors *vectors = self;
+    void *floats = NULL;
+    *x = NULL;
+    if (n == 0) return TW_OK;
+    TW_TRY(tw_cuda_host_alloc(vectors->gpu->cuda, &floats, n * sizeof(float), what, err));
+    memset(floats, 0, n * sizeof(float));
+    *x = floats;
+    return TW_OK;
+}
+
+static void vectors_host_free(void *self, float *x) {
+    const struct tw_gpu_vectors *vectors = self;
+    tw_cuda_host_free(vectors->gpu->cuda, x);
+}
+
+/* Page-locked memory is lost to all other processes: at most half of it. */
+static bool vectors_pin(void *self, void *host, uint64_t bytes) {
+    const struct tw_gpu_vectors *vectors = self;
+    if (bytes == 0 || bytes > tw_machine_memory() / 2) return false;
+    return tw_cuda_host_pin(vectors->gpu->cuda, host, bytes);
+}
+
+static void vectors_unpin(void *self, void *host) {
+    const struct tw_gpu_vectors *vectors = self;
+    tw_cuda_host_unpin(vectors->gpu->cuda, host);
 }
 
 static enum tw_status vectors_finish(void *self, struct tw_error *err) {
@@ -270,6 +301,10 @@ enum tw_status tw_gpu_vectors_open(struct tw_gpu *gpu, struct tw_vectors *out,
                                .v = gpu->v,
                                .alloc = vectors_alloc,
                                .free = vectors_free,
+                               .host_alloc = vectors_host_alloc,
+                               .host_free = vectors_host_free,
+                               .pin = vectors_pin,
+                               .unpin = vectors_unpin,
                                .copy_in = vectors_copy_in,
                                .copy_out = vectors_copy_out,
                                .copy = vectors_copy,

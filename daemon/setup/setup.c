@@ -1,4 +1,4 @@
-#include "daemon/node/setup.h"
+#include "daemon/setup/setup.h"
 
 #include <errno.h>
 #include <fcntl.h>

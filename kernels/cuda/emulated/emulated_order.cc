@@ -1,4 +1,4 @@
-#include "kernels/cuda/emulated_order.h"
+#include "kernels/cuda/emulated/emulated_order.h"
 
 #include <cstdlib>
 #include <cstring>

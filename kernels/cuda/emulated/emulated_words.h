@@ -1,7 +1,7 @@
 /* emulated_words.h - parts of CUDA that need no other thread: types, intrinsics, atomics (blocks
  * and threads of emulated.h run one after the other). C++, tests only; device.cuh includes it. */
-#ifndef TW_KERNELS_CUDA_EMULATED_WORDS_H
-#define TW_KERNELS_CUDA_EMULATED_WORDS_H
+#ifndef TW_KERNELS_CUDA_EMULATED_EMULATED_WORDS_H
+#define TW_KERNELS_CUDA_EMULATED_EMULATED_WORDS_H
 
 #include <algorithm>
 #include <cmath>

@@ -9,13 +9,13 @@
  * memory than the device has. Shared memory is all ones (NaN) when a block starts. Asynchronous
  * copies arrive when they are waited for, not before. Threads (between two waits) and blocks run
  * upwards, downwards or shuffled: see emulation.h. */
-#ifndef TW_KERNELS_CUDA_EMULATED_H
-#define TW_KERNELS_CUDA_EMULATED_H
+#ifndef TW_KERNELS_CUDA_EMULATED_EMULATED_H
+#define TW_KERNELS_CUDA_EMULATED_EMULATED_H
 
 #include <functional>
 #include <tuple>
 
-#include "kernels/cuda/emulated_words.h"
+#include "kernels/cuda/emulated/emulated_words.h"
 
 /* Indices of the running thread. */
 struct tw_emulated_identity {
@@ -175,6 +175,16 @@ void tw_emulated_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], 
                           int line);
 void tw_emulated_ldmatrix_x4(uint32_t r[4], const void *row, bool is_transposed, const char *file,
                              int line);
+/* wgmma.cuh: the warp's 16 of 64 rows of result = a b, plus result if keeps_d. `left` (4), or *a.
+ */
+struct tw_emulated_wg {
+    float *d; /* the lane's (columns / 8, 4) */
+    unsigned columns;
+    bool keeps_d;
+};
+struct tw_wg_factor;
+void tw_emulated_wgmma(const tw_emulated_wg &result, const uint32_t *left, const tw_wg_factor *a,
+                       const tw_wg_factor *b, const char *file, int line);
 void tw_emulated_copy_async16(void *shared, const void *global, bool is_valid);
 void tw_emulated_copy_commit();
 void tw_emulated_copy_wait(unsigned groups_left);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "kernels/cuda/emulation.h"
+#include "kernels/cuda/emulated/emulation.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_after.h"
 #include "kernels/cuda/runtime.h"

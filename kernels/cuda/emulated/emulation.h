@@ -7,8 +7,8 @@
  *
  * The environment variable TW_EMULATED_ORDER sets the order: up, down, both, or a number that seeds
  * a shuffle. */
-#ifndef TW_KERNELS_CUDA_EMULATION_H
-#define TW_KERNELS_CUDA_EMULATION_H
+#ifndef TW_KERNELS_CUDA_EMULATED_EMULATION_H
+#define TW_KERNELS_CUDA_EMULATED_EMULATION_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "kernels/cuda/emulated.h"
-#include "kernels/cuda/emulated_order.h"
+#include "kernels/cuda/emulated/emulated.h"
+#include "kernels/cuda/emulated/emulated_order.h"
 #include "kernels/cuda/runtime_words.h"
 
 extern "C" {
@@ -519,6 +519,11 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
     if (event == 0 || !cuda->fault.empty()) return true;
     drain(&cuda->streams[event % 2], event / 2);
     return true;
+}
+
+extern "C" void tw_cuda_wait(struct tw_cuda *cuda, uint64_t event) {
+    not_in_graph(cuda, "tw_cuda_wait");
+    (void)tw_cuda_is_done(cuda, event); /* drains up to it */
 }
 
 extern "C" enum tw_status tw_cuda_finish(struct tw_cuda *cuda, enum tw_cuda_queue queue,

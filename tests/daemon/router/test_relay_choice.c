@@ -1,5 +1,5 @@
-/* Tests of daemon/net/relay_choice.c with a clock of their own. */
-#include "daemon/net/relay_choice.h"
+/* Tests of daemon/router/relay_choice.c with a clock of their own. */
+#include "daemon/router/relay_choice.h"
 #include "tests/test.h"
 
 enum { S = 1000 * 1000, SELF = 10, LOW = 5, HIGH = 50, HUB = 100, SPARE = 101 };

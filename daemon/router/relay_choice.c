@@ -1,4 +1,4 @@
-#include "daemon/net/relay_choice.h"
+#include "daemon/router/relay_choice.h"
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
  *
  * A failure is an exit status (base/exit_codes.h) and one sentence with the cause and the way out.
  * On disk only missing folders are made, the count of starts is raised and the lock is taken. */
-#ifndef TW_DAEMON_NODE_SETUP_H
-#define TW_DAEMON_NODE_SETUP_H
+#ifndef TW_DAEMON_SETUP_SETUP_H
+#define TW_DAEMON_SETUP_SETUP_H
 
 #include <stdbool.h>
 

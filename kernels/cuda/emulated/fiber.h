@@ -1,8 +1,8 @@
 /* fiber.h - stacks that take turns on one CPU thread, for emulated.h (C++, tests only).
  *
  * A fiber never moves to another thread. The address sanitizer is told of each switch. */
-#ifndef TW_KERNELS_CUDA_FIBER_H
-#define TW_KERNELS_CUDA_FIBER_H
+#ifndef TW_KERNELS_CUDA_EMULATED_FIBER_H
+#define TW_KERNELS_CUDA_EMULATED_FIBER_H
 
 #include <cstddef>
 

@@ -25,8 +25,8 @@
  *
  * The list of an offer is a claim. A false one costs a call. A few calls are under way at a time,
  * and one relay gets two of them. */
-#ifndef TW_DAEMON_NET_RELAY_CHOICE_H
-#define TW_DAEMON_NET_RELAY_CHOICE_H
+#ifndef TW_DAEMON_ROUTER_RELAY_CHOICE_H
+#define TW_DAEMON_ROUTER_RELAY_CHOICE_H
 
 #include <stdbool.h>
 #include <stdint.h>

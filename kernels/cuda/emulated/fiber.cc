@@ -1,4 +1,4 @@
-#include "kernels/cuda/fiber.h"
+#include "kernels/cuda/emulated/fiber.h"
 
 #include <cstdint>
 #include <cstdlib>

@@ -1,12 +1,13 @@
-#include "kernels/cuda/emulated.h"
+#include "kernels/cuda/emulated/emulated.h"
 
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
-#include "kernels/cuda/emulated_order.h"
-#include "kernels/cuda/fiber.h"
+#include "kernels/cuda/emulated/emulated_order.h"
+#include "kernels/cuda/emulated/fiber.h"
+#include "kernels/cuda/wgmma.cuh"
 
 extern "C" {
 #include "base/assert.h"
@@ -514,6 +515,51 @@ void tw_emulated_ldmatrix_x4(uint32_t r[4], const void *row, bool is_transposed,
             half[i] = from[column];
         }
         r[matrix] = half[0] | (uint32_t)half[1] << 16;
+    }
+}
+
+namespace {
+
+/* Element (row, k) of a factor, k below 16, where the hardware would read it: rows are adjacent in
+ * eights, and bits 4 to 6 of every address are swizzled with bits 7 to 9. */
+float factor_value(const tw_wg_factor *factor, unsigned row, unsigned k) {
+    size_t offset = row / 8 * TW_PANEL_ALIGN + row % 8 * 128 + k * 2;
+    if (factor->is_transposed)
+        offset = row / 64 * (size_t)factor->panel_bytes + row % 64 * 2 + k / 8 * TW_PANEL_ALIGN +
+                 k % 8 * 128;
+    const uintptr_t at = (uintptr_t)factor->at + offset;
+    uint16_t bits;
+    memcpy(&bits, (const void *)(at ^ (at >> 7 & 7) << 4), sizeof(bits));
+    return bf16_value(bits, 0);
+}
+
+} // namespace
+
+void tw_emulated_wgmma(const tw_emulated_wg &result, const uint32_t *left, const tw_wg_factor *a,
+                       const tw_wg_factor *b, const char *file, int line) {
+    const unsigned lane = here->current % LANES, warp = here->current / LANES % 4;
+    static const uint32_t none[4] = {0};
+    const tw_emulated_lanes *lanes = tw_emulated_warp(
+        {"wgmma", 0xffffffffu, left != nullptr ? left : none, sizeof(none), nullptr}, file, line);
+    float rows[2][16];
+    for (unsigned half = 0; half < 2; half++) {
+        for (unsigned k = 0; k < 16; k++) {
+            if (left == nullptr) {
+                rows[half][k] = factor_value(a, warp * 16 + half * 8 + lane / 4, k);
+                continue;
+            }
+            uint32_t of[4];
+            memcpy(of, lanes->of[lane / 4 * 4 + k % 8 / 2], sizeof(of));
+            rows[half][k] = bf16_value(of[half + k / 8 * 2], k % 2);
+        }
+    }
+    for (unsigned n = 0; n < result.columns / 8; n++) {
+        for (unsigned i = 0; i < 4; i++) {
+            float sum = result.keeps_d ? result.d[n * 4 + i] : 0.0f;
+            for (unsigned k = 0; k < 16; k++)
+                sum += rows[i / 2][k] * factor_value(b, n * 8 + lane % 4 * 2 + i % 2, k);
+            result.d[n * 4 + i] = sum;
+        }
     }
 }
 

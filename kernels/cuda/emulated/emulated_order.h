@@ -1,11 +1,11 @@
 /* emulated_order.h - the order in which emulated threads and blocks run (C++, tests only). */
-#ifndef TW_KERNELS_CUDA_EMULATED_ORDER_H
-#define TW_KERNELS_CUDA_EMULATED_ORDER_H
+#ifndef TW_KERNELS_CUDA_EMULATED_EMULATED_ORDER_H
+#define TW_KERNELS_CUDA_EMULATED_EMULATED_ORDER_H
 
 #include <cstdint>
 #include <vector>
 
-#include "kernels/cuda/emulation.h"
+#include "kernels/cuda/emulated/emulation.h"
 
 struct tw_emulation_state {
     tw_emulation_order order;

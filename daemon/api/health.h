@@ -1,0 +1,87 @@
+/* health.h - signs of bad merging besides the anchor's loss (merge_health.h): this node's work is
+ * refused or left out, it takes over states again and again, its parameters are far from the
+ * anchor, its own loss rises, or the open round does not close.
+ *
+ * Looked at with each evaluation. A finding begins with its second bad sign in a row, and ends with
+ * one good sign. A look over fewer rounds than there are fragments, or than TW_HEALTH_ROUNDS, waits
+ * for the next one where it counts rounds.
+ *
+ * Bad signs since the last look:
+ *
+ * - REFUSED: owners refused this node's work in half of the rounds or more, and in two at least.
+ * - LEFT_OUT: no record lists this node, the byte budget left no round out, it was not refused.
+ * - TAKES_OVER: every fragment's state was taken over from another node.
+ * - FAR: the distance to the anchor is above TW_HEALTH_FAR, and above TW_HEALTH_FURTHER times the
+ *   largest one before.
+ * - RISING: the live held-out loss is above TW_HEALTH_RISEN times the lowest one before, and
+ *   TW_HEALTH_RISEN_NATS above it.
+ *
+ * STUCK has no signs: the open round is open for TW_HEALTH_STUCK_US, and for
+ * TW_HEALTH_STUCK_PERIODS usual periods. It begins at once, and ends with the round.
+ *
+ * FAR needs TW_HEALTH_LOOKS distances before, of a node that is not alone: with a rate that warms
+ * up linearly the fourth is then at most 4/3 of the largest. Distances are near 0 just after a
+ * merge, so a small one is never far. A slow node contributes between two of its own evaluations,
+ * so LEFT_OUT does not come from slowness. Pure. */
+#ifndef TW_DAEMON_API_HEALTH_H
+#define TW_DAEMON_API_HEALTH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TW_HEALTH_FAR 0.25f
+#define TW_HEALTH_FURTHER 3.0f
+#define TW_HEALTH_RISEN 1.25f
+#define TW_HEALTH_RISEN_NATS 0.1f
+#define TW_HEALTH_STUCK_US (UINT64_C(60) * 1000 * 1000)
+
+enum {
+    TW_HEALTH_SIGNS = 2,
+    TW_HEALTH_ROUNDS = 4,
+    TW_HEALTH_LOOKS = 3,
+    TW_HEALTH_STUCK_PERIODS = 8,
+    TW_HEALTH_UNKNOWN_PERIODS = 10, /* times STUCK_US, while no period is known */
+};
+
+enum tw_finding {
+    TW_FINDING_REFUSED,
+    TW_FINDING_LEFT_OUT,
+    TW_FINDING_TAKES_OVER,
+    TW_FINDING_FAR,
+    TW_FINDING_RISING,
+    TW_FINDING_STUCK,
+    TW_FINDINGS,
+};
+
+/* Totals and values of one evaluation. */
+struct tw_health_look {
+    uint64_t listed, missed;  /* committed rounds with and without this node */
+    uint64_t refused;         /* of `missed` and `listed`: rounds in which an owner refused it */
+    uint64_t budget_left_out; /* rounds left out for the byte budget */
+    uint64_t states;          /* fragments' states that came from other nodes */
+    uint32_t fragments;       /* at least 1 */
+    bool is_alone;            /* nothing is merged: the anchor follows the live parameters */
+    float live, distance;     /* held-out loss; distance to the anchor, a ratio */
+};
+
+struct tw_health {
+    uint32_t signs[TW_FINDINGS];       /* bad signs in a row; STUCK: SIGNS or 0 */
+    struct tw_health_look rounds_look; /* the last look that counted rounds */
+    uint64_t states;
+    uint32_t distances_count;
+    float distance_most, live_least; /* of good signs; live_least 0: none yet */
+};
+
+/* Returns the set of findings, as bits, that began or ended. */
+uint32_t tw_health_note(struct tw_health *health, const struct tw_health_look *look);
+
+/* open_us: time for which the open round of a group is open; 0: it is not, or nobody is there.
+ * period_us: usual time between two rounds; 0: not known. Returns whether STUCK began or ended. */
+bool tw_health_note_open(struct tw_health *health, uint64_t open_us, uint64_t period_us);
+
+bool tw_health_has(const struct tw_health *health, enum tw_finding finding);
+
+/* "refused", "left_out", "takes_over", "far", "rising", "stuck". Static storage. */
+const char *tw_finding_name(enum tw_finding finding);
+
+#endif

@@ -1,0 +1,81 @@
+/* twin.h - table of nodes whose key is on two machines, and of the questions that tell. Pure.
+ *
+ * A restarted node has a new process number, and so has another machine with a copy of its key. In
+ * the first case the process that was linked before is dead, in the second it is alive.
+ *
+ *   HELLO of a linked node, from        verdict    the transport
+ *   the same process, or without number NONE       lets the rules of admit.c decide
+ *   another process                     ASK        asks the linked one (proto/twin.h); the newcomer
+ *                                                  waits for TW_TWIN_ANSWER_US at most
+ *   another one, while a question waits WAIT       the same, without a second question
+ *   a process that another one replaced PROVEN     refuses it: no process comes back from the dead
+ *
+ * An answer proves a twin: the newcomer is refused. Silence proves a restart: the newcomer replaces
+ * the old link. A node that restarted thus waits for TW_TWIN_ANSWER_US at most. */
+#ifndef TW_DAEMON_NET_TWIN_H
+#define TW_DAEMON_NET_TWIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/id.h"
+#include "base/limits.h"
+
+enum {
+    TW_TWIN_ANSWER_US = 2 * 1000 * 1000,
+    TW_TWIN_KEPT_US = 180 * 1000 * 1000, /* a finding after its last sign; pauses of dials are 60 s
+                                          * at most */
+};
+
+struct tw_twin_row {
+    struct tw_id id;  /* zero: the row is free */
+    uint64_t used_us; /* the row was used last */
+    uint64_t process; /* process that is linked, or was linked last */
+    uint64_t before;  /* process that it replaced; 0: none */
+    uint64_t nonce;   /* of the open question to `process`; 0: none */
+    uint64_t asked_us;
+    uint64_t seen_us;            /* two machines were last seen; 0: never */
+    char address[TW_ADDR_BYTES]; /* of the machine that is not linked here; "": not known */
+};
+
+struct tw_twins {
+    uint64_t answer_us;                    /* time for an answer */
+    struct tw_twin_row rows[TW_KNOWN_MAX]; /* of nodes that were linked, and of this one */
+};
+
+enum tw_twin_verdict { TW_TWIN_NONE, TW_TWIN_ASK, TW_TWIN_WAIT, TW_TWIN_PROVEN };
+
+/* answer_us 0: TW_TWIN_ANSWER_US; shorter in tests. */
+void tw_twins_init(struct tw_twins *twins, uint64_t answer_us);
+
+/* A link of that process is up. 0: it stated no number. */
+void tw_twins_linked(struct tw_twins *twins, const struct tw_id *id, uint64_t process,
+                     uint64_t now_us);
+
+/* Judges a HELLO of a node that has a link. */
+enum tw_twin_verdict tw_twins_judge(const struct tw_twins *twins, const struct tw_id *id,
+                                    uint64_t process);
+
+/* The linked process is asked, because another one came from that address. nonce > 0. */
+void tw_twins_asked(struct tw_twins *twins, const struct tw_id *id, uint64_t nonce,
+                    const char *address, uint64_t now_us);
+
+/* Takes an answer. True: it is the right one, and the question is closed. */
+bool tw_twins_answered(struct tw_twins *twins, const struct tw_id *id, uint64_t nonce);
+
+/* The question about that node is closed: its time is over, or its link is gone. */
+void tw_twins_close(struct tw_twins *twins, const struct tw_id *id);
+
+/* End of the waiting for an answer; UINT64_MAX: no question is open. */
+uint64_t tw_twins_deadline_us(const struct tw_twins *twins, const struct tw_id *id);
+
+/* Two machines have this key, the unlinked one at that address. NULL: as noted before. True: the
+ * finding is new. */
+bool tw_twins_found(struct tw_twins *twins, const struct tw_id *id, const char *address,
+                    uint64_t now_us);
+
+/* The row of a node while its finding holds; NULL: none. */
+const struct tw_twin_row *tw_twins_find(const struct tw_twins *twins, const struct tw_id *id,
+                                        uint64_t now_us);
+
+#endif

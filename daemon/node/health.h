@@ -1,0 +1,27 @@
+/* health.h - signs of bad merging, judged at each evaluation (daemon/api/health.h, merge_health.h):
+ * events, status, and the one effect.
+ *
+ * While the anchor is worse than this node's own parameters and does not follow them, merges change
+ * the anchor alone. A group's round is applied with TW_APPLY_STAY, so (phi, u) stay equal on all
+ * nodes. A pair's step is taken alone. No other finding changes anything: it is shown. */
+#ifndef TW_DAEMON_NODE_HEALTH_H
+#define TW_DAEMON_NODE_HEALTH_H
+
+#include "daemon/node/runtime.h"
+
+struct tw_status_view;
+struct tw_wmsg_evaluated;
+
+enum tw_status tw_daemon_health_open(struct tw_daemon *daemon, struct tw_error *err);
+
+/* The worker measured the held-out losses. */
+void tw_daemon_health_evaluated(struct tw_daemon *daemon,
+                                const struct tw_wmsg_evaluated *evaluated);
+
+/* Looks once a second whether the open round closes. */
+void tw_daemon_health_tick(struct tw_daemon *daemon, uint64_t now_us);
+
+void tw_daemon_health_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
+void tw_daemon_health_free(struct tw_daemon *daemon);
+
+#endif

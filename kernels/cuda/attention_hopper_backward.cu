@@ -1,0 +1,288 @@
+/* attention_hopper_backward.cu - attention_flash_backward.cu for Hopper: the same two kernels and
+ * sums, by products of warpgroups (wgmma.cuh) that read both tiles from shared memory. There,
+ * ldmatrix of the own rows is the bottleneck; here nothing is loaded into registers but
+ * lse and delta.
+ *
+ * A block has 128 own rows, 64 for each of two warpgroups, and loops over tiles of 64 of the
+ * others. While one warpgroup computes P and dS, the tensor cores work for the other one. Tiles are
+ * copied by all threads, one ahead. */
+#include "kernels/cuda/attention_backward.cuh"
+#include "kernels/cuda/wgmma.cuh"
+
+namespace {
+
+template <int SIZE> struct hopper_plan {
+    static constexpr int THREADS = 256, OWN = 128, TILE = 64, STEPS = SIZE / 16;
+    static constexpr int ROWS = 2 * TILE * SIZE; /* elements of a stage before its row data */
+    static constexpr int STAGE = ROWS + TILE * (int)(sizeof(tw_attention_row) / sizeof(tw_bf16));
+    static constexpr size_t SHARED =
+        TW_PANEL_ALIGN + (2 * OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
+    static_assert(STAGE * sizeof(tw_bf16) % TW_PANEL_ALIGN == 0, "panels begin where they must");
+};
+
+struct hopper_tiles {
+    tw_bf16 *own1, *own2, *stages;
+    uint32_t group_row, warp_row; /* first own row of the warpgroup, and of the warp */
+
+    __device__ __forceinline__ hopper_tiles(tw_bf16 *shared, int own_elements) {
+        own1 =
+            (tw_bf16 *)(((uintptr_t)shared + TW_PANEL_ALIGN - 1) / TW_PANEL_ALIGN * TW_PANEL_ALIGN);
+        own2 = own1 + own_elements;
+        stages = own2 + own_elements;
+        group_row = threadIdx.x / TW_WG_THREADS * TW_WG_ROWS;
+        warp_row = threadIdx.x / 32 * 16;
+    }
+};
+
+/* Starts copying rows [begin, begin + ROWS) of `from` into panels; zeros beyond the last row. */
+template <int SIZE, int ROWS>
+__device__ __forceinline__ void
+load_panels(tw_bf16 *tile, const tw_attention_rows<const tw_bf16> &from, uint32_t begin) {
+    constexpr uint32_t CHUNKS = SIZE / 8, THREADS = hopper_plan<SIZE>::THREADS;
+    static_assert(ROWS * CHUNKS % THREADS == 0, "every thread copies as much");
+#pragma unroll
+    for (uint32_t i = 0; i < ROWS * CHUNKS / THREADS; i++) {
+        const uint32_t at = i * THREADS + threadIdx.x, row = at / CHUNKS, chunk = at % CHUNKS;
+        const bool is_valid = begin + row < from.count;
+        tw_copy_async16(tw_panel_at<ROWS>(tile, row, chunk),
+                        from.at(is_valid ? begin + row : 0) + chunk * 8, is_valid);
+    }
+}
+
+/* Writes the warp's d (16, SIZE) times `scale` to rows [begin + row, ...) of `to`, through rows
+ * [row, row + 16) of a tile that nobody uses any more. */
+template <int SIZE>
+__device__ __forceinline__ void store_panels(const tw_attention_rows<tw_bf16> &to, uint32_t begin,
+                                             tw_bf16 *tile, uint32_t row,
+                                             const float (&d)[SIZE / 8][4], float scale) {
+    constexpr uint32_t CHUNKS = SIZE / 8, OWN = hopper_plan<SIZE>::OWN;
+    const uint32_t lane = tw_lane();
+#pragma unroll
+    for (uint32_t n = 0; n < CHUNKS; n++) {
+#pragma unroll
+        for (uint32_t half = 0; half < 2; half++) {
+            tw_bf16 *at = tw_panel_at<OWN>(tile, row + half * 8 + lane / 4, n);
+            *(uint32_t *)(at + lane % 4 * 2) =
+                tw_bf16_pair(d[n][half * 2] * scale, d[n][half * 2 + 1] * scale);
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (uint32_t i = 0; i < 16 * CHUNKS / 32; i++) {
+        const uint32_t at = row + (i * 32 + lane) / CHUNKS, chunk = (i * 32 + lane) % CHUNKS;
+        if (begin + at < to.count) {
+            *(uint4 *)(to.at(begin + at) + chunk * 8) =
+                *(const uint4 *)tw_panel_at<OWN>(tile, at, chunk);
+        }
+    }
+}
+
+/* The arrays of the own rows, or of the tiles: keys and values, or queries and dout. */
+template <int SIZE, int ROWS, bool IS_KEYS>
+__device__ __forceinline__ void load_pair(const tw_attention_call &call,
+                                          const tw_attention_head &head, tw_bf16 *first,
+                                          tw_bf16 *second, uint32_t begin) {
+    const struct tw_cuda_attention_arrays &a = call.arrays;
+    if (IS_KEYS) {
+        load_panels<SIZE, ROWS>(first, tw_attention_keys(call, head, (const tw_bf16 *)a.k), begin);
+        load_panels<SIZE, ROWS>(second, tw_attention_keys(call, head, (const tw_bf16 *)a.v), begin);
+    } else {
+        load_panels<SIZE, ROWS>(
+            first, tw_attention_queries(call, head, (const tw_bf16 *)a.q, call.shape.q_stride),
+            begin);
+        load_panels<SIZE, ROWS>(
+            second,
+            tw_attention_queries(call, head, (const tw_bf16 *)a.dout, call.shape.out_stride),
+            begin);
+    }
+}
+
+/* Starts loading a tile: the others [from, from + TILE), with their row data if they are queries.
+ */
+template <int SIZE, bool IS_KEYS>
+__device__ __forceinline__ void load_stage(const tw_attention_call &call,
+                                           const tw_attention_head &head, tw_bf16 *stage,
+                                           uint32_t from) {
+    using plan = hopper_plan<SIZE>;
+    load_pair<SIZE, plan::TILE, !IS_KEYS>(call, head, stage, stage + plan::TILE * SIZE, from);
+    if (IS_KEYS && threadIdx.x < plan::TILE) {
+        const uint32_t row = from + threadIdx.x;
+        tw_copy_async16((tw_attention_row *)(stage + plan::ROWS) + threadIdx.x,
+                        tw_attention_rows_of(call, head) + (row < head.rows ? row : 0),
+                        row < head.rows);
+    }
+    tw_copy_commit();
+}
+
+/* d (64, 64) = the warpgroup's own rows times the rows of a tile, transposed. */
+template <int SIZE>
+__device__ __forceinline__ void multiply_rows(float (&d)[8][4], const tw_bf16 *own, uint32_t row,
+                                              const tw_bf16 *tile) {
+    using plan = hopper_plan<SIZE>;
+#pragma unroll
+    for (uint32_t step = 0; step < plan::STEPS; step++)
+        tw_wg_product_64(d, tw_wg_rows<plan::OWN>(own, row, step),
+                         tw_wg_rows<plan::TILE>(tile, 0, step), step > 0);
+}
+
+/* d (64, SIZE) += left (64, 64) times a tile. */
+template <int SIZE>
+__device__ __forceinline__ void
+multiply_columns(float (&d)[SIZE / 8][4], const uint32_t (&left)[1][4][4], const tw_bf16 *tile) {
+#pragma unroll
+    for (uint32_t step = 0; step < 4; step++)
+        tw_wg_product_of(d, left[0][step], tw_wg_columns<hopper_plan<SIZE>::TILE>(tile, step));
+}
+
+/* Adds one tile to the warpgroup's sums; sum2 only in the kernel of keys. */
+template <int SIZE, bool IS_KEYS>
+__device__ __forceinline__ void
+add_tile(float (&sum1)[SIZE / 8][4], float (&sum2)[SIZE / 8][4], const hopper_tiles &tiles,
+         const tw_attention_own<1> &own, const tw_bf16 *tile1, bool is_hiding,
+         const tw_attention_row *rows, uint32_t most, uint32_t key) {
+    const tw_bf16 *tile2 = tile1 + hopper_plan<SIZE>::TILE * SIZE;
+    float p[1][8][4], ds[1][8][4];
+    uint32_t left_p[1][4][4], left_ds[1][4][4];
+    tw_wg_begin();
+    multiply_rows<SIZE>(p[0], tiles.own1, tiles.group_row, tile1);
+    tw_wg_commit();
+    multiply_rows<SIZE>(ds[0], tiles.own2, tiles.group_row, tile2);
+    tw_wg_commit();
+    tw_wg_wait<1>();
+    tw_wg_settle(p[0]);
+    tw_attention_soften<SIZE, IS_KEYS>(p, own, rows);
+    if (is_hiding) tw_attention_hide<IS_KEYS>(p, rows, most, key);
+    tw_wg_wait<0>();
+    tw_wg_settle(ds[0]);
+    if (IS_KEYS) tw_tile_round(left_p, p);
+    tw_attention_differentiate<IS_KEYS>(ds, p, own, rows);
+    tw_tile_round(left_ds, ds);
+    tw_wg_begin();
+    if (IS_KEYS) multiply_columns<SIZE>(sum2, left_p, tile2);
+    multiply_columns<SIZE>(sum1, left_ds, tile1);
+    tw_wg_commit();
+    tw_wg_wait<0>();
+    tw_wg_settle(sum1);
+    if (IS_KEYS) {
+        tw_wg_settle(sum2);
+        tw_wg_settle(left_p[0]);
+    }
+    tw_wg_settle(left_ds[0]);
+}
+
+/* The tile has arrived for all, and nobody still reads the other stage. */
+__device__ __forceinline__ void await_tile() {
+    tw_copy_wait<0>();
+    tw_wg_show_shared();
+    __syncthreads();
+}
+
+template <int SIZE>
+__global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
+    hopper_backward_keys(const tw_attention_call call, uint32_t blocks) {
+    using plan = hopper_plan<SIZE>;
+    TW_SHARED_DYNAMIC(tw_bf16, shared);
+    const tw_attention_head head = tw_attention_head_of(call, blocks, false);
+    const uint32_t begin = head.block * plan::OWN;
+    const hopper_tiles tiles(shared, plan::OWN * SIZE);
+    load_pair<SIZE, plan::OWN, true>(call, head, tiles.own1, tiles.own2, begin);
+    const uint2 seers =
+        tw_attention_seers(call, head, begin, min(begin + plan::OWN, call.shape.keys) - 1);
+    uint32_t row = seers.x;
+    load_stage<SIZE, true>(call, head, tiles.stages, row);
+
+    const tw_attention_own<1> unused = {};
+    float dk[SIZE / 8][4] = {}, dv[SIZE / 8][4] = {};
+    const uint32_t group_key = begin + tiles.group_row;
+    for (uint32_t stage = 0; row < seers.y; row += plan::TILE, stage ^= 1) {
+        await_tile();
+        if (row + plan::TILE < seers.y)
+            load_stage<SIZE, true>(call, head, tiles.stages + (stage ^ 1) * plan::STAGE,
+                                   row + plan::TILE);
+        const tw_bf16 *tile = tiles.stages + stage * plan::STAGE;
+        const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
+        /* Rows beyond the last are zeros and add zeros. */
+        const tw_attention_keys_seen seen(rows, min(row + plan::TILE, head.rows) - row - 1);
+        /* The same for the whole warpgroup. */
+        if (group_key >= call.shape.keys || seen.has_none(group_key, TW_WG_ROWS)) continue;
+        add_tile<SIZE, true>(dk, dv, tiles, unused, tile, !seen.has_all(group_key, TW_WG_ROWS),
+                             rows, plan::TILE - 1, begin + tiles.warp_row);
+    }
+    tw_copy_wait<0>();
+    __syncthreads(); /* if no row attends to these keys, the loads above are still in flight */
+    store_panels<SIZE>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dk), begin, tiles.own1,
+                       tiles.warp_row, dk, TW_ATTENTION_SCALE<SIZE>);
+    store_panels<SIZE>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dv), begin, tiles.own2,
+                       tiles.warp_row, dv, 1.0f);
+}
+
+template <int SIZE>
+__global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
+    hopper_backward_queries(const tw_attention_call call, uint32_t blocks) {
+    using plan = hopper_plan<SIZE>;
+    TW_SHARED_DYNAMIC(tw_bf16, shared);
+    const tw_attention_head head = tw_attention_head_of(call, blocks, true);
+    const uint32_t begin = head.block * plan::OWN, last = min(begin + plan::OWN, head.rows) - 1;
+    const tw_attention_row *const head_rows = tw_attention_rows_of(call, head);
+    const hopper_tiles tiles(shared, plan::OWN * SIZE);
+    load_pair<SIZE, plan::OWN, false>(call, head, tiles.own1, tiles.own2, begin);
+    uint32_t key = head_rows[begin].begin;
+    const uint32_t end = head_rows[last].end;
+    load_stage<SIZE, false>(call, head, tiles.stages, key);
+
+    /* A warpgroup without rows skips everything; a warp without rows uses the last row. */
+    const bool has_rows = begin + tiles.group_row <= last;
+    const uint32_t group_row = min(begin + tiles.group_row, last);
+    const tw_attention_keys_seen seen(head_rows + group_row,
+                                      min(group_row + TW_WG_ROWS - 1, last) - group_row);
+    const uint32_t row = min(begin + tiles.warp_row, last), most = min(row + 15, last) - row;
+    tw_attention_own<1> own;
+    own.read(head_rows + row, most);
+    float dq[SIZE / 8][4] = {};
+    for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
+        await_tile();
+        if (key + plan::TILE < end)
+            load_stage<SIZE, false>(call, head, tiles.stages + (stage ^ 1) * plan::STAGE,
+                                    key + plan::TILE);
+        if (!has_rows || seen.has_none(key, plan::TILE)) continue;
+        add_tile<SIZE, false>(dq, dq, tiles, own, tiles.stages + stage * plan::STAGE,
+                              !seen.has_all(key, plan::TILE), head_rows + row, most, key);
+    }
+    tw_copy_wait<0>();
+    __syncthreads(); /* the own rows are read by whole warpgroups */
+    store_panels<SIZE>(
+        tw_attention_queries(call, head, (tw_bf16 *)call.arrays.dq, call.shape.q_stride), begin,
+        tiles.own1, tiles.warp_row, dq, TW_ATTENTION_SCALE<SIZE>);
+}
+
+template <int SIZE> void launch(const tw_attention_call &call, void *stream) {
+    using plan = hopper_plan<SIZE>;
+    const uint32_t heads = call.shape.kv_heads * call.shape.sequences;
+    const uint32_t of_keys = (call.shape.keys + plan::OWN - 1) / plan::OWN;
+    const uint32_t of_rows = (call.shape.queries * call.shape.group + plan::OWN - 1) / plan::OWN;
+    TW_LAUNCH(hopper_backward_keys<SIZE>, of_keys * heads, plan::THREADS, plan::SHARED, stream,
+              call, of_keys);
+    TW_LAUNCH(hopper_backward_queries<SIZE>, of_rows * heads, plan::THREADS, plan::SHARED, stream,
+              call, of_rows);
+}
+
+} // namespace
+
+void tw_attention_hopper_backward(const tw_attention_call &call, void *stream) {
+    if (call.shape.head_size == 64)
+        launch<64>(call, stream);
+    else
+        launch<128>(call, stream);
+}
+
+bool tw_cuda_attention_has_hopper(void) {
+#ifdef TW_CUDA_EMULATED
+    return false; /* unless a test asks for these kernels: they are slow here */
+#else
+    int device = 0, major = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
+        (void)cudaGetLastError(); /* must not be taken for a fault of the next launch */
+    return major == 9;
+#endif
+}

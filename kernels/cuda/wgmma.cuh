@@ -1,0 +1,179 @@
+/* wgmma.cuh - products of a warpgroup (four warps, the first one a multiple of four) on Hopper's
+ * tensor cores: PTX's wgmma.mma_async, whose factors are read from shared memory. sm_90a only.
+ *
+ * A factor lies in panels: 64 columns of all ROWS rows, 128 bytes a row. Row r of a panel stores
+ * its chunk c of 16 bytes at c ^ (r % 8), which is the hardware's swizzle of 128 bytes, if the
+ * panel begins at a multiple of 1024 bytes.
+ *
+ * The 64 rows of a result are distributed over the warps as in mma.m16n8k16: warp w holds rows 16 w
+ * on, and of a block of 16 by 8, lane l holds rows l / 4 and l / 4 + 8, columns 2 (l % 4) and the
+ * next. Products are asynchronous: between tw_wg_begin() and tw_wg_wait() no thread may touch their
+ * results, or the registers of a left factor. */
+#ifndef TW_KERNELS_CUDA_WGMMA_CUH
+#define TW_KERNELS_CUDA_WGMMA_CUH
+
+#include "kernels/cuda/device.cuh"
+
+enum : uint32_t {
+    TW_WG_THREADS = 128,
+    TW_WG_ROWS = 64,
+    TW_PANEL_COLUMNS = 64,
+    TW_PANEL_ALIGN = 1024, /* bytes; also those of eight rows of a panel */
+};
+
+#ifdef TW_CUDA_EMULATED
+#define TW_HERE_AS_DEFAULT , TW_HERE
+#define TW_HERE_PASSED , file, line
+#else
+#define TW_HERE_AS_DEFAULT
+#define TW_HERE_PASSED
+#endif
+
+template <int ROWS>
+static __device__ __forceinline__ tw_bf16 *tw_panel_at(tw_bf16 *tile, uint32_t row,
+                                                       uint32_t chunk) {
+    return tile + (chunk / 8 * ROWS + row) * TW_PANEL_COLUMNS + (chunk % 8 ^ row % 8) * 8;
+}
+
+/* Sixteen elements deep, a factor of one instruction. */
+struct tw_wg_factor {
+    const tw_bf16 *at;
+    uint32_t panel_bytes;
+    bool is_transposed; /* depth runs over rows of the tile, not over its columns */
+};
+
+/* Rows of the tile from `row` on, columns [16 step, 16 step + 16). */
+template <int ROWS>
+static __device__ __forceinline__ tw_wg_factor tw_wg_rows(const tw_bf16 *tile, uint32_t row,
+                                                          uint32_t step) {
+    return {tile + (step / 4 * ROWS + row) * TW_PANEL_COLUMNS + step % 4 * 16,
+            ROWS * TW_PANEL_COLUMNS * (uint32_t)sizeof(tw_bf16), false};
+}
+
+/* All columns of the tile, rows [16 step, 16 step + 16). */
+template <int ROWS>
+static __device__ __forceinline__ tw_wg_factor tw_wg_columns(const tw_bf16 *tile, uint32_t step) {
+    return {tile + step * 16 * TW_PANEL_COLUMNS,
+            ROWS * TW_PANEL_COLUMNS * (uint32_t)sizeof(tw_bf16), true};
+}
+
+#ifndef TW_CUDA_EMULATED
+/* The matrix descriptor of PTX: address, bytes from panel to panel, bytes from eight rows to the
+ * next eight, swizzle of 128 bytes; all but the last in units of 16. */
+static __device__ __forceinline__ uint64_t tw_wg_descriptor(const tw_wg_factor &factor) {
+    const uint64_t address = (tw_shared_address(factor.at) & 0x3ffffu) >> 4;
+    return address | (uint64_t)(factor.panel_bytes >> 4) << 16 |
+           (uint64_t)(TW_PANEL_ALIGN >> 4) << 32 | (uint64_t)1 << 62;
+}
+#endif
+
+/* Before the first product, and after registers of results or factors were touched. */
+static __device__ __forceinline__ void tw_wg_begin() {
+#ifndef TW_CUDA_EMULATED
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+/* Groups the products since the last commit. */
+static __device__ __forceinline__ void tw_wg_commit() {
+#ifndef TW_CUDA_EMULATED
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+/* Waits until at most the latest N groups are in flight. */
+template <int N> static __device__ __forceinline__ void tw_wg_wait() {
+#ifndef TW_CUDA_EMULATED
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+#endif
+}
+/* Makes the thread's own writes to shared memory, tw_copy_async16's too, visible to products; the
+ * barrier that shows them to other threads comes after it. */
+static __device__ __forceinline__ void tw_wg_show_shared() {
+#ifndef TW_CUDA_EMULATED
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+
+/* Keeps the compiler from reading a result before the wait that precedes this, or from giving its
+ * registers away. */
+template <int N> static __device__ __forceinline__ void tw_wg_settle(float (&d)[N][4]) {
+#ifdef TW_CUDA_EMULATED
+    (void)d;
+#else
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) asm volatile("" : "+f"(d[n][i])::"memory");
+    }
+#endif
+}
+template <int K> static __device__ __forceinline__ void tw_wg_settle(uint32_t (&a)[K][4]) {
+#ifdef TW_CUDA_EMULATED
+    (void)a;
+#else
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) asm volatile("" : "+r"(a[k][i])::"memory");
+    }
+#endif
+}
+
+#define TW_WG_D4(d, n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
+#define TW_WG_D16(d, n) TW_WG_D4(d, n), TW_WG_D4(d, n + 1), TW_WG_D4(d, n + 2), TW_WG_D4(d, n + 3)
+#define TW_WG_D32(d, n) TW_WG_D16(d, n), TW_WG_D16(d, n + 4)
+
+/* d (64, 64) = a (64, 16) b (64, 16)^T, or d += that if keeps_d; both factors are rows of tiles. */
+static __device__ __forceinline__ void tw_wg_product_64(float (&d)[8][4], const tw_wg_factor &a,
+                                                        const tw_wg_factor &b,
+                                                        bool keeps_d TW_HERE_AS_DEFAULT) {
+#ifdef TW_CUDA_EMULATED
+    tw_emulated_wgmma({&d[0][0], 64, keeps_d}, nullptr, &a, &b, file, line);
+#else
+    asm volatile("{\n.reg .pred keeps;\nsetp.ne.b32 keeps, %34, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "%32, %33, keeps, 1, 1, 0, 0;\n}"
+                 : TW_WG_D32(d, 0)
+                 : "l"(tw_wg_descriptor(a)), "l"(tw_wg_descriptor(b)), "r"((int)keeps_d));
+#endif
+}
+
+/* d (64, 64) += a (64, 16) times the 16 rows b (16, 64): a as of mma.m16n8k16 in each warp. */
+static __device__ __forceinline__ void tw_wg_product_of(float (&d)[8][4], const uint32_t (&a)[4],
+                                                        const tw_wg_factor &b TW_HERE_AS_DEFAULT) {
+#ifdef TW_CUDA_EMULATED
+    tw_emulated_wgmma({&d[0][0], 64, true}, a, nullptr, &b, file, line);
+#else
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : TW_WG_D32(d, 0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tw_wg_descriptor(b)));
+#endif
+}
+/* The same for d (64, 128) and b (16, 128). */
+static __device__ __forceinline__ void tw_wg_product_of(float (&d)[16][4], const uint32_t (&a)[4],
+                                                        const tw_wg_factor &b TW_HERE_AS_DEFAULT) {
+#ifdef TW_CUDA_EMULATED
+    tw_emulated_wgmma({&d[0][0], 128, true}, a, nullptr, &b, file, line);
+#else
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+                 "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+                 "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+                 "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+                 : TW_WG_D32(d, 0), TW_WG_D32(d, 8)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tw_wg_descriptor(b)));
+#endif
+}
+
+#undef TW_WG_D4
+#undef TW_WG_D16
+#undef TW_WG_D32
+#undef TW_HERE_AS_DEFAULT
+#undef TW_HERE_PASSED
+
+#endif

@@ -1,0 +1,42 @@
+/* twin.h - words about twins, two machines with one key: PROTOCOL.md section 3.
+ *
+ * Each process of a node draws a number, and states it in HELLO. When a second process of a linked
+ * node comes, the node asks the first one with a TWIN frame whether it is alive. The body,
+ * little-endian:
+ *
+ *    0  nonce u64
+ *    8  form u32       0: a question, 1: its answer
+ *   12  address        of the second machine, "host:port" without NUL; empty in answers, and where
+ *                      it is not known
+ *
+ * The second machine is refused with GOODBYE{TW_TWIN}, whose text is the address of the first one.
+ * Pure. */
+#ifndef TW_PROTO_TWIN_H
+#define TW_PROTO_TWIN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/status.h"
+
+enum { TW_TWIN_HEAD_BYTES = 12, TW_TWIN_BYTES_MAX = TW_TWIN_HEAD_BYTES + TW_ADDR_BYTES };
+
+struct tw_twin_word {
+    uint64_t nonce;
+    bool is_answer;
+    char address[TW_ADDR_BYTES]; /* "": not known */
+};
+
+/* Writes the body of a TWIN frame. Returns its size in bytes. */
+uint32_t tw_twin_encode(const struct tw_twin_word *word, uint8_t body[TW_TWIN_BYTES_MAX]);
+
+/* Strict inverse for untrusted bytes. TW_PROTO names the field. */
+enum tw_status tw_twin_decode(const uint8_t *body, size_t size, struct tw_twin_word *word,
+                              struct tw_error *err);
+
+/* The address in the text of GOODBYE{TW_TWIN}, which is untrusted; "" if it is none. */
+void tw_twin_address(const char *text, char address[TW_ADDR_BYTES]);
+
+#endif

@@ -1,0 +1,189 @@
+/* Tests of daemon/api/health.c: series of evaluations as healthy and sick nodes have them. */
+#include "daemon/api/health.h"
+
+#include <math.h>
+
+#include "tests/test.h"
+
+enum { FRAGMENTS = 3, SECOND_US = 1000 * 1000 };
+
+static struct tw_health health;
+static struct tw_health_look look;
+
+static int setup(void **state) {
+    (void)state;
+    health = (struct tw_health){0};
+    look = (struct tw_health_look){.fragments = FRAGMENTS, .live = 5.0f, .distance = 0.1f};
+    return 0;
+}
+
+/* The next evaluation, after rounds with and without this node. Returns the change. */
+static uint32_t next(uint64_t listed, uint64_t missed) {
+    look.listed += listed;
+    look.missed += missed;
+    look.live *= 0.98f;
+    return tw_health_note(&health, &look);
+}
+
+static void begins_at_the_second(uint32_t first, uint32_t second, enum tw_finding finding) {
+    assert_int_equal(first, 0);
+    assert_int_equal(second, UINT32_C(1) << finding);
+    assert_true(tw_health_has(&health, finding));
+}
+
+static void nothing_is_found(void) {
+    for (enum tw_finding f = 0; f < TW_FINDINGS; f++) assert_false(tw_health_has(&health, f));
+}
+
+static void healthy_node_raises_nothing(void **state) {
+    (void)state;
+    look.states = FRAGMENTS; /* it joined */
+    for (unsigned i = 0; i < 20; i++) {
+        look.distance = 0.02f + 0.3f / (float)(i + 1);
+        look.refused += i % 7 == 3; /* now and then */
+        assert_int_equal(next(7, i % 3), 0);
+    }
+    nothing_is_found();
+}
+
+static void node_that_is_refused_is_found(void **state) {
+    (void)state;
+    assert_int_equal(next(6, 0), 0);
+    look.refused += 3;
+    const uint32_t first = next(3, 3);
+    look.refused += 6;
+    begins_at_the_second(first, next(0, 6), TW_FINDING_REFUSED);
+    assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_REFUSED); /* one good sign ends it */
+    nothing_is_found();
+}
+
+static void work_refused_in_few_rounds_is_no_sign(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        look.refused += 5;
+        assert_int_equal(next(8, 4), 0);
+    }
+    nothing_is_found();
+}
+
+static void node_that_is_left_out_is_found(void **state) {
+    (void)state;
+    assert_int_equal(next(6, 0), 0);
+    const uint32_t first = next(0, 6);
+    begins_at_the_second(first, next(0, 4), TW_FINDING_LEFT_OUT);
+    assert_int_equal(next(1, 20), UINT32_C(1) << TW_FINDING_LEFT_OUT); /* slow, and listed */
+}
+
+static void rounds_left_out_for_the_budget_are_no_sign(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        look.budget_left_out += 5;
+        assert_int_equal(next(0, 6), 0);
+    }
+    nothing_is_found();
+}
+
+static void few_rounds_wait_for_the_next_look(void **state) {
+    (void)state;
+    assert_int_equal(next(6, 0), 0);
+    for (unsigned i = 0; i < 7; i++) assert_int_equal(next(0, 1), 0); /* 7 rounds: one sign */
+    assert_int_equal(next(0, 1), UINT32_C(1) << TW_FINDING_LEFT_OUT); /* 8 */
+}
+
+static void states_taken_over_again_and_again_are_found(void **state) {
+    (void)state;
+    look.states = FRAGMENTS;
+    const uint32_t first = next(3, 0); /* joined */
+    look.states += FRAGMENTS;
+    begins_at_the_second(first, next(3, 0), TW_FINDING_TAKES_OVER);
+    look.states += FRAGMENTS - 1; /* one fragment was fetched again */
+    assert_int_equal(next(3, 0), UINT32_C(1) << TW_FINDING_TAKES_OVER);
+}
+
+static void distance_far_above_the_usual_is_found(void **state) {
+    (void)state;
+    static const float warming_up[] = {0.01f, 0.02f, 0.03f, 0.04f, 0.05f};
+    for (unsigned i = 0; i < 5; i++) {
+        look.distance = warming_up[i];
+        assert_int_equal(next(6, 0), 0);
+    }
+    look.distance = 0.24f; /* five times as large, and small: never far */
+    assert_int_equal(next(6, 0) | next(6, 0), 0);
+    look.distance = 0.80f;
+    const uint32_t first = next(6, 0);
+    begins_at_the_second(first, next(6, 0), TW_FINDING_FAR);
+    look.distance = 0.05f;
+    assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_FAR);
+    look.distance = NAN;
+    (void)next(6, 0);
+    assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_FAR);
+}
+
+/* Its anchor followed its parameters round by round, so its distances say nothing of a group's. */
+static void node_that_was_alone_is_not_judged_by_those_distances(void **state) {
+    (void)state;
+    look.is_alone = true;
+    look.distance = 0.001f;
+    for (unsigned i = 0; i < 5; i++) assert_int_equal(next(6, 0), 0);
+    look.is_alone = false;
+    look.distance = 0.4f;
+    for (unsigned i = 0; i < 5; i++) assert_int_equal(next(6, 0), 0);
+    nothing_is_found();
+}
+
+static void loss_that_rises_is_found(void **state) {
+    (void)state;
+    assert_int_equal(next(6, 0) | next(6, 0), 0);
+    look.live = 5.5f; /* noise */
+    assert_int_equal(next(6, 0) | next(6, 0), 0);
+    look.live = 7.5f;
+    const uint32_t first = next(6, 0);
+    look.live = 9.5f;
+    begins_at_the_second(first, next(6, 0), TW_FINDING_RISING);
+    look.live = NAN;
+    assert_int_equal(next(6, 0), 0); /* still */
+    look.live = 5.0f;
+    assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_RISING);
+    look.live = 0.02f; /* a text that is almost known by heart */
+    assert_int_equal(next(6, 0), 0);
+    for (unsigned i = 0; i < 3; i++) {
+        look.live = 0.08f;
+        assert_int_equal(next(6, 0), 0);
+    }
+}
+
+static void round_that_does_not_close_is_found(void **state) {
+    (void)state;
+    const uint64_t limit_us = TW_HEALTH_STUCK_US;
+    assert_false(tw_health_note_open(&health, limit_us, SECOND_US));
+    assert_true(tw_health_note_open(&health, limit_us + 1, SECOND_US));
+    assert_true(tw_health_has(&health, TW_FINDING_STUCK));
+    assert_int_equal(next(6, 0), 0); /* an evaluation does not end it */
+    assert_true(tw_health_has(&health, TW_FINDING_STUCK));
+    assert_true(tw_health_note_open(&health, 0, SECOND_US));
+    /* Rounds of a large model over a slow line: minutes are usual. */
+    assert_false(tw_health_note_open(&health, 5 * limit_us, limit_us));
+    assert_true(tw_health_note_open(&health, 9 * limit_us, limit_us));
+    assert_true(tw_health_note_open(&health, 0, limit_us));
+    assert_false(tw_health_note_open(&health, 9 * limit_us, 0)); /* the first round of all */
+    assert_true(tw_health_note_open(&health, 11 * limit_us, 0));
+}
+
+#define T(name) cmocka_unit_test_setup(name, setup)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        T(healthy_node_raises_nothing),
+        T(node_that_is_refused_is_found),
+        T(work_refused_in_few_rounds_is_no_sign),
+        T(node_that_is_left_out_is_found),
+        T(rounds_left_out_for_the_budget_are_no_sign),
+        T(few_rounds_wait_for_the_next_look),
+        T(states_taken_over_again_and_again_are_found),
+        T(distance_far_above_the_usual_is_found),
+        T(node_that_was_alone_is_not_judged_by_those_distances),
+        T(loss_that_rises_is_found),
+        T(round_that_does_not_close_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
