@@ -353,6 +353,15 @@ deny 0-65535 0.0.0.0/0 0-65535
 """, encoding="ascii")
         self.upnp_start(idx)
 
+    def upnp_stop(self, idx):
+        """Ends a router's miniupnpd. A signal that comes while it starts is lost: then by force."""
+        self.daemons[idx].terminate()
+        try:
+            self.daemons[idx].wait(5)
+        except subprocess.TimeoutExpired:
+            self.daemons[idx].kill()
+            self.daemons[idx].wait()
+
     def upnp_start(self, idx):
         """Starts a router's miniupnpd with its configuration file."""
         config = self.folder / f"upnp{idx}.conf"

@@ -38,8 +38,7 @@ def restart_router(lab, idx, *changes):
     for old, new in changes:
         assert old in text, old
         text = text.replace(old, new)
-    lab.daemons[idx].terminate()
-    lab.daemons[idx].wait()
+    lab.upnp_stop(idx)
     path.write_text(text, encoding="ascii")
     lab.upnp_start(idx)
 
