@@ -4,8 +4,9 @@
  * lse and delta.
  *
  * A block has 128 own rows, 64 for each of two warpgroups, and loops over tiles of 64 of the
- * others. While one warpgroup computes P and dS, the tensor cores work for the other one. Tiles are
- * copied by all threads, one ahead. */
+ * others. While one warpgroup computes P and dS, the tensor cores work for the other one, and while
+ * a warpgroup waits for a tile's scores they finish its sums of the tile before. Tiles are copied
+ * by all threads, one ahead. */
 #include "kernels/cuda/attention_backward.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -13,10 +14,11 @@ namespace {
 
 template <int SIZE> struct hopper_plan {
     static constexpr int THREADS = 256, OWN = 128, TILE = 64, STEPS = SIZE / 16;
+    static constexpr int STAGES = 3;             /* tiles: summed up, multiplied, and on its way */
     static constexpr int ROWS = 2 * TILE * SIZE; /* elements of a stage before its row data */
     static constexpr int STAGE = ROWS + TILE * (int)(sizeof(tw_attention_row) / sizeof(tw_bf16));
     static constexpr size_t SHARED =
-        TW_PANEL_ALIGN + (2 * OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
+        TW_PANEL_ALIGN + (2 * OWN * SIZE + STAGES * STAGE) * sizeof(tw_bf16);
     static_assert(STAGE * sizeof(tw_bf16) % TW_PANEL_ALIGN == 0, "panels begin where they must");
 };
 
@@ -119,37 +121,45 @@ template <int SIZE>
 __device__ __forceinline__ void multiply_rows(float (&d)[8][4], const tw_bf16 *own, uint32_t row,
                                               const tw_bf16 *tile) {
     using plan = hopper_plan<SIZE>;
+    tw_wg_product_64<false>(d, tw_wg_rows<plan::OWN>(own, row, 0),
+                            tw_wg_rows<plan::TILE>(tile, 0, 0));
 #pragma unroll
-    for (uint32_t step = 0; step < plan::STEPS; step++)
-        tw_wg_product_64(d, tw_wg_rows<plan::OWN>(own, row, step),
-                         tw_wg_rows<plan::TILE>(tile, 0, step), step > 0);
+    for (uint32_t step = 1; step < plan::STEPS; step++)
+        tw_wg_product_64<true>(d, tw_wg_rows<plan::OWN>(own, row, step),
+                               tw_wg_rows<plan::TILE>(tile, 0, step));
 }
 
-/* d (64, SIZE) += left (64, 64) times a tile. */
+/* d (64, SIZE) = left (64, 64) times a tile, plus d if keeps_d. */
 template <int SIZE>
 __device__ __forceinline__ void
-multiply_columns(float (&d)[SIZE / 8][4], const uint32_t (&left)[1][4][4], const tw_bf16 *tile) {
+multiply_columns(float (&d)[SIZE / 8][4], const uint32_t (&left)[1][4][4], const tw_bf16 *tile,
+                 bool keeps_d) {
 #pragma unroll
     for (uint32_t step = 0; step < 4; step++)
-        tw_wg_product_of(d, left[0][step], tw_wg_columns<hopper_plan<SIZE>::TILE>(tile, step));
+        tw_wg_product_of(d, left[0][step], tw_wg_columns<hopper_plan<SIZE>::TILE>(tile, step),
+                         step > 0 || keeps_d);
 }
 
-/* Adds one tile to the warpgroup's sums; sum2 only in the kernel of keys. */
+/* Adds one tile to the warpgroup's sums; sum2 only in the kernel of keys. The last products, from
+ * `left`, are not waited for: the tensor cores do them while the next tile's first ones are queued.
+ * They are done when the next call has waited for its scores, or after tw_wg_wait<0>(). */
 template <int SIZE, bool IS_KEYS>
 __device__ __forceinline__ void
-add_tile(float (&sum1)[SIZE / 8][4], float (&sum2)[SIZE / 8][4], const hopper_tiles &tiles,
-         const tw_attention_own<1> &own, const tw_bf16 *tile1, bool is_hiding,
-         const tw_attention_row *rows, uint32_t most, uint32_t key) {
+add_tile(uint32_t (&left_p)[1][4][4], uint32_t (&left_ds)[1][4][4], float (&sum1)[SIZE / 8][4],
+         float (&sum2)[SIZE / 8][4], const hopper_tiles &tiles, const tw_attention_own<1> &own,
+         const tw_bf16 *tile1, bool is_hiding, const tw_attention_row *rows, uint32_t most,
+         uint32_t key, bool has_sums) {
     const tw_bf16 *tile2 = tile1 + hopper_plan<SIZE>::TILE * SIZE;
     float p[1][8][4], ds[1][8][4];
-    uint32_t left_p[1][4][4], left_ds[1][4][4];
     tw_wg_begin();
     multiply_rows<SIZE>(p[0], tiles.own1, tiles.group_row, tile1);
     tw_wg_commit();
     multiply_rows<SIZE>(ds[0], tiles.own2, tiles.group_row, tile2);
     tw_wg_commit();
-    tw_wg_wait<1>();
+    tw_wg_wait<1>(); /* for the scores, and the sums of the tile before */
     tw_wg_settle(p[0]);
+    if (IS_KEYS) tw_wg_settle(left_p[0]);
+    tw_wg_settle(left_ds[0]);
     tw_attention_soften<SIZE, IS_KEYS>(p, own, rows);
     if (is_hiding) tw_attention_hide<IS_KEYS>(p, rows, most, key);
     tw_wg_wait<0>();
@@ -158,19 +168,26 @@ add_tile(float (&sum1)[SIZE / 8][4], float (&sum2)[SIZE / 8][4], const hopper_ti
     tw_attention_differentiate<IS_KEYS>(ds, p, own, rows);
     tw_tile_round(left_ds, ds);
     tw_wg_begin();
-    if (IS_KEYS) multiply_columns<SIZE>(sum2, left_p, tile2);
-    multiply_columns<SIZE>(sum1, left_ds, tile1);
+    if (IS_KEYS) multiply_columns<SIZE>(sum2, left_p, tile2, has_sums);
+    multiply_columns<SIZE>(sum1, left_ds, tile1, has_sums);
     tw_wg_commit();
-    tw_wg_wait<0>();
-    tw_wg_settle(sum1);
-    if (IS_KEYS) {
-        tw_wg_settle(sum2);
-        tw_wg_settle(left_p[0]);
-    }
-    tw_wg_settle(left_ds[0]);
 }
 
-/* The tile has arrived for all, and nobody still reads the other stage. */
+__device__ __forceinline__ uint32_t next_stage(uint32_t stage) {
+    return stage == 2 ? 0 : stage + 1;
+}
+
+template <int SIZE>
+__device__ __forceinline__ void settle_sums(float (&sums)[SIZE / 8][4], bool has_sums) {
+    tw_wg_settle(sums);
+#pragma unroll
+    for (int n = 0; n < SIZE / 8; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = has_sums ? sums[n][i] : 0.0f;
+    }
+}
+
+/* The tile has arrived for all, and nobody still reads the one before the last. */
 __device__ __forceinline__ void await_tile() {
     tw_copy_wait<0>();
     tw_wg_show_shared();
@@ -192,22 +209,32 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
     load_stage<SIZE, true>(call, head, tiles.stages, row);
 
     const tw_attention_own<1> unused = {};
-    float dk[SIZE / 8][4] = {}, dv[SIZE / 8][4] = {};
+    float dk[SIZE / 8][4], dv[SIZE / 8][4];
+    bool has_sums = false; /* the first products write them */
+    uint32_t left_p[1][4][4] = {}, left_ds[1][4][4] = {};
     const uint32_t group_key = begin + tiles.group_row;
-    for (uint32_t stage = 0; row < seers.y; row += plan::TILE, stage ^= 1) {
+    for (uint32_t stage = 0; row < seers.y; row += plan::TILE, stage = next_stage(stage)) {
         await_tile();
         if (row + plan::TILE < seers.y)
-            load_stage<SIZE, true>(call, head, tiles.stages + (stage ^ 1) * plan::STAGE,
+            load_stage<SIZE, true>(call, head, tiles.stages + next_stage(stage) * plan::STAGE,
                                    row + plan::TILE);
         const tw_bf16 *tile = tiles.stages + stage * plan::STAGE;
         const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
         /* Rows beyond the last are zeros and add zeros. */
         const tw_attention_keys_seen seen(rows, min(row + plan::TILE, head.rows) - row - 1);
         /* The same for the whole warpgroup. */
-        if (group_key >= call.shape.keys || seen.has_none(group_key, TW_WG_ROWS)) continue;
-        add_tile<SIZE, true>(dk, dv, tiles, unused, tile, !seen.has_all(group_key, TW_WG_ROWS),
-                             rows, plan::TILE - 1, begin + tiles.warp_row);
+        if (group_key >= call.shape.keys || seen.has_none(group_key, TW_WG_ROWS)) {
+            tw_wg_wait<0>(); /* the tile before is overwritten next */
+            continue;
+        }
+        add_tile<SIZE, true>(left_p, left_ds, dk, dv, tiles, unused, tile,
+                             !seen.has_all(group_key, TW_WG_ROWS), rows, plan::TILE - 1,
+                             begin + tiles.warp_row, has_sums);
+        has_sums = true;
     }
+    tw_wg_wait<0>();
+    settle_sums<SIZE>(dk, has_sums);
+    settle_sums<SIZE>(dv, has_sums);
     tw_copy_wait<0>();
     __syncthreads(); /* if no row attends to these keys, the loads above are still in flight */
     store_panels<SIZE>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dk), begin, tiles.own1,
@@ -238,16 +265,25 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
     const uint32_t row = min(begin + tiles.warp_row, last), most = min(row + 15, last) - row;
     tw_attention_own<1> own;
     own.read(head_rows + row, most);
-    float dq[SIZE / 8][4] = {};
-    for (uint32_t stage = 0; key < end; key += plan::TILE, stage ^= 1) {
+    float dq[SIZE / 8][4];
+    bool has_sums = false; /* the first products write them */
+    uint32_t left_p[1][4][4], left_ds[1][4][4] = {};
+    for (uint32_t stage = 0; key < end; key += plan::TILE, stage = next_stage(stage)) {
         await_tile();
         if (key + plan::TILE < end)
-            load_stage<SIZE, false>(call, head, tiles.stages + (stage ^ 1) * plan::STAGE,
+            load_stage<SIZE, false>(call, head, tiles.stages + next_stage(stage) * plan::STAGE,
                                     key + plan::TILE);
-        if (!has_rows || seen.has_none(key, plan::TILE)) continue;
-        add_tile<SIZE, false>(dq, dq, tiles, own, tiles.stages + stage * plan::STAGE,
-                              !seen.has_all(key, plan::TILE), head_rows + row, most, key);
+        if (!has_rows || seen.has_none(key, plan::TILE)) {
+            tw_wg_wait<0>(); /* the tile before is overwritten next */
+            continue;
+        }
+        add_tile<SIZE, false>(left_p, left_ds, dq, dq, tiles, own,
+                              tiles.stages + stage * plan::STAGE, !seen.has_all(key, plan::TILE),
+                              head_rows + row, most, key, has_sums);
+        has_sums = true;
     }
+    tw_wg_wait<0>();
+    settle_sums<SIZE>(dq, has_sums);
     tw_copy_wait<0>();
     __syncthreads(); /* the own rows are read by whole warpgroups */
     store_panels<SIZE>(

@@ -118,61 +118,77 @@ template <int K> static __device__ __forceinline__ void tw_wg_settle(uint32_t (&
 #endif
 }
 
-#define TW_WG_D4(d, n) "+f"(d[n][0]), "+f"(d[n][1]), "+f"(d[n][2]), "+f"(d[n][3])
-#define TW_WG_D16(d, n) TW_WG_D4(d, n), TW_WG_D4(d, n + 1), TW_WG_D4(d, n + 2), TW_WG_D4(d, n + 3)
-#define TW_WG_D32(d, n) TW_WG_D16(d, n), TW_WG_D16(d, n + 4)
+#define TW_WG_D4(how, d, n) how(d[n][0]), how(d[n][1]), how(d[n][2]), how(d[n][3])
+#define TW_WG_D16(how, d, n)                                                                       \
+    TW_WG_D4(how, d, n), TW_WG_D4(how, d, n + 1), TW_WG_D4(how, d, n + 2), TW_WG_D4(how, d, n + 3)
+#define TW_WG_D32(how, d, n) TW_WG_D16(how, d, n), TW_WG_D16(how, d, n + 4)
 
-/* d (64, 64) = a (64, 16) b (64, 16)^T, or d += that if keeps_d; both factors are rows of tiles. */
+#define TW_WG_32_REGISTERS                                                                         \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "            \
+    "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+
+/* d (64, 64) = a (64, 16) b (64, 16)^T, or d += that if KEEPS_D; both factors are rows of tiles. A
+ * first product only writes d: an old value would have to be put into place between products. */
+template <bool KEEPS_D>
 static __device__ __forceinline__ void tw_wg_product_64(float (&d)[8][4], const tw_wg_factor &a,
-                                                        const tw_wg_factor &b,
-                                                        bool keeps_d TW_HERE_AS_DEFAULT) {
+                                                        const tw_wg_factor &b TW_HERE_AS_DEFAULT) {
 #ifdef TW_CUDA_EMULATED
-    tw_emulated_wgmma({&d[0][0], 64, keeps_d}, nullptr, &a, &b, file, line);
+    tw_emulated_wgmma({&d[0][0], 64, KEEPS_D}, nullptr, &a, &b, file, line);
 #else
-    asm volatile("{\n.reg .pred keeps;\nsetp.ne.b32 keeps, %34, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "%32, %33, keeps, 1, 1, 0, 0;\n}"
-                 : TW_WG_D32(d, 0)
-                 : "l"(tw_wg_descriptor(a)), "l"(tw_wg_descriptor(b)), "r"((int)keeps_d));
+    if constexpr (KEEPS_D) {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " TW_WG_32_REGISTERS
+                     "%32, %33, 1, 1, 1, 0, 0;"
+                     : TW_WG_D32("+f", d, 0)
+                     : "l"(tw_wg_descriptor(a)), "l"(tw_wg_descriptor(b)));
+    } else {
+        asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " TW_WG_32_REGISTERS
+                     "%32, %33, 0, 1, 1, 0, 0;"
+                     : TW_WG_D32("=f", d, 0)
+                     : "l"(tw_wg_descriptor(a)), "l"(tw_wg_descriptor(b)));
+    }
 #endif
 }
 
-/* d (64, 64) += a (64, 16) times the 16 rows b (16, 64): a as of mma.m16n8k16 in each warp. */
+/* d (64, 64) = a (64, 16) times the 16 rows b (16, 64), plus d if keeps_d: a as of mma.m16n8k16 in
+ * each warp. */
 static __device__ __forceinline__ void tw_wg_product_of(float (&d)[8][4], const uint32_t (&a)[4],
-                                                        const tw_wg_factor &b TW_HERE_AS_DEFAULT) {
+                                                        const tw_wg_factor &b,
+                                                        bool keeps_d TW_HERE_AS_DEFAULT) {
 #ifdef TW_CUDA_EMULATED
-    tw_emulated_wgmma({&d[0][0], 64, true}, a, nullptr, &b, file, line);
+    tw_emulated_wgmma({&d[0][0], 64, keeps_d}, a, nullptr, &b, file, line);
 #else
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 "
-                 "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-                 "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
-                 "{%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-                 : TW_WG_D32(d, 0)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tw_wg_descriptor(b)));
+    asm volatile("{\n.reg .pred keeps;\nsetp.ne.b32 keeps, %37, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " TW_WG_32_REGISTERS
+                 "{%32, %33, %34, %35}, %36, keeps, 1, 1, 1;\n}"
+                 : TW_WG_D32("+f", d, 0)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tw_wg_descriptor(b)),
+                   "r"((int)keeps_d));
 #endif
 }
 /* The same for d (64, 128) and b (16, 128). */
 static __device__ __forceinline__ void tw_wg_product_of(float (&d)[16][4], const uint32_t (&a)[4],
-                                                        const tw_wg_factor &b TW_HERE_AS_DEFAULT) {
+                                                        const tw_wg_factor &b,
+                                                        bool keeps_d TW_HERE_AS_DEFAULT) {
 #ifdef TW_CUDA_EMULATED
-    tw_emulated_wgmma({&d[0][0], 128, true}, a, nullptr, &b, file, line);
+    tw_emulated_wgmma({&d[0][0], 128, keeps_d}, a, nullptr, &b, file, line);
 #else
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+    asm volatile("{\n.reg .pred keeps;\nsetp.ne.b32 keeps, %69, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
                  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
                  "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
                  "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
                  "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-                 "{%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
-                 : TW_WG_D32(d, 0), TW_WG_D32(d, 8)
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tw_wg_descriptor(b)));
+                 "{%64, %65, %66, %67}, %68, keeps, 1, 1, 1;\n}"
+                 : TW_WG_D32("+f", d, 0), TW_WG_D32("+f", d, 8)
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(tw_wg_descriptor(b)),
+                   "r"((int)keeps_d));
 #endif
 }
 
 #undef TW_WG_D4
 #undef TW_WG_D16
 #undef TW_WG_D32
+#undef TW_WG_32_REGISTERS
 #undef TW_HERE_AS_DEFAULT
 #undef TW_HERE_PASSED
 
