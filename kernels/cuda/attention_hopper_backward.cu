@@ -131,9 +131,9 @@ __device__ __forceinline__ void multiply_rows(float (&d)[8][4], const tw_bf16 *o
 
 /* d (64, SIZE) = left (64, 64) times a tile, plus d if keeps_d. */
 template <int SIZE>
-__device__ __forceinline__ void
-multiply_columns(float (&d)[SIZE / 8][4], const uint32_t (&left)[1][4][4], const tw_bf16 *tile,
-                 bool keeps_d) {
+__device__ __forceinline__ void multiply_columns(float (&d)[SIZE / 8][4],
+                                                 const uint32_t (&left)[1][4][4],
+                                                 const tw_bf16 *tile, bool keeps_d) {
 #pragma unroll
     for (uint32_t step = 0; step < 4; step++)
         tw_wg_product_of(d, left[0][step], tw_wg_columns<hopper_plan<SIZE>::TILE>(tile, step),

@@ -39,27 +39,14 @@ extern "C" void tw_cuda_bias(void *stream, const struct tw_cuda_bias *shape, voi
     TW_BY_TYPE(shape->type, T, launch_add(stream, shape, (T *)y, bias));
 }
 
-template <typename T> struct column_of {
-    enum { SUMS = 1 };
-    const T *dy;
-    size_t stride;
-    __device__ __forceinline__ void add(float sums[SUMS], size_t row, unsigned column) const {
-        sums[0] += tw_load_f32(dy, row * stride + column);
-    }
-    __device__ __forceinline__ void add8(float sums[SUMS][8], size_t row, unsigned column) const {
-        float d[8];
-        tw_vec8_load(d, dy + row * stride + column);
-        for (int j = 0; j < 8; j++) sums[0][j] += d[j];
-    }
-};
-
 extern "C" void tw_cuda_bias_backward(void *stream, const struct tw_cuda_bias *shape, float *dbias,
                                       const void *dy, void *scratch) {
     const tw_column_sums_shape sums = {shape->rows, shape->n,
                                        shape->n % 8 == 0 && tw_is_octets(dy, shape->stride)};
     TW_BY_TYPE(shape->type, T,
-               tw_column_sums_sum(stream, tw_column_sums_to{{dbias, NULL}},
-                                  column_of<T>{(const T *)dy, shape->stride}, sums, scratch));
+               tw_column_sums_sum(stream, tw_column_sums_to{{dbias, NULL}, true},
+                                  tw_column_values<T>{(const T *)dy, shape->stride}, sums,
+                                  scratch));
 }
 
 extern "C" size_t tw_cuda_bias_backward_scratch(const struct tw_cuda_bias *shape) {

@@ -97,9 +97,25 @@ static __global__ void tw_column_sums_partial_octets(float *partial, F f, size_t
     }
 }
 
-/* to[s] (columns) += the chunks; NULL: skipped. */
+/* to[s] (columns) = the chunks, or += if is_added; NULL: skipped. */
 struct tw_column_sums_to {
     float *to[2];
+    bool is_added;
+};
+
+/* The sums of an array's columns themselves. */
+template <typename T> struct tw_column_values {
+    enum { SUMS = 1 };
+    const T *x;
+    size_t stride;
+    __device__ __forceinline__ void add(float sums[SUMS], size_t row, unsigned column) const {
+        sums[0] += tw_load_f32(x, row * stride + column);
+    }
+    __device__ __forceinline__ void add8(float sums[SUMS][8], size_t row, unsigned column) const {
+        float v[8];
+        tw_vec8_load(v, x + row * stride + column);
+        for (int j = 0; j < 8; j++) sums[0][j] += v[j];
+    }
 };
 
 /* Every eighth chunk is summed by one thread of a column's eight, then these sums in turn. */
@@ -119,7 +135,7 @@ static __global__ void tw_column_sums_join(struct tw_column_sums_to to, const fl
     sum = 0.0f;
     for (unsigned h = 0; h < TW_COLUMN_SUMS_HIGH; h++)
         sum += sums_of[h * TW_COLUMN_SUMS_WIDE + threadIdx.x];
-    out[column] += sum;
+    out[column] = to.is_added ? out[column] + sum : sum;
 }
 
 template <typename F>

@@ -1,9 +1,14 @@
 /* gemm_after.cu - see gemm_after.h. A block handles a row, or a thread a column. */
 #include "kernels/cuda/gemm_after.h"
 
+#include "kernels/cuda/column_sums.cuh"
 #include "kernels/cuda/device.cuh"
 
-enum { THREADS = 256, ROWS_OF_PART_LEAST = 64 };
+extern "C" {
+#include "base/assert.h"
+}
+
+enum { THREADS = 256 };
 
 /* tanh(sqrt(2 / pi) (x + 0.044715 x^3)) */
 static __device__ float gelu_tanh(float x) {
@@ -43,50 +48,25 @@ static __global__ void gelu_backward(T *y, const T *pre, uint32_t n, size_t stri
     }
 }
 
-/* sums (parts, n): column sums of x (rows, n) over part blockIdx.y of its rows. */
-template <typename T>
-static __global__ void sum_columns(float *sums, const T *x, uint32_t rows, uint32_t n,
-                                   size_t stride) {
+/* to (n) = columns (n), or += */
+static __global__ void put_columns(float *to, const float *columns, uint32_t n, bool is_added) {
     const uint32_t column = blockIdx.x * THREADS + threadIdx.x;
-    const uint32_t of_part = (rows + gridDim.y - 1) / gridDim.y;
-    const uint32_t begin = min(rows, blockIdx.y * of_part), end = min(rows, begin + of_part);
-    float sum = 0.0f;
-    if (column >= n) return;
-    for (uint32_t row = begin; row < end; row++) sum += tw_load_f32(x, row * stride + column);
-    sums[(size_t)blockIdx.y * n + column] = sum;
-}
-
-/* to (n) = (or +=) sum over parts of columns (parts, n). */
-static __global__ void add_columns(float *to, const float *columns, uint32_t parts, uint32_t n,
-                                   bool is_added) {
-    const uint32_t column = blockIdx.x * THREADS + threadIdx.x;
-    if (column >= n) return;
-    float sum = 0.0f;
-    for (uint32_t part = 0; part < parts; part++) sum += columns[(size_t)part * n + column];
-    to[column] = is_added ? to[column] + sum : sum;
+    if (column < n) to[column] = is_added ? to[column] + columns[column] : columns[column];
 }
 
 static unsigned blocks_of(uint32_t n) {
     return (n + THREADS - 1) / THREADS;
 }
 
+template <typename T>
 static void bias_gradient(const struct tw_cuda_gemm *gemm, float *scratch, size_t scratch_floats,
                           void *stream) {
     const uint32_t rows = gemm->shape.k, n = gemm->shape.n;
     const size_t stride = gemm->shape.b_stride == 0 ? n : gemm->shape.b_stride;
-    const uint32_t wanted = (rows + ROWS_OF_PART_LEAST - 1) / ROWS_OF_PART_LEAST;
-    const uint32_t fit = (uint32_t)min((size_t)TW_GEMM_AFTER_PARTS, scratch_floats / n);
-    const uint32_t parts = min(wanted, fit);
-    const dim3 grid(blocks_of(n), parts);
-    if (gemm->shape.type == TW_BF16) {
-        TW_LAUNCH(sum_columns<tw_bf16>, grid, THREADS, 0, stream, scratch, (const tw_bf16 *)gemm->b,
-                  rows, n, stride);
-    } else {
-        TW_LAUNCH(sum_columns<float>, grid, THREADS, 0, stream, scratch, (const float *)gemm->b,
-                  rows, n, stride);
-    }
-    TW_LAUNCH(add_columns, blocks_of(n), THREADS, 0, stream, gemm->bias_gradient, scratch, parts, n,
-              gemm->shape.is_added);
+    const tw_column_sums_shape shape = {rows, n, n % 8 == 0 && tw_is_octets(gemm->b, stride)};
+    TW_ASSERT(tw_column_sums_scratch(rows, n, 1) <= scratch_floats * sizeof(float));
+    tw_column_sums_sum(stream, tw_column_sums_to{{gemm->bias_gradient, NULL}, gemm->shape.is_added},
+                       tw_column_values<T>{(const T *)gemm->b, stride}, shape, scratch);
 }
 
 template <typename T> static void on_rows(const struct tw_cuda_gemm *gemm, void *stream) {
@@ -106,7 +86,11 @@ extern "C" void tw_gemm_after(const struct tw_cuda_gemm *gemm, float *scratch,
                               size_t scratch_floats, void *stream) {
     if (gemm->epilogue == TW_CUDA_PLAIN) return;
     if (gemm->epilogue == TW_CUDA_BIAS_GRADIENT) {
-        bias_gradient(gemm, scratch, scratch_floats, stream);
+        if (gemm->shape.type == TW_BF16) {
+            bias_gradient<tw_bf16>(gemm, scratch, scratch_floats, stream);
+        } else {
+            bias_gradient<float>(gemm, scratch, scratch_floats, stream);
+        }
     } else if (gemm->shape.y_type == TW_BF16) {
         on_rows<tw_bf16>(gemm, stream);
     } else {
@@ -116,5 +100,5 @@ extern "C" void tw_gemm_after(const struct tw_cuda_gemm *gemm, float *scratch,
 
 extern "C" void tw_gemm_after_columns(float *to, const float *columns, uint32_t n, bool is_added,
                                       void *stream) {
-    TW_LAUNCH(add_columns, blocks_of(n), THREADS, 0, stream, to, columns, 1u, n, is_added);
+    TW_LAUNCH(put_columns, blocks_of(n), THREADS, 0, stream, to, columns, n, is_added);
 }

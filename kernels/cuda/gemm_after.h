@@ -8,10 +8,8 @@ extern "C" {
 
 #include "kernels/cuda/gemm.h"
 
-/* Runs the epilogue of a product whose p is already in y, rounded. scratch (for
- * TW_CUDA_BIAS_GRADIENT): at least n floats of device memory; faster with more, up to
- * TW_GEMM_AFTER_PARTS times n. */
-enum { TW_GEMM_AFTER_PARTS = 64 };
+/* Runs the epilogue of a product whose p is already in y, rounded. scratch, device memory, is used
+ * by TW_CUDA_BIAS_GRADIENT alone: the larger of n and 2^18 floats. */
 void tw_gemm_after(const struct tw_cuda_gemm *gemm, float *scratch, size_t scratch_floats,
                    void *stream);
 

@@ -118,7 +118,7 @@ static void launch(void *stream, const backward<T> &b,
     /* Before dx is written, which may share memory with dy. */
     if (gradients->dweight != NULL || gradients->dbias != NULL)
         tw_column_sums_sum(
-            stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}}, weights<T>{b},
+            stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}, true}, weights<T>{b},
             tw_column_sums_shape{b.rows.vectors, b.rows.width, reads_octets}, gradients->scratch);
     TW_NORM_LAUNCH(norm_backward, T, b.rows, is_octets, stream, b);
 }

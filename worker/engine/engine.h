@@ -58,6 +58,7 @@ struct tw_engine_plan {
     enum tw_type type; /* type of activations and products */
     bool is_recomputed;
     bool keeps_attention;     /* device only, if is_recomputed: attention itself is not run again */
+    bool keeps_outputs;       /* device only: neither are norms and activations */
     bool is_on_gpu;           /* all of the above lies on a device, except the mirrors */
     uint64_t mirrors;         /* host bytes of the mirrors if is_on_gpu; not in total */
     bool is_pinned;           /* mirrors are page-locked if the system allows it */

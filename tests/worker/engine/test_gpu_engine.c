@@ -108,6 +108,21 @@ static void gradients_are_those_of_the_cpu(void **state) {
     compare_gradients(f, compute, 2e-5);
 }
 
+/* The device's memory does not suffice to keep the outputs of norms and activations. */
+static void gradients_with_little_memory_are_those_of_the_cpu(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_compute_config compute = fp32;
+    struct tw_engine *gpu = on_gpu(f, compute);
+    assert_true(gpu->plan.keeps_outputs);
+    compute.memory_bytes = gpu->plan.total - 1;
+    tw_engine_destroy(gpu);
+    gpu = on_gpu(f, compute);
+    assert_false(gpu->plan.keeps_outputs || gpu->plan.is_recomputed);
+    tw_engine_destroy(gpu);
+    engine_shake(f);
+    compare_gradients(f, compute, 2e-5);
+}
+
 static void gradients_of_masked_documents_are_those_of_the_cpu(void **state) {
     engine_mask(*state, 4);
     gradients_are_those_of_the_cpu(state);
@@ -524,6 +539,7 @@ int main(void) {
 #define EACH(name) TEST(name, 0), TEST(name, 1), TEST(name, 2), TEST(name, 3)
     const struct CMUnitTest tests[] = {
         EACH(gradients_are_those_of_the_cpu),
+        EACH(gradients_with_little_memory_are_those_of_the_cpu),
         EACH(gradients_of_masked_documents_are_those_of_the_cpu),
         TEST(gradients_are_those_of_the_cpu, long),
         TEST(gradients_of_masked_documents_are_those_of_the_cpu, long),

@@ -30,24 +30,28 @@ static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
     const struct tw_model_shape *shape = &gpu->map.shape;
     const struct tw_model_layer *weights = &gpu->map.layers[layer];
-    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_gpu_slot *slot = tw_gpu_slot(gpu, layer);
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm2, pass->rows);
     const uint32_t rows = pass->rows;
     if (shape->is_gated) {
         /* One pass gives the gradient of gate | up, and puts their activation in the place of its
          * own gradient. */
         tw_gpu_linear_dx(gpu, &weights->down, arrays->wide, arrays->stream, rows, NULL);
-        const struct tw_cuda_swiglu_gradients gradients = {
-            .dx = arrays->broad, .dy = arrays->wide, .x = slot->up, .y = arrays->wide};
+        const struct tw_cuda_swiglu_gradients gradients = {.dx = arrays->broad,
+                                                           .dy = arrays->wide,
+                                                           .x = slot->up,
+                                                           .y = gpu->keeps_outputs ? NULL
+                                                                                   : arrays->wide};
         tw_cuda_swiglu_backward(gpu->queue, gpu->map.config.type, &gradients, rows, shape->ffn);
     } else {
         tw_gpu_linear_dx(gpu, &weights->down, arrays->broad, arrays->stream, rows, slot->up);
-        tw_cuda_gelu(gpu->queue, gpu->map.config.type, arrays->wide, slot->up,
-                     (size_t)rows * shape->ffn);
+        if (!gpu->keeps_outputs)
+            tw_cuda_gelu(gpu->queue, gpu->map.config.type, slot->act, slot->up,
+                         (size_t)rows * shape->ffn);
     }
-    tw_gpu_linear_dw(gpu, &weights->down, arrays->wide, arrays->stream, 0, rows);
-    tw_cuda_norm(gpu->queue, &norm, arrays->narrow, slot->middle, NULL, NULL);
-    tw_gpu_linear_dw(gpu, &weights->up, arrays->narrow, arrays->broad, 0, rows);
+    tw_gpu_linear_dw(gpu, &weights->down, slot->act, arrays->stream, 0, rows);
+    if (!gpu->keeps_outputs) tw_cuda_norm(gpu->queue, &norm, slot->norm2, slot->middle, NULL, NULL);
+    tw_gpu_linear_dw(gpu, &weights->up, slot->norm2, arrays->broad, 0, rows);
     tw_gpu_linear_dx(gpu, &weights->up, arrays->narrow, arrays->broad, rows, NULL);
     norm_backward(pass, &weights->norm2, slot->middle, slot->stats2, false);
     tw_gpu_linear_dw(gpu, &weights->out, slot->attention, arrays->stream, 0, rows);
@@ -59,7 +63,7 @@ static void attention_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
     const struct tw_model_shape *shape = &gpu->map.shape;
-    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_gpu_slot *slot = tw_gpu_slot(gpu, layer);
     const struct tw_cuda_attention of = tw_gpu_attention_of(pass);
     const size_t k = shape->q_width, v = k + shape->kv_width;
     const struct tw_cuda_attention_arrays all = {
@@ -83,7 +87,7 @@ static void heads_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;
     const struct tw_model_layer *weights = &gpu->map.layers[layer];
-    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_gpu_slot *slot = tw_gpu_slot(gpu, layer);
     for (uint32_t which = 0; which < 2; which++) {
         const struct tw_cuda_norm norm = tw_gpu_head_norm_of(gpu, weights, pass->rows, which);
         const size_t column = which == 0 ? 0 : shape->q_width;
@@ -106,12 +110,13 @@ static void attend_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
     const struct tw_model_layer *weights = &gpu->map.layers[layer];
-    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_gpu_slot *slot = tw_gpu_slot(gpu, layer);
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm1, pass->rows);
     if (gpu->map.shape.has_rope) tw_gpu_rotate(pass, arrays->broad, true);
     if (gpu->map.shape.has_qk_norm) heads_backward(pass, layer);
-    tw_cuda_norm(gpu->queue, &norm, arrays->narrow, arrays->x[layer], NULL, NULL);
-    tw_gpu_linear_dw(gpu, &weights->qkv, arrays->narrow, arrays->broad, 0, pass->rows);
+    if (!gpu->keeps_outputs)
+        tw_cuda_norm(gpu->queue, &norm, slot->norm1, arrays->x[layer], NULL, NULL);
+    tw_gpu_linear_dw(gpu, &weights->qkv, slot->norm1, arrays->broad, 0, pass->rows);
     tw_gpu_linear_dx(gpu, &weights->qkv, arrays->narrow, arrays->broad, pass->rows, NULL);
     norm_backward(pass, &weights->norm1, arrays->x[layer], slot->stats1, false);
 }

@@ -39,7 +39,7 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
 
 /* With QK-norm: two products, q | k of x W to slot->qk, and v to its place in slot->qkv. */
 static void split_qkv(const struct tw_gpu_pass *pass, const struct tw_model_linear *linear,
-                      const struct tw_model_slot *slot) {
+                      const struct tw_gpu_slot *slot) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;
     const enum tw_type type = gpu->map.config.type;
@@ -58,7 +58,7 @@ static void split_qkv(const struct tw_gpu_pass *pass, const struct tw_model_line
                       .b_stride = is_nn ? shape->qkv_width : 0,
                       .y_stride = part == 0 ? qk_width : shape->qkv_width},
             .y = part == 0 ? slot->qk : tw_gpu_at(gpu, slot->qkv, column),
-            .a = gpu->arrays.narrow,
+            .a = slot->norm1,
             .b = tw_gpu_weight(gpu, linear->weight + row),
             .epilogue = has_bias ? TW_CUDA_BIAS : TW_CUDA_PLAIN,
             .bias = has_bias ? tw_gpu_weight(gpu, linear->bias + column) : NULL,
@@ -68,7 +68,7 @@ static void split_qkv(const struct tw_gpu_pass *pass, const struct tw_model_line
 }
 
 static void norm_heads(const struct tw_gpu_pass *pass, const struct tw_model_layer *layer,
-                       const struct tw_model_slot *slot) {
+                       const struct tw_gpu_slot *slot) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;
     for (uint32_t which = 0; which < 2; which++) {
@@ -132,7 +132,7 @@ struct tw_cuda_attention tw_gpu_attention_of(const struct tw_gpu_pass *pass) {
 static void attention(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;
-    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_gpu_slot *slot = tw_gpu_slot(gpu, layer);
     const struct tw_cuda_attention of = tw_gpu_attention_of(pass);
     const void *keys =
         pass->kv != NULL
@@ -156,16 +156,16 @@ void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
     const struct tw_model_shape *shape = &gpu->map.shape;
     const struct tw_model_layer *weights = &gpu->map.layers[layer];
-    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_gpu_slot *slot = tw_gpu_slot(gpu, layer);
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm1, pass->rows);
     const bool is_added = layer > 0 && !is_again;
-    tw_cuda_norm(gpu->queue, &norm, arrays->narrow, arrays->x[layer],
+    tw_cuda_norm(gpu->queue, &norm, slot->norm1, arrays->x[layer],
                  is_added ? tw_gpu_slot(gpu, layer - 1)->middle : NULL, slot->stats1);
     if (shape->has_qk_norm) {
         split_qkv(pass, &weights->qkv, slot);
         norm_heads(pass, weights, slot);
     } else {
-        tw_gpu_linear(gpu, &weights->qkv, slot->qkv, arrays->narrow, pass->rows, NULL);
+        tw_gpu_linear(gpu, &weights->qkv, slot->qkv, slot->norm1, pass->rows, NULL);
     }
     if (shape->has_rope) tw_gpu_rotate(pass, slot->qkv, false);
     if (pass->kv != NULL) append_to_cache(pass, layer, slot->qkv);
@@ -179,20 +179,20 @@ void tw_gpu_feed(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again) 
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
     const bool is_gated = gpu->map.shape.is_gated;
     const struct tw_model_layer *weights = &gpu->map.layers[layer];
-    const struct tw_model_slot *slot = tw_gpu_slot(gpu, layer);
+    const struct tw_gpu_slot *slot = tw_gpu_slot(gpu, layer);
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm2, pass->rows);
     tw_gpu_linear(gpu, &weights->out, slot->middle, slot->attention, pass->rows, NULL);
-    tw_cuda_norm(gpu->queue, &norm, arrays->narrow, slot->middle, arrays->x[layer], slot->stats2);
+    tw_cuda_norm(gpu->queue, &norm, slot->norm2, slot->middle, arrays->x[layer], slot->stats2);
     if (is_gated) {
-        tw_gpu_linear(gpu, &weights->up, slot->up, arrays->narrow, pass->rows, NULL);
+        tw_gpu_linear(gpu, &weights->up, slot->up, slot->norm2, pass->rows, NULL);
     } else {
-        tw_gpu_linear(gpu, &weights->up, arrays->wide, arrays->narrow, pass->rows, slot->up);
+        tw_gpu_linear(gpu, &weights->up, slot->act, slot->norm2, pass->rows, slot->up);
     }
     if (is_again) return;
     if (is_gated)
-        tw_cuda_swiglu(gpu->queue, gpu->map.config.type, arrays->wide, slot->up, pass->rows,
+        tw_cuda_swiglu(gpu->queue, gpu->map.config.type, slot->act, slot->up, pass->rows,
                        gpu->map.shape.ffn);
-    tw_gpu_linear(gpu, &weights->down, arrays->x[layer + 1], arrays->wide, pass->rows, NULL);
+    tw_gpu_linear(gpu, &weights->down, arrays->x[layer + 1], slot->act, pass->rows, NULL);
 }
 
 /* ---- the pass -------------------------------------------------------------------------------- */

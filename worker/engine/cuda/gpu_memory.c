@@ -37,11 +37,10 @@ static uint64_t rows_max(const struct tw_gpu *gpu) {
     return (uint64_t)gpu->sequences * gpu->map.shape.context;
 }
 
-static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
-                       const struct tw_gpu *gpu) {
+static void carve_slot(struct carver *carver, struct tw_gpu_slot *slot, const struct tw_gpu *gpu) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
-    *slot = (struct tw_model_slot){.qkv = carve(carver, rows * shape->qkv_width, size)};
+    *slot = (struct tw_gpu_slot){.qkv = carve(carver, rows * shape->qkv_width, size)};
     if (shape->has_qk_norm) {
         slot->qk = carve(carver, rows * (shape->q_width + shape->kv_width), size);
         slot->qk_stats =
@@ -53,11 +52,17 @@ static void carve_slot(struct carver *carver, struct tw_model_slot *slot,
     slot->stats1 = carve(carver, rows * 2, sizeof(float));
     slot->stats2 = carve(carver, rows * 2, sizeof(float));
     slot->lse = carve(carver, rows * shape->heads, sizeof(float));
+    slot->norm1 = slot->norm2 = gpu->arrays.narrow;
+    slot->act = gpu->arrays.wide;
+    if (!gpu->keeps_outputs) return;
+    slot->norm1 = carve(carver, rows * shape->width, size);
+    slot->norm2 = carve(carver, rows * shape->width, size);
+    slot->act = carve(carver, rows * shape->ffn, size);
 }
 
 static void carve_slots(struct carver *carver, struct tw_gpu *gpu) {
     const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
-    struct tw_model_slot slot = {.qkv = NULL};
+    struct tw_gpu_slot slot = {.qkv = NULL};
     for (uint32_t i = 0; i < gpu->slots_count; i++) {
         if (i == 0 || !gpu->keeps_attention) {
             carve_slot(carver, &slot, gpu);
@@ -113,6 +118,8 @@ static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
     const struct tw_model_shape *shape = &gpu->map.shape;
     const uint64_t rows = rows_max(gpu), size = tw_type_bytes(gpu->map.config.type);
     const uint64_t angles = (uint64_t)shape->context * (shape->head_size / 2);
+    arrays->narrow = carve(carver, rows * larger(shape->width, shape->q_width), size);
+    arrays->wide = carve(carver, rows * shape->ffn, size);
     carve_slots(carver, gpu);
     for (uint32_t i = 0; i <= shape->layers; i++) {
         /* Without backward passes, a layer's output overwrites its input. */
@@ -120,8 +127,6 @@ static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
         void *x = is_own ? carve(carver, rows * shape->width, size) : NULL;
         if (arrays->x != NULL) arrays->x[i] = is_own ? x : arrays->x[0];
     }
-    arrays->narrow = carve(carver, rows * larger(shape->width, shape->q_width), size);
-    arrays->wide = carve(carver, rows * shape->ffn, size);
     arrays->norm = carve(carver, rows * shape->width, size);
     arrays->stats_f = carve(carver, rows * 2, sizeof(float));
     arrays->losses = carve(carver, rows, sizeof(float));
@@ -194,6 +199,7 @@ enum tw_status tw_gpu_map_open(struct tw_gpu *gpu, const struct tw_engine_config
     gpu->logits_most = logits_most(plan->limit);
     gpu->sequences = plan->micro_batch;
     gpu->keeps_attention = plan->is_recomputed && plan->keeps_attention;
+    gpu->keeps_outputs = plan->keeps_outputs;
     const bool is_one = !gpu->is_learning || (plan->is_recomputed && !plan->keeps_attention);
     gpu->slots_count = is_one ? 1 : gpu->map.shape.layers;
     gpu->map.layers = calloc(gpu->map.shape.layers, sizeof(*gpu->map.layers));

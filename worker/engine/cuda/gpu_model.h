@@ -3,8 +3,8 @@
  * A pass is one list of operations in the compute stream (model.h has the equations). A buffer is
  * reused as soon as the operation that needs it has been queued:
  *
- *     forward   narrow  output of a norm
- *               wide    output of the activation
+ *     forward   narrow  output of a norm, unless it is kept
+ *               wide    output of the activation, unless it is kept
  *     backward  stream  gradient of the residual stream, in place from the last layer to the first
  *               narrow  gradient of a norm's output, or of the attention's output
  *               wide    gradient of the activation's output
@@ -39,17 +39,30 @@ struct tw_gpu_inputs {
     uint32_t *begin;   /* (rows): first key each row sees; only with masked documents */
 };
 
-/* Activations of one pass in device memory. In a slot (struct tw_model_slot), qkv holds q and k
- * after QK-norm, qk holds them before. */
+/* Activations of a layer in device memory. All layers share norm1, norm2 and act, unless the plan
+ * keeps them for the backward pass, which then need not compute them again. */
+struct tw_gpu_slot {
+    void *qkv;       /* (rows, qkv_width): q | k | v, after QK-norm and rotation */
+    void *qk;        /* (rows, q_width + kv_width): before QK-norm; NULL without QK-norm */
+    void *attention; /* (rows, q_width) */
+    void *middle;    /* (rows, width): residual stream after attention */
+    void *up;        /* (rows, up_width) */
+    float *stats1, *stats2, *qk_stats; /* (rows, 2), (rows, 2), (rows, heads + kv_heads, 2) */
+    float *lse;          /* (sequences, heads, context): log-sum-exp of attention scores */
+    void *norm1, *norm2; /* (rows, width): outputs of the norms; shared: narrow */
+    void *act;           /* (rows, ffn): output of the activation; shared: wide */
+};
+
+/* Activations of one pass in device memory. */
 struct tw_gpu_arrays {
-    struct tw_model_slot *slots; /* (slots_count), host: layer l has slot l % slots_count */
-    void **x;                    /* (layers + 1), host: (rows, width) each */
-    void *narrow;                /* (rows, the larger of width and q_width) */
-    void *wide;                  /* (rows, ffn) */
-    void *norm;                  /* (rows, width): output of the last norm */
-    float *stats_f;              /* (rows, 2) */
-    float *cos, *sin;            /* (context, head_size / 2) */
-    float *losses;               /* (rows) */
+    struct tw_gpu_slot *slots; /* (slots_count), host: layer l has slot l % slots_count */
+    void **x;                  /* (layers + 1), host: (rows, width) each */
+    void *narrow;              /* (rows, the larger of width and q_width) */
+    void *wide;                /* (rows, ffn) */
+    void *norm;                /* (rows, width): output of the last norm */
+    float *stats_f;            /* (rows, 2) */
+    float *cos, *sin;          /* (context, head_size / 2) */
+    float *losses;             /* (rows) */
     struct tw_gpu_inputs inputs;
     uint32_t input_words; /* words of a full pass */
     void *logits;         /* logits_bytes: chunks of rows of logits_stride, in float32 or bf16 */
@@ -81,6 +94,7 @@ struct tw_gpu {
     uint64_t logits_most; /* bytes of logits to hold at a time, unless that is too few rows */
     uint32_t slots_count;
     bool keeps_attention; /* slots share all arrays but attention and lse */
+    bool keeps_outputs;   /* slots have their own norm1, norm2 and act */
     bool is_learning;
 
     float *theta, *gradient, *m, *v; /* (elements); gradient, m and v are NULL without learning */
@@ -226,7 +240,7 @@ static inline float *tw_gpu_grad(const struct tw_gpu *gpu, uint64_t offset) {
     return offset == TW_MODEL_NONE ? NULL : gpu->gradient + offset;
 }
 
-static inline const struct tw_model_slot *tw_gpu_slot(const struct tw_gpu *gpu, uint32_t layer) {
+static inline const struct tw_gpu_slot *tw_gpu_slot(const struct tw_gpu *gpu, uint32_t layer) {
     return &gpu->arrays.slots[layer % gpu->slots_count];
 }
 

@@ -69,6 +69,16 @@ static enum tw_status fit_recomputed(struct tw_engine_plan *plan,
     return TW_OK;
 }
 
+/* Keeps the outputs of norms and activations too, where there is memory for them. */
+static enum tw_status fit_outputs(struct tw_engine_plan *plan,
+                                  const struct tw_engine_config *config, struct tw_error *err) {
+    struct tw_engine_plan keeping = *plan;
+    keeping.keeps_outputs = true;
+    TW_TRY(fit_micro_batch(&keeping, config, err));
+    if (keeping.total <= keeping.limit && keeping.micro_batch == plan->micro_batch) *plan = keeping;
+    return TW_OK;
+}
+
 /* Page-locked memory is lost to all other processes, so at most half of the available memory is
  * locked. */
 static enum tw_status check_mirrors(struct tw_engine_plan *plan, struct tw_error *err) {
@@ -118,6 +128,7 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
                                : fit_micro_batch(plan, config, err));
     if (plan->total > plan->limit && is_learning && config->compute.recompute == TW_RECOMPUTE_AUTO)
         TW_TRY(fit_recomputed(plan, config, err));
+    if (is_learning && !plan->is_recomputed) TW_TRY(fit_outputs(plan, config, err));
     if (plan->total > plan->limit) return tw_engine_plan_refuse(plan, is_learning, err);
     return check_mirrors(plan, err);
 }
