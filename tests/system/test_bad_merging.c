@@ -13,7 +13,7 @@
 
 #include "tests/system/cluster.h"
 
-enum { NODES = 3, EVAL_STEPS = 50, BEGIN = 700 };
+enum { NODES = 3, EVAL_STEPS = 50, BEGIN = 1500 };
 
 static struct cluster cluster;
 static bool has_passed;

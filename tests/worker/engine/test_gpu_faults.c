@@ -99,6 +99,10 @@ static void a_small_device_takes_smaller_passes(void **state) {
     f->run.model.context = ENGINE_LONG_CONTEXT;
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
     assert_int_equal(plan.micro_batch, ENGINE_BATCH);
+    config.compute.memory_bytes = plan.total - 1;
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
+    assert_true(plan.micro_batch == ENGINE_BATCH && !plan.keeps_outputs);
+    config.compute.memory_bytes = 0;
     const uint64_t enough = plan.total - plan.activations / 2;
     tw_emulation_set_memory(enough / 9 * 10 + (1 << 20)); /* a tenth is left for other uses */
     assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_OK);
