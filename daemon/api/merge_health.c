@@ -4,7 +4,7 @@
 
 static bool is_bad_sign(const struct tw_merge_health *health, float live, float anchor) {
     if (!isfinite(anchor)) return true;
-    if (anchor <= live * (1.0f + TW_MERGE_WORSE)) return false;
+    if (anchor <= live * (1.0f + TW_MERGE_WORSE) || anchor <= live + TW_MERGE_LEAST) return false;
     return health->anchor - anchor < TW_MERGE_PROGRESS * (anchor - live);
 }
 

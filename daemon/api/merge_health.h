@@ -7,13 +7,13 @@
  * Where merging was broken it stood still or rose, 10 to 80 % above the live loss.
  *
  * An evaluation is a bad sign if the anchor is worse than the live parameters by more than
- * TW_MERGE_WORSE, and has not improved by TW_MERGE_PROGRESS of that distance although each fragment
- * was merged since the last evaluation that was looked at. Two bad signs in a row are a finding.
- * While it holds, the node goes on with its own parameters: merges change the anchor and leave them
- * (daemon/node/health.h). Its contributions go on, because they pull the anchor back. The finding
- * ends when the anchor is as good as the live parameters again, within TW_MERGE_BACK, or when the
- * node changes its lineage. Progress alone does not end it: a merge would carry the parameters to
- * an anchor that is still worse. Pure. */
+ * TW_MERGE_WORSE and TW_MERGE_LEAST, and has not improved by TW_MERGE_PROGRESS of that distance
+ * although each fragment was merged since the last evaluation that was looked at. Two bad signs in
+ * a row are a finding. While it holds, the node goes on with its own parameters: merges change the
+ * anchor and leave them (daemon/node/health.h). Its contributions go on, because they pull the
+ * anchor back. The finding ends when the anchor is as good as the live parameters again, within
+ * TW_MERGE_BACK, or when the node changes its lineage. Progress alone does not end it: a merge
+ * would carry the parameters to an anchor that is still worse. Pure. */
 #ifndef TW_DAEMON_API_MERGE_HEALTH_H
 #define TW_DAEMON_API_MERGE_HEALTH_H
 
@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 #define TW_MERGE_WORSE 0.05f    /* of the live loss */
+#define TW_MERGE_LEAST 0.05f    /* nats: near a loss of 0, a share of it is noise */
 #define TW_MERGE_PROGRESS 0.10f /* of the anchor's distance to the live loss */
 #define TW_MERGE_BACK 0.02f     /* of the live loss */
 

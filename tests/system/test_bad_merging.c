@@ -46,10 +46,15 @@ static void start_three(const char *fault) {
     assert_true(cluster_number(&cluster, 0, "train.steps") < BEGIN);
 }
 
-/* The step of the node when it says `text`. */
-static double step_of(const char *text) {
+/* The step of node 0's last evaluation before it first says `text`, by its log. */
+static unsigned step_of(const char *text) {
+    static const char evaluated[] = "ev=worker_evaluated step=";
     assert_true(cluster_says(&cluster, 0, text, 60));
-    return cluster_number(&cluster, 0, "train.steps");
+    const char *const log = cluster_log(&cluster, 0), *const end = strstr(log, text);
+    unsigned step = 0;
+    for (const char *at = log; (at = strstr(at, evaluated)) != NULL && at < end; at++)
+        step = (unsigned)strtoul(at + strlen(evaluated), NULL, 10);
+    return step;
 }
 
 static void others_say_nothing(void) {
@@ -73,7 +78,7 @@ static bool warns(const char *words) {
 static void poisoned_anchor_is_named_and_leaves_the_parameters(void **state) {
     (void)state;
     start_three("--poison-from-update");
-    assert_in_range((unsigned)step_of("ev=merging_hurts"), BEGIN, BEGIN + 3 * EVAL_STEPS);
+    assert_in_range(step_of("ev=merging_hurts"), BEGIN, BEGIN + 3 * EVAL_STEPS);
     assert_true(warns("Merging hurts"));
     assert_true(warns("goes on with its own"));
     const double listed = cluster_number(&cluster, 0, "sync.rounds_contributed");
@@ -86,7 +91,7 @@ static void poisoned_anchor_is_named_and_leaves_the_parameters(void **state) {
 static void rate_far_too_high_is_named(void **state) {
     (void)state;
     start_three("--wild-from-update");
-    assert_in_range((unsigned)step_of("finding=rising"), BEGIN, BEGIN + 3 * EVAL_STEPS);
+    assert_in_range(step_of("finding=rising"), BEGIN, BEGIN + 3 * EVAL_STEPS);
     assert_true(warns("own loss rises"));
     assert_true(cluster_says(&cluster, 0, "finding=refused", 60)); /* nobody merges that */
     assert_true(warns("work was refused"));

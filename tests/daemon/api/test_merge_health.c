@@ -101,8 +101,16 @@ static void node_without_rounds_is_not_judged(void **state) {
     assert_false(health.is_bad);
 }
 
+static void noise_near_zero_is_no_sign(void **state) {
+    (void)state;
+    struct tw_merge_health health = {.has_anchor = false};
+    for (uint64_t i = 1; i < 20; i++)
+        assert_false(tw_merge_health_note(&health, 0.03f, 0.06f + 0.001f * (float)i, 3 * i, 3));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(noise_near_zero_is_no_sign),
         cmocka_unit_test(healthy_run_raises_nothing),
         cmocka_unit_test(anchor_that_lags_and_follows_raises_nothing),
         cmocka_unit_test(anchor_that_rises_is_found_within_two_evaluations),
