@@ -9,6 +9,8 @@
 #include "tests/bench/quality/proposer.h"
 #include "tests/bench/quality/world.h"
 
+enum { REACH_ONE_IN = 16 }; /* as in sync/core/reach.c */
+
 #define GRACE_FLOOR_US UINT64_C(200000) /* as in sync/core/state/node.h */
 
 static uint32_t fragment_of(const struct world *world) {
@@ -217,14 +219,14 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
     for (uint32_t k = 0; k < commit->division.parts; k++) {
         struct node *owner = &world->nodes[commit->division.owners[k]];
         struct payload *result = &commit->results[k];
-        if (!owner->is_alive || round->merged == 0 || commit->division.count[k] == 0) continue;
-        commit->listed[k] = round->merged;
+        const uint64_t brought = round->merged & world->linked[owner->index];
+        if (!owner->is_alive || brought == 0 || commit->division.count[k] == 0) continue;
+        commit->listed[k] = brought;
         TW_TRY(node_reduce(owner, commit->round, commit->fragment, &commit->division, k,
                            round->from, &commit->listed[k], result, err));
-        commit->refused |= round->merged & ~commit->listed[k];
+        commit->refused |= brought & ~commit->listed[k];
         world->traffic.results += (live - 1) * traffic_of(result->size);
-        world->traffic.refused +=
-            (uint64_t)__builtin_popcountll(round->merged & ~commit->listed[k]);
+        world->traffic.refused += (uint64_t)__builtin_popcountll(brought & ~commit->listed[k]);
         if (world->jury != NULL) continue; /* the proposer decides */
         const bool is_lie = owner->is_hostile && world->setting->hostile.is_owner;
         if (is_lie && is_audited(world, commit, k)) owner->is_struck = true;
@@ -237,10 +239,27 @@ static enum tw_status reduce(struct world *world, struct commit *commit, struct 
     return TW_OK;
 }
 
+/* The nodes that contributors reach: tw_reach_owners. In a full mesh, all. */
+static uint64_t owners_reached(const struct world *world) {
+    uint64_t live = 0, owners = 0;
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < world->count; i++) live |= (uint64_t)world->nodes[i].is_alive << i;
+    for (uint32_t i = 0; i < world->count; i++) {
+        const uint32_t links = (uint32_t)__builtin_popcountll(world->linked[i] & live);
+        if ((live >> i & 1) != 0 && links > most) most = links;
+    }
+    for (uint32_t i = 0; i < world->count; i++) {
+        const uint32_t links = (uint32_t)__builtin_popcountll(world->linked[i] & live);
+        owners |= (uint64_t)(links >= most - most / REACH_ONE_IN) << i;
+    }
+    return owners;
+}
+
 /* A node in any part's result has contributed: the clock counts its tokens once. */
 static uint64_t list(struct world *world, struct commit *commit) {
     const struct round *round = &world->round;
     const uint64_t grace = (uint64_t)world->setting->run.sync.grace_ms * 1000;
+    const uint64_t reached = owners_reached(world);
     uint64_t listed = 0;
     double steps = 0, tokens = 0;
     for (uint32_t k = 0; k < commit->division.parts; k++) listed |= commit->listed[k];
@@ -257,7 +276,7 @@ static uint64_t list(struct world *world, struct commit *commit) {
         } else if (node->is_alive) {
             note_arrival(world, grace);
         }
-        node->is_owner = is_listed && node->is_alive && !node->is_struck;
+        node->is_owner = is_listed && node->is_alive && !node->is_struck && (reached >> i & 1) != 0;
     }
     for (uint32_t k = 0; k < commit->division.parts; k++) {
         if (commit->results[k].size == 0 && commit->division.count[k] > 0)

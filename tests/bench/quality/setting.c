@@ -162,6 +162,7 @@ static enum tw_status set_own(struct setting *setting, const struct pair *pair, 
         {"step_ms", &setting->step_ms, 1, 1000000},
         {"latency_ms", &setting->latency_ms, 0, 1000000},
         {"hostile_claims", &setting->hostile.claims, 0, 1000000},
+        {"unlinked", &setting->unlinked, 0, TW_MEMBERS_MAX * TW_MEMBERS_MAX},
     };
     uint32_t choice = 0;
     *is_own = true;
@@ -256,6 +257,16 @@ static enum tw_status check(const struct setting *setting, struct tw_error *err)
         return tw_fail(err, TW_CONFIG, "%u hostile nodes of %u leave nobody to be measured",
                        setting->hostile.count, setting->nodes);
     }
+    const uint32_t homes = setting->nodes > 2 ? setting->nodes - 2 : 0;
+    if (setting->unlinked > homes * (homes - (homes > 0)) / 2) {
+        return tw_fail(err, TW_CONFIG,
+                       "%u unlinked pairs: the %u nodes after the first two have "
+                       "fewer",
+                       setting->unlinked, homes);
+    }
+    if (setting->unlinked > 0 && setting->run.sync.topology == TW_TOPOLOGY_PAIR) {
+        return tw_fail(err, TW_CONFIG, "unlinked wants a group");
+    }
     if (setting->hostile.is_proposer && (setting->hostile.count == 0 || setting->death.steps > 0 ||
                                          setting->run.sync.topology == TW_TOPOLOGY_PAIR)) {
         return tw_fail(err, TW_CONFIG,
@@ -303,6 +314,7 @@ static struct tw_id id_of(const struct setting *setting, const struct tw_id *tex
     if (setting->hostile.is_secret)
         words[used++] = '!'; /* absent settings add nothing, so that ids stay the same */
     if (setting->hostile.is_proposer) words[used++] = '^';
+    if (setting->unlinked > 0) tw_sha256_add(&parts, &setting->unlinked, sizeof(setting->unlinked));
     if (setting->hostile.claims > 0)
         tw_sha256_add(&parts, &setting->hostile.claims, sizeof(setting->hostile.claims));
     tw_sha256_add(&parts, words, (size_t)used);

@@ -41,6 +41,7 @@ struct setting {
     /* Limit of a node's contribution, in 1/1000 bit per parameter, with sync.codec = auto; 0: none.
      */
     uint32_t budget[TW_MEMBERS_MAX];
+    uint32_t unlinked; /* pairs without a link, of the nodes after the first two */
     struct {
         uint32_t node, at, steps; /* gone after step `at` of a planned node, for `steps` steps */
     } death;                      /* steps 0: no death */
@@ -67,6 +68,8 @@ struct pair {
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
  *     model    tiny, small, medium, NAME preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
+ *     unlinked  pairs without a link, as of homes behind NAT and without relays: drawn by the seed
+ *              among the nodes after the first two, in a group
  *     budget   0.5, 4:1:0.5 bits per parameter of the nodes; the last also for all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
  *     hostile_proposer  yes, no     hostile_claims  64

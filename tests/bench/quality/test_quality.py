@@ -178,7 +178,8 @@ class Smoke:
                            ("a death=9@1+1", "node 9"), ("a kind=none", "kind"),
                            ("a b", "key=value"), ("a seed=1\na seed=1", "twice"),
                            ("a hostile=flip", "flip:2"), ("a model=small", "200000 are wanted"),
-                           ("a hostile_proposer=yes", "hostile_proposer wants")):
+                           ("a hostile_proposer=yes", "hostile_proposer wants"),
+                           ("a nodes=4 unlinked=2", "unlinked pairs")):
             (self.folder / "plan").write_text(line + "\n")
             said = self.run("none", is_refused=True)
             assert word in said, f"{line}: {said}"

@@ -30,6 +30,7 @@ struct world {
     struct tw_layout *layout;
     struct node *nodes;
     uint32_t count;
+    uint64_t linked[TW_MEMBERS_MAX]; /* set of nodes that a node is linked to, itself included */
     uint64_t now_us, last_commit_us;
     uint64_t rounds; /* committed rounds */
     uint64_t clock;  /* tokens listed in these */
