@@ -140,16 +140,44 @@ __device__ __forceinline__ void multiply_columns(float (&d)[SIZE / 8][4],
                          step > 0 || keeps_d);
 }
 
-/* Adds one tile to the warpgroup's sums; sum2 only in the kernel of keys. The last products, from
- * `left`, are not waited for: the tensor cores do them while the next tile's first ones are queued.
- * They are done when the next call has waited for its scores, or after tw_wg_wait<0>(). */
+/* A warpgroup's sums over tiles, and the left factors of the products that are on their way to
+ * them. The first products write the sums. */
+template <int SIZE> struct hopper_sums {
+    float first[SIZE / 8][4], second[SIZE / 8][4]; /* second: only in the kernel of keys */
+    uint32_t left_p[1][4][4], left_ds[1][4][4];
+    bool is_begun;
+
+    /* Waits for all products; sums without any are 0. */
+    __device__ __forceinline__ void settle() {
+        tw_wg_wait<0>();
+        tw_wg_settle(first);
+        tw_wg_settle(second);
+#pragma unroll
+        for (int n = 0; n < SIZE / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                first[n][i] = is_begun ? first[n][i] : 0.0f;
+                second[n][i] = is_begun ? second[n][i] : 0.0f;
+            }
+        }
+    }
+};
+
+/* One tile as a warp sees it: its two factors, row data as in tw_attention_hide. */
+struct hopper_view {
+    const tw_bf16 *tile;
+    const tw_attention_row *rows;
+    uint32_t most, key;
+    bool is_hiding;
+};
+
+/* Adds one tile to the sums. Their products are not waited for: the tensor cores do them while the
+ * next tile's first ones are queued. They are done when the next call has waited for its scores, or
+ * after settle(). */
 template <int SIZE, bool IS_KEYS>
-__device__ __forceinline__ void
-add_tile(uint32_t (&left_p)[1][4][4], uint32_t (&left_ds)[1][4][4], float (&sum1)[SIZE / 8][4],
-         float (&sum2)[SIZE / 8][4], const hopper_tiles &tiles, const tw_attention_own<1> &own,
-         const tw_bf16 *tile1, bool is_hiding, const tw_attention_row *rows, uint32_t most,
-         uint32_t key, bool has_sums) {
-    const tw_bf16 *tile2 = tile1 + hopper_plan<SIZE>::TILE * SIZE;
+__device__ __forceinline__ void add_tile(hopper_sums<SIZE> &sums, const hopper_tiles &tiles,
+                                         const tw_attention_own<1> &own, const hopper_view &view) {
+    const tw_bf16 *tile1 = view.tile, *tile2 = tile1 + hopper_plan<SIZE>::TILE * SIZE;
     float p[1][8][4], ds[1][8][4];
     tw_wg_begin();
     multiply_rows<SIZE>(p[0], tiles.own1, tiles.group_row, tile1);
@@ -158,33 +186,24 @@ add_tile(uint32_t (&left_p)[1][4][4], uint32_t (&left_ds)[1][4][4], float (&sum1
     tw_wg_commit();
     tw_wg_wait<1>(); /* for the scores, and the sums of the tile before */
     tw_wg_settle(p[0]);
-    if (IS_KEYS) tw_wg_settle(left_p[0]);
-    tw_wg_settle(left_ds[0]);
-    tw_attention_soften<SIZE, IS_KEYS>(p, own, rows);
-    if (is_hiding) tw_attention_hide<IS_KEYS>(p, rows, most, key);
+    if (IS_KEYS) tw_wg_settle(sums.left_p[0]);
+    tw_wg_settle(sums.left_ds[0]);
+    tw_attention_soften<SIZE, IS_KEYS>(p, own, view.rows);
+    if (view.is_hiding) tw_attention_hide<IS_KEYS>(p, view.rows, view.most, view.key);
     tw_wg_wait<0>();
     tw_wg_settle(ds[0]);
-    if (IS_KEYS) tw_tile_round(left_p, p);
-    tw_attention_differentiate<IS_KEYS>(ds, p, own, rows);
-    tw_tile_round(left_ds, ds);
+    if (IS_KEYS) tw_tile_round(sums.left_p, p);
+    tw_attention_differentiate<IS_KEYS>(ds, p, own, view.rows);
+    tw_tile_round(sums.left_ds, ds);
     tw_wg_begin();
-    if (IS_KEYS) multiply_columns<SIZE>(sum2, left_p, tile2, has_sums);
-    multiply_columns<SIZE>(sum1, left_ds, tile1, has_sums);
+    if (IS_KEYS) multiply_columns<SIZE>(sums.second, sums.left_p, tile2, sums.is_begun);
+    multiply_columns<SIZE>(sums.first, sums.left_ds, tile1, sums.is_begun);
     tw_wg_commit();
+    sums.is_begun = true;
 }
 
 __device__ __forceinline__ uint32_t next_stage(uint32_t stage) {
     return stage == 2 ? 0 : stage + 1;
-}
-
-template <int SIZE>
-__device__ __forceinline__ void settle_sums(float (&sums)[SIZE / 8][4], bool has_sums) {
-    tw_wg_settle(sums);
-#pragma unroll
-    for (int n = 0; n < SIZE / 8; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[n][i] = has_sums ? sums[n][i] : 0.0f;
-    }
 }
 
 /* The tile has arrived for all, and nobody still reads the one before the last. */
@@ -209,9 +228,8 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
     load_stage<SIZE, true>(call, head, tiles.stages, row);
 
     const tw_attention_own<1> unused = {};
-    float dk[SIZE / 8][4], dv[SIZE / 8][4];
-    bool has_sums = false; /* the first products write them */
-    uint32_t left_p[1][4][4] = {}, left_ds[1][4][4] = {};
+    hopper_sums<SIZE> sums; /* dk, dv */
+    sums.is_begun = false;
     const uint32_t group_key = begin + tiles.group_row;
     for (uint32_t stage = 0; row < seers.y; row += plan::TILE, stage = next_stage(stage)) {
         await_tile();
@@ -227,20 +245,17 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
             tw_wg_wait<0>(); /* the tile before is overwritten next */
             continue;
         }
-        add_tile<SIZE, true>(left_p, left_ds, dk, dv, tiles, unused, tile,
-                             !seen.has_all(group_key, TW_WG_ROWS), rows, plan::TILE - 1,
-                             begin + tiles.warp_row, has_sums);
-        has_sums = true;
+        add_tile<SIZE, true>(sums, tiles, unused,
+                             {tile, rows, plan::TILE - 1, begin + tiles.warp_row,
+                              !seen.has_all(group_key, TW_WG_ROWS)});
     }
-    tw_wg_wait<0>();
-    settle_sums<SIZE>(dk, has_sums);
-    settle_sums<SIZE>(dv, has_sums);
+    sums.settle();
     tw_copy_wait<0>();
     __syncthreads(); /* if no row attends to these keys, the loads above are still in flight */
     store_panels<SIZE>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dk), begin, tiles.own1,
-                       tiles.warp_row, dk, TW_ATTENTION_SCALE<SIZE>);
+                       tiles.warp_row, sums.first, TW_ATTENTION_SCALE<SIZE>);
     store_panels<SIZE>(tw_attention_keys(call, head, (tw_bf16 *)call.arrays.dv), begin, tiles.own2,
-                       tiles.warp_row, dv, 1.0f);
+                       tiles.warp_row, sums.second, 1.0f);
 }
 
 template <int SIZE>
@@ -265,9 +280,8 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
     const uint32_t row = min(begin + tiles.warp_row, last), most = min(row + 15, last) - row;
     tw_attention_own<1> own;
     own.read(head_rows + row, most);
-    float dq[SIZE / 8][4];
-    bool has_sums = false; /* the first products write them */
-    uint32_t left_p[1][4][4], left_ds[1][4][4] = {};
+    hopper_sums<SIZE> sums; /* dq */
+    sums.is_begun = false;
     for (uint32_t stage = 0; key < end; key += plan::TILE, stage = next_stage(stage)) {
         await_tile();
         if (key + plan::TILE < end)
@@ -277,18 +291,16 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
             tw_wg_wait<0>(); /* the tile before is overwritten next */
             continue;
         }
-        add_tile<SIZE, false>(left_p, left_ds, dq, dq, tiles, own,
-                              tiles.stages + stage * plan::STAGE, !seen.has_all(key, plan::TILE),
-                              head_rows + row, most, key, has_sums);
-        has_sums = true;
+        add_tile<SIZE, false>(sums, tiles, own,
+                              {tiles.stages + stage * plan::STAGE, head_rows + row, most, key,
+                               !seen.has_all(key, plan::TILE)});
     }
-    tw_wg_wait<0>();
-    settle_sums<SIZE>(dq, has_sums);
+    sums.settle();
     tw_copy_wait<0>();
     __syncthreads(); /* the own rows are read by whole warpgroups */
     store_panels<SIZE>(
         tw_attention_queries(call, head, (tw_bf16 *)call.arrays.dq, call.shape.q_stride), begin,
-        tiles.own1, tiles.warp_row, dq, TW_ATTENTION_SCALE<SIZE>);
+        tiles.own1, tiles.warp_row, sums.first, TW_ATTENTION_SCALE<SIZE>);
 }
 
 template <int SIZE> void launch(const tw_attention_call &call, void *stream) {
