@@ -5,9 +5,13 @@
 
 enum { MILLION = 1000 * 1000 };
 
-/* Bounds that keep the products below in 64 bits: 1 Tbit/s, 2^40 units of debt. */
+/* Bound that keeps the products below in 64 bits: 1 Tbit/s. */
 static const uint64_t PER_S_MAX = UINT64_C(125) * 1000 * MILLION;
-static const int64_t DEBT_MAX_MILLIONTHS = (INT64_C(1) << 40) * MILLION;
+
+/* The lowest credit that a debt of TW_RATE_DEBT_S seconds leaves. */
+static int64_t floor_millionths(const struct tw_rate *rate) {
+    return -(int64_t)(rate->per_s * TW_RATE_DEBT_S) * MILLION;
+}
 
 static void refill(struct tw_rate *rate, uint64_t now_us) {
     const int64_t full = (int64_t)rate->burst * MILLION;
@@ -34,6 +38,8 @@ void tw_rate_set(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t 
     rate->burst = burst < PER_S_MAX ? burst : PER_S_MAX;
     const int64_t full = (int64_t)rate->burst * MILLION;
     if (rate->credit_millionths > full) rate->credit_millionths = full;
+    const int64_t lowest = floor_millionths(rate);
+    if (rate->credit_millionths < lowest) rate->credit_millionths = lowest;
 }
 
 uint64_t tw_rate_burst_bytes(uint64_t bytes_per_s) {
@@ -55,8 +61,18 @@ void tw_rate_spend(struct tw_rate *rate, uint64_t units, uint64_t now_us) {
     refill(rate, now_us);
     TW_ASSERT(units <= PER_S_MAX);
     rate->credit_millionths -= (int64_t)units * MILLION;
-    if (rate->credit_millionths < -DEBT_MAX_MILLIONTHS)
-        rate->credit_millionths = -DEBT_MAX_MILLIONTHS;
+    const int64_t own = -(int64_t)units * MILLION, lowest = floor_millionths(rate);
+    const int64_t limit = own < lowest ? own : lowest;
+    if (rate->credit_millionths < limit) rate->credit_millionths = limit;
+}
+
+void tw_rate_owe(struct tw_rate *rate, uint64_t units, uint64_t now_us) {
+    if (rate->per_s == 0) return;
+    refill(rate, now_us);
+    const int64_t lowest = floor_millionths(rate), credit = rate->credit_millionths;
+    if (credit <= lowest) return;
+    const uint64_t most = (uint64_t)(credit - lowest) / MILLION;
+    rate->credit_millionths = units < most ? credit - (int64_t)units * MILLION : lowest;
 }
 
 uint16_t tw_turn_next(uint16_t *turn, uint64_t wanting) {

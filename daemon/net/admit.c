@@ -476,6 +476,7 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         tw_admit_refuse(conn, status, err.message);
         return;
     }
+    conn->is_proven = theirs.role != TW_ROLE_GUEST;
     switch (theirs.role) {
     case TW_ROLE_CONTROL: control_enter(conn, &theirs); break;
     case TW_ROLE_BULK: bulk_enter(conn, &theirs); break;

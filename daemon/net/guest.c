@@ -96,6 +96,7 @@ void tw_transport_welcome(struct tw_transport *t, uint32_t guest, const uint8_t 
         tw_admit_refuse(conn, err.status, err.message);
         return;
     }
+    conn->is_proven = true;
     const enum tw_status status = tw_link_send(&conn->link, TW_FRAME_WELCOME, body, size);
     TW_ASSERT(status == TW_OK); /* far below the size of the control queue */
 }

@@ -276,6 +276,19 @@ static void on_end(struct tw_link *link, ssize_t code) {
     fail_uv(link, "the connection broke", (int)code);
 }
 
+/* Draining reads to see the end of the other side, not to carry bytes. A link that was up may have
+ * much under way and must still receive our GOODBYE, so it is only not read any further. */
+static void drain_read(struct tw_link *link, size_t got) {
+    if (link->state != TW_LINK_DRAINING) return;
+    link->drained += got;
+    if (link->drained < TW_LINK_DRAIN_BYTES) return;
+    if (!link->was_up)
+        tw_link_abort(link);
+    else if (link->is_reading)
+        (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    link->is_reading = false;
+}
+
 static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buf) {
     struct tw_link *link = stream->data;
     struct tw_error err;
@@ -285,7 +298,10 @@ static void on_read(uv_stream_t *stream, ssize_t got, const uv_buf_t *buf) {
         return;
     }
     link->bytes_in += (uint64_t)got;
-    if (!is_open(link)) return; /* draining: reads only to see the end */
+    if (!is_open(link)) {
+        drain_read(link, (size_t)got);
+        return;
+    }
     if (tw_tls_feed(carrier(link), (const uint8_t *)buf->base, (size_t)got, &err) != TW_OK) {
         tw_link_fail(link, &err);
         return;
@@ -569,6 +585,7 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
         (void)tw_link_send(link, TW_FRAME_GOODBYE, body, size); /* lost if the queue is full */
     }
     if (link->role == TW_ROLE_BULK && !is_between_frames) link->queue_begin = link->queue_end = 0;
+    link->was_up = link->state == TW_LINK_UP;
     link->state = TW_LINK_DRAINING;
     link->deadline_us = tw_now_us() + TW_LINK_DRAIN_US;
     read_start(link);

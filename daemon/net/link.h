@@ -6,8 +6,9 @@
  *   GREETING   first frames; at most 1 KiB each    UP by tw_link_admit, SECURING by tw_link_nest
  *   UP         frames of the role's kinds          -
  *   DRAINING   tw_link_close                       CLOSED: everything is written and the other side
- *                                                  closed too, or TW_LINK_DRAIN_US passed
- *   CLOSED     uv_close                            `gone`; the memory is the owner's again
+ *                                                  closed too, or TW_LINK_DRAIN_US passed, or an
+ * end that was never UP sent TW_LINK_DRAIN_BYTES CLOSED     uv_close `gone`; the memory is the
+ * owner's again
  *
  * Out: frames are queued as plaintext in a buffer of fixed size. Records of at most
  * TW_TLS_RECORD_BYTES_MAX are encrypted only while less than TW_INFLIGHT_BYTES_MAX of ciphertext
@@ -37,7 +38,10 @@
 #include "daemon/net/tls.h"
 #include "proto/frame.h"
 
-enum { TW_LINK_DRAIN_US = 2 * 1000 * 1000 };
+enum {
+    TW_LINK_DRAIN_US = 2 * 1000 * 1000,
+    TW_LINK_DRAIN_BYTES = 64 * 1024, /* read while draining */
+};
 
 enum tw_link_state {
     TW_LINK_OPENING,
@@ -73,10 +77,12 @@ struct tw_link {
     enum tw_link_state state;
     enum tw_role role;
     bool is_paused, is_reading, is_writing, is_ended, is_shut, has_eof, is_failed;
+    bool was_up; /* DRAINING: left the state UP for it */
     struct tw_error error;
     uint64_t deadline_us; /* DRAINING: latest end */
     uint64_t frame_us;    /* start of the frame now arriving; 0 = none */
     uint64_t bytes_in;    /* ciphertext read from the socket */
+    uint64_t drained;     /* of these, read while DRAINING */
     uint64_t bytes_out;   /* ciphertext given to libuv; after CLOSED: taken by the kernel */
     uint64_t bytes_spent; /* ciphertext produced */
 

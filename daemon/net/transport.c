@@ -145,7 +145,7 @@ static void on_noted(struct tw_link *link) {
 
 static void on_spent(struct tw_link *link, size_t ciphertext_bytes) {
     struct tw_transport *t = ((struct tw_conn *)link)->transport;
-    tw_rate_spend(&t->upload, ciphertext_bytes, tw_now_us());
+    tw_rate_owe(&t->upload, ciphertext_bytes, tw_now_us());
 }
 
 static void handle_closed(struct tw_transport *t);
@@ -155,8 +155,9 @@ static void on_gone(struct tw_link *link) {
     struct tw_transport *t = conn->transport;
     if (conn->pipe >= 0) tw_relay_lost(conn);
     tw_held_forget(conn);
-    t->retired.bytes_in += link->bytes_in;
-    t->retired.bytes_out += link->bytes_out;
+    struct tw_traffic *retired = tw_conn_is_stranger(conn) ? &t->strangers : &t->retired;
+    retired->bytes_in += link->bytes_in;
+    retired->bytes_out += link->bytes_out;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
         if (t->conns[i] == conn) t->conns[i] = NULL;
     }
@@ -197,6 +198,10 @@ struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err) {
     t->conns[at] = conn;
     t->handles_count++;
     return conn;
+}
+
+bool tw_conn_is_stranger(const struct tw_conn *conn) {
+    return conn->is_accepted && !conn->is_proven;
 }
 
 void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence) {

@@ -320,6 +320,10 @@ bool tw_transport_peer(const struct tw_transport *transport, uint16_t peer,
 /* Total traffic, including peers that left and connections that failed or were refused. */
 struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
 
+/* Of these, the bytes of accepted connections that have proved no right to be in the run. They
+ * leave this sum once they have. */
+struct tw_traffic tw_transport_strangers(const struct tw_transport *transport);
+
 /* Suspends all links: every peer receives GOODBYE with the sentence, nothing is dialled and no node
  * is admitted. A call with NULL ends it. */
 void tw_transport_rest(struct tw_transport *transport, const char *sentence);

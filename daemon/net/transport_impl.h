@@ -59,6 +59,7 @@ struct tw_conn {
     bool is_dialled, is_accepted, has_spoken;
     bool is_held;                 /* held.c: its HELLO waits for an answer */
     bool is_known;                /* accepted from a host that members came from */
+    bool is_proven;               /* its HELLO proved the right to be in the run */
     int peer;                     /* number of the peer once admitted, else -1 */
     int bulk_of;                  /* dialled bulk, not yet admitted: number of its peer; else -1 */
     struct tw_dialling *dialling; /* dialled control, not yet admitted */
@@ -223,10 +224,10 @@ struct tw_transport {
     uint64_t process;       /* number of this process for its HELLO; 0: none */
     uint64_t accept_due_us; /* when listeners may accept again; 0 = once there is room */
     uint16_t turn, background_turn;
-    uint64_t upload_wait_us;     /* pause of bulk for the upload cap; 0 = none */
-    uint64_t background_wait_us; /* pause of background; 0 = none */
-    uint64_t background_us;      /* last background record, or begin of the wait */
-    struct tw_traffic retired;
+    uint64_t upload_wait_us;              /* pause of bulk for the upload cap; 0 = none */
+    uint64_t background_wait_us;          /* pause of background; 0 = none */
+    uint64_t background_us;               /* last background record, or begin of the wait */
+    struct tw_traffic retired, strangers; /* closed connections; strangers: tw_conn_is_stranger */
     void (*closed)(void *user);
 };
 
@@ -234,6 +235,8 @@ struct tw_transport {
 void tw_transport_soon(struct tw_transport *t);
 struct tw_conn *tw_conn_create(struct tw_transport *t, struct tw_error *err);
 void tw_conn_fail(struct tw_conn *conn, enum tw_status status, const char *sentence);
+/* True for an accepted connection that has proved nothing. */
+bool tw_conn_is_stranger(const struct tw_conn *conn);
 
 /* announce.c: the addresses that this node announces now. */
 void tw_announce_fill(const struct tw_transport *t, struct tw_member_row *self);

@@ -9,12 +9,23 @@ static struct tw_traffic conn_traffic(const struct tw_conn *conn) {
     return (struct tw_traffic){conn->link.bytes_in, tw_link_bytes_out(&conn->link)};
 }
 
+static void traffic_add(struct tw_traffic *sum, struct tw_traffic one) {
+    sum->bytes_in += one.bytes_in;
+    sum->bytes_out += one.bytes_out;
+}
+
 struct tw_traffic tw_transport_traffic(const struct tw_transport *t) {
     struct tw_traffic sum = t->retired;
+    traffic_add(&sum, t->strangers);
+    for (unsigned i = 0; i < TW_CONNS_MAX; i++) traffic_add(&sum, conn_traffic(t->conns[i]));
+    return sum;
+}
+
+struct tw_traffic tw_transport_strangers(const struct tw_transport *t) {
+    struct tw_traffic sum = t->strangers;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {
-        const struct tw_traffic one = conn_traffic(t->conns[i]);
-        sum.bytes_in += one.bytes_in;
-        sum.bytes_out += one.bytes_out;
+        if (t->conns[i] != NULL && tw_conn_is_stranger(t->conns[i]))
+            traffic_add(&sum, conn_traffic(t->conns[i]));
     }
     return sum;
 }

@@ -70,6 +70,21 @@ static void traffic_never_delayed_is_paid_for_by_the_rest(void **state) {
     assert_int_equal(tw_rate_wait_us(&rate, CAP / 1000, 2 * S + 1000), 0);
 }
 
+static void debt_is_two_seconds_at_most(void **state) {
+    (void)state;
+    struct tw_rate rate;
+    tw_rate_init(&rate, CAP, tw_rate_burst_bytes(CAP), 0);
+    for (unsigned i = 0; i < 1000; i++) tw_rate_owe(&rate, 1u << 30, 0);
+    assert_int_equal(tw_rate_wait_us(&rate, CAP / 1000, 0), 2 * S + 1000);
+    tw_rate_set(&rate, CAP / 100, CAP / 100, 0); /* nor of a lower rate, set meanwhile */
+    assert_true(tw_rate_wait_us(&rate, 1, 0) < 3 * S);
+    tw_rate_init(&rate, 100, 50, 0);
+    for (unsigned i = 0; i < 100; i++) tw_rate_spend(&rate, 1000, 0);
+    assert_int_equal(tw_rate_wait_us(&rate, 1, 0), 10 * S + 10000); /* or one piece that waited */
+    tw_rate_owe(&rate, 1000, 0);
+    assert_int_equal(tw_rate_wait_us(&rate, 1, 0), 10 * S + 10000); /* which nothing adds to */
+}
+
 static void no_cap_never_waits(void **state) {
     (void)state;
     struct tw_rate rate;
@@ -134,6 +149,7 @@ int main(void) {
         cmocka_unit_test(long_run_obeys_the_cap_in_every_window),
         cmocka_unit_test(one_megabyte_takes_as_long_as_the_cap_says),
         cmocka_unit_test(traffic_never_delayed_is_paid_for_by_the_rest),
+        cmocka_unit_test(debt_is_two_seconds_at_most),
         cmocka_unit_test(no_cap_never_waits),
         cmocka_unit_test(piece_larger_than_the_bucket_passes_when_it_is_full),
         cmocka_unit_test(cap_can_change_while_running),

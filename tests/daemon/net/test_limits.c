@@ -197,6 +197,31 @@ static void links_without_a_started_frame_wait_for_ever(void **state) {
     assert_int_equal(failures, 0);
 }
 
+/* ---- connections that were refused ---------------------------------------------------------- */
+
+static void refused_stranger_pumps_no_bytes(void **state) {
+    (void)state;
+    static uint8_t noise[16 << 20];
+    struct world_raw raw;
+    struct world_node *a = world_start(&world, 0, NULL);
+    memset(noise, 0x55, sizeof(noise)); /* no TLS: refused at once, then drained */
+    world_raw_open(&raw, a, noise, sizeof(noise));
+    WAIT_WHILE(&world, !raw.is_over);
+    assert_true(tw_transport_traffic(a->transport).bytes_in < 4 * TW_LINK_DRAIN_BYTES);
+    assert_int_equal(tw_transport_strangers(a->transport).bytes_in,
+                     tw_transport_traffic(a->transport).bytes_in);
+    world_raw_close(&raw);
+}
+
+static void admitted_bytes_are_no_strangers(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
+    pair_up(a, b);
+    WAIT_WHILE(&world, !world_has_bulk(a) || !world_has_bulk(b));
+    assert_int_equal(tw_transport_strangers(a->transport).bytes_in, 0);
+    assert_int_equal(tw_transport_strangers(b->transport).bytes_in, 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void) {
@@ -205,6 +230,8 @@ int main(void) {
         TEST(three_breaches_ban_dials_both_ways),
         TEST(ban_outlives_a_restart),
         TEST(ends_that_others_can_cause_are_no_breach),
+        TEST(refused_stranger_pumps_no_bytes),
+        TEST(admitted_bytes_are_no_strangers),
         cmocka_unit_test(started_control_frame_must_end),
         cmocka_unit_test(started_chunk_has_the_time_of_a_shared_slow_line),
         cmocka_unit_test(links_without_a_started_frame_wait_for_ever),
