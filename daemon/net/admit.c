@@ -261,6 +261,11 @@ static bool is_useless(const struct tw_conn *conn, const struct tw_id *id) {
     return is_greeting(t, id, conn->is_relayed);
 }
 
+static void duplicate_end(struct tw_conn *conn, const struct tw_id *id) {
+    if (conn->dialling != NULL) tw_dialer_await(conn->dialling, id, DUPLICATE);
+    tw_admit_refuse(conn, TW_OK, DUPLICATE);
+}
+
 void tw_admit_secured(struct tw_conn *conn) {
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = &conn->link.tls.id;
@@ -291,7 +296,7 @@ void tw_admit_secured(struct tw_conn *conn) {
     else if (conn->role == TW_ROLE_RELAY)
         tw_call_secured(conn);
     else if (is_useless(conn, id))
-        tw_admit_refuse(conn, TW_OK, DUPLICATE);
+        duplicate_end(conn, id);
     else
         hello_send(conn, TW_ROLE_CONTROL, NULL);
 }
@@ -407,18 +412,17 @@ static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
         tw_admit_refuse(conn, TW_TWIN, sentence);
         return;
     }
-    /* On a control connection AGAIN means: another link exists or soon will. To a probe, OK means
-     * that it reached the right node. No other status may count as success, whatever its sender
-     * wrote. */
+    /* On a control connection AGAIN means: another link exists or soon will. That link proves it,
+     * not the word of a node that has proved nothing. To a probe, OK means that it reached the
+     * right node. No other status may count as success, whatever its sender wrote. */
     if (conn->dialling != NULL && conn->role == TW_ROLE_PROBE) {
         tw_admit_refuse(conn, goodbye.status, goodbye.sentence);
         return;
     }
-    if (conn->dialling != NULL && conn->role == TW_ROLE_CONTROL && goodbye.status == TW_AGAIN)
-        goodbye.status = TW_OK;
-    else if (goodbye.status == TW_OK)
-        goodbye.status = TW_AGAIN;
     (void)snprintf(sentence, sizeof(sentence), "it says: %s", goodbye.sentence);
+    if (goodbye.status == TW_OK) goodbye.status = TW_AGAIN;
+    if (conn->dialling != NULL && conn->role == TW_ROLE_CONTROL && goodbye.status == TW_AGAIN)
+        tw_dialer_await(conn->dialling, &conn->link.tls.id, sentence);
     tw_admit_refuse(conn, goodbye.status, sentence);
 }
 

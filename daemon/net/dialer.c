@@ -216,6 +216,13 @@ enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
     return TW_OK;
 }
 
+static void conns_detach(struct tw_dialling *dialling) {
+    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
+        if (dialling->conns[i] != NULL) dialling->conns[i]->dialling = NULL;
+        dialling->conns[i] = NULL;
+    }
+}
+
 void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
                     const char *sentence) {
     if (dialling->is_over) return;
@@ -223,11 +230,23 @@ void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const s
     dialling->has_id = id != NULL;
     if (id != NULL) dialling->id = *id;
     (void)tw_fail(&dialling->result, status, "%s", sentence);
-    for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {
-        if (dialling->conns[i] != NULL) dialling->conns[i]->dialling = NULL;
-        dialling->conns[i] = NULL;
-    }
+    conns_detach(dialling);
     tw_transport_soon(dialling->transport);
+}
+
+void tw_dialer_await(struct tw_dialling *dialling, const struct tw_id *id, const char *sentence) {
+    struct tw_transport *t = dialling->transport;
+    if (dialling->is_over) return;
+    if (tw_peer_find(t, id) >= 0) {
+        tw_dialer_over(dialling, TW_OK, id, "connected");
+        return;
+    }
+    conns_detach(dialling);
+    dialling->is_awaiting = true;
+    dialling->id = *id;
+    dialling->deadline_us = tw_now_us() + t->config.handshake_us;
+    (void)tw_fail(&dialling->result, TW_AGAIN, "%s", sentence);
+    tw_transport_soon(t);
 }
 
 static void candidate_start(struct tw_transport *t, struct tw_dialling *dialling, uint32_t idx) {
@@ -293,6 +312,9 @@ void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id) {
     for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
         struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
+        if (dialling->is_awaiting && tw_id_equal(&dialling->id, id))
+            tw_dialer_over(dialling, TW_OK, id, "connected");
+        if (dialling->is_over || dialling->is_awaiting) continue;
         if (!dialling->has_expected || !tw_id_equal(&dialling->expected, id)) continue;
         if (dialling->role != TW_ROLE_CONTROL) continue;
         bool is_greeting = false;
@@ -316,8 +338,9 @@ uint64_t tw_dialer_deadline_us(const struct tw_transport *t) {
     for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
         const struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->is_over) continue;
-        const uint64_t at_us =
-            dialling->lookup.is_done ? tw_race_deadline(&dialling->race) : dialling->deadline_us;
+        const uint64_t at_us = dialling->lookup.is_done && !dialling->is_awaiting
+                                   ? tw_race_deadline(&dialling->race)
+                                   : dialling->deadline_us;
         if (at_us < next_us) next_us = at_us;
     }
     return next_us;
@@ -363,7 +386,11 @@ static void dialling_free(struct tw_transport *t, struct tw_dialling *dialling) 
 
 static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) {
     struct tw_dialling *dialling = t->dials[at];
-    if (!dialling->is_over && dialling->lookup.is_done) {
+    if (!dialling->is_over && dialling->is_awaiting) {
+        const struct tw_error said = dialling->result;
+        if (now_us >= dialling->deadline_us)
+            tw_dialer_over(dialling, said.status, NULL, said.message);
+    } else if (!dialling->is_over && dialling->lookup.is_done) {
         race_step(t, dialling, now_us);
     } else if (!dialling->is_over && now_us >= dialling->deadline_us) {
         dialling->cause = TW_DIAL_DNS;

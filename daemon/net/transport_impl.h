@@ -80,6 +80,7 @@ struct tw_dialling {
     char address[TW_ADDR_BYTES];
     enum tw_role role;
     bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
+    bool is_awaiting; /* another connection should link this node to `id` */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
     struct tw_call call;                                                    /* role relay */
@@ -316,6 +317,9 @@ void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const s
 /* A connection of a dial failed before HELLO. True: the race goes on without it, and it is
  * freed. */
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);
+/* The node that answered, `id`, has or will have another link with this node. Its word proves
+ * nothing: the dial succeeds once that link is there, and fails when it does not come in time. */
+void tw_dialer_await(struct tw_dialling *dialling, const struct tw_id *id, const char *sentence);
 /* Ends dials to a node that is now linked, if they have not reached HELLO. */
 void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id);
 uint64_t tw_dialer_deadline_us(const struct tw_transport *t);

@@ -162,20 +162,50 @@ static void another_node_at_a_pinned_address_is_refused(void **state) {
     assert_int_equal(a->ups + b->ups, 0);
 }
 
-static void right_pin_is_accepted(void **state) {
-    (void)state;
-    struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
-    world_dial_pinned(a, b, &b->identity.id);
-    world_run(&world, both_have_bulk);
-    assert_int_equal(a->dial_status, TW_OK);
-}
-
 static struct tw_secrets wrong_secrets;
 
 static void with_wrong_secret(struct tw_transport_config *config) {
     wrong_secrets.count = 1;
     memset(&wrong_secrets.list[0], 0xbb, sizeof(wrong_secrets.list[0]));
     config->secrets = &wrong_secrets;
+}
+
+static void with_little_patience(struct tw_transport_config *config) {
+    config->handshake_us = 300 * 1000;
+}
+
+/* A node that answers at an address may say "again" without having proved anything. */
+static void word_of_an_unproven_node_is_no_success(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, with_little_patience);
+    struct world_node *b = world_start(&world, 1, NULL);
+    world_dial(a, b);
+    WAIT_WHILE(&world, tw_transport_strangers(b->transport).bytes_in == 0);
+    tw_transport_rest(b->transport, "its line rests"); /* refuses the HELLO with AGAIN */
+    world_run(&world, a_dial_is_over);
+    assert_int_equal(a->dial_status, TW_AGAIN);
+    assert_false(a->has_dial_id);
+    has_word(a->dial_sentence, "its line rests");
+}
+
+static void two_dials_to_one_stranger_prove_nothing(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, with_little_patience);
+    struct world_node *b = world_start(&world, 1, with_wrong_secret);
+    world_dial(a, b);
+    world_dial(a, b);
+    for (unsigned i = 1; i <= 2; i++) {
+        WAIT_WHILE(&world, a->dials < i);
+        assert_int_not_equal(a->dial_status, TW_OK);
+    }
+}
+
+static void right_pin_is_accepted(void **state) {
+    (void)state;
+    struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
+    world_dial_pinned(a, b, &b->identity.id);
+    world_run(&world, both_have_bulk);
+    assert_int_equal(a->dial_status, TW_OK);
 }
 
 static bool both_know_of_the_refusal(struct world *w) {
@@ -734,6 +764,8 @@ int main(void) {
         TEST(frames_arrive_whole_and_in_order),
         TEST(another_node_at_a_pinned_address_is_refused),
         TEST(right_pin_is_accepted),
+        TEST(word_of_an_unproven_node_is_no_success),
+        TEST(two_dials_to_one_stranger_prove_nothing),
         TEST(wrong_secret_is_refused_and_both_sides_say_so),
         TEST(a_secret_is_replaced_while_nodes_meet),
         TEST(other_manifest_is_refused_and_both_runs_are_named),
