@@ -4,7 +4,6 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
-#include "base/hash.h"
 #include "base/units.h"
 
 enum {
@@ -22,14 +21,8 @@ _Static_assert(AT_SIGNATURE + TW_SIGNATURE_BYTES == TW_CERT_BYTES, "the layout o
 
 static const uint8_t magic[4] = {'T', 'W', 'A', '1'};
 static const char signed_domain[] = "thinwire-admission-v1";
-static const char node_domain[] = "thinwire-node-id-v1";
 
 _Static_assert(sizeof(signed_domain) == TW_CERT_DOMAIN_BYTES, "with its NUL");
-
-struct tw_id tw_node_id(const struct tw_id *public_key) {
-    return tw_sha256_pair(node_domain, sizeof(node_domain), public_key->bytes,
-                          sizeof(public_key->bytes));
-}
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
@@ -150,8 +143,7 @@ enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert
         return tw_fail(err, TW_NOT_ADMITTED,
                        "the certificate of node %s does not lead to the owner", node);
     if (certs->count == TW_CERTS_MAX) {
-        const struct tw_id admitter = tw_node_id(&own->issuer);
-        if (!tw_id_equal(&admitter, &last->node) || (own->may & TW_CERT_ADMIT) != 0)
+        if (!tw_id_equal(&own->issuer, &last->node) || (own->may & TW_CERT_ADMIT) != 0)
             return tw_fail(err, TW_NOT_ADMITTED,
                            "the two certificates of node %s are no chain from the owner", node);
     }

@@ -48,9 +48,6 @@ struct tw_certs {
     struct tw_cert certs[TW_CERTS_MAX];
 };
 
-/* The id of the node that has this public key: SHA-256("thinwire-node-id-v1\0" || key). */
-struct tw_id tw_node_id(const struct tw_id *public_key);
-
 /* The bytes that the issuer signs: the domain, then the certificate without its signature. */
 void tw_cert_signed(const struct tw_cert *cert, uint8_t text[TW_CERT_SIGNED_BYTES]);
 

@@ -10,12 +10,7 @@
 #include <openssl/rand.h>
 #include <openssl/x509.h>
 
-#include "base/hash.h"
 #include "daemon/auth/private_file.h"
-
-enum { PUBLIC_KEY_BYTES = 32 };
-
-static const char ID_DOMAIN[] = "thinwire-node-id-v1"; /* hashed with its NUL */
 
 /* ---- identity ------------------------------------------------------------------------------ */
 
@@ -45,14 +40,9 @@ fail:
 }
 
 bool tw_identity_of_key(struct evp_pkey_st *key, struct tw_id *id) {
-    uint8_t named[sizeof(ID_DOMAIN) + PUBLIC_KEY_BYTES];
-    size_t size = PUBLIC_KEY_BYTES;
+    size_t size = sizeof(id->bytes);
     if (key == NULL || EVP_PKEY_get_id(key) != EVP_PKEY_ED25519) return false;
-    memcpy(named, ID_DOMAIN, sizeof(ID_DOMAIN));
-    if (EVP_PKEY_get_raw_public_key(key, named + sizeof(ID_DOMAIN), &size) != 1) return false;
-    if (size != PUBLIC_KEY_BYTES) return false;
-    *id = tw_sha256(named, sizeof(named));
-    return true;
+    return EVP_PKEY_get_raw_public_key(key, id->bytes, &size) == 1 && size == sizeof(id->bytes);
 }
 
 /* Takes ownership of `key`, also on failure. */

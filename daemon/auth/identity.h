@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 struct tw_identity {
-    struct tw_id id;         /* SHA-256("thinwire-node-id-v1\0" || public key) */
+    struct tw_id id;         /* the public key: anybody can check its signatures */
     struct evp_pkey_st *key; /* owned */
     struct x509_st *cert;    /* owned; self-signed, pinned by `id`, never stored */
 };
@@ -26,7 +26,7 @@ enum tw_status tw_identity_open(const char *path, struct tw_identity *identity,
 /* A fresh key that is never stored; for tests and benchmarks. */
 enum tw_status tw_identity_ephemeral(struct tw_identity *identity, struct tw_error *err);
 
-/* Computes the node id of a key; false for anything but Ed25519. */
+/* The node id of a key: its public half. False for anything but Ed25519. */
 bool tw_identity_of_key(struct evp_pkey_st *key, struct tw_id *id);
 
 void tw_identity_close(struct tw_identity *identity);

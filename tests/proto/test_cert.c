@@ -31,11 +31,10 @@ static struct tw_certs sample(bool is_admitted) {
                                       .issuer = id(is_admitted ? ADMITTER_KEY : OWNER)};
     memset(certs.certs[0].signature, 0x5A, TW_SIGNATURE_BYTES);
     if (!is_admitted) return certs;
-    const struct tw_id admitter_key = id(ADMITTER_KEY);
     certs.certs[1] = certs.certs[0];
     certs.certs[1].may = TW_CERT_TRAIN | TW_CERT_ADMIT;
     certs.certs[1].until_s = NOW_S + 30 * DAY_S;
-    certs.certs[1].node = tw_node_id(&admitter_key);
+    certs.certs[1].node = id(ADMITTER_KEY);
     certs.certs[1].issuer = id(OWNER);
     return certs;
 }

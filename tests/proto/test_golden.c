@@ -394,8 +394,6 @@ static void bytes_that_an_owner_signs_are_golden(void **state) {
     expect("certificates", bytes, tw_certs_encode(&certs, bytes));
     tw_cert_signed(&certs.certs[0], under);
     expect("certificate-signed", under, sizeof(under));
-    const struct tw_id key = id(0x31), node = tw_node_id(&key);
-    expect("node-id", node.bytes, sizeof(node.bytes));
     list = (struct tw_revoked){.version = 7, .made_s = 1800000000, .run = id(0x11), .count = 2};
     list.nodes[0] = id(0x41);
     list.nodes[1] = id(0x42);

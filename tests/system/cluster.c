@@ -23,7 +23,7 @@
 #include "daemon/auth/secret.h"
 #include "proto/run/run.h"
 
-enum { POLL_MS = 20, LOG_TAIL_LINES = 30 };
+enum { POLL_MS = 20, LOG_TAIL_LINES = 30, SLOWEST = 4 };
 
 static double now_s(void) {
     struct timespec now;
@@ -260,7 +260,7 @@ void cluster_start(struct cluster *cluster, uint32_t idx, const char *option) {
 
 int cluster_wait_end(struct cluster *cluster, uint32_t idx, double patience_s) {
     struct cluster_node *node = &cluster->nodes[idx];
-    const double until = now_s() + patience_s;
+    const double until = now_s() + SLOWEST * patience_s;
     int status = 0;
     while (waitpid(node->pid, &status, WNOHANG) == 0) {
         if (now_s() > until) {
@@ -361,12 +361,12 @@ static bool has_ended(struct cluster *cluster, uint32_t idx) {
 
 bool cluster_reaches(struct cluster *cluster, uint32_t idx, const char *path, double least,
                      double patience_s) {
-    const double until = now_s() + patience_s;
+    const double until = now_s() + SLOWEST * patience_s;
     double value = -1;
     while ((value = cluster_number(cluster, idx, path)) < least) {
         if (has_ended(cluster, idx) || now_s() > until) {
-            print_message("node %u: %s = %g after %g s, wanted %g\n", idx, path, value, patience_s,
-                          least);
+            print_message("node %u: %s = %g after %g s, wanted %g\n", idx, path, value,
+                          SLOWEST * patience_s, least);
             return false;
         }
         cluster_pause(POLL_MS * 1e-3);
@@ -390,7 +390,7 @@ unsigned cluster_lines(struct cluster *cluster, uint32_t idx, const char *text) 
 }
 
 bool cluster_says(struct cluster *cluster, uint32_t idx, const char *text, double patience_s) {
-    const double until = now_s() + patience_s;
+    const double until = now_s() + SLOWEST * patience_s;
     while (strstr(cluster_log(cluster, idx), text) == NULL) {
         if (has_ended(cluster, idx) || now_s() > until) return false;
         cluster_pause(POLL_MS * 1e-3);
