@@ -19,6 +19,7 @@
 
 #include "base/id.h"
 #include "base/status.h"
+#include "proto/proof.h"
 
 enum tw_cert_may {
     TW_CERT_TRAIN = 1, /* be a member of the run: have links, train, vote */
@@ -26,7 +27,6 @@ enum tw_cert_may {
 };
 
 enum {
-    TW_SIGNATURE_BYTES = 64, /* Ed25519 */
     TW_CERT_BYTES = 192,
     TW_CERTS_MAX = 2,
     TW_CERT_DOMAIN_BYTES = 22, /* "thinwire-admission-v1" and NUL */

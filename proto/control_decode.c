@@ -187,6 +187,10 @@ static enum tw_status get_accept(const void *body, struct tw_msg_accept *to, str
     const Thinwire__Accept *from = body;
     to->round = from->round;
     to->ballot = from->ballot;
+    if (from->signature.len != sizeof(to->signature))
+        return tw_fail(err, TW_PROTO, "message field signature has %zu bytes where %zu belong",
+                       from->signature.len, sizeof(to->signature));
+    memcpy(to->signature, from->signature.data, sizeof(to->signature));
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     return get_id("digest", &from->digest, &to->digest, err);
 }
@@ -201,6 +205,8 @@ static enum tw_status get_nack(const void *body, struct tw_msg_nack *to, struct 
 
 static enum tw_status get_commit(const void *body, struct tw_msg_commit *to, struct tw_error *err) {
     const Thinwire__Commit *from = body;
+    if (from->proof.len > 0)
+        TW_TRY(tw_proof_decode(from->proof.data, from->proof.len, &to->proof, err));
     return get_manifest(&from->record, &to->record, err);
 }
 

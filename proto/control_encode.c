@@ -169,6 +169,7 @@ static enum tw_status put_accept(const struct tw_msg_accept *from, struct out *o
     to.round = from->round;
     to.ballot = from->ballot;
     to.digest = borrow_id(&from->digest);
+    to.signature = borrow(from->signature, sizeof(from->signature));
     return pack(&to.base, out, err);
 }
 
@@ -184,9 +185,10 @@ static enum tw_status put_nack(const struct tw_msg_nack *from, struct out *out,
 
 static enum tw_status put_commit(const struct tw_msg_commit *from, struct out *out,
                                  struct tw_error *err) {
-    uint8_t manifest[TW_RECORD_BYTES_MAX];
+    uint8_t manifest[TW_RECORD_BYTES_MAX], proof[TW_PROOF_BYTES_MAX];
     Thinwire__Commit to = THINWIRE__COMMIT__INIT;
     to.record = borrow(manifest, tw_record_encode(&from->record, manifest));
+    to.proof = borrow(proof, tw_proof_encode(&from->proof, proof));
     return pack(&to.base, out, err);
 }
 

@@ -146,7 +146,10 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_RESULT: return check_result(message, err);
     case TW_MSG_PROMISE: return check_promise(message, err);
     case TW_MSG_PROPOSE: return tw_record_check(&message->u.propose.record, err);
-    case TW_MSG_COMMIT: return tw_record_check(&message->u.commit.record, err);
+    case TW_MSG_COMMIT:
+        if ((message->u.commit.proof.ballot == 0) != (message->u.commit.proof.voters == 0))
+            return bad(message, "proof", err);
+        return tw_record_check(&message->u.commit.record, err);
     case TW_MSG_STATE: return check_state(message, err);
     case TW_MSG_PULL: return check_pull(message, err);
     case TW_MSG_PAIR_REQUEST:

@@ -10,6 +10,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "proto/proof.h"
 #include "proto/record.h"
 
 /* X(NAME, value, struct member). Values are the frame kinds of PROTOCOL.md. */
@@ -145,6 +146,7 @@ struct tw_msg_accept {
     uint64_t round;
     uint64_t ballot;
     struct tw_id digest;
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_ballot_vote_text */
 };
 
 struct tw_msg_nack {
@@ -158,6 +160,7 @@ struct tw_msg_nack {
 /* A committed record: sent by the proposer, and as the answer to LOG_GET. */
 struct tw_msg_commit {
     struct tw_record record;
+    struct tw_proof proof; /* that it is decided; none of a record of an older lineage */
 };
 
 struct tw_msg_log_get {

@@ -10,6 +10,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
+#include "sync/core/vote_proof.h"
 #include "sync/history/lineage.h"
 #include "sync/history/log.h"
 #include "sync/pair/pair.h"
@@ -45,7 +46,7 @@ static void resume_position(struct tw_node *node, const struct tw_position *posi
     node->at = *position;
     resume_fetches(node);
     TW_ASSERT(position->rounds == (position->has_tip != 0 ? position->tip.round + 1 : 0));
-    tw_log_begin_at(node, position->has_tip != 0 ? &position->tip : NULL);
+    tw_log_begin_at(node, position->has_tip != 0 ? &position->tip : NULL, &position->tip_proof);
     const bool has_vote = vote != NULL && tw_id_equal(&vote->lineage, &position->lineage) &&
                           vote->nonce == position->nonce;
     if (has_vote) {
@@ -125,9 +126,9 @@ static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_mes
     return lineage == NULL || tw_log_is_at(node, peer, lineage, round);
 }
 
-/* A majority has accepted our proposal. */
+/* Enough members have accepted our proposal. */
 static void commit_chosen(struct tw_node *node) {
-    tw_log_commit(node, &node->round.proposal);
+    tw_log_commit(node, &node->round.proposal, &node->round.proof);
 }
 
 static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
@@ -153,7 +154,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
         if (tw_proposer_accept(node, peer, &message->u.accept)) commit_chosen(node);
         break;
     case TW_MSG_NACK: tw_proposer_nack(node, peer, &message->u.nack); break;
-    case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit.record); break;
+    case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit); break;
     case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
     case TW_MSG_LOG_NONE: tw_log_none(node, peer, &message->u.log_none); break;
     case TW_MSG_STATE_GET: tw_state_get(node, peer, &message->u.state_get); break;
@@ -261,7 +262,9 @@ static void handle_applied(struct tw_node *node, const struct tw_event *event) {
         const uint64_t round = node->at.rounds;
         struct tw_record record;
         if (!tw_pair_applied(node, event, &record)) return;
-        tw_log_commit(node, &record);
+        struct tw_proof proof;
+        tw_vote_proof_alone(node, &record, &proof);
+        tw_log_commit(node, &record, &proof);
         tw_pair_committed(node, round);
     } else if (node->worker.is_turning) {
         tw_lineage_turned(node, event->ok);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "daemon/auth/signature.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
@@ -58,6 +59,10 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     }
 }
 
+static void sign(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]) {
+    tw_sign(key, text, size, signature);
+}
+
 static struct tw_node_config make_config(struct tw_daemon *daemon) {
     const struct tw_setup *setup = daemon->setup;
     const struct tw_run *run = &setup->run;
@@ -81,6 +86,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .is_pair = run->sync.topology == TW_TOPOLOGY_PAIR,
         .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
+        .signing = {.key = setup->identity.key, .sign = sign, .is_signed = tw_is_signed},
         .weight = 1,
         .download = tw_daemon_caps_download(daemon),
         .orphan_us = (uint64_t)120 * 1000 * 1000,

@@ -109,7 +109,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t part
         if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
     }
     if (refusing == 0) return false; /* none of these parts is proposed */
-    if (count_acceptors(node, refusing) >= tw_membership_majority(node)) return false;
+    if (count_acceptors(node, refusing) >= tw_membership_votes_needed(node)) return false;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
         round->left_out |= 1u << k;
@@ -163,7 +163,7 @@ bool tw_veto_must_carry(struct tw_node *node, bool *is_open) {
     const uint32_t unknown_count = TW_IS_MUTANT(node, TW_MUTANT_FREED_EARLY)
                                        ? 0
                                        : node->roster.count - tw_bits(round->promised_by);
-    if (accepted_count + unknown_count < tw_membership_majority(node)) return false;
+    if (accepted_count + unknown_count < tw_membership_votes_needed(node)) return false;
     *is_open = may_get_more(node);
     return !*is_open;
 }

@@ -3,13 +3,25 @@
 #define TW_SYNC_CORE_CONFIG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/rate.h"
+#include "proto/proof.h"
 
 enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; robust merge rules need as many members */
+
+/* Signatures, which the core has no arithmetic for. Both functions are pure, and Ed25519 is
+ * deterministic: same events, same actions. */
+struct tw_signing {
+    void *key; /* of this node; borrowed for its life */
+    void (*sign)(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]);
+    /* True if the node `id` signed text[size]. */
+    bool (*is_signed)(const struct tw_id *id, const void *text, size_t size,
+                      const uint8_t signature[TW_SIGNATURE_BYTES]);
+};
 
 struct tw_node_config {
     struct tw_id self;
@@ -30,7 +42,7 @@ struct tw_node_config {
     uint32_t members_max;
     bool has_result_codec; /* results are in another codec than outer gradients */
     bool is_pair;          /* topology pair (pair/pair.c) instead of one group */
-    uint64_t step_tokens;  /* of one inner step; pairs only */
+    uint64_t step_tokens;  /* of one inner step, as planned; 0: not known, and no bound follows */
     /* From this reading of the run clock on, nothing is merged any more (topology solo: 0). Each
      * of alone_nodes nodes trains its share of the remaining tokens, and its clock counts for all
      * of them. alone_nodes 0: nodes merge to the end. */
@@ -38,6 +50,7 @@ struct tw_node_config {
     uint32_t alone_nodes;
 
     /* this node */
+    struct tw_signing signing;
     uint32_t weight;    /* share of the parts that this node offers to own, > 0 */
     uint64_t orphan_us; /* time without a majority, after which it founds a child lineage (120 s) */
     /* Download cap that pays for requested chunks, in bytes. Borrowed for the node's life, shared

@@ -7,9 +7,9 @@
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 
-uint32_t tw_membership_majority(const struct tw_node *node) {
+uint32_t tw_membership_votes_needed(const struct tw_node *node) {
     if (TW_IS_MUTANT(node, TW_MUTANT_HALF_QUORUM)) return (node->roster.count + 1) / 2;
-    return node->roster.count / 2 + 1;
+    return node->roster.count > 0 ? tw_votes_needed(node->roster.count) : 1;
 }
 
 int tw_membership_sender(const struct tw_node *node, uint16_t peer) {
@@ -89,7 +89,7 @@ void tw_membership_note(struct tw_node *node) {
     const uint64_t stuck_us = node->cfg.orphan_us + 4 * node->pace.patience_us;
     const bool is_stuck = node->round.is_lost || (node->round.active_us != 0 &&
                                                   node->now_us > node->round.active_us + stuck_us);
-    if (seated_count > node->roster.count / 2 && !is_stuck)
+    if (seated_count >= tw_membership_votes_needed(node) && !is_stuck)
         node->lineage.majority_us = node->now_us;
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (tw_peers_is_donor(node, i)) node->lineage.donor_us = node->now_us;

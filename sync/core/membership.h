@@ -4,8 +4,8 @@
 
 #include "sync/core/state/node.h"
 
-/* Number of members in a majority of the roster. */
-uint32_t tw_membership_majority(const struct tw_node *node);
+/* Number of votes that decide in the roster: proto/proof.h. */
+uint32_t tw_membership_votes_needed(const struct tw_node *node);
 /* Roster index of a message's sender, where NO_PEER is this node. -1: not a member. */
 int tw_membership_sender(const struct tw_node *node, uint16_t peer);
 /* This node votes in the open round. */

@@ -6,8 +6,8 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 
-/* Of positions. Version 3 added `is_moving`. */
-static const uint8_t magic[4] = {'T', 'W', 'P', '3'};
+/* Of positions. Version 4 added `tip_proof`. */
+static const uint8_t magic[4] = {'T', 'W', 'P', '4'};
 
 struct writer {
     uint8_t *bytes;
@@ -87,6 +87,16 @@ static enum tw_status get_record(struct reader *in, uint32_t *has_close, struct 
     return TW_OK;
 }
 
+static enum tw_status get_proof(struct reader *in, struct tw_proof *proof, struct tw_error *err) {
+    const uint8_t *bytes;
+    struct tw_error inner;
+    const uint32_t size = get_u32(in);
+    if (size == 0 || !take_bytes(in, size, &bytes)) return TW_OK; /* is_short says it */
+    if (tw_proof_decode(bytes, size, proof, &inner) != TW_OK)
+        return tw_fail(err, TW_CORRUPT, "its proof: %s", inner.message);
+    return TW_OK;
+}
+
 static enum tw_status check_end(const struct reader *in, struct tw_error *err) {
     if (in->is_short) return tw_fail(err, TW_CORRUPT, "it ends too early");
     if (in->size > 0) return tw_fail(err, TW_CORRUPT, "%zu bytes follow its end", in->size);
@@ -114,6 +124,9 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
         put_u64(&out, position->delta_tokens[i]);
         put_u64(&out, position->delta_steps[i]);
     }
+    const size_t proof_bytes = tw_proof_encode(&position->tip_proof, bytes + out.size + 4);
+    put_u32(&out, (uint32_t)proof_bytes);
+    out.size += proof_bytes;
     const size_t tip = out.size;
     put_record(&out, position->has_tip != 0, &position->tip);
     const size_t held = out.size;
@@ -130,7 +143,7 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
     memset(position, 0, sizeof(*position));
     if (!take_bytes(&in, sizeof(magic), &begin) || memcmp(begin, magic, sizeof(magic)) != 0) {
         return tw_fail(err, TW_CORRUPT,
-                       "it does not begin with TWP3: another version of this program wrote it");
+                       "it does not begin with TWP4: another version of this program wrote it");
     }
     get_id(&in, &position->lineage);
     get_id(&in, &position->lineage_parent);
@@ -151,6 +164,7 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
         position->delta_tokens[i] = get_u64(&in);
         position->delta_steps[i] = get_u64(&in);
     }
+    TW_TRY(get_proof(&in, &position->tip_proof, err));
     const uint8_t *tip = in.bytes;
     TW_TRY(get_record(&in, &position->has_tip, &position->tip, err));
     const uint8_t *held = in.bytes;

@@ -11,6 +11,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "proto/proof.h"
 #include "proto/record.h"
 
 /* The vote of this node in the newest round that it took part in. Durable before it is sent. */
@@ -31,7 +32,8 @@ struct tw_position {
     uint64_t first_round; /* of this lineage; its ancestors decided older rounds */
     uint64_t rounds;      /* known committed rounds = number of the round to decide next */
     uint32_t has_tip, has_held;
-    struct tw_record tip; /* record of round `rounds` - 1 */
+    struct tw_record tip;      /* record of round `rounds` - 1 */
+    struct tw_proof tip_proof; /* that the tip is decided; none if the lineage began there */
     /* The newest record whose whole past is in (phi, u), perhaps of the previous lineage. A child
      * lineage begins at this record. */
     struct tw_record held;
@@ -45,7 +47,8 @@ struct tw_position {
 };
 
 enum {
-    TW_POSITION_BYTES_MAX = 128 + 2 * TW_RECORD_BYTES_MAX + TW_FRAGMENTS_MAX * 56,
+    TW_POSITION_BYTES_MAX =
+        128 + 2 * TW_RECORD_BYTES_MAX + TW_PROOF_BYTES_MAX + TW_FRAGMENTS_MAX * 56,
     TW_VOTE_BYTES_MAX = 96 + TW_RECORD_BYTES_MAX,
 };
 

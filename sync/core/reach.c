@@ -137,7 +137,7 @@ uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx) {
 }
 
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx) {
-    return tw_reach_count(node, idx) >= tw_membership_majority(node);
+    return tw_reach_count(node, idx) >= tw_membership_votes_needed(node);
 }
 
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id) {

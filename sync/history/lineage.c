@@ -29,6 +29,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
+#include "sync/core/vote_proof.h"
 #include "sync/history/log.h"
 #include "sync/pair/pair.h"
 #include "sync/pair/pair_clock.h"
@@ -87,7 +88,7 @@ void tw_lineage_fork(struct tw_node *node) {
     tw_log_note_held(node);
     node->lineage.needs_tip = false;
     if (!TW_IS_MUTANT(node, TW_MUTANT_BORROWED_CLOCK))
-        tw_log_begin_at(node, node->at.has_held != 0 ? &node->at.held : NULL);
+        tw_log_begin_at(node, node->at.has_held != 0 ? &node->at.held : NULL, NULL);
     node->at.first_round = node->at.rounds;
     tw_payload_drop_all(node);
     forget_fetches(node);
@@ -162,7 +163,7 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer) {
     node->at.nonce = tw_lineage_nonce(node);
     node->at.first_round = 0;
     node->at.is_moving = 1;
-    tw_log_begin_at(node, NULL);
+    tw_log_begin_at(node, NULL, NULL);
     node->lineage.needs_tip = status->rounds > 0;
     node->worker.is_solo_pending = false;
     tw_account_settle(node);
@@ -346,12 +347,15 @@ void tw_lineage_solo_done(struct tw_node *node) {
     record.clock_tokens = tip != NULL ? tip->clock_tokens : 0;
     record.clock_tokens += record.contributors[0].tokens * tw_progress_share(node);
     node->round.own = OWN_SENT;
+    struct tw_proof proof;
+    tw_vote_proof_alone(node, &record, &proof);
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
         message->u.commit.record = record;
+        message->u.commit.proof = proof;
         tw_peers_broadcast(node, message);
     }
-    tw_log_commit(node, &record);
+    tw_log_commit(node, &record, &proof);
 }
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
@@ -365,7 +369,7 @@ static bool is_left_behind(struct tw_node *node) {
     }
     for (uint32_t i = 0; i < node->roster.count; i++)
         staying_count += !tw_membership_is_parted(node, i);
-    return staying_count <= node->roster.count / 2;
+    return staying_count < tw_membership_votes_needed(node);
 }
 
 /* Every member of the roster is linked, and none is ahead of this node in the lineage. */

@@ -14,6 +14,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
+#include "sync/core/vote_proof.h"
 #include "sync/pair/pair_clock.h"
 #include "sync/round/account.h"
 #include "sync/round/record_check.h"
@@ -52,13 +53,16 @@ void tw_log_note_held(struct tw_node *node) {
     if (held != NULL && !is_known) at->held = *held;
 }
 
-void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip) {
+void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip,
+                     const struct tw_proof *proof) {
     node->at.has_tip = tip != NULL;
+    node->at.tip_proof = proof != NULL ? *proof : (struct tw_proof){.ballot = 0};
     node->at.rounds = tip != NULL ? tip->round + 1 : 0;
     node->log.begin = tip != NULL ? tip->round : 0;
     node->tip_digest = (struct tw_id){{0}};
     if (tip == NULL) return;
     node->log.records[tip->round % TW_ROUNDS_KEPT] = *tip;
+    node->log.proofs[tip->round % TW_ROUNDS_KEPT] = node->at.tip_proof;
     node->at.tip = *tip;
     node->tip_digest = tw_record_digest(tip);
 }
@@ -203,11 +207,13 @@ static void learn_patience(struct tw_node *node, const struct tw_record *record)
         at_most((3 * node->pace.patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
 }
 
-void tw_log_commit(struct tw_node *node, const struct tw_record *record) {
+void tw_log_commit(struct tw_node *node, const struct tw_record *record,
+                   const struct tw_proof *proof) {
     TW_ASSERT(record->round == node->at.rounds);
     TW_ASSERT(tw_id_equal(&record->parent, &node->tip_digest));
     struct tw_record *entry = &node->log.records[record->round % TW_ROUNDS_KEPT];
     *entry = *record;
+    node->log.proofs[record->round % TW_ROUNDS_KEPT] = node->at.tip_proof = *proof;
     if (node->at.rounds - node->log.begin >= TW_ROUNDS_KEPT)
         node->log.begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
     node->log.was_refused[record->round % TW_ROUNDS_KEPT] = note_refused(node, entry);
@@ -261,9 +267,10 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
 }
 
 /* Takes over the newest record of a lineage that this node begins to follow. */
-static void adopt_tip(struct tw_node *node, const struct tw_record *record) {
+static void adopt_tip(struct tw_node *node, const struct tw_msg_commit *commit) {
+    const struct tw_record *record = &commit->record;
     node->lineage.needs_tip = false;
-    tw_log_begin_at(node, record);
+    tw_log_begin_at(node, record, &commit->proof);
     node->pace.last_commit_us = node->now_us;
     node->pace.was_active = false;
     const struct tw_roster none = {.count = 0};
@@ -273,7 +280,8 @@ static void adopt_tip(struct tw_node *node, const struct tw_record *record) {
     node->status_us = 0;
 }
 
-void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record) {
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit) {
+    const struct tw_record *record = &commit->record;
     if (node->worker.is_solo_pending) return; /* only this node decides the round */
     if (node->lineage.needs_tip) {
         const bool is_past = record->round + 1 < node->at.rounds;
@@ -285,7 +293,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record
         if (record->round < node->at.rounds) return; /* a late answer, not the newest record */
         if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
                                               tw_id_equal(&record->lineage, &node->at.lineage)))
-            adopt_tip(node, record);
+            adopt_tip(node, commit);
         return;
     }
     if (!tw_id_equal(&record->lineage, &node->at.lineage) || node->cfg.is_pair) return;
@@ -296,12 +304,13 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record
     if (record->round < node->at.rounds) return;
     if (!tw_id_equal(&record->parent, &node->tip_digest) ||
         record->fragment != tw_progress_fragment(node, record->round) ||
-        (node->roster.count > 0 && !tw_record_is_sound(node, record))) {
+        (node->roster.count > 0 && (!tw_record_is_sound(node, record) ||
+                                    !tw_vote_proof_holds(node, record, &commit->proof)))) {
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
     node->links[peer].log_asked_us = 0;
-    tw_log_commit(node, record);
+    tw_log_commit(node, record, &commit->proof);
 }
 
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get) {
@@ -320,6 +329,7 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
         struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
         if (message == NULL) return;
         message->u.commit.record = *tw_progress_record(node, get->round + i);
+        message->u.commit.proof = node->log.proofs[(get->round + i) % TW_ROUNDS_KEPT];
         tw_act_send(node, message, peer);
     }
 }

@@ -5,9 +5,10 @@
 #include "sync/core/event.h"
 #include "sync/core/state/node.h"
 
-/* Commits the open round. */
-void tw_log_commit(struct tw_node *node, const struct tw_record *record);
-void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_record *record);
+/* Commits the open round. `proof` shows that it is decided. */
+void tw_log_commit(struct tw_node *node, const struct tw_record *record,
+                   const struct tw_proof *proof);
+void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit);
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get);
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
 /* True if a message is about the open round. A sender that is behind gets the log; a sender that is
@@ -20,8 +21,10 @@ void tw_log_advance(struct tw_node *node);
 void tw_log_clock(struct tw_node *node);
 /* Updates at.held. Called after every commit, apply and load. */
 void tw_log_note_held(struct tw_node *node);
-/* Restarts the log at this record, without older ones; NULL: before the first round. */
-void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip);
+/* Restarts the log at this record, without older ones; NULL: before the first round. `proof` may be
+ * NULL: the record cannot be proven to others. */
+void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip,
+                     const struct tw_proof *proof);
 /* Every fragment is held, and none is so far behind that peers may drop its results soon. */
 bool tw_log_is_close(const struct tw_node *node);
 

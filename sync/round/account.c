@@ -43,14 +43,24 @@ void tw_account_greet(struct tw_node *node) {
     }
 }
 
+uint64_t tw_account_tokens_max(const struct tw_node *node) {
+    enum { PERIODS_MAX = 64 };
+    const uint64_t steps =
+        (uint64_t)PERIODS_MAX * node->cfg.fragments_count * node->cfg.period_steps; /* below 2^45 */
+    if (node->cfg.step_tokens == 0 || node->cfg.step_tokens > TOKENS_MAX / steps) return TOKENS_MAX;
+    return steps * node->cfg.step_tokens;
+}
+
 static uint64_t count_since(uint64_t now, uint64_t mark) {
     return now > mark ? now - mark : 0;
 }
 
 void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_contributor *row) {
     const struct round *round = &node->round;
-    row->tokens = count_since(round->own_tokens, node->at.tokens_listed);
-    row->fragment_tokens = count_since(round->own_tokens, node->at.delta_tokens[fragment]);
+    const uint64_t most = tw_account_tokens_max(node);
+    row->tokens = at_most(count_since(round->own_tokens, node->at.tokens_listed), most);
+    row->fragment_tokens =
+        at_most(count_since(round->own_tokens, node->at.delta_tokens[fragment]), most);
     row->fragment_steps =
         (uint32_t)at_most(count_since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
 }

@@ -29,7 +29,8 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
         seats_count++;
         live_count += tw_reach_is_present(node, i);
     }
-    return live_count > seats_count / 2 ? node->cfg.orphan_us : MEMBER_DEAD_US;
+    const bool is_enough = seats_count > 0 && live_count >= tw_votes_needed(seats_count);
+    return is_enough ? node->cfg.orphan_us : MEMBER_DEAD_US;
 }
 
 /* As far as we know, the member holds every fragment and can be given a part. */

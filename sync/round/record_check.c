@@ -3,15 +3,16 @@
 
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
+#include "sync/round/account.h"
 
 bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *record) {
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     uint64_t clock_tokens = tip != NULL ? tip->clock_tokens : 0, contributors = 0;
     const uint32_t finals = tw_progress_is_final(node) ? tip->finals + 1 : 0;
+    const uint64_t most = tw_account_tokens_max(node);
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         const struct tw_contributor *by = &record->contributors[i];
-        if (by->member_idx >= node->roster.count || by->tokens > TOKENS_MAX ||
-            by->fragment_tokens > TOKENS_MAX)
+        if (by->member_idx >= node->roster.count || by->tokens > most || by->fragment_tokens > most)
             return false;
         contributors |= UINT64_C(1) << by->member_idx;
         clock_tokens += by->tokens * tw_progress_share(node);

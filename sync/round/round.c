@@ -195,9 +195,12 @@ static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
     struct round *round = &node->round;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
-    if (idx < 0 || contrib->parts_count != round->owners_count || contrib->tokens > TOKENS_MAX ||
-        contrib->fragment_tokens > TOKENS_MAX)
+    const uint64_t most = tw_account_tokens_max(node);
+    if (idx < 0 || contrib->parts_count != round->owners_count) return;
+    if (contrib->tokens > most || contrib->fragment_tokens > most) {
+        tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
         return;
+    }
     struct contribution *entry = &round->contributions[idx];
     /* A member without a contribution may have restarted, and have one after all. */
     if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
@@ -217,8 +220,8 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     if (result->bytes > 0 && round->count[result->part] == 0) return;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         if (result->contributors[i].member_idx >= node->roster.count) return;
-        if (result->contributors[i].tokens > TOKENS_MAX ||
-            result->contributors[i].fragment_tokens > TOKENS_MAX)
+        if (result->contributors[i].tokens > tw_account_tokens_max(node) ||
+            result->contributors[i].fragment_tokens > tw_account_tokens_max(node))
             return;
     }
     if (round->results[result->part].has) return;

@@ -11,6 +11,7 @@
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
 #include "sync/core/state/node.h"
+#include "sync/core/vote_proof.h"
 #include "sync/round/record_check.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
@@ -128,6 +129,7 @@ bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
                                       .round = vote->round,
                                       .ballot = reply.ballot,
                                       .digest = tw_record_digest(&vote->accepted)};
+        tw_vote_proof_sign(node, own);
         if (reply.to_self) return true;
         send_accept(node, &reply, own);
     }

@@ -10,6 +10,8 @@
  * been accepted before it. */
 #include "sync/vote/proposer.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "sync/check/proposal_check.h"
 #include "sync/check/veto.h"
@@ -19,6 +21,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
+#include "sync/core/vote_proof.h"
 #include "sync/round/proposal.h"
 #include "sync/round/record_check.h"
 #include "sync/round/round.h"
@@ -54,7 +57,7 @@ static void consider_promises(struct tw_node *node) {
     struct round *round = &node->round;
     bool is_open = false;
     if (round->phase != PROPOSER_PREPARING ||
-        tw_bits(round->promised_by) < tw_membership_majority(node))
+        tw_bits(round->promised_by) < tw_membership_votes_needed(node))
         return;
     if (round->has_best) round->has_best = tw_veto_must_carry(node, &is_open) || is_open;
     /* A silent member delays this for a bounded time only. */
@@ -114,11 +117,19 @@ bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg
     if (idx < 0 || accept->ballot != round->ballot) return false;
     const struct tw_id digest = tw_record_digest(&round->proposal);
     if (!tw_id_equal(&digest, &accept->digest)) return false;
+    if (!tw_vote_proof_is_vote(node, (uint32_t)idx, accept)) {
+        if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
+        return false;
+    }
     round->accepted_by |= UINT64_C(1) << idx;
-    if (tw_bits(round->accepted_by) < tw_membership_majority(node)) return false;
+    memcpy(round->proof.signatures[idx], accept->signature, TW_SIGNATURE_BYTES);
+    if (tw_bits(round->accepted_by) < tw_membership_votes_needed(node)) return false;
+    round->proof.ballot = round->ballot;
+    round->proof.voters = round->accepted_by;
     struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
     if (message != NULL) {
         message->u.commit.record = round->proposal;
+        message->u.commit.proof = round->proof;
         tw_peers_broadcast(node, message);
     }
     return true;
@@ -168,7 +179,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
     /* A single NACK may be a lie. NACKs count once they leave no majority. */
     round->nacked_by |= UINT64_C(1) << idx;
-    if (count_supporters(node) >= tw_membership_majority(node)) return;
+    if (count_supporters(node) >= tw_membership_votes_needed(node)) return;
     /* Another ballot is ahead: wait for it, then try above it. Being overtaken is no failure. */
     tw_acceptor_turn(node);
     if (node->vote.promised < nack->promised) node->vote.promised = nack->promised;
@@ -220,7 +231,7 @@ static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
 static bool has_voters(const struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) count += tw_membership_is_seated(node, i);
-    return count >= tw_membership_majority(node);
+    return count >= tw_membership_votes_needed(node);
 }
 
 static bool is_my_turn(struct tw_node *node) {

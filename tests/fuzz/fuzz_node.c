@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "sync/core/position.h"
 #include "sync/node.h"
+#include "tests/sync/signing.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -362,6 +363,22 @@ static uint64_t near_ballot(void) {
     return near(rig.ballot);
 }
 
+static void sign_accept(uint32_t peer, struct tw_msg_accept *accept) {
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    struct tw_id signer = peer_id(peer);
+    const struct tw_ballot_vote vote = {rig.config.run, accept->lineage, accept->round,
+                                        accept->ballot, accept->digest};
+    tw_ballot_vote_text(&vote, text);
+    signing_sign(&signer, text, sizeof(text), accept->signature);
+}
+
+/* All members have voted for the record. */
+static void prove(struct tw_msg_commit *commit) {
+    struct tw_error err;
+    if (tw_record_check(&commit->record, &err) != TW_OK || rig.view.roster.count == 0) return;
+    signing_prove(&rig.config.run, &rig.view.roster, commit);
+}
+
 static void near_vote_message(struct tw_message *message) {
     const struct tw_id lineage = near_lineage();
     const uint64_t round = near(rig.view.rounds), ballot = near_ballot();
@@ -382,10 +399,11 @@ static void near_vote_message(struct tw_message *message) {
         near_close(&message->u.propose.record);
         break;
     case TW_MSG_ACCEPT:
-        message->u.accept = (struct tw_msg_accept){lineage, round, ballot, name(1)};
+        message->u.accept = (struct tw_msg_accept){lineage, round, ballot, name(1), {0}};
         struct tw_error err;
         if (rig.has_close && tw_record_check(&rig.record, &err) == TW_OK)
             message->u.accept.digest = tw_record_digest(&rig.record);
+        sign_accept(take() % PEERS, &message->u.accept);
         break;
     default: message->u.nack = (struct tw_msg_nack){lineage, round, ballot, 0}; break;
     }
@@ -480,7 +498,10 @@ static void near_message(struct tw_message *message) {
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
     case TW_MSG_NACK: near_vote_message(message); break;
-    case TW_MSG_COMMIT: near_close(&message->u.commit.record); break;
+    case TW_MSG_COMMIT:
+        near_close(&message->u.commit.record);
+        if ((take() & 3) != 0) prove(&message->u.commit);
+        break;
     case TW_MSG_LOG_GET:
         message->u.log_get =
             (struct tw_msg_log_get){near_lineage(), near(rig.view.rounds - take())};
@@ -753,6 +774,7 @@ static void begin(void) {
     for (uint32_t p = 0; p < rig.config.fragments_count; p++)
         rig.config.fragment_elements[p] = (how & 4) != 0 ? TW_PART_ALIGN : 65536;
     rig.config.self = (struct tw_id){{0xF0}}; /* after all peers */
+    rig.config.signing = signing_as(&rig.config.self);
     tw_node_init(rig.node, &rig.config, NULL, NULL, rig.now_us);
     drain();
     tw_node_view(rig.node, &rig.view);

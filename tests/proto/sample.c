@@ -197,6 +197,19 @@ static void sample_pull(struct tw_rng *rng, struct tw_msg_pull *pull) {
     pull->count = draw_between(rng, 1, TW_CHUNKS_MAX - pull->first);
 }
 
+static void sample_signature(struct tw_rng *rng, uint8_t signature[TW_SIGNATURE_BYTES]) {
+    for (unsigned i = 0; i < TW_SIGNATURE_BYTES; i++) signature[i] = (uint8_t)tw_rng_next(rng);
+}
+
+static void sample_proof(struct tw_rng *rng, struct tw_proof *proof) {
+    if (tw_rng_below(rng, 3) == 0) return;
+    proof->ballot = draw_u64(rng) | 1;
+    proof->voters = (tw_rng_next(rng) & tw_rng_next(rng)) | UINT64_C(1) << tw_rng_below(rng, 64);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if ((proof->voters >> i & 1) != 0) sample_signature(rng, proof->signatures[i]);
+    }
+}
+
 void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_message *message) {
     memset(message, 0, sizeof(*message));
     message->kind = kind;
@@ -217,9 +230,16 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
         message->u.propose.ballot = a;
         sample_any_close(rng, &message->u.propose.record);
         break;
-    case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id, a, b, other}; break;
+    case TW_MSG_ACCEPT:
+        message->u.accept =
+            (struct tw_msg_accept){.lineage = id, .round = a, .ballot = b, .digest = other};
+        sample_signature(rng, message->u.accept.signature);
+        break;
     case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id, a, b, (uint32_t)a & 0xFFFF}; break;
-    case TW_MSG_COMMIT: sample_any_close(rng, &message->u.commit.record); break;
+    case TW_MSG_COMMIT:
+        sample_any_close(rng, &message->u.commit.record);
+        sample_proof(rng, &message->u.commit.proof);
+        break;
     case TW_MSG_LOG_GET: message->u.log_get = (struct tw_msg_log_get){id, a}; break;
     case TW_MSG_LOG_NONE: message->u.log_none = (struct tw_msg_log_none){id, a, b}; break;
     case TW_MSG_STATE_GET:

@@ -117,9 +117,17 @@ static void fill_voting(struct tw_message *message) {
         message->u.propose.ballot = 9;
         fill_close(&message->u.propose.record);
         break;
-    case TW_MSG_ACCEPT: message->u.accept = (struct tw_msg_accept){id(1), 5, 9, id(2)}; break;
+    case TW_MSG_ACCEPT:
+        message->u.accept = (struct tw_msg_accept){id(1), 5, 9, id(2), {0}};
+        memset(message->u.accept.signature, 0x5A, TW_SIGNATURE_BYTES);
+        break;
     case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id(1), 5, 10, 5}; break;
-    case TW_MSG_COMMIT: fill_close(&message->u.commit.record); break;
+    case TW_MSG_COMMIT:
+        fill_close(&message->u.commit.record);
+        message->u.commit.proof = (struct tw_proof){.ballot = 9, .voters = 0x5};
+        memset(message->u.commit.proof.signatures[0], 0x5A, TW_SIGNATURE_BYTES);
+        memset(message->u.commit.proof.signatures[2], 0xA5, TW_SIGNATURE_BYTES);
+        break;
     default: fail();
     }
 }

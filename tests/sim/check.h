@@ -39,7 +39,7 @@ struct tw_sim_acceptance {
     } ballots[TW_SIM_BALLOTS_KEPT];
 };
 
-/* The record that a majority accepted first, and the lowest such ballot. */
+/* The record that had enough votes first, and the lowest such ballot. */
 struct tw_sim_chosen {
     struct tw_id digest;
     uint64_t ballot;

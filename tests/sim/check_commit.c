@@ -1,4 +1,4 @@
-/* check_commit.c - round records: one per round, accepted by a majority, with correct accounts.
+/* check_commit.c - round records: one per round, with enough votes, with correct accounts.
  * Also the clock that a node claims: its weights must be as far. */
 #include <inttypes.h>
 #include <string.h>
@@ -272,7 +272,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     const struct tw_sim_chosen *chosen = tw_sim_map_get(&check->chosen, &round);
     if (commit->roster.count > 1 && (chosen == NULL || !tw_id_equal(&chosen->digest, digest))) {
         tw_sim_fail(world, node, "G1",
-                    "round %" PRIu64 " is taken as committed, but no majority accepted it",
+                    "round %" PRIu64 " is taken as committed, but has too few votes",
                     record->round);
     }
 }

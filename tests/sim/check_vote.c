@@ -79,21 +79,21 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     }
     acceptance->ballots[row].nodes |= UINT64_C(1) << node->idx;
     const uint64_t nodes = acceptance->ballots[row].nodes & roster_set(&parent->next);
-    if (count_bits(nodes) <= parent->next.count / 2) return;
+    if (count_bits(nodes) < tw_votes_needed(parent->next.count)) return;
     const struct tw_sim_key round = tw_sim_key_of(&vote->lineage, vote->round, 0);
     bool is_new;
     struct tw_sim_chosen *chosen = tw_sim_map_put(&check->chosen, &round, &is_new);
     if (is_new) {
         *chosen = (struct tw_sim_chosen){.digest = digest, .ballot = vote->accepted_ballot};
     } else if (!tw_id_equal(&chosen->digest, &digest)) {
-        tw_sim_fail(world, node, "G1", "two majorities accept two records for round %" PRIu64,
+        tw_sim_fail(world, node, "G1", "two records have enough votes for round %" PRIu64,
                     vote->round);
     } else if (vote->accepted_ballot < chosen->ballot) {
         chosen->ballot = vote->accepted_ballot;
     }
 }
 
-/* One ballot has one record. Once a majority accepted a record, higher ballots carry it on. */
+/* One ballot has one record. Once a record has enough votes, higher ballots carry it on. */
 static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_id *lineage, uint64_t round, uint64_t ballot,
                          const struct tw_id *digest) {

@@ -9,6 +9,7 @@
 #include "sync/core/state/node.h"
 #include "tests/sim/hash.h"
 #include "tests/sim/world.h"
+#include "tests/sync/signing.h"
 
 enum {
     FSYNC_US = 4 * 1000,
@@ -242,6 +243,7 @@ static void fill_config(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_sim_options *options = &world->options;
     *config = (struct tw_node_config){
         .self = node->id,
+        .signing = signing_as(&node->id),
         .run = world->run,
         .seed = tw_rng_next(&node->rng),
         .boot = (uint32_t)node->life,

@@ -1,5 +1,6 @@
 /* lone_node.c - see lone_node.h. */
 #include "tests/sync/lone_node.h"
+#include "tests/sync/signing.h"
 
 struct tw_node *node;
 uint64_t now_us;
@@ -43,7 +44,30 @@ void feed(const struct tw_event *event) {
     drain();
 }
 
+/* Adds the proof or signature that an honest peer would send. */
+static void sign_as(uint16_t peer, struct tw_message *message) {
+    const struct tw_id none = {{0}};
+    const struct tw_node_view view = view_now();
+    if (message->kind == TW_MSG_COMMIT && message->u.commit.proof.ballot == 0)
+        signing_prove(&none, &view.roster, &message->u.commit);
+    if (message->kind != TW_MSG_ACCEPT) return;
+    const struct tw_msg_accept *accept = &message->u.accept;
+    const struct tw_ballot_vote cast = {none, accept->lineage, accept->round, accept->ballot,
+                                        accept->digest};
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    struct tw_id signer = id_of(peer);
+    tw_ballot_vote_text(&cast, text);
+    signing_sign(&signer, text, sizeof(text), message->u.accept.signature);
+}
+
 void say(uint16_t peer, const struct tw_message *message) {
+    struct tw_message signed_message = *message;
+    struct tw_error err;
+    if (tw_message_check(message, &err) == TW_OK) sign_as(peer, &signed_message);
+    say_unsigned(peer, &signed_message);
+}
+
+void say_unsigned(uint16_t peer, const struct tw_message *message) {
     struct tw_error err;
     assert_int_equal(tw_message_check(message, &err), TW_OK); /* as for a received message */
     struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer};
@@ -157,7 +181,9 @@ static void start_node(void) {
                                     .judges_min = judges_min,
                                     .orphan_us = SECONDS(120)};
     for (uint32_t p = 0; p < FRAGMENTS; p++) config.fragment_elements[p] = 65536;
-    config.self = id_of(0);
+    static struct tw_id self;
+    config.self = self = id_of(0);
+    config.signing = signing_as(&self);
     config.seed = 1;
     config.download = &download;
     tw_node_init(node, &config, &start, &vote, now_us);

@@ -38,8 +38,11 @@ struct tw_id id_of(uint32_t member);
 struct tw_id name_of(const char *text);
 /* Delivers an event and records the actions that follow. */
 void feed(const struct tw_event *event);
-/* Delivers a message of a peer. Asserts that it passes the checks of a received message. */
+/* Delivers a message of a peer. Asserts that it passes the checks of a received message. A vote is
+ * signed by the peer, a COMMIT by the whole roster. */
 void say(uint16_t peer, const struct tw_message *message);
+/* The same, with the signatures in the message as they are. */
+void say_unsigned(uint16_t peer, const struct tw_message *message);
 /* Returns an empty message in static memory, to fill and pass to say(). */
 struct tw_message *message_of(enum tw_message_kind kind);
 void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds, uint64_t clock_tokens);

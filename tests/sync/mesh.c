@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "tests/sync/signing.h"
 
 enum { MESSAGE_US = 10000, WORK_US = 1000, STEP_US = 100000, BYTES = 100 };
 
@@ -319,6 +320,8 @@ void mesh_start(struct mesh *mesh, uint32_t node, const struct tw_position *posi
     struct tw_node_config config = mesh->config;
     config.self.bytes[0] = (uint8_t)(0x11 * (node + 1));
     config.run.bytes[0] = 0xAA;
+    mesh->ids[node] = config.self;
+    config.signing = signing_as(&mesh->ids[node]);
     config.seed = node;
     config.boot = ++mesh->boots[node];
     if (mesh->nodes[node] == NULL)

@@ -63,6 +63,7 @@ struct mesh {
     bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];
     bool is_linked[MESH_NODES_MAX][MESH_NODES_MAX];
     struct tw_node_config config;
+    struct tw_id ids[MESH_NODES_MAX]; /* they sign as these */
     struct tw_node *nodes[MESH_NODES_MAX];
     struct mesh_worker workers[MESH_NODES_MAX];
     struct tw_vote votes[MESH_NODES_MAX];

@@ -289,6 +289,47 @@ static void absurd_fragment_tokens_are_ignored(void **state) {
     assert_false(tw_record_is_sound(node, &record));
 }
 
+/* One member that counts far more tokens than anybody can have trained must not end the run. */
+static void row_counts_64_planned_periods_at_most(void **state) {
+    (void)state;
+    const uint64_t most = (uint64_t)64 * FRAGMENTS * node->cfg.period_steps * 512;
+    node->cfg.step_tokens = 512;
+    assert_true(tw_account_tokens_max(node) == most);
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->parts_count = 3;
+    contrib->tokens = most + 1;
+    say(2, message);
+    assert_false(node->round.contributions[2].has);
+    assert_non_null(find_action(TW_ACT_REPORT));
+    contrib->tokens = most;
+    say(2, message);
+    assert_true(node->round.contributions[2].has);
+
+    struct tw_record record = empty_close(&start.tip);
+    record.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
+    record.contributors_count = 1;
+    record.contributors[0].tokens = most;
+    record.clock_tokens += most;
+    assert_true(tw_record_is_sound(node, &record));
+    record.contributors[0].tokens++;
+    record.clock_tokens++;
+    assert_false(tw_record_is_sound(node, &record));
+
+    /* Our own row keeps the bound too, however long this node trained alone. */
+    struct tw_contributor row;
+    node->round.own_tokens = 3 * most;
+    node->at.tokens_listed = 0;
+    tw_account_row(node, 0, &row);
+    assert_true(row.tokens == most);
+    node->cfg.step_tokens = 0;
+    assert_true(tw_account_tokens_max(node) == TOKENS_MAX);
+}
+
 /* A load leaves Delta as it is. The final TURN sets theta = phi, so training before it is in no
  * Delta. */
 static void delta_begins_where_a_state_was_loaded(void **state) {
@@ -337,6 +378,7 @@ int main(void) {
         TEST(contribution_announces_both_counts, set_up, tear_down),
         TEST(merge_weighs_by_the_tokens_of_the_fragment, set_up, tear_down),
         TEST(absurd_fragment_tokens_are_ignored, set_up, tear_down),
+        TEST(row_counts_64_planned_periods_at_most, set_up, tear_down),
         TEST(delta_begins_where_a_state_was_loaded, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* test_node_hostile.c - one node among peers that lie: it neither stops nor is misled. */
 #include "tests/sync/lone_node.h"
+#include "tests/sync/signing.h"
 
 /* ---- ballots -------------------------------------------------------------------------------- */
 
@@ -142,6 +143,35 @@ static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS);
     assert_non_null(find_action(TW_ACT_CLOSE));
+}
+
+/* A record that is sound, and that no majority has signed, is refused from anybody. */
+static void commit_without_a_majority_of_signatures_is_refused(void **state) {
+    (void)state;
+    enum { UNSIGNED, ONE_VOTE, OF_ANOTHER_BALLOT, OF_ANOTHER_RECORD, OF_STRANGERS, CASES };
+    for (int i = 0; i < CASES; i++) {
+        start_again();
+        const struct tw_node_view view = view_now();
+        struct tw_message *message = message_of(TW_MSG_COMMIT);
+        struct tw_msg_commit *commit = &message->u.commit;
+        struct tw_roster strangers = view.roster;
+        for (uint32_t k = 0; k < strangers.count; k++) strangers.members[k].id.bytes[31] ^= 1;
+        const struct tw_id run = {{0}};
+        commit->record = empty_close(&start.tip);
+        signing_prove(&run, i == OF_STRANGERS ? &strangers : &view.roster, commit);
+        if (i == UNSIGNED) memset(&commit->proof, 0, sizeof(commit->proof));
+        if (i == ONE_VOTE) commit->proof.voters = 0x2;
+        if (i == OF_ANOTHER_BALLOT) commit->proof.ballot++;
+        if (i == OF_ANOTHER_RECORD) commit->record.next.number++;
+        say_unsigned(1, message);
+        assert_int_equal(view_now().rounds, ROUNDS);
+        assert_non_null(find_action(TW_ACT_CLOSE));
+    }
+    start_again();
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.record = empty_close(&start.tip);
+    say(1, message); /* the same record, signed by its roster */
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
 
 static void roster_without_owners_is_refused(void **state) {
@@ -511,6 +541,7 @@ int main(void) {
         TEST(rounds_never_go_back),
         TEST(tip_of_an_impossible_fragment_is_refused),
         TEST(commit_nobody_could_have_accepted_closes_the_link),
+        TEST(commit_without_a_majority_of_signatures_is_refused),
         TEST(roster_without_owners_is_refused),
         cmocka_unit_test_setup_teardown(node_left_alone_by_its_group_trains_on, set_up_few_judges,
                                         tear_down),

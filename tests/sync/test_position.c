@@ -52,6 +52,7 @@ static void largest_position_and_vote_fit_their_bounds(void **state) {
     position.tip.round = 8;
     position.rounds = 9;
     position.has_tip = position.has_held = 1;
+    position.tip_proof = (struct tw_proof){.ballot = 1, .voters = UINT64_MAX};
     tw_sample_close_full(&rng, &position.held);
     vote.accepted = position.tip;
     vote.lineage = vote.accepted.lineage;

@@ -311,6 +311,8 @@ static void accepted_record_is_carried_on_by_a_node_that_refused_it(void **state
                                                .round = ROUNDS,
                                                .ballot = ballot,
                                                .digest = tw_record_digest(&record)};
+    say_unsigned(2, message); /* a vote without a signature is none */
+    assert_true(view_now().rounds == ROUNDS && find_action(TW_ACT_CLOSE) != NULL);
     say(2, message); /* with our own vote these are two of three */
     assert_int_equal(view_now().rounds, ROUNDS + 1);
 }

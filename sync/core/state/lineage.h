@@ -15,6 +15,7 @@ enum { JOINS_MAX = 16 };
 /* Committed rounds. */
 struct log {
     struct tw_record records[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
+    struct tw_proof proofs[TW_ROUNDS_KEPT];   /* that they are decided */
     /* An owner left this node's contribution to round r out for its size: r % TW_ROUNDS_KEPT. */
     bool was_refused[TW_ROUNDS_KEPT];
     uint64_t begin;                           /* rounds [begin, at.rounds) are in `records` */

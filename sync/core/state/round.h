@@ -83,6 +83,7 @@ struct round {
     uint64_t best_ballot;
     struct tw_id promised_digest[TW_MEMBERS_MAX]; /* record each member accepted; zero: none */
     struct tw_record best, proposal;
+    struct tw_proof proof; /* votes of accepted_by for `proposal` */
 };
 
 /* Times learned from earlier rounds. */

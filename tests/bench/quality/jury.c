@@ -19,6 +19,7 @@
 #include "sync/vote/acceptor.h"
 #include "sync/vote/proposer.h"
 #include "sync/vote/vote.h"
+#include "tests/sync/signing.h"
 
 #define BEGIN_US (1000 * SECOND_US)
 
@@ -90,6 +91,7 @@ struct jury *jury_new(uint32_t nodes, uint32_t honest, const struct tw_layout *l
     jury->scratch = calloc(1, sizeof(*jury->scratch));
     if (jury->cores == NULL || jury->scratch == NULL) abort();
     begin_at(jury, at);
+    static struct tw_id ids[TW_MEMBERS_MAX];
     struct tw_node_config config = {.fragments_count = jury->fragments,
                                     .seed = 1,
                                     .period_steps = 10,
@@ -104,7 +106,8 @@ struct jury *jury_new(uint32_t nodes, uint32_t honest, const struct tw_layout *l
     for (uint32_t p = 0; p < jury->fragments; p++)
         config.fragment_elements[p] = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
     for (uint32_t i = 0; i < honest; i++) {
-        config.self = jury_id(i);
+        config.self = ids[i] = jury_id(i);
+        config.signing = signing_as(&ids[i]);
         at->nonce = vote->nonce = nonce_of(i);
         vote->lineage = at->lineage;
         vote->round = at->rounds;
@@ -307,7 +310,7 @@ uint32_t jury_votes(struct jury *jury, uint32_t proposer, const struct tw_record
 void jury_commit(struct jury *jury, const struct tw_record *record) {
     for (uint32_t i = 0; i < jury->honest; i++) {
         struct tw_node *core = &jury->cores[i];
-        tw_log_commit(core, record);
+        tw_log_commit(core, record, &(struct tw_proof){.ballot = 0});
         quiet(core);
         core->at.fragment_rounds[record->fragment] = record->round + 1;
         tw_payload_drop_all(core);

@@ -150,6 +150,11 @@ void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_
     position->rounds = rounds;
     position->has_tip = rounds > 0;
     if (rounds > 0) draw_close(&rng, &position->tip, rounds - 1);
+    if (rounds > 1) {
+        position->tip_proof = (struct tw_proof){.ballot = seed + 1, .voters = 0x3};
+        for (uint32_t i = 0; i < TW_SIGNATURE_BYTES; i++)
+            position->tip_proof.signatures[1][i] = (uint8_t)(seed + i);
+    }
     if (seed % 3 == 0) { /* every round's contribution is in the fragments */
         position->has_held = position->has_tip;
         position->held = position->tip;

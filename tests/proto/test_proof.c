@@ -1,0 +1,89 @@
+/* test_proof.c - proofs of decided rounds: their bytes, and how many votes they need. */
+#include "proto/proof.h"
+
+#include <string.h>
+
+#include "tests/test.h"
+
+static struct tw_proof sample_proof(void) {
+    struct tw_proof proof = {.ballot = 65, .voters = UINT64_C(1) << 63 | 0x5};
+    memset(proof.signatures[0], 0x11, TW_SIGNATURE_BYTES);
+    memset(proof.signatures[2], 0x22, TW_SIGNATURE_BYTES);
+    memset(proof.signatures[63], 0x33, TW_SIGNATURE_BYTES);
+    return proof;
+}
+
+static void proof_survives_its_bytes(void **state) {
+    (void)state;
+    const struct tw_proof proof = sample_proof();
+    struct tw_proof decoded;
+    uint8_t bytes[TW_PROOF_BYTES_MAX];
+    const size_t size = tw_proof_encode(&proof, bytes);
+    assert_int_equal(size, 16 + 3 * TW_SIGNATURE_BYTES);
+    assert_int_equal(tw_proof_decode(bytes, size, &decoded, NULL), TW_OK);
+    assert_memory_equal(&decoded, &proof, sizeof(proof));
+}
+
+static void other_sizes_and_empty_proofs_are_refused(void **state) {
+    (void)state;
+    struct tw_proof proof = sample_proof();
+    uint8_t bytes[TW_PROOF_BYTES_MAX + 1] = {0};
+    const size_t size = tw_proof_encode(&proof, bytes);
+    for (size_t other = 0; other <= sizeof(bytes); other++) {
+        if (other == size) continue;
+        assert_int_equal(tw_proof_decode(bytes, other, &proof, NULL), TW_PROTO);
+    }
+    memset(bytes, 0, 8); /* ballot 0 */
+    assert_int_equal(tw_proof_decode(bytes, size, &proof, NULL), TW_PROTO);
+    memset(bytes, 1, 8);
+    memset(bytes + 8, 0, 8); /* nobody voted */
+    assert_int_equal(tw_proof_decode(bytes, 16, &proof, NULL), TW_PROTO);
+    proof = (struct tw_proof){.ballot = 0};
+    assert_int_equal(tw_proof_encode(&proof, bytes), 0);
+}
+
+static void two_sets_of_votes_share_a_member(void **state) {
+    (void)state;
+    for (uint32_t count = 1; count <= TW_MEMBERS_MAX; count++) {
+        assert_true(2 * tw_votes_needed(count) > count);
+        assert_true(tw_votes_needed(count) <= count);
+    }
+}
+
+static bool differ(const struct tw_ballot_vote *a, const struct tw_ballot_vote *b) {
+    uint8_t first[TW_VOTE_TEXT_BYTES], second[TW_VOTE_TEXT_BYTES];
+    tw_ballot_vote_text(a, first);
+    tw_ballot_vote_text(b, second);
+    return memcmp(first, second, sizeof(first)) != 0;
+}
+
+static void signed_text_names_all_that_the_vote_is_about(void **state) {
+    (void)state;
+    const struct tw_ballot_vote vote = {.round = 7, .ballot = 65};
+    struct tw_ballot_vote other = vote;
+    assert_false(differ(&vote, &other));
+    other.run.bytes[31] = 1;
+    assert_true(differ(&vote, &other));
+    other = vote;
+    other.lineage.bytes[31] = 1;
+    assert_true(differ(&vote, &other));
+    other = vote;
+    other.round = UINT64_C(7) << 32;
+    assert_true(differ(&vote, &other));
+    other = vote;
+    other.ballot = 66;
+    assert_true(differ(&vote, &other));
+    other = vote;
+    other.digest.bytes[31] = 1;
+    assert_true(differ(&vote, &other));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(proof_survives_its_bytes),
+        cmocka_unit_test(other_sizes_and_empty_proofs_are_refused),
+        cmocka_unit_test(two_sets_of_votes_share_a_member),
+        cmocka_unit_test(signed_text_names_all_that_the_vote_is_about),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,124 @@
+/* Attacks on the decisions of a live group by a node that holds the secret: each names the promise
+ * of SECURITY.md that it tries to break. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+
+#include "base/exit_codes.h"
+#include "proto/control.h"
+#include "tests/system/cluster.h"
+#include "tests/system/hostile.h"
+
+static struct cluster cluster;
+static struct hostile_target target;
+static struct tw_secret secret;
+static struct hostile liar;
+static bool has_passed;
+
+static void open_two(void) {
+    has_passed = false;
+    cluster_open(&cluster, "1g");
+    cluster_make(&cluster, 2);
+    hostile_know(&target, &secret, cluster.dir, cluster.nodes[0].port);
+    target.secret = &secret;
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cluster_close(&cluster, !has_passed);
+    return 0;
+}
+
+/* Reads up to the next message of this kind. */
+static bool hear(enum tw_message_kind kind, struct tw_message *message) {
+    struct tw_frame frame;
+    while (hostile_next(&liar, 10, &frame) == TW_OK) {
+        if (frame.kind != kind) continue;
+        return tw_control_decode(frame.kind, frame.body, frame.body_bytes, message, NULL) == TW_OK;
+    }
+    return false;
+}
+
+/* Fetches the newest record of the group, as any linked node can. */
+static bool fetch_tip(struct tw_record *tip) {
+    static struct tw_message message;
+    if (!hear(TW_MSG_STATUS, &message)) return false;
+    const struct tw_msg_log_get get = {.lineage = message.u.status.lineage,
+                                       .round = message.u.status.rounds - 1};
+    message = (struct tw_message){.kind = TW_MSG_LOG_GET, .u.log_get = get};
+    if (!hostile_message(&liar, &message) || !hear(TW_MSG_COMMIT, &message)) return false;
+    *tip = message.u.commit.record;
+    return true;
+}
+
+static uint32_t count_fragments(void) {
+    json_t *status = cluster_get(&cluster, 0, "/v1/status");
+    const json_t *run = json_object_get(status, "run");
+    const size_t count = json_array_size(json_object_get(run, "fragment_rounds"));
+    json_decref(status);
+    assert_true(count > 0);
+    return (uint32_t)count;
+}
+
+/* The next round, decided without a part; its roster is the attacker alone. */
+static void forge(const struct tw_record *tip, uint32_t fragments, struct tw_msg_commit *commit) {
+    struct tw_record *record = &commit->record;
+    *record = *tip;
+    record->parent = tw_record_digest(tip);
+    record->round++;
+    record->fragment = (uint32_t)(record->round % fragments);
+    record->contributors_count = record->parts_count = 0;
+    record->roster_number = tip->next.number;
+    record->next = (struct tw_roster){.number = tip->next.number + 1, .count = 1};
+    record->next.members[0] = (struct tw_member){liar.identity.id, 1, 1};
+    commit->proof = (struct tw_proof){.ballot = 1, .voters = 0x3}; /* of no signatures */
+}
+
+/* One linked id tells one node that a round is decided. No node follows, and the link ends. */
+static void forged_commit_takes_no_node_out_of_its_group(void **state) {
+    (void)state;
+    static struct tw_message message;
+    open_two();
+    const unsigned states = cluster_lines(&cluster, 0, "ev=state ");
+    const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
+    const uint32_t fragments = count_fragments();
+    uint32_t told = 0;
+    for (int attempt = 0; attempt < 3; attempt++) {
+        struct tw_record tip;
+        if (!hostile_join(&liar, &target, NULL)) break;
+        if (fetch_tip(&tip)) {
+            memset(&message, 0, sizeof(message));
+            message.kind = TW_MSG_COMMIT;
+            forge(&tip, fragments, &message.u.commit);
+            told += hostile_message(&liar, &message);
+            assert_true(hostile_ends(&liar, 10));
+        }
+        hostile_close(&liar);
+    }
+    assert_true(told > 0);
+    assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 5, 30));
+    assert_true(cluster_number(&cluster, 0, "sync.roster_members") == 2);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=state "), states);
+    assert_true(cluster_digests(&cluster, 0, 1) >= 3);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(forged_commit_takes_no_node_out_of_its_group, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
