@@ -62,6 +62,7 @@ enum tw_limits {
     TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext received before admission */
     TW_DIAL_HISTORY_MAX = 32,            /* outgoing connections under way */
     TW_CONNECT_US = 10 * 1000 * 1000,    /* time for name lookup and TCP connect */
+    TW_PROBE_US = 4 * 1000 * 1000,       /* the same, of dials that a peer asked for */
     TW_DIAL_STAGGER_US = 250 * 1000,     /* delay between dials to two addresses of one node */
     TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* per peer: bytes the kernel has not taken yet */
     TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: chunks it may have pulled ahead */

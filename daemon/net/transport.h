@@ -192,9 +192,15 @@ enum tw_status tw_transport_connect(struct tw_transport *transport, const char *
 enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,
                                   const struct tw_id *expected, struct tw_error *err);
 
-/* The same from the local port `from_port`, without probe_done. The node at the address is asked to
- * say, by a PUNCH of the stage `seen` with `token`, where it sees this dial. Also TW_AGAIN: with
- * `bind` or `interface` no port can be chosen. */
+/* Probes the peer at the one host where it is seen, at the ports of the addresses that it
+ * announces. Writes the addresses that are dialled; each is answered by probe_done. Returns their
+ * number; 0: the link is relayed, or that host has asked too often (handshake_limiter.h). */
+uint32_t tw_transport_dial_back(struct tw_transport *transport, uint16_t peer,
+                                char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES]);
+
+/* The same as tw_transport_probe, from the local port `from_port`, without probe_done. The node at
+ * the address is asked to say, by a PUNCH of the stage `seen` with `token`, where it sees this
+ * dial. Also TW_AGAIN: with `bind` or `interface` no port can be chosen. */
 enum tw_status tw_transport_observe(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, uint16_t from_port,
                                     uint64_t token, struct tw_error *err);

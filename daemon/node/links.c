@@ -176,7 +176,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     daemon->peers[peer] = (struct tw_daemon_peer){.is_up = true, .id = hello->id};
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
         tw_dial_history_worked(&daemon->links->dials, hello->addrs[a]);
-    tw_daemon_probes_peer_up(daemon, peer, hello);
+    tw_daemon_probes_peer_up(daemon);
     const bool is_relayed = note_peer_up(daemon, peer, hello);
     if (is_relayed)
         tw_members_relayed(daemon->members, hello, tw_daemon_now_us());

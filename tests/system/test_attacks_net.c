@@ -32,6 +32,7 @@ static void open_with(const char *network) {
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
     hostile_know(&target, &secret, cluster.dir, cluster.nodes[0].port);
+    target.secret = &secret;
     const struct cluster_options options = {.network = network};
     cluster_configure(&cluster, 0, &options);
     cluster_start(&cluster, 0, NULL);
@@ -91,10 +92,63 @@ static void refused_stranger_costs_no_download(void **state) {
     rounds_go_on();
 }
 
+/* ---- peers of no merge -------------------------------------------------------------------- */
+
+/* Links as a member does, with these ports of `host` as its addresses. */
+static bool join_announcing(struct hostile *h, const char *host, const uint16_t *ports,
+                            uint32_t count) {
+    struct tw_hello hello;
+    struct tw_frame frame;
+    uint8_t features[8];
+    if (!hostile_open(h, &target, NULL)) return false;
+    hostile_hello(h, &target, TW_ROLE_CONTROL, NULL, &hello);
+    for (uint32_t i = 0; i < count; i++)
+        (void)snprintf(hello.addrs[i], TW_ADDR_BYTES, "%s:%u", host, (unsigned)ports[i]);
+    hello.addrs_count = count;
+    tw_put_u64(features, TW_FEATURES);
+    tw_extensions_add(&hello.extensions, TW_EXTENSION_FEATURES, features, sizeof(features));
+    tw_hello_prove(&hello, target.secret, h->ekm);
+    if (hostile_say(h, &hello) && hostile_next(h, 10, &frame) == TW_OK &&
+        frame.kind == TW_FRAME_HELLO)
+        return true;
+    hostile_close(h);
+    return false;
+}
+
+/* Links, asks to be dialled back, and counts the answers of a moment. */
+static unsigned probe_ports(const char *host, const uint16_t *ports, uint32_t count) {
+    static struct hostile h;
+    static struct tw_message probe;
+    struct tw_frame frame;
+    unsigned answers = 0;
+    assert_true(join_announcing(&h, host, ports, count));
+    probe = (struct tw_message){.kind = TW_MSG_PROBE};
+    probe.u.probe.token = 7;
+    assert_true(hostile_message(&h, &probe));
+    for (unsigned i = 0; i < 20 && hostile_next(&h, .05, &frame) == TW_OK; i++)
+        answers += frame.kind == TW_MSG_PROBED;
+    hostile_close(&h);
+    return answers;
+}
+
+/* "A peer has no ports scanned": the node's own, and those of others, over fresh links. */
+static void peer_has_no_ports_scanned(void **state) {
+    (void)state;
+    open_with("");
+    target.from = "127.0.0.5";
+    const uint16_t ports[4] = {1, 2, cluster.nodes[0].port, cluster.nodes[1].port};
+    unsigned answers = 0;
+    for (unsigned i = 0; i < 5; i++) answers += probe_ports("127.0.0.1", ports, 4);
+    for (unsigned i = 0; i < 5; i++) answers += probe_ports("127.0.0.5", ports, 4);
+    assert_int_equal(answers, 0); /* open or closed: no port tells at once, and few are dialled */
+    rounds_go_on();
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
         TEST(refused_stranger_costs_no_download),
+        TEST(peer_has_no_ports_scanned),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
