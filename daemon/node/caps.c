@@ -151,10 +151,10 @@ void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
     /* Chunks were charged when they were requested. All other bytes of members are charged on
-     * arrival. Strangers must not use up the members' share. */
-    const uint64_t chunks = daemon->counts.payload_in_bytes + daemon->counts.data_in_bytes +
-                            tw_transport_strangers(daemon->transport).bytes_in;
-    const uint64_t rest = all.bytes_in > chunks ? all.bytes_in - chunks : 0;
+     * arrival, unasked chunks too. Strangers must not use up the members' share. */
+    const uint64_t paid =
+        daemon->counts.asked_in_bytes + tw_transport_strangers(daemon->transport).bytes_in;
+    const uint64_t rest = all.bytes_in > paid ? all.bytes_in - paid : 0;
     if (rest > caps->seen_rest) tw_rate_owe(&caps->download, rest - caps->seen_rest, now_us);
     caps->seen_rest = rest;
     tw_daemon_caps_apply(daemon);

@@ -29,6 +29,7 @@ enum {
     GOSSIP_US = 10 * 1000 * 1000,
     REFRESH_US = 2 * 1000 * 1000,
     MINUTE_US = 60 * 1000 * 1000,
+    UNASKED_MAX = 64, /* chunks that a peer may send unasked; then it is closed */
 };
 
 static const char MEMBERS_NAME[] = "members";
@@ -92,6 +93,20 @@ void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload)
 
 /* ---- arriving ------------------------------------------------------------------------------ */
 
+/* A peer sends each requested chunk once, so an honest one sends no chunk unasked. False: it is
+ * closed. */
+static bool is_asked(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
+    struct tw_daemon_peer *from = &daemon->peers[peer];
+    if (from->chunks_asked > 0) {
+        from->chunks_asked--;
+        daemon->counts.asked_in_bytes += bytes;
+        return true;
+    }
+    if (++from->chunks_unasked <= UNASKED_MAX) return true;
+    tw_transport_blame(daemon->transport, peer, TW_PROTO, "it sends chunks that nobody asked for");
+    return false;
+}
+
 static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
     struct tw_fetch_arrival chunk = {.peer = peer};
     struct tw_error err = {0};
@@ -100,6 +115,7 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
         tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
         return;
     }
+    if (!is_asked(daemon, peer, chunk.size)) return;
     if (tw_daemon_data_chunk(daemon, &chunk, bytes)) return;
     daemon->counts.payload_in_bytes += chunk.size;
     /* A late, repeated or unrequested chunk must not overwrite the pool. */

@@ -144,11 +144,32 @@ static void peer_has_no_ports_scanned(void **state) {
     rounds_go_on();
 }
 
+/* "Chunks that nobody asked for end the link", however small they are. */
+static void unasked_chunks_end_the_link(void **state) {
+    (void)state;
+    static struct hostile h, bulk;
+    uint8_t body[TW_CHUNK_HEADER_BYTES + KIB] = {77};
+    struct tw_hello hello;
+    open_with("download = 1mbit\n");
+    assert_true(hostile_join(&h, &target, NULL) && hostile_open(&bulk, &target, &h));
+    hostile_hello(&bulk, &target, TW_ROLE_BULK, h.tag, &hello);
+    assert_true(hostile_say(&bulk, &hello));
+    for (unsigned i = 0; i < 100; i++)
+        (void)hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body));
+    assert_true(hostile_ends(&h, 5));
+    assert_true(h.has_goodbye && h.goodbye.status == TW_PROTO);
+    assert_non_null(strstr(h.goodbye.sentence, "nobody asked for"));
+    hostile_close(&bulk);
+    hostile_close(&h);
+    rounds_go_on();
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
         TEST(refused_stranger_costs_no_download),
         TEST(peer_has_no_ports_scanned),
+        TEST(unasked_chunks_end_the_link),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
