@@ -330,6 +330,9 @@ struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
  * leave this sum once they have. */
 struct tw_traffic tw_transport_strangers(const struct tw_transport *transport);
 
+/* Whether hosts that no member came from within a day may connect; at first they may. */
+void tw_transport_admit_strangers(struct tw_transport *transport, bool is_on);
+
 /* Suspends all links: every peer receives GOODBYE with the sentence, nothing is dialled and no node
  * is admitted. A call with NULL ends it. */
 void tw_transport_rest(struct tw_transport *transport, const char *sentence);

@@ -26,8 +26,8 @@ static struct hostile_target target;
 static struct tw_secret secret;
 static bool has_passed;
 
-/* Two honest nodes that merge; node 0 is attacked. `network`: lines added to its [network]. */
-static void open_with(const char *network) {
+/* Node 0 will be attacked. `network`: lines added to its [network]. */
+static void open_cluster(const char *network) {
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
@@ -35,6 +35,11 @@ static void open_with(const char *network) {
     target.secret = &secret;
     const struct cluster_options options = {.network = network};
     cluster_configure(&cluster, 0, &options);
+}
+
+/* Two honest nodes that merge. */
+static void open_with(const char *network) {
+    open_cluster(network);
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
@@ -90,6 +95,29 @@ static void refused_stranger_costs_no_download(void **state) {
     print_message("%zu bytes sent after the refusal\n", sent);
     assert_true(sent < 32 * MIB); /* buffers of both kernels */
     rounds_go_on();
+}
+
+/* "Strangers use up no quota": one that pumps more than the quota, beside a host that is known. */
+static void strangers_use_up_no_quota(void **state) {
+    (void)state;
+    static struct hostile h;
+    open_cluster("quota = 2MB/month\n");
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_says(&cluster, 0, "ev=ready", 30));
+    assert_true(hostile_join(&h, &target, NULL)); /* makes 127.0.0.1 a known host */
+    hostile_close(&h);
+    target.from = "127.0.1.7";
+    target.secret = NULL;
+    for (unsigned i = 0; i < 100 && cluster_lines(&cluster, 0, "ev=strangers_out") == 0; i++)
+        (void)pump_refused();
+    assert_true(cluster_says(&cluster, 0, "ev=strangers_out", 5));
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=links_rest"), 0);
+    target.secret = &secret;
+    assert_false(hostile_join(&h, &target, NULL));
+    target.from = NULL;
+    assert_true(hostile_join(&h, &target, NULL));
+    hostile_close(&h);
+    has_passed = true;
 }
 
 /* ---- peers of no merge -------------------------------------------------------------------- */
@@ -168,6 +196,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
         TEST(refused_stranger_costs_no_download),
+        TEST(strangers_use_up_no_quota),
         TEST(peer_has_no_ports_scanned),
         TEST(unasked_chunks_end_the_link),
     };
