@@ -16,6 +16,7 @@
  * - a started frame: ends in time (link.h)
  * - control messages: TW_MESSAGES_PER_S per peer; the rest is read later
  * - repeated protocol violations: ban (bans.h)
+ * - links: TW_PEERS_MAX; wanted nodes, then nodes with certificates, take the places of others
  *
  * All uploads count against the cap; only bulk waits for it.
  *
@@ -94,6 +95,10 @@ struct tw_twin_report {
 struct tw_transport_events {
     /* `hello`: the peer's id and the addresses it announces. */
     void (*peer_up)(void *user, uint16_t peer, const struct tw_member_row *hello);
+
+    /* True if this node is wanted: a member of the roster, or a configured peer. Asked only when
+     * places are short. */
+    bool (*is_wanted)(void *user, const struct tw_id *id);
 
     /* Also follows tw_transport_close. Another node may get the number `peer` afterwards. */
     void (*peer_down)(void *user, uint16_t peer, enum tw_status reason, const char *sentence);

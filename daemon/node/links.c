@@ -211,6 +211,13 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     }
 }
 
+static bool on_is_wanted(void *user, const struct tw_id *id) {
+    struct tw_daemon *daemon = user;
+    tw_node_view(daemon->node, &daemon->view);
+    return tw_members_is_bootstrap(daemon->members, id) ||
+           tw_roster_find(&daemon->view.roster, id) >= 0;
+}
+
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
     struct tw_daemon *daemon = user;
     char hex[9];
@@ -375,6 +382,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
         .pace = config->network.pace,
         .events = {.peer_up = on_peer_up,
                    .peer_down = on_peer_down,
+                   .is_wanted = on_is_wanted,
                    .frame = on_frame,
                    .released = on_released,
                    .dial_done = on_dial_done,

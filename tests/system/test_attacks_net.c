@@ -192,13 +192,66 @@ static void unasked_chunks_end_the_link(void **state) {
     rounds_go_on();
 }
 
+/* Links fresh ids of that host, with these numbers. Returns the number that got in. */
+static unsigned crowd_join(struct hostile **crowd, unsigned first, unsigned end) {
+    unsigned in = 0;
+    for (unsigned i = first; i < end; i++) {
+        crowd[i] = malloc(sizeof(*crowd[i]));
+        TW_ASSERT(crowd[i] != NULL);
+        in += hostile_join(crowd[i], &target, NULL);
+    }
+    return in;
+}
+
+static void crowd_leave(struct hostile **crowd, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        if (crowd[i]->fd >= 0) hostile_close(crowd[i]);
+        free(crowd[i]);
+    }
+}
+
+/* "No crowd of fresh ids shuts a member out": of one host, or of as many as it takes. */
+static void crowd_shuts_no_member_out(void **state) {
+    (void)state;
+    enum {
+        OF_ONE = TW_PEERS_FREE_MAX + 1,
+        HOSTS = 4,
+        OF_HOST = 4,
+        CROWD = OF_ONE + HOSTS * OF_HOST
+    };
+    static struct hostile *crowd[CROWD];
+    static struct tw_message alive = {.kind = TW_MSG_PROBE};
+    open_with("");
+    assert_int_equal(cluster_end(&cluster, 1, SIGKILL, 10), 1000 + SIGKILL);
+    target.from = "127.0.2.1";
+    unsigned in = crowd_join(crowd, 0, OF_ONE);
+    assert_int_equal(in, TW_PEERS_FREE_MAX);
+    for (unsigned i = 0; i < HOSTS; i++) {
+        char host[32];
+        (void)snprintf(host, sizeof(host), "127.0.3.%u", 1 + i);
+        target.from = host;
+        const unsigned first = OF_ONE + i * OF_HOST;
+        in += crowd_join(crowd, first, first + OF_HOST);
+    }
+    assert_int_equal(in, TW_PEERS_MAX); /* every place is taken */
+    const unsigned ups = cluster_lines(&cluster, 1, "ev=peer_up");
+    cluster_start(&cluster, 1, NULL);
+    for (unsigned i = 0; i < CROWD; i++) /* nobody is closed for silence meanwhile */
+        if (crowd[i]->fd >= 0) (void)hostile_message(crowd[i], &alive);
+    for (unsigned i = 0; i < 50 && cluster_lines(&cluster, 1, "ev=peer_up") == ups; i++)
+        cluster_pause(.1);
+    assert_true(cluster_lines(&cluster, 1, "ev=peer_up") > ups);
+    assert_true(cluster_lines(&cluster, 0, "needs the place") >= 1);
+    crowd_leave(crowd, CROWD);
+    has_passed = true;
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(refused_stranger_costs_no_download),
-        TEST(strangers_use_up_no_quota),
-        TEST(peer_has_no_ports_scanned),
-        TEST(unasked_chunks_end_the_link),
+        TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
+        TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
+        TEST(crowd_shuts_no_member_out),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
