@@ -27,6 +27,7 @@
 
 enum {
     GOSSIP_US = 10 * 1000 * 1000,
+    NEWS_US = 1000 * 1000, /* least time between two PEERS that tell of new peers */
     REFRESH_US = 2 * 1000 * 1000,
     MINUTE_US = 60 * 1000 * 1000,
     UNASKED_MAX = 64, /* chunks that a peer may send unasked; then it is closed */
@@ -38,6 +39,8 @@ struct tw_daemon_links {
     struct tw_dial_history dials;
     uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
     uint64_t gossip_due_us, minute_due_us;
+    uint64_t news_due_us;                    /* no PEERS before that */
+    bool has_news;                           /* a peer came up since the last PEERS */
     uint64_t refresh_due_us;                 /* of the next check of the own addresses */
     struct tw_traffic control[TW_PEERS_MAX]; /* by linked peer, at the last tick */
     struct tw_traffic bulk[TW_PEERS_MAX];    /* by linked peer, at the last tick */
@@ -166,6 +169,12 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
+/* All peers learn of a new node at the next tick, but one new link after the other must not make
+ * this node tell everybody each time. */
+static bool is_gossip_due(const struct tw_daemon_links *links, uint64_t now_us) {
+    return now_us >= links->gossip_due_us || (links->has_news && now_us >= links->news_due_us);
+}
+
 static void send_gossip(struct tw_daemon *daemon, uint16_t peer) {
     struct tw_message message;
     memset(&message, 0, sizeof(message));
@@ -205,10 +214,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     tw_daemon_data_peer_up(daemon, peer, &hello->id);
     tw_daemon_link_qualities_peer_up(daemon, peer);
     tw_daemon_admission_peer_up(daemon, peer);
-    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up)
-            send_gossip(daemon, i); /* all peers learn of the new node at once */
-    }
+    daemon->links->has_news = true;
 }
 
 static bool on_is_wanted(void *user, const struct tw_id *id) {
@@ -462,8 +468,10 @@ void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
         tw_daemon_punches_tick(daemon, now_us);
     }
     tw_daemon_link_qualities_tick(daemon, now_us);
-    if (now_us >= links->gossip_due_us) {
+    if (is_gossip_due(links, now_us)) {
         links->gossip_due_us = now_us + GOSSIP_US;
+        links->news_due_us = now_us + NEWS_US;
+        links->has_news = false;
         for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
             if (daemon->peers[i].is_up) send_gossip(daemon, i);
         }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -210,6 +211,33 @@ static void crowd_leave(struct hostile **crowd, unsigned count) {
     }
 }
 
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* "New links do not make a node tell everybody each time": a peer counts its PEERS. */
+static void new_links_are_told_of_together(void **state) {
+    (void)state;
+    enum { COUNT = 30 };
+    static struct hostile *crowd[COUNT];
+    static struct hostile watcher;
+    struct tw_frame frame;
+    unsigned told = 0;
+    open_with("");
+    assert_true(hostile_join(&watcher, &target, NULL));
+    const double begin_s = now_s();
+    assert_true(crowd_join(crowd, 0, COUNT) == COUNT);
+    while (hostile_next(&watcher, .3, &frame) == TW_OK && now_s() < begin_s + 5)
+        told += frame.kind == TW_MSG_PEERS;
+    print_message("%u PEERS\n", told);
+    assert_true(told > 0 && told <= 2 + now_s() - begin_s);
+    crowd_leave(crowd, COUNT);
+    hostile_close(&watcher);
+    rounds_go_on();
+}
+
 /* "No crowd of fresh ids shuts a member out": of one host, or of as many as it takes. */
 static void crowd_shuts_no_member_out(void **state) {
     (void)state;
@@ -251,7 +279,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
         TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
-        TEST(crowd_shuts_no_member_out),
+        TEST(new_links_are_told_of_together),     TEST(crowd_shuts_no_member_out),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
