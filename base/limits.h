@@ -13,13 +13,15 @@ enum tw_limits {
     TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements; (phi, u) of a fragment is one payload */
 
     /* the node */
-    TW_PEERS_MAX = 64,     /* authenticated peers linked at a time */
-    TW_KNOWN_MAX = 256,    /* members kept in the table */
-    TW_BANS_MAX = 256,     /* nodes that broke the protocol, kept across restarts */
-    TW_ADDRS_MAX = 4,      /* addresses kept per member */
-    TW_ADDR_BYTES = 72,    /* "host:port" and NUL */
-    TW_ROUNDS_KEPT = 64,   /* committed round records kept for members that missed them */
-    TW_PAYLOADS_MAX = 512, /* payloads known to a node: wanted, arriving or held */
+    TW_PEERS_MAX = 64,           /* authenticated peers linked at a time */
+    TW_PEERS_FREE_MAX = 48,      /* of these, places that one host may fill with unknown ids */
+    TW_PEERS_FRESH_PER_HOST = 4, /* unknown ids that one host may have beyond these */
+    TW_KNOWN_MAX = 256,          /* members kept in the table */
+    TW_BANS_MAX = 256,           /* nodes that broke the protocol, kept across restarts */
+    TW_ADDRS_MAX = 4,            /* addresses kept per member */
+    TW_ADDR_BYTES = 72,          /* "host:port" and NUL */
+    TW_ROUNDS_KEPT = 64,         /* committed round records kept for members that missed them */
+    TW_PAYLOADS_MAX = 512,       /* payloads known to a node: wanted, arriving or held */
     TW_ACTIONS_MAX = 4096, /* actions of one node after one event, before the runtime takes them */
     TW_TRANSFERS_MAX = 64, /* payloads arriving at a time */
     TW_STATES_KEPT = 4,    /* packed states of the largest fragment for which memory is reserved */
@@ -62,6 +64,7 @@ enum tw_limits {
     TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext received before admission */
     TW_DIAL_HISTORY_MAX = 32,            /* outgoing connections under way */
     TW_CONNECT_US = 10 * 1000 * 1000,    /* time for name lookup and TCP connect */
+    TW_PROBE_US = 4 * 1000 * 1000,       /* the same, of dials that a peer asked for */
     TW_DIAL_STAGGER_US = 250 * 1000,     /* delay between dials to two addresses of one node */
     TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* per peer: bytes the kernel has not taken yet */
     TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: chunks it may have pulled ahead */

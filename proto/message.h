@@ -242,20 +242,15 @@ struct tw_msg_pair_offer {
     uint32_t delta_bytes, phi_bytes;
 };
 
-/* "Dial me at the addresses of my HELLO, and report the outcome." */
+/* "Dial me at the ports of my HELLO, and report the outcome." */
 struct tw_msg_probe {
     uint64_t token; /* chosen by the asker */
 };
 
+/* A node sends the two named outcomes alone. It takes all that lie between for failures. */
 enum tw_probe_outcome {
     TW_PROBE_REACHED,
-    TW_PROBE_NO_NAME,  /* the name has no address in the prober's DNS */
-    TW_PROBE_CLOSED,   /* nothing listens on the port */
-    TW_PROBE_REJECTED, /* a firewall or router answered */
-    TW_PROBE_SILENT,   /* nothing came back */
-    TW_PROBE_NO_ROUTE, /* the prober has no route, which says nothing about the asker */
-    TW_PROBE_OTHER,    /* another node answered */
-    TW_PROBE_FAILED,   /* anything else */
+    TW_PROBE_FAILED = 7,
     TW_PROBE_OUTCOMES,
 };
 

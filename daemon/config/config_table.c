@@ -109,7 +109,9 @@ static const struct tw_config_key KEYS[] = {
      "500GB/month",
      "Limit per calendar month, upload and download together; 0: none. TCP and IP headers count\n"
      "as 3 %. The count survives restarts (a crash loses at most a minute of it). When the quota\n"
-     "is used up, the node trains alone until the month ends."},
+     "is used up, the node trains alone until the month ends. Connections that do not prove the\n"
+     "right to be in the run are outside of it. They may use a 300th of it a day, 1 MiB at least;\n"
+     "then only hosts that members came from may connect."},
     {"network", "budget", TW_CONFIG_BUDGET, FIELD(network.budget), 1000, 0, "0", NULL, "50GB/month",
      "Limit of all training traffic: average upload, such as 2mbit, or upload and download in 30\n"
      "days, such as 50GB/month; 0: none. Contributions are made to fit. With sync.codec = auto\n"

@@ -58,6 +58,8 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
             (conn->is_known == oldest->is_known && conn->since_us < oldest->since_us))
             oldest = conn;
     }
+    if (t->are_strangers_out && !fresh->is_known)
+        return tw_fail(err, TW_LIMIT, "strangers have used up their share of this day");
     if (same_count >= TW_HANDSHAKES_PER_HOST)
         return tw_fail(err, TW_LIMIT, "%u handshakes of this host are under way", same_count);
     TW_TRY(tw_handshake_limiter_take(&t->limiter, &fresh->remote, now_us, err));

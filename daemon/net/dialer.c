@@ -192,7 +192,9 @@ enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
 enum tw_status tw_transport_probe(struct tw_transport *t, const char *address,
                                   const struct tw_id *expected, struct tw_error *err) {
     struct tw_dialling *started;
-    return dial_start(t, address, TW_ROLE_PROBE, expected, &started, err);
+    TW_TRY(dial_start(t, address, TW_ROLE_PROBE, expected, &started, err));
+    started->deadline_us = tw_now_us() + TW_PROBE_US;
+    return TW_OK;
 }
 
 enum tw_status tw_transport_observe(struct tw_transport *t, const char *address,
@@ -215,6 +217,51 @@ enum tw_status tw_transport_visit(struct tw_transport *t, const char *address,
     memcpy(started->ticket_key, ticket->key, sizeof(ticket->key));
     return TW_OK;
 }
+
+/* ---- dials that a peer asks for ----------------------------------------------------------------
+ *
+ * A peer must not make this node scan ports for it. It chooses ports only, never the host: that is
+ * the one where this node sees it. The allowance of a host outlives its links. */
+
+/* Host of "host:port", or of "[host]:port" with its brackets. */
+static void host_cut(char address[TW_ADDR_BYTES]) {
+    char *colon = strrchr(address, ':');
+    TW_ASSERT(colon != NULL);
+    *colon = '\0';
+}
+
+static bool is_among(char list[TW_ADDRS_MAX][TW_ADDR_BYTES], uint32_t count, const char *address) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(list[i], address) == 0) return true;
+    }
+    return false;
+}
+
+uint32_t tw_transport_dial_back(struct tw_transport *t, uint16_t peer,
+                                char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES]) {
+    TW_ASSERT(peer < TW_PEERS_MAX);
+    const struct tw_slot *slot = &t->peers[peer];
+    const uint64_t now_us = tw_now_us();
+    uint32_t count = 0;
+    if (slot->state != TW_SLOT_UP || t->is_closing || slot->is_relayed) return 0;
+    char seen[TW_ADDR_BYTES];
+    tw_seen_address(&slot->control->remote, seen);
+    host_cut(seen);
+    for (uint32_t i = 0; i < TW_ADDRS_MAX && slot->record.addrs[i][0] != '\0'; i++) {
+        char host[TW_ADDR_BYTES], address[TW_ADDR_BYTES];
+        uint16_t port = 0;
+        struct tw_error ignored;
+        if (!tw_address_split(slot->record.addrs[i], host, &port) || port == 0) continue;
+        const int length = snprintf(address, sizeof(address), "%.64s:%u", seen, (unsigned)port);
+        if (length <= 0 || length >= TW_ADDR_BYTES || is_among(dialled, count, address)) continue;
+        if (!tw_handshake_limiter_dial_back(&t->limiter, &slot->control->remote, now_us)) break;
+        if (tw_transport_probe(t, address, &slot->record.id, &ignored) != TW_OK) break;
+        memcpy(dialled[count++], address, sizeof(address));
+    }
+    return count;
+}
+
+/* ---- the race of a dial -------------------------------------------------------------------- */
 
 static void conns_detach(struct tw_dialling *dialling) {
     for (unsigned i = 0; i < TW_DIAL_CANDIDATES_MAX; i++) {

@@ -45,10 +45,11 @@ static int row_find(const struct tw_handshake_limiter_row *rows, unsigned count,
     return -1;
 }
 
-/* The row of that prefix, newly made if there is none. */
+/* The row of that prefix, newly made with a full bucket if there is none. */
 static struct tw_handshake_limiter_row *
 row_take(struct tw_handshake_limiter_row *rows, unsigned count,
-         const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t now_us) {
+         const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t per_s, uint64_t burst,
+         uint64_t now_us) {
     const int found = row_find(rows, count, prefix);
     struct tw_handshake_limiter_row *row = found >= 0 ? &rows[found] : &rows[0];
     for (unsigned i = 1; found < 0 && i < count; i++) {
@@ -56,11 +57,18 @@ row_take(struct tw_handshake_limiter_row *rows, unsigned count,
     }
     if (found < 0) {
         memcpy(row->prefix, prefix, TW_HANDSHAKE_LIMITER_PREFIX_BYTES);
-        tw_rate_init(&row->rate, TW_HANDSHAKE_LIMITER_NET_PER_S, TW_HANDSHAKE_LIMITER_NET_BURST,
-                     now_us);
+        tw_rate_init(&row->rate, per_s, burst, now_us);
     }
     row->used_us = now_us;
     return row;
+}
+
+/* The row of a network or host that begins handshakes. */
+static struct tw_handshake_limiter_row *
+row_begins(struct tw_handshake_limiter_row *rows, unsigned count,
+           const uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t now_us) {
+    return row_take(rows, count, prefix, TW_HANDSHAKE_LIMITER_NET_PER_S,
+                    TW_HANDSHAKE_LIMITER_NET_BURST, now_us);
 }
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us) {
@@ -94,7 +102,7 @@ enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
     prefix_of(from, NET, net);
     struct tw_rate *rate =
         known >= 0 ? &limiter->hosts[known].rate
-                   : &row_take(limiter->nets, TW_HANDSHAKE_LIMITER_NETS, net, now_us)->rate;
+                   : &row_begins(limiter->nets, TW_HANDSHAKE_LIMITER_NETS, net, now_us)->rate;
     if (is_empty(rate, now_us))
         return tw_fail(err, TW_LIMIT, "more than %d connections a second from one %s",
                        TW_HANDSHAKE_LIMITER_NET_PER_S, known >= 0 ? "host" : "network");
@@ -110,5 +118,18 @@ void tw_handshake_limiter_admitted(struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us) {
     uint8_t host[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
     prefix_of(from, HOST, host);
-    (void)row_take(limiter->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host, now_us);
+    (void)row_begins(limiter->hosts, TW_HANDSHAKE_LIMITER_HOSTS, host, now_us);
+}
+
+bool tw_handshake_limiter_dial_back(struct tw_handshake_limiter *limiter,
+                                    const struct sockaddr_storage *host, uint64_t now_us) {
+    uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
+    prefix_of(host, HOST, prefix);
+    /* One unit a second: a dial costs the seconds of its pause. */
+    struct tw_rate *rate = &row_take(limiter->backs, TW_HANDSHAKE_LIMITER_HOSTS, prefix, 1,
+                                     TW_DIAL_BACKS_BURST * TW_DIAL_BACK_PAUSE_S, now_us)
+                                ->rate;
+    if (tw_rate_wait_us(rate, TW_DIAL_BACK_PAUSE_S, now_us) > 0) return false;
+    tw_rate_spend(rate, TW_DIAL_BACK_PAUSE_S, now_us);
+    return true;
 }

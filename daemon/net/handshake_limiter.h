@@ -4,7 +4,10 @@
  * A stranger pays twice: into the bucket of its network (/24 of IPv4, /48 of IPv6), then into the
  * shared bucket of all strangers. A host that a member came from within a day pays only into its
  * own bucket, so a flood from anywhere shuts no member out. Tables have a fixed size; the least
- * recently used row makes room. */
+ * recently used row makes room.
+ *
+ * A third table limits the dials that peers ask for: by host, so that another link, or another id,
+ * begins no fresh allowance. */
 #ifndef TW_DAEMON_NET_HANDSHAKE_LIMITER_H
 #define TW_DAEMON_NET_HANDSHAKE_LIMITER_H
 
@@ -21,6 +24,8 @@ enum {
     TW_HANDSHAKE_LIMITER_NETS = 256,
     TW_HANDSHAKE_LIMITER_HOSTS = 2 * TW_PEERS_MAX,
     TW_HANDSHAKE_LIMITER_PREFIX_BYTES = 16,
+    TW_DIAL_BACKS_BURST = 4,   /* dials that one host may ask for at once */
+    TW_DIAL_BACK_PAUSE_S = 20, /* then one in this time */
 };
 
 struct tw_handshake_limiter_row {
@@ -33,6 +38,7 @@ struct tw_handshake_limiter {
     struct tw_rate strangers;
     struct tw_handshake_limiter_row nets[TW_HANDSHAKE_LIMITER_NETS];
     struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* of members */
+    struct tw_handshake_limiter_row backs[TW_HANDSHAKE_LIMITER_HOSTS]; /* dialled back */
 };
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us);
@@ -46,6 +52,10 @@ enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
 /* Records that a member was admitted from this address. */
 void tw_handshake_limiter_admitted(struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us);
+
+/* Charges one dial to a host that asked for it. False: it has to wait. */
+bool tw_handshake_limiter_dial_back(struct tw_handshake_limiter *limiter,
+                                    const struct sockaddr_storage *host, uint64_t now_us);
 
 /* True if a member came from this address within a day. */
 bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *limiter,

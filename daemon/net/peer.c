@@ -65,18 +65,95 @@ void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
                    record.addrs[0][0] != '\0' ? record.addrs[0] : seen);
 }
 
+/* ---- places -------------------------------------------------------------------------------------
+ *
+ * Ids cost nothing in runs with a secret, so one host could fill every place. A node of a higher
+ * rank takes the place of one of a lower rank. */
+
+enum rank { RANK_FRESH, RANK_CERTIFIED, RANK_WANTED };
+
+static enum rank rank_of(const struct tw_transport *t, const struct tw_id *id,
+                         const struct tw_certs *certs) {
+    const struct tw_transport_events *events = &t->config.events;
+    if (events->is_wanted != NULL && events->is_wanted(t->config.user, id)) return RANK_WANTED;
+    return certs->count > 0 ? RANK_CERTIFIED : RANK_FRESH;
+}
+
+/* Links of that rank from that host. The host of a relayed link is its relay. */
+static unsigned count_host(const struct tw_transport *t, const enum rank ranks[TW_PEERS_MAX],
+                           enum rank rank, const struct sockaddr_storage *host) {
+    unsigned count = 0;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        count += slot->state == TW_SLOT_UP && ranks[i] == rank &&
+                 tw_handshake_limiter_is_same_host(&slot->control->remote, host);
+    }
+    return count;
+}
+
+/* The peer that makes room for a node of `rank`: of the lowest rank, from the host with most of
+ * these, the newest one. -1: nobody has a lower rank. */
+static int find_lowest(const struct tw_transport *t, const enum rank ranks[TW_PEERS_MAX],
+                       enum rank rank) {
+    int found = -1;
+    unsigned most = 0;
+    for (int i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_slot *slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP || ranks[i] >= rank) continue;
+        if (found >= 0 && ranks[i] > ranks[found]) continue;
+        const unsigned count = count_host(t, ranks, ranks[i], &slot->control->remote);
+        const bool is_newer =
+            found >= 0 && slot->control->since_us > t->peers[found].control->since_us;
+        if (found >= 0 && ranks[i] == ranks[found] &&
+            (count < most || (count == most && !is_newer)))
+            continue;
+        found = i;
+        most = count;
+    }
+    return found;
+}
+
+/* Number of a free slot for that node; -1: it is refused. */
+static int place_take(struct tw_conn *conn, const struct tw_id *id, struct tw_error *err) {
+    struct tw_transport *t = conn->transport;
+    enum rank ranks[TW_PEERS_MAX];
+    unsigned used = 0;
+    int at = -1;
+    for (int i = TW_PEERS_MAX - 1; i >= 0; i--) {
+        used += t->peers[i].state != TW_SLOT_FREE;
+        if (t->peers[i].state == TW_SLOT_FREE) at = i;
+    }
+    if (used < TW_PEERS_FREE_MAX) return at;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++)
+        ranks[i] = t->peers[i].state == TW_SLOT_UP
+                       ? rank_of(t, &t->peers[i].record.id, &t->peers[i].certs)
+                       : RANK_WANTED;
+    const enum rank rank = rank_of(t, id, &conn->certs);
+    if (rank == RANK_FRESH &&
+        count_host(t, ranks, RANK_FRESH, &conn->remote) >= TW_PEERS_FRESH_PER_HOST) {
+        (void)tw_fail(err, TW_LIMIT, "the last places are not for more than %d nodes of one host",
+                      TW_PEERS_FRESH_PER_HOST);
+        return -1;
+    }
+    if (at >= 0) return at;
+    at = find_lowest(t, ranks, rank);
+    if (at < 0) {
+        (void)tw_fail(err, TW_LIMIT, "this node already has links to %d others", TW_PEERS_MAX);
+        return -1;
+    }
+    tw_peer_end(t, at, TW_LIMIT, "a node that this one knows better needs the place");
+    tw_peer_finish(t, at);
+    return t->is_closing ? -1 : at;
+}
+
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err) {
     struct tw_transport *t = conn->transport;
-    int at = 0;
     if (t->rest[0] != '\0') {
         (void)tw_fail(err, TW_AGAIN, "%s", t->rest);
         return -1;
     }
-    while (at < TW_PEERS_MAX && t->peers[at].state != TW_SLOT_FREE) at++;
-    if (at == TW_PEERS_MAX) {
-        (void)tw_fail(err, TW_LIMIT, "this node already has links to %d others", TW_PEERS_MAX);
-        return -1;
-    }
+    const int at = place_take(conn, &hello->id, err);
+    if (at < 0) return -1;
     struct tw_slot *slot = &t->peers[at];
     if (!tw_bulk_init(&slot->queue)) {
         (void)tw_fail(err, TW_NOMEM, "no memory for another peer");

@@ -37,13 +37,10 @@ bool tw_reachability_is_own(const struct tw_member_row *self, const char *addres
     uint16_t port, own_port;
     struct in6_addr ignored;
     if (!tw_address_split(address, host, &port)) return false;
-    const bool is_v6 = inet_pton(AF_INET6, host, &ignored) == 1;
-    const bool is_v4 = inet_pton(AF_INET, host, &ignored) == 1;
+    if (inet_pton(AF_INET6, host, &ignored) != 1 && inet_pton(AF_INET, host, &ignored) != 1)
+        return false;
     for (unsigned i = 0; i < TW_ADDRS_MAX && self->addrs[i][0] != '\0'; i++) {
-        if (strcmp(self->addrs[i], address) == 0) return true;
-        if (!tw_address_split(self->addrs[i], own, &own_port) || own_port != port) continue;
-        if (strcmp(own, "0.0.0.0") == 0 && is_v4) return true;
-        if (strcmp(own, "::") == 0 && (is_v4 || is_v6)) return true;
+        if (tw_address_split(self->addrs[i], own, &own_port) && own_port == port) return true;
     }
     return false;
 }
@@ -90,19 +87,9 @@ bool tw_reachability_is_private(const char *address) {
            IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-/* How much a failure says about this node; 0: nothing. */
+/* How much a failure says about this node; 0: it is none. */
 static unsigned weight_of(const struct tw_reachability_row *row) {
-    switch (row->outcome) {
-    case TW_PROBE_REACHED:
-    case TW_PROBE_NO_ROUTE:
-    case TW_PROBE_OUTCOMES: return 0;
-    case TW_PROBE_NO_NAME:
-    case TW_PROBE_CLOSED:
-    case TW_PROBE_REJECTED:
-    case TW_PROBE_SILENT:
-    case TW_PROBE_OTHER:
-    case TW_PROBE_FAILED: break;
-    }
+    if (row->outcome == TW_PROBE_REACHED) return 0;
     return tw_reachability_is_private(row->address) ? 1 : 2;
 }
 
@@ -154,41 +141,18 @@ bool tw_reachability_has_public(const struct tw_reachability *reachability) {
 
 static void advice_write(const struct tw_reachability_row *row, uint16_t port, char *text,
                          size_t capacity) {
-    switch (row->outcome) {
-    case TW_PROBE_NO_NAME:
-        (void)snprintf(text, capacity, "correct the name in `advertise`");
-        return;
-    case TW_PROBE_CLOSED:
-        (void)snprintf(text, capacity,
-                       "nothing listens at that address and port from outside: forward it in the "
-                       "router to TCP port %u of this machine, or correct `advertise`",
-                       (unsigned)port);
-        return;
-    case TW_PROBE_OTHER:
-        (void)snprintf(text, capacity,
-                       "another node answers there: give each node behind that address a port of "
-                       "its own, and `advertise` it");
-        return;
-    case TW_PROBE_REJECTED:
-    case TW_PROBE_SILENT:
-        (void)snprintf(text, capacity, "open TCP port %u in this machine's firewall%s",
-                       (unsigned)port,
-                       tw_reachability_is_private(row->address)
-                           ? ""
-                           : ", and forward it to this machine in the router if it is behind one");
-        return;
-    case TW_PROBE_REACHED:
-    case TW_PROBE_NO_ROUTE:
-    case TW_PROBE_FAILED:
-    case TW_PROBE_OUTCOMES: break;
-    }
-    (void)snprintf(text, capacity, "see the log of that node");
+    const bool is_private = tw_reachability_is_private(row->address);
+    (void)snprintf(text, capacity, "open TCP port %u in this machine's firewall%s", (unsigned)port,
+                   is_private ? ""
+                              : ", and forward it to this machine in the router if it is behind "
+                                "one; each node behind one address needs a port of its own, which "
+                                "it should `advertise`");
 }
 
 void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
                               uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]) {
     const struct tw_reachability_row *yes = row_best(reachability), *no = row_worst(reachability);
-    char open[200] = "", by[9] = "";
+    char open[256] = "", by[9] = "";
     if (no != NULL) {
         advice_write(no, port, open, sizeof(open));
         tw_id_short(&no->by, by);
@@ -232,16 +196,5 @@ const char *tw_reachability_state_name(enum tw_reachability_state state) {
 }
 
 const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome) {
-    switch (outcome) {
-    case TW_PROBE_REACHED: return "reached";
-    case TW_PROBE_NO_NAME: return "no such name";
-    case TW_PROBE_CLOSED: return "nothing listens there";
-    case TW_PROBE_REJECTED: return "rejected";
-    case TW_PROBE_SILENT: return "no answer";
-    case TW_PROBE_NO_ROUTE: return "no way there";
-    case TW_PROBE_OTHER: return "another node answers";
-    case TW_PROBE_FAILED: return "the connection fails";
-    case TW_PROBE_OUTCOMES: break;
-    }
-    return "?";
+    return outcome == TW_PROBE_REACHED ? "reached" : "not reached";
 }

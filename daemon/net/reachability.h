@@ -69,8 +69,8 @@ void tw_reachability_heard(struct tw_reachability *reachability, const struct tw
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us);
 
-/* True if a peer may know this address from the node's announcement. That is an announced address,
- * or, if the node announces that it listens on all addresses, any IP address at that port. */
+/* True for an IP address at a port that the node announces: a peer dials the host where it sees the
+ * node, not the announced one. */
 bool tw_reachability_is_own(const struct tw_member_row *self, const char *address);
 
 enum tw_reachability_state tw_reachability_state(const struct tw_reachability *reachability,
@@ -83,7 +83,7 @@ bool tw_reachability_has_public(const struct tw_reachability *reachability);
 void tw_reachability_sentence(const struct tw_reachability *reachability, bool is_listening,
                               uint16_t port, char text[TW_REACHABILITY_SENTENCE_BYTES]);
 
-/* Names for JSON: "yes", "no", ... and "no answer", "nothing listens there", ... Static storage. */
+/* Names for JSON: "yes", "no", ... and "reached", "not reached". Static storage. */
 const char *tw_reachability_state_name(enum tw_reachability_state state);
 const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome);
 

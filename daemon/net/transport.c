@@ -405,6 +405,10 @@ void tw_transport_rest(struct tw_transport *t, const char *sentence) {
     }
 }
 
+void tw_transport_admit_strangers(struct tw_transport *t, bool is_on) {
+    t->are_strangers_out = !is_on;
+}
+
 void tw_transport_set_upload(struct tw_transport *t, uint64_t upload_bytes_per_s) {
     tw_rate_set(&t->upload, upload_bytes_per_s, tw_rate_burst_bytes(upload_bytes_per_s),
                 tw_now_us());

@@ -16,6 +16,7 @@
  * - a started frame: ends in time (link.h)
  * - control messages: TW_MESSAGES_PER_S per peer; the rest is read later
  * - repeated protocol violations: ban (bans.h)
+ * - links: TW_PEERS_MAX; wanted nodes, then nodes with certificates, take the places of others
  *
  * All uploads count against the cap; only bulk waits for it.
  *
@@ -94,6 +95,10 @@ struct tw_twin_report {
 struct tw_transport_events {
     /* `hello`: the peer's id and the addresses it announces. */
     void (*peer_up)(void *user, uint16_t peer, const struct tw_member_row *hello);
+
+    /* True if this node is wanted: a member of the roster, or a configured peer. Asked only when
+     * places are short. */
+    bool (*is_wanted)(void *user, const struct tw_id *id);
 
     /* Also follows tw_transport_close. Another node may get the number `peer` afterwards. */
     void (*peer_down)(void *user, uint16_t peer, enum tw_status reason, const char *sentence);
@@ -192,9 +197,15 @@ enum tw_status tw_transport_connect(struct tw_transport *transport, const char *
 enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,
                                   const struct tw_id *expected, struct tw_error *err);
 
-/* The same from the local port `from_port`, without probe_done. The node at the address is asked to
- * say, by a PUNCH of the stage `seen` with `token`, where it sees this dial. Also TW_AGAIN: with
- * `bind` or `interface` no port can be chosen. */
+/* Probes the peer at the one host where it is seen, at the ports of the addresses that it
+ * announces. Writes the addresses that are dialled; each is answered by probe_done. Returns their
+ * number; 0: the link is relayed, or that host has asked too often (handshake_limiter.h). */
+uint32_t tw_transport_dial_back(struct tw_transport *transport, uint16_t peer,
+                                char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES]);
+
+/* The same as tw_transport_probe, from the local port `from_port`, without probe_done. The node at
+ * the address is asked to say, by a PUNCH of the stage `seen` with `token`, where it sees this
+ * dial. Also TW_AGAIN: with `bind` or `interface` no port can be chosen. */
 enum tw_status tw_transport_observe(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, uint16_t from_port,
                                     uint64_t token, struct tw_error *err);
@@ -323,6 +334,9 @@ struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
 /* Of these, the bytes of accepted connections that have proved no right to be in the run. They
  * leave this sum once they have. */
 struct tw_traffic tw_transport_strangers(const struct tw_transport *transport);
+
+/* Whether hosts that no member came from within a day may connect; at first they may. */
+void tw_transport_admit_strangers(struct tw_transport *transport, bool is_on);
 
 /* Suspends all links: every peer receives GOODBYE with the sentence, nothing is dialled and no node
  * is admitted. A call with NULL ends it. */

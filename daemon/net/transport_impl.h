@@ -199,6 +199,7 @@ struct tw_transport {
     struct tw_member_row self;
     char mapped[TW_ADDR_BYTES]; /* outer address at a router; "": none */
     char rest[96];              /* why links are suspended; "": they are not */
+    bool are_strangers_out;     /* accepts from known hosts alone */
     uv_idle_t idle;
     uv_timer_t timer;
     uint32_t handles_count; /* open handles: idle, timer, listeners, connections */

@@ -12,7 +12,13 @@
 #include "daemon/config/quota.h"
 #include "daemon/net/transport.h"
 
-enum { LOOK_US = 1000 * 1000, SAVE_US = 60 * 1000 * 1000 };
+enum {
+    LOOK_US = 1000 * 1000,
+    SAVE_US = 60 * 1000 * 1000,
+    STRANGERS_SHARE = 300, /* part of a monthly quota that strangers may use in a day */
+    STRANGERS_BYTES_MIN = 1 << 20,
+};
+static const uint64_t DAY_US = UINT64_C(24) * 3600 * 1000 * 1000;
 
 enum rest { REST_NONE, REST_HOURS, REST_QUOTA };
 
@@ -27,6 +33,9 @@ struct tw_daemon_caps {
     enum rest rest; /* why the links rest */
     struct tw_quota quota, saving;
     uint64_t seen_bytes, seen_rest; /* totals of the transport at the last tick */
+    uint64_t strangers_begin;       /* of strangers, line bytes when their day began */
+    uint64_t strangers_due_us;      /* end of their day */
+    bool are_strangers_out;
     uint64_t look_due_us, save_due_us;
     int dir; /* STATE_DIR */
     bool is_saving, is_save_failed;
@@ -142,19 +151,49 @@ static void save_quota(struct tw_daemon *daemon, uint64_t now_us) {
     TW_ASSERT(uv_queue_work(&daemon->loop, &caps->work, on_save_work, on_save_done) == 0);
 }
 
+/* Strangers must not use up the quota: that would end the links for a month. They have a share of
+ * their own outside of it. */
+static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes, uint64_t now_us) {
+    struct tw_daemon_caps *caps = daemon->caps;
+    const uint64_t quota = daemon->setup->config.network.quota_bytes;
+    const uint64_t share = quota / STRANGERS_SHARE > STRANGERS_BYTES_MIN ? quota / STRANGERS_SHARE
+                                                                         : STRANGERS_BYTES_MIN;
+    if (now_us >= caps->strangers_due_us) {
+        caps->strangers_begin = bytes;
+        caps->strangers_due_us = now_us + DAY_US;
+    }
+    if (bytes < caps->strangers_begin) caps->strangers_begin = bytes; /* some proved themselves */
+    const bool are_out = quota > 0 && bytes - caps->strangers_begin > share;
+    if (are_out == caps->are_strangers_out) return;
+    caps->are_strangers_out = are_out;
+    tw_transport_admit_strangers(daemon->transport, !are_out);
+    if (are_out)
+        tw_daemon_note(
+            daemon, TW_LOG_WARN, "strangers_out",
+            "bytes=%llu text=\"hosts that no member "
+            "came from have used up their share of the quota: only known hosts may connect "
+            "for a day\"",
+            (unsigned long long)(bytes - caps->strangers_begin));
+    else
+        tw_daemon_note(daemon, TW_LOG_INFO, "strangers_in",
+                       "text=\"every host may connect again\"");
+}
+
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_caps *caps = daemon->caps;
     if (daemon->transport == NULL || now_us < caps->look_due_us) return;
     caps->look_due_us = now_us + LOOK_US;
     const struct tw_traffic all = tw_transport_traffic(daemon->transport);
-    const uint64_t both = tw_quota_line_bytes(all.bytes_in + all.bytes_out);
+    const struct tw_traffic strangers = tw_transport_strangers(daemon->transport);
+    const uint64_t of_strangers = strangers.bytes_in + strangers.bytes_out;
+    const uint64_t both = tw_quota_line_bytes(all.bytes_in + all.bytes_out - of_strangers);
+    look_at_strangers(daemon, tw_quota_line_bytes(of_strangers), now_us);
     tw_quota_add(&caps->quota, tw_quota_month((int64_t)time(NULL)), both - caps->seen_bytes);
     caps->seen_bytes = both;
     /* Chunks were charged when they were requested. All other bytes of members are charged on
-     * arrival. Strangers must not use up the members' share. */
-    const uint64_t chunks = daemon->counts.payload_in_bytes + daemon->counts.data_in_bytes +
-                            tw_transport_strangers(daemon->transport).bytes_in;
-    const uint64_t rest = all.bytes_in > chunks ? all.bytes_in - chunks : 0;
+     * arrival, unasked chunks too. Strangers must not use up the members' share. */
+    const uint64_t paid = daemon->counts.asked_in_bytes + strangers.bytes_in;
+    const uint64_t rest = all.bytes_in > paid ? all.bytes_in - paid : 0;
     if (rest > caps->seen_rest) tw_rate_owe(&caps->download, rest - caps->seen_rest, now_us);
     caps->seen_rest = rest;
     tw_daemon_caps_apply(daemon);

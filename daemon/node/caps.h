@@ -6,6 +6,10 @@
  * are requested (base/rate.h, in the core and in the fetcher), so that the requests under way stay
  * within the cap.
  *
+ * Bytes of strangers, which have proved no right to be in the run, are outside of the quota. They
+ * have a daily share of their own: a 300th of it, 1 MiB at least. When that is used up, only hosts
+ * that members came from may connect until the day is over.
+ *
  * In hours that are off, and when the quota is used up, the links rest: this node says goodbye to
  * its peers, neither dials nor accepts, and trains alone, as it does when the network is down. */
 #ifndef TW_DAEMON_NODE_CAPS_H

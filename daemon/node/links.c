@@ -27,8 +27,10 @@
 
 enum {
     GOSSIP_US = 10 * 1000 * 1000,
+    NEWS_US = 1000 * 1000, /* least time between two PEERS that tell of new peers */
     REFRESH_US = 2 * 1000 * 1000,
     MINUTE_US = 60 * 1000 * 1000,
+    UNASKED_MAX = 64, /* chunks that a peer may send unasked; then it is closed */
 };
 
 static const char MEMBERS_NAME[] = "members";
@@ -37,6 +39,8 @@ struct tw_daemon_links {
     struct tw_dial_history dials;
     uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
     uint64_t gossip_due_us, minute_due_us;
+    uint64_t news_due_us;                    /* no PEERS before that */
+    bool has_news;                           /* a peer came up since the last PEERS */
     uint64_t refresh_due_us;                 /* of the next check of the own addresses */
     struct tw_traffic control[TW_PEERS_MAX]; /* by linked peer, at the last tick */
     struct tw_traffic bulk[TW_PEERS_MAX];    /* by linked peer, at the last tick */
@@ -92,6 +96,20 @@ void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload)
 
 /* ---- arriving ------------------------------------------------------------------------------ */
 
+/* A peer sends each requested chunk once, so an honest one sends no chunk unasked. False: it is
+ * closed. */
+static bool is_asked(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
+    struct tw_daemon_peer *from = &daemon->peers[peer];
+    if (from->chunks_asked > 0) {
+        from->chunks_asked--;
+        daemon->counts.asked_in_bytes += bytes;
+        return true;
+    }
+    if (++from->chunks_unasked <= UNASKED_MAX) return true;
+    tw_transport_blame(daemon->transport, peer, TW_PROTO, "it sends chunks that nobody asked for");
+    return false;
+}
+
 static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_frame *frame) {
     struct tw_fetch_arrival chunk = {.peer = peer};
     struct tw_error err = {0};
@@ -100,6 +118,7 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
         tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
         return;
     }
+    if (!is_asked(daemon, peer, chunk.size)) return;
     if (tw_daemon_data_chunk(daemon, &chunk, bytes)) return;
     daemon->counts.payload_in_bytes += chunk.size;
     /* A late, repeated or unrequested chunk must not overwrite the pool. */
@@ -150,6 +169,12 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
+/* All peers learn of a new node at the next tick, but one new link after the other must not make
+ * this node tell everybody each time. */
+static bool is_gossip_due(const struct tw_daemon_links *links, uint64_t now_us) {
+    return now_us >= links->gossip_due_us || (links->has_news && now_us >= links->news_due_us);
+}
+
 static void send_gossip(struct tw_daemon *daemon, uint16_t peer) {
     struct tw_message message;
     memset(&message, 0, sizeof(message));
@@ -176,7 +201,7 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     daemon->peers[peer] = (struct tw_daemon_peer){.is_up = true, .id = hello->id};
     for (unsigned a = 0; a < TW_ADDRS_MAX && hello->addrs[a][0] != '\0'; a++)
         tw_dial_history_worked(&daemon->links->dials, hello->addrs[a]);
-    tw_daemon_probes_peer_up(daemon, peer, hello);
+    tw_daemon_probes_peer_up(daemon);
     const bool is_relayed = note_peer_up(daemon, peer, hello);
     if (is_relayed)
         tw_members_relayed(daemon->members, hello, tw_daemon_now_us());
@@ -189,10 +214,14 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     tw_daemon_data_peer_up(daemon, peer, &hello->id);
     tw_daemon_link_qualities_peer_up(daemon, peer);
     tw_daemon_admission_peer_up(daemon, peer);
-    for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
-        if (daemon->peers[i].is_up)
-            send_gossip(daemon, i); /* all peers learn of the new node at once */
-    }
+    daemon->links->has_news = true;
+}
+
+static bool on_is_wanted(void *user, const struct tw_id *id) {
+    struct tw_daemon *daemon = user;
+    tw_node_view(daemon->node, &daemon->view);
+    return tw_members_is_bootstrap(daemon->members, id) ||
+           tw_roster_find(&daemon->view.roster, id) >= 0;
 }
 
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
@@ -359,6 +388,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
         .pace = config->network.pace,
         .events = {.peer_up = on_peer_up,
                    .peer_down = on_peer_down,
+                   .is_wanted = on_is_wanted,
                    .frame = on_frame,
                    .released = on_released,
                    .dial_done = on_dial_done,
@@ -438,8 +468,10 @@ void tw_daemon_links_tick(struct tw_daemon *daemon, uint64_t now_us) {
         tw_daemon_punches_tick(daemon, now_us);
     }
     tw_daemon_link_qualities_tick(daemon, now_us);
-    if (now_us >= links->gossip_due_us) {
+    if (is_gossip_due(links, now_us)) {
         links->gossip_due_us = now_us + GOSSIP_US;
+        links->news_due_us = now_us + NEWS_US;
+        links->has_news = false;
         for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
             if (daemon->peers[i].is_up) send_gossip(daemon, i);
         }

@@ -10,48 +10,27 @@
 #include "daemon/net/transport.h"
 #include "daemon/router/nat_kind.h"
 
-enum { JOBS_MAX = 8, PROBE_REST_US = 20 * 1000 * 1000 };
+enum { JOBS_MAX = 8, FAILED_US = 10 * 1000 * 1000 };
+
+_Static_assert(FAILED_US > TW_PROBE_US + TW_HANDSHAKE_US, "every dial has ended by then");
 
 /* An address that is dialled because its node asked for it. */
 struct job {
-    bool is_used;
+    bool is_used, is_failed;
     struct tw_id id;
-    uint64_t token;
+    uint64_t token, begun_us;
     char address[TW_ADDR_BYTES];
-};
-
-/* Limits on the requests of a linked peer. */
-struct asker {
-    char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* advertised in its HELLO; "" after the last */
-    uint64_t probed_us;                      /* when its last dial-back began; 0: never */
 };
 
 struct tw_daemon_probes {
     struct tw_reachability reach;
     enum tw_reachability_state noted; /* as last logged */
     struct job jobs[JOBS_MAX];
-    struct asker askers[TW_PEERS_MAX];
     struct tw_nat_kind nat;
 };
 
 /* ---- dials for peers ----------------------------------------------------------------------------
  */
-
-static enum tw_probe_outcome judge_dial(const struct tw_dial_result *result) {
-    if (result->status == TW_OK) return TW_PROBE_REACHED;
-    switch ((int)result->cause) { /* every other cause means that a node was reached */
-    case TW_DIAL_DNS: return TW_PROBE_NO_NAME;
-    case TW_DIAL_CLOSED: return TW_PROBE_CLOSED;
-    case TW_DIAL_REJECTED: return TW_PROBE_REJECTED;
-    case TW_DIAL_SILENT:
-    case TW_DIAL_PRIVATE: return TW_PROBE_SILENT;
-    case TW_DIAL_NO_ROUTE: return TW_PROBE_NO_ROUTE;
-    case TW_DIAL_NOT_THINWIRE:
-    case TW_DIAL_WRONG_ID:
-    case TW_DIAL_SELF: return TW_PROBE_OTHER;
-    default: return TW_PROBE_FAILED;
-    }
-}
 
 static uint16_t find_peer(const struct tw_daemon *daemon, const struct tw_id *id) {
     uint16_t peer = 0;
@@ -61,39 +40,52 @@ static uint16_t find_peer(const struct tw_daemon *daemon, const struct tw_id *id
     return peer;
 }
 
+static void tell(struct tw_daemon *daemon, struct job *job) {
+    struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_PROBED;
+    message.u.probed.token = job->token;
+    message.u.probed.outcome = job->is_failed ? TW_PROBE_FAILED : TW_PROBE_REACHED;
+    memcpy(message.u.probed.addr, job->address, sizeof(job->address));
+    const uint16_t peer = find_peer(daemon, &job->id);
+    *job = (struct job){0};
+    if (peer < TW_PEERS_MAX) tw_daemon_send(daemon, peer, &message);
+}
+
 void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
                            const struct tw_id *expected, const struct tw_dial_result *result) {
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = &daemon->probes->jobs[i];
-        if (!job->is_used || strcmp(job->address, address) != 0) continue;
+        if (!job->is_used || job->is_failed || strcmp(job->address, address) != 0) continue;
         if (!tw_id_equal(&job->id, expected)) continue;
-        struct tw_message message;
-        memset(&message, 0, sizeof(message));
-        message.kind = TW_MSG_PROBED;
-        message.u.probed.token = job->token;
-        message.u.probed.outcome = judge_dial(result);
-        memcpy(message.u.probed.addr, job->address, sizeof(job->address));
-        *job = (struct job){0};
-        const uint16_t peer = find_peer(daemon, expected);
-        if (peer < TW_PEERS_MAX) tw_daemon_send(daemon, peer, &message);
+        job->is_failed = result->status != TW_OK;
+        if (!job->is_failed) tell(daemon, job);
         return;
     }
 }
 
+/* All failures are told alike, and equally late: how a dial failed would show the asker which ports
+ * are open, closed or filtered. */
+static void tell_failed(struct tw_daemon *daemon, uint64_t now_us) {
+    for (uint32_t i = 0; i < JOBS_MAX; i++) {
+        struct job *job = &daemon->probes->jobs[i];
+        if (job->is_used && job->is_failed && now_us >= job->begun_us + FAILED_US)
+            tell(daemon, job);
+    }
+}
+
 static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t token) {
-    struct asker *asker = &daemon->probes->askers[peer];
-    const struct tw_id *id = &daemon->peers[peer].id;
-    const uint64_t now_us = tw_daemon_now_us();
-    if (asker->probed_us != 0 && now_us < asker->probed_us + PROBE_REST_US) return;
-    asker->probed_us = now_us;
-    for (uint32_t a = 0; a < TW_ADDRS_MAX && asker->addrs[a][0] != '\0'; a++) {
+    char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
+    uint32_t free_count = 0;
+    for (uint32_t i = 0; i < JOBS_MAX; i++) free_count += !daemon->probes->jobs[i].is_used;
+    if (free_count < TW_ADDRS_MAX) return;
+    const uint32_t count = tw_transport_dial_back(daemon->transport, peer, dialled);
+    for (uint32_t a = 0; a < count; a++) {
         struct job *job = daemon->probes->jobs;
-        while (job < daemon->probes->jobs + JOBS_MAX && job->is_used) job++;
-        if (job == daemon->probes->jobs + JOBS_MAX) return;
-        struct tw_error err;
-        if (tw_transport_probe(daemon->transport, asker->addrs[a], id, &err) != TW_OK) return;
-        *job = (struct job){.is_used = true, .id = *id, .token = token};
-        memcpy(job->address, asker->addrs[a], sizeof(job->address));
+        while (job->is_used) job++;
+        *job = (struct job){.is_used = true, .id = daemon->peers[peer].id, .token = token};
+        job->begun_us = tw_daemon_now_us();
+        memcpy(job->address, dialled[a], sizeof(job->address));
     }
 }
 
@@ -192,6 +184,7 @@ static void take_seen(struct tw_daemon *daemon, uint16_t peer, const struct tw_m
 
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us) {
     uint64_t token;
+    tell_failed(daemon, now_us);
     if (tw_nat_kind_is_due(&daemon->probes->nat, now_us)) ask_nat_kind(daemon, now_us);
     if (daemon->setup->config.network.listen_count == 0) return;
     if (!tw_reachability_is_due(&daemon->probes->reach, now_us)) return;
@@ -241,11 +234,7 @@ enum tw_status tw_daemon_probes_open(struct tw_daemon *daemon, struct tw_error *
     return daemon->probes != NULL ? TW_OK : TW_NOMEM;
 }
 
-void tw_daemon_probes_peer_up(struct tw_daemon *daemon, uint16_t peer,
-                              const struct tw_member_row *hello) {
-    struct asker *asker = &daemon->probes->askers[peer];
-    *asker = (struct asker){.probed_us = 0};
-    memcpy(asker->addrs, hello->addrs, sizeof(hello->addrs));
+void tw_daemon_probes_peer_up(struct tw_daemon *daemon) {
     tw_reachability_linked(&daemon->probes->reach, tw_daemon_now_us());
 }
 

@@ -1,8 +1,10 @@
 /* probes.h - dial-back: asks peers whether this node can be dialled, and dials peers that ask. Also
  * the kind of NAT (daemon/router/nat_kind.h): where two peers see dials from one local port.
  *
- * A node must not become a port scanner for others. A peer can only have the addresses of its own
- * HELLO dialled, once in 20 s, and few addresses are dialled at a time for all peers together. */
+ * A node must not become a port scanner for others. A peer has only the host dialled where this
+ * node sees it, at the ports of its HELLO, and rarely (tw_transport_dial_back). It learns one bit:
+ * that this address leads to it or not. Few addresses are dialled at a time for all peers together.
+ */
 #ifndef TW_DAEMON_NODE_PROBES_H
 #define TW_DAEMON_NODE_PROBES_H
 
@@ -12,12 +14,11 @@ struct tw_dial_result;
 struct tw_status_view;
 
 enum tw_status tw_daemon_probes_open(struct tw_daemon *daemon, struct tw_error *err);
-void tw_daemon_probes_peer_up(struct tw_daemon *daemon, uint16_t peer,
-                              const struct tw_member_row *hello);
+void tw_daemon_probes_peer_up(struct tw_daemon *daemon);
 /* PROBE, PROBED, and PUNCH of the stage `seen`; every other message is ignored. */
 void tw_daemon_probes_message(struct tw_daemon *daemon, uint16_t peer,
                               const struct tw_message *message);
-/* A dial of tw_transport_probe has ended. */
+/* A dial of tw_transport_dial_back has ended. */
 void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
                            const struct tw_id *expected, const struct tw_dial_result *result);
 /* A peer dialled this node and asks where the dial came from. */

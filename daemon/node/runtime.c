@@ -144,6 +144,7 @@ void tw_daemon_send(struct tw_daemon *daemon, uint16_t peer, const struct tw_mes
                err.message);
         return;
     }
+    if (message->kind == TW_MSG_PULL) daemon->peers[peer].chunks_asked += message->u.pull.count;
     tw_transport_send_control(daemon->transport, peer, (uint16_t)message->kind, daemon->body,
                               (uint32_t)size);
 }

@@ -30,6 +30,8 @@ enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING }
 struct tw_daemon_peer {
     bool is_up;
     struct tw_id id;
+    uint64_t chunks_asked;   /* requested by PULL and not here yet, those given up included */
+    uint32_t chunks_unasked; /* that came beyond these */
 };
 
 /* Totals that more than one concern reads. One concern writes each. */
@@ -41,6 +43,7 @@ struct tw_daemon_counts {
     uint64_t payload_again_bytes; /* payload chunks received twice */
     uint64_t states_taken;        /* fragments' states taken over from other nodes */
     uint64_t data_in_bytes;       /* dataset chunks received, refused ones included */
+    uint64_t asked_in_bytes;      /* chunks received that were requested, and thus paid for */
     uint64_t data_taken_bytes;    /* dataset chunks received and written */
 };
 
@@ -140,7 +143,8 @@ void tw_daemon_event_measured(struct tw_daemon *daemon);
 /* Arms the timer for the core's next deadline. tw_daemon_event does it by itself. */
 void tw_daemon_arm(struct tw_daemon *daemon);
 
-/* Sends a control message to a linked peer. Does nothing with links = off. */
+/* Sends a control message to a linked peer, and counts the chunks that a PULL asks for. Does
+ * nothing with links = off. */
 void tw_daemon_send(struct tw_daemon *daemon, uint16_t peer, const struct tw_message *message);
 
 /* Begins to leave on the next turn of the loop; the process ends with `code`. The first call

@@ -420,6 +420,17 @@ void tw_members_relayed(struct tw_members *members, const struct tw_member_row *
     }
 }
 
+bool tw_members_is_bootstrap(const struct tw_members *members, const struct tw_id *id) {
+    for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
+        const struct tw_member_entry *entry = &members->entries[i];
+        if (!entry->is_used || !entry->has_id || !tw_id_equal(&entry->id, id)) continue;
+        for (unsigned k = 0; k < TW_ADDRS_MAX; k++) {
+            if (entry->addrs[k].is_bootstrap) return true;
+        }
+    }
+    return false;
+}
+
 bool tw_members_may_reach(const struct tw_members *members, const struct tw_id *id) {
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
         const struct tw_member_entry *entry = &members->entries[i];

@@ -111,6 +111,9 @@ void tw_members_disconnected(struct tw_members *members, const struct tw_id *id,
 void tw_members_relayed(struct tw_members *members, const struct tw_member_row *record,
                         uint64_t now_us);
 
+/* True if this member has a configured address. */
+bool tw_members_is_bootstrap(const struct tw_members *members, const struct tw_id *id);
+
 /* True if an address of this member has not failed since it was learnt or last worked. */
 bool tw_members_may_reach(const struct tw_members *members, const struct tw_id *id);
 

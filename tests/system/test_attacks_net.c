@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -26,14 +27,20 @@ static struct hostile_target target;
 static struct tw_secret secret;
 static bool has_passed;
 
-/* Two honest nodes that merge; node 0 is attacked. `network`: lines added to its [network]. */
-static void open_with(const char *network) {
+/* Node 0 will be attacked. `network`: lines added to its [network]. */
+static void open_cluster(const char *network) {
     has_passed = false;
     cluster_open(&cluster, "1g");
     cluster_make(&cluster, 2);
     hostile_know(&target, &secret, cluster.dir, cluster.nodes[0].port);
+    target.secret = &secret;
     const struct cluster_options options = {.network = network};
     cluster_configure(&cluster, 0, &options);
+}
+
+/* Two honest nodes that merge. */
+static void open_with(const char *network) {
+    open_cluster(network);
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
     assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
@@ -91,10 +98,188 @@ static void refused_stranger_costs_no_download(void **state) {
     rounds_go_on();
 }
 
+/* "Strangers use up no quota": one that pumps more than the quota, beside a host that is known. */
+static void strangers_use_up_no_quota(void **state) {
+    (void)state;
+    static struct hostile h;
+    open_cluster("quota = 2MB/month\n");
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_says(&cluster, 0, "ev=ready", 30));
+    assert_true(hostile_join(&h, &target, NULL)); /* makes 127.0.0.1 a known host */
+    hostile_close(&h);
+    target.from = "127.0.1.7";
+    target.secret = NULL;
+    for (unsigned i = 0; i < 100 && cluster_lines(&cluster, 0, "ev=strangers_out") == 0; i++)
+        (void)pump_refused();
+    assert_true(cluster_says(&cluster, 0, "ev=strangers_out", 5));
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=links_rest"), 0);
+    target.secret = &secret;
+    assert_false(hostile_join(&h, &target, NULL));
+    target.from = NULL;
+    assert_true(hostile_join(&h, &target, NULL));
+    hostile_close(&h);
+    has_passed = true;
+}
+
+/* ---- peers of no merge -------------------------------------------------------------------- */
+
+/* Links as a member does, with these ports of `host` as its addresses. */
+static bool join_announcing(struct hostile *h, const char *host, const uint16_t *ports,
+                            uint32_t count) {
+    struct tw_hello hello;
+    struct tw_frame frame;
+    uint8_t features[8];
+    if (!hostile_open(h, &target, NULL)) return false;
+    hostile_hello(h, &target, TW_ROLE_CONTROL, NULL, &hello);
+    for (uint32_t i = 0; i < count; i++)
+        (void)snprintf(hello.addrs[i], TW_ADDR_BYTES, "%s:%u", host, (unsigned)ports[i]);
+    hello.addrs_count = count;
+    tw_put_u64(features, TW_FEATURES);
+    tw_extensions_add(&hello.extensions, TW_EXTENSION_FEATURES, features, sizeof(features));
+    tw_hello_prove(&hello, target.secret, h->ekm);
+    if (hostile_say(h, &hello) && hostile_next(h, 10, &frame) == TW_OK &&
+        frame.kind == TW_FRAME_HELLO)
+        return true;
+    hostile_close(h);
+    return false;
+}
+
+/* Links, asks to be dialled back, and counts the answers of a moment. */
+static unsigned probe_ports(const char *host, const uint16_t *ports, uint32_t count) {
+    static struct hostile h;
+    static struct tw_message probe;
+    struct tw_frame frame;
+    unsigned answers = 0;
+    assert_true(join_announcing(&h, host, ports, count));
+    probe = (struct tw_message){.kind = TW_MSG_PROBE};
+    probe.u.probe.token = 7;
+    assert_true(hostile_message(&h, &probe));
+    for (unsigned i = 0; i < 20 && hostile_next(&h, .05, &frame) == TW_OK; i++)
+        answers += frame.kind == TW_MSG_PROBED;
+    hostile_close(&h);
+    return answers;
+}
+
+/* "A peer has no ports scanned": the node's own, and those of others, over fresh links. */
+static void peer_has_no_ports_scanned(void **state) {
+    (void)state;
+    open_with("");
+    target.from = "127.0.0.5";
+    const uint16_t ports[4] = {1, 2, cluster.nodes[0].port, cluster.nodes[1].port};
+    unsigned answers = 0;
+    for (unsigned i = 0; i < 5; i++) answers += probe_ports("127.0.0.1", ports, 4);
+    for (unsigned i = 0; i < 5; i++) answers += probe_ports("127.0.0.5", ports, 4);
+    assert_int_equal(answers, 0); /* open or closed: no port tells at once, and few are dialled */
+    rounds_go_on();
+}
+
+/* "Chunks that nobody asked for end the link", however small they are. */
+static void unasked_chunks_end_the_link(void **state) {
+    (void)state;
+    static struct hostile h, bulk;
+    uint8_t body[TW_CHUNK_HEADER_BYTES + KIB] = {77};
+    struct tw_hello hello;
+    open_with("download = 1mbit\n");
+    assert_true(hostile_join(&h, &target, NULL) && hostile_open(&bulk, &target, &h));
+    hostile_hello(&bulk, &target, TW_ROLE_BULK, h.tag, &hello);
+    assert_true(hostile_say(&bulk, &hello));
+    for (unsigned i = 0; i < 100; i++)
+        (void)hostile_frame(&bulk, TW_FRAME_CHUNK, body, sizeof(body));
+    assert_true(hostile_ends(&h, 5));
+    assert_true(h.has_goodbye && h.goodbye.status == TW_PROTO);
+    assert_non_null(strstr(h.goodbye.sentence, "nobody asked for"));
+    hostile_close(&bulk);
+    hostile_close(&h);
+    rounds_go_on();
+}
+
+/* Links fresh ids of that host, with these numbers. Returns the number that got in. */
+static unsigned crowd_join(struct hostile **crowd, unsigned first, unsigned end) {
+    unsigned in = 0;
+    for (unsigned i = first; i < end; i++) {
+        crowd[i] = malloc(sizeof(*crowd[i]));
+        TW_ASSERT(crowd[i] != NULL);
+        in += hostile_join(crowd[i], &target, NULL);
+    }
+    return in;
+}
+
+static void crowd_leave(struct hostile **crowd, unsigned count) {
+    for (unsigned i = 0; i < count; i++) {
+        if (crowd[i]->fd >= 0) hostile_close(crowd[i]);
+        free(crowd[i]);
+    }
+}
+
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* "New links do not make a node tell everybody each time": a peer counts its PEERS. */
+static void new_links_are_told_of_together(void **state) {
+    (void)state;
+    enum { COUNT = 30 };
+    static struct hostile *crowd[COUNT];
+    static struct hostile watcher;
+    struct tw_frame frame;
+    unsigned told = 0;
+    open_with("");
+    assert_true(hostile_join(&watcher, &target, NULL));
+    const double begin_s = now_s();
+    assert_true(crowd_join(crowd, 0, COUNT) == COUNT);
+    while (hostile_next(&watcher, .3, &frame) == TW_OK && now_s() < begin_s + 5)
+        told += frame.kind == TW_MSG_PEERS;
+    print_message("%u PEERS\n", told);
+    assert_true(told > 0 && told <= 2 + now_s() - begin_s);
+    crowd_leave(crowd, COUNT);
+    hostile_close(&watcher);
+    rounds_go_on();
+}
+
+/* "No crowd of fresh ids shuts a member out": of one host, or of as many as it takes. */
+static void crowd_shuts_no_member_out(void **state) {
+    (void)state;
+    enum {
+        OF_ONE = TW_PEERS_FREE_MAX + 1,
+        HOSTS = 4,
+        OF_HOST = 4,
+        CROWD = OF_ONE + HOSTS * OF_HOST
+    };
+    static struct hostile *crowd[CROWD];
+    static struct tw_message alive = {.kind = TW_MSG_PROBE};
+    open_with("");
+    assert_int_equal(cluster_end(&cluster, 1, SIGKILL, 10), 1000 + SIGKILL);
+    target.from = "127.0.2.1";
+    unsigned in = crowd_join(crowd, 0, OF_ONE);
+    assert_int_equal(in, TW_PEERS_FREE_MAX);
+    for (unsigned i = 0; i < HOSTS; i++) {
+        char host[32];
+        (void)snprintf(host, sizeof(host), "127.0.3.%u", 1 + i);
+        target.from = host;
+        const unsigned first = OF_ONE + i * OF_HOST;
+        in += crowd_join(crowd, first, first + OF_HOST);
+    }
+    assert_int_equal(in, TW_PEERS_MAX); /* every place is taken */
+    const unsigned ups = cluster_lines(&cluster, 1, "ev=peer_up");
+    cluster_start(&cluster, 1, NULL);
+    for (unsigned i = 0; i < CROWD; i++) /* nobody is closed for silence meanwhile */
+        if (crowd[i]->fd >= 0) (void)hostile_message(crowd[i], &alive);
+    for (unsigned i = 0; i < 50 && cluster_lines(&cluster, 1, "ev=peer_up") == ups; i++)
+        cluster_pause(.1);
+    assert_true(cluster_lines(&cluster, 1, "ev=peer_up") > ups);
+    assert_true(cluster_lines(&cluster, 0, "needs the place") >= 1);
+    crowd_leave(crowd, CROWD);
+    has_passed = true;
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(refused_stranger_costs_no_download),
+        TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
+        TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
+        TEST(new_links_are_told_of_together),     TEST(crowd_shuts_no_member_out),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);

@@ -150,6 +150,24 @@ static void sentence_says_whose_bucket_is_empty(void **state) {
     assert_non_null(strstr(err.message, "one host"));
 }
 
+static bool back(const char *host) {
+    const struct sockaddr_storage to = at(host);
+    return tw_handshake_limiter_dial_back(&table, &to, now_us);
+}
+
+static void host_has_few_dials_back(void **state) {
+    (void)state;
+    for (unsigned i = 0; i < TW_DIAL_BACKS_BURST; i++) assert_true(back("10.0.0.1"));
+    assert_false(back("10.0.0.1"));
+    assert_true(back("10.0.0.2"));
+    now_us += (uint64_t)TW_DIAL_BACK_PAUSE_S * SECOND_US;
+    assert_true(back("10.0.0.1"));
+    assert_false(back("10.0.0.1"));
+    now_us += DAY_US;
+    for (unsigned i = 0; i < TW_DIAL_BACKS_BURST; i++) assert_true(back("10.0.0.1"));
+    assert_false(back("10.0.0.1"));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
@@ -162,6 +180,7 @@ int main(void) {
         TEST(tables_are_bounded_and_the_idlest_goes),
         TEST(hosts_are_told_apart),
         TEST(sentence_says_whose_bucket_is_empty),
+        TEST(host_has_few_dials_back),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

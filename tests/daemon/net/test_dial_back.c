@@ -1,0 +1,87 @@
+/* Tests of tw_transport_dial_back in daemon/net/dialer.c: a peer chooses ports of its own host, and
+ * few. */
+#include "daemon/net/handshake_limiter.h"
+#include "tests/daemon/net/world.h"
+#include "tests/test.h"
+
+static struct world world;
+
+static int setup(void **state) {
+    (void)state;
+    world_init(&world);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    world_deinit(&world);
+    return 0;
+}
+
+/* It names hosts of others, a name, and a wildcard. */
+static void announcing_others(struct tw_transport_config *config) {
+    static const char *const addrs[TW_ADDRS_MAX] = {"192.0.2.1:80", "localhost:80", "[::1]:22",
+                                                    "0.0.0.0:22"};
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++)
+        (void)snprintf(config->advertise[i], TW_ADDR_BYTES, "%s", addrs[i]);
+}
+
+/* Links b to a, and returns b's number at a. */
+static uint16_t link_up(struct world_node *a, struct world_node *b) {
+    world_dial(b, a);
+    WAIT_WHILE(&world, world_peer_of(a, b) < 0 || world_peer_of(b, a) < 0);
+    return (uint16_t)world_peer_of(a, b);
+}
+
+static void link_down(struct world_node *a, struct world_node *b) {
+    tw_transport_close(b->transport, (uint16_t)world_peer_of(b, a), TW_OK, "on to the next");
+    WAIT_WHILE(&world, world_peers(a) > 0 || world_peers(b) > 0);
+}
+
+static void only_the_host_that_is_seen_is_dialled(void **state) {
+    (void)state;
+    char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
+    struct world_node *a = world_start(&world, 0, NULL);
+    struct world_node *b = world_start(&world, 1, announcing_others);
+    const uint16_t peer = link_up(a, b);
+    assert_int_equal(tw_transport_dial_back(a->transport, peer, dialled), 2);
+    assert_string_equal(dialled[0], "127.0.0.1:80");
+    assert_string_equal(dialled[1], "127.0.0.1:22"); /* each port once */
+    WAIT_WHILE(&world, a->probes < 2);
+}
+
+static void peer_that_can_be_dialled_is_reached(void **state) {
+    (void)state;
+    char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
+    struct world_node *a = world_start(&world, 0, NULL);
+    struct world_node *b = world_start(&world, 1, NULL);
+    const uint16_t peer = link_up(a, b);
+    assert_int_equal(tw_transport_dial_back(a->transport, peer, dialled), 1);
+    WAIT_WHILE(&world, a->probes < 1);
+    assert_int_equal(a->probe_status, TW_OK);
+}
+
+static void fresh_link_has_no_fresh_allowance(void **state) {
+    (void)state;
+    char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES];
+    struct world_node *a = world_start(&world, 0, NULL);
+    uint32_t count = 0;
+    for (unsigned i = 1; i < WORLD_NODES_MAX; i++) {
+        struct world_node *b = world_start(&world, i, announcing_others);
+        count += tw_transport_dial_back(a->transport, link_up(a, b), dialled);
+        link_down(a, b);
+    }
+    assert_int_equal(count, TW_DIAL_BACKS_BURST);
+    WAIT_WHILE(&world, a->probes < count);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(only_the_host_that_is_seen_is_dialled),
+        TEST(peer_that_can_be_dialled_is_reached),
+        TEST(fresh_link_has_no_fresh_allowance),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
