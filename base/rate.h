@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Credit grows by `per_s` units a second, up to `burst`. Traffic that is counted but never delayed
- * may overdraw it; all other traffic then waits until the debt is paid. */
+/* Credit grows by `per_s` units a second, up to `burst`. Traffic that must not be delayed may make
+ * the credit negative. All other traffic then waits until it is positive again. */
 struct tw_rate {
     uint64_t per_s; /* units (bytes, handshakes) per second; 0 = no cap */
     uint64_t burst;
@@ -19,11 +19,11 @@ void tw_rate_init(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t
 /* A new rate keeps the credit, cut to the new burst. */
 void tw_rate_set(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t now_us);
 
-/* The burst that suits a cap of bytes per second: 50 ms of it, at least two TLS records. */
+/* The burst for a cap of `bytes_per_s`: the bytes of 50 ms, at least two TLS records. */
 uint64_t tw_rate_burst_bytes(uint64_t bytes_per_s);
 
-/* Microseconds until `units` may pass; 0 = now. More than a burst passes as soon as the bucket is
- * full. */
+/* Microseconds until `units` may pass; 0 = now. Units above a burst may pass as soon as the bucket
+ * is full. */
 uint64_t tw_rate_wait_us(struct tw_rate *rate, uint64_t units, uint64_t now_us);
 
 /* Takes units even without credit. */
