@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 
-/* Of positions. Version 3 added `is_moving`. */
+/* Magic of positions. Version 3 added `is_moving`. */
 static const uint8_t magic[4] = {'T', 'W', 'P', '3'};
 
 struct writer {
@@ -36,7 +36,7 @@ static void put_record(struct writer *out, bool has_close, const struct tw_recor
     out->size += size;
 }
 
-/* The last two records written are the same, or both are absent. */
+/* The two records written last are the same, or both are absent. */
 static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t *end) {
     return second - first == end - second && memcmp(first, second, (size_t)(end - second)) == 0;
 }
