@@ -20,7 +20,8 @@ struct tw_engine_matrix {
 };
 
 struct tw_engine_memory {
-    struct tw_gpu *gpu; /* NULL: on the CPU. With a GPU, only `owned` below is used */
+    /* NULL: the engine runs on the CPU. With a GPU, only `owned` of the fields below is used */
+    struct tw_gpu *gpu;
     struct tw_model model;
     struct tw_thread_pool *team;
     float *owned; /* theta, m, v unless given by the caller; then, starting on its own page, the
@@ -63,11 +64,9 @@ enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint
 enum tw_status tw_engine_choose(const struct tw_engine_config *config, const struct tw_ops **ops,
                                 const struct tw_matmul_library **library, struct tw_error *err);
 
-/* Helpers for plans:
- * - plan_sum adds up the uses.
- * - plan_sequences is the number of sequences to cut into passes.
- * - plan_even is the largest even split of `batch` into passes of at most `most` sequences.
- * - plan_refuse reports a plan that does not fit, as a table of uses. TW_NOMEM. */
+/* Helpers for plans: - plan_sum adds up the uses. - plan_sequences is the number of sequences to
+ * cut into passes. - plan_even is the largest even split of `batch` into passes of at most `most`
+ * sequences. - plan_refuse reports a plan that does not fit, as a table of uses. TW_NOMEM. */
 void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);
 uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config);
 uint32_t tw_engine_plan_even(uint32_t batch, uint64_t most);
