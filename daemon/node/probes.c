@@ -39,7 +39,7 @@ struct tw_daemon_probes {
 
 static enum tw_probe_outcome judge_dial(const struct tw_dial_result *result) {
     if (result->status == TW_OK) return TW_PROBE_REACHED;
-    switch ((int)result->cause) { /* every other cause means that a node was reached */
+    switch ((int)result->cause) { /* every other cause means that some node was reached */
     case TW_DIAL_DNS: return TW_PROBE_NO_NAME;
     case TW_DIAL_CLOSED: return TW_PROBE_CLOSED;
     case TW_DIAL_REJECTED: return TW_PROBE_REJECTED;
@@ -99,8 +99,8 @@ static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t toke
 
 /* ---- dials by peers ------------------------------------------------------------------------- */
 
-/* A peer in another network knows more than one in the same network, so the first walk asks only
- * the former. */
+/* Asks peers. A peer in another network can say more than one in the same network, so the first
+ * pass asks only the former. */
 static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
     uint64_t asked = 0;
     uint32_t count = 0;
@@ -126,7 +126,7 @@ static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
 
 /* ---- kind of NAT --------------------------------------------------------------------------- */
 
-/* True if this peer can tell: dialled by this node, at a public IPv4 address. */
+/* True if this peer can observe the NAT: this node dialled it at a public IPv4 address. */
 static bool can_observe(const struct tw_daemon *daemon, uint16_t peer, struct tw_peer_net *net) {
     if (!daemon->peers[peer].is_up || !tw_transport_peer(daemon->transport, peer, net))
         return false;

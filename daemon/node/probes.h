@@ -1,8 +1,9 @@
 /* probes.h - dial-back: asks peers whether this node can be dialled, and dials peers that ask. Also
- * the kind of NAT (daemon/router/nat_kind.h): where two peers see dials from one local port.
+ * finds the kind of NAT (daemon/router/nat_kind.h) from the addresses at which two peers see dials
+ * from one local port.
  *
- * A node must not become a port scanner for others. A peer can only have the addresses of its own
- * HELLO dialled, once in 20 s, and few addresses are dialled at a time for all peers together. */
+ * A node must not become a port scanner for others. A node dials for a peer only the addresses in
+ * the peer's own HELLO, once in 20 s, and few addresses at a time for all peers together. */
 #ifndef TW_DAEMON_NODE_PROBES_H
 #define TW_DAEMON_NODE_PROBES_H
 
@@ -25,7 +26,8 @@ void tw_daemon_probes_observed(struct tw_daemon *daemon, const struct tw_id *id,
                                const char *address);
 /* This node's own addresses changed. */
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us);
-/* True if a peer reached this node at a public IPv4 address; if peers tried, and none did. */
+/* is_reached: a peer reached this node at a public IPv4 address. The second: peers tried, and none
+ * reached it. */
 bool tw_daemon_probes_is_reached(const struct tw_daemon *daemon);
 bool tw_daemon_probes_is_unreached(const struct tw_daemon *daemon);
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us);
