@@ -28,9 +28,9 @@ struct tw_data {
 };
 
 /* Opens and splits the data at path. If the manifest names data by SHA-256, the data must match. A
- * text is hashed as a whole. Of a dataset, the index is hashed now and its shards on first use. For
- * one thread at a time. Errors: - TW_DATA, with the path and a remedy: missing, damaged, other
- * data, another tokenizer, or too
+ * text is hashed as a whole. Of a dataset, the index is hashed now and its shards on first use. *
+ * one thread at a time. Errors:
+ * - TW_DATA, with the path and a remedy: missing, damaged, other data, another tokenizer, or too
  *   short for one window on each side of the split;
  * - TW_AGAIN: no training shard of a dataset has arrived yet. */
 enum tw_status tw_data_open(struct tw_data *data, const char *path, const struct tw_run *run,

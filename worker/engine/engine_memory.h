@@ -64,9 +64,11 @@ enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint
 enum tw_status tw_engine_choose(const struct tw_engine_config *config, const struct tw_ops **ops,
                                 const struct tw_matmul_library **library, struct tw_error *err);
 
-/* Helpers for plans: - plan_sum adds up the uses. - plan_sequences is the number of sequences to
- * cut into passes. - plan_even is the largest even split of `batch` into passes of at most `most`
- * sequences. - plan_refuse reports a plan that does not fit, as a table of uses. TW_NOMEM. */
+/* Helpers for plans:
+ * - plan_sum adds up the uses.
+ * - plan_sequences is the number of sequences to cut into passes.
+ * - plan_even is the largest even split of `batch` into passes of at most `most` sequences.
+ * - plan_refuse reports a plan that does not fit, as a table of uses. TW_NOMEM. */
 void tw_engine_plan_sum(struct tw_engine_plan *plan, const struct tw_model_bytes *bytes);
 uint32_t tw_engine_plan_sequences(const struct tw_engine_config *config);
 uint32_t tw_engine_plan_even(uint32_t batch, uint64_t most);

@@ -153,8 +153,9 @@ void tw_model_find(struct tw_model *model) {
 
 /* Frequencies of arXiv 2104.09864, theta^(-2 i / head_size), with the scaling of Llama 3.1 (Hugging
  * Face's rope_type llama3). Let `turns` be the turns a frequency makes within rope_original tokens:
- * - more than rope_high turns: unchanged; - less than rope_low turns: divided by rope_factor; - in
- * between: interpolated between both. */
+ * - more than rope_high turns: unchanged;
+ * - less than rope_low turns: divided by rope_factor;
+ * - in between: interpolated between both. */
 static double frequency(const struct tw_run *run, uint32_t i, uint32_t head_size) {
     const double tau = 6.283185307179586476925;
     const double plain = pow(run->model.rope_theta, -2.0 * i / head_size);

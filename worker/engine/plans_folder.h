@@ -7,8 +7,10 @@
 #include <stddef.h>
 
 /* Writes the path for tw_cuda_products_open into path[size]. TW_CUDA_PLANS in the environment names
- * the file itself. Otherwise the result is a folder, created if missing: the first usable of 1.
- * CACHE_DIRECTORY, which systemd sets; 2. thinwire/ in XDG_CACHE_HOME; 3. .cache/thinwire/ in HOME.
+ * the file itself. Otherwise the result is a folder, created if missing: the first usable of
+ * 1. CACHE_DIRECTORY, which systemd sets;
+ * 2. thinwire/ in XDG_CACHE_HOME;
+ * 3. .cache/thinwire/ in HOME.
  *
  * Returns false if no plans are cached: TW_CUDA_PLANS is empty, or no folder exists or can be made.
  */

@@ -6,8 +6,9 @@
  * fewer than half of these are lies. If most shares become unlike the past, the median follows, so
  * nobody is refused for ever. With median M of ||D|| and A of ||S - S_own||:
  *
- *     ||D|| > 8 max(||D_own||, M): refused > 3 of it: D is scaled down to that
- *     ||S - S_own|| > 64 ||S_own||: refused    > 2 max(||D_own||, A): so is the pull, to that
+ *     ||D|| > 8 max(||D_own||, M)       refused       > 3 of it: D is scaled down to that
+ *     ||S - S_own|| > 64 ||S_own||      refused       > 2 max(||D_own||, A): the pull is scaled
+ *                                                     down to that
  *
  * Before TW_PAIR_GUARD_LEAST shares M and A are a twentieth of ||S_own||, and no D is refused: a
  * machine that took one step meets others that took many. M and A of 0 count the same. The bounds

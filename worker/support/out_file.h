@@ -1,8 +1,8 @@
 /* out_file.h - output files that appear whole or not at all, and never replace another file.
  *
- * A file is written as PATH.part, made durable, and renamed to PATH. There are two modes: - A new
- * file (tw_out_open): if PATH exists, the file is refused. - A file that is saved repeatedly, such
- * as a training file (tw_out_hold): PATH.part stays locked
+ * A file is written as PATH.part, made durable, and renamed to PATH. There are two modes:
+ * - A new file (tw_out_open): if PATH exists, the file is refused.
+ * - A file that is saved repeatedly, such as a training file (tw_out_hold): PATH.part stays locked
  *   between saves. A save replaces only the file that was at PATH at first, or an earlier save.
  *
  * The writer of PATH.part holds a lock on it, which ends with the process. The PATH.part of a

@@ -1,9 +1,11 @@
 /* prepare_encode.h - the tokenizer threads of `prepare`: turn documents into tokens and decide
  * which are held out.
  *
- * The token stream is separator, document, separator, document. The separator is 1. byte 0 if a
- * token is a byte; 2. the begin-of-text token if the tokenizer's template adds one; each document
- * then also ends with the end-of-text token; 3. else the end-of-text token (as in llm.c).
+ * The token stream is separator, document, separator, document. The separator is
+ * 1. byte 0 if a token is a byte;
+ * 2. the begin-of-text token if the tokenizer's template adds one; each document then also ends
+ *    with the end-of-text token;
+ * 3. else the end-of-text token (as in llm.c).
  *
  * A document is held out if the first 8 bytes of its text's SHA-256, as a little-endian number
  * modulo a million, are below heldout_millionths. Copies of a text are thus all held out or all
