@@ -12,8 +12,8 @@
  *   READY      this end, the other one, has sent READY           PUNCHING by GO; WAITING after
  *                                                                TW_PUNCH_ASK_US
  *   PUNCHING   both dial                                         DIRECT by the link; WAITING when
- * the time is over DIRECT     the link is not relayed                           WAITING or GONE
- * with the link
+ *                                                                the time is over
+ *   DIRECT     the link is not relayed                           WAITING or GONE with the link
  *
  * The client waits for half a round trip after GO, so that both dial at about the same time.
  *

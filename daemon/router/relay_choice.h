@@ -4,14 +4,16 @@
  * Level-triggered: tw_relay_choice_look compares the view with the last one. It therefore needs no
  * events, and cannot miss any.
  *
- *   state     entered when                                left for
- *   FREE      -                                           WAITING: an offer lists the node, or it
- * is linked through a relay WAITING   there is no link to the node                CALLING by
- * tw_relay_choice_next; DIRECT and RELAYED when the view shows that link; FREE when no offer has
- * listed it for a minute CALLING   a call is under way                         WAITING by
- * tw_relay_choice_ended RELAYED   the view shows a relayed link               WAITING when the link
- * is gone: at once, and not by the same relay at first DIRECT    the view shows a link of its own
- * WAITING when it is gone
+ *   state     entered when                      left for
+ *   FREE      -                                 WAITING: an offer lists the node, or it is linked
+ *                                               through a relay
+ *   WAITING   there is no link to the node      CALLING by tw_relay_choice_next; DIRECT or RELAYED
+ *                                               when the view shows that link; FREE when no offer
+ *                                               has listed the node for a minute
+ *   CALLING   a call is under way               WAITING by tw_relay_choice_ended
+ *   RELAYED   the view shows a relayed link     WAITING when the link is gone: another relay may be
+ *                                               called at once
+ *   DIRECT    the view shows a direct link      WAITING when the link is gone
  *
  * A node is called when it has been without a link for TW_RELAY_GRACE_US, or for TW_RELAY_HOPE_US
  * if a dial may still reach it. Of two nodes, the one with the smaller id calls. The other one
@@ -21,8 +23,8 @@
  * Relays that list the node are ranked by the cost of the path to them (round trip, plus the time
  * for TW_RELAY_COST_BYTES) in powers of two, then by the number of links that this node has through
  * them. After a failure, that relay is not used for that node for a pause, which doubles with each
- * failure. So does a link that ends within TW_RELAY_STEADY_US: a relay that breaks links is not
- * asked again and again.
+ * failure. A link that ends within TW_RELAY_STEADY_US counts as a failure, so a relay that breaks
+ * links is not asked again and again.
  *
  * The list of an offer is a claim, and a false claim costs one call. Few calls are under way at a
  * time, at most two of them through one relay. */

@@ -4,17 +4,18 @@
  *   nobody --HELLO--> verifying snapshots --WELCOME--> starting --READY--> ready --close--> nobody
  *
  * Invariants:
- *  1. Every request is one row of `calls` from its action to its event. Until then the row holds
- * the payloads that it reads and owns the room for its outputs. An answer that has no row, or that
- *     exceeds the limits of its row, closes the worker.
- *  2. The core gets WORKER_UP once per READY, and WORKER_DOWN once per end after that. Requests
- *  that are open when the worker ends are dropped without an event. The core asks again after the
- *  next WORKER_UP. 3. The daemon computes the SHA-256 of all bytes that the worker wrote, on a
- *  thread if there are many. 4. A value from the page or from a packet is compared with the
- *  daemon's own limits before it is
- *     used as an index or size.
- *  5. While frozen, requests that change (phi, u) are kept, in order, until the thaw. So a
- * checkpoint copies a state that belongs to the core's position. */
+ *   1. Every request is one row of `calls` from its action to its event. Until then the row holds
+ *      the payloads that it reads and owns the room for its outputs. An answer that has no row, or
+ *      that exceeds the limits of its row, closes the worker.
+ *   2. The core gets WORKER_UP once per READY, and WORKER_DOWN once per end after that. Requests
+ *      that are open when the worker ends are dropped without an event. The core asks again after
+ *      the next WORKER_UP.
+ *   3. The daemon computes the SHA-256 of all bytes that the worker wrote, on a thread if there are
+ *      many.
+ *   4. A value from the page or from a packet is compared with the daemon's own limits before it is
+ *      used as an index or size.
+ *   5. While frozen, requests that change (phi, u) are kept, in order, until the thaw. A checkpoint
+ *      thus copies a state that belongs to the core's position. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_HOST_H
 #define TW_DAEMON_WORKERLINK_WORKER_HOST_H
 
