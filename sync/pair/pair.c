@@ -6,12 +6,14 @@
  * alone. There is no queue, no pause in training and no second phase.
  *
  *   IDLE --our round is due--> ASKING                    (no node linked: SOLO, then APPLYING)
- *   IDLE --PAIR_REQUEST that suits--> ENCODING (else PAIR_BUSY) ASKING --PAIR_ACCEPT--> ENCODING
- *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four ENCODING
- *   --ENCODED--> TRADING, or APPLYING alone if the partner is lost or nothing was encoded TRADING
- *   --offer received, both its payloads verified--> APPLYING TRADING --deadline, PAIR_BUSY, link
- *   down--> APPLYING alone, with the encoded Delta APPLYING --APPLIED--> IDLE, and the record of
- *   the round is committed any --worker gone, other lineage, LEAVE--> IDLE
+ *   IDLE --PAIR_REQUEST that suits--> ENCODING           (else PAIR_BUSY)
+ *   ASKING --PAIR_ACCEPT--> ENCODING
+ *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four
+ *   ENCODING --ENCODED--> TRADING, or APPLYING alone if the partner is lost or nothing was encoded
+ *   TRADING --offer received, both its payloads verified--> APPLYING
+ *   TRADING --deadline, PAIR_BUSY, link down--> APPLYING alone, with the encoded Delta
+ *   APPLYING --APPLIED--> IDLE, and the record of the round is committed
+ *   any --worker gone, other lineage, LEAVE--> IDLE
  *
  * P1  At most one exchange at a time; each is applied at most once, in its round.
  * P2  Every wait for a partner has a deadline, and inner steps wait for nothing.
