@@ -6,7 +6,7 @@ __attribute__((noreturn)) void tw_assert_failed(const char *expr, const char *fi
 
 #define TW_ASSERT(expr) ((expr) ? (void)0 : tw_assert_failed(#expr, __FILE__, __LINE__))
 
-/* For branches that no input reaches; `what` names the condition that would have led here. */
+/* For branches that no input can reach; `what` describes the impossible condition. */
 #define TW_NEVER(what) tw_assert_failed("not reached: " what, __FILE__, __LINE__)
 
 #endif

@@ -1,5 +1,5 @@
-/* bytes.h - little-endian integers at any alignment. The caller has checked the bounds. Bytes are
- * written out one by one because gcc 12 turns this form, but no loop, into one load or store. */
+/* bytes.h - little-endian integers at any alignment. The caller has checked the bounds. Each byte
+ * has a term of its own, without a loop: gcc 12 turns only this form into one load or store. */
 #ifndef TW_BASE_BYTES_H
 #define TW_BASE_BYTES_H
 

@@ -4,7 +4,8 @@
 #include <openssl/sha.h>
 #include <stdatomic.h>
 
-#define XXH_STATIC_LINKING_ONLY /* XXH64_state_t complete, so that it can be on the stack */
+#define XXH_STATIC_LINKING_ONLY /* makes XXH64_state_t a complete type, so that it can be on the   \
+                                   stack */
 #include <xxhash.h>
 
 #include "base/assert.h"

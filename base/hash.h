@@ -28,10 +28,10 @@ struct tw_id tw_sha256_end(struct tw_sha256_parts *parts);
 /* xxHash64, seed 0: a checksum against accidents, not against attackers. */
 uint64_t tw_xxh64(const void *bytes, size_t size);
 
-/* The same, with progress: after each MiB, *told (if not NULL) grows by the bytes hashed. */
+/* xxHash64 with progress: after each MiB, *told (if not NULL) grows by the bytes hashed. */
 uint64_t tw_xxh64_told(const void *bytes, size_t size, _Atomic uint64_t *told);
 
-/* The same over the concatenation of ranges at any addresses. */
+/* xxHash64 of several ranges of memory, as if they were one. */
 struct tw_range {
     const void *bytes;
     size_t size; /* 0: bytes may be NULL */

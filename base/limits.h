@@ -8,8 +8,8 @@ enum tw_limits {
     TW_FRAGMENTS_MAX = 64, /* fragments of a model */
     TW_PARTS_MAX = 16,     /* owners (and so parts) of one round */
     TW_TENSORS_MAX = 4096, /* tensors of a model */
-    TW_PART_ALIGN = 1024,  /* elements; part boundaries are multiples of it, and it is a multiple of
-                              every codec block */
+    TW_PART_ALIGN = 1024, /* elements; part boundaries are multiples of this, which is a multiple of
+                             every codec's block */
     TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements; (phi, u) of a fragment is one payload */
 
     /* the node */
@@ -24,8 +24,8 @@ enum tw_limits {
     TW_PAYLOADS_MAX = 512,       /* payloads known to a node: wanted, arriving or held */
     TW_ACTIONS_MAX = 4096, /* actions of one node after one event, before the runtime takes them */
     TW_TRANSFERS_MAX = 64, /* payloads arriving at a time */
-    TW_STATES_KEPT = 4,    /* packed states of the largest fragment for which memory is reserved */
-    TW_HEARTBEAT_US = 1000 * 1000, /* between two STATUS on a control link */
+    TW_STATES_KEPT = 4,    /* packed states for which memory is reserved, of the largest fragment */
+    TW_HEARTBEAT_US = 1000 * 1000, /* time between two STATUS on a control link */
     TW_PEER_SILENCE_US =
         6 * 1000 * 1000, /* silence after which the link is closed and the peer counts as dead */
 
@@ -51,15 +51,15 @@ enum tw_limits {
     TW_HANDSHAKE_LIMITER_PER_S = 50,  /* handshakes begun by strangers, all together */
     TW_HANDSHAKE_LIMITER_BURST = 512, /* burst of these */
     TW_HANDSHAKE_LIMITER_NET_PER_S =
-        10, /* handshakes of one /24 or /48; also of one host of members */
+        10, /* handshakes of one /24 or /48, and of one host from which members connected */
     TW_HANDSHAKE_LIMITER_NET_BURST =
-        128,                  /* burst of these: a whole run on one network may restart at once */
+        128, /* burst of handshakes of one network: all its nodes may restart at once */
     TW_MESSAGES_PER_S = 4000, /* control messages read from one peer; some count more than one */
     TW_MESSAGES_BURST = 8000, /* burst of these */
     TW_PEER_CONTROL_BYTES = 2 << 20,     /* memory of a peer's control connection, at most */
     TW_PEER_BULK_BYTES = 8 << 20,        /* memory of a peer's bulk connection, at most */
     TW_HANDSHAKES_MAX = 64,              /* connections accepted and not yet admitted */
-    TW_HANDSHAKES_PER_HOST = 16,         /* of these, from one address (/64 of IPv6) */
+    TW_HANDSHAKES_PER_HOST = 16,         /* handshakes from one address (/64 of IPv6) at a time */
     TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* time from accept or connect to admission */
     TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext received before admission */
     TW_DIAL_HISTORY_MAX = 32,            /* outgoing connections under way */
@@ -70,23 +70,24 @@ enum tw_limits {
     TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: chunks it may have pulled ahead */
     TW_BACKGROUND_QUEUE_CHUNKS = 64,     /* per peer: dataset chunks read ahead from disk */
     TW_INFLIGHT_BYTES_MAX = 64 * 1024,   /* per connection: ciphertext not yet in the kernel */
-    TW_TLS_RECORD_BYTES_MAX = 16 * 1024, /* one SSL_write, the most that control ever waits for */
+    /* bytes of one SSL_write, and the most that a control message waits for */
+    TW_TLS_RECORD_BYTES_MAX = 16 * 1024,
 
     /* relayed links: a member carries connections of two others */
-    TW_RELAY_TOKEN_BYTES = 16,           /* name of one call */
-    TW_RELAY_PIPES_MAX = 64,             /* calls and pipes that a relay carries at a time */
-    TW_RELAY_PIPES_PER_PAIR = 4,         /* of two nodes: control, bulk, and their successors */
-    TW_RELAY_PIPES_PER_PEER = 32,        /* of one node */
-    TW_RELAY_CALLS_MAX = 16,             /* calls that no pipe came of yet, of all nodes */
-    TW_RELAY_CALLS_PER_PEER = 4,         /* of these, from or to one node */
-    TW_RELAY_CALLS_PER_S = 2,            /* calls begun by one node */
-    TW_RELAY_ANSWERS_PER_S = 8,          /* calls answered through one relay */
-    TW_RELAY_ANSWERS_BURST = 64,         /* burst of these */
-    TW_RELAY_CALLS_BURST = 16,           /* burst of these */
+    TW_RELAY_TOKEN_BYTES = 16,    /* name of one call */
+    TW_RELAY_PIPES_MAX = 64,      /* calls and pipes that a relay carries at a time */
+    TW_RELAY_PIPES_PER_PAIR = 4,  /* pipes between two nodes: control, bulk, and their successors */
+    TW_RELAY_PIPES_PER_PEER = 32, /* of one node */
+    TW_RELAY_CALLS_MAX = 16,      /* calls without a pipe yet, of all nodes */
+    TW_RELAY_CALLS_PER_PEER = 4,  /* calls without a pipe yet, from or to one node */
+    TW_RELAY_CALLS_PER_S = 2,     /* calls begun by one node */
+    TW_RELAY_ANSWERS_PER_S = 8,   /* calls answered through one relay */
+    TW_RELAY_ANSWERS_BURST = 64,  /* burst of these */
+    TW_RELAY_CALLS_BURST = 16,    /* burst of these */
     TW_RELAY_CALL_US = 10 * 1000 * 1000, /* time from a call to its pipe */
     TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* per direction of a pipe: bytes not sent on yet */
-    TW_RELAY_ANSWERS_MAX = 8,            /* dials to relays that called, at a time */
-    TW_RELAY_ANSWERS_PER_PEER = 4,       /* of these, to one relay */
+    TW_RELAY_ANSWERS_MAX = 8,            /* dials at a time that answer a relay's call */
+    TW_RELAY_ANSWERS_PER_PEER = 4,       /* dials at a time to one relay that called */
     TW_PUNCHES_MAX = 4,                  /* relayed links that are punched at a time */
     TW_PUNCH_US = 4 * 1000 * 1000,       /* time in which both ends dial */
 };

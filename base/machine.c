@@ -39,8 +39,8 @@ static bool read_number(const char *folder, const char *name, const char *key, u
 
 /* ---- control groups -------------------------------------------------------------------------- */
 
-/* A controller, and a function that reads how much the group in a folder has left, in either
- * version. */
+/* A cgroup controller, and a function that reads the resource left to the group in `folder`, for
+ * cgroup v1 or v2. */
 struct bound {
     const char *controller;
     uint64_t (*left)(const char *folder, bool is_v2);
@@ -58,7 +58,7 @@ static uint64_t memory_left(const char *folder, bool is_v2) {
     return minus(most, minus(used, reclaimable));
 }
 
-/* Processor time within a period: "QUOTA PERIOD" in one file, or in two. */
+/* Processors by the CPU quota: v2 has "QUOTA PERIOD" in one file, v1 has two files. */
 static uint64_t processors_left(const char *folder, bool is_v2) {
     uint64_t quota, period;
     char key[32];
@@ -73,8 +73,8 @@ static uint64_t processors_left(const char *folder, bool is_v2) {
 static const struct bound MEMORY = {"memory", memory_left};
 static const struct bound PROCESSORS = {"cpu", processors_left};
 
-/* The least bound of the group at `path`, "/a/b", and all its ancestors. Groups that are not
- * mounted here, as in a container, are skipped. */
+/* The smallest amount left to the group at `path` ("/a/b") or one of its ancestors. Groups that are
+ * not mounted here, as in a container, are skipped. */
 static uint64_t groups_left(const char *prefix, const struct bound *bound, bool is_v2, char *path) {
     char folder[PATH_BYTES];
     uint64_t left = UINT64_MAX;

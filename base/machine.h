@@ -13,8 +13,8 @@ uint64_t tw_machine_memory(void);
  * up. At least 1. */
 uint32_t tw_machine_processors(void);
 
-/* The same, read from PREFIX/proc and PREFIX/sys, without the limits of the process; for tests.
- * UINT64_MAX: no bound. */
+/* The two functions above, reading PREFIX/proc and PREFIX/sys and ignoring the limits of the
+ * process; for tests. UINT64_MAX: no bound. */
 uint64_t tw_machine_memory_at(const char *prefix);
 uint64_t tw_machine_processors_at(const char *prefix);
 

@@ -1,4 +1,4 @@
-/* median.h - a few numbers in order, and the one in the middle. */
+/* median.h - sorts a few numbers, and finds their median. */
 #ifndef TW_BASE_MEDIAN_H
 #define TW_BASE_MEDIAN_H
 

@@ -23,11 +23,11 @@ void tw_rate_init(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t
 /* A new rate keeps credit and debt, cut to the bounds of the new one. */
 void tw_rate_set(struct tw_rate *rate, uint64_t per_s, uint64_t burst, uint64_t now_us);
 
-/* The burst that suits a cap of bytes per second: 50 ms of it, at least two TLS records. */
+/* The burst for a cap of `bytes_per_s`: the bytes of 50 ms, at least two TLS records. */
 uint64_t tw_rate_burst_bytes(uint64_t bytes_per_s);
 
-/* Microseconds until `units` may pass; 0 = now. More than a burst passes as soon as the bucket is
- * full. */
+/* Microseconds until `units` may pass; 0 = now. Units above a burst may pass as soon as the bucket
+ * is full. */
 uint64_t tw_rate_wait_us(struct tw_rate *rate, uint64_t units, uint64_t now_us);
 
 /* Takes units of traffic that waited for credit. More than the credit leaves a debt of at most

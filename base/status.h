@@ -1,4 +1,4 @@
-/* status.h - the one error type of the project: a code and one sentence that tells a person how to
+/* status.h - the only error type of the project: a code, and a sentence that tells a person how to
  * act. */
 #ifndef TW_BASE_STATUS_H
 #define TW_BASE_STATUS_H

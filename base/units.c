@@ -25,7 +25,7 @@ const char *tw_units_count(char *text, double value) {
     return text;
 }
 
-/* Three digits and the unit that fits, from units that grow by thousands. */
+/* Prints three digits and the fitting unit of a list in which each is a thousand times the last. */
 static const char *print_scaled(char *text, double value, const char *const *units,
                                 const char *gap) {
     unsigned i = 0;
@@ -94,7 +94,7 @@ static bool is_leap(unsigned year) {
     return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
 }
 
-/* Without gmtime: base/ is pure and uses no clock functions. */
+/* Computed here instead of by gmtime, because base/ is pure. */
 const char *tw_units_utc(char *text, uint64_t unix_s) {
     static const unsigned DAYS[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
     const uint64_t last_s = UINT64_C(253402300799); /* of the year 9999 */

@@ -24,7 +24,7 @@
 
 enum {
     TW_BLOCK_LANES = 8,
-    TW_BLOCK_GROUP = 64, /* elements: a loop over 8 digits of a word, unrolled */
+    TW_BLOCK_GROUP = 64, /* elements: one digit of each of 64; the loop over them is unrolled */
     TW_BLOCK_SOME = 8,  /* blocks encoded together, so that their scales are computed in parallel */
     TW_BLOCK_LINE = 16, /* elements of a cache line */
     TW_BLOCK_ELEMENTS_MAX = 256
@@ -32,8 +32,8 @@ enum {
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words of digits are copied as they are");
 
-/* x / scale is computed as x * lift * inverse. A tiny block is lifted by 2^64, exactly, so that the
- * reciprocal of its scale is finite. */
+/* x / scale is computed as x * lift * inverse. For a block of tiny elements lift is 2^64, which is
+ * exact and makes the reciprocal of the scale finite. */
 struct tw_block_factor {
     float lift, inverse;
 };
@@ -41,7 +41,7 @@ struct tw_block_factor {
 struct tw_block {
     uint32_t elements;   /* elements of a block, a multiple of TW_BLOCK_GROUP */
     uint32_t digit_bits; /* elements / 8 * digit_bits is 16 or 32 */
-    /* bf16: decoders accept smaller scales only, for which all values are finite */
+    /* bf16: bound of scales; decoders refuse larger ones, whose values might not be finite */
     uint16_t scale_end;
     /* largest level: the scale is max |x| / top, rounded up; 0: the scale is an average */
     float top;
@@ -54,7 +54,7 @@ struct tw_block {
     uint32_t (*digit)(float x, float by); /* by: 1 / scale, or the scale if it is an average */
     float (*level)(uint32_t digit, float scale); /* scale times the level */
 
-    /* NULL, or faster variants of digit() and level() for a whole block. */
+    /* Faster variants of digit() and level() for a whole block, or NULL. */
     void (*words)(const float *restrict x, struct tw_block_factor by, uint32_t *restrict words);
     void (*values)(const uint32_t *restrict words, float scale, float *restrict values);
 };
@@ -73,7 +73,7 @@ static inline float tw_block_float(uint32_t bits) {
     return x;
 }
 
-/* |x| as bits: ordered as integers, with NaN and infinity the largest. */
+/* The bits of |x|, which are ordered like integers; NaN and infinity are the largest. */
 static inline uint32_t tw_block_magnitude(float x) {
     return tw_block_bits(x) & 0x7FFFFFFFu;
 }
@@ -102,13 +102,13 @@ static inline float tw_block_lift(uint32_t max) {
     return max < TW_BLOCK_TINY ? 0x1p64f : 1.0f;
 }
 
-/* If the scale is 0, all elements are, and the inverse does not matter. */
+/* If the scale is 0, all elements are 0, and the inverse does not matter. */
 static inline struct tw_block_factor tw_block_factor(uint32_t max, uint16_t scale) {
     const float lift = tw_block_lift(max), size = tw_bf16_to_f32((uint16_t)(scale | (scale == 0)));
     return (struct tw_block_factor){.lift = lift, .inverse = 1.0f / (size * lift)};
 }
 
-/* Powers of two that scale `max` < 2^126 into [1, 2) (below for denormals), and back. */
+/* Powers of two that scale `max` < 2^126 into [1, 2) (less for denormals), and back. */
 struct tw_block_unit {
     float into, back;
 };
@@ -125,7 +125,8 @@ static inline uint32_t tw_block_bytes(const struct tw_block *block) {
     return block->elements * block->digit_bits / 8;
 }
 
-/* Word by word: a vector load from two halves just stored would stall on store forwarding. */
+/* Loads word by word: a vector load of two halves that were just stored would wait for the
+ * stores. */
 static inline void tw_block_load(const struct tw_block *block, const uint8_t *restrict from,
                                  uint32_t *restrict words) {
     for (size_t j = 0; j < TW_BLOCK_LANES; j++) {
@@ -210,7 +211,7 @@ static inline uint32_t tw_block_sum(const struct tw_block *block, const float *x
 static inline uint16_t tw_block_scale(const struct tw_block *block, uint32_t max, uint32_t sum,
                                       uint32_t count) {
     if (block->top > 0.0f) return tw_block_scale_up(max, block->top);
-    /* Converting from int32_t is one instruction everywhere; sums fit it. */
+    /* The sum fits int32_t, whose conversion to float is one instruction everywhere. */
     return tw_bf16_from_f32(block->average((float)(int32_t)sum, (float)count) *
                             tw_block_unit(max).back);
 }
@@ -218,11 +219,10 @@ static inline uint16_t tw_block_scale(const struct tw_block *block, uint32_t max
 /* Destination of blocks: pointers into the parts of a payload. */
 struct tw_block_at {
     uint8_t *scales, *digits;
-    const float *next; /* as many further blocks to be encoded next; NULL: fewer */
+    const float *next; /* the blocks to be encoded next, if there are as many; else NULL */
 };
 
-/* Prefetches: the hardware prefetcher does not run far enough ahead of code that computes between
- * loads. */
+/* Prefetches elements. The hardware prefetcher is too late for code that computes between loads. */
 static inline void tw_block_expect(const float *x, uint32_t elements) {
     for (uint32_t i = 0; i < elements; i += TW_BLOCK_LINE) __builtin_prefetch(x + i);
 }
@@ -234,7 +234,8 @@ struct tw_block_scales {
     float lift[TW_BLOCK_SOME], by[TW_BLOCK_SOME];
 };
 
-/* Computes the other fields from max and sum. False: refused. */
+/* Computes the other fields from max and sum. False: an element is too large or not finite, so the
+ * codec refuses the array. */
 static inline bool tw_block_scales(const struct tw_block *block, uint32_t count,
                                    struct tw_block_scales *s) {
     uint32_t bad = 0;
@@ -249,8 +250,8 @@ static inline bool tw_block_scales(const struct tw_block *block, uint32_t count,
     return bad == 0;
 }
 
-/* Encodes up to TW_BLOCK_SOME blocks, or one with n elements that are not padding. False: refused.
- */
+/* Encodes up to TW_BLOCK_SOME blocks, or one block with n elements before its padding. False as
+ * tw_block_scales. */
 static inline bool tw_block_put_some(const struct tw_block *block, struct tw_codec_source source,
                                      struct tw_block_at to) {
     const uint32_t elements = block->elements, bytes = tw_block_bytes(block);
@@ -287,7 +288,7 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
     return true;
 }
 
-/* The incomplete last block of an array: its padding is 0 and has digits 0. */
+/* Encodes the incomplete last block of an array. Its padding has digits 0. */
 static inline bool tw_block_put_end(const struct tw_block *block, struct tw_codec_source source,
                                     struct tw_block_at to) {
     const uint32_t mask = (1u << block->digit_bits) - 1;
@@ -341,7 +342,7 @@ static inline enum tw_status tw_block_check(const struct tw_block *block, const 
     const uint32_t mask = (1u << block->digit_bits) - 1;
     uint32_t words[TW_BLOCK_LANES], bad = 0;
     for (size_t b = 0; b < count; b++) bad |= tw_get_u16(src + 2 * b) >= block->scale_end;
-    if (n % block->elements != 0) { /* canonical: the padding must be 0 */
+    if (n % block->elements != 0) { /* the padding must be 0, so that each payload has one form */
         tw_block_load(block, src + bytes - tw_block_bytes(block), words);
         for (size_t i = n % block->elements; i < block->elements; i++) {
             bad |= words[i % TW_BLOCK_LANES] >> i / TW_BLOCK_LANES * block->digit_bits & mask;

@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 
-/* The rung of least error + lambda bytes; among equal ones the one of fewest bytes, then of least
- * error. */
+/* The rung with the least error + lambda bytes. Of several such, the one with the fewest bytes,
+ * then with the least error. */
 static uint32_t rung_at(const struct tw_budget_piece *piece, uint32_t rungs_count, double lambda) {
     uint32_t best = 0;
     double best_cost = piece->error[0] + lambda * piece->bytes[0];
@@ -38,7 +38,7 @@ static uint64_t choose_at(const struct problem *problem, double lambda) {
     return bytes;
 }
 
-/* A price at which every piece takes its cheapest rung: one more byte saves less than it costs. */
+/* A value of lambda so high that every piece takes its smallest rung. */
 static double price_of_nothing(const struct problem *problem) {
     double most = 0.0;
     for (size_t i = 0; i < problem->pieces_count; i++) {
@@ -71,7 +71,7 @@ uint64_t tw_budget_choose(struct tw_budget_piece *pieces, size_t pieces_count, u
     uint64_t bytes = choose_at(&problem, 0.0);
     if (bytes <= bytes_max) return bytes;
     uint64_t dear = bits_of(price_of_nothing(&problem)),
-             cheap = 0; /* at `dear` the choice fits, if any does */
+             cheap = 0; /* if any choice fits, the one at `dear` does */
     while (dear - cheap > 1) {
         const uint64_t middle = cheap + (dear - cheap) / 2;
         if (choose_at(&problem, number_of(middle)) <= bytes_max) {

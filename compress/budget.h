@@ -6,9 +6,9 @@
  * With one Lagrange multiplier: every piece takes the rung with the least error + lambda bytes, and
  * bisection finds the least lambda that fits. Errors must add up over pieces, like squared errors
  * or residuals under error feedback (codec_auto_fit.c). On the lower convex hulls of the pieces
- * this is the optimum. L-GreCo (arXiv 2210.17357) reaches the same by a dynamic program over norms,
- * which is the oracle of the tests. Pieces whose next rung costs exactly lambda take it in their
- * order while it fits, so more bytes never mean a larger error. */
+ * this is the optimum. L-GreCo (arXiv 2210.17357) solves the same problem by a dynamic program over
+ * norms, with which the tests compare. Pieces for which two rungs are equal at lambda take the
+ * larger rung in their order while the bytes suffice. More bytes thus never mean a larger error. */
 #ifndef TW_COMPRESS_BUDGET_H
 #define TW_COMPRESS_BUDGET_H
 
@@ -24,8 +24,8 @@ struct tw_budget_piece {
 };
 
 /* Chooses pieces[..].rung among the first `rungs_count` (1 to TW_BUDGET_RUNGS_MAX); returns the sum
- * of their bytes. If even the smallest rungs exceed bytes_max, chooses those. Among rungs of equal
- * bytes it takes the least error, among equal ones the lowest. */
+ * of their bytes. If even the smallest rungs exceed bytes_max, chooses those. Of rungs with equal
+ * bytes it takes the one with the least error, of several such the lowest. */
 uint64_t tw_budget_choose(struct tw_budget_piece *pieces, size_t pieces_count, uint32_t rungs_count,
                           uint64_t bytes_max);
 

@@ -1,4 +1,4 @@
-/* codec.c - selects the variant of the codecs for this processor. */
+/* codec.c - selects the codecs' variants for this processor. */
 #include "compress/codec.h"
 
 #include "base/assert.h"

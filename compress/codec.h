@@ -1,11 +1,11 @@
 /* codec.h - outer gradients on the wire: one row of functions per codec.
  *
  * Decoders are bit-exact on every machine and treat their input as hostile: `n` comes from the
- * local manifest, never from the bytes. TW_CORRUPT: a payload of the wrong size, with a scale that
- * is not finite, or that no encoder produces. Decoders read their input once, except that bf16
- * checks all of it first, block codecs and ecsq their scales, and auto the heads of its pieces. If
- * they refuse, dst is undefined: a caller with something to lose there calls check() first. No
- * allocation anywhere. */
+ * local manifest, never from the bytes. TW_CORRUPT: the payload has the wrong size, a scale that is
+ * not finite, or a form that no encoder produces. Decoders read their input once, with these
+ * exceptions: bf16 checks all of it first, block codecs and ecsq their scales, and auto the heads
+ * of its pieces. If a decoder refuses its input, dst is undefined. A caller that needs the old
+ * content of dst calls check() first. No allocation anywhere. */
 #ifndef TW_COMPRESS_CODEC_H
 #define TW_COMPRESS_CODEC_H
 
@@ -31,8 +31,9 @@ struct tw_codec {
      * codecs, except at the end of the array. */
     double bits;
 
-    /* True for codecs so coarse that the residual must be sent later. Without error feedback
-     * training suffers; merged results have none and must not use such a codec. */
+    /* True for codecs so coarse that the residual must be sent later. Without error feedback,
+     * training suffers. Merged results have no error feedback, so they must not use such a
+     * codec. */
     bool needs_feedback;
 
     bool is_sparse; /* most elements decode to 0 */
@@ -41,14 +42,14 @@ struct tw_codec {
      * accepts. Grows with n. */
     size_t (*bound)(size_t n);
 
-    /* src (n) into dst[capacity]; *bytes_out <= bound(n). TW_CORRUPT if an element is not finite or
-     * too large to decode to a finite value, TW_LIMIT if capacity < bound(n); dst is then
+    /* Encodes src (n) into dst[capacity]; *bytes_out <= bound(n). TW_CORRUPT if an element is not
+     * finite or too large to decode to a finite value, TW_LIMIT if capacity < bound(n); dst is then
      * undefined. */
     enum tw_status (*encode)(const float *src, size_t n, uint8_t *dst, size_t capacity,
                              size_t *bytes_out);
 
-    /* The same plus the residual, cheaper than by decoding; NULL: no cheaper way. Callers use
-     * tw_codec_encode(). */
+    /* Like encode, and also computes the residual, faster than by decoding. NULL: there is no
+     * faster way. Callers use tw_codec_encode(). */
     enum tw_status (*encode_lost)(struct tw_codec_source source, uint8_t *dst, size_t capacity,
                                   size_t *bytes_out);
 
@@ -71,7 +72,7 @@ struct tw_codec {
     enum tw_status (*check)(const uint8_t *src, size_t bytes, size_t n);
 };
 
-/* codec->encode plus the residual, if it is requested; the residual is undefined on failure. */
+/* Like codec->encode, and also computes the residual if requested; it is undefined on failure. */
 enum tw_status tw_codec_encode(const struct tw_codec *codec, struct tw_codec_source source,
                                uint8_t *dst, size_t capacity, size_t *bytes_out);
 
@@ -79,8 +80,8 @@ enum tw_status tw_codec_encode(const struct tw_codec *codec, struct tw_codec_sou
  * storage. */
 const struct tw_codec *const *tw_codecs(uint32_t *count);
 
-/* The same codecs in variant `i` of those that this processor runs, best first; NULL past the last.
- * Variants differ only in speed. */
+/* The codecs in the i-th fastest variant that this processor runs; NULL past the last. Variants
+ * differ only in speed. */
 const struct tw_codec *const *tw_codecs_form(uint32_t i, const char **name);
 
 /* The codec of that id; asserts on an unknown id, which a checked run never has. */

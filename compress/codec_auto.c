@@ -30,8 +30,9 @@ static size_t pieces_max(size_t n) {
     return n < TW_AUTO_BLOCK ? 1 : n / TW_AUTO_BLOCK;
 }
 
-/* No rung needs more than ecsq, with two exceptions. Heads of blocks and streams come once per
- * piece: 32 bytes. topk needs a whole chunk even if a single piece is shorter: 256 bytes. */
+/* No rung needs more bytes than ecsq, with two exceptions. Each piece may begin a block and a
+ * stream anew: 32 bytes. topk needs room for a whole chunk even if the piece is shorter: 256
+ * bytes. */
 static size_t bound(size_t n) {
     if (n == 0) return 0;
     return TW_AUTO_HEAD_BYTES + pieces_max(n) * (TW_AUTO_PIECE_HEAD_BYTES + 32) + 256 +
@@ -49,7 +50,7 @@ uint64_t tw_auto_bytes_min(uint64_t n) {
 /* Iterates over the pieces of a payload with valid heads. */
 struct walk {
     const uint8_t *head, *body;
-    size_t rest; /* bytes left of the body */
+    size_t rest; /* bytes of the body not read yet */
     uint32_t pieces_left;
     const struct tw_codec *codec; /* codec of the present piece; the fields below describe it too */
     uint32_t rung;
@@ -119,7 +120,7 @@ static enum tw_status check(const uint8_t *src, size_t bytes, size_t n) {
     return TW_OK;
 }
 
-/* With a weight, adds instead of setting. */
+/* Decodes all pieces; with a weight, adds them instead. */
 static enum tw_status read_all(const uint8_t *src, size_t bytes, const float *weight, float *dst,
                                size_t n) {
     uint64_t elements[TW_AUTO_RUNGS];

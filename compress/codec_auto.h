@@ -1,9 +1,9 @@
 /* codec_auto.h - auto: pieces in different codecs, which the payload names.
  *
- * The encoder has a number of bytes for a part and distributes them over its pieces: where an outer
- * gradient is large, it gets more bits (budget.h). Decoders accept any mix. Each node, and each
- * link from a node to the owner of a part, thus has its own codec in one and the same round.
- * Without a number of bytes all pieces are int4.
+ * The encoder distributes a number of bytes over the pieces of a part: pieces with large elements
+ * get more bits (budget.h). Decoders accept any mix. Each node, and each link from a node to the
+ * owner of a part, thus has its own codec in one and the same round. Without a limit of bytes, all
+ * pieces are int4.
  *
  * Bytes, little-endian; no bytes for no elements:
  *
@@ -13,8 +13,8 @@
  *
  * A rung is an index into the ladder: int8, int4, ecsq4, ecsq3, ecsq2, ecsq1, ecsq05, topk256,
  * topk64, topk32. Every piece has fewer than 2^18 + 2^12 elements and, unless it is the only one,
- * at least 2^12. This bounds the size of heads. Needs error feedback, because it may use the
- * coarsest rung. */
+ * at least 2^12. This bounds the size of heads. The codec needs error feedback, because it may use
+ * the coarsest rung. */
 #ifndef TW_COMPRESS_CODEC_AUTO_H
 #define TW_COMPRESS_CODEC_AUTO_H
 
@@ -23,10 +23,12 @@
 
 enum tw_auto_bounds {
     TW_AUTO_RUNGS = 10,
-    TW_AUTO_BLOCK = 1 << 12,     /* elements per scale or count in the codecs of the ladder */
+    /* largest number of elements per scale or count in the ladder's codecs */
+    TW_AUTO_BLOCK = 1 << 12,
     TW_AUTO_PIECE_MAX = 1 << 18, /* a whole number of entropy-coded streams */
     TW_AUTO_CELL_MAX =
-        1 << 16, /* a size at which a change of rung costs little more than it saves */
+        /* elements of a cell; smaller ones gain little, because a change of rung costs bytes */
+    1 << 16,
     TW_AUTO_CELLS_MAX = TW_FRAGMENT_ELEMENTS_MAX / TW_AUTO_BLOCK + 1,
     TW_AUTO_HEAD_BYTES = 4,       /* head of the payload */
     TW_AUTO_PIECE_HEAD_BYTES = 8, /* head of a piece */
@@ -38,11 +40,11 @@ extern const struct tw_codec tw_codec_auto;
 /* The codec of a rung < TW_AUTO_RUNGS. */
 const struct tw_codec *tw_auto_rung(uint32_t rung);
 
-/* About the fewest bytes that n elements can take: all of them on the lowest rung. */
+/* Approximate minimum of bytes for n elements: all of them on the lowest rung. */
 uint64_t tw_auto_bytes_min(uint64_t n);
 
-/* Counts the elements of a payload on each rung. TW_CORRUPT if its heads are not those of n
- * elements; *elements is then undefined. Does not check the pieces themselves. */
+/* Counts the elements of a payload on each rung. TW_CORRUPT if the heads of its pieces do not add
+ * up to n elements; *elements is then undefined. Does not check the pieces themselves. */
 enum tw_status tw_auto_mix(const uint8_t *src, size_t bytes, size_t n,
                            uint64_t elements[TW_AUTO_RUNGS]);
 
@@ -68,11 +70,11 @@ struct tw_auto {
  * differ between machines; their decoded values do not.
  *
  * Rungs are chosen for cells: tensors, or ranges of large ones. Bytes and error of a rung are
- * measured on a sample of the tensor, and scaled to each cell by its elements and its squares. The
- * sum of residuals under error feedback is minimised. Adjacent cells on one rung form one piece.
- * Bytes left over or missing then change the rate of all ecsq pieces, which can be any. A part no
- * larger than the sample is also encoded as one piece on every rung that fits, and the best result
- * is used. codec_auto_fit.c. */
+ * measured on a sample of the tensor. For each cell the bytes are scaled by its number of elements,
+ * the error by its sum of squares. The sum of residuals under error feedback is minimised. Adjacent
+ * cells on one rung form one piece. The rate of all ecsq pieces, which can have any value, is then
+ * adjusted until the bytes fit. A part no larger than the sample is also encoded as one piece on
+ * every rung that fits, and the best result is used. codec_auto_fit.c. */
 enum tw_status tw_auto_encode(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                               size_t capacity, size_t *bytes_out);
 

@@ -15,8 +15,8 @@ enum {
     RATE_MOST = 1536,
 };
 
-/* Size of the next piece: `most` of the elements left, or fewer so that a following piece is not
- * too small. */
+/* Size of the next piece: at most `most` of the elements left, and such that the rest is not too
+ * small for a piece. */
 static size_t piece_size(size_t left, size_t most) {
     if (left <= most) return left;
     if (left - most >= TW_AUTO_BLOCK) return most;
@@ -34,11 +34,12 @@ static double squares(const float *x, const float *y, size_t n) {
     return sum;
 }
 
-/* Residual that error feedback comes to hold. A codec loses the share e of the squares `energy`,
- * and the loss is added to the next outer gradient: r' = e (d + r) for vectors at right angles,
- * whose fixed point is r = e / (1 - e) of the new squares in a round. This residual is minimised,
- * not e. Below a bit, e falls by nearly the same with every byte, so whole tensors were sent finely
- * in turn, and those that waited drifted apart (tests/RECORDS.md, "auto"). */
+/* Size of the residual in the long run. A codec loses the share e of the squares `energy`, and
+ * error feedback adds the loss to the next outer gradient. For vectors at right angles r' = e (d +
+ * r), so r tends to e / (1 - e) of the new squares in a round. This is minimised instead of e.
+ * Below one bit, e falls by nearly the same with every byte. Minimising e therefore sent few
+ * tensors finely in each round, and nodes drifted apart in the others (tests/RECORDS.md,
+ * "auto"). */
 static double held(double energy, double e) {
     const double most = 0.999;
     return energy * (e < most ? e / (1.0 - e) : most / (1.0 - most));
@@ -57,7 +58,7 @@ static size_t sample(struct tw_auto *work, const float *x, size_t n) {
     return TW_AUTO_SAMPLE;
 }
 
-/* Bytes per element, and error per square, on x (n). */
+/* Bytes per element, and squared error per square, measured on x (n). */
 struct rates {
     double bytes[TW_AUTO_RUNGS], error[TW_AUTO_RUNGS];
 };
@@ -83,8 +84,8 @@ static enum tw_status measure(struct tw_auto *work, const float *x, size_t n, st
 static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part *part, size_t begin,
                                 size_t end) {
     struct rates rates;
-    /* A change of rung within ecsq costs the states of an entropy coder. Among sparse rungs it
-     * costs nothing, but there are no rates between them. */
+    /* A change of rung between two ecsq codecs costs the states of an entropy coder. Between sparse
+     * rungs it costs nothing, but their rates cannot be adjusted. */
     const bool is_sparse = part->bytes_max < part->n / 16;
     const size_t few = (part->n / 64 / TW_AUTO_BLOCK + 1) * TW_AUTO_BLOCK;
     const size_t most = is_sparse && few < TW_AUTO_CELL_MAX ? few : TW_AUTO_CELL_MAX;
@@ -104,8 +105,8 @@ static enum tw_status add_cells(struct tw_auto *work, const struct tw_auto_part 
     return TW_OK;
 }
 
-/* Cells: tensors; small ones are joined with the next, large ones are cut. A rest too small to
- * stand alone is joined with the last cell. */
+/* Cuts the part into cells: tensors. Small tensors are joined with the next, and large ones are
+ * cut. A rest that is too small for a cell is joined with the last cell. */
 static enum tw_status cut(struct tw_auto *work, const struct tw_auto_part *part) {
     size_t begin = 0;
     work->cells_count = 0;
@@ -126,8 +127,8 @@ static enum tw_status cut(struct tw_auto *work, const struct tw_auto_part *part)
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* End of the piece that begins with cell i: cells on one rung, such that the piece's blocks of 2^12
- * are those of the cells. */
+/* End of the piece that begins with cell i. A piece has cells of one rung, and its blocks of 2^12
+ * elements must be those of its cells. */
 static uint32_t piece_end(const struct tw_auto *work, uint32_t i) {
     const size_t begin = work->begins[i];
     uint32_t end = i + 1;
@@ -145,7 +146,7 @@ static uint32_t pieces_count(const struct tw_auto *work) {
     return count;
 }
 
-/* Factor of ecsq's rate with which the total is `goal` bytes. */
+/* Factor of ecsq's rate for a total of `goal` bytes. */
 static uint32_t rate_for(const struct tw_auto *work, size_t goal) {
     double others = TW_AUTO_HEAD_BYTES + (double)pieces_count(work) * TW_AUTO_PIECE_HEAD_BYTES;
     double ecsq = 0.0;
@@ -179,7 +180,7 @@ static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_aut
     return TW_OK;
 }
 
-/* Residual that feedback would hold of all cells, for the decoded values in work->decoded. */
+/* Sum of the residuals of all cells in the long run, for the decoded values in work->decoded. */
 static double held_of_cells(const struct tw_auto *work, const float *x) {
     double sum = 0.0;
     for (uint32_t i = 0; i < work->cells_count; i++) {
@@ -191,7 +192,7 @@ static double held_of_cells(const struct tw_auto *work, const float *x) {
     return sum;
 }
 
-/* Encodes all of a small part on one rung, if that fits. Replaces the previous result if the
+/* Encodes a small part as a whole on one rung, if that fits. Replaces the previous result if the
  * residual is smaller. */
 static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part *part,
                                 uint32_t rung, double *least, uint8_t *dst, size_t *bytes_out) {
@@ -205,7 +206,7 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
     const size_t room = part->bytes_max - HEADS;
     double rate = RATE_ONE;
     if (tw_auto_is_ecsq(rung)) rate *= 8.0 * (double)room / ((double)part->n * codec->bits);
-    if (rate > RATE_MOST) return TW_OK; /* a finer rung does better */
+    if (rate > RATE_MOST) return TW_OK; /* a finer rung is better than such a rate */
     for (uint32_t tries = 0; tries < TRIES && rate >= RATE_LEAST; tries++) {
         piece.rate_1024 = (uint32_t)rate;
         TW_TRY(tw_auto_put(&piece, head, work->coded, sizeof(work->coded), &bytes));
@@ -224,9 +225,9 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
     return TW_OK;
 }
 
-/* Each piece pays for an entropy coder's states, which for some thousand elements at one bit are a
- * quarter of the bytes. One piece on a common rung can then be better than the best rung for each.
- */
+/* Tries one piece for the whole part. Each piece contains the states of an entropy coder, which for
+ * some thousand elements at one bit are a quarter of its bytes. One piece on a common rung can then
+ * be better than the best rung for each piece. */
 static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part *part,
                                  uint8_t *dst, size_t *bytes_out) {
     double least = INFINITY;
@@ -242,8 +243,8 @@ static enum tw_status try_wholes(struct tw_auto *work, const struct tw_auto_part
 
 static enum tw_status put_mixed(struct tw_auto *work, const struct tw_auto_part *part, uint8_t *dst,
                                 size_t capacity, size_t *bytes_out) {
-    /* Sizes are estimates from samples until the payload is written. Starting with a slightly
-     * larger goal keeps rungs that nearly fit; ecsq then adapts its rate. */
+    /* Sizes are only estimated from samples. The first goal is slightly larger, to keep rungs that
+     * nearly fit; ecsq then adapts its rate. */
     size_t goal = part->bytes_max;
     for (uint32_t tries = 0;; tries++) {
         (void)tw_budget_choose(work->cells, work->cells_count, TW_AUTO_RUNGS,

@@ -32,7 +32,7 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
         uint32_t bits;
         memcpy(&bits, src + i, sizeof(bits));
         const uint16_t half = tw_bf16_round(src[i]);
-        /* Checks the input too, because rounding carries some NaNs round to zero. */
+        /* The input is checked too, because rounding turns some NaNs into zero. */
         bad |= (bits & 0x7F800000u) == 0x7F800000u || (half & EXPONENT) == EXPONENT;
         tw_put_u16(dst + 2 * i, half);
     }

@@ -6,9 +6,9 @@
 
 enum {
     ELEMENTS = 64,
-    ZERO = 120,         /* larger float32 exponents are those of levels 1 to 7: 2^-6 to 1 */
-    HALF = 1 << 22,     /* of the span of one exponent */
-    LEAST = ZERO << 23, /* 2^-7 as a float: from here on 2^-6 is nearer than 0 */
+    ZERO = 120,     /* level 0 as a float32 exponent; the next seven are levels 1 to 7: 2^-6 to 1 */
+    HALF = 1 << 22, /* half of the span of one exponent */
+    LEAST = ZERO << 23, /* bits of 2^-7: from here on, 2^-6 is nearer than 0 */
 };
 
 static uint32_t digit(float x, float inverse) {

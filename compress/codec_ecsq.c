@@ -4,8 +4,8 @@
 #include "base/limits.h"
 #include "compress/ecsq/ecsq.h"
 
-/* Raw codes, signs, and sizes written out. The latter have |x| of at least 3.2 rms, so they are
- * fewer than a tenth of a block. */
+/* Bytes of raw codes, signs, and sizes written out. An element whose size is written out has |x| of
+ * at least 3.2 rms, so these are fewer than a tenth of a block. */
 static size_t ecsq_bound(const struct tw_ecsq *ecsq, size_t n) {
     if (n == 0) return 0;
     const size_t blocks = tw_ecsq_blocks(n), in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);

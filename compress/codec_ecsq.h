@@ -4,21 +4,22 @@
  *     r = bf16(rms of a block of 4096),  s = c r,  a = floor(|x| / s + 1/2 - dead)
  *     D = +-(a + shift[a]) s,  D = 0 where a = 0
  *
- * Below 2 bits r = bf16(min(rms, max |x| / 3)). Otherwise a block could remain without elements of
- * about the step's size for ever, which would cost training with error feedback more than all else.
+ * Below 2 bits r = bf16(min(rms, max |x| / 3)). Otherwise a block could stay below the step for
+ * ever and never be sent. With error feedback, this would cost more of the loss than everything
+ * else.
  *
  * A payload has one c. Bisection finds the c at which a sample takes the codec's bits, all headers
  * included; blocks of zeros are free and not counted. If many elements are alike, the payload may
- * take more, because c is limited so that some elements remain nonzero. Large elements stay exact
- * within s / 2: their size a is written out and has no shift. dead > 0 below 2 bits. shift moves
- * decoded values to the mean of the sample's elements of size 1, and of larger ones; it points
- * towards 0, where more of them lie. Sullivan, "Efficient scalar quantization of exponential and
- * Laplacian random variables", IEEE Trans. IT 42 (5), 1996.
+ * take more, because c is limited so that some elements remain nonzero. Large elements have an
+ * error of at most s / 2: their size a is written out and has no shift. dead > 0 below 2 bits.
+ * shift moves decoded values to the mean of the sample's elements of size 1, and of larger ones; it
+ * points towards 0, where more of them lie. Sullivan, "Efficient scalar quantization of exponential
+ * and Laplacian random variables", IEEE Trans. IT 42 (5), 1996.
  *
- * A code is a byte of sizes min(a, 2^k - 1); the largest value means that a is written out. For
- * ecsq4, k = 5 and a code holds one element. For ecsq3 (k = 4) and below (k = 3), a code holds two
- * adjacent elements of a block, the first in the lower k bits; an odd last element is paired with a
- * 0. Signs are not part of codes, because they cannot be predicted.
+ * A code is a byte that holds one or two sizes min(a, 2^k - 1). The size 2^k - 1 means that a is
+ * written out. For ecsq4, k = 5 and a code holds one element. For ecsq3 (k = 4) and below (k = 3),
+ * a code holds two adjacent elements of a block, the first in the lower k bits; an odd last element
+ * is paired with a 0. Signs are not part of codes, because they cannot be predicted.
  *
  * Bytes, little-endian, with b = ceil(n / 4096) blocks:
  *

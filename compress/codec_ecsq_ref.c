@@ -1,6 +1,6 @@
-/* codec_ecsq_ref.c - ecsq as specified in codec_ecsq.h and rans.h. Only the choice of a step
- * (ecsq_rate.c) and the model of an entropy coder (rans.c) are shared with the fast variants: both
- * are plain. */
+/* codec_ecsq_ref.c - ecsq as specified in codec_ecsq.h and rans.h. It shares two things with the
+ * fast variants, because these are plain code already: the choice of a step (ecsq_rate.c) and the
+ * model of the entropy coder (rans.c). */
 #include "compress/codec_ref.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static size_t stream_end(const struct array *array, size_t i) {
     return array->n - i < elements ? array->n : i + elements;
 }
 
-/* First slot of each symbol's range, of 2^12, and the end of the last range. */
+/* Computes the first of the 2^12 slots of each symbol's range, and the end of the last range. */
 static void starts_of(const struct tw_rans_model *model, uint32_t *starts) {
     starts[0] = 0;
     for (uint32_t s = 0; s < ALPHABET; s++) starts[s + 1] = starts[s] + model->frequency[s];
@@ -122,8 +122,8 @@ static uint32_t put_words(const struct tw_rans_model *model, const uint8_t *code
     return words;
 }
 
-/* Counts codes: all groups at first, then one of eight; each code that occurs counts at least once.
- * Returns the sum of counts. */
+/* Counts codes, in the first groups and then in every eighth group on average. Each code that
+ * occurs counts at least once. Returns the sum of counts. */
 static uint32_t count_codes(const struct tw_ecsq *row, const uint8_t *codes, uint32_t count,
                             uint32_t *counts) {
     const uint32_t in_group = 64 / row->in_code;
@@ -322,7 +322,7 @@ static enum tw_status next_value(const struct array *array, struct stream *strea
     return TW_OK;
 }
 
-/* TW_CORRUPT unless everything was used. */
+/* TW_CORRUPT unless all signs and sizes of the stream were used. */
 static enum tw_status close_stream(struct stream *stream, struct rest *in) {
     if (stream->written.at != stream->written.end) return TW_CORRUPT;
     if (stream->words.at != stream->words.end) return TW_CORRUPT;

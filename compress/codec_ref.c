@@ -12,9 +12,10 @@
 
 struct format {
     size_t block;
-    unsigned digit_bits, lanes; /* element i: digit i / lanes of word i % lanes */
-    bool has_padding;           /* the last block is padded to full size */
-    float top; /* largest level: the scale is max |x| / top; 0: the scale is an average */
+    /* bits of a digit; number of words, so that element i is digit i / lanes of word i % lanes */
+    unsigned digit_bits, lanes;
+    bool has_padding; /* the last block is padded to full size */
+    float top;        /* largest level: the scale is max |x| / top; 0: the scale is an average */
     float scale_end;
     float (*average)(const float *x, size_t count);
     unsigned (*digit_of)(float x, float scale, float quotient);
@@ -89,7 +90,7 @@ static unsigned sign_digit(float x, float scale, float quotient) {
 
 /* ---- scales -------------------------------------------------------------------------------- */
 
-/* e with max |x| = 1.m * 2^e, at least the exponent of the smallest normal float. */
+/* The exponent e of max |x| = 1.m * 2^e, at least that of the smallest normal float. */
 static int exponent_of(const float *x, size_t count) {
     int exponent;
     (void)frexpf(tw_ref_max(x, count), &exponent);

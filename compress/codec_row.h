@@ -1,5 +1,6 @@
-/* codec_row.h - functions of struct tw_codec get no row argument. Each codec of a family has its
- * own wrappers around the family's functions, so that compilers see its constants.
+/* codec_row.h - makes the functions of struct tw_codec, which have no row argument, for the codecs
+ * of a family. Each codec gets its own wrappers around the family's functions, so that compilers
+ * know its constants.
  *
  * A family F has these functions, each with the row first:
  *

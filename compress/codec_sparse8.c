@@ -23,9 +23,9 @@ static size_t bound(size_t n) {
     return chunks_of(n) * HEAD_BYTES + n;
 }
 
-/* The r that gives the shortest code for randomly distributed gaps: one more bit pays from the mean
- * gap on at which (1 - 1 / mean)^(2^r) is the golden ratio minus 1, which is 2.078 * 2^r + 1/2.
- * count > 0. */
+/* The r with the shortest code for randomly distributed positions. From some mean gap on, one more
+ * bit is shorter: where (1 - 1 / mean)^(2^r) is the golden ratio minus 1, at a mean gap of 2.078 *
+ * 2^r + 1/2. count > 0. */
 static unsigned r_of(uint32_t elements, uint32_t count) {
     unsigned r = 0;
     while (32 * (2 * elements - count) >= (133 * count) << r) r++;
@@ -108,9 +108,9 @@ struct chunk {
     const uint8_t *codes;
 };
 
-/* No code is -128, and 0 occurs only if all codes are sent. */
+/* Checks codes: none is -128, and 0 occurs only if all codes are sent. */
 static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
-    uint8_t bad = 0, zeros = 0; /* as wide as codes, for vectorisation */
+    uint8_t bad = 0, zeros = 0; /* of the width of codes, for vectorisation */
     for (uint32_t i = 0; i < count; i++) {
         bad = (uint8_t)(bad | (codes[i] == 0x80));
         zeros = (uint8_t)(zeros | (codes[i] == 0));
@@ -134,8 +134,8 @@ static enum tw_status read_positions(struct chunk *chunk, const uint8_t *end, ui
     return TW_OK;
 }
 
-/* positions (CHUNK): those of the codes, unless all elements have one. *src moves to the next
- * chunk. */
+/* Opens a chunk and moves *src to the next one. positions (CHUNK): those of the codes, unless all
+ * elements have a code. */
 static enum tw_status chunk_open(struct chunk *chunk, uint16_t *positions, uint32_t elements,
                                  const uint8_t **src, const uint8_t *end) {
     if (end - *src < HEAD_BYTES) return TW_CORRUPT;
@@ -183,7 +183,7 @@ static void chunk_add(const struct chunk *chunk, const uint16_t *positions, floa
     for (uint32_t i = 0; i < elements; i++) sum[i] = sum[i] + weight * y[i];
 }
 
-/* Only checks if there is no sink. */
+/* Reads all chunks into the sink; only checks them if there is none. */
 static enum tw_status read_all(const uint8_t *src, size_t bytes, size_t n,
                                const struct tw_codec_sink *sink) {
     if (n > TW_PAYLOAD_BYTES_MAX) return TW_CORRUPT;

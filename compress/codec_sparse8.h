@@ -4,8 +4,8 @@
  *     m = max |x| over the chunk,  scale = bf16(m / 127) rounded up,  code = RNE(x (1 / scale))
  *     D = scale code, exact in float32
  *
- * Nothing is left out at any density: a chunk is sent as plain codes, at 8.01 bits per element,
- * unless the list is shorter. It therefore needs no error feedback.
+ * No element is left out at any density: a chunk is sent as plain codes, at 8.01 bits per element,
+ * unless the list of the others is shorter. It therefore needs no error feedback.
  *
  * Bytes, per chunk of 4096 (the last may be shorter): scale (bf16), count (u16), then for count <
  * elements: positions of the codes that are not 0 (rice.h, with the least r for which 32 (2

@@ -20,7 +20,8 @@ static unsigned r_of(uint32_t elements, uint32_t count) {
     return r;
 }
 
-/* Positions of the codes that are not 0. Returns the bytes: fewer than two bits per element. */
+/* Writes the positions of the codes that are not 0. Returns the bytes: fewer than two bits per
+ * element. */
 static size_t put_positions(const int8_t *codes, uint32_t elements, uint32_t count, uint8_t *list) {
     struct tw_ref_writer to = {.dst = list};
     uint32_t next = 0;

@@ -33,14 +33,15 @@ static uint32_t kept_of(const struct topk *topk, uint32_t count) {
     return (topk->k * count + CHUNK - 1) / CHUNK;
 }
 
-/* Bits of a chunk: k ones, remainders and signs; all gaps together are below 4096. */
+/* Bytes for a chunk's bits: k ones, remainders and signs, and the zeros of gaps whose sum is below
+ * 4096. */
 static size_t topk_bound(const struct topk *topk, size_t n) {
     const size_t bits = topk->k * (2 + (size_t)topk->r) + (CHUNK >> topk->r);
     return chunks_of(n) * (2 + (bits + 7) / 8);
 }
 
-/* Prefetches the chunk after x while this one is processed, a part with each position. There may be
- * no next chunk. */
+/* Prefetches a part of the chunk after x with each position of this one. There may be no next
+ * chunk. */
 static inline void fetch_next(const struct topk *topk, const float *x, uint32_t position) {
     const uintptr_t at = (uintptr_t)x + CHUNK * sizeof(*x);
     const uint32_t lines = CHUNK * sizeof(*x) / LINE / topk->k, first = position * lines;
@@ -103,7 +104,7 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
         const struct tw_bits_writer before = to;
         const uint16_t mean = put_chunk(topk, x, kept, k, &to);
         tw_put_u16(dst + 2 * c, mean);
-        if (mean == 0) to = before; /* its positions are not sent */
+        if (mean == 0) to = before; /* the positions of such a chunk are not sent */
         if (source.lost != NULL && mean != 0) lose_chunk(source.lost + c * CHUNK, kept, k, mean);
     }
     tw_bits_pad(&to);
@@ -131,7 +132,7 @@ static inline enum tw_status get_chunk(const struct topk *topk, float value, boo
     return TW_OK;
 }
 
-/* Only checks if there is no sink. */
+/* Reads all chunks into the sink; only checks them if there is none. */
 static enum tw_status read_all(const struct topk *topk, const uint8_t *src, size_t bytes, size_t n,
                                const struct tw_codec_sink *sink) {
     const size_t chunks = chunks_of(n);

@@ -5,9 +5,9 @@
  *     mean = bf16(float32(sum of their |x| / k)), in float64 and their order
  *     D = +-mean for them, else 0
  *
- * Only with error feedback: SparseLoCo, arXiv 2508.15706, with one level instead of its 2 bits,
- * which is as good for normal numbers and better for tails. The last chunk, of m elements, keeps
- * ceil(k m / 4096).
+ * To be used only with error feedback. SparseLoCo, arXiv 2508.15706, sends 2 bits per value; one
+ * level is as good for normal numbers and better for heavy tails. The last chunk, of m elements,
+ * keeps ceil(k m / 4096).
  *
  * Bytes, with b = ceil(n / 4096) chunks: b little-endian bf16 means, not negative; then for each
  * chunk whose mean is not 0, for each kept element in order: the position (rice.h, r = 3, 5, 6) and
@@ -24,8 +24,9 @@ extern const struct tw_codec TW_COMPRESS_ISA(codec_topk256), TW_COMPRESS_ISA(cod
     TW_COMPRESS_ISA(codec_topk32);
 
 /* kept (k): the ascending positions of the k largest of magnitudes (count), lowest first among
- * equal ones. 0 < k <= count <= 4096, k <= TW_TOPK_MAX; magnitudes below 2^31. `guess` can be any
- * number, and is updated for the next chunk: the closer to the k-th largest, the faster. */
+ * equal ones. 0 < k <= count <= 4096, k <= TW_TOPK_MAX; magnitudes below 2^31. `guess` is a first
+ * guess at the k-th largest, and is updated for the next chunk. It may be any number, but a close
+ * one is faster. */
 void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k,
                                   uint16_t *kept, uint32_t *guess);
 /* The same, by sorting. */

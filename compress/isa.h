@@ -14,7 +14,7 @@
 #define TW_COMPRESS_ISA(name) tw_base_##name
 #endif
 
-/* codec_list.c: every codec by its id, in this variant or in its only one. */
+/* codec_list.c: all codecs, by id, in this variant; or in their only one. */
 enum { TW_CODECS_COUNT = TW_CODEC_AUTO + 1 };
 extern const struct tw_codec *const TW_COMPRESS_ISA(codecs)[TW_CODECS_COUNT];
 

@@ -127,7 +127,7 @@ enum tw_status tw_lattice_check(const uint8_t *src, size_t bytes, size_t n) {
     return bad != 0 ? TW_CORRUPT : TW_OK;
 }
 
-/* The integers nearest to `k` with these low bits. */
+/* Replaces each k by the nearest integer with the given low bits. */
 static void unwrap(int32_t *restrict k, const uint8_t *restrict codes, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const uint8_t apart = (uint8_t)(codes[i] - (uint8_t)(uint32_t)k[i]);

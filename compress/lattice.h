@@ -8,13 +8,13 @@
  *     receiver with y: k' = the integer = k (mod 256) within [-128, 128) of RNE(y / s)
  *
  * k' = k exactly if |x - y| is below about 127 s. To verify this, each block of 1024 also sends the
- * 16 bits  sum (k >> 8) m_i mod 2^16  with m_i odd. One element off by one wrap always changes
- * them; any other damage of a block is missed once in 65536.
+ * 16 bits  sum (k >> 8) m_i mod 2^16 with m_i odd. If one element is wrong by 256, the checksum
+ *          always differs. Any other error in a block is missed once in 65536.
  *
- * s is chosen from `distance`, the largest recent |x - y|: the codes distinguish a width of 4 times
- * that, rounded up, so an anchor may have moved 2 to 4 times as far. The sender decodes with its
- * own x as y and gets the same values as the receivers. A merge of two anchors thus has the same
- * inputs at both ends.
+ * s is chosen from `distance`, the largest recent |x - y|. The 256 codes span at least 4 times this
+ * distance, so |x - y| may be 2 to 4 times as large. The sender decodes with its own x as y and
+ * gets the same values as the receivers. A merge of two anchors thus has the same inputs at both
+ * ends.
  *
  * The whole form is plain float32: for a first contact, and after the receiver was too far away.
  *
@@ -35,24 +35,24 @@ enum { TW_LATTICE_BLOCK = 1024, TW_LATTICE_HEAD_BYTES = 8 };
 /* Upper bound of the bytes of n elements, which is the size of the whole form. */
 size_t tw_lattice_bound(size_t n);
 
-/* src (n) into dst[capacity], in the whole form if distance is 0 or not finite. TW_CORRUPT if an
- * element is not finite, TW_LIMIT if capacity is too small; dst is then undefined. */
+/* Encodes src (n) into dst[capacity], in the whole form if distance is 0 or not finite. TW_CORRUPT
+ * if an element is not finite, TW_LIMIT if capacity is too small; dst is then undefined. */
 enum tw_status tw_lattice_encode(const float *src, size_t n, float distance, uint8_t *dst,
                                  size_t capacity, size_t *bytes_out);
 
-/* Untrusted bytes: TW_CORRUPT unless they are an anchor of n elements. */
+/* Checks untrusted bytes: TW_CORRUPT unless they encode an anchor of n elements. */
 enum tw_status tw_lattice_check(const uint8_t *src, size_t bytes, size_t n);
 
 /* dst[i] = D(src)[i], finite, decoded relative to near (n), finite. TW_CORRUPT as in check;
- * TW_AGAIN if near is too far away; dst is then undefined. Every near that is close enough gives
- * the same bits. */
+ * TW_AGAIN if near is too far away; dst is then undefined. The result does not depend on `near`, as
+ * long as it is close enough. */
 enum tw_status tw_lattice_decode(const uint8_t *src, size_t bytes, const float *near, float *dst,
                                  size_t n);
 
 /* max |a[i] - b[i]| */
 float tw_lattice_distance(const float *a, const float *b, size_t n);
 
-/* The equations one element at a time: slow, with the same bytes and values. */
+/* Plain twins, one element at a time: slow, with the same bytes and values. */
 enum tw_status tw_lattice_encode_ref(const float *src, size_t n, float distance, uint8_t *dst,
                                      size_t capacity, size_t *bytes_out);
 enum tw_status tw_lattice_decode_ref(const uint8_t *src, size_t bytes, const float *near,

@@ -8,7 +8,7 @@
 #include "compress/block.h"
 #include "compress/codec_nf4.h"
 
-/* 2 found, minus one where value > bound: a true comparison is -1. */
+/* Returns 2 found, minus 1 where value > bound, because a true comparison is -1. */
 static inline __m256i tw_nf4_search(__m256i found, __m256 value, __m256 bound) {
     const __m256 is_above = _mm256_cmp_ps(value, bound, _CMP_GT_OQ);
     return _mm256_add_epi32(_mm256_add_epi32(found, found), _mm256_castps_si256(is_above));

@@ -16,8 +16,8 @@ static inline __m512i tw_nf4_shifts(size_t at) {
     return _mm512_add_epi32(within, _mm512_set1_epi32((int)(at / TW_BLOCK_LANES * 4)));
 }
 
-/* [-1, 1] has 31 cells of width 1/15, each with at most one bound. The cell of a value thus leaves
- * one comparison to find its digit. At an edge, either neighbouring cell gives the same result. */
+/* [-1, 1] has 31 cells of width 1/15, each with at most one bound. With the cell of a value, one
+ * comparison finds its digit. At the edge of two cells, both give the same result. */
 static inline __m512i tw_nf4_digits(__m512 value) {
     const float none = INFINITY;
     const __m512 low_bounds =

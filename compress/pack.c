@@ -13,7 +13,7 @@ enum {
     FRAMES = 2 * PLANES, /* phi, then u */
     HEADER_BYTES = 16 + 4 * FRAMES,
     VERSION = 1,
-    LEVEL = 1, /* mantissa planes are noise: higher levels gain nothing */
+    LEVEL = 1, /* level of zstd; higher ones gain nothing, because mantissa planes are noise */
 };
 
 static const char magic[4] = {'T', 'W', 'P', 'K'};
@@ -127,7 +127,8 @@ static enum tw_status unpack_frame(struct tw_packer *packer, const uint8_t *fram
         ZSTD_findFrameCompressedSize(frame, bytes) != bytes) {
         return tw_fail(err, TW_CORRUPT, "packed state: a plane is not one frame of %zu bytes", n);
     }
-    /* With a buffer of the expected size zstd allocates nothing, whatever the frame claims. */
+    /* Because the buffer has the expected size, zstd allocates nothing, even if the frame claims
+     * another size. */
     const size_t got = ZSTD_decompressDCtx(packer->decompress, packer->plane, n, frame, bytes);
     if (ZSTD_isError(got) || got != n) {
         return tw_fail(err, TW_CORRUPT, "packed state: a plane does not decompress");

@@ -1,7 +1,7 @@
 /* pack.h - (phi, u) of a fragment, losslessly, for nodes that join. Each float is rotated left by
  * one bit, so that its first byte is the exponent. The four bytes go to four planes, most
- * significant first; each plane is one zstd frame. rans.h instead would save less than one percent
- * of phi, and lose it again in the runs of zeros of u: tests/RECORDS.md. All transferred state is
+ * significant first; each plane is one zstd frame. rans.h would save less than one percent of phi,
+ * and lose as much in u, which has long runs of zeros (tests/RECORDS.md). All transferred state is
  * float32, so no other split of bytes is needed.
  *
  * Bytes: "TWPK", version 1 (u32), elements (u64), bytes of each of the 8 plane frames (u32 each),
@@ -25,13 +25,14 @@ void tw_packer_destroy(struct tw_packer *packer); /* NULL is allowed */
 /* Bytes tw_pack may write for n elements of phi and of u. */
 size_t tw_pack_bound(size_t n);
 
-/* phi (n), u (n) into dst[capacity]. TW_LIMIT if capacity is too small (tw_pack_bound suffices) or
- * n is above elements_max, TW_CORRUPT if a value is not finite; dst is then undefined. */
+/* Packs phi (n), u (n) into dst[capacity]. TW_LIMIT if capacity is too small (tw_pack_bound
+ * suffices) or n is above elements_max, TW_CORRUPT if a value is not finite; dst is then
+ * undefined. */
 enum tw_status tw_pack(struct tw_packer *packer, const float *phi, const float *u, size_t n,
                        uint8_t *dst, size_t capacity, size_t *bytes_out, struct tw_error *err);
 
-/* Exact inverse into phi (n), u (n), for hostile input. TW_CORRUPT with a sentence; phi and u are
- * then undefined, so unpack into spare memory. On success every value is finite. */
+/* Unpacks hostile input into phi (n), u (n). TW_CORRUPT with a sentence; phi and u are then
+ * undefined, so unpack into spare memory. On success every value is finite. */
 enum tw_status tw_unpack(struct tw_packer *packer, const uint8_t *src, size_t bytes, float *phi,
                          float *u, size_t n, struct tw_error *err);
 

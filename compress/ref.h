@@ -67,7 +67,7 @@ static inline void tw_ref_put_gap(struct tw_ref_writer *to, uint32_t gap, unsign
     tw_ref_put(to, gap, r);
 }
 
-/* False if bits ran out. */
+/* Reads bits. False if there are too few. */
 static inline bool tw_ref_get(struct tw_ref_reader *from, unsigned count, uint32_t *value) {
     *value = 0;
     for (unsigned i = 0; i < count; i++, from->at++) {
@@ -77,7 +77,7 @@ static inline bool tw_ref_get(struct tw_ref_reader *from, unsigned count, uint32
     return true;
 }
 
-/* False if bits ran out or the gap is `end` or more. */
+/* Reads a gap. False if there are too few bits, or the gap is `end` or more. */
 static inline bool tw_ref_get_gap(struct tw_ref_reader *from, unsigned r, uint32_t end,
                                   uint32_t *gap) {
     uint64_t zeros = 0;

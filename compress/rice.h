@@ -75,7 +75,7 @@ static inline void tw_bits_fill(struct tw_bits_reader *from) {
     }
 }
 
-/* False if bits ran out. bits <= 32. */
+/* Reads at most 32 bits. False if there are too few. */
 static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint32_t *value) {
     if (from->count < bits) tw_bits_fill(from);
     if (from->count < bits) return false;
@@ -85,7 +85,7 @@ static inline bool tw_bits_get(struct tw_bits_reader *from, unsigned bits, uint3
     return true;
 }
 
-/* False if bits ran out or the gap is `end` or more, however large. */
+/* Reads a gap. False if there are too few bits, or the gap is `end` or more. */
 static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint32_t end,
                                    uint32_t *gap) {
     uint32_t zeros = 0, low = 0;

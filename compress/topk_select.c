@@ -40,7 +40,7 @@ static uint32_t largest(const uint32_t *magnitudes, uint32_t count) {
 struct search {
     const uint32_t *magnitudes;
     uint32_t count, k;
-    uint32_t low, high; /* the k-th largest is in [low, high] */
+    uint32_t low, high; /* bounds of the k-th largest */
     uint32_t least;     /* number of elements that are low or more, at least k */
 };
 
@@ -65,7 +65,7 @@ static void narrow(struct search *s, uint32_t enough) {
     while (!is_done(s, enough)) (void)probe(s, s->low + (s->high - s->low) / 2);
 }
 
-/* The same, starting from a guess with growing steps. */
+/* Like narrow(), but starts from a guess and searches with growing steps. */
 static void narrow_from(struct search *s, uint32_t enough, uint32_t guess) {
     if (guess >= s->high) guess = s->high - 1;
     const bool is_up = probe(s, guess);

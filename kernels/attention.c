@@ -15,7 +15,7 @@ size_t tw_attention_scratch(const struct tw_attention *shape) {
     return fast > plain ? fast : plain;
 }
 
-/* NULL, an array that a pass does not use, stays NULL. */
+/* Address of row `begin`; NULL, an array that the pass does not use, stays NULL. */
 static void *row(const void *x, size_t begin, size_t stride, uint32_t type_bytes) {
     return x == NULL ? NULL : (uint8_t *)(uintptr_t)x + begin * stride * type_bytes;
 }

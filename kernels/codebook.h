@@ -1,5 +1,5 @@
-/* codebook.h - the levels of codecs whose levels are not powers of two. compress/ encodes with them
- * on the host, kernels/cuda/pack.cu on a device. */
+/* codebook.h - the levels of nf4 and lm2. compress/ encodes with them on the host,
+ * kernels/cuda/pack.cu on a device. */
 #ifndef TW_KERNELS_CODEBOOK_H
 #define TW_KERNELS_CODEBOOK_H
 

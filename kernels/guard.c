@@ -19,10 +19,10 @@ static void guard_sizes(double *sizes, const double *norms, const uint32_t *step
         sizes[i] = norms[i] / sqrt(taken[i] < most ? taken[i] : most);
 }
 
-/* Norm that rounding errors can give a zero Delta; norms of real ones are above 1e-4. */
+/* A Delta of zero can have this norm by rounding errors; real Deltas have norms above 1e-4. */
 static const double NOTHING = 1e-6;
 
-/* If most contributions are 0, as when a round directly follows a merge, only 0 is usual. */
+/* If most contributions are 0, as when a round directly follows a merge, the usual size is 0. */
 static uint64_t refuse_all_but_zeros(const double *sizes, uint32_t count) {
     uint32_t zeros = 0;
     uint64_t refused = 0;

@@ -1,36 +1,36 @@
-/* guard.h - finds contributions that are too large to be merged, or to be merged unscaled. */
+/* guard.h - finds contributions that are too large and must be scaled down or left out. */
 #ifndef TW_KERNELS_GUARD_H
 #define TW_KERNELS_GUARD_H
 
 #include <stdint.h>
 
 enum {
-    TW_GUARD_LEAST = 3, /* contributions: of two, neither can be called the wrong one */
+    TW_GUARD_LEAST = 3, /* least number of contributions: of two, either may be the wrong one */
     TW_GUARD_MAX = 64,
     TW_GUARD_SCALED = 2,  /* times the usual size: larger contributions are scaled down to it */
     TW_GUARD_REFUSED = 4, /* times the usual size: larger contributions are left out */
-    TW_GUARD_STEPS = 64,  /* times the usual steps: a higher count is not believed */
+    TW_GUARD_STEPS = 64,  /* times the usual steps: limit of a claimed count of steps */
 };
 
-/* Two passes. The first leaves contributions out. The second scales the rest by the usual size
- * among the rest. A node that has only the merged contributions thus finds the same factors:
- * tw_guard_scale.
+/* Two passes. The first leaves contributions out. The second scales the others, by the usual size
+ * among these. A node that has only the merged contributions thus computes the same factors
+ * (tw_guard_scale).
  *
  * The size of a contribution is its norm over the square root of its inner steps; the usual size is
  * the (lower) median. The norm of s steps is between sqrt(s) times that of one (all at right
- * angles) and s times. So a node that is several times as fast, or was away for a few rounds, still
- * has a usual size.
+ * angles) and s times. The contribution of a node that is several times as fast, or was away for a
+ * few rounds, thus still has a usual size.
  *
  * With fewer than TW_GUARD_LEAST contributions all are taken (merger_reduce.c compares them with
- * earlier merges). If more than half of them are 0, or no larger than rounding errors, the others
- * are left out.
+ * earlier merges). If more than half of all contributions are 0, or no larger than rounding errors,
+ * the others are left out.
  *
- * factors (count): out, the factor of each contribution: 1, less, or 0 if it is left out. Returns
- * the set left out, always fewer than half. norms (count): finite. steps (count): 0 counts as 1.
- * Same inputs, same bits. */
+ * factors (count): out, the factor of each contribution, at most 1; 0 if it is left out. Returns
+ * the set of contributions left out, always fewer than half. norms (count): finite. steps (count):
+ * 0 counts as 1. Same inputs, same bits. */
 uint64_t tw_guard(float *factors, const double *norms, const uint32_t *steps, uint32_t count);
 
-/* The second pass alone, for contributions that are all to be merged. */
+/* The second pass alone, for contributions that must all be merged. */
 void tw_guard_scale(float *factors, const double *norms, const uint32_t *steps, uint32_t count);
 
 #endif

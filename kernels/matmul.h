@@ -29,7 +29,7 @@ enum {
     /* See struct tw_weight_product, is_padded. */
     TW_MATMUL_PAD_K = 32,
     TW_MATMUL_PAD_N = 64,
-    /* Rows of activations per piece of work. */
+    /* Rows of activations in a piece of work. */
     TW_MATMUL_ROWS = 128,
     /* Tile of a weight gradient per piece of work, for any number of threads. */
     TW_MATMUL_TILE_M = 256,
@@ -82,9 +82,9 @@ void tw_multiply(struct tw_multiplier *multiplier, void *y, const void *a, const
 /* ---- products with a weight matrix --------------------------------------------------------- */
 
 /* A weight matrix for y (rows, n) = a (rows, k) W. The float32 master stays in place. Libraries
- * that gain by it (in bf16, every library) multiply with a packed copy in `type`, which must be
- * renewed after each change of the master. The forward pass and the gradient of the input use one
- * master as two weights, with k and n, and NN and NT, swapped. */
+ * that are faster with it (in bf16, every library) multiply with a packed copy in `type`, which
+ * must be renewed after each change of the master. The forward pass and the gradient of the input
+ * use one master as two weights, with k and n, and NN and NT, swapped. */
 struct tw_weight {
     uint32_t k, n;
     enum tw_matmul_form form; /* of the master: NN (k, n), NT (n, k) */
@@ -105,17 +105,17 @@ uint32_t tw_weight_column(const struct tw_weight *weight, uint32_t panel);
 void tw_weight_pack(struct tw_multiplier *multiplier, const struct tw_weight *weight,
                     uint32_t panel);
 
-/* Fast for all columns with contiguous rows (strides 0) or padded rows. Other products go through
- * dense copies of a and y. */
+/* A product with a weight. It is fast for all columns with contiguous rows (strides 0) or padded
+ * rows; other products use dense copies of a and y. */
 struct tw_weight_product {
     uint32_t rows;
     uint32_t panel_first, panels; /* columns of y computed; panels 0: all */
     enum tw_type y_type;          /* F32, or the weight's type */
     bool is_added;                /* y += ; y_type is F32 */
-    /* For k or n that are no multiples of the padding. Rows of a continue with zeros up to a_stride
-     * (with any finite values if the weight is not packed); a_stride is even and at most k rounded
-     * up to TW_MATMUL_PAD_K. Rows of y may be overwritten up to y_stride, at most n rounded up to
-     * TW_MATMUL_PAD_N. panels is 0, or all. */
+    /* Allows faster products if k or n is no multiple of the padding. Rows of a continue with zeros
+     * up to a_stride (with any finite values if the weight is not packed); a_stride is even and at
+     * most k rounded up to TW_MATMUL_PAD_K. Rows of y may be overwritten up to y_stride, at most n
+     * rounded up to TW_MATMUL_PAD_N. panels is 0, or all. */
     bool is_padded;
     size_t a_stride, y_stride; /* elements between rows; 0: k, n */
 };

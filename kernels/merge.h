@@ -19,8 +19,7 @@ void tw_merge_add(float *sum, const float *x, float weight, size_t n);
 void tw_merge_add_ref(float *sum, const float *x, float weight, size_t n);
 
 /* Limits each weight to TW_MERGE_BOUND times the (lower) median weight, and spreads the excess over
- * all. With fewer than three weights, none can be called too large. weights (count): sum to 1, in
- * and out. */
+ * all. Fewer than three weights are not limited. weights (count): sum to 1, in and out. */
 enum { TW_MERGE_BOUND = 4 };
 void tw_merge_weights_bound(float *weights, uint32_t count);
 

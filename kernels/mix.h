@@ -19,7 +19,8 @@ void tw_shift_ref(float *theta, const float *anchor_new, const float *anchor_old
 void tw_delta(float *delta, const float *anchor, const float *theta, size_t n);
 void tw_delta_ref(float *delta, const float *anchor, const float *theta, size_t n);
 
-/* The same with error feedback, in one pass over memory, each operation rounded separately:
+/* The outer gradient with error feedback, in one pass over memory, each operation rounded
+ * separately:
  *
  *     delta = anchor - theta;  v = delta + beta residual */
 struct tw_delta {

@@ -12,23 +12,22 @@ struct tw_momentum_lead {
     float correction2; /* AdamW: 1 - beta2^t */
 };
 
-/* AdamW's first moment m is the mean of one node's last small batches. A merge removes the noise of
- * those batches from theta; m then brings the node's own noise back. But the merge also gives the
- * direction of all nodes. Each step was lr m_hat / sqrt(v_hat), so the mean of m_hat / sqrt(v_hat)
- * over S steps and all contributors is delta / (lr S). With share a:
+/* AdamW's first moment m is the mean of one node's last small batches. A merge averages the noise
+ * of those batches out of theta, but m then brings the node's own noise back. But the merge also
+ * gives the direction of all nodes. Each step was lr m_hat / sqrt(v_hat), so the mean of m_hat /
+ * sqrt(v_hat) over S steps and all contributors is delta / (lr S). With share a:
  *
  *     m = (1 - a) m + a sqrt(v / correction2) delta / (lr S)
  *
  * Large batches, or averaged momenta (SlowMo, arXiv 1910.00643), would have a similar effect on m;
- * this costs no bytes. FedCM (arXiv 2106.10874) leads every local step by the merged step in the
- * same way. The norm of the second term before the product with sqrt(v) is limited to that of the
- * term it replaces (m where delta is not 0). Contributors may have been much faster than they said,
- * or lie. With sparse codecs the limit matters: they send elements that they accumulated over many
- * rounds.
+ * this costs no bytes. FedCM (arXiv 2106.10874) adds the merged step to every local step in the
+ * same way. The norm of the second term, before the product with sqrt(v), is limited to that of the
+ * term that it replaces (m where delta is not 0), because contributors may claim false steps. With
+ * sparse codecs the limit matters: they send elements that they accumulated over many rounds.
  *
  * m (n): in/out; v, delta (n): in. Elements with v = 0 do not change: AdamW has not updated them,
  * or the matrix is Muon's. Elements with delta = 0 do not change either: sparse and coarse codecs
- * send most elements as 0, which says nothing about their direction. */
+ * send most elements as 0, whatever their direction. */
 void tw_momentum_lead(float *m, const float *v, const float *delta, size_t n,
                       const struct tw_momentum_lead *cfg);
 

@@ -10,9 +10,9 @@
  *     theta = theta - lr (0.2 sqrt(max(rows, cols)) orthogonal(u) + decay theta)
  *
  * The scale is that of arXiv 2502.16982, 2.2. Elements of an orthogonal matrix have root mean
- * square 1 / sqrt(max(rows, cols)), so each step has 0.2, that of a usual AdamW step. One learning
- * rate and decay thus serve both optimizers. The scale is the same for a matrix and its transpose.
- */
+ * square 1 / sqrt(max(rows, cols)), so those of a step have 0.2, as in a usual AdamW step. One
+ * learning rate and decay thus serve both optimizers. The scale is the same for a matrix and its
+ * transpose. */
 #ifndef TW_KERNELS_MUON_H
 #define TW_KERNELS_MUON_H
 
@@ -46,8 +46,8 @@ void tw_muon_step(float *theta, float *m, const float *gradient, void *scratch,
  * Five Newton-Schulz steps
  *     x = 3.4445 x - 4.7750 (x x^T) x + 2.0315 (x x^T)^2 x
  * from x / |x| (Frobenius) bring singular values above 0.0016 |x| into [0.68, 1.21] and leave
- * smaller ones below. The coefficients are the source's: the steepest at 0 whose values stay near
- * 1. */
+ * smaller ones below. The coefficients are those of the source: the polynomial is as steep at 0 as
+ * possible while values stay near 1. */
 void tw_muon_orthogonalise(float *x, void *scratch, const struct tw_muon *cfg);
 
 /* The specification of tw_muon_step: float64, with its own products; ignores cfg's ops and

@@ -40,7 +40,7 @@ struct tw_attention {
 struct tw_attention_arrays {
     const void *q;     /* (queries, group * head_size) */
     const void *k, *v; /* (keys, head_size) */
-    void *out;         /* as q; input of the backward pass */
+    void *out;         /* shaped like q; input of the backward pass */
     float *lse; /* (group, queries): log sum exp of each row of scores; input of the backward pass.
                    NULL: not needed, no backward pass follows */
     float *scratch;     /* tw_attention_scratch() floats, uninitialised */
@@ -170,22 +170,22 @@ struct tw_ops {
 size_t tw_attention_scratch(const struct tw_attention *shape);
 
 /* Attention within one document. Documents of a window that must not attend to each other are
- * computed one by one: a mask that costs nothing and saves the masked work. Returns the arrays of
- * the document whose first query and key are row `begin` of `window`, which has as many queries as
+ * computed one by one: this needs no mask and saves the masked work. Returns the arrays of the
+ * document whose first query and key are row `begin` of `window`, which has as many queries as
  * keys. Its part of lse (group, its queries) follows those of earlier documents. type_bytes: of the
  * table. */
 struct tw_attention_arrays tw_attention_document(const struct tw_attention *shape,
                                                  const struct tw_attention_arrays *window,
                                                  uint32_t type_bytes, uint32_t begin);
 
-/* Plain, readable C: the specification. */
+/* The reference table: plain C, which specifies each operation. */
 const struct tw_ops *tw_ops_ref(enum tw_type type);
 
 /* Table `i` of those that this processor can run, best first; NULL past the last. */
 const struct tw_ops *tw_ops_cpu(enum tw_type type, uint32_t i);
 
-/* The type that trains fastest here with a suitable matrix product: BF16 if the processor
- * multiplies it faster than float32 (AMX, or full-width avx512_bf16 on AMD), else F32. */
+/* The type in which this processor trains fastest, given a suitable matrix product: BF16 if the
+ * processor multiplies it faster than float32 (AMX, or full-width avx512_bf16 on AMD), else F32. */
 enum tw_type tw_ops_best_type(void);
 
 #endif

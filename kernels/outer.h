@@ -8,7 +8,8 @@
 struct tw_outer {
     float lr;       /* eta > 0 */
     float momentum; /* mu in [0, 1) */
-    /* heavy ball only; tw_outer_at sets neutral values, tw_outer_temper the actual ones: */
+    /* The next fields are for the heavy ball. tw_outer_at sets neutral values, tw_outer_temper the
+     * actual ones. */
     float gain;  /* 1 / Lambda in (0, 1]: factor of delta */
     float limit; /* largest |u_i|; INFINITY: none */
 };
@@ -26,8 +27,8 @@ struct tw_outer_sizes {
     uint64_t count;                  /* elements */
 };
 
-/* The heavy ball's rule for a delta that arrives late, as in CO2 (arXiv 2401.16265). Stateless, so
- * that a node that joins needs only (phi, u).
+/* The heavy ball's rule for a delta that arrives late, as in CO2 (arXiv 2401.16265). It keeps no
+ * state, so that a node that joins needs only (phi, u).
  *
  * Gap penalty, kappa = gap_millionths / 1e6 (0: none):
  *
@@ -36,12 +37,14 @@ struct tw_outer_sizes {
  * The form is that of Gap-Aware (Barkai, Hakimi, Schuster, ICLR 2020), 1 + gap / C. It is not
  * verified against either paper; CO2's released code has Lambda = 1. The gap is the last move of
  * phi, ||u|| with the heavy ball, made while this delta was in flight. C is the usual move of phi,
- * estimated by the u of a steady delta: ||eta delta|| / (1 - mu). A delta from an anchor that has
- * since moved by one usual step thus counts half at kappa = 1. A delta of zero has no gap.
+ * estimated by the u of a steady delta: ||eta delta|| / (1 - mu). At kappa = 1, a delta is thus
+ * halved if the anchor has moved by one usual step since the delta began. A delta of zero has no
+ * gap.
  *
- * Momentum clip, k = clip_millionths / 1e6 (0: none): |u_i| <= k rms(eta delta) / (1 - mu), also in
- * units of a steady delta's momentum. (In CO2's released code the clip has no effect.) Let delta be
- * one outer step late, and c times the distance of the anchor x from a minimum:
+ * Momentum clip, k = clip_millionths / 1e6 (0: none): |u_i| <= k rms(eta delta) / (1 - mu), which
+ * is k times the momentum that a steady delta builds up. (In CO2's released code the clip has no
+ * effect.) Why it helps: let delta be one outer step late, and equal to c times the distance of the
+ * anchor x from a minimum. Then
  *
  *     x'' = x' - (mu (x - x') + eta c x),  z^2 - (1 + mu) z + mu + eta c = 0
  *
@@ -70,8 +73,8 @@ void tw_outer_nesterov_ref(float *anchor, float *momentum, const float *delta, s
  *     u      = clip(mu u + eta (gain delta), limit)
  *     anchor = anchor - u
  *
- * u has the size of a step of the anchor; Nesterov's u has the size of a delta. The two rules
- * therefore need different eta. Everything else as above. */
+ * u has the size of a step of the anchor, while Nesterov's u has the size of a delta. The two rules
+ * therefore need different eta. Otherwise like tw_outer_nesterov. */
 void tw_outer_heavyball(float *anchor, float *momentum, const float *delta, size_t n,
                         struct tw_outer cfg);
 void tw_outer_heavyball_ref(float *anchor, float *momentum, const float *delta, size_t n,
@@ -86,8 +89,8 @@ void tw_outer_heavyball_ref(float *anchor, float *momentum, const float *delta, 
  *     u      = u - d
  *     anchor = anchor + d
  *
- * own, theirs (n): both anchors as both nodes decode them, so that one node gains exactly the bits
- * that the other loses. Everything else as above. */
+ * own, theirs (n): both anchors, decoded identically by both nodes. The changes of the two nodes
+ * are thus exactly opposite. Otherwise like tw_outer_nesterov. */
 void tw_outer_pull(float *anchor, float *momentum, const float *own, const float *theirs,
                    float half, size_t n);
 void tw_outer_pull_ref(float *anchor, float *momentum, const float *own, const float *theirs,

@@ -1,7 +1,7 @@
 /* outlier.h - finds merged results that are far larger than earlier merges of their fragment.
  *
- * A node compares with two things: the sizes of the last merges of this fragment, which are the
- * same bytes on all nodes, and its own outer gradients. Sizes are energies (sums of squares) of
+ * A node compares a result with the sizes of the last merges of this fragment, which are the same
+ * bytes on all nodes, and with its own outer gradients. Sizes are energies (sums of squares) of
  * equal blocks of the fragment, so that they do not depend on its division into parts.
  *
  * Let R be the elements of a result, m(b) the energy per element of block b (median of the last
@@ -9,10 +9,10 @@
  *
  *     ||R||^2 > d^2 sum over R of max(4^2 m(b), 2^2 o(b))
  *
- * Each of the two alone would fail. Past merges lag if outer gradients grow fiftyfold during a
+ * Neither m nor o would suffice alone. Past merges lag if outer gradients grow fiftyfold during a
  * warm-up, and a slow node's own outer gradient is far smaller than a merge. The factor 2 of o is
- * the size that the guard admits. Before there are TW_OUTLIER_LEAST merges only o counts; without
- * an own outer gradient only m; without both no result is an outlier.
+ * that up to which the guard admits contributions. Before there are TW_OUTLIER_LEAST merges, only o
+ * is used; before the first own outer gradient, only m. Without both, no result is an outlier.
  *
  * The doubt d is 1. If more than half of the results of a round were outliers, this node, or the
  * run, has probably changed: d is then four times as large for the next round of the fragment. A
@@ -21,10 +21,10 @@
  * an honest merge an outlier there.
  *
  * Contributions are judged in the same way if there are too few of them for the guard (guard.h),
- * with tw_outlier_excess alone. They need no doubt, because the sender of a refused contribution
+ * with tw_outlier_excess alone. There d is always 1, because the sender of a refused contribution
  * sends less next time.
  *
- * Same inputs, same answer. Nodes may differ in their inputs, and so in their answers. */
+ * The same inputs give the same answer, but nodes may have different inputs. */
 #ifndef TW_KERNELS_OUTLIER_H
 #define TW_KERNELS_OUTLIER_H
 
@@ -60,26 +60,28 @@ struct tw_outlier_sizes {
     double count[TW_OUTLIER_BLOCKS];
 };
 
-/* x (n) are elements [begin, begin + n) of a fragment of `elements`; finite. */
+/* Adds elements [begin, begin + n) of a fragment of `elements`, given in x (n), which must be
+ * finite. */
 void tw_outlier_add(struct tw_outlier_sizes *sizes, const float *x, size_t begin, size_t n,
                     size_t elements);
 
 /* Sizes of a whole fragment from its energies (TW_OUTLIER_BLOCKS), summed by the caller. */
 void tw_outlier_whole(struct tw_outlier_sizes *sizes, const double *energies, size_t elements);
 
-/* Records the complete own outer gradient; a round of the fragment begins. */
+/* Records this node's complete outer gradient: a round of the fragment begins. */
 void tw_outlier_note_own(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
-/* Records a committed merge. Blocks with less than half of their elements present do not change. */
+/* Records a committed merge. A block does not change if fewer than half of its elements are
+ * present. */
 void tw_outlier_note_merge(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes,
                            size_t elements);
 
-/* ||R|| over d times the largest size that is no outlier: above 1 an outlier, above
- * TW_OUTLIER_EXTREME extreme; 0 when nothing is known. Counts the result for the doubt. */
+/* Returns ||R|| divided by the bound: above 1 the result is an outlier, above TW_OUTLIER_EXTREME
+ * extreme; 0 if nothing is known. Counts the result for the doubt d. */
 double tw_outlier_check(struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
-/* The same with d = 1, over the blocks that were merged TW_OUTLIER_LEAST times; 0 where there are
- * none. Counts nothing. */
+/* Like tw_outlier_check, but with d = 1, only for blocks that were merged TW_OUTLIER_LEAST times (0
+ * if there are none), and without counting. */
 double tw_outlier_excess(const struct tw_outlier *outlier, const struct tw_outlier_sizes *sizes);
 
 #endif

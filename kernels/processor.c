@@ -4,8 +4,8 @@
 #include <cpuid.h>
 #include <stdatomic.h>
 
-/* The rest of x86-64-v3 that compilers use and clang 14 has no names for. On processors without
- * LZCNT its opcode runs as another instruction, with wrong results. */
+/* Checks the features of x86-64-v3 that compilers use but clang 14 has no names for. On processors
+ * without LZCNT its opcode runs as another instruction, with wrong results. */
 static bool has_more(void) {
     const unsigned more = bit_MOVBE | bit_F16C;
     unsigned a, b, c, d;
@@ -13,7 +13,8 @@ static bool has_more(void) {
     return __get_cpuid(0x80000001, &a, &b, &c, &d) && (c & bit_LZCNT) != 0;
 }
 
-/* Cached: in a virtual machine CPUID takes 5 us, and coders call this for every block. */
+/* Caches the answer, because coders ask for every block and CPUID takes 5 us in a virtual
+ * machine. */
 static bool has_more_kept(void) {
     enum { UNKNOWN, YES, NO };
     static _Atomic int kept = UNKNOWN;

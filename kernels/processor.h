@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-bool tw_cpu_has_avx2(void);         /* and FMA, BMI, LZCNT, F16C, MOVBE: x86-64-v3 */
-bool tw_cpu_has_avx512(void);       /* and all of that: x86-64-v4 */
-bool tw_cpu_has_avx512_vbmi2(void); /* and VBMI: permuting and expanding bytes and words */
+bool tw_cpu_has_avx2(void);         /* AVX2, FMA, BMI, LZCNT, F16C, MOVBE: x86-64-v3 */
+bool tw_cpu_has_avx512(void);       /* all of x86-64-v4 */
+bool tw_cpu_has_avx512_vbmi2(void); /* VBMI and VBMI2: permuting and expanding bytes and words */
 
 #endif

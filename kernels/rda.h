@@ -14,20 +14,20 @@
  *
  *     rho = sum_i w_i ||v_i||,  d = sum_i w_i v_i / ||v_i||,  out = rho d / ||d||
  *
- * A tensor is cut at the boundaries of parts (worker/merge/DESIGN.md). The owner of half a tensor
- * averages the directions and norms of that half alone.
+ * A tensor is cut at the boundaries of parts (worker/merge/DESIGN.md). An owner that has half of a
+ * tensor averages the directions and norms of that half.
  *
  * The mean of M outer gradients at right angles is sqrt(M) times shorter than they are; RDA's
  * result is as long as they are. v_i = 0 has no direction. If ||d|| < TW_RDA_LEAST, the result is
  * the plain weighted mean.
  *
- * add: one input; direction (n) and *rho start at zero. finish: mean (n) holds the weighted mean of
- * the same inputs, and is replaced by the result. Norms in double. Same inputs, same bits. x,
- * direction, mean must not overlap. */
+ * tw_rda_add adds one input; direction (n) and *rho start at zero. For tw_rda_finish, mean (n)
+ * holds the weighted mean of the same inputs, and is replaced by the result. Norms in double. Same
+ * inputs, same bits. x, direction, mean must not overlap. */
 void tw_rda_add(float *direction, double *rho, const float *x, float weight, size_t n);
 void tw_rda_finish(float *mean, const float *direction, double rho, size_t n);
 
-/* The whole merge. out (n), x (count) arrays of n, weights (count). */
+/* The whole merge, as a reference. out (n), x (count) arrays of n, weights (count). */
 void tw_rda_ref(float *out, const float *const *x, const float *weights, uint32_t count, size_t n);
 
 #endif

@@ -11,8 +11,8 @@
 
 enum { LANES = 16 };
 
-/* One row per input, one column per coordinate. Floats are stored as integers of the same order,
- * which every compiler compares as vectors. */
+/* Values of some coordinates: one row per input, one column per coordinate. Floats are stored as
+ * integers of the same order, which every compiler compares as vectors. */
 struct tile {
     int32_t rows[TW_ROBUST_MAX][LANES];
 };
@@ -94,7 +94,7 @@ void tw_robust_trimmed(float *out, const float *const *x, uint32_t count, size_t
     ranked_mean(out, x, count, n, count / 4, count - count / 4);
 }
 
-/* Share of each input's distance from the centre that counts. */
+/* Computes the factors min(1, radius / distance) of the inputs. */
 static void clip_shares(double *shares, const float *centre, const float *const *x, uint32_t count,
                         size_t n) {
     double distances[TW_ROBUST_MAX];

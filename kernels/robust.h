@@ -1,7 +1,7 @@
 /* robust.h - merges that a minority of arbitrary inputs cannot pull far: fewer than half of the
  * inputs, or up to a quarter for the trimmed mean. Host, fixed order, no contraction.
  *
- * Every input counts as one, because a node could lie about its tokens. x: `count` (1 to
+ * All inputs have equal weight, because a node could lie about its tokens. x: `count` (1 to
  * TW_ROBUST_MAX) arrays of n finite floats; out (n) must not overlap them. Sums in double, rounded
  * once. Same inputs, same bits; a zero is +0. */
 #ifndef TW_KERNELS_ROBUST_H
@@ -16,7 +16,7 @@ enum {
     TW_ROBUST_ROUNDS = 3, /* of centred clipping */
 };
 
-/* Per coordinate; the mean of the two middle values if count is even. */
+/* The median of each coordinate; the mean of the two middle values if count is even. */
 void tw_robust_median(float *out, const float *const *x, uint32_t count, size_t n);
 void tw_robust_median_ref(float *out, const float *const *x, uint32_t count, size_t n);
 
@@ -26,8 +26,8 @@ void tw_robust_trimmed(float *out, const float *const *x, uint32_t count, size_t
 void tw_robust_trimmed_ref(float *out, const float *const *x, uint32_t count, size_t n);
 
 /* Centred clipping: Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333. Starts from the median per
- * coordinate and runs TW_ROBUST_ROUNDS times. The paper leaves the radius open; here it is the
- * median distance (the lower one if count is even):
+ * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; here it is the
+ * (lower) median distance:
  *
  *     out = out + 1/count sum_i (x_i - out) min(1, radius / ||x_i - out||) */
 void tw_robust_clipped(float *out, const float *const *x, uint32_t count, size_t n);

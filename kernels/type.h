@@ -19,7 +19,7 @@ static inline float tw_bf16_to_f32(uint16_t x) {
     return value;
 }
 
-/* Rounds to nearest even; beyond the largest bf16: infinity. A NaN stays a NaN. */
+/* Rounds to nearest even; values beyond the largest bf16 become infinity, and a NaN stays a NaN. */
 static inline uint16_t tw_bf16_from_f32(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof(bits));

@@ -17,8 +17,8 @@
 /* Writes text[TW_ARMOUR_BYTES(size)] with NUL; returns its length. */
 size_t tw_armour_encode(const char *title, const uint8_t *bytes, size_t size, char *text);
 
-/* Reads text that a person pasted: space around lines, CRs and empty lines are allowed. TW_CONFIG
- * for another title, any other character that is no hex digit, or more bytes than `capacity`. */
+/* Reads text that a person pasted: space around lines, CRs and empty lines are allowed. TW_CONFIG:
+ * the title differs, a character is no hex digit, or there are more bytes than `capacity`. */
 enum tw_status tw_armour_decode(const char *title, const char *text, size_t text_size,
                                 uint8_t *bytes, size_t capacity, size_t *size_out,
                                 struct tw_error *err);

@@ -59,7 +59,7 @@ size_t tw_certs_encode(const struct tw_certs *certs, uint8_t bytes[TW_CERTS_MAX 
 enum tw_status tw_certs_decode(const uint8_t *bytes, size_t size, struct tw_certs *certs,
                                struct tw_error *err);
 
-/* A node that asks for admission, the right it needs, and the time. */
+/* A node that asks for admission, the right that it needs, and the time of the check. */
 struct tw_cert_question {
     struct tw_id owner;   /* security.owner of the run */
     struct tw_id run;     /* its id */
@@ -71,11 +71,11 @@ struct tw_cert_question {
 
 /* Checks everything but the signatures: run and node, the chain up to the owner, the right, and the
  * time. TW_NOT_ADMITTED, or TW_BAD_CLOCK if only a difference between the two clocks explains the
- * result. The message is a detail for both ends; dial_error.h has the advice. */
+ * result. The message states the reason to both ends; dial_error.h adds the way out. */
 enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert_question *question,
                               struct tw_error *err);
 
-/* The time at which the first of them expires. */
+/* The time at which the first certificate of the chain expires. */
 uint64_t tw_certs_until(const struct tw_certs *certs);
 
 /* The node that signed the first certificate; zero if the owner did. */

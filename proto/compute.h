@@ -1,4 +1,5 @@
-/* compute.h - how a node computes. A choice of its operator, not part of the run. */
+/* compute.h - how a node computes: chosen by the operator of the node, not part of the run
+ * manifest. */
 #ifndef TW_PROTO_COMPUTE_H
 #define TW_PROTO_COMPUTE_H
 
@@ -22,8 +23,7 @@ enum tw_recompute {
     TW_RECOMPUTE_ON,
 };
 
-/* The device that computes. The default is the CPU: the GPU engine has run on an emulated device
- * only. */
+/* The device that computes. The default is the CPU. */
 enum tw_device_kind {
     TW_DEVICE_CPU,
     TW_DEVICE_AUTO, /* a GPU if one is usable, else the CPU */
@@ -55,7 +55,7 @@ struct tw_compute_config {
     struct tw_device_choice device;
     enum tw_compute compute;
     enum tw_recompute recompute;
-    uint32_t threads;     /* CPU threads; 0 = all cores that make it faster */
+    uint32_t threads;     /* CPU threads; 0 = as many cores as make the engine faster */
     uint32_t micro_batch; /* sequences of one pass; 0 = as many as are useful and fit */
     /* most memory the engine may use; 0 = all free memory of machine or device */
     uint64_t memory_bytes;

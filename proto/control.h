@@ -17,7 +17,8 @@ enum tw_status tw_control_encode(const struct tw_message *message, uint8_t *body
 /* Decodes the untrusted body of a frame of `kind`. Every length, count, enum and order is checked
  * before *message is written; unused array elements become zero. Memory comes from a counting
  * allocator on the stack, limited to 4 x body_bytes + 16 KiB. TW_PROTO names the field. TW_VERSION:
- * an unknown kind, perhaps of a newer peer; skip it. Unknown protobuf fields are ignored. */
+ * the kind is unknown, perhaps because the peer is newer; skip the frame. Unknown protobuf fields
+ * are ignored. */
 enum tw_status tw_control_decode(uint16_t kind, const uint8_t *body, size_t body_bytes,
                                  struct tw_message *message, struct tw_error *err);
 

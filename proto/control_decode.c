@@ -2,7 +2,7 @@
  *
  * protobuf-c unpacks into an arena on the stack, whose size is limited by the size of the body. A
  * body that needs more fails to unpack. Then each field is checked and copied into a struct
- * tw_message, and tw_message_check judges the whole before the caller gets it. */
+ * tw_message. At the end tw_message_check checks the message as a whole. */
 #include "proto/control.h"
 
 #include <stdalign.h>

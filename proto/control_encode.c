@@ -1,4 +1,5 @@
-/* control_encode.c - control messages to protobuf bodies. The generated structs only borrow. */
+/* control_encode.c - control messages to protobuf bodies. The generated structs borrow their bytes
+ * from the message. */
 #include "proto/control.h"
 
 #include <string.h>

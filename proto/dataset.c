@@ -122,7 +122,7 @@ static enum tw_status check_shard(const struct tw_dataset *dataset, uint32_t i,
         shard->number != (is_same_side ? before->number + 1 : 0)) {
         return tw_fail(err, TW_CONFIG, "shard %u is out of order", i + 1);
     }
-    /* The fields of the shard's head that the index determines. */
+    /* A shard head with only the fields that the index determines. */
     struct tw_shard head = {.token_bytes = tw_shard_token_bytes(dataset->vocab),
                             .tokens_count = shard->tokens_count,
                             .documents_count = shard->documents_count};
@@ -225,7 +225,7 @@ enum tw_status tw_dataset_encode(const struct tw_dataset *dataset, char *text, s
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The rest of the text. Words end at a space or at the end of their line. */
+/* The text that is not read yet. Words end at a space or at the end of their line. */
 struct reader {
     const char *at, *end;
     uint32_t line;

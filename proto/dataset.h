@@ -32,7 +32,7 @@ enum {
     TW_DATASET_BYTES_MAX = 16 << 20, /* of the index */
     TW_DATASET_SHARDS_MAX = 1 << 16,
     TW_DATASET_SOURCES_MAX = 64,
-    TW_DATASET_NAME_BYTES = 32, /* of a source, with NUL: [a-z0-9-], not empty */
+    TW_DATASET_NAME_BYTES = 32, /* bytes of a source's name with NUL: [a-z0-9-], not empty */
     TW_DATASET_FILE_BYTES = TW_DATASET_NAME_BYTES + 32,
     TW_DATASET_TOKENIZER_BYTES_MAX = 64 << 20,
     TW_DATASET_SHARE_MIN = 100, /* millionths: the smallest share that the window order can draw */
@@ -44,8 +44,8 @@ enum {
 
 struct tw_dataset_source {
     char name[TW_DATASET_NAME_BYTES];
-    uint32_t weight_millionths; /* share of windows drawn; 0 = in proportion to its tokens. All
-                                   sources have one, or none */
+    uint32_t weight_millionths; /* share of windows drawn; 0 = in proportion to its tokens. Either
+                                   all sources have a weight, or none */
 };
 
 struct tw_dataset_shard {
@@ -74,7 +74,7 @@ struct tw_dataset {
 enum tw_status tw_dataset_size(const char *text, size_t size, uint32_t *bytes,
                                struct tw_error *err);
 
-/* Upper bound of the shards that a text names: a sufficient capacity for decoding it. */
+/* Upper bound of the shards that a text names: a sufficient capacity for tw_dataset_decode. */
 uint32_t tw_dataset_lines(const char *text, size_t size);
 
 /* Strict inverse of encode, untrusted: only canonical bytes are accepted. `shards` (capacity) is

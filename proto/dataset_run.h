@@ -1,12 +1,14 @@
-/* dataset_run.h - whether a dataset fits a run manifest, and setting a manifest to a dataset. */
+/* dataset_run.h - checks a dataset against a run manifest, and sets the keys of a manifest for a
+ * dataset. */
 #ifndef TW_PROTO_DATASET_RUN_H
 #define TW_PROTO_DATASET_RUN_H
 
 #include "proto/dataset.h"
 #include "proto/run/run.h"
 
-/* Whether the run can train on this dataset: vocabulary, byte tokens, the separator of masked
- * documents and, if the manifest names a dataset, the held-out share. TW_DATA. */
+/* Checks that the run can train on this dataset. Compares vocabulary, byte tokens and the separator
+ * of masked documents. If the manifest names a dataset, compares the held-out share too.
+ * TW_DATA. */
 enum tw_status tw_dataset_check_run(const struct tw_dataset *dataset, const struct tw_run *run,
                                     struct tw_error *err);
 

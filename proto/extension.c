@@ -40,7 +40,7 @@ uint32_t tw_extensions_encode(const struct tw_extensions *list, uint8_t *out) {
 
 /* ---- reading ------------------------------------------------------------------------------- */
 
-/* Two texts, each behind its length: printable, not empty. `out` may be NULL. */
+/* Reads two texts, each preceded by its length: printable, not empty. `out` may be NULL. */
 static bool seen_read(const uint8_t *bytes, uint32_t size, char (*out)[TW_ADDR_BYTES]) {
     uint32_t at = 0;
     for (unsigned i = 0; i < 2; i++) {

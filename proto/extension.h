@@ -21,12 +21,13 @@ enum tw_extension_type {
     TW_EXTENSION_CERTIFICATES = 4, /* admission certificates, in runs with an owner */
     TW_EXTENSION_RELAY = 5,        /* role relay: token, and a caller's target */
     TW_EXTENSION_PROCESS = 6,      /* role control: u64, number of the sending process: twin.h */
-    TW_EXTENSION_SEEN = 7,         /* of a relay: addresses of the two ends of a pipe */
-    TW_EXTENSION_ASK_SEEN = 8,     /* u64, of a probe: token of the PUNCH that it asks for */
+    TW_EXTENSION_SEEN = 7,         /* sent by a relay: addresses of the two ends of a pipe */
+    TW_EXTENSION_ASK_SEEN = 8,     /* sent by a probe: u64, token of the PUNCH that it asks for */
 };
 
-/* Features that other nodes of the same wire version may lack: one bit each, assigned for ever. A
- * feature is used only with peers that have the same bit; unknown bits are ignored. */
+/* Features that other nodes of the same wire version may lack, one bit each. The meaning of a bit
+ * never changes. A feature is used only with peers that also have its bit; unknown bits are
+ * ignored. */
 #define TW_FEATURE_OWNER (UINT64_C(1) << 0)     /* understands REVOKE, RENEW and CERTS */
 #define TW_FEATURE_DIAL_BACK (UINT64_C(1) << 1) /* answers PROBE with PROBED */
 #define TW_FEATURE_LINKS (UINT64_C(1) << 2)     /* understands LINKS */
@@ -77,13 +78,13 @@ uint64_t tw_extensions_features(const struct tw_extensions *list);
  * Each has at most TW_SEEN_BYTES_MAX bytes, without NUL. */
 void tw_extensions_add_seen(struct tw_extensions *list, const char *own, const char *other);
 
-/* Those addresses, as the sender states them; false: it states none. */
+/* Reads these addresses from the list. False: the sender states none. */
 bool tw_extensions_seen(const struct tw_extensions *list, char own[TW_ADDR_BYTES],
                         char other[TW_ADDR_BYTES]);
 /* Number of the process that sent the list; 0 if it states none. */
 uint64_t tw_extensions_process(const struct tw_extensions *list);
 
-/* Its program name and version as text; "" if it states none. */
+/* Program name and version of the node that sent the list; "" if it states none. */
 void tw_extensions_software(const struct tw_extensions *list, char out[TW_SOFTWARE_BYTES]);
 
 #endif

@@ -2,7 +2,7 @@
  *
  *    per field, types ascending and none twice: type u16, bytes u16, bytes
  *
- * The number of fields is stored before the list, by its container. Pure. */
+ * The container of the list stores the number of fields before it. Pure. */
 #ifndef TW_PROTO_FIELDS_H
 #define TW_PROTO_FIELDS_H
 

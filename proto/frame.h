@@ -25,12 +25,12 @@
 
 enum { TW_WIRE_VERSION = 1 };
 
-/* Kinds below 0x100 are the control messages of message.h and, in runs with an owner, REVOKE, RENEW
- * and CERTS; and TWIN. */
+/* Kinds below 0x100 are the control messages of message.h, TWIN and, in runs with an owner, REVOKE,
+ * RENEW and CERTS. */
 enum tw_frame_kind {
     TW_FRAME_REVOKE = 24,     /* nodes that the owner revoked: revoke.h */
     TW_FRAME_RENEW = 27,      /* asks for a new certificate; empty */
-    TW_FRAME_CERTS = 28,      /* a new one and that of its issuer: cert.h */
+    TW_FRAME_CERTS = 28,      /* a new certificate and that of its issuer: cert.h */
     TW_FRAME_TWIN = 31,       /* one key on two machines: twin.h */
     TW_FRAME_CHUNK = 0x100,   /* bulk: 32-byte payload id, u32 chunk index, u32 zero, bytes */
     TW_FRAME_HELLO = 0x200,   /* first frame of each side: daemon/net/handshake.h */
@@ -61,7 +61,8 @@ void tw_frame_chunk_headers(uint8_t headers[TW_FRAME_CHUNK_HEADERS_BYTES],
                             const struct tw_id *payload, uint32_t idx, const uint8_t *bytes,
                             uint32_t size);
 
-/* Splits the body of a CHUNK frame: *bytes points into it. TW_PROTO if it is not one. */
+/* Splits the body of a CHUNK frame; *bytes points into the body. TW_PROTO: the body is
+ * malformed. */
 enum tw_status tw_frame_chunk_decode(const struct tw_frame *frame, struct tw_id *payload,
                                      uint32_t *idx, const uint8_t **bytes, uint32_t *size,
                                      struct tw_error *err);
@@ -75,14 +76,15 @@ struct tw_reader {
 
 void tw_reader_init(struct tw_reader *reader, uint8_t *buffer, size_t capacity);
 
-/* Where to put arriving bytes. *space is > 0 unless a frame or an error is ready to be taken. */
+/* Returns the address for arriving bytes. *space is > 0 unless a frame or an error is ready to be
+ * taken. */
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space);
 
-/* Bytes of the frame at the front as far as they are known: at least those of a header, at most the
- * buffer's. */
+/* Bytes of the frame at the front: those of a header while the frame's length is not known, and at
+ * most the buffer's. */
 size_t tw_reader_frame_bytes(const struct tw_reader *reader);
 
-/* Reports that `bytes` (at most *space) were written there. */
+/* Reports that `bytes` (at most *space) were written at the address from tw_reader_space. */
 void tw_reader_fill(struct tw_reader *reader, size_t bytes);
 
 /* TW_OK: *frame is complete and its checksum is right. TW_AGAIN: needs more bytes. Any other status

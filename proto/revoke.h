@@ -1,5 +1,5 @@
-/* revoke.h - the nodes that the owner of a run revoked: one signed list, replaced only by a newer
- * one.
+/* revoke.h - the nodes that the owner of a run revoked: one signed list, which only a newer list
+ * replaces.
  *
  * PROTOCOL.md section 11 is normative. The body of a REVOKE frame and the file that a node keeps
  * are the same bytes, little-endian:

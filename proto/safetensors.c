@@ -81,7 +81,7 @@ static bool is_hex(char digit) {
            (digit >= 'A' && digit <= 'F');
 }
 
-/* The rest of an escape, after its backslash. */
+/* Skips an escape, of which the backslash has been read. */
 static bool skip_escape(struct scan *scan) {
     if (scan->at == scan->end || *scan->at == '\0') return false;
     const char kind = *scan->at++;

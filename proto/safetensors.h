@@ -21,7 +21,7 @@ enum {
     TW_SAFETENSORS_RANK_MAX = 4,
     TW_SAFETENSORS_METADATA_MAX = 64,            /* pairs of __metadata__ */
     TW_SAFETENSORS_JSON_MAX = 100 * 1000 * 1000, /* bytes; the format's own limit */
-    TW_SAFETENSORS_ALIGN = 64,                   /* bytes: alignment of the data that we write */
+    TW_SAFETENSORS_ALIGN = 64, /* bytes: alignment of the data in files that this program writes */
 };
 
 /* X(name, bytes per element) */
@@ -102,10 +102,10 @@ const struct tw_safetensors_text *tw_safetensors_metadata(const struct tw_safete
                                                           const char *key);
 
 /* Writes prefix, JSON and padding for st->tensors, laid out in array order, and fills each begin
- * and end. Names and metadata must be printable ASCII without quote and backslash (asserted: they
- * are ours). *size_out is a multiple of TW_SAFETENSORS_ALIGN and depends only on lengths and
- * numbers, so that a value can be replaced by one of equal length. TW_LIMIT if it does not fit into
- * `capacity` bytes. */
+ * and end. Names and metadata must be printable ASCII without quote and backslash. This is
+ * asserted, because they come from this program. *size_out is a multiple of TW_SAFETENSORS_ALIGN
+ * and depends only on lengths and numbers, so that a value can be replaced by one of equal length.
+ * TW_LIMIT if it does not fit into `capacity` bytes. */
 enum tw_status tw_safetensors_encode(struct tw_safetensors *st, uint8_t *header, size_t capacity,
                                      size_t *size_out, struct tw_error *err);
 

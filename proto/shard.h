@@ -23,9 +23,10 @@
 #include "base/status.h"
 
 enum {
-    TW_SHARD_FIXED_BYTES = 128, /* of the head, before the digests */
+    TW_SHARD_FIXED_BYTES = 128, /* bytes of the head before the digests */
     TW_SHARD_PIECE_BYTES = TW_CHUNK_BYTES_MAX,
-    TW_SHARD_PIECES_MAX = 4095, /* with the head, at most the chunks that a PULL can name */
+    /* pieces of a shard; with its head, as many chunks as PULL can name */
+    TW_SHARD_PIECES_MAX = 4095,
     TW_SHARD_HEAD_BYTES_MAX = 132 * 1024,
     TW_SHARD_TOKENS_MAX = 256 << 20,
     TW_SHARD_NO_SEPARATOR = -1,
@@ -36,14 +37,14 @@ _Static_assert(TW_SHARD_FIXED_BYTES + 32 * TW_SHARD_PIECES_MAX <= TW_SHARD_HEAD_
 
 struct tw_shard {
     uint32_t head_bytes;
-    uint32_t token_bytes; /* 1, 2 or 4: the least that can hold vocab */
+    uint32_t token_bytes; /* 1, 2 or 4: the least number of bytes that can hold a token */
     uint32_t vocab;       /* every token is smaller; 1 to 2^31 */
     int64_t separator;    /* the token every document begins with, or TW_SHARD_NO_SEPARATOR */
     uint64_t tokens_count, documents_count; /* both at least 1 */
     struct tw_id tokenizer;                 /* SHA-256 of tokenizer.json; zero: a token is a byte */
     bool is_heldout;
     uint32_t source,
-        number; /* position in the dataset, which makes the name of each shard unique */
+        number; /* position in the dataset; makes the head of each shard, and so its name, unique */
     /* these follow from the others: */
     uint64_t documents_begin; /* bytes from the start of the body to the table of documents */
     uint64_t body_bytes;

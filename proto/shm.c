@@ -22,7 +22,7 @@ uint64_t tw_shm_snapshot_bytes(uint64_t elements, enum tw_snapshot_mode mode) {
     return 0;
 }
 
-/* Adds a region of `bytes`, rounded up to pages, at the end of the memory. */
+/* Reserves a region of `bytes`, rounded up to pages, and returns its offset. */
 static uint64_t region_take(uint64_t *end, uint64_t bytes) {
     const uint64_t begin = *end;
     *end += (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
@@ -133,7 +133,7 @@ static float *floats_at(const struct tw_shm *shm, uint64_t offset) {
 
 enum { AT_HOME = TW_FRAGMENTS_MAX };
 
-/* The fragment in the spare. An invalid word reads as AT_HOME. */
+/* The fragment in the spare buffer. An invalid word reads as AT_HOME. */
 static uint32_t displaced_of(const struct tw_shm *shm, uint64_t published) {
     const uint32_t low = (uint32_t)published;
     return low >= 1 && low <= shm->fragments_count ? low - 1 : AT_HOME;
@@ -162,7 +162,7 @@ void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view
     }
 }
 
-/* Earlier writes become visible before the store, and later ones after it. */
+/* Writes before this store become visible before it, and later writes after it. */
 static void published_set(const struct tw_shm *shm, uint32_t low) {
     struct tw_shm_control *control = tw_shm_control(shm);
     const uint64_t old = atomic_load_explicit(&control->published, memory_order_relaxed);
@@ -257,7 +257,7 @@ static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
 void tw_shm_snapshot_begin(const struct tw_shm *shm, uint32_t slot) {
     struct tw_snapshot_slot *page = slot_of(shm, slot);
     const uint64_t seq = atomic_load_explicit(&page->seq, memory_order_relaxed);
-    /* A slot torn by a kill is odd already and stays odd. */
+    /* The number of a slot torn by a kill is odd already and stays odd. */
     atomic_store_explicit(&page->seq, seq | 1, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
 }

@@ -69,20 +69,22 @@ void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view
 
 /* ---- writing (phi, u): one writer ---------------------------------------------------------- */
 
-/* Copies a fragment in the spare home, so that phi and u are complete arrays of `elements`. Changes
- * no published value. */
+/* Copies the fragment in the spare buffer, if any, to its home, so that phi and u are complete
+ * arrays of `elements`. Changes no published value. */
 void tw_shm_settle(const struct tw_shm *shm);
 
-/* Empties the spare (tw_shm_settle) and lends it: write phi', u' of the fragment to *phi, *u,
- * (elements) each. They are invisible until publish; another begin discards them. */
+/* Empties the spare buffer (tw_shm_settle). The caller then writes phi', u' of the fragment to
+ * *phi, *u, (elements) each. The new values are invisible until publish; another begin discards
+ * them. */
 void tw_shm_stage_begin(const struct tw_shm *shm, uint32_t fragment, float **phi, float **u);
 
 /* Publishes the staged (phi', u') with one store, after their state was written. */
 void tw_shm_stage_publish(const struct tw_shm *shm, uint32_t fragment,
                           const struct tw_shm_state *state);
 
-/* For filling the memory before it is read (fresh start, checkpoint): home addresses, and the state
- * of the values written there. All fragments must be at home, as after tw_shm_format. */
+/* For filling the memory before its first use (fresh start, checkpoint). The first returns home
+ * addresses, the second sets the state of the values written there. All fragments must be at home,
+ * as after tw_shm_format. */
 void tw_shm_home(const struct tw_shm *shm, uint32_t fragment, float **phi, float **u);
 void tw_shm_home_set(const struct tw_shm *shm, uint32_t fragment, const struct tw_shm_state *state);
 
@@ -96,8 +98,8 @@ uint64_t tw_shm_snapshot_bytes(uint64_t elements, enum tw_snapshot_mode mode);
 
 void *tw_shm_snapshot_data(const struct tw_shm *shm, uint32_t slot);
 
-/* begin marks the slot as torn; its data may then be written. end stores the fields of `meta` (and
- * sets seq, checksum and bytes) and makes the slot whole. */
+/* begin marks the slot as torn, and the caller then writes its data. end stores the fields of
+ * `meta`, sets seq, checksum and bytes, and makes the slot whole. */
 void tw_shm_snapshot_begin(const struct tw_shm *shm, uint32_t slot);
 void tw_shm_snapshot_end(const struct tw_shm *shm, uint32_t slot,
                          const struct tw_snapshot_slot *meta);

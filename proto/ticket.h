@@ -1,11 +1,11 @@
-/* ticket.h - the one line that lets a machine into a run: PROTOCOL.md section 3.
+/* ticket.h - the line of text that lets a machine join a run: PROTOCOL.md section 3.
  *
  *    tw1 + base32 of: run 32 | inviter's node id 32 | ticket id 8 | key 16 | expires, unix
  *    seconds u32 | uses u16 | addresses u8 | each: length u8, host:port | check 4
  *
- * Check is the beginning of the SHA-256 of all before it. The alphabet has no i, l, o and u:
- * readers take them as 1, 1, 0 and v. Anybody who has the line can use it, so it is a secret until
- * its uses are spent. Pure. */
+ * The check is the beginning of the SHA-256 of all fields before it. The alphabet has no i, l, o
+ * and u: readers take them as 1, 1, 0 and v. Anybody who has the line can use it, so it is a secret
+ * until its uses are spent. Pure. */
 #ifndef TW_PROTO_TICKET_H
 #define TW_PROTO_TICKET_H
 
@@ -19,7 +19,7 @@
 enum {
     TW_TICKET_ID_BYTES = 8,
     TW_TICKET_KEY_BYTES = 16,
-    TW_TICKET_TEXT_BYTES = 640, /* of a line, with NUL */
+    TW_TICKET_TEXT_BYTES = 640, /* bytes of a line, with NUL */
     TW_TICKET_USES_MAX = 64,
 };
 
@@ -39,8 +39,8 @@ void tw_ticket_encode(const struct tw_ticket *ticket, char text[TW_TICKET_TEXT_B
 /* Reads a line that a person pasted, ignoring case and spaces. TW_CONFIG with the reason. */
 enum tw_status tw_ticket_decode(const char *text, struct tw_ticket *ticket, struct tw_error *err);
 
-/* Name of a ticket for people: 8 hex digits of its id. Two tickets of one node rarely share them.
- */
+/* Name of a ticket for people: 8 hex digits of its id. They rarely coincide for two tickets of one
+ * node. */
 void tw_ticket_name(const uint8_t id[TW_TICKET_ID_BYTES], char name[9]);
 
 #endif

@@ -1,4 +1,4 @@
-/* twin.h - words about twins, two machines with one key: PROTOCOL.md section 3.
+/* twin.h - messages about twins, two machines with one key: PROTOCOL.md section 3.
  *
  * Each process of a node draws a number, and states it in HELLO. When a second process of a linked
  * node comes, the node asks the first one with a TWIN frame whether it is alive. The body,
@@ -6,8 +6,7 @@
  *
  *    0  nonce u64
  *    8  form u32       0: a question, 1: its answer
- *   12  address        of the second machine, "host:port" without NUL; empty in answers, and where
- *                      it is not known
+ *   12  address of the second machine, "host:port" without NUL; empty in answers, and if not known
  *
  * The second machine is refused with GOODBYE{TW_TWIN}, whose text is the address of the first one.
  * Pure. */
@@ -36,7 +35,7 @@ uint32_t tw_twin_encode(const struct tw_twin_word *word, uint8_t body[TW_TWIN_BY
 enum tw_status tw_twin_decode(const uint8_t *body, size_t size, struct tw_twin_word *word,
                               struct tw_error *err);
 
-/* The address in the text of GOODBYE{TW_TWIN}, which is untrusted; "" if it is none. */
+/* The address in the untrusted text of GOODBYE{TW_TWIN}; "" if the text is no address. */
 void tw_twin_address(const char *text, char address[TW_ADDR_BYTES]);
 
 #endif

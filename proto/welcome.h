@@ -1,5 +1,5 @@
-/* welcome.h - WELCOME: all that a guest needs to become a node of the run, in return for its
- * ticket. PROTOCOL.md section 3. Pure. */
+/* welcome.h - WELCOME: the answer to a guest with a valid ticket: all that it needs to become a
+ * node of the run. PROTOCOL.md section 3. Pure. */
 #ifndef TW_PROTO_WELCOME_H
 #define TW_PROTO_WELCOME_H
 
@@ -25,9 +25,9 @@ struct tw_welcome_peer {
 struct tw_welcome {
     uint32_t manifest_bytes;
     char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text, with NUL */
-    uint32_t secrets_count;                   /* 0: the run has none; the first is used */
+    uint32_t secrets_count;                   /* 0: the run has no secret; the first one is used */
     uint8_t secrets[TW_WELCOME_SECRETS_MAX][TW_WELCOME_SECRET_BYTES];
-    struct tw_certs certs; /* none: the run has no owner */
+    struct tw_certs certs; /* empty: the run has no owner */
     uint32_t peers_count;  /* other nodes of the run and their addresses */
     struct tw_welcome_peer peers[TW_WELCOME_PEERS_MAX];
 };

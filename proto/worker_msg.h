@@ -12,7 +12,7 @@
  *    done in the order of arrival. APPLY and PAIR_APPLY wait for their min_step, unless the worker
  * is paused or finished; requests on other fragments do not wait for them.
  * 4. Either side may close at any time. Without the daemon the worker ends with status 0 after its
- *    step. A worker that cannot go on sends FATAL first. The memory keeps its content.
+ *    step. A worker that cannot continue sends FATAL first. The shared memory keeps its content.
  *
  * The daemon treats the whole page as hostile: it copies a field once, checks the range of the
  * copy, and trusts only offsets that it assigned itself.
@@ -69,7 +69,7 @@ struct tw_snapshot_slot {
     uint64_t rng[4];                 /* random state of a trainer that has one; else zero */
     uint64_t cursor;                 /* position in the data, in tokens drawn */
     uint64_t bytes;
-    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* of phi when theta was copied */
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* rounds applied to phi when theta was copied */
 };
 
 /* State of a buffer of (phi, u). Digest: SHA-256 over phi, then u, as little-endian float32. */
@@ -82,7 +82,7 @@ struct tw_shm_state {
  * written on its own; together they are no consistent snapshot. */
 struct tw_shm_device {
     _Atomic uint64_t seen_us;       /* CLOCK_MONOTONIC of the last query; 0 = never */
-    _Atomic uint64_t temperature_c; /* degrees Celsius; 0 = not known, as in the next ones */
+    _Atomic uint64_t temperature_c; /* degrees Celsius; 0 = not known, as in the fields below */
     _Atomic uint64_t power_mw, power_max_mw;
     _Atomic uint64_t memory_used_bytes; /* by all processes on the device */
     _Atomic uint64_t memory_bytes;
@@ -162,14 +162,14 @@ struct tw_wmsg_ready {
     struct tw_wmsg_about about;
 };
 
-/* Sent after every inner step. If the socket is full, it is dropped and its times count in the
- * next. */
+/* Sent after every inner step. If the socket is full, the message is dropped, and its times count
+ * in the next one. */
 struct tw_wmsg_step {
     uint64_t step, tokens; /* totals of this node */
-    uint64_t step_us;      /* inner steps since the last STEP, sync work not counted */
-    uint64_t sync_us;      /* requests, snapshots and messages since the last STEP: CPU time plus
-                              time blocked by the daemon; without held-out evaluation and pauses
-                              that the user asked for */
+    uint64_t step_us;      /* time of inner steps since the last STEP, without sync work */
+    uint64_t sync_us; /* time of requests, snapshots and messages since the last STEP: CPU time plus
+                         time blocked by the daemon. Held-out evaluation and pauses by the user do
+                         not count */
     float loss, grad_norm, lr; /* nats per token */
     uint32_t is_skipped;       /* 1: gradients were not finite, parameters unchanged */
 };
@@ -208,9 +208,11 @@ struct tw_wmsg_applied {
     uint32_t fragment, status;
     uint64_t rounds;
     struct tw_id digest;
-    uint32_t is_alone; /* PAIR_APPLY: done without the partner, whose payloads were of no use */
+    uint32_t is_alone; /* PAIR_APPLY: the step was taken alone, because the partner's payloads were
+                          unusable */
     float distance;    /* PAIR_APPLY with the partner: ||phi_theirs - phi|| / ||phi||; else 0 */
-    uint32_t is_outlier, reserved; /* is_alone, as the partner's share is far too large */
+    uint32_t is_outlier, reserved; /* is_outlier: the step was taken alone because the partner's
+                                      share is far too large */
 };
 
 struct tw_wmsg_exported {
@@ -234,22 +236,22 @@ struct tw_wmsg_fatal {
 /* Where the worker starts. */
 enum tw_worker_start {
     TW_START_FRESH,    /* initial weights from the run's seed into theta and phi; u = 0 */
-    TW_START_SNAPSHOT, /* theta, m, v, counters from snapshots[slot]; phi, u as they stand */
+    TW_START_SNAPSHOT, /* theta, m, v, counters from snapshots[slot]; phi, u unchanged */
     TW_START_ANCHOR,   /* theta := phi, moments zero */
 };
 
 struct tw_wmsg_welcome {
     uint32_t version;
-    uint32_t start, slot;          /* enum tw_worker_start */
-    uint32_t snapshot_mode;        /* enum tw_snapshot_mode */
-    uint32_t snapshot_steps;       /* between snapshots; 0 = by a budget of 1 % of the time */
-    uint32_t eval_steps;           /* between held-out evaluations; 0 = never */
+    uint32_t start, slot;    /* enum tw_worker_start */
+    uint32_t snapshot_mode;  /* enum tw_snapshot_mode */
+    uint32_t snapshot_steps; /* inner steps between snapshots; 0 = snapshots take 1 % of the time */
+    uint32_t eval_steps;     /* between held-out evaluations; 0 = never */
     uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute (proto/compute.h) */
     uint32_t threads, micro_batch; /* proto/compute.h; 0 = the worker chooses */
     uint32_t device, ordinal;      /* enum tw_device_kind; index among that kind */
     uint64_t memory_bytes;
     uint64_t
-        stop_step; /* for comparisons without peers: FINISH by itself at this step; 0 = never */
+        stop_step; /* for comparisons without peers: the worker finishes at this step; 0 = never */
     uint64_t data_seed;       /* seed of this node's sampling order */
     uint64_t batches_to_skip; /* batches to draw and discard first, as one of them may have caused a
                                  crash */

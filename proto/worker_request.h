@@ -37,12 +37,12 @@ enum tw_load_mode {
     TW_LOAD_TURN = 4,  /* no payload: theta := phi, of all fragments at one step boundary */
 };
 
-/* Size of a result beside earlier merges of the fragment, as one node judges it: kernels/outlier.h.
- */
+/* Size of a result compared with earlier merges of the fragment, as one node judges it:
+ * kernels/outlier.h. */
 enum tw_sanity {
     TW_SANITY_FAIR = 0,    /* of the usual size */
-    TW_SANITY_OUTLIER = 1, /* far larger: no honest merge of many members is likely to be */
-    TW_SANITY_EXTREME = 2, /* so large that no honest merge of a few members is likely to be */
+    TW_SANITY_OUTLIER = 1, /* far larger: unlikely for an honest merge of many members */
+    TW_SANITY_EXTREME = 2, /* unlikely even for an honest merge of few members */
 };
 
 /* Order of a pair's payloads: own Delta, own phi, then the partner's two. */
@@ -66,7 +66,7 @@ struct tw_wmsg_encode {
     struct {
         uint64_t begin, count; /* elements within the fragment */
         struct tw_span out;    /* capacity */
-        uint64_t bytes_max;    /* sync.codec = auto: upper bound where possible; 0 = any */
+        uint64_t bytes_max;    /* sync.codec = auto: upper bound, kept if possible; 0 = none */
     } parts[TW_PARTS_MAX];
 };
 
@@ -87,7 +87,7 @@ struct tw_wmsg_reduce {
 struct tw_wmsg_check {
     uint64_t tag, elements;
     uint64_t begin;    /* of a result: elements [begin, begin + elements) of `fragment` */
-    struct tw_span in; /* decodes to `elements` finite values? */
+    struct tw_span in; /* the payload */
     uint32_t content;  /* enum tw_content, not OPAQUE */
     uint32_t fragment;
 };
@@ -102,7 +102,7 @@ struct tw_apply_part {
 /* Outer step of one fragment, then theta by the mode of each part. Answered by APPLIED. */
 struct tw_wmsg_apply {
     uint64_t round;
-    uint64_t version;  /* outer steps of this fragment before this one: for the ramp */
+    uint64_t version;  /* outer steps of this fragment before this one, for the momentum ramp */
     uint64_t min_step; /* apply at the first step boundary at or after this step */
     uint32_t fragment, parts_count;
     uint32_t is_final; /* last round of the run: theta := phi_new */
@@ -121,7 +121,7 @@ struct tw_wmsg_solo {
 struct tw_wmsg_pair_encode {
     uint64_t round;
     uint32_t fragment;
-    uint32_t is_whole;         /* phi as it is, not in lattice form */
+    uint32_t is_whole;         /* phi uncompressed, not in lattice form */
     struct tw_span delta, phi; /* capacity */
     uint64_t delta_bytes_max;  /* as bytes_max of ENCODE */
 };
@@ -130,7 +130,7 @@ struct tw_wmsg_pair_encode {
 struct tw_wmsg_pair_apply {
     uint64_t round, version, min_step; /* as in APPLY */
     uint32_t fragment;
-    uint32_t is_alone; /* with the own Delta, exactly; the spans are empty */
+    uint32_t is_alone; /* the step uses only this node's Delta, unquantised; the spans are empty */
     uint32_t is_final; /* as in APPLY */
     uint32_t reserved;
     struct {
@@ -150,14 +150,14 @@ struct tw_wmsg_load {
     uint32_t mode; /* enum tw_load_mode */
     uint64_t rounds;
     struct tw_id digest; /* of (phi, u) afterwards */
-    struct tw_span in; /* empty: (phi, u) have this digest already, only `rounds` and mode count */
+    struct tw_span in;   /* the payload */
 };
 
 /* The run clock. */
 struct tw_wmsg_clock {
     uint64_t clock_tokens;  /* committed */
-    uint64_t tokens_listed; /* of this node, contained in it */
-    uint32_t contributors;  /* of the last round: how fast the clock runs between rounds */
+    uint64_t tokens_listed; /* tokens of this node that clock_tokens contains */
+    uint32_t contributors;  /* contributors of the last round: the clock's speed between rounds */
     uint32_t reserved;
 };
 

@@ -31,7 +31,7 @@ size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);
 }
 
-/* Sets the load mode of fragments that are not held, by the lineage of their state. */
+/* Chooses the load mode of each fragment that is not held. */
 static void resume_fetches(struct tw_node *node) {
     const struct tw_position *at = &node->at;
     node->lineage.was_shared = at->has_held != 0 && at->held.parts_count > 0;
@@ -68,7 +68,7 @@ static void resume_position(struct tw_node *node, const struct tw_position *posi
     /* The checkpoint is from before the first round of our own lineage. */
     if (roster.count == 0 && tw_lineage_is_ours(node)) roster = tw_lineage_founder(node);
     tw_round_set_roster(node, &roster);
-    if (!has_vote) { /* a vote may be lost: the node returns as a new member */
+    if (!has_vote) { /* votes may be lost: the node returns as a new member */
         node->at.nonce = tw_lineage_nonce(node);
         tw_acceptor_reset(node);
         tw_round_set_roster(node, &roster);
@@ -105,8 +105,8 @@ static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind k
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
-/* True unless the message is about another round than the open one. A sender that is behind gets
- * the log instead; a sender that is ahead is asked for its log. */
+/* True if the message is about the open round. If not, a sender that is behind gets the log, and a
+ * sender that is ahead is asked for its log. */
 static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     const struct tw_id *lineage = NULL;
     uint64_t round = 0;
@@ -203,8 +203,8 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
         if (node->pair.synced_step[p] > node->worker.step)
             node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
-        /* An APPLY counts even if its answer was lost with the worker. A phi of a solo round
-         * without a record belongs to no round. */
+        /* An APPLY counts even if its answer was lost with the worker. If the record of its round
+         * is not here (is_unknown), the weights belong to no round: a new lineage begins. */
         if (rounds <= node->at.fragment_rounds[p]) continue; /* a state may be ahead of the log */
         node->at.fragment_rounds[p] = rounds;
         is_unknown |= rounds > node->at.rounds;

@@ -57,11 +57,11 @@ struct tw_node_view {
     bool is_apart;    /* clock past config.together_tokens: nothing is merged any more */
     bool is_shut_out; /* this node is a receiver that asks to join a full roster */
     uint64_t rounds, clock_tokens, step, tokens;
-    uint64_t rounds_contributed, rounds_missed; /* committed rounds with / without this node */
+    uint64_t rounds_contributed, rounds_missed; /* committed rounds with and without its work */
     uint64_t rounds_refused; /* committed rounds in which an owner refused this node's work */
-    struct tw_id refused_by; /* the owner that did so last; zero: none yet */
-    uint64_t open_us;        /* time for which the open round of a group is open; 0: it is not */
-    uint32_t alive;          /* peers with a STATUS, silent for less than TW_PEER_SILENCE_US */
+    struct tw_id refused_by; /* the owner that refused it last; zero: none yet */
+    uint64_t open_us;        /* age of the open round of a group; 0: none is open */
+    uint32_t alive;          /* peers that sent STATUS, and anything within TW_PEER_SILENCE_US */
     uint32_t mixed; /* peers whose work entered this node's anchor in the last 2 P rounds */
     uint32_t roster_count;
     uint64_t audits;      /* other owners' merges that were repeated here */
@@ -85,7 +85,8 @@ struct tw_node_view {
         struct {
             uint32_t count, part; /* strikes so far; 0: none, so it may own parts */
             uint64_t round, left_us;
-            bool is_false; /* proven: the result is not the merge; otherwise it was an outlier */
+            bool is_false; /* proven: the result is not the merge; false: the result was an outlier
+                            */
         } strike;
         uint64_t owner_stall_us, proposer_stall_us; /* time left in which it is not waited for */
         uint32_t unmerged; /* rounds in a row in which its contribution was too large to merge */

@@ -14,10 +14,10 @@ enum tw_ecsq_bounds {
     TW_ECSQ_STEP_MAX = 1 << 15,
     TW_ECSQ_PEAK =
         69, /* bound of |x| / rms: 64 for a block of 4096, plus half a step and roundings */
-    TW_ECSQ_FLAT = 3,     /* below 2 bits: least value of the largest |x| / r */
+    TW_ECSQ_FLAT = 3,     /* below 2 bits: lower bound of the largest |x| / r of a block */
     TW_ECSQ_SAMPLED = 64, /* most blocks from which a step is chosen */
     /* Codes of a stream are counted in groups of TW_ECSQ_GROUP elements: all groups within the
-     * first TW_ECSQ_COUNTED codes, then one of eight, which stands for all eight. */
+     * first TW_ECSQ_COUNTED codes, then one of eight, whose counts are taken eight times. */
     TW_ECSQ_GROUP = 64,
     TW_ECSQ_COUNTED = 1 << 14,
     TW_ECSQ_COUNTED_LOG = 3,
@@ -33,10 +33,10 @@ struct tw_ecsq {
     uint32_t size_bits; /* bits of each size in a code */
     uint32_t in_code;   /* elements per code: 1 or 2 */
     uint32_t dead_256;  /* dead zone, in 1/256 of a step */
-    uint32_t step_min;  /* bounds the number of sizes written out, for any elements */
+    uint32_t step_min;  /* smallest step; it bounds the number of sizes written out */
 };
 
-/* The encoder's choice for a payload. */
+/* The step that the encoder chose for a payload. */
 struct tw_ecsq_step {
     uint32_t c; /* in 2^-12 */
     int8_t shift_one, shift_more;
@@ -50,16 +50,16 @@ struct tw_ecsq_source {
     float peak; /* their largest |x| / r */
 };
 
-/* The finest step within the target of bits, from a sample. Limited so that some elements of the
- * sample remain nonzero: otherwise error feedback would send the same zeros for ever. ecsq_rate.c.
- */
+/* Chooses the finest step within the target of bits, from a sample. Some elements of the sample
+ * must remain nonzero, because otherwise error feedback would send only zeros for ever.
+ * ecsq_rate.c. */
 struct tw_ecsq_step tw_ecsq_choose(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source);
 
 enum tw_status TW_COMPRESS_ISA(ecsq_encode)(const struct tw_ecsq *ecsq,
                                             struct tw_codec_source source, uint8_t *dst,
                                             size_t capacity, size_t *bytes_out);
 
-/* Only checks if there is no sink. */
+/* Decodes into the sink; only checks the payload if there is none. */
 enum tw_status TW_COMPRESS_ISA(ecsq_decode)(const struct tw_ecsq *ecsq, const uint8_t *src,
                                             size_t bytes, size_t n,
                                             const struct tw_codec_sink *sink);
@@ -96,8 +96,8 @@ static inline size_t tw_ecsq_sampled_block(size_t blocks, size_t i) {
     return begin + ((uint32_t)i * 0x9E3779B1u >> 8) % (end - begin);
 }
 
-/* True if this group is the one of its eight that is counted (beyond the first codes). Its position
- * among the eight varies, as above. */
+/* True if this group is the counted one of its eight (beyond the first codes). Its position among
+ * the eight varies, because a fixed one would always or never hit the rows of a matrix. */
 static inline bool tw_ecsq_is_counted(uint32_t group) {
     const uint32_t place =
         (group >> TW_ECSQ_COUNTED_LOG) * 0x9E3779B1u >> (32 - TW_ECSQ_COUNTED_LOG);

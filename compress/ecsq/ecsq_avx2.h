@@ -104,7 +104,7 @@ static inline __m256i tw_ecsq_split_avx2(const struct tw_ecsq_levels *levels,
     return _mm256_or_si256(_mm256_and_si256(both, limit), _mm256_slli_epi16(high, 8));
 }
 
-/* Values of sizes (8): levels, or weighted ones to be added. */
+/* Values of 8 sizes: levels or, for adding, weighted levels. */
 static inline __m256 tw_ecsq_level_avx2(const struct tw_ecsq_levels *levels, bool is_add,
                                         __m256i a) {
     if (levels->limit < 8) {

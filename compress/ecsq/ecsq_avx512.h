@@ -1,5 +1,5 @@
-/* ecsq_avx512.h - the functions of ecsq_isa.h that gain by AVX-512: encoding to codes, and decoding
- * codes to values. */
+/* ecsq_avx512.h - the functions of ecsq_isa.h that are faster in AVX-512: encoding to codes, and
+ * decoding codes to values. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_AVX512_H
 #define TW_COMPRESS_ECSQ_ECSQ_AVX512_H
 
@@ -59,7 +59,8 @@ static inline __m256i tw_ecsq_split_avx512(const struct tw_ecsq_levels *levels,
     const __m256i both =
         _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)codes));
     const __m256i high = _mm256_sll_epi16(both, _mm_cvtsi32_si128(8 - (int)levels->size_bits));
-    /* The low byte gets the lower bits, the high byte those above them: a & c | b & ~c. */
+    /* Puts the lower bits into the low byte, and those above them into the high byte: a & c | b &
+     * ~c. */
     return _mm256_and_si256(_mm256_ternarylogic_epi32(both, high, _mm256_set1_epi16(0x00FF), 0xE4),
                             _mm256_set1_epi8((char)levels->limit));
 }

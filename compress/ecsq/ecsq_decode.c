@@ -24,11 +24,11 @@ struct reader {
 
 struct stream {
     enum tw_ecsq_kind kind;
-    uint8_t code;                    /* of a stream of kind one */
-    const uint8_t *raw;              /* of a stream of kind raw */
+    uint8_t code;                    /* kind one: the code of the stream */
+    const uint8_t *raw;              /* kind raw: the codes not yet read */
     const uint8_t *written;          /* sizes written out, not yet used */
-    uint32_t written_left;           /* sizes that no code has asked for yet */
-    size_t signs_count;              /* signs asked for so far */
+    uint32_t written_left;           /* number of written-out sizes not yet used */
+    size_t signs_count;              /* number of signs used so far */
     struct tw_ecsq_signs_left signs; /* not yet used */
     struct tw_rans_decoder decoder;
 };
@@ -84,7 +84,7 @@ static enum tw_status read_coded(struct reader *r, struct stream *stream) {
     return TW_OK;
 }
 
-/* Codes of kind raw, or the code of kind one. */
+/* Reads the codes of kind raw, or the code of kind one. */
 static enum tw_status read_plain(struct reader *r, struct stream *stream, uint32_t codes) {
     const size_t bytes = stream->kind == TW_ECSQ_RAW ? codes : 1;
     if (!has(r, bytes)) return TW_CORRUPT;
@@ -126,8 +126,8 @@ static enum tw_status stream_next(struct stream *stream, uint8_t *codes, uint32_
     return TW_OK;
 }
 
-/* TW_CORRUPT unless everything was used, including the last byte of signs. The reader moves to the
- * next stream. */
+/* Ends a stream and moves to the next one. TW_CORRUPT unless all its bytes were used, including the
+ * last byte of signs. */
 static enum tw_status stream_close(struct reader *r, const struct stream *stream) {
     const size_t bytes = (stream->signs_count + 7) / 8, odd = stream->signs_count % 8;
     if (stream->written_left != 0) return TW_CORRUPT;
@@ -137,8 +137,8 @@ static enum tw_status stream_close(struct reader *r, const struct stream *stream
     return TW_OK;
 }
 
-/* Checks that the signs and written-out sizes that codes (count) need are there. The zeros after
- * the codes need none. */
+/* Checks that the stream has the signs and written-out sizes that codes (count) need. The zeros
+ * appended to the codes need none. */
 static enum tw_status check_codes(const struct reader *r, struct stream *stream,
                                   const uint8_t *codes, uint32_t count) {
     struct tw_ecsq_asked asked = {0};
@@ -229,7 +229,8 @@ static void put_block(const struct reader *r, struct stream *stream, size_t b, c
     }
 }
 
-/* Reads the codes of block b and appends zeros. The partner of an odd last element must be 0. */
+/* Reads the codes of block b and appends zeros. An odd last element shares its code with a size
+ * that must be 0. */
 static enum tw_status next_block(const struct reader *r, struct stream *stream, size_t b,
                                  uint8_t *codes) {
     const struct tw_ecsq *const ecsq = r->ecsq;

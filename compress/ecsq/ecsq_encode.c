@@ -15,7 +15,7 @@ enum {
     BLOCK = TW_ECSQ_BLOCK,
     PIECE = 64, /* elements with a common maximum */
     MADE = TW_ECSQ_MADE,
-    LAG = 512,  /* distance in codes between making and counting */
+    LAG = 512,  /* number of codes by which counting lags behind making */
     TABLES = 4, /* tables of counts, so that equal adjacent codes do not wait for each other */
     COUNTED = TW_ECSQ_COUNTED,
     EVERY = TW_ECSQ_COUNTED_EVERY,
@@ -40,7 +40,8 @@ struct writer {
 struct content {
     uint32_t made, counted; /* codes */
     uint32_t counts[TABLES][TW_RANS_SYMBOLS_MAX];
-    struct tw_ecsq_set seen; /* codes counted; at least those that were looked for */
+    /* set of codes that were counted, or that add_unseen has counted once */
+    struct tw_ecsq_set seen;
     struct tw_ecsq_signs signs;
     uint8_t sign_bytes[TW_ECSQ_STREAM_CODES * 2 / 8 + 8];
     uint8_t codes[TW_ECSQ_STREAM_CODES];
@@ -87,8 +88,9 @@ static float rms_of(const float *x, uint32_t count, float max) {
     return (float)(sqrt(sum / count) * (double)unit.back);
 }
 
-/* r of a block. The residual of a block that sent nothing for a while is flat: next to blocks with
- * tails, it would always stay below the common step, however large it grew. */
+/* r of a block. The residual of a block that sent nothing for a while has no tails. Beside blocks
+ * with tails it would always stay below the common step, however large it grew. Its r is therefore
+ * limited. */
 static float scale_of(const struct tw_ecsq *ecsq, float rms, float max) {
     const float most = max / (float)TW_ECSQ_FLAT;
     return ecsq->dead_256 > 0 && rms > most ? most : rms;
@@ -159,8 +161,8 @@ static bool are_seen(const struct content *content, const uint8_t *codes, uint32
     return are;
 }
 
-/* A group is the codes made at a time; all but the last have `in_group` codes. In long streams a
- * sample of the groups suffices. */
+/* Counts codes by groups, which are the codes made at a time. All groups but the last have
+ * `in_group` codes. In long streams a sample of the groups suffices. */
 static inline void count_codes(struct content *content, uint32_t in_group) {
     const uint8_t *const codes = content->codes + content->counted;
     const uint32_t left = content->made - content->counted;
@@ -206,8 +208,8 @@ static void put_lost(const struct writer *w, size_t b) {
     }
 }
 
-/* Makes the codes of block b. Counting waits for memory and making for arithmetic, so they overlap,
- * if counting only touches codes stored long before. */
+/* Makes the codes of block b. Counting waits for memory and making for arithmetic. They overlap if
+ * counting reads only codes that were stored long before. */
 static void make_codes(struct writer *w, size_t b, struct content *content) {
     const struct tw_ecsq_quantiser q = quantiser_of(w, b);
     const float *const x = w->x + b * BLOCK;
@@ -241,7 +243,7 @@ static size_t put_coded(const struct writer *w, const struct content *content,
     tw_rans_encoder_init(&encoder, model);
     for (size_t end = content->made; end > 0;) {
         const size_t begin = (end - 1) / BLOCK * BLOCK;
-        /* Written in place if there is room for the longest possible result. */
+        /* The words are written in place if there is room for the longest possible result. */
         uint8_t *const place = w->at + room - words_bytes;
         const bool is_apart = words_bytes + sizeof(apart) > room;
         uint8_t *const to = is_apart ? apart + sizeof(apart) : place;

@@ -1,6 +1,6 @@
-/* ecsq_isa.h - inner loops of the ecsq coders, a few dozen elements at a time: between values on
- * one side, and codes and sign bits on the other. Plain C here, AVX2 in ecsq_avx2.h, partly AVX-512
- * in ecsq_avx512.h. */
+/* ecsq_isa.h - inner loops of the ecsq coders, for a few dozen elements at a time. They convert
+ * values to codes and sign bits, and back. Plain C here, AVX2 in ecsq_avx2.h, partly AVX-512 in
+ * ecsq_avx512.h. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_ISA_H
 #define TW_COMPRESS_ECSQ_ECSQ_ISA_H
 
@@ -29,7 +29,7 @@ struct tw_ecsq_levels {
     uint32_t limit, size_bits, in_code;
 };
 
-/* Signs and written-out sizes that codes require. */
+/* Numbers of signs and of written-out sizes that codes require. */
 struct tw_ecsq_asked {
     uint32_t signs, written; /* sizes written out */
 };
@@ -41,8 +41,7 @@ struct tw_ecsq_signs {
     uint8_t *at;
 };
 
-/* A set of codes, one bit each: by the upper half of a code, in one table per half of the lower
- * values. */
+/* A set of codes, one bit each: bits[code bit 3][upper four bits of code], at bit code mod 8. */
 struct tw_ecsq_set {
     uint8_t bits[2][16];
 };
@@ -57,7 +56,7 @@ static inline int32_t tw_ecsq_size(const struct tw_ecsq_quantiser *q, float x) {
     return (int32_t)(fabsf(x) * q->inverse + q->bias); /* at most 64 / c + 1, which fits */
 }
 
-/* count: at most 32; the other bits of `bits` are 0. */
+/* Appends `count` sign bits, at most 32; the other bits of `bits` must be 0. */
 static inline void tw_ecsq_signs_put(struct tw_ecsq_signs *signs, uint64_t bits, unsigned count) {
     const uint64_t all = signs->rest | bits << signs->rest_count;
     const unsigned all_count = signs->rest_count + count;
@@ -67,7 +66,7 @@ static inline void tw_ecsq_signs_put(struct tw_ecsq_signs *signs, uint64_t bits,
     signs->rest_count = all_count % 8;
 }
 
-/* At least the next 32 bits; 0 beyond the end. */
+/* The next 32 bits or more; bits beyond the end are 0. */
 static inline uint64_t tw_ecsq_signs_next(const struct tw_ecsq_signs_left *signs) {
     const size_t bytes = (size_t)(signs->end - signs->at);
     uint8_t last[8] = {0};
@@ -156,7 +155,7 @@ static inline bool tw_ecsq_set_has(const struct tw_ecsq_set *set, const uint8_t 
 #endif
 }
 
-/* Adds the requirements of codes (32). */
+/* Adds the signs and written-out sizes that codes (32) require. */
 static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
                                struct tw_ecsq_asked *asked) {
 #ifdef __AVX2__

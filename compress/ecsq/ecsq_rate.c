@@ -1,6 +1,6 @@
 /* ecsq_rate.c - chooses the step of an ecsq payload: a histogram of sampled |x| / rms, fine enough
- * to count each size at any step, and a bisection. Integers except for the sampling, which is one
- * product per element: the same on every machine. */
+ * to count each size at any step, and a bisection. Only the sampling uses floats, one product per
+ * element, so the step is the same on every machine. */
 #include <string.h>
 
 #include "compress/ecsq/ecsq.h"
@@ -17,8 +17,9 @@ enum {
      * content. */
     STREAM_BITS = 8 * (TW_ECSQ_STREAM_HEAD_BYTES + 4 + TW_RANS_STATES_BYTES * 3 / 4),
     SIZE_BITS_MAX = 5,
-    MODEL_BITS_PER_CODE = 12, /* per code that occurs, including adjacent ones that do not */
-    WRITTEN_BITS = 16,        /* per size written out */
+    /* bits of the model per code that occurs, with a share for codes that do not occur */
+    MODEL_BITS_PER_CODE = 12,
+    WRITTEN_BITS = 16, /* per size written out */
 };
 _Static_assert(TW_ECSQ_BLOCK / PIECE == 4, "pieces come from all quarters of blocks");
 
@@ -129,12 +130,12 @@ static uint32_t codes_likely(const struct sample *sample, const struct tw_ecsq *
     return likely;
 }
 
-/* Content of a payload besides zeros. */
+/* The extent of a payload's nonzero blocks. */
 struct extent {
     uint64_t active, streams, heads; /* elements with a code; bits of all heads but models */
 };
 
-/* Estimated from the sampled blocks; with few blocks these are all blocks. */
+/* Estimates the extent from the sampled blocks, which are all blocks if there are few. */
 static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_source *source) {
     const size_t blocks = tw_ecsq_blocks(source->n);
     const size_t in_stream = tw_ecsq_stream_end(ecsq, 0, SIZE_MAX);
@@ -161,8 +162,8 @@ static struct extent extent_of(const struct tw_ecsq *ecsq, const struct tw_ecsq_
     };
 }
 
-/* Whether step c stays within the target. Codes and signs may always take half of it, however large
- * heads are. */
+/* Whether step c stays within the target of bits. Codes and signs may always take half of the
+ * target, however large the heads are. */
 static bool is_within(const struct sample *sample, const struct tw_ecsq *ecsq,
                       const struct extent *extent, uint32_t c) {
     uint32_t counts[1 << SIZE_BITS_MAX];

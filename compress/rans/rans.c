@@ -13,7 +13,7 @@ enum {
     WIDE = 128 /* least frequency that takes two bytes */
 };
 
-/* Is a / b < c / d? Counts have 32 bits, frequencies 12. */
+/* Whether a / b < c / d. The products fit, because counts have 32 bits and frequencies 12. */
 static bool is_less(uint64_t a, uint64_t b, uint64_t c, uint64_t d) {
     return a * d < c * b;
 }

@@ -11,9 +11,9 @@
  *                                                  if x < 2^15: x = x 2^16 + next word
  *
  * Words are little-endian, in the order in which the decoder takes them. An encoder starts with
- * every state at 2^15, so a decoder must end there with no word left; damaged data rarely does.
- * Lanes are independent between two words, so vector variants of any width give the same bytes as
- * the plain one. No allocation. */
+ * every state at 2^15, so a decoder must end with every state at 2^15 and no word left, which is
+ * rare for damaged data. Lanes depend on each other only by the order of their words, so vector
+ * variants of any width give the same bytes as the plain one. No allocation. */
 #ifndef TW_COMPRESS_RANS_RANS_H
 #define TW_COMPRESS_RANS_RANS_H
 
@@ -28,8 +28,8 @@ enum tw_rans_bounds {
     TW_RANS_TOTAL_BITS = 12,
     TW_RANS_TOTAL = 1 << TW_RANS_TOTAL_BITS,  /* sum of all frequencies */
     TW_RANS_SYMBOLS_MAX = 256,                /* symbols are bytes */
-    TW_RANS_STATES_BYTES = 4 * TW_RANS_LANES, /* of the 64 states on the wire */
-    TW_RANS_MODEL_BYTES_MAX = 2 * 256,        /* of frequencies on the wire */
+    TW_RANS_STATES_BYTES = 4 * TW_RANS_LANES, /* bytes of the 64 states in a payload */
+    TW_RANS_MODEL_BYTES_MAX = 2 * 256,        /* most bytes of the frequencies in a payload */
     TW_RANS_WORDS_SLACK = 32,                 /* bytes below its words that encode may overwrite */
     TW_RANS_FIRST_STATE = 1 << 15,
 };
@@ -49,8 +49,8 @@ bool tw_rans_model_fit(struct tw_rans_model *model, const uint32_t *counts, uint
  * of further zeros. dst has TW_RANS_MODEL_BYTES_MAX. Returns the bytes. */
 size_t tw_rans_model_encode(const struct tw_rans_model *model, uint8_t *dst);
 
-/* Returns the bytes used of src[bytes], or 0 unless it begins with a model of symbols below
- * symbols_count. */
+/* Reads the frequencies of symbols below symbols_count from src[bytes]. Returns the bytes used, or
+ * 0 if src does not begin with such a model. */
 size_t tw_rans_model_decode(struct tw_rans_model *model, const uint8_t *src, size_t bytes,
                             unsigned symbols_count);
 
@@ -81,8 +81,8 @@ struct tw_rans_form {
 
     /* Writes the words of symbols (n) before words_end and returns their bytes, at most 2 n. There
      * must be room for 2 n + TW_RANS_WORDS_SLACK bytes. Calls go from the end of a stream to its
-     * beginning; every call but the first has a multiple of 64. Every symbol must have a nonzero
-     * frequency. */
+     * beginning; in every call but the first, n is a multiple of 64. Every symbol must have a
+     * nonzero frequency. */
     size_t (*encode)(struct tw_rans_encoder *encoder, const uint8_t *symbols, size_t n,
                      uint8_t *words_end);
 
@@ -96,7 +96,7 @@ struct tw_rans_form {
 const struct tw_rans_form *tw_rans_form(uint32_t i);
 
 void tw_rans_encoder_init(struct tw_rans_encoder *encoder, const struct tw_rans_model *model);
-/* After the last call of encode. dst has TW_RANS_STATES_BYTES. */
+/* Call after the last encode: writes the states to dst (TW_RANS_STATES_BYTES). */
 void tw_rans_encoder_finish(const struct tw_rans_encoder *encoder, uint8_t *dst);
 
 /* Borrows states (TW_RANS_STATES_BYTES) and words (words_bytes) until the stream ends. TW_CORRUPT
@@ -104,7 +104,7 @@ void tw_rans_encoder_finish(const struct tw_rans_encoder *encoder, uint8_t *dst)
 enum tw_status tw_rans_decoder_init(struct tw_rans_decoder *decoder,
                                     const struct tw_rans_model *model, const uint8_t *states,
                                     const uint8_t *words, size_t words_bytes);
-/* After the last call of decode: TW_CORRUPT unless the stream ended where its encoder began. */
+/* Call after the last decode: TW_CORRUPT unless the states are those in which the encoder began. */
 enum tw_status tw_rans_decoder_finish(const struct tw_rans_decoder *decoder);
 
 #endif

@@ -83,7 +83,7 @@ static size_t encode(struct tw_rans_encoder *encoder, const uint8_t *symbols, si
     return (size_t)(words_end - to);
 }
 
-/* table[index] by plain loads, because gathers are slow on many processors. */
+/* Reads table[index] by plain loads, because gathers are slow on many processors. */
 static __m256i fetch(const uint32_t *table, __m256i index) {
     const __m128i low = _mm256_castsi256_si128(index), high = _mm256_extracti128_si256(index, 1);
     const uint64_t a = (uint64_t)_mm_cvtsi128_si64(low), b = (uint64_t)_mm_extract_epi64(low, 1);

@@ -98,8 +98,8 @@ static inline __m512i add_digit(__m512i index, __m512i slots, __m512i a, __m512i
     return add_unless(add_unless(index, from_b, (short)(2 * bit)), odd, bit);
 }
 
-/* Index of the last symbol that starts at or before the slot. Symbols that do not occur tie with
- * the one that does. */
+/* Index of the last symbol that starts at or before the slot. Symbols that do not occur have an
+ * empty range, and the result is the one with a range. */
 INLINE __m512i find(const struct ranges *tables, bool is_large, __m512i slots) {
     const __m512i *const high = tables->high.of, *const middle = tables->middle.of,
                          *const low = tables->low.of;
@@ -133,7 +133,7 @@ INLINE __m512i pull(const struct ranges *tables, bool is_large, struct states *x
     const __m512i r = _mm512_sub_epi16(slots, fetch(tables->start, is_large, index));
     const __m512i product = _mm512_mullo_epi16(f, m);
     const __m512i above = _mm512_add_epi16(_mm512_mulhi_epu16(f, m), _mm512_mullo_epi16(f, m_top));
-    /* x' >= 2^15 if a bit of `above` is set, or the highest bit of the saturating sum. */
+    /* x' >= 2^15 if any bit of `above` is set, or the highest bit of the saturating sum is. */
     const __m512i some =
         _mm512_ternarylogic_epi32(above, _mm512_adds_epu16(product, r),
                                   _mm512_set1_epi16((short)TW_RANS_FIRST_STATE), 0xF8); /* a|b&c */
@@ -170,7 +170,7 @@ static void store_states(uint32_t *to, const struct states *x) {
     }
 }
 
-/* Decodes as many groups as there are certainly enough words for. Returns their symbols. */
+/* Decodes as many groups as the words certainly suffice for. Returns the number of symbols. */
 INLINE size_t decode_groups(bool is_large, struct tw_rans_decoder *decoder, uint8_t *symbols,
                             size_t n) {
     const struct ranges tables = ranges_of(decoder, is_large);

@@ -14,7 +14,7 @@
 
 enum {
     CERTS_BYTES = TW_CERTS_MAX * TW_CERT_BYTES,
-    /* twice the plain size: a person may add empty lines, spaces and CRs */
+    /* twice the size as written, because a person may add empty lines, spaces and CRs */
     CERTS_TEXT_MAX = 2 * TW_ARMOUR_BYTES(CERTS_BYTES),
     REVOKED_TEXT_MAX = 2 * TW_ARMOUR_BYTES(TW_REVOKED_BYTES_MAX),
 };
@@ -78,7 +78,7 @@ static int folder_lock(const char *folder, struct tw_error *err) {
     if (dir < 0)
         (void)tw_fail(err, TW_IO, "%.200s: %s", folder, strerror(-dir));
     else
-        (void)flock(dir, LOCK_EX); /* a file system without locks: go on unlocked */
+        (void)flock(dir, LOCK_EX); /* if the file system has no locks, continue without one */
     return dir;
 }
 
@@ -181,7 +181,7 @@ enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked
 
 /* ---- the node's own files ------------------------------------------------------------------ */
 
-/* The certificate is missing, so no node would admit this one: says how to get it. */
+/* Reports that this node has no certificate, and how to get one. */
 static enum tw_status cert_lacks(const struct tw_gate *gate, const char *path,
                                  struct tw_error *err) {
     char hex[TW_ID_HEX_BYTES];

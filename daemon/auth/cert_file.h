@@ -18,23 +18,23 @@
 enum tw_status tw_certs_load(const char *path, struct tw_certs *certs, struct tw_error *err);
 enum tw_status tw_revoked_load(const char *path, struct tw_revoked *list, struct tw_error *err);
 
-/* Writes FOLDER/NAME durably and replaces the old file: for requests of a person. TW_IO. */
+/* Writes FOLDER/NAME durably in place of the old file. For commands of a person. TW_IO. */
 enum tw_status tw_certs_save(const char *folder, const char *name, const struct tw_certs *certs,
                              struct tw_error *err);
 enum tw_status tw_revoked_save(const char *folder, const char *name, const struct tw_revoked *list,
                                struct tw_error *err);
 
-/* Writes what arrived over the wire into the state folder. A person may import a file there at the
- * same time. A certificate therefore replaces only `old` (or nothing), and a list only an older
- * one. TW_AGAIN: another file is there and stays. TW_IO. */
+/* Writes certificates or a list that arrived over the wire into the state folder. A person may
+ * import a file there at the same time. A certificate therefore replaces only `old` (or no file),
+ * and a list only an older list. TW_AGAIN: another file is there and stays. TW_IO. */
 enum tw_status tw_certs_save_renewed(const char *folder, const struct tw_certs *old,
                                      const struct tw_certs *fresh, struct tw_error *err);
 enum tw_status tw_revoked_save_newer(const char *folder, const struct tw_revoked *list,
                                      struct tw_error *err);
 
-/* Loads both files of the state folder into the gate: the list first, because it may revoke this
- * node. The list is optional, the certificate is not. On failure the gate keeps its old state, and
- * the sentence has the way out. */
+/* Loads both files of the state folder into the gate. The list comes first, because it may revoke
+ * this node. The list is optional, the certificate is not. On failure the gate keeps its old state,
+ * and the error names the remedy. */
 enum tw_status tw_gate_load(struct tw_gate *gate, const char *folder, struct tw_error *err);
 
 #endif

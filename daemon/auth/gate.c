@@ -41,7 +41,8 @@ static enum tw_status judge_certs(const struct tw_gate *gate, const struct tw_ce
                                   const struct tw_cert_question *question, struct tw_error *err) {
     TW_TRY(tw_certs_check(certs, question, err));
     TW_TRY(tw_revoked_check(&gate->revoked, certs, err));
-    return check_signatures(certs, err); /* last, because it is the most expensive */
+    /* signatures come last, because they are the most expensive check */
+    return check_signatures(certs, err);
 }
 
 enum tw_status tw_gate_judge(const struct tw_gate *gate, const struct tw_certs *certs,
@@ -161,7 +162,7 @@ enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_id *nod
 
 /* ---- renewing ------------------------------------------------------------------------------ */
 
-/* Length of life of the node's own certificate, and the rest of it from now. */
+/* Lifetime of the node's own certificate, and the part of it that is left. */
 static uint64_t life_s(const struct tw_certs *certs) {
     return certs->certs[0].until_s - certs->certs[0].from_s;
 }

@@ -18,14 +18,14 @@
 
 enum {
     TW_GATE_BYTES_MAX = 8 + TW_CERTS_MAX * TW_CERT_BYTES, /* extension 4 of HELLO */
-    TW_GATE_LIFE_S = 30 * 24 * 3600, /* longest life of a certificate that an admitter signs */
+    TW_GATE_LIFE_S = 30 * 24 * 3600, /* longest lifetime of a certificate that a node signs */
 };
 
 struct tw_gate {
     struct tw_id run, owner;            /* the run's id, and its security.owner */
     const struct tw_identity *identity; /* borrowed */
-    uint64_t (*clock_s)(void);          /* unix seconds; tests replace it */
-    struct tw_certs own;                /* none: no node will admit this one */
+    uint64_t (*clock_s)(void);          /* returns unix seconds; tests replace it */
+    struct tw_certs own;                /* empty: no node will admit this one */
     struct tw_revoked revoked;          /* version 0: none is revoked */
 };
 
@@ -56,33 +56,34 @@ enum tw_status tw_gate_check(const struct tw_gate *gate, const struct tw_id *nod
                              const uint8_t *bytes, uint32_t size, struct tw_certs *certs,
                              struct tw_error *err);
 
-/* Checks certificates that were valid once: TW_NOT_ADMITTED (expired) or TW_REVOKED. */
+/* Checks again certificates that were valid before: TW_NOT_ADMITTED (expired) or TW_REVOKED. */
 enum tw_status tw_gate_review(const struct tw_gate *gate, const struct tw_certs *certs,
                               struct tw_error *err);
 
 /* ---- revocations --------------------------------------------------------------------------- */
 
-/* Takes untrusted bytes of a list. TW_OK: it is newer, signed by the owner, and now ours. TW_AGAIN:
- * ours is as new. TW_PROTO or TW_NOT_ADMITTED: not a list of this run and its owner. */
+/* Takes untrusted bytes of a list. TW_OK: it is newer, signed by the owner, and now this node's
+ * list. TW_AGAIN: this node's list is as new. TW_PROTO or TW_NOT_ADMITTED: not a list of this run
+ * and its owner. */
 enum tw_status tw_gate_revoke(struct tw_gate *gate, const uint8_t *bytes, size_t size,
                               struct tw_error *err);
 
 /* ---- renewing ------------------------------------------------------------------------------ */
 
-/* True if a node that may admit should renew this node's certificate now: in the last third of its
- * life. Only certificates that such a node signed are renewed; the owner renews by hand. */
+/* True if this node should ask for a new certificate now: in the last third of the lifetime. Only
+ * certificates that a node signed are renewed; the owner renews by hand. */
 bool tw_gate_is_due(const struct tw_gate *gate);
 
-/* True if a person should be warned that the certificate ends soon. If nodes renew it: long after
- * that should have happened. If the owner signed it: 14 days before the end, or in the last
- * third. */
+/* True if a person should be warned that the certificate expires soon. If nodes renew it, this is
+ * long after the renewal was due. If the owner signed it, this is 14 days before the end, or the
+ * last third of the lifetime. */
 bool tw_gate_is_late(const struct tw_gate *gate);
 
 /* True if valid certificates of a peer allow it to sign for others. */
 bool tw_gate_is_admitter(const struct tw_certs *certs);
 
-/* Renews the valid certificates of a peer, for the same length of life. TW_AGAIN: half of their
- * life is left. TW_NOT_ADMITTED: the owner signed them. Otherwise as tw_gate_admit. */
+/* Renews the valid certificates of a peer, for the same lifetime. TW_AGAIN: half of their lifetime
+ * is left. TW_NOT_ADMITTED: the owner signed them. Other failures as tw_gate_admit. */
 enum tw_status tw_gate_renew(const struct tw_gate *gate, const struct tw_certs *old,
                              struct tw_certs *fresh, struct tw_error *err);
 
@@ -96,9 +97,9 @@ enum tw_status tw_gate_take(struct tw_gate *gate, const uint8_t *bytes, size_t s
 /* Checks that this node may sign for others now. Fails as tw_gate_judge does. */
 enum tw_status tw_gate_can_admit(const struct tw_gate *gate, struct tw_error *err);
 
-/* Signs a certificate that lets a node train, from now on for at most life_s, TW_GATE_LIFE_S and
- * the life of this node's own right. TW_REVOKED if the node is revoked; otherwise as
- * tw_gate_can_admit. */
+/* Signs a certificate that lets a node train from now on. It lasts for the least of life_s,
+ * TW_GATE_LIFE_S and the rest of this node's own certificates. TW_REVOKED if the node is revoked;
+ * otherwise as tw_gate_can_admit. */
 enum tw_status tw_gate_admit(const struct tw_gate *gate, const struct tw_id *node, uint64_t life_s,
                              struct tw_certs *certs, struct tw_error *err);
 

@@ -1,7 +1,7 @@
 /* private_file.h - small files that only their owner may read: keys, secrets.
  *
  * They have mode 0600 and are opened without following links. A file that others can read is
- * refused, with the command that repairs it. */
+ * refused, and the error gives the command that repairs it. */
 #ifndef TW_DAEMON_AUTH_PRIVATE_FILE_H
 #define TW_DAEMON_AUTH_PRIVATE_FILE_H
 

@@ -20,7 +20,7 @@ enum tw_status tw_secret_draw(struct tw_secret *secret, struct tw_error *err) {
     return tw_fail(err, TW_IO, "the system has no random bytes for a secret yet");
 }
 
-/* An id is also 32 bytes with a hex form. */
+/* A secret has the form of an id: 32 bytes, written in hex. */
 static bool line_parse(const char *text, size_t size, struct tw_secret *secret) {
     struct tw_id parsed;
     char line[LINE_BYTES];

@@ -4,7 +4,7 @@
  * The file (private_file.h) holds one or two lines of 64 hex digits. A node proves itself with the
  * first and accepts either. A secret can thus be replaced without a gap: add the new one
  * everywhere, then use it everywhere, then remove the old one everywhere. Secrets are wiped from
- * memory after use and never logged. People see only their marks. */
+ * memory after use and never logged. People see only the marks of secrets (tw_secret_mark). */
 #ifndef TW_DAEMON_AUTH_SECRET_H
 #define TW_DAEMON_AUTH_SECRET_H
 
@@ -21,7 +21,7 @@ struct tw_secret {
 
 struct tw_secrets {
     uint32_t count;                        /* 0: none, an `open` run */
-    struct tw_secret list[TW_SECRETS_MAX]; /* the first is used, each is accepted */
+    struct tw_secret list[TW_SECRETS_MAX]; /* the first is used for proofs, each is accepted */
 };
 
 /* Makes a file with one new secret. Never overwrites: TW_CONFIG when `path` exists. */
@@ -41,7 +41,7 @@ enum tw_status tw_secret_draw(struct tw_secret *secret, struct tw_error *err);
 /* Parses 64 hex digits. The error sentence never repeats the text. */
 enum tw_status tw_secret_parse(const char *hex, struct tw_secret *secret, struct tw_error *err);
 
-/* Index, or -1. Constant time per secret. */
+/* Index of the secret in the list, or -1. Constant time per secret. */
 int tw_secrets_find(const struct tw_secrets *secrets, const struct tw_secret *secret);
 
 /* A name for a secret that does not reveal it: 8 hex digits of a hash. */

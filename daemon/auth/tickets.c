@@ -90,7 +90,8 @@ static void row_remove(struct tw_tickets *tickets, uint32_t at) {
     OPENSSL_cleanse(&tickets->rows[tickets->count], sizeof(*row));
 }
 
-/* Removes tickets that ended more than a week ago, and without room those that are not valid. */
+/* Removes tickets that ended more than a week ago. If the table is full, removes all that are not
+ * valid. */
 static void rows_sweep(struct tw_tickets *tickets, uint64_t now_s) {
     for (uint32_t i = 0; i < tickets->count;) {
         const uint64_t kept_s = tickets->rows[i].expires_s + TW_TICKET_KEPT_S;

@@ -1,12 +1,12 @@
 /* tickets.h - tickets that this node has issued, and the nodes that used them.
  *
  * They are kept as text in the private file STATE_DIR/RUN/tickets. A use counts once per node: the
- * same node with the same ticket spends no second use. A machine that was interrupted before it
- * started can thus simply repeat its request. Expired and used-up tickets stay for a week, so that
- * a late guest learns the reason.
+ * same node with the same ticket spends no second use. A machine whose join was interrupted can
+ * thus simply repeat it. Expired and used-up tickets stay for a week, so that a late guest learns
+ * the reason.
  *
- * The file also holds the marks of the run's secrets, so that a secret replaced while the daemon
- * was down is noticed. Pure except for the file access of the last two calls. */
+ * The file also holds the marks of the run's secrets, so that the daemon notices a secret that was
+ * replaced while it was down. Pure, except that the last two calls access the file. */
 #ifndef TW_DAEMON_AUTH_TICKETS_H
 #define TW_DAEMON_AUTH_TICKETS_H
 
@@ -48,12 +48,12 @@ struct tw_tickets {
 enum tw_status tw_tickets_add(struct tw_tickets *tickets, uint32_t uses, uint64_t life_s,
                               uint64_t now_s, struct tw_ticket_row **row, struct tw_error *err);
 
-/* NULL: no such ticket, or it was revoked. */
+/* The ticket with this id; NULL: there is none, or it was revoked. */
 struct tw_ticket_row *tw_tickets_find(struct tw_tickets *tickets,
                                       const uint8_t id[TW_TICKET_ID_BYTES]);
 
-/* Checks that `node` may come in with the ticket. TW_OK; *is_new: this spends a use, which is now
- * counted. TW_TICKET_EXPIRED or TW_TICKET_USED with the detail. */
+/* Checks that `node` may join with the ticket. TW_OK; *is_new: the node had not used it before, so
+ * a use is counted. TW_TICKET_EXPIRED or TW_TICKET_USED with the detail. */
 enum tw_status tw_ticket_use(struct tw_ticket_row *row, const struct tw_id *node, uint64_t now_s,
                              bool *is_new, struct tw_error *err);
 
@@ -63,8 +63,8 @@ enum tw_status tw_tickets_withdraw(struct tw_tickets *tickets, const char *name,
                                    struct tw_error *err);
 
 /* Sets the run's present secrets. If one of them is new, revokes every ticket that was used: a node
- * to be shut out must not fetch the new secret with an old ticket. Returns the number revoked; 0
- * while the previous secrets are unknown. */
+ * that was shut out must not fetch the new secret with an old ticket. Returns the number of tickets
+ * revoked; 0 while the previous secrets are unknown. */
 uint32_t tw_tickets_secrets(struct tw_tickets *tickets, const struct tw_secrets *secrets);
 
 /* Writes the file as text[TW_TICKETS_TEXT_MAX] with NUL. Returns the bytes written. */

@@ -15,7 +15,7 @@ enum tw_exit cli_leave(struct cli *cli) {
     const int process = ended_open(socket_path);
     cli->waiting = ended_say;
     rc = cli_ask(cli, "leave", "leave", &is_taken);
-    if (is_taken && process >= 0) { /* it ends even if its last checkpoint failed */
+    if (is_taken && process >= 0) { /* the daemon ends even if its last checkpoint failed */
         (void)fflush(stdout);
         ended_wait(process);
         if (!cli->json) (void)puts("the daemon has ended; `thinwire start` continues");

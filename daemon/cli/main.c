@@ -1,4 +1,5 @@
-/* main.c - the program `thinwire`: its verbs, and the sibling programs that run the heavy ones. */
+/* main.c - the program `thinwire`: the table of its verbs, some of which are run by other programs
+ * in the same folder. */
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -51,8 +52,9 @@ static const struct verb VERBS[] = {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
-/* A program with several verbs gets the verb as an argument; `sim` is a program by itself. Flags
- * before the verb, argv[1] to argv[at - 1], move behind the rest. */
+/* Runs the program of a verb. A program with several verbs gets the verb as an argument; `sim` is a
+ * program of its own. Flags before the verb, argv[1] to argv[at - 1], are moved after the other
+ * arguments. */
 static enum tw_exit run_program(const struct verb *verb, int argc, char **argv, int at) {
     const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
     char **const args = calloc((size_t)argc, sizeof(*args));
@@ -95,7 +97,7 @@ static enum tw_exit print_help(const char *verb) {
     return TW_EXIT_OK;
 }
 
-/* This program also has the help pages of its siblings. */
+/* This program has the help pages of all verbs, also of those that other programs run. */
 static bool wants_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0) return true;

@@ -20,7 +20,8 @@ static struct screen screen_of(const struct cli *cli) {
                            .width = width < WIDTH_MAX ? width : WIDTH_MAX};
 }
 
-/* Draws until interrupted; waits if the daemon is away for a moment. */
+/* Draws the screen again and again until interrupted. If the daemon does not answer for a moment,
+ * it waits. */
 static enum tw_exit watch_view(struct cli *cli, const char *path,
                                void (*draw)(const struct screen *, const json_t *),
                                double every_s) {
@@ -93,7 +94,8 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, 
     const char *const message = json_string_value(json_object_get(json, "message"));
     const char *const error = json_string_value(json_object_get(json, "error"));
     if (cli->json) (void)puts(body);
-    if (is_taken != NULL) *is_taken = code == 200 || code == 503; /* done, or tried and failed */
+    /* the request was done, or was tried and failed */
+    if (is_taken != NULL) *is_taken = code == 200 || code == 503;
     if (code == 200) {
         if (!cli->json) (void)puts(message != NULL ? message : "done");
     } else {

@@ -3,7 +3,7 @@
 #include "base/assert.h"
 #include "daemon/config/quota.h"
 
-#define CREDIT_CYCLES 2.0 /* most of the budget that is saved, or owed */
+#define CREDIT_CYCLES 2.0 /* cycles of budget that can be saved or owed at most */
 #define MEAN_CYCLES 2.0   /* cycles over which the rest is averaged */
 #define CYCLE_FLOOR_S 30.0
 
@@ -19,14 +19,16 @@ static double cycle_s(const struct tw_allowance *allowance) {
     return allowance->cycle_s > CYCLE_FLOOR_S ? allowance->cycle_s : CYCLE_FLOOR_S;
 }
 
-/* An idle line is not faster afterwards, but a month has a total: so a day of it may be saved, and
- * a debt lasts until the month ends. */
+/* With a rate as budget, little can be saved, because a line that was idle is not faster
+ * afterwards. A budget per month has a total, so a day of it can be saved, and a debt lasts until
+ * the month ends. */
 static double clamp_credit(const struct tw_allowance *allowance, double credit) {
     const double saved_s = CREDIT_CYCLES * allowance->cycle_s;
     const double most_s = allowance->is_month && saved_s < DAY_S ? DAY_S : saved_s;
     const double owed_s = allowance->is_month ? TW_MONTH_S : CREDIT_CYCLES * cycle_s(allowance);
     double most = most_s * allowance->bytes_per_s;
-    if (most < 2.0 * allowance->least) most = 2.0 * allowance->least; /* allows saving up for one */
+    /* enough to save up for one contribution */
+    if (most < 2.0 * allowance->least) most = 2.0 * allowance->least;
     if (credit > most) return most;
     if (credit < -owed_s * allowance->bytes_per_s) return -owed_s * allowance->bytes_per_s;
     return credit;
@@ -56,7 +58,8 @@ void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t
 }
 
 void tw_allowance_sent(struct tw_allowance *allowance, uint64_t bytes) {
-    allowance->pending = (double)bytes; /* bytes not fetched by now never will be */
+    /* bytes of the last contribution that were not fetched by now never will be */
+    allowance->pending = (double)bytes;
 }
 
 bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_ask *ask,
@@ -86,7 +89,8 @@ void tw_allowance_deal(struct tw_allowance_part *parts, uint32_t parts_count, ui
     bool is_settled[TW_PARTS_MAX] = {false};
     TW_ASSERT(parts_count <= TW_PARTS_MAX);
     double left = (double)bytes_max;
-    /* Each pass settles the links that are too slow for their share; the last pass finds none. */
+    /* Each pass limits the parts whose links are too slow for their share, until no more are
+     * found. */
     for (uint32_t pass = 0; pass <= parts_count; pass++) {
         double elements = 0.0;
         bool is_changed = false;

@@ -1,10 +1,10 @@
 /* allowance.h - byte budget of a node: how large its next contribution may be. Pure: the caller
  * passes time and traffic.
  *
- * A node decides about only one kind of its traffic: the size of its contributions. The results it
- * serves and fetches, votes, and state for joiners follow from the run. Their rate (rest) is
- * measured and subtracted from the budget. The remainder until the next contribution of the same
- * fragment goes to that contribution:
+ * A node controls only one part of its traffic: the size of its contributions. All other traffic
+ * (results, votes, state for joiners) follows from the run. Its rate, the rest, is measured and
+ * subtracted from the budget. A contribution may use the bytes that are left until the next
+ * contribution of the same fragment:
  *
  *     may = share ((budget - rest) cycle + credit / 2)
  *
@@ -14,9 +14,9 @@
  *   oscillation.
  *
  * Bytes known to accompany every contribution (the anchor, in pairs) count as rest even before they
- * were measured. If the allowance is below the smallest contribution, there is none, unless the
- * credit alone pays for one. A node that can afford every k-th round thus takes part in every
- * k-th. */
+ * were measured. If the allowance is below the smallest contribution, the node skips the round,
+ * unless its credit alone pays for one. A node that can afford every k-th round thus takes part in
+ * every k-th. */
 #ifndef TW_DAEMON_CONFIG_ALLOWANCE_H
 #define TW_DAEMON_CONFIG_ALLOWANCE_H
 
@@ -25,7 +25,8 @@
 
 #include "base/limits.h"
 
-/* As configured: bytes per second of upload, or bytes per 30 days in both directions together. */
+/* The configured budget: bytes per second of upload, or bytes per 30 days in both directions
+ * together. */
 struct tw_budget_config {
     uint64_t bytes; /* 0: no budget */
     bool is_month;
@@ -38,14 +39,14 @@ struct tw_allowance {
     bool is_month, has_looked;
     uint64_t started_us, at_us, bytes; /* time of the last look, and the traffic then */
     double credit;                     /* bytes */
-    double pending;                    /* contributed, but not yet seen at the socket */
-    double rest_per_s;                 /* rate of traffic other than contributions */
-    double cycle_s, least;             /* of the last request; 0: none yet */
+    double pending;        /* bytes of contributions that have not yet passed the socket */
+    double rest_per_s;     /* rate of traffic other than contributions */
+    double cycle_s, least; /* values of the last request; 0: none yet */
 };
 
 void tw_allowance_init(struct tw_allowance *allowance, const struct tw_budget_config *config);
 
-/* Takes the traffic so far, in the directions that count; it never falls. About once a second. */
+/* Takes the total traffic so far in the directions that count. Call about once a second. */
 void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t bytes);
 
 /* Records that so many bytes were encoded for other nodes. */
@@ -55,11 +56,11 @@ struct tw_allowance_ask {
     uint64_t cycle_us; /* time between two rounds of one fragment; 0: unknown */
     double share;      /* share of this fragment in the model, in (0, 1] */
     uint64_t least;    /* bytes of the smallest possible contribution */
-    uint64_t besides;  /* bytes that accompany it at any size */
+    uint64_t besides;  /* bytes that accompany the contribution whatever its size */
 };
 
-/* True: this contribution may take *bytes_max (at least `least`; UINT64_MAX without a budget).
- * False: leave it out. */
+/* True: this contribution may have *bytes_max bytes (at least `least`; UINT64_MAX without a
+ * budget). False: skip this round. */
 bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_ask *ask,
                       uint64_t *bytes_max);
 

@@ -30,7 +30,7 @@ struct reader {
     bool is_failed;
 };
 
-/* The first failure wins. Later lines are read only because inih continues. */
+/* Reports a failure, unless there was an earlier one: inih continues with the later lines. */
 static int TW_PRINTF(2, 3) fail_line(struct reader *reader, const char *fmt, ...) {
     char sentence[200];
     if (reader->is_failed) return 0;
@@ -121,7 +121,7 @@ static int take_key(void *user, const char *section, const char *name, const cha
     if (*section == 0) {
         return fail_line(reader, "`%s` stands before the first section, such as [node]", name);
     }
-    if (!is_section(section)) return 0; /* reported at its own line */
+    if (!is_section(section)) return 0; /* an unknown section was reported at its own line */
     const struct tw_config_key *const key = tw_config_key_find(section, name);
     if (key == NULL) return unknown_key(reader, section, name);
 

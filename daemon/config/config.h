@@ -52,10 +52,12 @@ struct tw_config {
         bool spawn_worker;               /* the daemon starts and restarts the worker */
         char worker_path[TW_PATH_BYTES]; /* empty = thinwire-worker beside the daemon's binary */
         enum tw_snapshot_mode snapshot;
-        uint32_t snapshot_steps;         /* 0 = as many as 1 % of the time allows */
-        uint64_t checkpoint_interval_us; /* 0 = only on request and at exit */
-        uint32_t eval_steps;             /* inner steps between held-out evaluations; 0 = never */
-        uint64_t stop_step; /* finish at this inner step; 0 = at the run's token budget */
+        /* steps between snapshots; 0 = as often as 1 % of the time allows */
+        uint32_t snapshot_steps;
+        /* time between checkpoints; 0 = only on request and at exit */
+        uint64_t checkpoint_interval_us;
+        uint32_t eval_steps; /* inner steps between held-out evaluations; 0 = never */
+        uint64_t stop_step;  /* finish at this inner step; 0 = at the run's token budget */
     } node;
 
     struct tw_compute_config worker; /* section [worker]; threads is in [node] */
@@ -78,13 +80,13 @@ struct tw_config {
         uint64_t quota_bytes;          /* per calendar month, both directions; 0 = none */
         struct tw_hours hours;         /* caps by the time of day */
         struct tw_budget_config budget;
-        bool links;                      /* off: neither listens nor dials; trains alone */
+        bool links; /* false: the node neither listens nor dials, and trains alone */
         char secret_file[TW_PATH_BYTES]; /* empty = STATE_DIR/run.secret */
     } network;
 
     struct {
         char socket[TW_PATH_BYTES]; /* empty in the file = RUN_DIR/thinwired.sock */
-        char group[64];             /* may read the socket; empty = daemon's group */
+        char group[64];             /* group that may use the socket; empty = the daemon's group */
         bool has_http;
         struct tw_address http; /* read-only loopback listener */
     } api;

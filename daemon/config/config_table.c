@@ -1,5 +1,5 @@
-/* config_table.c - the keys of the configuration. A new row here is parsed, checked, shown and
- * explained. */
+/* config_table.c - the keys of the configuration. A new row is enough to parse, check, show and
+ * explain a key. */
 #include "daemon/config/config_table.h"
 
 #include <string.h>

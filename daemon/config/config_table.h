@@ -28,7 +28,7 @@ enum tw_config_type {
     TW_CONFIG_CHOICE,    /* enum, one of `choices` by position */
     TW_CONFIG_ADDRESS,   /* struct tw_address, and a bool has_ at `count_offset` */
     TW_CONFIG_ADDRESSES, /* struct tw_address[max], and a uint32_t count at `count_offset` */
-    TW_CONFIG_HOSTS,     /* the same, for IP addresses without port */
+    TW_CONFIG_HOSTS,     /* like ADDRESSES, for IP addresses without port */
     TW_CONFIG_PEERS,     /* struct tw_bootstrap[max], and a uint32_t count at `count_offset` */
 };
 
@@ -40,8 +40,9 @@ struct tw_config_key {
     uint64_t min, max;           /* bounds of a number in its base unit; max entries of a list */
     const char *preset;          /* default, as a person would write it */
     const char *const *choices;  /* NULL-terminated */
-    const char *example;         /* shown instead of an empty default; NULL = none */
-    const char *help;            /* one or two lines, '\n' between them */
+    /* value shown in the commented example in place of an empty default; NULL = none */
+    const char *example;
+    const char *help; /* one or two lines, '\n' between them */
 };
 
 const struct tw_config_key *tw_config_keys(size_t *count_out);

@@ -4,8 +4,8 @@
  *   08:00-18:00 1mbit, 18-23 off     by day a megabit, in the evening no links at all, otherwise
  *                                    `upload` and `download`
  *
- * A rate caps upload and download each. If two entries cover a minute, the first one counts. An
- * entry may span midnight (22:00-06:00). */
+ * A rate caps upload and download each. If two entries contain the same minute, the first one
+ * applies. An entry may span midnight (22:00-06:00). */
 #ifndef TW_DAEMON_CONFIG_HOURS_H
 #define TW_DAEMON_CONFIG_HOURS_H
 
@@ -27,7 +27,7 @@ struct tw_hours {
     } entries[TW_HOURS_MAX];
 };
 
-/* "" is none. TW_CONFIG with a sentence that says what is accepted. */
+/* Parses the text; "" means no entries. TW_CONFIG with the accepted forms. */
 enum tw_status tw_hours_parse(const char *text, struct tw_hours *hours, struct tw_error *err);
 
 /* Writes text[capacity] that tw_hours_parse reads back. */

@@ -15,7 +15,8 @@ struct tw_link_pace {
 
 struct tw_relay_config {
     bool is_on;
-    uint64_t bytes_per_s; /* cap of relayed bytes, both directions together; 0: none of its own */
+    /* cap of relayed bytes, both directions together; 0: only the node's other caps */
+    uint64_t bytes_per_s;
 };
 
 #endif

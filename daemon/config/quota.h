@@ -5,8 +5,8 @@
  * last write.
  *
  * A month begins at midnight of the machine's clock, which may be wrong. A machine without a clock
- * battery starts in 1970; a false date may be years ahead for an hour. The last months seen
- * therefore keep their own sums, so that a corrected clock finds the sum of its month. While the
+ * battery starts in 1970, or a false date may be years ahead for an hour. A sum is therefore kept
+ * for each of the last months seen, so that a corrected clock finds the sum of its month. While the
  * clock is not set, the newest month counts. */
 #ifndef TW_DAEMON_CONFIG_QUOTA_H
 #define TW_DAEMON_CONFIG_QUOTA_H
@@ -19,7 +19,8 @@
 
 enum {
     TW_QUOTA_MONTHS = 4,
-    TW_SOCKET_PERCENT = 97, /* socket bytes of the line; the rest is headers */
+    /* share of the line's bytes that the sockets carry; the rest is headers */
+    TW_SOCKET_PERCENT = 97,
 };
 
 struct tw_quota_row {
@@ -39,15 +40,15 @@ uint32_t tw_quota_month(int64_t unix_s);
 /* Start of the month after this one, such as "2026-12-01". */
 void tw_quota_next(uint32_t month, char text[16]);
 
-/* Bytes on the line for so many bytes at the socket. Providers count headers too. */
+/* Bytes on the line for this many bytes at the socket. Providers count headers too. */
 uint64_t tw_quota_line_bytes(uint64_t socket_bytes);
 
 /* Adds bytes of the line to that month. */
 void tw_quota_add(struct tw_quota *quota, uint32_t month, uint64_t bytes);
 
-/* Reads `traffic` from the open folder `dir`; the current month is the one at the time of writing.
- * TW_OK without a file: counting starts at 0. TW_CORRUPT, with a sentence: the file is damaged and
- * *quota starts at 0. */
+/* Reads the file `traffic` in the open folder `dir`. The current month is the one in which the file
+ * was written. TW_OK without a file: counting starts at 0. TW_CORRUPT, with a sentence: the file is
+ * damaged and *quota starts at 0. */
 enum tw_status tw_quota_load(struct tw_quota *quota, const struct tw_file_ops *ops, int dir,
                              struct tw_error *err);
 

@@ -6,9 +6,9 @@
  *      prose-train-00000.shard ...     whole: complete, durable, every byte checked
  *      prose-train-00007.shard.part    arriving: every chunk at its place
  *
- * A file gets its name by a rename, so a name and a size mean that it is whole. Nothing records
- * which chunks of a .part file are correct: it is hashed when the folder is opened. A kill or a
- * power cut thus costs only the bytes that were not on disk.
+ * A file gets its name by a rename, so a name and a size mean that it is whole. No file records
+ * which chunks of a .part file are correct. When the folder is opened, the chunks are hashed. A
+ * kill or a power cut thus costs only the bytes that were not on disk.
  *
  * All these calls block on the disk. Only one thread at a time may change the folder or a part.
  * tw_data_folder_read reads only data that do not change once the index is known, and may run in
@@ -54,7 +54,7 @@ struct tw_data_folder {
     char path[TW_DATA_PATH_BYTES];
     int dir;                /* -1: not open */
     struct tw_id hash;      /* hash of the index, from the manifest */
-    bool is_ours;           /* may be changed; else it belongs to the user */
+    bool is_ours;           /* the folder may be changed; false: it belongs to the user */
     uint64_t reserve_bytes; /* bytes that must stay free on the disk */
 
     bool has_index;
@@ -72,8 +72,8 @@ enum tw_status tw_data_folder_open(struct tw_data_folder *folder, const struct t
 void tw_data_folder_close(struct tw_data_folder *folder);
 
 /* Reads the index in the folder and finds which files exist. TW_AGAIN: no index. TW_CORRUPT: not
- * the run's index; in a folder of ours it is removed. TW_DATA, TW_VERSION, TW_LIMIT: the run's
- * index, but unusable. TW_IO, TW_NOMEM. */
+ * the run's index; if is_ours, the file is removed. TW_DATA, TW_VERSION, TW_LIMIT: the run's index,
+ * but unusable. TW_IO, TW_NOMEM. */
 enum tw_status tw_data_folder_load(struct tw_data_folder *folder, struct tw_error *err);
 
 /* Stores text (size) durably as the index, if it is the run's. TW_CORRUPT: it is not. TW_DATA,
@@ -138,10 +138,10 @@ enum tw_status tw_data_part_write(struct tw_data_part *part, uint32_t idx, const
  * repeated. */
 enum tw_status tw_data_part_check(const struct tw_data_part *part, struct tw_error *err);
 
-/* Finishes a part whose chunks are all here: syncs it, reads and checks all of it again, gives it
- * its name and closes the part. scratch: TW_CHUNK_BYTES_MAX. TW_IO, TW_NOMEM: nothing is lost; may
- * be repeated. TW_CORRUPT: the disk does not hold what was written; the part is deleted and must be
- * fetched again. */
+/* Finishes a part whose chunks are all here: syncs it, reads and checks the whole file again, gives
+ * it its name and closes the part. scratch: TW_CHUNK_BYTES_MAX. TW_IO, TW_NOMEM: nothing is lost;
+ * may be repeated. TW_CORRUPT: the disk lost bytes that were written; the part is deleted and must
+ * be fetched again. */
 enum tw_status tw_data_part_finish(struct tw_data_part *part, uint8_t *scratch,
                                    struct tw_error *err);
 

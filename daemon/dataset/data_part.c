@@ -37,8 +37,8 @@ static bool is_shard(const struct tw_data_part *part) {
 
 /* ---- checks -------------------------------------------------------------------------------- */
 
-/* Checks that a head with the right hash agrees with the index. If not, the peer that sent it is
- * not to blame. */
+/* Checks that a head with the right hash agrees with the index. If it does not, the sender is not
+ * to blame. */
 static enum tw_status head_check(const struct tw_data_part *part, const uint8_t *head,
                                  struct tw_error *err) {
     const struct tw_dataset *index = &part->folder->index;
@@ -81,7 +81,7 @@ static enum tw_status chunk_check(const struct tw_data_part *part, uint32_t idx,
     return idx == 0 ? head_check(part, chunk, err) : TW_OK;
 }
 
-/* Loads the head of a part found at the start. A wrong head is fetched again. */
+/* Loads the head of a part that was found at the start. A wrong head must be fetched again. */
 static void head_load(struct tw_data_part *part) {
     const struct tw_data_folder *folder = part->folder;
     const uint32_t bytes = file_of(part)->head_bytes;
@@ -113,8 +113,8 @@ uint32_t tw_data_part_look(const struct tw_data_part *part, uint64_t *have, uint
 
 /* ---- open ---------------------------------------------------------------------------------- */
 
-/* Reserves space for all of it, and keeps free what checkpoints need: they take precedence over
- * shards. */
+/* Reserves space for the whole file, but leaves the space that checkpoints need, which take
+ * precedence over shards. */
 static enum tw_status room_take(const struct tw_data_part *part, struct tw_error *err) {
     const struct tw_data_folder *folder = part->folder;
     const struct tw_file_ops *ops = folder->ops;
@@ -244,7 +244,7 @@ enum tw_status tw_data_part_finish(struct tw_data_part *part, uint8_t *scratch,
     char name[TW_DATASET_FILE_BYTES], temporary[PART_NAME_BYTES];
     tw_data_folder_name(folder, part->file, name);
     part_name(folder, part->file, temporary);
-    /* After a failed sync the contents of the disk are unknown. */
+    /* After a failed sync, the bytes on the disk are unknown. */
     const int synced = ops->sync(ops->ctx, part->handle);
     enum tw_status status = synced < 0 ? TW_CORRUPT : content_check(part, scratch, err);
     if (synced < 0) (void)disk_fail(part, "sync", synced, err);

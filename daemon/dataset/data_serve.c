@@ -33,7 +33,7 @@ static void ranges_forget(struct tw_data_reader *peer, uint32_t file) {
     peer->ranges_count = kept;
 }
 
-/* The file is gone, truncated or changed: it is not announced any more. */
+/* The file is gone, truncated or changed: it is not served any more. */
 static void file_lost(struct tw_data_serve *serve) {
     const uint32_t file = serve->read.file;
     const struct tw_id *hash = &serve->store->folder.files[file].hash;

@@ -2,11 +2,11 @@
  *
  *      PULL --> ranges of the peer --> a thread reads one chunk --> the transport --> released
  *
- * Chunks are checked before they are sent: bytes that changed on the disk would cost this node a
- * strike at the receiver. One read is in progress at a time, peers take turns, and a peer has at
- * most two chunks between disk and socket. The cost of serving is thus bounded by the number of
- * links. Ranges beyond TW_DATA_RANGES_MAX are not answered; the peer asks again. A PULL for chunks
- * that cannot exist breaks the protocol. */
+ * Chunks are checked before they are sent, because for bytes that changed on the disk the receiver
+ * would give this node a strike. One read is in progress at a time, peers take turns, and a peer
+ * has at most two chunks between disk and socket. The cost of serving is thus bounded by the number
+ * of links. Ranges beyond TW_DATA_RANGES_MAX are not answered; the peer asks again. A PULL for
+ * chunks that cannot exist breaks the protocol. */
 #ifndef TW_DAEMON_DATASET_DATA_SERVE_H
 #define TW_DAEMON_DATASET_DATA_SERVE_H
 
@@ -31,7 +31,7 @@ struct tw_data_serve_events {
 enum tw_data_slot_state { TW_DATA_SLOT_FREE, TW_DATA_SLOT_READING, TW_DATA_SLOT_SENDING };
 
 struct tw_data_reader {
-    uint64_t life; /* number of the link; 0: down */
+    uint64_t life; /* serial number of the link; 0: the link is down */
     uint32_t ranges_count;
     struct {
         uint32_t file, first, count;
@@ -58,8 +58,9 @@ struct tw_data_serve {
         uint32_t slot, file, idx, size;
         enum tw_status status;
         struct tw_error err;
-        bool is_changed;          /* it was read, but its contents changed */
-        struct tw_data_head head; /* the thread's; bytes: made when needed, owned */
+        bool is_changed; /* it was read, but its contents changed */
+        /* used by the thread; its bytes are allocated when first needed, owned */
+        struct tw_data_head head;
     } read;
     uint64_t bytes_served, chunks_served;
 };

@@ -66,7 +66,7 @@ static enum tw_status found_look(struct tw_data_store *store, uint32_t file, str
     return TW_OK;
 }
 
-/* If the disk refuses a part here, it will also refuse arriving chunks; that is where it is
+/* An error of the disk is not reported here: it will also hit arriving chunks, where it is
  * reported. */
 static void found_all(struct tw_data_store *store) {
     struct tw_data_folder *folder = &store->folder;
@@ -86,7 +86,7 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
         folder->reserve_bytes = config->reserve_bytes;
     }
     enum tw_status status = tw_data_folder_load(folder, err);
-    /* In a folder of ours the wrong index was removed; fetch it again. */
+    /* In a folder that may be changed, the wrong index was removed: fetch it again. */
     if (status == TW_CORRUPT && config->is_ours) status = TW_AGAIN;
     if (status == TW_OK) found_all(store);
     return status;
@@ -95,7 +95,7 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
 static enum tw_status index_chunk(struct tw_data_store *store, const struct tw_data_op *op,
                                   struct tw_error *err) {
     const uint8_t *bytes = store->buffers[op->ticket];
-    if (op->idx == 0) { /* starts again, also from another source */
+    if (op->idx == 0) { /* the first chunk begins the index anew, perhaps from another source */
         uint32_t whole = 0;
         if (tw_dataset_size((const char *)bytes, op->size, &whole, err) != TW_OK ||
             op->size != (whole < TW_CHUNK_BYTES_MAX ? whole : TW_CHUNK_BYTES_MAX)) {
@@ -180,7 +180,7 @@ static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) 
         events->stored(user, op->ticket, result_of(status), store->index_bytes);
         return;
     case TW_DATA_OP_WRITE:
-        /* No peer is to blame and none has a better copy: a person must know. */
+        /* No peer is to blame and none has a better copy, so a person is told. */
         if (status == TW_DATA) events->trouble(user, sentence);
         if (status == TW_OK) store->folder.rows[op->file].state = TW_DATA_PARTLY;
         events->stored(user, op->ticket, result_of(status), 0);
@@ -214,7 +214,8 @@ static void op_end(struct tw_data_store *store) {
     work_begin(store);
 }
 
-/* The disk lost a file that was here: fetch it again, but not at once and not for ever. */
+/* The disk lost a whole file. It is fetched again, but not at once and only a limited number of
+ * times. */
 static bool is_forgotten(const struct tw_data_store *store) {
     return store->status == TW_CORRUPT && store->ops[store->ops_first].kind == TW_DATA_OP_FINISH;
 }

@@ -1,5 +1,5 @@
-/* data_store.h - a dataset's folder behind the loop. Arriving chunks are checked and written on
- * libuv's thread pool, one operation at a time, in order of arrival.
+/* data_store.h - a dataset's folder, used from the loop without blocking. Arriving chunks are
+ * checked and written on libuv's thread pool, one operation at a time, in order of arrival.
  *
  *      take, check, finish --> queue --> a thread: data_folder.h --> the loop: an answer
  *
@@ -46,7 +46,7 @@ struct tw_data_store_events {
     void (*checked)(void *user, uint32_t file, enum tw_status status, const char *sentence);
     /* Answers tw_data_store_finish: the file is whole, or the disk lost its contents. */
     void (*finished)(void *user, uint32_t file, bool is_whole);
-    /* Why the disk fails; NULL: it works again. */
+    /* Reports why the disk fails; NULL: it works again. */
     void (*trouble)(void *user, const char *sentence);
 };
 
@@ -117,7 +117,8 @@ void tw_data_store_finish(struct tw_data_store *store, uint32_t file);
 /* Frees the memory of chunks until the next one arrives. */
 void tw_data_store_trim(struct tw_data_store *store);
 
-/* No answer follows. Then run the loop until its handles and threads are done, and destroy. */
+/* Begins to close; no further answer follows. The caller then runs the loop until handles and
+ * threads are done, and destroys the store. */
 void tw_data_store_close(struct tw_data_store *store);
 void tw_data_store_destroy(struct tw_data_store *store);
 

@@ -11,8 +11,8 @@
 #include "daemon/net/transport.h"
 
 enum {
-    LOOK_US = 2 * 1000 * 1000, /* between two checks of files and links */
-    ASK_US = 60 * 1000 * 1000, /* between two requests for a renewal */
+    LOOK_US = 2 * 1000 * 1000, /* time between two checks of files and links */
+    ASK_US = 60 * 1000 * 1000, /* time between two requests for a renewal */
 };
 
 /* Identity of a file's content: differs once the file was replaced. */
@@ -20,7 +20,7 @@ struct stamp {
     uint64_t node, size, at_ns;
 };
 
-/* One write on a thread. */
+/* A write of one file, on a thread. */
 struct save {
     bool is_saving, has_list, has_certs;
     struct tw_revoked list;
@@ -35,8 +35,8 @@ struct tw_daemon_admission {
     uint16_t ask_next;            /* peer + 1 that was asked last for a renewal */
     uint16_t asked;               /* peer + 1 whose answer is awaited; 0: none */
     struct stamp cert, list;      /* the two files when they were read */
-    bool is_late;                 /* the log has the warning that the certificate ends soon */
-    bool wants_list, wants_certs; /* waiting for the write under way */
+    bool is_late;                 /* it was logged that the certificate expires soon */
+    bool wants_list, wants_certs; /* the file must be written again after the write under way */
     struct tw_certs known;        /* content of the certificate file, as last read or written */
     struct save save;
 };
@@ -100,8 +100,7 @@ void tw_daemon_admission_peer_up(struct tw_daemon *daemon, uint16_t peer) {
                               encode_list(daemon, bytes));
 }
 
-/* Passes a newer list on to every peer, the revoked ones included, before their links are closed.
- */
+/* Sends a newer list to every peer, also to revoked ones, before their links are closed. */
 static void spread_list(struct tw_daemon *daemon, uint16_t from) {
     const struct tw_revoked *list = &daemon->setup->gate.revoked;
     tw_daemon_note(daemon, TW_LOG_INFO, "revocations", "list=%llu nodes=%u",
@@ -120,7 +119,7 @@ static void take_list(struct tw_daemon *daemon, uint16_t peer, const struct tw_f
     struct tw_gate *gate = &daemon->setup->gate;
     const enum tw_status status = tw_gate_revoke(gate, frame->body, frame->body_bytes, &err);
     if (status == TW_AGAIN) return;
-    if (status != TW_OK) { /* an honest node verifies a list before it passes it on */
+    if (status != TW_OK) { /* an honest peer would have verified the list before sending it */
         tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
         return;
     }
@@ -167,7 +166,7 @@ static void take_renewal(struct tw_daemon *daemon, uint16_t peer, const struct t
         tw_transport_blame(daemon->transport, peer, status, err.message);
         return;
     }
-    if (status != TW_OK) { /* two clocks or two lists differ: the next peer is asked */
+    if (status != TW_OK) { /* the clocks or the lists of both nodes differ: ask the next peer */
         tw_daemon_note(daemon, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
         return;
     }
@@ -249,7 +248,8 @@ static bool take_stamps(struct tw_daemon *daemon) {
     return !is_same;
 }
 
-/* After a write of this node's own the files hold nothing new. */
+/* Reads files that a person replaced. After a write of the daemon itself there is nothing new in
+ * them. */
 static void read_files(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;
@@ -276,7 +276,7 @@ void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (!daemon->setup->has_gate || daemon->transport == NULL || now_us < daemon->admission->due_us)
         return;
     daemon->admission->due_us = now_us + LOOK_US;
-    /* While a write is under way the memory is newer than the files. */
+    /* During a write, the state in memory is newer than the files. */
     if (!daemon->admission->save.is_saving && take_stamps(daemon)) read_files(daemon);
     tw_transport_review(daemon->transport);
     ask_renewal(daemon, now_us);

@@ -1,9 +1,9 @@
 /* admission.h - certificates and revocations, in runs with an owner (daemon/auth/gate.h).
  *
- * News comes from three sides: the two files of the state folder, which a person may replace at any
- * time (`thinwire owner import`), revocation lists from peers, and renewed certificates that a peer
- * signs on request. After each change the links are judged again and the file is written. The write
- * runs on a thread, so that no peer can make the loop wait for the disk. */
+ * Changes come from three sources: the two files of the state folder, which a person may replace at
+ * any time (`thinwire owner import`); revocation lists from peers; and renewed certificates from
+ * peers. After each change, all links are checked again and the file is written. The write runs on
+ * a thread, so that no peer can make the loop wait for the disk. */
 #ifndef TW_DAEMON_NODE_ADMISSION_H
 #define TW_DAEMON_NODE_ADMISSION_H
 
@@ -18,7 +18,7 @@ void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer);
 /* True when the frame was a REVOKE, RENEW or CERTS. */
 bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
                                const struct tw_frame *frame);
-/* True when the owner revoked that node: it need not be dialled. */
+/* True if the owner revoked that node. It is not dialled then. */
 bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node);
 void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

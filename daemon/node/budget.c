@@ -13,8 +13,8 @@
 #include "daemon/node/samples.h"
 #include "daemon/workerlink/worker_host.h"
 
-/* Share of a link's rate that contributions may use. Results and other traffic must not wait behind
- * them, so half is left. */
+/* Share of a link's rate that contributions may use. The other half is left to results and other
+ * traffic, which must not wait behind contributions. */
 #define LINE_SHARE 0.5
 #define FADE 0.9 /* factor on the older sums at each contribution */
 
@@ -26,13 +26,13 @@ struct tw_daemon_budget {
     uint64_t own_parts;      /* set of that round's parts that this node owns */
     uint64_t left_out_round; /* round left out last, + 1 */
     uint64_t rounds_left_out;
-    double bytes, elements; /* contributed to other nodes lately (fading sums) */
+    double bytes, elements; /* bytes and elements contributed to other nodes lately (fading sums) */
     double rungs[TW_AUTO_RUNGS];
 };
 
 /* ---- how long there is ----------------------------------------------------------------------- */
 
-/* Time between two rounds: measured, or from this node's own speed; 0 when neither is known. */
+/* Time between two rounds: measured, or computed from this node's speed; 0 if neither is known. */
 static uint64_t round_us(const struct tw_daemon *daemon) {
     const struct tw_run *run = &daemon->setup->run;
     const uint32_t fragments = daemon->setup->layout.fragments_count;
@@ -93,8 +93,8 @@ static void add_part(const struct tw_daemon *daemon, struct wanted *wanted, uint
         (struct tw_allowance_part){.elements = elements, .link_max = link_bytes};
 }
 
-/* In pairs Delta is sent together with the anchor, a byte an element. A monthly budget also counts
- * the partner's anchor that arrives. */
+/* In pairs Delta is sent together with the anchor, which takes a byte per element. A monthly budget
+ * also counts the partner's anchor that arrives. */
 static void want_pair(const struct tw_daemon *daemon, struct wanted *wanted, uint64_t elements,
                       uint64_t link_bytes, uint64_t *to) {
     add_part(daemon, wanted, elements, link_bytes > elements ? link_bytes - elements : 0, to);
@@ -113,7 +113,7 @@ static void want_group(struct tw_daemon *daemon, struct tw_action *action, uint6
         if (tw_id_equal(owner, &daemon->setup->identity.id)) {
             wanted->own_parts |= UINT64_C(1) << k;
             wanted->elements += elements;
-            continue; /* sent to nobody: any number of bytes will do */
+            continue; /* this part is not sent, so its bytes need no limit */
         }
         add_part(daemon, wanted, elements, link_max(daemon, owner, passed_us),
                  &action->u.encode.parts[k].bytes_max);
@@ -132,8 +132,8 @@ static bool ask_allowance(struct tw_daemon *daemon, const struct wanted *wanted,
     return tw_allowance_ask(&daemon->budget->allowance, &ask, bytes_max);
 }
 
-/* In pairs the core must know beforehand, because a partner would wait. Judged by a fragment of
- * average size. */
+/* In pairs the core must know beforehand that the budget is too small, because a partner would
+ * wait. The size of an average fragment decides. */
 static void note_short(struct tw_daemon *daemon) {
     const struct tw_layout *layout = &daemon->setup->layout;
     struct wanted wanted = {.round = 0};
@@ -157,8 +157,8 @@ void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us) {
     if (daemon->setup->run.sync.topology == TW_TOPOLOGY_PAIR) note_short(daemon);
 }
 
-/* Answers like a worker that cannot encode: the core asks again later, and other nodes do not wait.
- */
+/* Gives the core the answer of a worker that cannot encode. The core asks again later, and other
+ * nodes do not wait. */
 static void leave_out(struct tw_daemon *daemon, uint64_t round) {
     const struct tw_event event = {.kind = TW_EV_ENCODED, .u.encoded.round = round};
     struct tw_daemon_budget *budget = daemon->budget;
@@ -196,7 +196,8 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
             leave_out(daemon, wanted.round);
             return false;
         }
-        bytes_max = wanted.least; /* the final anchor should contain it */
+        /* last round of the run: the final anchor should contain this node's work */
+        bytes_max = wanted.least;
     }
     tw_log(TW_LOG_DEBUG, "granted",
            "round=%llu bytes_max=%.0f usual=%llu cycle_us=%llu credit=%.0f rest_bytes_s=%.0f",
@@ -212,7 +213,7 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
     tw_allowance_deal(wanted.parts, wanted.parts_count, bytes_max);
     for (uint32_t k = 0; k < wanted.parts_count; k++) {
         const struct tw_allowance_part *part = &wanted.parts[k];
-        /* With room for the usual bits the codec need not search, which is faster. */
+        /* If the usual bits fit, no limit is set, because the codec is faster without a search. */
         if (part->bytes_max + 1 >= usual_bytes(daemon, part->elements)) continue;
         *wanted.to[k] = part->bytes_max > 0 ? part->bytes_max : 1;
     }

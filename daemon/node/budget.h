@@ -17,7 +17,7 @@ void tw_daemon_budget_apply(struct tw_daemon *daemon);
 bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action);
 void tw_daemon_budget_encoded(struct tw_daemon *daemon, const struct tw_encoded *encoded);
 void tw_daemon_budget_tick(struct tw_daemon *daemon, uint64_t now_us);
-/* Rounds without a contribution because of the budget, so far. */
+/* Number of rounds so far without a contribution because of the budget. */
 uint64_t tw_daemon_budget_left_out(const struct tw_daemon *daemon);
 /* Reads the rates that tw_daemon_links_fill wrote. */
 void tw_daemon_budget_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

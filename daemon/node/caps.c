@@ -27,8 +27,8 @@ static const char *const REST_NAMES[] = {"none", "hours", "quota"};
 struct tw_daemon_caps {
     struct tw_rate download; /* shared with the core and the fetcher */
     bool has_upload_limit, has_download_limit;
-    uint64_t upload_limit, download_limit; /* of `thinwire limit`, bytes/s */
-    uint64_t upload_now, download_now;     /* in force, bytes/s; 0: no cap */
+    uint64_t upload_limit, download_limit; /* caps set by `thinwire limit`, bytes/s */
+    uint64_t upload_now, download_now;     /* caps in force, bytes/s; 0: no cap */
     struct tw_hours_now now;
     enum rest rest; /* why the links rest */
     struct tw_quota quota, saving;
@@ -70,7 +70,7 @@ static void begin_rest(struct tw_daemon *daemon, enum rest rest) {
         (void)snprintf(sentence, sizeof(sentence), "network.hours keeps it off until %02u:%02u",
                        until / 60, until % 60);
     }
-    /* Peers that receive it go on without this node at once. */
+    /* Peers that receive LEAVE continue without this node at once. */
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_LEAVE;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -226,7 +226,7 @@ void tw_daemon_caps_close(struct tw_daemon *daemon) {
     const struct tw_file_ops *ops = tw_file_system();
     struct tw_daemon_caps *caps = daemon->caps;
     struct tw_error err = {0};
-    if (caps->is_saving) return; /* the write under way is at most a minute old */
+    if (caps->is_saving) return; /* a write is under way already */
     if (tw_quota_save(&caps->quota, ops, caps->dir, &err) != TW_OK)
         tw_log(TW_LOG_WARN, "traffic_not_saved", "text=\"%s\"", err.message);
 }

@@ -20,16 +20,18 @@
 struct tw_rate;
 struct tw_status_view;
 
-/* TW_IO when STATE_DIR cannot be read. */
+/* Loads the quota. TW_IO if STATE_DIR cannot be read. */
 enum tw_status tw_daemon_caps_open(struct tw_daemon *daemon, struct tw_error *err);
-/* Puts the caps in force that the configuration, the limits and the time of day ask for. */
+/* Computes the caps from the configuration, `thinwire limit` and the time of day, and puts them in
+ * force. */
 void tw_daemon_caps_apply(struct tw_daemon *daemon);
-/* Sets the caps to "5mbit" or "off"; NULL keeps one. The sentence is in *answer either way. */
+/* Sets the caps to values such as "5mbit" or "off"; NULL keeps a cap. *answer gets the sentence for
+ * the user, also on success. */
 enum tw_status tw_daemon_caps_limit(struct tw_daemon *daemon, const char *upload,
                                     const char *download, struct tw_error *answer);
 void tw_daemon_caps_tick(struct tw_daemon *daemon, uint64_t now_us);
 
-/* The download rate, which requests for chunks are charged to. Valid until tw_daemon_caps_free. */
+/* The download cap, from which requests for chunks are paid. Valid until tw_daemon_caps_free. */
 struct tw_rate *tw_daemon_caps_download(const struct tw_daemon *daemon);
 /* The upload cap in force in bytes/s; 0: no cap. */
 uint64_t tw_daemon_caps_upload(const struct tw_daemon *daemon);
@@ -37,7 +39,7 @@ uint64_t tw_daemon_caps_upload(const struct tw_daemon *daemon);
 bool tw_daemon_caps_is_resting(const struct tw_daemon *daemon);
 
 void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
-/* Saves the quota once more. */
+/* Saves the quota a last time. */
 void tw_daemon_caps_close(struct tw_daemon *daemon);
 void tw_daemon_caps_free(struct tw_daemon *daemon);
 

@@ -30,10 +30,10 @@ struct tw_daemon_checkpoints {
     struct tw_checkpoint *files; /* owned */
     enum stage stage;
     bool is_wanted_again; /* requested while another one was under way */
-    uint64_t due_us;      /* of the next periodic checkpoint */
+    uint64_t due_us;      /* time of the next periodic checkpoint */
     uint64_t wait_until_us;
     uint32_t tickets_count;
-    uint32_t tickets[TICKETS_MAX]; /* answered by the checkpoint under way */
+    uint32_t tickets[TICKETS_MAX]; /* API requests that the checkpoint under way will answer */
     uint32_t next_tickets_count;
     uint32_t next_tickets[TICKETS_MAX];
     bool has_live;
@@ -44,7 +44,7 @@ struct tw_daemon_checkpoints {
     struct tw_error err;
     uv_work_t work;
     struct tw_file_ops disk; /* the file system; adds its progress to daemon->moved */
-    uint64_t noted_us;       /* when the service manager last heard of the loading */
+    uint64_t noted_us;       /* time of the last report of the loading to the service manager */
     bool has_position;
     struct tw_position position; /* of the loaded checkpoint */
     /* the newest checkpoint on disk */
@@ -57,12 +57,14 @@ struct tw_daemon_checkpoints {
 
 enum { NOTIFY_US = 5 * 1000 * 1000 };
 
-/* A large checkpoint on a slow disk takes long. The daemon gives up only when nothing moves. */
+/* Counts progress: a large checkpoint on a slow disk takes long, and the daemon gives up only if no
+ * byte moves. */
 static void count_moved(struct tw_daemon *daemon, int64_t bytes) {
     if (bytes > 0) atomic_fetch_add(&daemon->moved, (uint64_t)bytes);
 }
 
-/* Loading runs on the loop. Without word from the daemon the service manager would give up. */
+/* Reports the loading to the service manager, which would otherwise give up: loading blocks the
+ * loop. */
 static void note_loading(struct tw_daemon *daemon) {
     const uint64_t now_us = tw_daemon_now_us();
     if (now_us - daemon->checkpoints->noted_us < NOTIFY_US) return;
@@ -72,7 +74,8 @@ static void note_loading(struct tw_daemon *daemon) {
               (unsigned long long)(atomic_load(&daemon->moved) >> 20));
 }
 
-/* Memory may be slow, too: swapped pages come back from the disk. */
+/* Copies in pieces and counts them, because memory may be slow too: swapped pages are read from
+ * disk. */
 static void copy_counted(struct tw_daemon *daemon, void *to, const void *from, uint64_t bytes) {
     enum { PIECE_BYTES = 1 << 20 };
     for (uint64_t done = 0; done < bytes;) {
@@ -103,7 +106,7 @@ static int counted_sync(void *ctx, int file) {
 }
 
 static const struct tw_file_ops *count_disk(struct tw_daemon *daemon) {
-    daemon->checkpoints->disk = *tw_file_system(); /* its functions need no context */
+    daemon->checkpoints->disk = *tw_file_system(); /* its functions use no context */
     daemon->checkpoints->disk.ctx = daemon;
     daemon->checkpoints->disk.read = counted_read;
     daemon->checkpoints->disk.write = counted_write;
@@ -140,8 +143,8 @@ static uint64_t save_bytes(const struct tw_daemon *daemon, bool has_live) {
 
 /* ---- loading ------------------------------------------------------------------------------- */
 
-/* Rounds applied to fragment `p` by the position. When the loaded fragment has another digest, it
- * is marked to be fetched from a peer. */
+/* Rounds applied to fragment `p` by the position. If the loaded fragment has another digest than
+ * the position says, it is marked to be fetched from a peer. */
 static uint64_t check_position(struct tw_daemon *daemon, uint32_t p, const struct tw_id *digest) {
     struct tw_position *position = &daemon->checkpoints->position;
     const bool is_held = position->fragment_rounds[p] != UINT64_MAX;
@@ -173,7 +176,8 @@ static void describe_memory(struct tw_daemon *daemon, const struct tw_checkpoint
         tw_shm_home_set(shm, p, &home);
     }
     if (!has_live || shm->geometry.snapshot_bytes == 0) {
-        atomic_store(&tw_shm_control(shm)->step, state->step); /* steps count on from the anchor */
+        /* the count of steps continues from the checkpoint */
+        atomic_store(&tw_shm_control(shm)->step, state->step);
         return;
     }
     struct tw_snapshot_slot slot;
@@ -231,7 +235,8 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
         daemon->checkpoints->position = state->position;
         daemon->lineage = state->position.lineage;
     }
-    /* Without the vote this node may have voted and not know it. */
+    /* If its vote is lost, this node may have voted without knowing it, so the position must not be
+     * used. */
     if (daemon->checkpoints->has_position && tw_daemon_votes_is_lost(daemon) &&
         state->position.nonce != 0) {
         tw_daemon_note(daemon, TW_LOG_WARN, "vote_missing",
@@ -272,7 +277,7 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
         return TW_EXIT_OK;
     }
     tw_shm_format(&daemon->host->memory.shm);
-    if (status == TW_OK) { /* no checkpoint at all: the vote belongs to no position */
+    if (status == TW_OK) { /* there is no checkpoint, so a stored vote belongs to no position */
         tw_daemon_votes_forget(daemon);
         return TW_EXIT_OK;
     }
@@ -291,8 +296,8 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
 
 /* ---- saving -------------------------------------------------------------------------------- */
 
-/* On a thread, while (phi, u) is frozen. The worker may overwrite a snapshot during the copy: then
- * the other slot is whole. */
+/* Copies on a thread, while (phi, u) is frozen. The worker may overwrite the snapshot during the
+ * copy. Then the other slot is whole. */
 static void on_copy_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
     struct tw_daemon_checkpoints *save = daemon->checkpoints;

@@ -3,8 +3,8 @@
  *   IDLE --due, verb, finish, leave--> SNAPSHOT --done, late or no worker--> FREEZE --no change of
  *   (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or once more
  *
- * The core's position is read while (phi, u) is frozen, so the two belong together. Merges wait for
- * the copy in memory, not for the disk. */
+ * The core's position is read while (phi, u) is frozen, so the two belong together. Merges wait
+ * only until the state is copied in memory, not until it is on disk. */
 #ifndef TW_DAEMON_NODE_CHECKPOINTS_H
 #define TW_DAEMON_NODE_CHECKPOINTS_H
 
@@ -14,9 +14,9 @@ struct tw_status_view;
 
 enum tw_status tw_daemon_checkpoints_open(struct tw_daemon *daemon, struct tw_error *err);
 
-/* Loads the newest valid generation into the worker's memory; without any, formats the memory. A
- * position is kept only with the vote it was saved under. On failure returns the exit status, with
- * the sentence in `err`. */
+/* Loads the newest valid generation into the worker's memory; without any, formats the memory. The
+ * position is used only together with the vote that belongs to it. On failure returns the exit
+ * status, with the reason in `err`. */
 enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_error *err);
 /* The loaded position; NULL: the core starts without one. */
 const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon);
@@ -28,8 +28,7 @@ bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon);
 /* True when the worker has not answered the checkpoint in time. */
 bool tw_daemon_checkpoints_is_late(const struct tw_daemon *daemon, uint64_t now_us);
 
-/* Answers of the worker: the snapshot is made, or no worker is left to make one; (phi, u) is
- * frozen. */
+/* The snapshot was taken, or no worker is left to take one. */
 void tw_daemon_checkpoints_snapshot_done(struct tw_daemon *daemon);
 void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon);
 

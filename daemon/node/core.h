@@ -1,5 +1,5 @@
 /* core.h - connects the core (sync/node.h) with the concerns: builds its configuration from the
- * manifest, and hands each of its actions to the concern that does it. */
+ * manifest, and hands each of its actions to the concern that carries it out. */
 #ifndef TW_DAEMON_NODE_CORE_H
 #define TW_DAEMON_NODE_CORE_H
 

@@ -21,20 +21,20 @@ enum {
     FETCH_ALIGN = 64,
     RESERVE_BYTES = 256 << 20,
     STATE_BYTES_PARAM = 20,
-    LOOK_US = 5 * 1000 * 1000, /* between two looks for files that the user copied */
+    LOOK_US = 5 * 1000 * 1000, /* time between two searches for files that the user copied */
 };
 
-/* All zero when the run trains on a text. */
+/* State of the concern; all zero if the run trains on a text. */
 struct tw_daemon_data {
     struct tw_data_store *store; /* owned; NULL: no dataset */
     struct tw_data_serve serve;
-    struct tw_fetch *fetch; /* owned; NULL: the folder is the user's */
+    struct tw_fetch *fetch; /* owned; NULL: the folder belongs to the user, so nothing is fetched */
     void *fetch_memory;     /* owned */
     uv_timer_t timer;       /* deadline of the fetcher */
     bool is_unusable;       /* the index is damaged for good */
     uint32_t train_whole;   /* whole training shards */
     uint32_t files_whole;   /* whole files, the index included */
-    uint64_t look_due_us;   /* of the next look for files that the user copied */
+    uint64_t look_due_us;   /* time of the next search for files that the user copied */
     uint32_t look_next;
     uint64_t chunks_found, chunks_refused, strikes;
     char trouble[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index; "" */
@@ -56,7 +56,7 @@ static void arm_timer(struct tw_daemon *daemon) {
     TW_ASSERT(uv_timer_start(&data->timer, on_fetch_timer, delay_ms, 0) == 0);
 }
 
-/* The fetcher numbers the files without the index, the folder with it. */
+/* Number of a file in the folder, which counts the index; the fetcher does not. */
 static uint32_t folder_file(uint32_t fetch_file) {
     return fetch_file == TW_FETCH_INDEX ? TW_DATA_INDEX : fetch_file + 1;
 }
@@ -246,7 +246,7 @@ static void on_finished(void *user, uint32_t file, bool is_whole) {
     }
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole++;
     tw_log(TW_LOG_INFO, "data_file", "file=%s",
-           name); /* no note: there may be thousands of files */
+           name); /* only logged, because there may be thousands of files */
     release_worker(daemon);
     if (++data->files_whole < data->store->folder.files_count) return;
     tw_data_store_trim(data->store);
@@ -280,7 +280,7 @@ static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
     struct tw_daemon_data *data = daemon->data;
     tw_daemon_note(daemon, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
     if (file == TW_DATA_INDEX)
-        return; /* its content is in memory; the file is fetched at the next start */
+        return; /* the index is in memory; its file will be fetched at the next start */
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
     data->files_whole--;
     give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
@@ -334,7 +334,7 @@ bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
         give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
                                                     .peer = peer,
                                                     .id = message->u.missing.hash});
-        return false; /* the core ignores what it did not request */
+        return false; /* the core ignores a MISSING that it did not expect */
     }
     if (message->kind != TW_MSG_PULL) return false;
     const enum tw_status status = tw_data_serve_pull(&daemon->data->serve, peer, &message->u.pull);

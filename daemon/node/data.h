@@ -20,13 +20,13 @@ struct tw_status_view;
 enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *err);
 void tw_daemon_data_peer_up(struct tw_daemon *daemon, uint16_t peer, const struct tw_id *id);
 void tw_daemon_data_peer_down(struct tw_daemon *daemon, uint16_t peer);
-/* True when the message was about the dataset and the core must not see it. */
+/* True if the message was about the dataset. The core must not get it then. */
 bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
                             const struct tw_message *message);
 /* True when the chunk belongs to the dataset. */
 bool tw_daemon_data_chunk(struct tw_daemon *daemon, const struct tw_fetch_arrival *chunk,
                           const uint8_t *bytes);
-/* The transport sent or dropped a chunk. True when it belongs to the dataset. */
+/* The transport sent or dropped a chunk. True if the chunk belongs to the dataset. */
 bool tw_daemon_data_released(struct tw_daemon *daemon, uint16_t peer, const struct tw_chunk *chunk,
                              bool was_sent);
 void tw_daemon_data_tick(struct tw_daemon *daemon, uint64_t now_us);

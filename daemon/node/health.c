@@ -16,13 +16,13 @@ enum { LOOK_US = 1000 * 1000 };
 struct tw_daemon_health {
     struct tw_merge_health merge;
     struct tw_health signs;
-    struct tw_view_health shown; /* values of the last look */
+    struct tw_view_health shown; /* values at the last evaluation */
     uint64_t look_us;
 };
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-/* A finding begins or ends: an event of its own, with the sentence that the status shows. */
+/* Reports the begin or end of a finding as an event, with the sentence that the status shows. */
 static void note_finding(struct tw_daemon *daemon, enum tw_finding finding) {
     const struct tw_daemon_health *health = daemon->health;
     const bool is_bad = tw_health_has(&health->signs, finding);
@@ -90,7 +90,7 @@ void tw_daemon_health_evaluated(struct tw_daemon *daemon,
 
 /* ---- the open round ------------------------------------------------------------------------ */
 
-/* Members that are here and belong to this node's roster, itself included. */
+/* Number of live members of this node's roster, itself included. */
 static uint32_t count_here(const struct tw_node_view *view) {
     uint32_t count = 1;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++)

@@ -1,9 +1,9 @@
 /* health.h - signs of bad merging, judged at each evaluation (daemon/api/health.h, merge_health.h):
- * events, status, and the one effect.
+ * makes events, fills the status, and has one effect.
  *
  * While the anchor is worse than this node's own parameters and does not follow them, merges change
  * the anchor alone. A group's round is applied with TW_APPLY_STAY, so (phi, u) stay equal on all
- * nodes. A pair's step is taken alone. No other finding changes anything: it is shown. */
+ * nodes. A pair's step is taken alone. All other findings are only shown. */
 #ifndef TW_DAEMON_NODE_HEALTH_H
 #define TW_DAEMON_NODE_HEALTH_H
 
@@ -18,7 +18,7 @@ enum tw_status tw_daemon_health_open(struct tw_daemon *daemon, struct tw_error *
 void tw_daemon_health_evaluated(struct tw_daemon *daemon,
                                 const struct tw_wmsg_evaluated *evaluated);
 
-/* Looks once a second whether the open round closes. */
+/* Checks once a second whether the open round takes too long. */
 void tw_daemon_health_tick(struct tw_daemon *daemon, uint64_t now_us);
 
 void tw_daemon_health_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

@@ -18,7 +18,7 @@
 
 enum {
     WAITING_MAX = TW_HANDSHAKES_MAX + 2 * TW_API_CLIENTS_MAX,
-    LOOK_US = 2 * 1000 * 1000, /* between two checks of the secret's file */
+    LOOK_US = 2 * 1000 * 1000, /* time between two checks of the secret's file */
     DEFAULT_LIFE_S = 86400,
 };
 
@@ -27,7 +27,7 @@ struct waiting {
     bool is_used, is_guest;
     uint64_t change;
     uint32_t number;         /* API ticket, or number of the guest */
-    struct tw_ticket ticket; /* of a guest: only id and key are set */
+    struct tw_ticket ticket; /* only for a guest: id and key of its ticket */
     struct tw_id node;       /* of the guest */
     char message[160];       /* answer for the API client */
 };
@@ -36,7 +36,7 @@ struct tw_daemon_invites {
     struct tw_tickets tickets;
     char path[TW_PATH_BYTES + 16];
     uint64_t changes; /* number of the newest change */
-    uint64_t saving;  /* newest change in the last write that began */
+    uint64_t saving;  /* number of the newest change that the last write contains */
     uint64_t saved;   /* newest change on disk */
     bool is_saving;
     char *text;
@@ -178,8 +178,8 @@ static void start_save(struct tw_daemon *daemon) {
     TW_ASSERT(uv_queue_work(&daemon->loop, &invites->work, on_write, on_written) == 0);
 }
 
-/* A place to wait for the newest change; NULL when all are taken. Guests have places of their own,
- * so that they cannot take those of API clients. */
+/* Takes a free place to wait for the newest change; NULL: all are in use. Guests have separate
+ * places, so that they cannot use up those of API clients. */
 static struct waiting *wait_for_save(struct tw_daemon_invites *invites, bool is_guest) {
     const unsigned begin = is_guest ? 0 : TW_HANDSHAKES_MAX;
     const unsigned end = is_guest ? TW_HANDSHAKES_MAX : WAITING_MAX;
@@ -236,7 +236,7 @@ static bool is_host(const char *addr, const char *a, const char *b) {
     return tw_address_split(addr, host, &port) && (strcmp(host, a) == 0 || strcmp(host, b) == 0);
 }
 
-/* The addresses that this node advertises; loopback ones only when there are no others. */
+/* Adds the addresses that this node advertises; loopback addresses only if there are no others. */
 static void add_own_addrs(const struct tw_daemon *daemon, struct tw_ticket *ticket) {
     const struct tw_member_row *self = tw_transport_self(daemon->transport);
     for (unsigned pass = 0; pass < 2 && ticket->addrs_count == 0; pass++) {
@@ -309,7 +309,7 @@ static void answer_later(struct tw_daemon *daemon, uint32_t api_ticket, const ch
     invites->changes++;
     start_save(daemon);
     struct waiting *waiting = wait_for_save(invites, false);
-    if (waiting == NULL) { /* taken by clients that went away */
+    if (waiting == NULL) { /* all places belong to clients that went away */
         tw_api_answer(
             daemon->api, api_ticket, TW_LIMIT,
             "too many clients wait for the disk; see `thinwire invite --list` for the result");
@@ -381,8 +381,8 @@ void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uin
 /* ---- a new secret -----------------------------------------------------------------------------
  */
 
-/* Ends the tickets that were used before the secret was replaced: they must not hand out the new
- * one. */
+/* Revokes the tickets that were used before the secret was replaced, so that they do not give out
+ * the new secret. */
 static uint32_t note_secrets(struct tw_daemon *daemon, const struct tw_secrets *secrets) {
     struct tw_daemon_invites *invites = daemon->invites;
     const uint32_t count = tw_tickets_secrets(&invites->tickets, secrets);
@@ -414,7 +414,7 @@ enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error 
         tw_daemon_note(daemon, TW_LOG_ERROR, "tickets_lost", "text=\"%s\"", reason.message);
     if (daemon->setup->secrets.count > 0) {
         (void)stat(daemon->setup->secret_path, &invites->secret_file);
-        /* A file of an older release has no marks of the secret. Without them the next new secret
+        /* A file of an older release has no marks of the secret. Without marks, the next new secret
          * would not be noticed. */
         if (invites->tickets.marks_count == 0 && invites->tickets.count > 0) invites->changes++;
         (void)note_secrets(daemon, &daemon->setup->secrets); /* the first tick writes the file */

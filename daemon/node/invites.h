@@ -2,7 +2,7 @@
  *
  * A ticket is shown, and a guest admitted, only after the file that counts the uses is on disk. The
  * file is written on a thread, one write at a time. Each change has a number. A caller that waits
- * for a change is answered by the first write that began after it. */
+ * for a change is answered when the first write that began after the change has ended. */
 #ifndef TW_DAEMON_NODE_INVITES_H
 #define TW_DAEMON_NODE_INVITES_H
 

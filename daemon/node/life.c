@@ -41,18 +41,20 @@ enum {
 
 struct tw_daemon_life {
     uv_timer_t tick_timer;
-    uv_timer_t leave_timer; /* LEAVING: the next check of `moved`; CLOSING: the end */
+    /* LEAVING: time of the next check of `moved`; CLOSING: time of the forced end */
+    uv_timer_t leave_timer;
     uv_signal_t sigterm, sigint, sighup;
-    bool has_terminal;                     /* standard input was a terminal at the start */
-    bool is_worker_gone;                   /* ended, or asked to end */
-    uint64_t moved;                        /* daemon->moved at the last check */
-    uint64_t watchdog_us, watchdog_due_us; /* 0: the service manager wants none */
+    bool has_terminal;   /* standard input was a terminal at the start */
+    bool is_worker_gone; /* the worker has ended, or was asked to end */
+    uint64_t moved;      /* daemon->moved at the last check */
+    /* interval and next report; 0: the service manager expects none */
+    uint64_t watchdog_us, watchdog_due_us;
 };
 
 /* ---- leaving ------------------------------------------------------------------------------- */
 
-/* A thread may still wait, for example for a name server. Its result is not needed any more:
- * everything that must last is on disk. */
+/* Ends the process although a thread still waits, for example for a name server. Its result is not
+ * needed: everything that must last is on disk. */
 static void on_close_late(uv_timer_t *timer) {
     struct tw_daemon *daemon = timer->data;
     tw_log(TW_LOG_INFO, "ended", "exit=%d text=\"a thread was still waiting\"",
@@ -84,7 +86,7 @@ static bool is_saving(const struct tw_daemon *daemon) {
            tw_daemon_invites_is_saving(daemon) || tw_daemon_ports_is_leaving(daemon);
 }
 
-/* In this order: checkpoint, worker, everything else. */
+/* Takes the next step of leaving: first the checkpoint, then the worker, then everything else. */
 static void go_on_leaving(struct tw_daemon *daemon) {
     if (is_saving(daemon)) return;
     if (!daemon->life->is_worker_gone) {
@@ -98,8 +100,8 @@ static void go_on_leaving(struct tw_daemon *daemon) {
     begin_closing(daemon);
 }
 
-/* A worker that does not answer must not cost the last checkpoint: once it is dead, nobody writes
- * into the memory, and its newest snapshot can be saved. */
+/* Kills a worker that does not answer, so that the last checkpoint is still saved. Once the worker
+ * is dead, nobody writes into the memory, and its newest snapshot can be saved. */
 static void give_up_worker(struct tw_daemon *daemon) {
     if (daemon->life->is_worker_gone) return;
     tw_daemon_note(daemon, TW_LOG_WARN, "worker_hangs",
@@ -163,8 +165,8 @@ static void on_signal(uv_signal_t *handle, int signum) {
     _exit(128 + signum);
 }
 
-/* SIGHUP means two things. When the daemon's terminal was closed, nobody could stop it any more: it
- * saves and leaves. Otherwise the configuration is read again. */
+/* SIGHUP means two things. If the daemon's terminal was closed, nobody could stop the daemon any
+ * more, so it saves and leaves. Otherwise it reads the configuration again. */
 static void on_hangup(uv_signal_t *handle, int signum) {
     struct tw_daemon *daemon = handle->data;
     struct tw_error answer = {0};
@@ -211,8 +213,8 @@ static enum tw_status open_life(struct tw_daemon *daemon, struct tw_error *err) 
     return TW_OK;
 }
 
-/* Only once the checkpoint is loaded: until then a signal ends the process at once, and nothing is
- * lost. */
+/* Catches signals. Called only after the checkpoint is loaded: before that, a signal ends the
+ * process at once and nothing is lost. */
 static void open_signals(struct tw_daemon *daemon) {
     struct tw_daemon_life *life = daemon->life;
     TW_ASSERT(uv_signal_init(&daemon->loop, &life->sigterm) == 0);
@@ -225,7 +227,7 @@ static void open_signals(struct tw_daemon *daemon) {
     life->has_terminal = isatty(STDIN_FILENO) == 1;
 }
 
-/* Concerns that can only lack memory. */
+/* Opens the concerns that can fail only by lack of memory. */
 static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err) {
     TW_TRY(open_life(daemon, err));
     TW_TRY(tw_daemon_samples_open(daemon, err));
@@ -299,7 +301,8 @@ enum tw_exit tw_daemon_run(struct tw_setup *setup) {
     struct tw_error err = {0};
     enum tw_exit code = TW_EXIT_FAILURE;
     if (tw_daemon_create(&daemon, setup, &err) == TW_OK) code = open_all(daemon, &err);
-    if (code != TW_EXIT_OK) { /* nothing runs yet: the end of the process frees everything */
+    /* nothing is running yet, so the end of the process frees everything */
+    if (code != TW_EXIT_OK) {
         (void)fprintf(stderr, "thinwired: %s\n", err.message);
         if (daemon != NULL && daemon->host != NULL) tw_worker_host_close(daemon->host);
         if (daemon != NULL) tw_api_close(daemon->api);

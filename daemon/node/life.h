@@ -2,8 +2,8 @@
  *
  *   opening --> RUNNING --signal or `leave`--> LEAVING --> CLOSING --> the loop is empty
  *
- *   LEAVING  the core says goodbye, the last checkpoint is saved, the worker ends. The daemon ends
- *            without a checkpoint when no byte has moved, in memory or to the disk, for 30 s.
+ *   LEAVING  the core sends LEAVE, the last checkpoint is saved, the worker ends. If no byte was
+ *            copied in memory or to disk for 30 s, the daemon ends without the checkpoint.
  *   CLOSING  links, API and worker socket close, within 5 s.
  *
  * A second signal ends the process at once. */

@@ -11,7 +11,9 @@
 
 enum {
     JUDGE_US = 1000 * 1000,
-    UPLOAD_STEP_PERCENT = 20, /* smaller changes are not worth moving parts between owners */
+    /* smaller changes of a rate are not reported, because they would only move parts between owners
+     * */
+    UPLOAD_STEP_PERCENT = 20,
 };
 
 static const char FILE_NAME[] = "crowd";
@@ -25,7 +27,8 @@ struct tw_daemon_link_qualities {
 
 void tw_daemon_link_qualities_peer_up(struct tw_daemon *daemon, uint16_t peer) {
     tw_link_quality_up(&daemon->link_qualities->table, &daemon->peers[peer].id, tw_daemon_now_us());
-    daemon->link_qualities->is_changed = true; /* the table may know it under another peer number */
+    /* the table may have the node under another peer number */
+    daemon->link_qualities->is_changed = true;
 }
 
 void tw_daemon_link_qualities_peer_down(struct tw_daemon *daemon, uint16_t peer,

@@ -1,5 +1,5 @@
 /* link_qualities.h - measures the links to peers (daemon/net/link_quality.h), gives the results to
- * the core, and keeps the table over restarts. */
+ * the core, and keeps the table across restarts. */
 #ifndef TW_DAEMON_NODE_LINK_QUALITIES_H
 #define TW_DAEMON_NODE_LINK_QUALITIES_H
 

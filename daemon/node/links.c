@@ -37,7 +37,7 @@ static const char MEMBERS_NAME[] = "members";
 
 struct tw_daemon_links {
     struct tw_dial_history dials;
-    uint32_t sends[TW_PAYLOADS_MAX]; /* chunks of a pool row queued at the transport */
+    uint32_t sends[TW_PAYLOADS_MAX]; /* number of queued chunks at the transport, by pool row */
     uint64_t gossip_due_us, minute_due_us;
     uint64_t news_due_us;                    /* no PEERS before that */
     bool has_news;                           /* a peer came up since the last PEERS */
@@ -69,7 +69,7 @@ void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *act
                               &row) != TW_OK) {
         return;
     }
-    /* One reference per row, however many of its chunks are queued: a drop forgets them all at
+    /* A row has one reference for all of its queued chunks, because a drop forgets all of them at
      * once. */
     if (daemon->links->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
     if (!tw_transport_send_chunk(daemon->transport, action->peer, &chunk)) {
@@ -123,7 +123,7 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     daemon->counts.payload_in_bytes += chunk.size;
     /* A late, repeated or unrequested chunk must not overwrite the pool. */
     if (!tw_node_wants_chunk(daemon->node, peer, &chunk.hash, chunk.idx)) {
-        /* When the pool still has the payload, this chunk came twice. */
+        /* If the pool still has the payload, this chunk came twice. */
         if (tw_pool_find(&daemon->host->payloads.pool, &chunk.hash) >= 0)
             daemon->counts.payload_again_bytes += chunk.size;
         return;
@@ -255,7 +255,7 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
     if (!tw_dial_history_failed(&daemon->links->dials, address, &failure, tw_daemon_now_us(),
                                 &held_back))
         return;
-    if (is_self) return; /* a configured address of this node itself is no mistake */
+    if (is_self) return; /* an address of this node itself in the configuration is no mistake */
     tw_daemon_note(
         daemon, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
         "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),
@@ -513,7 +513,8 @@ static void sum_traffic(const struct tw_daemon *daemon, struct tw_traffic *contr
         live_bulk.bytes_out += daemon->links->bulk[i].bytes_out;
     }
     *bulk = live_bulk;
-    /* Bytes carried for others arrive and leave, a few that are under way excepted. */
+    /* Bytes carried for others count twice, on arrival and on departure. A few are still under
+     * way. */
     const uint64_t carried = tw_transport_relay(daemon->transport).bytes;
     const uint64_t in = bulk->bytes_in + carried, out = bulk->bytes_out + carried;
     control->bytes_in = all.bytes_in > in ? all.bytes_in - in : 0;

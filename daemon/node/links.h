@@ -1,5 +1,5 @@
 /* links.h - links to peers: frames in, payload chunks out, dialling, and gossip about members.
- * Hands each frame and each change of a link to the concerns that want it. */
+ * Hands each frame and each change of a link to the concerns that need it. */
 #ifndef TW_DAEMON_NODE_LINKS_H
 #define TW_DAEMON_NODE_LINKS_H
 
@@ -23,7 +23,7 @@ void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload)
 
 void tw_daemon_links_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 const struct tw_dial_history *tw_daemon_links_dials(const struct tw_daemon *daemon);
-/* Bytes of both connections at the socket, since the link is up. */
+/* Bytes of both connections at the socket, since the link came up. */
 struct tw_traffic tw_daemon_links_traffic(const struct tw_daemon *daemon, uint16_t peer);
 
 /* Saves the tables and closes all links. */

@@ -25,7 +25,7 @@ static void print_usage(FILE *to) {
 #undef X
 }
 
-/* -1: start the daemon; otherwise the exit status. */
+/* Reads the options. -1: start the daemon; otherwise the exit status. */
 static int read_options(int argc, char **argv, struct tw_setup_options *options) {
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
@@ -60,7 +60,8 @@ int main(int argc, char **argv) {
     struct tw_setup_options options = {0};
     const int early = read_options(argc, argv, &options);
     if (early >= 0) return early;
-    /* The identity key is in this memory: no core files, no debugger of the same user. */
+    /* The identity key is in this process's memory, so core files and debuggers of the same user
+     * are forbidden. */
     (void)prctl(PR_SET_DUMPABLE, 0);
     (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0});
     /* Votes are written on libuv's pool. With more threads than there are kinds of blocking work, a

@@ -23,7 +23,7 @@ struct tw_daemon_ports {
     bool was_mapped; /* a port was forwarded since the start */
     bool is_changed; /* the address changed since the last tick */
     uint64_t look_due_us;
-    uint64_t leave_until_us; /* leaving: latest end; 0: not leaving */
+    uint64_t leave_until_us; /* while leaving: latest end; 0: not leaving */
     char noted[TW_PORT_SENTENCE_BYTES];
 };
 
@@ -51,7 +51,7 @@ static void note(struct tw_daemon *daemon) {
                        tw_port_mapping_name(mapping), sentence);
 }
 
-/* Tells the transport where the router forwards now. */
+/* Gives the transport the outer address that the router forwards. */
 static void announce(struct tw_daemon *daemon) {
     struct tw_daemon_ports *ports = daemon->ports;
     char address[TW_ADDR_BYTES];

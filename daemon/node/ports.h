@@ -2,8 +2,8 @@
  * daemon/router/port_mapping.h, the calls of daemon/router/port_router.h run on a thread.
  *
  * A port is wanted as soon as the node listens on a private IPv4 address, before any peer has tried
- * to dial it: the first node of a run has no peer to ask. It is not wanted where `advertise` is
- * set, or where a peer has reached the node without it. */
+ * to dial it: the first node of a run has no peer to ask. It is not wanted if `advertise` is set,
+ * or if a peer has reached the node without it. */
 #ifndef TW_DAEMON_NODE_PORTS_H
 #define TW_DAEMON_NODE_PORTS_H
 
@@ -12,9 +12,10 @@
 struct tw_status_view;
 
 enum tw_status tw_daemon_ports_open(struct tw_daemon *daemon, struct tw_error *err);
-/* True when the address at the router changed: the transport is told, and must be refreshed. */
+/* True if the address at the router changed. The transport has the new address, and the caller must
+ * refresh it. */
 bool tw_daemon_ports_tick(struct tw_daemon *daemon, uint64_t now_us);
-/* The node leaves: its port is given back. */
+/* The node leaves: asks the router to remove the port. */
 void tw_daemon_ports_leave(struct tw_daemon *daemon);
 /* True while a port is being given back. Leaving waits for it, a few seconds at most. */
 bool tw_daemon_ports_is_leaving(const struct tw_daemon *daemon);

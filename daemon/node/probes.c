@@ -91,8 +91,8 @@ static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t toke
 
 /* ---- dials by peers ------------------------------------------------------------------------- */
 
-/* A peer in another network knows more than one in the same network, so the first walk asks only
- * the former. */
+/* Asks peers. A peer in another network can say more than one in the same network, so the first
+ * pass asks only the former. */
 static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
     uint64_t asked = 0;
     uint32_t count = 0;
@@ -118,7 +118,7 @@ static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
 
 /* ---- kind of NAT --------------------------------------------------------------------------- */
 
-/* True if this peer can tell: dialled by this node, at a public IPv4 address. */
+/* True if this peer can observe the NAT: this node dialled it at a public IPv4 address. */
 static bool can_observe(const struct tw_daemon *daemon, uint16_t peer, struct tw_peer_net *net) {
     if (!daemon->peers[peer].is_up || !tw_transport_peer(daemon->transport, peer, net))
         return false;

@@ -1,5 +1,6 @@
 /* probes.h - dial-back: asks peers whether this node can be dialled, and dials peers that ask. Also
- * the kind of NAT (daemon/router/nat_kind.h): where two peers see dials from one local port.
+ * finds the kind of NAT (daemon/router/nat_kind.h) from the addresses at which two peers see dials
+ * from one local port.
  *
  * A node must not become a port scanner for others. A peer has only the host dialled where this
  * node sees it, at the ports of its HELLO, and rarely (tw_transport_dial_back). It learns one bit:
@@ -26,7 +27,8 @@ void tw_daemon_probes_observed(struct tw_daemon *daemon, const struct tw_id *id,
                                const char *address);
 /* This node's own addresses changed. */
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us);
-/* True if a peer reached this node at a public IPv4 address; if peers tried, and none did. */
+/* is_reached: a peer reached this node at a public IPv4 address. The second: peers tried, and none
+ * reached it. */
 bool tw_daemon_probes_is_reached(const struct tw_daemon *daemon);
 bool tw_daemon_probes_is_unreached(const struct tw_daemon *daemon);
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us);

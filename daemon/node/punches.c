@@ -78,7 +78,7 @@ void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
                info.other[0]);
         return;
     }
-    look(daemon, now_us); /* a link may be newer than the last look */
+    look(daemon, now_us); /* a link may have come up since the last tick */
     switch (tw_punch_plan_heard(&daemon->punches->plan, &daemon->peers[peer].id, punch->stage,
                                 punch->token, now_us, &delay_us)) {
     case TW_PUNCH_NOTHING: return;

@@ -1,8 +1,7 @@
-/* punches.h - relayed links become direct ones by hole punching: PUNCH messages, and the
- * connections of daemon/net/punch.c. When is daemon/router/punch_plan.h.
+/* punches.h - makes relayed links direct by hole punching: PUNCH messages, and the connections of
+ * daemon/net/punch.c. daemon/router/punch_plan.h decides when.
  *
- * A node dials an address only if the relay saw the other end there, and the other end says the
- * same. */
+ * A node dials an address only if both the relay and the other end name it. */
 #ifndef TW_DAEMON_NODE_PUNCHES_H
 #define TW_DAEMON_NODE_PUNCHES_H
 
@@ -17,7 +16,7 @@ void tw_daemon_punches_message(struct tw_daemon *daemon, uint16_t peer,
 /* This node's own addresses changed. */
 void tw_daemon_punches_moved(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_punches_tick(struct tw_daemon *daemon, uint64_t now_us);
-/* A sentence about a relayed link to that peer: why it is not direct yet. */
+/* Writes why the relayed link to that peer is not direct yet. */
 void tw_daemon_punches_describe(const struct tw_daemon *daemon, uint16_t peer, uint64_t now_us,
                                 char *text, size_t capacity);
 void tw_daemon_punches_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

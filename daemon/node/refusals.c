@@ -13,9 +13,9 @@
 #include "sync/members/members.h"
 
 enum {
-    REFUSAL_LINE_US = 600 * 1000 * 1000, /* between two lines about one host and reason */
+    REFUSAL_LINE_US = 600 * 1000 * 1000, /* time between two lines about one host and reason */
     LINES_MAX = 32,
-    REFUSAL_ANY_US = 1000 * 1000, /* between two lines about any refusal */
+    REFUSAL_ANY_US = 1000 * 1000, /* time between two lines about any refusal */
 };
 
 /* Rate limit of the lines about one host and reason. */
@@ -68,7 +68,7 @@ enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *he
     TW_TRY(tw_bans_lift(tw_transport_bans(daemon->transport), hex, wall_s(), &id, answer));
     save_bans(daemon);
     tw_members_moved(daemon->members,
-                     tw_daemon_now_us()); /* dialled without waiting for the end of its pause */
+                     tw_daemon_now_us()); /* dialled again at once, without its pause */
     tw_id_short(&id, node);
     tw_daemon_note(daemon, TW_LOG_INFO, "ban_lifted", "peer=%s", node);
     (void)snprintf(answer->message, sizeof(answer->message), "node %s may link again", node);
@@ -128,7 +128,8 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
                                 const char *sentence) {
     struct tw_daemon *daemon = user;
     uint64_t held_back = 0;
-    if (reason == TW_OK) { /* two nodes dialled each other at once: the second link is not needed */
+    /* two nodes dialled each other at once, so one of the links is not needed */
+    if (reason == TW_OK) {
         tw_log(TW_LOG_DEBUG, "spare_link", "addr=%s text=\"%s\"", address, sentence);
         return;
     }
@@ -139,7 +140,7 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
     if (!tw_log_may_say(&line->limit, now_us, REFUSAL_LINE_US, &held_back)) return;
     if (!tw_log_may_say(&daemon->refusals->limit, now_us, REFUSAL_ANY_US, &others)) {
         line->limit =
-            (struct tw_log_limit){.held_back = held_back + 1}; /* counted in the next line */
+            (struct tw_log_limit){.held_back = held_back + 1}; /* the next line will count it */
         return;
     }
     const enum tw_dial_cause cause = tw_dial_cause_of_status(reason);

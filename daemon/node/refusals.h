@@ -1,8 +1,8 @@
-/* refusals.h - refused links: bans, which survive a restart, keys on two machines, and the log of
- * refusals.
+/* refusals.h - refused links: bans (kept across restarts), keys that are on two machines, and the
+ * log of refusals.
  *
- * The log names each host and reason once in ten minutes, with a count of the others. A flood of
- * refusals must not become a flood of lines. */
+ * The log has one line per host and reason in ten minutes, with the number of suppressed lines. A
+ * flood of refusals must not become a flood of lines. */
 #ifndef TW_DAEMON_NODE_REFUSALS_H
 #define TW_DAEMON_NODE_REFUSALS_H
 
@@ -23,11 +23,13 @@ void tw_daemon_refusals_refused(void *user, const char *address, enum tw_status 
 
 void tw_daemon_refusals_twin(void *user, const struct tw_twin_report *report);
 
-/* Lifts the ban of the node whose id begins with `hex`. The sentence is in *answer either way. */
+/* Lifts the ban of the node whose id begins with `hex`. *answer gets the sentence for the user,
+ * also on success. */
 enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *hex,
                                         struct tw_error *answer);
 
-/* Called once a minute: bans end by the wall clock, which may have been set. */
+/* Updates the bans once a minute, because they end by the wall clock, which may have been
+ * changed. */
 void tw_daemon_refusals_look(struct tw_daemon *daemon);
 
 void tw_daemon_refusals_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

@@ -26,8 +26,8 @@ bool tw_daemon_relays_is_relay(const struct tw_daemon *daemon) {
     return config->network.links && config->network.relay.is_on && config->network.listen_count > 0;
 }
 
-/* Relayed bytes leave most of a budget to this node's own training. Of a monthly budget each takes
- * two: it arrives and leaves. */
+/* Cap of relayed bytes: a part of the budget, most of which is left to this node's own training. A
+ * monthly budget counts each relayed byte twice, because it arrives and leaves. */
 static uint64_t find_cap(const struct tw_daemon *daemon) {
     const struct tw_budget_config *budget = &daemon->setup->config.network.budget;
     const uint64_t own = daemon->setup->config.network.relay.bytes_per_s;
@@ -41,7 +41,8 @@ void tw_daemon_relays_apply(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     tw_transport_set_relay(daemon->transport, tw_daemon_relays_is_relay(daemon), find_cap(daemon));
     daemon->measured.is_relay = tw_daemon_relays_is_relay(daemon);
-    if (daemon->node != NULL) tw_daemon_event_measured(daemon); /* the claim of LINKS follows */
+    /* the core then announces it by LINKS */
+    if (daemon->node != NULL) tw_daemon_event_measured(daemon);
 }
 
 void tw_daemon_relays_carried(struct tw_daemon *daemon, const struct tw_relay_pipe *pipe) {
@@ -84,7 +85,7 @@ static void view_offers(struct tw_daemon *daemon) {
         struct tw_peer_net net;
         if (!daemon->peers[i].is_up || claim->is_relay == 0) continue;
         if (!tw_transport_peer(daemon->transport, i, &net)) continue;
-        if (net.is_relayed || net.is_punched) continue; /* no other dial reaches it */
+        if (net.is_relayed || net.is_punched) continue; /* other nodes cannot dial such a peer */
         if ((net.features & TW_FEATURE_RELAY) == 0) continue;
         struct tw_relay_offer *offer = &view->offers[view->offers_count++];
         offer->peer = i;

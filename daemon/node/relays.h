@@ -1,5 +1,6 @@
-/* relays.h - relayed links: calls to nodes that no dial reaches, and pipes for others. The choice
- * is daemon/router/relay_choice.h, the connections are daemon/net/call.c and relay.c. */
+/* relays.h - relayed links: calls to nodes that no dial reaches, and pipes for others.
+ * daemon/router/relay_choice.h chooses relays; daemon/net/call.c and relay.c hold the
+ * connections. */
 #ifndef TW_DAEMON_NODE_RELAYS_H
 #define TW_DAEMON_NODE_RELAYS_H
 

@@ -16,7 +16,7 @@ struct tw_daemon_reports {
     uint64_t rounds_contributed, lineage_changes;
     uint64_t round_us;    /* time of the newest round; 0: none yet */
     uint64_t period_us;   /* running mean of the time between rounds; 0: not known yet */
-    struct tw_id partner; /* pairs: merged with last; zero: none yet */
+    struct tw_id partner; /* pairs: node of the last merge; zero: none yet */
     uint64_t partner_us, partners_struck;
 };
 

@@ -1,5 +1,5 @@
-/* reports.h - reports of the core (TW_ACT_REPORT): log lines, and for the status the newest rounds,
- * changes of lineage and the partner. */
+/* reports.h - handles reports of the core (TW_ACT_REPORT): logs them, and keeps the newest rounds,
+ * changes of lineage and the partner for the status. */
 #ifndef TW_DAEMON_NODE_REPORTS_H
 #define TW_DAEMON_NODE_REPORTS_H
 

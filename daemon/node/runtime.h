@@ -1,5 +1,5 @@
-/* runtime.h - the ground that every concern of the daemon stands on: the loop, the core with its
- * event queue, and the few values that two concerns share.
+/* runtime.h - the base of all concerns of the daemon: the loop, the core with its event queue, and
+ * the few values that two concerns share.
  *
  *     transport   worker_host   vote store   timers
  *           \          |            |        /
@@ -7,8 +7,8 @@
  *                        |                  ^
  *          tw_daemon_event --> tw_node --> core.c (actions)
  *
- * The runtime decides nothing about the run: sync/ does. Each concern keeps its own struct, known
- * to its own file alone. README.md lists the concerns, their order and the form of one.
+ * All decisions about the run are made in sync/. Each concern has a struct that only its own file
+ * knows. README.md lists the concerns, their order and their form.
  *
  * Threads: everything here runs on the loop. */
 #ifndef TW_DAEMON_NODE_RUNTIME_H
@@ -34,7 +34,7 @@ struct tw_daemon_peer {
     uint32_t chunks_unasked; /* that came beyond these */
 };
 
-/* Totals that more than one concern reads. One concern writes each. */
+/* Totals that more than one concern reads. Each is written by one concern. */
 struct tw_daemon_counts {
     uint64_t step, tokens;        /* training progress; starts from the loaded checkpoint */
     uint64_t step_us, sync_us;    /* time in inner steps; time in merges between them */
@@ -50,9 +50,10 @@ struct tw_daemon_counts {
 /* Local measurements that the core works with (TW_EV_MEASURED). */
 struct tw_daemon_measured {
     uint32_t upload_kib_s; /* link_qualities.c */
-    uint64_t outliers;     /* set of peers with a link out of line; link_qualities.c */
-    bool is_short;         /* pairs: the budget has no room for a contribution; budget.c */
-    bool is_relay;         /* this node carries links of others */
+    /* set of peers whose links are far worse than all others; link_qualities.c */
+    uint64_t outliers;
+    bool is_short; /* pairs: the budget has no room for a contribution; budget.c */
+    bool is_relay; /* this node carries links of others */
 };
 
 struct tw_daemon {
@@ -68,7 +69,7 @@ struct tw_daemon {
     /* the core */
     struct tw_node *node;     /* owned */
     struct tw_node_view view; /* scratch: filled by tw_node_view before each use */
-    struct tw_id lineage;     /* as last reported, or of the loaded checkpoint */
+    struct tw_id lineage;     /* lineage of the last report, or of the loaded checkpoint */
     struct tw_daemon_measured measured;
     void (*act)(struct tw_daemon *daemon, struct tw_action *action); /* core.c */
     uv_timer_t core_timer;
@@ -77,23 +78,23 @@ struct tw_daemon {
     struct tw_event *events; /* ring, owned */
 
     /* leaving */
-    uv_async_t leave_wake; /* calls life.c on the next turn of the loop */
+    uv_async_t leave_wake; /* calls life.c on the next iteration of the loop */
     bool is_leave_wanted;
     enum tw_exit leave_code;
     bool has_leave_ticket; /* an API client waits for the last checkpoint */
     uint32_t leave_ticket;
     _Atomic uint64_t moved; /* bytes hashed, copied, read, written, plus syncs; any thread */
 
-    /* shared: opened by one concern, used by others */
+    /* shared objects: opened by one concern, used by others */
     struct tw_transport *transport; /* links.c; NULL with links = off */
     struct tw_members *members;     /* links.c; owned */
     struct tw_worker_host *host;    /* workers.c */
     struct tw_daemon_peer peers[TW_PEERS_MAX];
     struct tw_daemon_counts counts;
-    bool is_data_awaited; /* data.c: no whole training shard yet, so no worker either */
+    bool is_data_awaited; /* data.c: there is no whole training shard yet, so no worker runs */
     uint8_t *body;        /* one control message being encoded, owned */
 
-    /* concerns, owned; each struct is known to its own file alone */
+    /* concerns, owned; only the concern's own file knows its struct */
     struct tw_daemon_admission *admission;
     struct tw_daemon_budget *budget;
     struct tw_daemon_caps *caps;
@@ -128,13 +129,13 @@ void *tw_daemon_alloc(size_t bytes, struct tw_error *err);
 
 uint64_t tw_daemon_now_us(void);
 
-/* One line in the log and one row of /v1/events. */
+/* Writes one line to the log and one row to /v1/events. */
 void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const char *name,
                     const char *fmt, ...) TW_PRINTF(4, 5);
 
-/* Gives an event to the core and does the actions that follow. May be called from anywhere on the
- * loop. Inside an action the event is queued; when the queue is full the worker's link is closed.
- */
+/* Gives an event to the core and carries out the actions that follow. May be called from anywhere
+ * on the loop. Inside an action the event is queued; when the queue is full the worker's link is
+ * closed. */
 void tw_daemon_event(struct tw_daemon *daemon, const struct tw_event *event);
 
 /* Gives `measured` to the core. */
@@ -147,12 +148,12 @@ void tw_daemon_arm(struct tw_daemon *daemon);
  * nothing with links = off. */
 void tw_daemon_send(struct tw_daemon *daemon, uint16_t peer, const struct tw_message *message);
 
-/* Begins to leave on the next turn of the loop; the process ends with `code`. The first call
- * counts. */
+/* Begins to leave on the next iteration of the loop. The process will end with `code`; later calls
+ * change nothing. */
 void tw_daemon_leave(struct tw_daemon *daemon, enum tw_exit code);
 
-/* Work that leaving waits for has ended: life.c checks on the next turn of the loop whether
- * anything is left. */
+/* Call when work that leaving waits for has ended: life.c then checks on the next iteration of the
+ * loop whether any is left. */
 void tw_daemon_leave_step(struct tw_daemon *daemon);
 
 #endif

@@ -1,4 +1,4 @@
-/* samples.h - a minute of samples, one a second, of totals that grow: the speeds for the status and
+/* samples.h - samples of growing totals, one per second for a minute: the speeds for the status and
  * for the byte budget. */
 #ifndef TW_DAEMON_NODE_SAMPLES_H
 #define TW_DAEMON_NODE_SAMPLES_H
@@ -7,12 +7,12 @@
 
 enum tw_sample {
     TW_SAMPLE_TOKENS,
-    TW_SAMPLE_CLOCK_TOKENS, /* since this node joined the present run clock */
+    TW_SAMPLE_CLOCK_TOKENS, /* only since this node joined its present lineage */
     TW_SAMPLE_STEP_US,
     TW_SAMPLE_SYNC_US,
     TW_SAMPLE_BYTES_IN, /* at the sockets */
     TW_SAMPLE_BYTES_OUT,
-    TW_SAMPLE_DATA_IN, /* over the last ten seconds, so that a stall shows soon */
+    TW_SAMPLE_DATA_IN, /* rate over the last ten seconds, so that a stall shows soon */
     TW_SAMPLES,
 };
 

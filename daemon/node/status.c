@@ -85,8 +85,9 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
         view->sync.partner_distance = daemon->host->partner_distance;
 }
 
-/* Each node's share of the run's tokens. Where each node brings its own text, that is the weight of
- * its text. The run clock lags behind the tokens since the last round, hence the larger of both. */
+/* Computes each node's share of the run's tokens. If each node brings its own text, this is the
+ * weight of its text. The run clock lacks the tokens since the last round, so the sum of the nodes'
+ * tokens is used if it is larger. */
 static void fill_shares(struct tw_status_view *view) {
     uint64_t sum = view->train.tokens;
     for (uint32_t i = 0; i < view->peers_count; i++) sum += view->peers[i].tokens;
@@ -117,7 +118,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_ports_fill(daemon, view);
     tw_daemon_punches_fill(daemon, view);
     tw_daemon_relays_fill(daemon, view);
-    tw_daemon_budget_fill(daemon, view); /* reads the rates of links_fill */
+    tw_daemon_budget_fill(daemon, view); /* reads rates that links_fill wrote */
     tw_daemon_admission_fill(daemon, view);
     tw_daemon_data_fill(daemon, now_us, view);
     tw_daemon_status_peers_fill(daemon, now_us, view);

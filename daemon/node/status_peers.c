@@ -31,7 +31,7 @@ static struct tw_view_peer *find_row(struct tw_status_view *view, const struct t
     return row;
 }
 
-/* Congestion control of all bulk connections, and the fastest path among them. */
+/* Adds one link: congestion control of the bulk connections, and the fastest path. */
 static void fill_path(const struct tw_peer_net *net, struct tw_status_view *view) {
     char *const seen = view->net.congestion;
     if (!net->has_bulk) return;
@@ -63,7 +63,7 @@ static void describe_strike(const struct tw_daemon *daemon, uint16_t peer,
                             : "was far larger than usual");
 }
 
-/* Describes why, and how long, rounds do not wait for a peer. */
+/* Describes why rounds do not wait for a peer, and for how long. */
 static void describe_stall(const struct tw_daemon *daemon, uint16_t peer,
                            struct tw_view_peer *row) {
     const uint64_t owner_us = daemon->view.peers[peer].owner_stall_us,
@@ -132,8 +132,8 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
     }
 }
 
-/* True when the address leads to another node that is linked by now: a node that was set up again,
- * or that took over the machine. A person need not act. */
+/* True if the address leads to another node that is linked by now: it was set up again, or took
+ * over the machine. A person need not act then. */
 static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row *dial) {
     for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&dial->other); i++) {
         if (daemon->peers[i].is_up && tw_id_equal(&daemon->peers[i].id, &dial->other)) return true;
@@ -163,7 +163,7 @@ static void fill_known(const struct tw_daemon *daemon, struct tw_status_view *vi
             row->loss = row->reliability = NAN;
         }
         if (row == NULL) return;
-        if (row->is_relayed) continue; /* linked, and dialled all the same */
+        if (row->is_relayed) continue; /* linked through a relay, and still dialled */
         row->link = TW_VIEW_LINK_KNOWN;
         for (unsigned a = 0; a < TW_ADDRS_MAX; a++) {
             const struct tw_member_addr *addr = &entry->addrs[a];
@@ -188,8 +188,8 @@ static bool is_up(const struct tw_daemon *daemon, const struct tw_id *id) {
     return false;
 }
 
-/* Members of the roster without a link, and without an address that somebody tried: homes that can
- * only dial, as seen by a node that can only dial too. */
+/* Fills members of the roster that have neither a link nor a known address. Two homes that can only
+ * dial see each other so. */
 static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view *view) {
     for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
         const struct tw_id *id = &daemon->view.roster.members[i].id;
@@ -205,7 +205,7 @@ static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view 
     }
 }
 
-/* The owner that refuses this node's work again and again. */
+/* Names the owner that repeatedly refuses this node's work. */
 static void fill_refuses(struct tw_status_view *view) {
     const struct tw_view_health *health = &view->health;
     if (!health->has[TW_FINDING_REFUSED] || tw_id_is_zero(&health->refused_by)) return;
@@ -228,8 +228,8 @@ static void fill_twins(struct tw_status_view *view) {
     }
 }
 
-/* The member table's entry of an address; NULL: none. A linked entry first, because an address may
- * have two: as configured, and as advertised by a member that dialled this node. */
+/* The member table's entry of an address; NULL: none. A linked entry is preferred: an address may
+ * have two entries, one from the configuration and one of a member that advertised it. */
 static const struct tw_member_entry *find_entry(const struct tw_daemon *daemon, const char *address,
                                                 bool *is_dialling) {
     const struct tw_member_entry *found = NULL;

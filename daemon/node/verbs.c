@@ -40,7 +40,7 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
             tw_api_answer(daemon->api, ticket, TW_OK, "the daemon is leaving already");
             return;
         }
-        daemon->has_leave_ticket = true; /* answered by the last checkpoint */
+        daemon->has_leave_ticket = true; /* the last checkpoint answers the request */
         daemon->leave_ticket = ticket;
         tw_daemon_leave(daemon, TW_EXIT_OK);
         return;

@@ -1,4 +1,5 @@
-/* verbs.h - the local API (daemon/api/api.h): each verb handed to the concern that does it. */
+/* verbs.h - hands each verb of the local API (daemon/api/api.h) to the concern that carries it
+ * out. */
 #ifndef TW_DAEMON_NODE_VERBS_H
 #define TW_DAEMON_NODE_VERBS_H
 

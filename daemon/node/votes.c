@@ -26,7 +26,7 @@ struct tw_daemon_votes {
     uv_timer_t timer; /* retry after a failed write */
     enum tw_status status;
     struct tw_error err;
-    char error[TW_VIEW_TEXT_BYTES]; /* why the newest vote is not on disk; "" */
+    char error[TW_VIEW_TEXT_BYTES]; /* reason why the newest vote is not on disk; "": none */
 };
 
 /* ---- saving -------------------------------------------------------------------------------- */

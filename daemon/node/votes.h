@@ -1,7 +1,7 @@
-/* votes.h - the vote of the open round, durable before the core goes on.
+/* votes.h - stores the vote of the open round durably, before the core sends it.
  *
- * One vote is written, at most one waits. A newer one replaces the waiting one, because STORED
- * answers every older number too. A failed write is tried again once a second. */
+ * While a vote is being written, at most one more waits. A newer vote replaces the waiting one,
+ * because STORED also answers all older numbers. A failed write is tried again once a second. */
 #ifndef TW_DAEMON_NODE_VOTES_H
 #define TW_DAEMON_NODE_VOTES_H
 
@@ -15,7 +15,7 @@ enum tw_status tw_daemon_votes_open(struct tw_daemon *daemon, struct tw_error *e
 
 /* The vote found on disk; NULL: none, or it was forgotten. */
 const struct tw_vote *tw_daemon_votes_loaded(const struct tw_daemon *daemon);
-/* True without a loaded vote: this node may have voted and not know it. */
+/* True if no vote was loaded: this node may have voted without knowing it. */
 bool tw_daemon_votes_is_lost(const struct tw_daemon *daemon);
 /* The loaded vote belongs to no position, so the core must start without it. */
 void tw_daemon_votes_forget(struct tw_daemon *daemon);

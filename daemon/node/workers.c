@@ -19,7 +19,7 @@ struct tw_daemon_workers {
     struct tw_supervisor supervisor;
     struct tw_log_limit turned_away_limit; /* rate limit of lines about refused processes */
     bool is_paused;                        /* paused by the user */
-    /* numbers as last sent by the worker */
+    /* numbers that the worker sent last */
     uint64_t started_us;
     float loss_mean, lr, grad_norm;
     bool has_loss;
@@ -37,8 +37,8 @@ struct tw_daemon_workers {
 
 /* ---- messages -------------------------------------------------------------------------- */
 
-/* In one lineage equal rounds must have equal digests on all nodes. The log lets a person compare.
- */
+/* Logs the digest after a round. In one lineage it must be the same on all nodes, which a person
+ * can thus check. */
 static void log_applied(const struct tw_daemon *daemon, const struct tw_event *event) {
     char digest[TW_ID_HEX_BYTES], lineage[9];
     tw_id_short(&daemon->lineage, lineage);
@@ -59,7 +59,8 @@ static void on_attached(void *user, pid_t pid, const char *device) {
     daemon->workers->pid = pid;
     (void)snprintf(daemon->workers->device, sizeof(daemon->workers->device), "%s", device);
     tw_supervisor_attached(&daemon->workers->supervisor, pid);
-    if (daemon->host->is_held) return; /* it attaches again and again until it is admitted */
+    /* the worker attaches again and again until it is admitted */
+    if (daemon->host->is_held) return;
     tw_daemon_note(daemon, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                    device);
 }
@@ -178,7 +179,7 @@ static void on_gone(void *user, const char *sentence) {
     const bool is_device_fault = daemon->host->last_status == TW_DEVICE;
     tw_supervisor_unlinked(&daemon->workers->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
     tw_daemon_checkpoints_snapshot_done(
-        daemon); /* no worker will answer: the newest snapshot is saved */
+        daemon); /* no worker will answer, so the newest snapshot is saved */
 }
 
 /* Rate-limited: systemd starts a refused worker again every other second. */
@@ -199,16 +200,15 @@ static void on_frozen(void *user) {
 
 /* ---- the supervisor ----------------------------------------------------------------- */
 
-/* A worker that ends with one of these before it was ever ready would end so every time: a person
- * must act. */
+/* True for exit statuses that a worker without any READY would return every time: a person must
+ * act. */
 static bool is_hopeless(const struct tw_daemon *daemon, const struct tw_worker_death *death) {
     if (daemon->workers->has_ready || death->signal != 0) return false;
     return death->exit_status == TW_EXIT_USAGE || death->exit_status == TW_EXIT_MANIFEST ||
            death->exit_status == TW_EXIT_DATA;
 }
 
-/* For a worker that is not started by the daemon: the next one may attach now that the restart is
- * due. */
+/* The restart is due: a worker that the daemon does not start itself may attach now. */
 static void on_admit(void *user) {
     struct tw_daemon *daemon = user;
     tw_worker_host_set_held(daemon->host, false);
@@ -406,7 +406,8 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
     memcpy(view->train.losses, train->losses.points, sizeof(view->train.losses));
 }
 
-/* The GPU's state in the worker's page. It is too old when the worker hangs or is gone. */
+/* The GPU's state in the worker's page. The state is not shown if it is too old, because the worker
+ * hangs or is gone. */
 static void fill_gpu(const struct tw_daemon *daemon, uint64_t now_us, struct tw_view_gpu *gpu) {
     enum { OLD_US = 10 * 1000 * 1000 };
     struct tw_shm_device *const device = &tw_shm_control(&daemon->host->memory.shm)->device;

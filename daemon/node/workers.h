@@ -12,9 +12,9 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
 /* Starts the first worker. Does nothing while the dataset is awaited: data.c calls again. */
 enum tw_status tw_daemon_workers_start(struct tw_daemon *daemon, struct tw_error *err);
 
-/* The user's pause, or its end. */
+/* Begins or ends a pause that the user asked for. */
 void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused);
-/* After TW_ACT_FINISH: saves a checkpoint once the run's training has ended. */
+/* Called after TW_ACT_FINISH: saves a checkpoint once the training has ended. */
 void tw_daemon_workers_finished(struct tw_daemon *daemon);
 
 /* Ends the worker, killing it after `grace_us`. False: none runs. */

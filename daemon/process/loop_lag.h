@@ -1,5 +1,5 @@
-/* loop_lag.h - the longest turn of the loop within the last minute, without the time asleep in the
- * kernel. The promise is 5 ms on an idle machine; longer work belongs on a thread. */
+/* loop_lag.h - the longest iteration of the loop within the last minute, without the time asleep in
+ * the kernel. It must stay below 5 ms on an idle machine; longer work belongs on a thread. */
 #ifndef TW_DAEMON_PROCESS_LOOP_LAG_H
 #define TW_DAEMON_PROCESS_LOOP_LAG_H
 
@@ -12,7 +12,7 @@ struct tw_loop_lag {
     uv_prepare_t prepare;
     uint64_t last_ns, last_idle_ns, bucket_us;
     uint64_t longest_us[TW_LAG_BUCKETS]; /* [0]: the present ten seconds */
-    uint64_t turns, turns_long;          /* all turns; turns longer than 5 ms */
+    uint64_t turns, turns_long;          /* all iterations; iterations longer than 5 ms */
 };
 
 /* Call before the loop runs for the first time. */

@@ -1,5 +1,5 @@
-/* notify.h - reports the daemon's state to systemd: one datagram to $NOTIFY_SOCKET, nothing without
- * it. */
+/* notify.h - reports the daemon's state to systemd: one datagram to $NOTIFY_SOCKET, if that is
+ * set. */
 #ifndef TW_DAEMON_PROCESS_NOTIFY_H
 #define TW_DAEMON_PROCESS_NOTIFY_H
 
@@ -7,10 +7,10 @@
 
 #include "base/status.h"
 
-/* Time to ask for with EXTEND_TIMEOUT_USEC while there is progress. */
+/* Time that EXTEND_TIMEOUT_USEC asks for while there is progress. */
 enum { TW_NOTIFY_EXTEND_US = 60 * 1000 * 1000 };
 
-/* "READY=1", "STATUS=...", "STOPPING=1", "WATCHDOG=1"; newlines separate several. */
+/* Sends "READY=1", "STATUS=...", "STOPPING=1" or "WATCHDOG=1"; newlines separate several. */
 void tw_notify(const char *fmt, ...) TW_PRINTF(1, 2);
 
 /* Interval for WATCHDOG=1: half of $WATCHDOG_USEC; 0: none wanted. */

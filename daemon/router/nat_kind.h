@@ -1,5 +1,6 @@
-/* nat_kind.h - the kind of NAT between this node and the internet, told from the outer ports that
- * two peers see of connections from one local port. Pure: the caller passes time and messages.
+/* nat_kind.h - finds the kind of NAT between this node and the internet. It compares the outer
+ * ports at which two peers see connections from one local port. Pure: the caller passes time and
+ * messages.
  *
  * Two peers at different public IPv4 addresses are dialled as probes that ask for a PUNCH of the
  * stage `seen` (PROTOCOL.md section 13): soon after the links came up, after a change of this
@@ -17,8 +18,10 @@
 enum {
     TW_NAT_SETTLE_US = 5 * 1000 * 1000,
     TW_NAT_ANSWER_US = 15 * 1000 * 1000,
-    TW_NAT_LOOK_US = 10 * 1000 * 1000,   /* while there are no two peers to ask */
-    TW_NAT_RETRY_US = 300 * 1000 * 1000, /* after a request without two answers */
+    /* time until the next try while there are fewer than two peers to ask */
+    TW_NAT_LOOK_US = 10 * 1000 * 1000,
+    /* time until the next try after a request without two answers */
+    TW_NAT_RETRY_US = 300 * 1000 * 1000,
     TW_NAT_PEERS = 2,
     TW_NAT_SENTENCE_BYTES = 320,
 };
@@ -38,9 +41,10 @@ struct tw_nat_seen {
 };
 
 struct tw_nat_kind {
-    uint64_t due_us, until_us; /* of the next request; latest answer to the last one */
-    uint64_t token;            /* of the last request; 0: none is open */
-    char own[TW_ADDR_BYTES];   /* this machine's address, without a port */
+    /* time of the next request; end of the wait for answers to the last one */
+    uint64_t due_us, until_us;
+    uint64_t token;          /* token of the last request; 0: none is open */
+    char own[TW_ADDR_BYTES]; /* this machine's address, without a port */
     struct tw_nat_seen seen[TW_NAT_PEERS];
     enum tw_nat result;
 };
@@ -48,12 +52,12 @@ struct tw_nat_kind {
 /* True if a request is due. Zeroed memory is due at once. */
 bool tw_nat_kind_is_due(const struct tw_nat_kind *kind, uint64_t now_us);
 
-/* A request with `token` goes to these peers, from a machine with the address `own`. `peers` NULL:
- * there are not enough of them. */
+/* Notes that a request with `token` was sent to these peers, from a machine with the address `own`.
+ * `peers` NULL: there are fewer than two. */
 void tw_nat_kind_ask(struct tw_nat_kind *kind, uint64_t token, const struct tw_id *peers,
                      const char *own, uint64_t now_us);
 
-/* A peer says where it saw the probe. */
+/* A peer reports the address at which it saw the probe. */
 void tw_nat_kind_heard(struct tw_nat_kind *kind, const struct tw_id *by, uint64_t token,
                        const char *address, uint64_t now_us);
 
@@ -64,7 +68,7 @@ void tw_nat_kind_moved(struct tw_nat_kind *kind, uint64_t now_us);
 const char *tw_nat_kind_name(enum tw_nat nat);
 
 /* A sentence for a person. `port`: port that could be forwarded; 0: the node does not listen.
- * `is_reached`: others reach the node by a port at the router, or another way. */
+ * `is_reached`: others reach the node, by a port at the router or otherwise. */
 void tw_nat_kind_sentence(enum tw_nat nat, uint16_t port, bool is_reached,
                           char text[TW_NAT_SENTENCE_BYTES]);
 

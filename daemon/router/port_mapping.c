@@ -25,15 +25,15 @@ static uint32_t lease_wanted(const struct tw_port_mapping *mapping) {
     return mapping->lease_s > 0 ? mapping->lease_s : TW_PORT_LEASE_S;
 }
 
-/* No mapping is held any more. Where one is needed, the next order is due at once. */
+/* Enters WAITING: no mapping is held any more, and the next order is due at `due_us`. */
 static void enter_waiting(struct tw_port_mapping *mapping, uint64_t due_us) {
     const bool is_needed = mapping->want.need == TW_PORT_NEEDED;
     mapping->state = is_needed ? TW_PORT_STATE_WAITING : TW_PORT_STATE_IDLE;
     mapping->due_us = due_us;
 }
 
-/* A mapping that peers do not use may be gone: the router started anew, or its outer address
- * changed. Each further try waits longer. */
+/* Renews a mapping early, because it may be gone if peers do not reach this node: the router was
+ * restarted, or its outer address changed. Each further try waits longer. */
 static void doubt(struct tw_port_mapping *mapping) {
     if (!mapping->want.is_doubtful) {
         mapping->doubt_us = TW_PORT_DOUBT_US;
@@ -81,7 +81,7 @@ bool tw_port_mapping_next(struct tw_port_mapping *mapping, uint64_t now_us,
                                                 .outer_port = mapping->want.port,
                                                 .lease_s = lease_wanted(mapping)};
         memcpy(mapping->order.host, mapping->want.host, sizeof(mapping->order.host));
-    } /* else the order that made the mapping names its place */
+    } /* if not, the place is that of the order that made the mapping */
     mapping->order.is_removal = is_removal;
     if (is_held) {
         mapping->order.outer_port = mapping->held.outer_port;
@@ -128,7 +128,8 @@ static void take_mapping(struct tw_port_mapping *mapping, uint64_t now_us) {
     mapping->retry_us = 0;
     mapping->asked_us = now_us;
     mapping->due_us = now_us + pause_us;
-    /* A lease that is shorter than the shortest pause lapses in between, and is made anew. */
+    /* A lease shorter than the shortest pause expires before the renewal, so the mapping is then
+     * made anew. */
     mapping->expires_us = now_us + (lease_us > pause_us ? lease_us : pause_us + 1);
 }
 
@@ -147,7 +148,7 @@ void tw_port_mapping_done(struct tw_port_mapping *mapping, const struct tw_port_
     mapping->answer = *answer;
     mapping->has_answer = true;
     if (answer->outcome == TW_PORT_MAPPED)
-        take_mapping(mapping, now_us); /* and where it is not needed any more, it is removed */
+        take_mapping(mapping, now_us); /* if it is not needed any more, the next order removes it */
     else
         take_failure(mapping, now_us);
 }

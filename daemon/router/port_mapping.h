@@ -1,5 +1,5 @@
-/* port_mapping.h - when a router is asked to forward this node's port. Pure: the caller passes the
- * time and gives the orders to a router (port_router.h), one at a time.
+/* port_mapping.h - decides when to ask a router to forward this node's port. Pure: the caller
+ * passes the time, and carries out the orders one at a time (port_router.h).
  *
  *   state      meaning                            left for
  *   IDLE       nothing is to be forwarded         WAITING when that changes
@@ -15,8 +15,8 @@
  *
  * A mapping is renewed at half of its lease. Failed orders are repeated after pauses that double. A
  * mapping that may be gone, because peers do not reach this node, is renewed earlier. After a
- * change of this machine's address the old mapping is left to its lease: the router lets nobody
- * else remove it. */
+ * change of this machine's address, the old mapping expires with its lease: a router lets only the
+ * old address remove it. */
 #ifndef TW_DAEMON_ROUTER_PORT_MAPPING_H
 #define TW_DAEMON_ROUTER_PORT_MAPPING_H
 
@@ -27,7 +27,7 @@
 
 enum {
     TW_PORT_LEASE_S = 3600,
-    TW_PORT_LEASE_SHARE = 64, /* renewed no more often than by this share of the wanted lease */
+    TW_PORT_LEASE_SHARE = 64, /* shortest time between renewals, as a divisor of the wanted lease */
     TW_PORT_RETRY_MIN_US = 30 * 1000 * 1000,
     TW_PORT_DOUBT_US = 10 * 1000 * 1000, /* first pause before a doubtful mapping is renewed */
     TW_PORT_HOST_BYTES = 16,             /* "255.255.255.255" and NUL */
@@ -36,11 +36,11 @@ enum {
 };
 #define TW_PORT_RETRY_MAX_US UINT64_C(3600000000)
 
-/* Whether a mapping is needed, and why not. */
+/* Whether a mapping is needed; if not, the reason. */
 enum tw_port_need {
     TW_PORT_IS_OFF,        /* network.port_mapping or network.links is off */
     TW_PORT_DIAL_ONLY,     /* the node does not listen */
-    TW_PORT_IS_ADVERTISED, /* network.advertise is set: a person has arranged it */
+    TW_PORT_IS_ADVERTISED, /* network.advertise is set: a person has arranged the forwarding */
     TW_PORT_NOT_PRIVATE,   /* no private IPv4 address is listened on */
     TW_PORT_IS_REACHED,    /* a peer reached the node at a public address without a mapping */
     TW_PORT_NEEDED,
@@ -51,11 +51,11 @@ enum tw_port_protocol { TW_PORT_NO_PROTOCOL, TW_PORT_NATPMP, TW_PORT_UPNP };
 enum tw_port_outcome {
     TW_PORT_MAPPED,
     TW_PORT_NO_ROUTER,  /* no router answered */
-    TW_PORT_REFUSED,    /* a router answered, and did not forward */
+    TW_PORT_REFUSED,    /* a router answered, but refused to forward */
     TW_PORT_DOUBLE_NAT, /* the router has no public address itself */
 };
 
-/* The wish at one moment. */
+/* The mapping that is wanted at one moment. */
 struct tw_port_want {
     enum tw_port_need need;
     char host[TW_PORT_HOST_BYTES]; /* this machine's address; "" unless NEEDED */
@@ -67,13 +67,13 @@ struct tw_port_want {
 struct tw_port_order {
     bool is_removal;
     char host[TW_PORT_HOST_BYTES];
-    uint16_t port, outer_port;      /* outer_port: the one to ask for first, or to remove */
+    uint16_t port, outer_port;      /* outer_port: the outer port to ask for first, or to remove */
     uint32_t lease_s;               /* wanted */
     enum tw_port_protocol protocol; /* of the present mapping */
 };
 
-/* The router's answer. It came from the network: texts are printable, the host is an IPv4 address
- * (port_router.h). */
+/* The router's answer. Although it came from the network, texts are printable and the host is an
+ * IPv4 address (port_router.h checks). */
 struct tw_port_answer {
     enum tw_port_outcome outcome;
     enum tw_port_protocol protocol; /* protocol of the router that answered */
@@ -97,23 +97,23 @@ struct tw_port_mapping {
     uint32_t lease_s; /* lease to ask for; 0 = TW_PORT_LEASE_S; shorter in tests */
     enum tw_port_state state;
     struct tw_port_want want;   /* as last given */
-    struct tw_port_order order; /* ASKING, RENEWING, REMOVING: under way */
+    struct tw_port_order order; /* ASKING, RENEWING, REMOVING: the order under way */
     uint64_t due_us;            /* WAITING, MAPPED: when the next order is due */
     bool has_answer;
-    struct tw_port_answer answer; /* newest one of this address */
+    struct tw_port_answer answer; /* newest answer for this machine's address */
     /* the mapping: MAPPED, RENEWING, REMOVING */
     struct tw_port_answer held;
     uint64_t asked_us, expires_us, doubt_us; /* last success; end of the lease; pause in doubt */
-    uint64_t retry_us;                       /* last pause after a failure; 0: it did not fail */
-    uint64_t renewals;                       /* successful ones since the start */
+    uint64_t retry_us; /* last pause after a failure; 0: the last order did not fail */
+    uint64_t renewals; /* successful renewals since the start */
 };
 
-/* Takes the wish. Zeroed memory is an empty machine. */
+/* Takes the wanted mapping. A zeroed struct is valid: it is IDLE. */
 void tw_port_mapping_look(struct tw_port_mapping *mapping, const struct tw_port_want *want,
                           uint64_t now_us);
 
-/* The order that is due, which is now under way. Answer it once with tw_port_mapping_done. False:
- * none. */
+/* Takes the order that is due; it is then under way. Answer it once with tw_port_mapping_done.
+ * False: no order is due. */
 bool tw_port_mapping_next(struct tw_port_mapping *mapping, uint64_t now_us,
                           struct tw_port_order *order);
 
@@ -131,7 +131,7 @@ void tw_port_mapping_address(const struct tw_port_mapping *mapping, char address
  * Static storage. */
 const char *tw_port_mapping_name(const struct tw_port_mapping *mapping);
 
-/* A sentence for a person: the result, and the way out. */
+/* Writes a sentence for a person: the result, and the remedy if there is none. */
 void tw_port_mapping_sentence(const struct tw_port_mapping *mapping,
                               char text[TW_PORT_SENTENCE_BYTES]);
 

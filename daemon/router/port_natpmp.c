@@ -1,5 +1,5 @@
-/* port_natpmp.c - orders by NAT-PMP (RFC 6886): one datagram to the default gateway, one back.
- * The library speaks no PCP (RFC 6887); many a router speaks both. */
+/* port_natpmp.c - orders by NAT-PMP (RFC 6886): one datagram to the default gateway, one back. The
+ * library does not support PCP (RFC 6887), but many routers support both. */
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 
 #include "daemon/router/port_router_impl.h"
 
-/* The library asks again after 250, 500 and 1000 ms. A router is in the same house. */
+/* The library repeats its request after 250, 500 and 1000 ms. That suffices, because a router is in
+ * the same house. */
 enum { PATIENCE_US = 1750 * 1000, TURN_MS = 250 };
 
 static const char *words_of(int code) {
@@ -25,14 +26,16 @@ static const char *words_of(int code) {
     }
 }
 
-/* Errors of this machine, and of a gateway that does not listen. The others are answers. */
+/* False for errors of this machine and for a gateway that does not listen; other errors are answers
+ * of the gateway. */
 static bool is_answer(int code) {
     return code == NATPMP_ERR_UNSUPPORTEDVERSION || code == NATPMP_ERR_UNSUPPORTEDOPCODE ||
            code == NATPMP_ERR_NOTAUTHORIZED || code == NATPMP_ERR_OUTOFRESOURCES ||
            code == NATPMP_ERR_UNDEFINEDERROR;
 }
 
-/* The request of an order; without one, for the outer address. 0, or an error of the library. */
+/* Sends the request of an order or, for NULL, a request for the outer address. Returns 0 or an
+ * error of the library. */
 static int send_request(natpmp_t *gateway, const struct tw_port_order *order) {
     if (order == NULL) {
         const int sent = sendpublicaddressrequest(gateway);
@@ -45,7 +48,7 @@ static int send_request(natpmp_t *gateway, const struct tw_port_order *order) {
     return sent < 0 ? sent : 0;
 }
 
-/* Sends the request and waits for its answer. 0, or an error of the library. */
+/* Sends the request and waits for its answer. Returns 0 or an error of the library. */
 static int exchange(const struct tw_port_router *router, natpmp_t *gateway,
                     const struct tw_port_order *order, natpmpresp_t *response) {
     const uint64_t end_us = uv_hrtime() / 1000 + PATIENCE_US;
@@ -63,12 +66,13 @@ static int exchange(const struct tw_port_router *router, natpmp_t *gateway,
         (void)poll(&one, 1, is_short ? (int)wait_ms : TURN_MS);
         code = readnatpmpresponseorretry(gateway, response);
         if (code == 0 && response->type == type) return 0;
-        if (code == 0) code = send_request(gateway, order); /* a late answer to the one before */
+        /* this was a late answer to the request before */
+        if (code == 0) code = send_request(gateway, order);
     }
     return code == 0 || code == NATPMP_TRYAGAIN ? NATPMP_ERR_NOGATEWAYSUPPORT : code;
 }
 
-/* True if the default route leaves from the address that is to be forwarded to. */
+/* True if the default route uses the local address to which the port is to be forwarded. */
 static bool is_our_line(const natpmp_t *gateway, const char *host) {
     struct sockaddr_in own = {0};
     socklen_t size = sizeof(own);
@@ -91,7 +95,7 @@ static void map(const struct tw_port_router *router, natpmp_t *gateway,
         if (!tw_port_take_outer(answer, TW_PORT_NATPMP, host)) return;
         code = exchange(router, gateway, order, &response);
     }
-    if (code == NATPMP_ERR_NETWORKFAILURE) { /* it has no outer address */
+    if (code == NATPMP_ERR_NETWORKFAILURE) { /* the gateway has no outer address */
         tw_port_fail(answer, TW_PORT_NATPMP, TW_PORT_DOUBLE_NAT, "");
         return;
     }

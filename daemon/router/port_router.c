@@ -50,7 +50,7 @@ uint16_t tw_port_router_outer(const struct tw_port_order *order, unsigned tries)
     return (uint16_t)(FIRST + mixed % COUNT);
 }
 
-/* A router that refuses by one protocol may allow by the other one. */
+/* Tries both protocols: a router that refuses by one may allow by the other. */
 void tw_port_router_do(struct tw_port_router *router, const struct tw_port_order *order,
                        struct tw_port_answer *answer) {
     tw_port_fail(answer, TW_PORT_NO_PROTOCOL, TW_PORT_NO_ROUTER, "");

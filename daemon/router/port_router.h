@@ -1,8 +1,8 @@
 /* port_router.h - orders to the router of this network, by NAT-PMP and UPnP-IGD.
  *
- * A call blocks for seconds: run it on a thread. Everything that a router says is checked: its
- * outer address is an IPv4 address, its words are printable. A router is asked only where it
- * answers at a private address. */
+ * A call blocks for seconds: run it on a thread. Everything that a router sends is checked: its
+ * outer address is an IPv4 address, its texts are printable. Only routers at private addresses are
+ * asked. */
 #ifndef TW_DAEMON_ROUTER_PORT_ROUTER_H
 #define TW_DAEMON_ROUTER_PORT_ROUTER_H
 
@@ -14,7 +14,7 @@
 /* Knowledge of the router that is kept between two orders. */
 struct tw_port_router;
 
-/* NULL: no memory. The caller destroys it. */
+/* Returns an object that the caller destroys; NULL: no memory. */
 struct tw_port_router *tw_port_router_create(void);
 void tw_port_router_destroy(struct tw_port_router *router);
 
@@ -23,11 +23,12 @@ void tw_port_router_destroy(struct tw_port_router *router);
 void tw_port_router_do(struct tw_port_router *router, const struct tw_port_order *order,
                        struct tw_port_answer *answer);
 
-/* A call that asks for a mapping ends as soon as it can, within about a second. From any thread. */
+/* Makes a call that asks for a mapping end as soon as possible, within about a second. From any
+ * thread. */
 void tw_port_router_hurry(struct tw_port_router *router);
 
-/* Outer port to ask for when `tries` others are taken: another one for each machine of a network,
- * and the same after a restart. Pure. */
+/* Outer port to ask for if `tries` others are in use. It differs between the machines of a network,
+ * and is the same after a restart. Pure. */
 uint16_t tw_port_router_outer(const struct tw_port_order *order, unsigned tries);
 
 #endif

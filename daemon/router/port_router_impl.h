@@ -10,7 +10,7 @@
 
 struct tw_port_router {
     atomic_bool is_hurried;
-    bool has_igd; /* UPnP: a gateway was found, which `urls` and `igd` describe */
+    bool has_igd; /* UPnP: a gateway was found; `urls` and `igd` describe it */
     struct UPNPUrls urls;
     struct IGDdatas igd;
 };
@@ -19,8 +19,8 @@ struct tw_port_router {
 void tw_port_fail(struct tw_port_answer *answer, enum tw_port_protocol protocol,
                   enum tw_port_outcome outcome, const char *words);
 
-/* Takes the outer address that a router names. False: it is no public one, which the answer says.
- */
+/* Puts the outer address that a router names into the answer. False: it is not public, and the
+ * answer says so. */
 bool tw_port_take_outer(struct tw_port_answer *answer, enum tw_port_protocol protocol,
                         const char *host);
 

@@ -13,7 +13,7 @@ enum {
     DISCOVERIES = 2,
     TRIES = 4, /* outer ports */
     ALREADY_TAKEN = 718,
-    WITHOUT_END = 725, /* the router knows no leases */
+    WITHOUT_END = 725, /* the router supports only mappings without a lease */
     URL_HOST_BYTES = 64,
 };
 
@@ -22,8 +22,8 @@ void tw_port_upnp_forget(struct tw_port_router *router) {
     router->has_igd = false;
 }
 
-/* True if the URL's host is a private IPv4 address: any machine of the network may answer a
- * discovery, and must not send this node elsewhere. */
+/* True if the URL's host is a private IPv4 address. Any machine of the network may answer a
+ * discovery, and must not make this node send requests to other hosts. */
 static bool is_near(const char *url) {
     static const char SCHEME[] = "http://";
     char host[URL_HOST_BYTES] = "";
@@ -36,7 +36,7 @@ static bool is_near(const char *url) {
     return inet_pton(AF_INET, host, &ignored) == 1 && !tw_port_is_public(host);
 }
 
-/* Takes devices out of the list whose description is elsewhere. */
+/* Removes devices from the list whose description is not at a private address. */
 static void keep_near(struct UPNPDev **list) {
     while (*list != NULL) {
         struct UPNPDev *one = *list;
@@ -80,8 +80,8 @@ static bool find_igd(struct tw_port_router *router, const char *host) {
     return false;
 }
 
-/* True if another machine, or another port of this one, has the outer port. Some routers would let
- * this node take it away. */
+/* True if another machine, or another port of this one, uses the outer port. Some routers would let
+ * this node take the port away from it. */
 static bool is_taken(const struct tw_port_router *router, const struct tw_port_order *order,
                      const char *outer) {
     char host[64] = "", port[16] = "", description[128] = "", enabled[16] = "", lease[32] = "";
@@ -94,7 +94,7 @@ static bool is_taken(const struct tw_port_router *router, const struct tw_port_o
     return strcmp(host, order->host) != 0 || strcmp(port, own_port) != 0;
 }
 
-/* 0, or the router's or the library's error. */
+/* Asks for a mapping. Returns 0, or the error of the router or the library. */
 static int add_mapping(const struct tw_port_router *router, const struct tw_port_order *order,
                        const char *outer, uint32_t lease_s) {
     char port[8], lease[16];

@@ -24,7 +24,8 @@ const struct tw_punch_target *tw_punch_plan_find(const struct tw_punch_plan *pla
     return NULL;
 }
 
-/* A free row, else the one that has been without a link for longest. NULL: all are linked. */
+/* Takes a free row, or the row that has been without a link for longest. NULL: all rows are
+ * linked. */
 static struct tw_punch_target *make(struct tw_punch_plan *plan, const struct tw_id *id,
                                     uint64_t now_us) {
     struct tw_punch_target *made = NULL;
@@ -54,7 +55,7 @@ static void fail(struct tw_punch_target *target, uint64_t now_us) {
     target->rest_us = now_us + target->pause_us;
 }
 
-/* A state that waits for the other end is over. */
+/* Ends a state whose time to wait for the other end is over. */
 static void expire(struct tw_punch_target *target, uint64_t now_us) {
     if (!is_busy(target) || now_us < target->due_us) return;
     if (target->state != TW_PUNCH_READIED) fail(target, now_us);
@@ -92,7 +93,7 @@ static void take_row(struct tw_punch_plan *plan, struct tw_punch_target *target,
     if (target->due_us < target->rest_us) target->due_us = target->rest_us;
 }
 
-/* Targets without a row have no link. */
+/* Handles a target that is not among the links. */
 static void take_absent(struct tw_punch_target *target, const struct tw_punch_row *rows,
                         uint32_t count, uint64_t now_us) {
     if (target->state == TW_PUNCH_FREE) return;
@@ -145,7 +146,7 @@ static void begin(struct tw_punch_plan *plan, struct tw_punch_target *target, ui
                   uint64_t now_us) {
     plan->tries++;
     enter(target, TW_PUNCH_PUNCHING, now_us);
-    /* The TLS handshake of a connection that comes last takes a while, too. */
+    /* The time includes the TLS handshake of the connection that comes last. */
     target->due_us = now_us + delay_us + 2 * (uint64_t)TW_PUNCH_US;
 }
 

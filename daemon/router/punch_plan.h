@@ -1,5 +1,5 @@
-/* punch_plan.h - when the two ends of a relayed link dial each other at the same time (PROTOCOL.md
- * section 13). Pure: the caller passes the time, the links and the messages.
+/* punch_plan.h - decides when the two ends of a relayed link dial each other at the same time
+ * (PROTOCOL.md section 13). Pure: the caller passes the time, the links and the messages.
  *
  *   state      entered when                                      left for
  *   FREE       -                                                 WAITING or DIRECT by a link
@@ -12,15 +12,15 @@
  *   READY      this end, the other one, has sent READY           PUNCHING by GO; WAITING after
  *                                                                TW_PUNCH_ASK_US
  *   PUNCHING   both dial                                         DIRECT by the link; WAITING when
- * the time is over DIRECT     the link is not relayed                           WAITING or GONE
- * with the link
+ *                                                                the time is over
+ *   DIRECT     the link is not relayed                           WAITING or GONE with the link
  *
  * The client waits for half a round trip after GO, so that both dial at about the same time.
  *
- * A failure makes a pause, which doubles with each one up to an hour; so does a punched link that
- * ends within TW_PUNCH_STEADY_US. It belongs to the node and outlives the relayed link: a relay
- * that goes and comes brings no new attempts. A change of this machine's address ends all pauses.
- */
+ * A failure causes a pause, which doubles with each further failure up to an hour. A punched link
+ * that ends within TW_PUNCH_STEADY_US counts as a failure. The pause belongs to the node and
+ * outlives the relayed link, so a relay that comes and goes causes no extra attempts. A change of
+ * this machine's address ends all pauses. */
 #ifndef TW_DAEMON_ROUTER_PUNCH_PLAN_H
 #define TW_DAEMON_ROUTER_PUNCH_PLAN_H
 
@@ -32,7 +32,8 @@
 #include "proto/message.h"
 
 enum {
-    TW_PUNCH_SETTLE_US = 3 * 1000 * 1000, /* of a new relayed link: a dial may succeed meanwhile */
+    /* wait after a relayed link came up, in which an ordinary dial may succeed */
+    TW_PUNCH_SETTLE_US = 3 * 1000 * 1000,
     TW_PUNCH_ASK_US = 5 * 1000 * 1000,
     TW_PUNCH_DELAY_MAX_US = 1000 * 1000,
     TW_PUNCH_PAUSE_MIN_US = 30 * 1000 * 1000,
@@ -52,8 +53,8 @@ struct tw_punch_row {
     struct tw_id id;
     bool is_relayed;
     bool is_client;  /* is_relayed: this node asks */
-    bool can;        /* is_relayed: tw_transport_punch_info says nothing against it */
-    bool is_punched; /* not relayed: by a punch */
+    bool can;        /* is_relayed: the link can be punched (tw_transport_punch_info) */
+    bool is_punched; /* not relayed: the link came from a punch */
 };
 
 enum tw_punch_state {
@@ -74,7 +75,7 @@ struct tw_punch_target {
     uint64_t token;      /* ASKED, READY, PUNCHING */
     uint64_t since_us;   /* when the state began */
     uint64_t due_us;     /* WAITING: earliest ASK; ASKED, READY, PUNCHING: end of the state */
-    uint64_t pause_us;   /* last pause after a failure; 0: it did not fail */
+    uint64_t pause_us;   /* last pause after a failure; 0: the last punch did not fail */
     uint64_t rest_us;    /* no ASK before */
     uint64_t readied_us; /* when READY was last sent; 0: never */
 };
@@ -97,15 +98,16 @@ enum tw_punch_action {
     TW_PUNCH_BEGIN,   /* punch at once */
 };
 
-/* Takes the links of this moment. Zeroed memory is an empty plan. */
+/* Takes the present links. A zeroed struct is an empty plan. */
 void tw_punch_plan_look(struct tw_punch_plan *plan, const struct tw_punch_row *rows, uint32_t count,
                         uint64_t now_us);
 
-/* The next node to send ASK to, which is now ASKED. `token`: a random number. False: none. */
+/* Chooses the next node to send ASK to; it is then ASKED. `token`: a random number. False: no node
+ * is due. */
 bool tw_punch_plan_next(struct tw_punch_plan *plan, uint64_t token, uint64_t now_us,
                         struct tw_punch_pick *pick);
 
-/* A message of that peer, whose addresses agree with the relay's. */
+/* Handles a message of that peer, whose addresses agree with the relay's. */
 enum tw_punch_action tw_punch_plan_heard(struct tw_punch_plan *plan, const struct tw_id *id,
                                          enum tw_punch_stage stage, uint64_t token, uint64_t now_us,
                                          uint64_t *delay_us);

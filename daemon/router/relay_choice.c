@@ -16,8 +16,8 @@ static struct tw_relay_target *target_find(struct tw_relay_choice *choice, const
     return NULL;
 }
 
-/* A row for another node. If all are used, the one that no offer has listed for longest makes room,
- * as long as nothing else is known of it. NULL: there is none. */
+/* A row for another node. If all rows are in use, takes that of the node that no offer has listed
+ * for longest, among nodes of which nothing else is known. NULL: there is none. */
 static struct tw_relay_target *target_new(struct tw_relay_choice *choice, const struct tw_id *id,
                                           uint64_t now_us) {
     struct tw_relay_target *row = NULL;
@@ -47,7 +47,8 @@ static struct tw_relay_pause *pause_find(struct tw_relay_choice *choice, const s
     return NULL;
 }
 
-/* The row of that pair, perhaps a fresh one; the pause that ends first makes room. */
+/* The row of that pair of relay and node. If it is new and the table is full, the pause that ends
+ * first is dropped. */
 static struct tw_relay_pause *pause_get(struct tw_relay_choice *choice, const struct tw_id *target,
                                         const struct tw_id *relay) {
     struct tw_relay_pause *row = pause_find(choice, target, relay);
@@ -81,7 +82,7 @@ static const struct tw_relay_linked *link_find(const struct tw_relay_view *view,
     return NULL;
 }
 
-/* A relayed link ended. It may go up again by another relay at once. */
+/* Handles the end of a relayed link. Another relay may be called at once. */
 static void relayed_lost(struct tw_relay_choice *choice, struct tw_relay_target *target,
                          uint64_t now_us) {
     if (now_us - target->since_us < TW_RELAY_STEADY_US) {
@@ -110,7 +111,7 @@ static void target_look(struct tw_relay_choice *choice, struct tw_relay_target *
             target->state = TW_RELAY_FREE;
         return;
     }
-    if (target->state == TW_RELAY_CALLING) return; /* its end is still to come */
+    if (target->state == TW_RELAY_CALLING) return; /* the call has not ended yet */
     const enum tw_relay_target_state now = link->is_relayed ? TW_RELAY_RELAYED : TW_RELAY_DIRECT;
     const bool is_same =
         target->state == now && (!link->is_relayed || tw_id_equal(&target->relay, &link->relay));
@@ -210,7 +211,7 @@ static bool is_listed(const struct tw_relay_offer *offer, const struct tw_id *id
     return false;
 }
 
-/* The best relay for that node now; NULL: none, or all pause. */
+/* The best relay for that node now; NULL: there is none, or all have a pause. */
 static const struct tw_relay_offer *offer_best(struct tw_relay_choice *choice,
                                                const struct tw_relay_view *view,
                                                const struct tw_id *target, uint64_t now_us) {
@@ -230,7 +231,7 @@ static const struct tw_relay_offer *offer_best(struct tw_relay_choice *choice,
     return best;
 }
 
-/* Nodes that were called in vain come last: nobody waits for a node that does not exist. */
+/* Nodes with failed calls come last, so that a node that does not exist delays no other. */
 static bool is_sooner(const struct tw_relay_target *a, const struct tw_relay_target *b) {
     if (a->failures != b->failures) return a->failures < b->failures;
     return a->since_us < b->since_us;

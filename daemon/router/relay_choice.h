@@ -1,30 +1,33 @@
-/* relay_choice.h - which node to call through which relay, and when. Pure: the caller passes the
- * time and a view of the links; the answer is one call at a time.
+/* relay_choice.h - decides which node to call through which relay, and when. Pure: the caller
+ * passes the time and a view of the links, and gets one call at a time.
  *
- * Level-triggered: tw_relay_choice_look compares the view with the last one. It needs no event and
- * forgets nothing that an event would have told.
+ * Level-triggered: tw_relay_choice_look compares the view with the last one. It therefore needs no
+ * events, and cannot miss any.
  *
- *   state     entered when                                left for
- *   FREE      -                                           WAITING: an offer lists the node, or it
- * is linked through a relay WAITING   there is no link to the node                CALLING by
- * tw_relay_choice_next; DIRECT and RELAYED when the view shows that link; FREE when no offer has
- * listed it for a minute CALLING   a call is under way                         WAITING by
- * tw_relay_choice_ended RELAYED   the view shows a relayed link               WAITING when the link
- * is gone: at once, and not by the same relay at first DIRECT    the view shows a link of its own
- * WAITING when it is gone
+ *   state     entered when                      left for
+ *   FREE      -                                 WAITING: an offer lists the node, or it is linked
+ *                                               through a relay
+ *   WAITING   there is no link to the node      CALLING by tw_relay_choice_next; DIRECT or RELAYED
+ *                                               when the view shows that link; FREE when no offer
+ *                                               has listed the node for a minute
+ *   CALLING   a call is under way               WAITING by tw_relay_choice_ended
+ *   RELAYED   the view shows a relayed link     WAITING when the link is gone: another relay may be
+ *                                               called at once
+ *   DIRECT    the view shows a direct link      WAITING when the link is gone
  *
- * A node is called when it has been without a link for TW_RELAY_GRACE_US, or TW_RELAY_HOPE_US if a
- * dial may still reach it. Of two nodes the one with the smaller id calls; the other one does when
- * that has brought nothing for TW_RELAY_YIELD_US. After the loss of a relayed link there is no
- * grace.
+ * A node is called when it has been without a link for TW_RELAY_GRACE_US, or for TW_RELAY_HOPE_US
+ * if a dial may still reach it. Of two nodes, the one with the smaller id calls. The other one
+ * calls if there is still no link after TW_RELAY_YIELD_US. After the loss of a relayed link there
+ * is no grace.
  *
- * Relays that list the node are ranked by the measured way to them (round trip, and the time that
- * TW_RELAY_COST_BYTES take), in powers of two, then by the links that this node has through them. A
- * failure makes a pause of that relay for that node, which doubles with each one. So does a link
- * that ends within TW_RELAY_STEADY_US: a relay that breaks links is not asked again and again.
+ * Relays that list the node are ranked by the cost of the path to them (round trip, plus the time
+ * for TW_RELAY_COST_BYTES) in powers of two, then by the number of links that this node has through
+ * them. After a failure, that relay is not used for that node for a pause, which doubles with each
+ * failure. A link that ends within TW_RELAY_STEADY_US counts as a failure, so a relay that breaks
+ * links is not asked again and again.
  *
- * The list of an offer is a claim. A false one costs a call. A few calls are under way at a time,
- * and one relay gets two of them. */
+ * The list of an offer is a claim, and a false claim costs one call. Few calls are under way at a
+ * time, at most two of them through one relay. */
 #ifndef TW_DAEMON_ROUTER_RELAY_CHOICE_H
 #define TW_DAEMON_ROUTER_RELAY_CHOICE_H
 
@@ -40,14 +43,16 @@ enum {
     TW_RELAY_YIELD_US = 10 * 1000 * 1000,
     TW_RELAY_PAUSE_MIN_US = 2 * 1000 * 1000,
     TW_RELAY_PAUSE_MAX_US = 120 * 1000 * 1000,
-    TW_RELAY_LOST_US = 5 * 1000 * 1000, /* pause of a relay whose link ended after long */
+    /* pause of a relay after the end of a link that lasted long */
+    TW_RELAY_LOST_US = 5 * 1000 * 1000,
     TW_RELAY_STEADY_US = 30 * 1000 * 1000,
     TW_RELAY_FORGET_US = 60 * 1000 * 1000,
     TW_RELAY_COST_BYTES = 256 * 1024,
-    TW_RELAY_UNKNOWN_RTT_US = 200 * 1000, /* of a way that was not measured yet */
+    /* round trip assumed for a path that was not measured yet */
+    TW_RELAY_UNKNOWN_RTT_US = 200 * 1000,
     TW_RELAY_UNKNOWN_BYTES_PER_S = 1000 * 1000,
     TW_RELAY_OWN_CALLS_MAX = 4,       /* calls of this node under way */
-    TW_RELAY_OWN_CALLS_PER_RELAY = 2, /* of these, through one relay */
+    TW_RELAY_OWN_CALLS_PER_RELAY = 2, /* calls of this node under way through one relay */
     TW_RELAY_TARGETS_MAX = 256,
     TW_RELAY_PAUSES_MAX = 512,
 };
@@ -59,7 +64,7 @@ struct tw_relay_offer {
     uint32_t rtt_us;      /* 0: not measured */
     uint64_t bytes_per_s; /* 0: not measured */
     uint32_t direct_count;
-    struct tw_id direct[TW_PEERS_MAX]; /* nodes that it says it has a direct link to */
+    struct tw_id direct[TW_PEERS_MAX]; /* nodes to which it claims a direct link */
 };
 
 struct tw_relay_linked {
@@ -68,7 +73,7 @@ struct tw_relay_linked {
     struct tw_id relay; /* is_relayed */
 };
 
-/* Links and claims at one moment. */
+/* The links of this node, and the claims of its peers, at one moment. */
 struct tw_relay_view {
     struct tw_id self;
     uint32_t offers_count, linked_count, hopeful_count;
@@ -89,10 +94,10 @@ struct tw_relay_target {
     enum tw_relay_target_state state;
     struct tw_id id;
     struct tw_id relay; /* CALLING, RELAYED */
-    uint64_t since_us;  /* when the state began; of WAITING: when the link was lost */
+    uint64_t since_us;  /* begin of the state; for WAITING: time at which the link was lost */
     uint64_t listed_us; /* when an offer last listed it */
     bool was_relayed;   /* WAITING: the lost link was relayed, so there is no grace */
-    uint32_t failures;  /* calls in a row that brought no link */
+    uint32_t failures;  /* calls in a row without a link as the result */
 };
 
 struct tw_relay_pause {
@@ -111,12 +116,12 @@ struct tw_relay_pick {
     struct tw_id relay, target;
 };
 
-/* Zeroed memory is an empty choice. Takes the view; call it before tw_relay_choice_next. */
+/* Takes the view; call it before tw_relay_choice_next. A zeroed struct is valid and empty. */
 void tw_relay_choice_look(struct tw_relay_choice *choice, const struct tw_relay_view *view,
                           uint64_t now_us);
 
-/* The next call that is due, now CALLING. Answer it once with tw_relay_choice_ended. False: none.
- */
+/* Takes the next call that is due; its node is then CALLING. Answer it once with
+ * tw_relay_choice_ended. False: no call is due. */
 bool tw_relay_choice_next(struct tw_relay_choice *choice, const struct tw_relay_view *view,
                           uint64_t now_us, struct tw_relay_pick *pick);
 

@@ -87,7 +87,8 @@ static enum tw_exit open_manifest(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-/* node.data is not set: only a dataset can be fetched. */
+/* Handles a configuration without node.data: the data will be fetched, which is possible only for a
+ * dataset. */
 static enum tw_exit plan_fetch(struct tw_setup *setup, struct tw_error *err) {
     const char *const where =
         setup->config.path[0] != '\0' ? setup->config.path : "the configuration";
@@ -161,7 +162,7 @@ static enum tw_exit check_data(struct tw_setup *setup, struct tw_error *err) {
         return check_dataset(path, &setup->run, err);
     }
     const bool is_file = S_ISREG(info.st_mode) && info.st_size > 0;
-    if (!is_file && !S_ISDIR(info.st_mode)) { /* only the worker can read the content of a folder */
+    if (!is_file && !S_ISDIR(info.st_mode)) { /* the content of a folder is checked by the worker */
         (void)tw_fail(err, TW_DATA, "training text %s is %s (node.data names it)", path,
                       S_ISREG(info.st_mode) ? "empty" : "neither a file nor a folder");
         return TW_EXIT_DATA;
@@ -230,8 +231,8 @@ static enum tw_status replace_file(const char *folder, const char *name, const c
     return status;
 }
 
-/* Keeps the manifest beside the checkpoints, which do not describe their model. The folder is named
- * by the run, so an existing manifest stays valid. */
+/* Copies the manifest to the folder of the checkpoints, which do not describe their model. The
+ * folder's name contains the run id, so an existing manifest there is the right one. */
 static enum tw_exit keep_manifest(const struct tw_setup *setup, struct tw_error *err) {
     static const char NAME[] = "run.manifest";
     char path[TW_PATH_BYTES], text[TW_MANIFEST_BYTES_MAX];
@@ -248,8 +249,8 @@ static enum tw_exit keep_manifest(const struct tw_setup *setup, struct tw_error 
     return TW_EXIT_STATE_DIR;
 }
 
-/* Counts the starts of this node. The count is durable before a peer sees it. A lost count
- * continues at the wall clock in seconds, which is ahead of any count. */
+/* Counts the starts of this node. The count is durable before a peer sees it. If the count is lost,
+ * it continues at the wall clock in seconds, which is higher than any count. */
 static enum tw_exit count_boot(struct tw_setup *setup, struct tw_error *err) {
     const char *state_dir = setup->config.node.state_dir;
     char path[TW_PATH_BYTES], text[32];

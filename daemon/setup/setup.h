@@ -1,8 +1,8 @@
 /* setup.h - everything that the daemon needs before its loop runs: configuration, manifest, state
  * folder, identity, secret.
  *
- * A failure is an exit status (base/exit_codes.h) and one sentence with the cause and the way out.
- * On disk only missing folders are made, the count of starts is raised and the lock is taken. */
+ * A failure is an exit status (base/exit_codes.h) and one sentence with the cause and the remedy.
+ * On disk this only creates missing folders, increments the count of starts and takes the lock. */
 #ifndef TW_DAEMON_SETUP_SETUP_H
 #define TW_DAEMON_SETUP_SETUP_H
 

@@ -1,7 +1,7 @@
-/* payloads.h - payload bytes: the table of the pool applied to the pool region of the shared
- * memory. Chunks are written as they arrive and read as they are sent. The worker reads and writes
- * in place. Input is untrusted: every index and size is checked against the row before bytes are
- * copied. */
+/* payloads.h - bytes of payloads: the table of the pool (pool.h), and the region of the shared
+ * memory that it describes. Chunks are written as they arrive and read as they are sent. The worker
+ * reads and writes in place. Input is untrusted: every index and size is checked against the row
+ * before bytes are copied. */
 #ifndef TW_DAEMON_WORKERLINK_PAYLOADS_H
 #define TW_DAEMON_WORKERLINK_PAYLOADS_H
 
@@ -15,7 +15,7 @@ struct tw_payloads {
 
 void tw_payloads_init(struct tw_payloads *payloads, const struct tw_shm *shm);
 
-/* The bytes of a row, and their place as the worker sees it. */
+/* Address of a row's bytes, and their offset in the shared memory. */
 uint8_t *tw_payloads_bytes(const struct tw_payloads *payloads, uint32_t row);
 struct tw_span tw_payloads_span(const struct tw_payloads *payloads, uint32_t row);
 
@@ -24,8 +24,8 @@ struct tw_span tw_payloads_span(const struct tw_payloads *payloads, uint32_t row
 enum tw_status tw_payloads_chunk_put(struct tw_payloads *payloads, const struct tw_id *hash,
                                      uint32_t idx, const uint8_t *bytes, uint32_t size);
 
-/* Chunk `idx` of a held payload, for sending. Its row has a reader until tw_pool_release. TW_AGAIN:
- * not held. TW_PROTO: no such chunk. */
+/* Chunk `idx` of a held payload, for sending. The row then has one more reader, until
+ * tw_pool_release. TW_AGAIN: not held. TW_PROTO: no such chunk. */
 enum tw_status tw_payloads_chunk_get(struct tw_payloads *payloads, const struct tw_id *hash,
                                      uint32_t idx, const uint8_t **bytes, uint32_t *size,
                                      uint32_t *row);

@@ -7,8 +7,8 @@
  *      \__ put: gone                        \__ put: gone
  *
  * A payload with a reader (`hold`: it is sent, hashed or read by the worker) keeps its place until
- * `release`, but after `put` it can no longer be found. Equal hashes are one payload. A full pool
- * refuses with TW_LIMIT and counts the refusal; it never grows. */
+ * `release`, but after `put` it can no longer be found. Two requests with the same hash share one
+ * payload. A full pool refuses with TW_LIMIT and counts the refusal; it never grows. */
 #ifndef TW_DAEMON_WORKERLINK_POOL_H
 #define TW_DAEMON_WORKERLINK_POOL_H
 
@@ -26,19 +26,19 @@ enum tw_payload_state {
     TW_PAYLOAD_RESERVED, /* the worker writes into it; its hash is not known yet */
     TW_PAYLOAD_EXPECTED, /* its chunks are arriving */
     TW_PAYLOAD_HELD,     /* complete and verified, or made by this node */
-    TW_PAYLOAD_DROPPED,  /* put, but it still has readers */
+    TW_PAYLOAD_DROPPED,  /* tw_pool_put was called, but there are still readers */
 };
 
 struct tw_payload {
     enum tw_payload_state state;
     struct tw_id hash;
     uint64_t offset; /* bytes from the start of the pool; multiple of TW_POOL_ALIGN */
-    uint32_t bytes;  /* of the payload; of the reservation while RESERVED */
+    uint32_t bytes;  /* size of the payload; while RESERVED, size of the reservation */
     uint32_t holds;  /* readers */
 };
 
 struct tw_pool {
-    uint64_t bytes, used; /* used: sum of the rows, each rounded up */
+    uint64_t bytes, used; /* size of the pool; sum of the sizes of all rows, each rounded up */
     uint64_t refused;     /* requests refused for lack of room, in total */
     uint32_t count;
     struct tw_payload rows[TW_PAYLOADS_MAX];

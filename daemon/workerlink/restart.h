@@ -1,16 +1,19 @@
-/* restart.h - rules for restarting a worker, and for telling that it hangs. Pure: time comes in.
+/* restart.h - rules for restarting a worker, and for detecting that it hangs. Pure: the caller
+ * passes the time.
  *
  * The pause before the n-th restart in a row is 0, 1, 2, 4, ... 60 s, with 20 % jitter either way.
- * Ten healthy minutes begin a new row. A crash with a cause in the state or data would repeat for
- * ever. So deaths without a newer snapshot or ten healthy minutes climb a ladder, three per rung:
+ * After ten healthy minutes the count starts again. A crash whose cause is in the state or the data
+ * would repeat for ever. Deaths without a newer snapshot or ten healthy minutes in between
+ * therefore climb a ladder, three per rung:
  *   resume from the snapshot -> also skip the next batches -> start from the anchor -> give up.
- * The anchor is the newest state that the whole run agrees on; a checkpoint holds the same bad
- * theta.
+ * The anchor is the newest state that the whole run agrees on. A checkpoint would not help, because
+ * it contains the same bad theta.
  *
- * A worker that another program starts is never given up. Its host may lack memory for a while, and
- * its operator expects a restart to help. It stops one rung below, at the longest pause. Its death
- * before the first step says too little to give up theta and the moments. So before READY its
- * deaths do not climb, and between READY and the first step they climb no further than skipping. */
+ * If another program starts the worker, the daemon never gives up: the host may lack memory for a
+ * while, and its operator expects a restart to help. The ladder then ends one rung below, with the
+ * longest pause. A death of such a worker before the first step is too little reason to give up
+ * theta and the moments. Before READY its deaths therefore do not climb, and between READY and the
+ * first step they climb only to the rung of skipping batches. */
 #ifndef TW_DAEMON_WORKERLINK_RESTART_H
 #define TW_DAEMON_WORKERLINK_RESTART_H
 
@@ -31,15 +34,15 @@ enum {
 enum tw_restart_rung {
     TW_RESTART_PLAIN,
     TW_RESTART_SKIP,    /* and discard `skip` batches */
-    TW_RESTART_ANCHOR,  /* without the snapshots: theta := phi, moments zero */
-    TW_RESTART_GIVE_UP, /* the node goes on without a worker */
+    TW_RESTART_ANCHOR,  /* start without the snapshots: theta := phi, moments zero */
+    TW_RESTART_GIVE_UP, /* the node continues without a worker */
 };
 
 struct tw_restart {
     struct tw_rng rng;      /* for jitter */
     uint32_t row;           /* deaths since the last healthy stretch */
     uint32_t stuck;         /* deaths since the last newer snapshot or healthy stretch */
-    uint64_t snapshot_step; /* of the newest snapshot at the last death */
+    uint64_t snapshot_step; /* step of the newest snapshot at the last death */
     uint64_t started_us;
     uint64_t alive_us;     /* time of the last sign of life */
     uint64_t step_mean_us; /* exponential mean, 1/8 each; 0 = none yet */
@@ -59,15 +62,14 @@ void tw_restart_started(struct tw_restart *restart, uint64_t now_us);
 void tw_restart_ready(struct tw_restart *restart, uint64_t now_us);
 void tw_restart_stepped(struct tw_restart *restart, uint64_t step_us, uint64_t now_us);
 
-/* The worker showed another sign of life than a step (an evaluation, a resume), or no step is due.
- */
+/* Notes a sign of life other than a step (an evaluation, a resume), or that no step is due. */
 void tw_restart_alive(struct tw_restart *restart, uint64_t now_us);
 
-/* The worker died. `snapshot_step`: of the newest snapshot (0 = none). */
+/* The worker died. `snapshot_step`: step of the newest snapshot (0 = none). */
 struct tw_restart_verdict tw_restart_died(struct tw_restart *restart, uint64_t snapshot_step);
 
-/* The worker died because its compute device failed. That says nothing about snapshots and batches:
- * restarts go on without limit, with the usual pauses, and the ladder is not climbed. */
+/* The worker died because its compute device failed. Snapshots and batches are not the cause, so
+ * the ladder is not climbed: restarts continue without limit, with the usual pauses. */
 struct tw_restart_verdict tw_restart_device_died(struct tw_restart *restart);
 
 /* Time after which a worker without a sign of life counts as hanging. */

@@ -28,7 +28,7 @@ static void process_kill(struct tw_supervisor *supervisor, int signal) {
 
 static void on_kill_timer(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
-    if (supervisor->has_exited) { /* only its link is left, which no signal ends */
+    if (supervisor->has_exited) { /* only its link is left, which a signal cannot end */
         supervisor->config.cut(supervisor->config.user);
         return;
     }
@@ -39,7 +39,7 @@ static void on_kill_timer(uv_timer_t *timer) {
         return;
     }
     process_kill(supervisor, SIGKILL);
-    /* Its user or namespace may be out of reach of our signals. */
+    /* If its user or namespace differs, signals of the daemon may not reach it. */
     if (is_foreign(supervisor)) supervisor->config.cut(supervisor->config.user);
 }
 
@@ -155,8 +155,8 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
     supervisor->config.died(supervisor->config.user, &death);
 }
 
-/* The last messages may still be unread, and until the link ends the next worker would be refused.
- * But the link need not end by itself: a forked child may keep it open. */
+/* The process has ended. Its last messages may still be unread, and the next worker is refused
+ * until the link ends. A forked child may keep the link open, so a timer closes it. */
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
     struct tw_supervisor *supervisor = process->data;
     supervisor->pid = 0; /* the pid may be reused */

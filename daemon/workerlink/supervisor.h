@@ -6,8 +6,9 @@
  *                        \--stop: SIGTERM after a grace, 5 s, SIGKILL--> stopped
  *   pausing --gives up--> failed
  *
- * A worker of ours that attached has ended when both its process and its link have. A child of the
- * worker may keep the link open: then it is cut 5 s after the process ended, or at once by stop.
+ * A worker that the daemon started and that attached counts as ended when both its process and its
+ * link have ended. If a child of the worker keeps the link open, the link is cut 5 s after the
+ * process ended, or at once by stop.
  *
  * A worker that another program (systemd) starts is represented by its link: it runs from WELCOME
  * to the end of the link. While `pausing`, no worker is welcomed. If such a worker hangs and
@@ -49,7 +50,8 @@ struct tw_supervisor_config {
     void (*died)(void *user, const struct tw_worker_death *death);
     /* The pause after `died` is over: a worker that another program starts may be welcomed. */
     void (*admit)(void *user);
-    /* Close the link, even if its process has ended. tw_supervisor_unlinked must follow. */
+    /* The receiver must close the link, even if its process has ended, and then call
+     * tw_supervisor_unlinked. */
     void (*cut)(void *user);
     void *user;
 };
@@ -58,15 +60,16 @@ struct tw_supervisor {
     struct tw_supervisor_config config;
     enum tw_supervisor_state state;
     struct tw_restart restart;
-    pid_t pid;       /* while the worker runs; 0: it is in another namespace, or has ended */
-    uint32_t deaths; /* in total, without wanted ones */
+    pid_t pid;       /* pid of the running worker; 0: it is in another namespace, or has ended */
+    uint32_t deaths; /* total number of deaths, without those that were requested */
     uint64_t snapshot_step, pause_us;
     bool is_stopping, is_hanging, is_killed;
     bool is_idle;   /* paused or finished: no step is due */
     bool is_on_gpu; /* a hang counts as a fault of the device */
     bool is_process_open;
-    bool is_attached; /* a worker of ours is attached */
-    bool has_exited;  /* its process has ended, but its link has not; with these */
+    bool is_attached; /* a worker that the daemon started is attached */
+    /* its process has ended, but its link has not; then the next fields hold how it ended */
+    bool has_exited;
     int exit_status, exit_signal;
     uv_process_t process;
     uv_timer_t timer; /* pause, or kill escalation */
@@ -80,7 +83,7 @@ void tw_supervisor_init(struct tw_supervisor *supervisor,
  */
 enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err);
 
-/* Signs of life of the worker, for the rules. */
+/* Report signs of life of the worker, for the rules. */
 void tw_supervisor_ready(struct tw_supervisor *supervisor);
 void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us);
 void tw_supervisor_alive(struct tw_supervisor *supervisor);
@@ -97,8 +100,9 @@ void tw_supervisor_attached(struct tw_supervisor *supervisor, pid_t pid);
 /* The process `pid` was welcomed: a worker that another program started counts as running. */
 void tw_supervisor_linked(struct tw_supervisor *supervisor, pid_t pid);
 
-/* The link has ended. A process of ours is killed if it is still running in 5 s. A worker that
- * another program started counts as dead; `exit_status` comes from its FATAL (-1: not known). */
+/* The link has ended. A process that the daemon started is killed if it is still running after 5 s.
+ * A worker that another program started counts as dead; `exit_status` comes from its FATAL (-1: not
+ * known). */
 void tw_supervisor_unlinked(struct tw_supervisor *supervisor, int exit_status);
 
 /* Ends the worker for good: SIGTERM after `grace_us` (EXIT may end it earlier), SIGKILL 5 s later.

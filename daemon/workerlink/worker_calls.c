@@ -15,7 +15,7 @@
 #include "daemon/workerlink/worker_host.h"
 
 enum { NO_ROW = TW_PAYLOADS_MAX, HASH_INLINE_BYTES = 256 * 1024 };
-#define DISTANCE_MAX 1e6f /* of merged anchors; a larger answer is an error of the worker */
+#define DISTANCE_MAX 1e6f /* distance of merged anchors; a larger one is an error of the worker */
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
@@ -33,7 +33,8 @@ static struct tw_call *call_take(struct tw_worker_host *host, enum tw_action_kin
     return NULL;
 }
 
-/* Releases the inputs and outputs of the row. Committed outputs have left the row before. */
+/* Releases the inputs and outputs of the row. Outputs that were committed are no longer in the
+ * row. */
 static void call_free(struct tw_call *call) {
     struct tw_pool *pool = &call->host->payloads.pool;
     for (uint32_t i = 0; i < call->ins_count; i++) tw_pool_release(pool, call->ins[i]);
@@ -147,7 +148,7 @@ static void encoded_tell(const struct tw_call *call) {
         encoded.parts[k].bytes = call->out_bytes[k];
         encoded.parts[k].elements = call->out_elements[k];
         if (host->config.run->sync.codec != TW_CODEC_AUTO || call->outs[k] == NO_ROW) continue;
-        /* A malformed head is not shown; other nodes will refuse the payload. */
+        /* If the head is malformed, no rungs are shown, and other nodes will refuse the payload. */
         if (tw_auto_mix(tw_payloads_bytes(&host->payloads, call->outs[k]), call->out_bytes[k],
                         (size_t)call->out_elements[k], rungs) == TW_OK)
             memcpy(encoded.parts[k].rungs, rungs, sizeof(rungs));
@@ -181,7 +182,7 @@ static void outputs_named(struct tw_call *call) {
         if (call->outs[i] == NO_ROW) continue;
         (void)tw_pool_commit(&host->payloads.pool, call->outs[i], &call->hashes[i],
                              call->out_bytes[i]);
-        call->outs[i] = NO_ROW; /* now owned by its hash */
+        call->outs[i] = NO_ROW; /* the output is in the pool under its hash now */
     }
     event_name_outputs(call);
     call_finish(call, true);
@@ -262,8 +263,9 @@ void tw_calls_thaw(struct tw_worker_host *host) {
     host->deferred_count = 0;
 }
 
-/* The begin functions set the key (round, part or fragment) by which the answer finds the call, and
- * fill the spans of the message. False: an input is not held, or there is no room. */
+/* The begin functions set the key (round, part or fragment) by which the answer finds the call.
+ * They fill the spans of the message: the places of inputs and outputs in the shared memory. False:
+ * an input is not held, or the pool has no room for an output. */
 
 static bool encode_begin(struct tw_call *call, const struct tw_id *inputs,
                          struct tw_worker_msg *msg) {
@@ -345,7 +347,7 @@ static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
     const struct tw_id *theirs = inputs + TW_PAIR_THEIRS;
     struct tw_wmsg_pair_apply *apply = &msg->u.pair_apply;
     call->fragment = call->event.u.applied.fragment = apply->fragment;
-    /* The core learns of it by the answer, as of a share that the worker cannot use. */
+    /* The core learns this from the answer, as if the worker could not use the partner's share. */
     call->event.u.applied.is_alone = apply->is_alone == 0 && call->host->is_theta_held;
     if (call->host->is_theta_held) apply->is_alone = 1;
     if (apply->is_alone != 0) return true;

@@ -44,8 +44,8 @@ static void welcome_send(struct tw_worker_host *host, int slot) {
     if (config->events.welcomed != NULL) config->events.welcomed(config->user, host->link.pid);
 }
 
-/* On a thread, because it reads whole snapshots. No worker writes meanwhile: this one waits for its
- * WELCOME. */
+/* Chooses the start state on a thread, because it reads whole snapshots. No worker writes
+ * meanwhile: the new one waits for its WELCOME. */
 static void on_start_work(uv_work_t *work) {
     struct tw_worker_host *host = work->data;
     struct tw_snapshot_slot meta;
@@ -67,7 +67,7 @@ static void on_start_done(uv_work_t *work, int status) {
 
 static void start_begin(struct tw_worker_host *host) {
     if (host->is_start_running)
-        return; /* for a worker that has gone; this start begins when it ends */
+        return; /* the thread still works for a worker that has gone; this start begins after it */
     host->is_start_running = true;
     host->start_session = host->session;
     host->start_work.data = host;

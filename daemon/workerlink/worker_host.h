@@ -4,16 +4,18 @@
  *   nobody --HELLO--> verifying snapshots --WELCOME--> starting --READY--> ready --close--> nobody
  *
  * Invariants:
- *  1. Every request is one row of `calls` from its action to its event. Until then the row holds
- * the payloads that it reads and owns the room for its outputs. An answer that has no row, or that
- *     exceeds the limits of its row, closes the worker.
- *  2. The core gets WORKER_UP once per READY, and WORKER_DOWN once per end after that. Requests
- * open at the end are dropped without an event: the core asks again after the next WORKER_UP.
- *  3. The daemon computes the SHA-256 of all bytes that the worker wrote; of many, on a thread.
- *  4. A value from the page or from a packet is compared with the daemon's own limits before it is
- *     used as an index or size.
- *  5. While frozen, requests that change (phi, u) are kept, in order, until the thaw. So a
- * checkpoint copies a state that belongs to the core's position. */
+ *   1. Every request is one row of `calls` from its action to its event. Until then the row holds
+ *      the payloads that it reads and owns the room for its outputs. An answer that has no row, or
+ *      that exceeds the limits of its row, closes the worker.
+ *   2. The core gets WORKER_UP once per READY, and WORKER_DOWN once per end after that. Requests
+ *      that are open when the worker ends are dropped without an event. The core asks again after
+ *      the next WORKER_UP.
+ *   3. The daemon computes the SHA-256 of all bytes that the worker wrote, on a thread if there are
+ *      many.
+ *   4. A value from the page or from a packet is compared with the daemon's own limits before it is
+ *      used as an index or size.
+ *   5. While frozen, requests that change (phi, u) are kept, in order, until the thaw. A checkpoint
+ *      thus copies a state that belongs to the core's position. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_HOST_H
 #define TW_DAEMON_WORKERLINK_WORKER_HOST_H
 
@@ -35,7 +37,7 @@ enum { TW_CALLS_MAX = 256, TW_DEFERRED_MAX = 2 * TW_FRAGMENTS_MAX };
 /* Contribution of this node to one round. */
 struct tw_encoded {
     uint64_t round;
-    uint32_t parts_count; /* in pairs 1: phi does not count */
+    uint32_t parts_count; /* number of parts; in pairs 1, because phi does not count */
     struct {
         uint32_t bytes;
         uint64_t elements;
@@ -45,10 +47,12 @@ struct tw_encoded {
 };
 
 struct tw_worker_host_events {
-    /* For the core. May be called inside tw_worker_host_act: queue the event. */
+    /* An event for the core. May be called inside tw_worker_host_act, so the receiver must queue
+     * it. */
     void (*event)(void *user, const struct tw_event *event);
 
-    /* For people and the supervisor; called only from the event loop. Any may be NULL. */
+    /* The next callbacks are for people and the supervisor. They are called only from the event
+     * loop, and any may be NULL. */
     void (*attached)(void *user, pid_t pid, const char *device);
     void (*welcomed)(void *user, pid_t pid);
     void (*ready)(void *user, const struct tw_wmsg_ready *ready);
@@ -58,7 +62,7 @@ struct tw_worker_host_events {
     void (*snapshot)(void *user, uint32_t slot, uint64_t step);
     void (*gone)(void *user, const char *sentence);
     void (*refused)(void *user, const char *sentence);
-    /* After a tw_worker_host_freeze that returned false. */
+    /* (phi, u) is frozen now; follows a tw_worker_host_freeze that returned false. */
     void (*frozen)(void *user);
 };
 
@@ -86,15 +90,15 @@ enum tw_host_state {
 
 enum tw_call_stage { TW_CALL_FREE, TW_CALL_AT_WORKER, TW_CALL_HASHING, TW_CALL_DEFERRED };
 
-/* One request on its way. */
+/* One request and its state. */
 struct tw_call {
     struct tw_worker_host *host;
     enum tw_call_stage stage;
     enum tw_action_kind kind;
-    uint64_t session; /* number of the worker that it was given to */
+    uint64_t session; /* serial number of the worker to which it was given */
     uint64_t order;   /* serial number of the request */
-    /* The answer names the request by one or two of these; the others are 0. Of VERIFY `round` is
-     * the tag. */
+    /* Keys by which the answer names the request: one or two of these; the others are 0. For
+     * VERIFY, `round` is a tag. */
     uint64_t round;
     uint32_t fragment, part;
     uint32_t ins_count, outs_count;
@@ -102,9 +106,10 @@ struct tw_call {
     uint32_t outs[TW_PARTS_MAX];  /* rows reserved; TW_PAYLOADS_MAX = an empty part */
     uint32_t out_bytes[TW_PARTS_MAX];
     uint64_t out_elements[TW_PARTS_MAX]; /* of outer gradients */
-    struct tw_id hashes[TW_PARTS_MAX];   /* of the outputs; [0] of what VERIFY reads */
-    struct tw_wmsg_check check;          /* VERIFY: the trial decode to ask for */
-    struct tw_event event;               /* sent at the end; filled as its members become known */
+    /* hashes of the outputs; VERIFY: [0] is that of the payload checked */
+    struct tw_id hashes[TW_PARTS_MAX];
+    struct tw_wmsg_check check; /* VERIFY: the trial decode to ask for */
+    struct tw_event event;      /* sent at the end; filled as its members become known */
     uv_work_t work;
 };
 
@@ -120,19 +125,19 @@ struct tw_worker_host {
     bool is_frozen, is_freeze_told;
     bool is_closing;
     bool is_held;                /* no WELCOME is sent */
-    bool is_theta_held;          /* set by the owner: merges change (phi, u) and leave theta */
-    bool is_finished, is_paused; /* sent to every worker after READY */
+    bool is_theta_held;          /* set by the caller: merges change (phi, u) but not theta */
+    bool is_finished, is_paused; /* modes, which are sent to every worker after READY */
     struct tw_wmsg_clock clock;  /* the newest clock; sent after READY too */
-    uint64_t step;               /* from the newest STEP or READY */
+    uint64_t step;               /* step in the newest STEP or READY */
     uint64_t batches_to_skip;    /* for the next worker */
-    bool is_anchor_wanted;       /* the next worker starts without the snapshots */
-    char last_words[256];        /* FATAL of the attached worker */
+    bool is_anchor_wanted;       /* the next worker must start without the snapshots */
+    char last_words[256];        /* sentence in the FATAL of the attached worker */
     uint32_t last_status;        /* enum tw_status of the FATAL */
     uv_work_t start_work;        /* snapshots are verified on a thread */
     int start_slot;
     uint64_t start_session;
     bool is_start_running;
-    float partner_distance; /* of the newest pair step; 0: none yet */
+    float partner_distance; /* distance in the newest pair step; 0: none yet */
     struct tw_call calls[TW_CALLS_MAX];
     uint32_t deferred_count;
     struct tw_worker_msg *deferred; /* TW_DEFERRED_MAX of them, owned */
@@ -149,9 +154,9 @@ enum tw_status tw_worker_host_create(struct tw_worker_host **host,
 void tw_worker_host_close(struct tw_worker_host *host);
 void tw_worker_host_destroy(struct tw_worker_host *host);
 
-/* Does one of EXPECT VERIFY DROP ENCODE REDUCE APPLY SOLO PAIR_ENCODE PAIR_APPLY EXPORT LOAD CLOCK
- * FINISH. Without a ready worker, actions that need one are dropped. An action for which there is
- * no room is answered by a failed event of its kind. */
+/* Carries out one of EXPECT VERIFY DROP ENCODE REDUCE APPLY SOLO PAIR_ENCODE PAIR_APPLY EXPORT LOAD
+ * CLOCK FINISH. Without a ready worker, actions that need a worker are dropped. An action for which
+ * there is no room is answered by a failed event of its kind. */
 void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *action);
 
 /* Sends SNAPSHOT, PAUSE, RESUME or EXIT. A PAUSE also holds for later workers; the others need a
@@ -162,8 +167,8 @@ void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kin
  * Setting it to false welcomes a worker that waits. */
 void tw_worker_host_set_held(struct tw_worker_host *host, bool is_held);
 
-/* Starts no further change of (phi, u). True: none is at the worker. False: `frozen` will be called
- * when the last one is done. */
+/* From now on no change of (phi, u) is started. True: the worker has none to do. False: `frozen`
+ * will be called when the last one is done. */
 bool tw_worker_host_freeze(struct tw_worker_host *host);
 void tw_worker_host_thaw(struct tw_worker_host *host);
 
@@ -174,7 +179,8 @@ bool tw_worker_host_is_ready(const struct tw_worker_host *host);
 /* Begins a request to the ready worker, or a VERIFY. */
 void tw_calls_act(struct tw_worker_host *host, const struct tw_action *action);
 
-/* Takes an answer. False when it has no request or exceeds its limits: close the worker. */
+/* Takes an answer. False if it has no request or exceeds the request's limits: close the worker
+ * then. */
 bool tw_calls_answer(struct tw_worker_host *host, const struct tw_worker_msg *msg);
 
 /* The worker has ended: drops its requests. */

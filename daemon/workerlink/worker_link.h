@@ -4,9 +4,9 @@
  *   nobody --connect, right user--> greeting --HELLO--> open --close or fault--> nobody
  *
  * Only root and the daemon's own user may connect. The daemon closes a worker that sends a packet
- * other than exactly one message of its side, sends no HELLO within TW_WORKER_GREETING_US, or lets
- * TW_WORKER_QUEUE packets pile up. The supervisor ends the process. Callbacks are called only by
- * the event loop, never inside a tw_worker_link_* call. */
+ * other than exactly one message of its side, sends no HELLO within TW_WORKER_GREETING_US, or does
+ * not read while TW_WORKER_QUEUE packets are queued for it. The supervisor ends the process.
+ * Callbacks are called only by the event loop, never inside a tw_worker_link_* call. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_LINK_H
 #define TW_DAEMON_WORKERLINK_WORKER_LINK_H
 
@@ -40,7 +40,7 @@ struct tw_worker_link_config {
 
 struct tw_worker_packet {
     uint32_t bytes;
-    int fd; /* passed with the packet; -1 = none */
+    int fd; /* descriptor passed with the packet; -1 = none */
     union {
         uint8_t raw[TW_WORKER_MSG_BYTES_MAX];
         uint32_t header[2];
@@ -73,8 +73,8 @@ void tw_worker_link_close(struct tw_worker_link *link);
 
 bool tw_worker_link_is_open(const struct tw_worker_link *link);
 
-/* Sends or queues. The caller sets msg->kind and the union; this sets msg->bytes. `fd` (-1 = none)
- * is borrowed. Does nothing without a worker. */
+/* Sends or queues a message. The caller sets msg->kind and the union; this sets msg->bytes. `fd`
+ * (-1 = none) is borrowed. Does nothing without a worker. */
 void tw_worker_link_send(struct tw_worker_link *link, struct tw_worker_msg *msg, int fd);
 
 /* Closes the connection to the worker; `closed` follows from the event loop. */

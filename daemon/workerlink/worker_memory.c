@@ -64,8 +64,8 @@ uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *
     const uint64_t sent = tw_codec_get(run->sync.codec)->bound((size_t)largest);
     const uint64_t merged = tw_codec_get(run->sync.result)->bound((size_t)largest);
     const uint64_t packed = tw_pack_bound((size_t)largest);
-    /* Pairs: an anchor in each direction, of this exchange and of the last ones that a peer still
-     * pulls. */
+    /* In pairs there is an anchor in each direction, for this exchange and for the last ones, which
+     * a peer may still pull. */
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
     const uint64_t anchors = is_pair ? ANCHORS_KEPT * tw_lattice_bound((size_t)largest) : 0;
     return FLOOR_BYTES + FRAGMENTS_KEPT * (sent > merged ? sent : merged) +

@@ -19,7 +19,7 @@ void TW_CPU(adamw)(float *restrict theta, float *restrict m, float *restrict v,
     }
 }
 
-/* Sums in double: the square of no finite float overflows or vanishes. */
+/* Sums in double, in which the square of a finite float neither overflows nor underflows. */
 double TW_CPU(sum_squares)(const float *x, size_t n) {
     enum { LANES = 32 };
     double sum[LANES] = {0}, total = 0.0;

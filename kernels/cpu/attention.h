@@ -13,7 +13,7 @@
 enum {
     TW_BLOCK = 64, /* queries of a block: the length of a row of scores */
     TW_KEYS = 64,  /* keys of a block */
-    TW_STEP = 16,  /* rows that are skipped together beyond the diagonal */
+    TW_STEP = 16,  /* number of rows that are skipped together beyond the diagonal */
 };
 
 struct tw_head {
@@ -23,7 +23,7 @@ struct tw_head {
     size_t length; /* length of a row of units in memory, padded with zeros to whole vectors */
     size_t width; /* width of a row of floats in memory: size, padded with zeros to whole vectors */
     float scale;  /* factor of scores: 1 / sqrt(size) */
-    float scale2; /* the same for a softmax with base 2 */
+    float scale2; /* factor of scores for a softmax with base 2 */
 };
 
 #define TW_LOG2E 1.44269504f
@@ -168,7 +168,8 @@ TW_INLINE tw_vec tw_row_load(const tw_act *from, size_t i, size_t size) {
     return i + TW_VEC <= size ? tw_act_load(from + i) : tw_act_load_part(from + i, size - i);
 }
 
-/* The inverse: elements beyond the row's end are not written. */
+/* Stores a vector of floats to a row of activations; elements beyond the row's end are not
+ * written. */
 TW_INLINE void tw_row_store(tw_act *to, size_t i, size_t size, tw_vec value) {
     if (i + TW_VEC <= size) {
         tw_act_store(to + i, value);
@@ -244,8 +245,8 @@ static inline void tw_transpose(float *restrict to, const float *restrict from, 
 
 /* ---- few queries ---------------------------------------------------------------------------- */
 
-/* Up to this many queries are computed one row at a time, limited by reading k and v:
- * attention_few.c. */
+/* Up to this many queries are computed one row at a time. Their speed is limited by reading k and
+ * v: attention_few.c. */
 enum { TW_FEW = 4 };
 __typeof__(*((const struct tw_ops *)0)->attention) TW_CPU(attention_few);
 

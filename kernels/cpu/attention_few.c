@@ -5,7 +5,8 @@
 
 enum {
     ROWS = 4,
-    VECS = TW_VEC_REGISTERS == 32 ? 4 : 2, /* vectors of a row of values at a time */
+    /* vectors of a row of values that are processed at a time */
+    VECS = TW_VEC_REGISTERS == 32 ? 4 : 2,
 };
 
 /* Up to ROWS rows of queries: row i is query i % queries of query head i / queries. */

@@ -6,7 +6,7 @@
 
 enum { CHAINS = 4 };
 
-/* May miss a NaN, which row_exp then returns. */
+/* The maximum of a row. It may miss a NaN, which row_exp then returns. */
 static float row_largest(const float *row, size_t n) {
     tw_vec largest[CHAINS];
     size_t i = 0;

@@ -28,7 +28,7 @@ enum {
 
 enum kind { PRODUCT = 1, PACKED_PRODUCT, PACK };
 
-/* Compared as bytes: must have no padding. */
+/* Keys are compared as bytes, so the struct must have no padding. */
 struct key {
     uint32_t kind, m, k, n, form, type, y_type, is_added;
     uint64_t a_stride, b_stride, y_stride;
@@ -52,19 +52,20 @@ struct multiplier {
     struct tw_multiplier base;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    struct buffer scratch; /* the largest that any primitive asked for */
+    struct buffer scratch; /* scratch memory of the size that the most demanding primitive needs */
     struct buffer dense;   /* copies of a and y */
     uint64_t uses;
     struct prepared prepared[SETS][WAYS];
 };
 
-/* For calls that fail only on wrong arguments. */
+/* Asserts the success of a call that fails only on wrong arguments. */
 static void must(dnnl_status_t status) {
     TW_ASSERT(status == dnnl_success);
 }
 
-/* False: no memory. oneDNN reports that in several ways: an implementation without memory to
- * describe it counts as missing, and generated code without pages fails at run time. */
+/* False: there was no memory. oneDNN reports this in several ways. If it cannot describe an
+ * implementation, it calls the implementation missing; if generated code gets no pages, it fails at
+ * run time. */
 static bool is_done(dnnl_status_t status) {
     TW_ASSERT(status != dnnl_invalid_arguments);
     return status == dnnl_success;
@@ -95,7 +96,8 @@ static bool layout_packed(struct tw_onednn_layout *layout, uint64_t k, uint64_t 
     return is_done(tw_onednn_layout_tagged(layout, dims, dnnl_bf16, dnnl_BA16a64b2a));
 }
 
-/* Adds to y if is_added; we provide the scratch memory. NULL: no memory. */
+/* Attributes of a primitive: adds to y if is_added, and takes scratch memory from the caller. NULL:
+ * no memory. */
 static dnnl_primitive_attr_t attributes_of(bool is_added) {
     dnnl_primitive_attr_t attributes = NULL;
     dnnl_post_ops_t post = NULL;
@@ -158,7 +160,8 @@ static bool memory_of(dnnl_memory_t *memory, const struct multiplier *multiplier
     return is_done(tw_onednn_memory(memory, multiplier->engine, layout));
 }
 
-/* Each creates the memory objects and the primitive descriptor; false: no memory. */
+/* Each of these functions creates the memory objects and the primitive descriptor; false: no
+ * memory. */
 static bool describe_product(dnnl_primitive_desc_t *primitive, const struct multiplier *multiplier,
                              struct prepared *prepared) {
     const struct key *s = &prepared->key;

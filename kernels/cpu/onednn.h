@@ -15,11 +15,12 @@ struct tw_onednn_layout {
     dnnl_memory_desc_t desc;
 };
 
-/* (rows, columns), elements `strides` apart along each. deinit also after a failure. */
+/* A layout of (rows, columns), with elements `strides` apart along each. Call deinit also after a
+ * failure. */
 dnnl_status_t tw_onednn_layout_strided(struct tw_onednn_layout *layout, const dnnl_dims_t dims,
                                        dnnl_data_type_t type, const dnnl_dims_t strides);
 
-/* The same by the name of a layout; dnnl_format_tag_any lets the primitive choose. */
+/* A layout by its name; dnnl_format_tag_any lets the primitive choose. */
 dnnl_status_t tw_onednn_layout_tagged(struct tw_onednn_layout *layout, const dnnl_dims_t dims,
                                       dnnl_data_type_t type, dnnl_format_tag_t tag);
 
@@ -45,7 +46,8 @@ dnnl_status_t tw_onednn_append_sum(dnnl_post_ops_t post);
 dnnl_status_t tw_onednn_memory(dnnl_memory_t *memory, dnnl_engine_t engine,
                                const struct tw_onednn_layout *layout);
 
-/* The same for an argument of a primitive: its scratchpad or its weights. bytes: its size. */
+/* A memory object for an argument of a primitive: its scratchpad or its weights. *bytes: size of
+ * the argument. */
 dnnl_status_t tw_onednn_memory_of(dnnl_memory_t *memory, size_t *bytes, dnnl_engine_t engine,
                                   const_dnnl_primitive_desc_t primitive, dnnl_query_t argument);
 

@@ -56,7 +56,8 @@ TW_INLINE tw_vec tw_act_load(const tw_act *from) {
 #endif
 }
 
-/* Rounds to nearest even; a NaN stays a NaN. The instruction for it would flush denormals to 0. */
+/* Rounds to nearest even; a NaN stays a NaN. The processor's instruction is not used, because it
+ * would flush denormals to 0. */
 TW_INLINE tw_hvec tw_act_round(tw_vec value) {
 #if defined(__AVX512BF16__)
     return (tw_hvec)_mm512_cvtneps_pbh((__m512)value);

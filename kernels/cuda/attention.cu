@@ -55,7 +55,7 @@ bool is_aligned(const void *array, size_t stride) {
     return (uintptr_t)array % 16 == 0 && stride % 8 == 0;
 }
 
-/* Whether the arrays suit kernels that move 16 bytes at a time. True for NULL. */
+/* Whether the arrays are aligned for kernels that move 16 bytes at a time. True for NULL. */
 bool is_fast(const tw_attention_call &call) {
     const struct tw_cuda_attention &s = call.shape;
     const struct tw_cuda_attention_arrays &a = call.arrays;

@@ -4,11 +4,11 @@
  *     P = softmax(q k^T / sqrt(head_size)) over the keys a query attends to,  out = P v
  *
  * FlashAttention-2, arXiv 2307.08691: no (queries, keys) matrix is stored, and the backward pass
- * computes P again from the log sum of each row. bfloat16 with fast heads, of 64 or 128, runs on
- * tensor cores if every row begins at 16 bytes (pointers, and strides in multiples of 8).
- * Everything else, with heads up to TW_CUDA_HEAD_MAX, runs on plain kernels. Tiles that no query
- * attends to are neither read nor multiplied. Sums are float32. With bfloat16, P and dS are rounded
- * to bfloat16 before they are multiplied.
+ * computes P again from the log sum of each row. bfloat16 runs on tensor cores if heads have a size
+ * of 64 or 128 (fast heads) and every row begins at a multiple of 16 bytes. All other cases, with
+ * heads up to TW_CUDA_HEAD_MAX, run on plain kernels. Tiles that no query attends to are neither
+ * read nor multiplied. Sums are float32. With bfloat16, P and dS are rounded to bfloat16 before
+ * they are multiplied.
  *
  * No sum depends on the order of threads: the same inputs give the same bits on one kind of device.
  * Calls queue work on `stream` and return; tw_cuda_finish reports failures. All pointers of
@@ -17,7 +17,7 @@
 #define TW_KERNELS_CUDA_ATTENTION_H
 
 #ifdef __cplusplus
-extern "C" { /* also around our own headers, which are plain C */
+extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
 #include <stdbool.h>
@@ -56,7 +56,8 @@ struct tw_cuda_attention_arrays {
     float *lse; /* (sequences, kv_heads * group, queries): log sum exp of each row of scores; input
                    of the backward pass. NULL: not needed, no backward pass follows */
     /* (sequences, queries): the first key of each query, where its document begins. Never below
-     * that of the query before it, nor above the last key it attends to. NULL: 0 for all. */
+     * that of the query before, nor above the last key that the query attends to. NULL: 0 for
+     * all. */
     const uint32_t *begin;
     const void *dout;   /* backward pass only; shaped like out */
     void *dq, *dk, *dv; /* backward pass only; shaped like q, k, v; overwritten */

@@ -3,8 +3,8 @@
  *
  * Backward: the rows, sorted by token (`order`), are cut into chunks. If all rows of a token are in
  * one chunk, their sum is added to the table directly. If they cross a border, each chunk stores
- * its part, and a second kernel adds the parts. Part 0 of a chunk continues the token of the chunk
- * before, part 1 continues in the next chunk. */
+ * its part, and a second kernel adds the parts. Part 0 of a chunk belongs to the token that the
+ * chunk before ends with, part 1 to the token that the next chunk begins with. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/vec8.cuh"
 
@@ -118,7 +118,7 @@ static __global__ void scatter_join(struct scatter s) {
     const uint64_t token = s.token_at(end - 1);
     const bool is_handed_on = token != UINT64_MAX && s.token_at(end) == token;
     if (column >= s.in.width || !is_handed_on) return;
-    /* The token also continues from the chunk before: another block adds its parts. */
+    /* The token began in an earlier chunk, whose block adds the parts. */
     if (s.token_at(begin) == token && s.token_at(begin - 1) == token) return;
     float sum = *s.part(blockIdx.x, 1, column);
     for (size_t chunk = blockIdx.x + 1; s.token_at((int64_t)chunk * CHUNK) == token; chunk++)

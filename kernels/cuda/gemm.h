@@ -13,7 +13,7 @@
 #define TW_KERNELS_CUDA_GEMM_H
 
 #ifdef __cplusplus
-extern "C" { /* also around our own headers, which are plain C */
+extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
 #include "base/status.h"
@@ -23,8 +23,9 @@ struct tw_cuda;
 struct tw_cuda_products; /* the opened library and its plans; one thread at a time */
 
 enum {
-    TW_CUDA_GEMM_N_MAX = 1 << 16,  /* largest n of a product with TW_CUDA_BIAS_GRADIENT */
-    TW_CUDA_GEMM_PLANS_MAX = 1024, /* shapes; beyond that the oldest is replaced */
+    TW_CUDA_GEMM_N_MAX = 1 << 16, /* largest n of a product with TW_CUDA_BIAS_GRADIENT */
+    /* most shapes with a plan; beyond that the oldest plan is replaced */
+    TW_CUDA_GEMM_PLANS_MAX = 1024,
 };
 
 /* Epilogues. p is the sum in float32. A product with bias or pre has count 0 or 1 and, except for
@@ -41,7 +42,7 @@ enum tw_cuda_epilogue {
  * or the strides, are multiples of 8. */
 struct tw_cuda_gemm {
     /* See kernels/matmul.h. Type BF16: y_type BF16 or F32. Type F32: y_type F32, without TF32. A
-     * bfloat16 y may also be added to: the library may round the product before the sum. */
+     * bfloat16 y may be added to, but the library may then round the product before the sum. */
     struct tw_matmul shape;
     void *y; /* must not overlap the others */
     const void *a, *b;
@@ -54,8 +55,8 @@ struct tw_cuda_gemm {
     float *bias_gradient; /* (n); n at most TW_CUDA_GEMM_N_MAX */
 };
 
-/* Checks, before a device is opened, whether products can be: TW_DEVICE if cuBLASLt is absent or
- * too old. */
+/* Checks whether tw_cuda_products_open can succeed, before a device is opened: TW_DEVICE if
+ * cuBLASLt is absent or too old. */
 enum tw_status tw_cuda_products_look(struct tw_error *err);
 
 /* plans: a file for the plans, read here and written by close if there are new ones. Or a folder,
@@ -67,7 +68,7 @@ enum tw_status tw_cuda_products_open(struct tw_cuda_products **products, struct 
 /* NULL is allowed. Queued work continues. */
 void tw_cuda_products_close(struct tw_cuda_products *products);
 
-/* Writes the plans now, for callers whose first steps have made them. TW_IO. */
+/* Writes the plans now. For callers whose first steps have made new ones. TW_IO. */
 enum tw_status tw_cuda_products_save(struct tw_cuda_products *products, struct tw_error *err);
 
 /* Queues the product on `stream` (the compute stream). tw_cuda_finish reports failures. */

@@ -157,7 +157,8 @@ static cublasStatus_t set_op(const struct tw_cuda_products *products,
 
 struct matrix {
     enum tw_type type;
-    uint64_t rows, cols; /* in the library's notation: rows are adjacent in memory */
+    /* in the library's notation, in which elements of a column are adjacent in memory */
+    uint64_t rows, cols;
     size_t stride, step;
     int32_t count;
 };
@@ -299,7 +300,7 @@ static struct tw_gemm_plan plan_of(const cublasLtMatmulHeuristicResult_t *propos
     return plan;
 }
 
-/* The fastest of the proposed algorithms; returns its time, negative if none can run. */
+/* Chooses the fastest of the proposed algorithms; returns its time, negative if none can run. */
 static double choose(struct product *product, int count, bool is_fused,
                      const cublasLtMatmulHeuristicResult_t proposed[TRIED],
                      struct tw_gemm_plan *best) {
@@ -328,8 +329,8 @@ struct way {
     double us; /* negative: not timed */
 };
 
-/* Times the proposed algorithms. Writes to y itself unless y is added to, which needs spare memory;
- * without it, the first proposal is taken. False if none can run. */
+/* Times the proposed algorithms. Writes to y itself, or to spare memory if y is added to; without
+ * spare memory, takes the first proposal. False if none can run. */
 static bool tune(struct product *product, int count, bool is_fused,
                  const cublasLtMatmulHeuristicResult_t proposed[TRIED], struct way *way) {
     struct tw_cuda *const cuda = product->products->cuda;
@@ -390,7 +391,7 @@ static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t 
 
 /* Makes a plan for a shape without one; returns its slot, or the end of the table on failure. The
  * epilogue is fused unless that is slower than separate kernels. If nothing can be timed, it is
- * fused from Hopper on; before, a fused GELU is often the slower one. */
+ * fused on Hopper and later devices; on earlier ones a fused GELU is often slower. */
 static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key, uint32_t align) {
     struct tw_cuda_products *const products = product->products;
     const struct tw_cuda_gemm *const gemm = product->gemm;

@@ -7,7 +7,7 @@
 
 #define STRING(x) #x
 
-/* The version of the toolkit of this build comes first. */
+/* The library version of this build's toolkit comes first. */
 static const char *const names[] = {
 #if CUBLAS_VER_MAJOR >= 13
     "libcublasLt.so.13",
@@ -18,7 +18,8 @@ static const char *const names[] = {
 
 enum { NAMES = sizeof(names) / sizeof(names[0]) };
 
-/* Where toolkits put it when the loader does not look there; "": where the loader looks. */
+/* Folders in which toolkits put the library although the loader does not look there; "": the
+ * loader's folders. */
 static const char *const folders[] = {
     "",
     "/usr/local/cuda/lib64/",

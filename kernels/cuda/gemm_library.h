@@ -37,7 +37,7 @@ struct tw_gemm_library {
 #define X(member, symbol) __typeof__(symbol) *member;
     TW_GEMM_LIBRARY_LIST(X)
 #undef X
-    /* Not part of cuBLASLt. True while a graph is captured, when nothing may wait. */
+    /* Not part of cuBLASLt: true while a graph is captured, when no call may wait. */
     bool (*is_capturing)(void *stream);
     /* Time that the work takes on the device; negative if it fails. */
     double (*time_us)(void *stream, tw_gemm_work *work, void *context);

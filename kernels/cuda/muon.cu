@@ -9,7 +9,7 @@ enum {
     STEPS = 5,
     THREADS = 256,
     BLOCKS_MAX = 512, /* along x */
-    PARTS = 64,       /* of a sum of squares */
+    PARTS = 64,       /* number of partial sums of a sum of squares */
     ALIGNMENT = 256,
     GROUP_ELEMENTS = 16 << 20, /* larger matrices fill a device one by one */
 };
@@ -21,7 +21,7 @@ enum {
 /* Matrices of equal size; n and small are elements of one matrix. */
 struct group {
     uint64_t begin[TW_CUDA_MUON_BATCH];
-    uint32_t rows, cols, count; /* larger matrices fill a device alone */
+    uint32_t rows, cols, count; /* elements of a group; one larger matrix fills a device alone */
     size_t stride, n, small;
 };
 

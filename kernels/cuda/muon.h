@@ -3,7 +3,7 @@
 #define TW_KERNELS_CUDA_MUON_H
 
 #ifdef __cplusplus
-extern "C" { /* also around our own headers, which are plain C */
+extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
 #include <stddef.h>
@@ -33,7 +33,7 @@ struct tw_cuda_muon {
  * large. */
 enum { TW_CUDA_MUON_BATCH = 8 };
 
-/* Bytes of device scratch for that list, to be aligned to 256. */
+/* Bytes of device scratch for this list of matrices, to be aligned to 256. */
 size_t tw_cuda_muon_scratch(const struct tw_cuda_muon_matrix *matrices, uint32_t count,
                             enum tw_type type);
 

@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-extern "C" { /* also around our own headers, which are plain C */
+extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
 #include "kernels/momentum_lead.h"
@@ -49,7 +49,7 @@ struct tw_cuda_norm_gradients {
     const void *dy, *x; /* as norm read and wrote them */
     const float *stats;
     float *dweight, *dbias; /* (width): +=; NULL: skipped */
-    void *scratch;          /* may be NULL if both are */
+    void *scratch;          /* may be NULL if dweight and dbias are */
 };
 void tw_cuda_norm_backward(void *stream, const struct tw_cuda_norm *norm,
                            const struct tw_cuda_norm_gradients *gradients);
@@ -151,7 +151,7 @@ void tw_cuda_cross_entropy(void *stream, const struct tw_cuda_cross_entropy *row
 void tw_cuda_sum(void *stream, double *sum, const float *x, size_t n, bool is_added, void *scratch);
 void tw_cuda_sum_squares(void *stream, double *sum, const float *x, size_t n, bool is_added,
                          void *scratch);
-/* *sum = sum of (a - b)^2, in the same way. */
+/* **sum = sum of (a - b)^2, otherwise like tw_cuda_sum. */
 void tw_cuda_sum_distances(void *stream, double *sum, const float *a, const float *b, size_t n,
                            void *scratch);
 enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, independent of n */
@@ -163,7 +163,7 @@ enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, independent of n */
 struct tw_cuda_step {
     /* written by the host before the step */
     float lr, correction1, correction2; /* as in struct tw_adamw */
-    float decay;                        /* of tensors with weight decay */
+    float decay;                        /* weight decay, for the tensors that have one */
     float momentum;                     /* Muon's */
     float padding;
     double clip; /* norm above which gradients are scaled down; 0: none */

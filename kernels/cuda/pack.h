@@ -8,7 +8,7 @@
 #define TW_KERNELS_CUDA_PACK_H
 
 #ifdef __cplusplus
-extern "C" { /* also around our own headers, which are plain C */
+extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
 #include <stddef.h>
@@ -19,8 +19,8 @@ extern "C" { /* also around our own headers, which are plain C */
 /* ---- the outer gradient ---- */
 
 struct tw_cuda_delta {
-    float *v;              /* (n): phi - theta, plus ahead, plus beta residual */
-    float *given;          /* (n): the same without the residual; NULL: skipped */
+    float *v;              /* (n): phi - theta + ahead + beta residual */
+    float *given;          /* (n): phi - theta + ahead; NULL: skipped */
     const float *phi;      /* (n) */
     const float *theta;    /* (n) */
     const float *ahead;    /* (n); NULL: none */
@@ -33,7 +33,8 @@ void tw_cuda_delta(void *stream, const struct tw_cuda_delta *delta);
 /* energies (TW_OUTLIER_BLOCKS) of the blocks of a fragment v (n), as in tw_outlier_add(); not
  * finite if an element is not. Their sum is the square of the norm. */
 void tw_cuda_energies(void *stream, double *energies, const float *v, size_t n, void *scratch);
-enum { TW_CUDA_ENERGIES_SCRATCH = TW_OUTLIER_BLOCKS * 16 * 8 }; /* bytes, on a multiple of 16 */
+/* bytes of scratch, to be aligned to 16 */
+enum { TW_CUDA_ENERGIES_SCRATCH = TW_OUTLIER_BLOCKS * 16 * 8 };
 
 /* x (n) *= factor */
 void tw_cuda_scale(void *stream, float *x, float factor, size_t n);

@@ -78,7 +78,7 @@ extern "C" int tw_cuda_count(struct tw_error *err) {
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaSuccess && count > 0) return count;
     (void)cudaGetLastError();
-    /* Without a driver its version is 0, and CUDA's error would call it too old. */
+    /* Without a driver the version is 0, and CUDA's error would call the driver too old. */
     int driver = 0;
     const bool is_driven = cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0;
     (void)tw_fail(err, TW_DEVICE, "no CUDA device can be used: %s",
@@ -136,8 +136,9 @@ static void make_streams(struct tw_cuda *cuda, unsigned wait) {
     }
 }
 
-/* A thread that waits for the device spins, and takes a processor from daemon and digests. Where
- * there are few, it sleeps, which costs some 30 us a wait. A refusal changes nothing else. */
+/* A thread that waits for the device spins, so it takes a processor from the daemon and from
+ * digests. If there are few processors, it should sleep, which costs some 30 us per wait. If the
+ * device refuses this, nothing else changes. */
 static bool sleeps_while_waiting(void) {
     if (sysconf(_SC_NPROCESSORS_ONLN) > PROCESSORS_FEW) return false;
     if (cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) == cudaSuccess) return true;

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
-extern "C" { /* also around our own headers, which are plain C */
+extern "C" { /* also around included headers of this project, which are plain C */
 #endif
 
 #include "base/status.h"
@@ -64,7 +64,7 @@ enum tw_status tw_cuda_open(struct tw_cuda **cuda, int ordinal, uint64_t memory_
 /* Waits for queued work. NULL is allowed. Frees memory that was not given back. */
 void tw_cuda_close(struct tw_cuda *cuda);
 
-/* Makes it the current device of the calling thread. */
+/* Makes this the current device of the calling thread. */
 void tw_cuda_use(const struct tw_cuda *cuda);
 const struct tw_cuda_info *tw_cuda_info_of(const struct tw_cuda *cuda);
 
@@ -76,8 +76,8 @@ void *tw_cuda_workspace(const struct tw_cuda *cuda, size_t *bytes);
 
 /* ---- memory ---- */
 
-/* *device: bytes (more than 0) on a multiple of 256, uninitialised. TW_NOMEM names the purpose, the
- * memory in use and the limit. */
+/* *Allocates `bytes` (more than 0) of device memory, aligned to 256, uninitialised. TW_NOMEM names
+ * the purpose, the memory in use and the limit. */
 enum tw_status tw_cuda_alloc(struct tw_cuda *cuda, void **device, uint64_t bytes, const char *what,
                              struct tw_error *err);
 /* NULL is allowed. Waits for queued work. */
@@ -101,12 +101,12 @@ void tw_cuda_copy_in(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *devic
                      size_t bytes);
 void tw_cuda_copy_out(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *host,
                       const void *device, size_t bytes);
-/* Within the device, without overlap. */
+/* Copies within the device; the ranges must not overlap. */
 void tw_cuda_copy(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *to, const void *from,
                   size_t bytes);
 void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, void *device, size_t bytes);
 
-/* Within the device: `bytes` of each of `rows` rows in one copy. */
+/* A copy within the device of `bytes` of each of `rows` rows. */
 struct tw_cuda_rows {
     void *to;
     const void *from;
@@ -121,7 +121,7 @@ void tw_cuda_copy_rows(struct tw_cuda *cuda, enum tw_cuda_queue queue, struct tw
 uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue);
 /* Makes all work queued from now on wait for the event. 0: nothing to wait for. */
 void tw_cuda_wait_for(struct tw_cuda *cuda, enum tw_cuda_queue queue, uint64_t event);
-/* True if the event has passed, or after a fault. */
+/* True if the event has passed, or a fault occurred. */
 bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event);
 /* Waits, on the host, until the event has passed; not for work that was queued after it. A fault is
  * reported by tw_cuda_finish(). */

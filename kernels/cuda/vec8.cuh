@@ -8,7 +8,7 @@
 
 enum { TW_VEC8 = 8 };
 
-/* p is on a multiple of 16 bytes. */
+/* Loads eight elements; p is a multiple of 16 bytes. */
 static __device__ __forceinline__ void tw_vec8_load(float v[8], const float *p) {
     const float4 low = reinterpret_cast<const float4 *>(p)[0];
     const float4 high = reinterpret_cast<const float4 *>(p)[1];

@@ -3,7 +3,7 @@
 
 #include "kernels/ref/ref.h"
 
-/* Query head g of the group with its key/value head. */
+/* Query head g of the group, with its key/value head. */
 struct head {
     const struct tw_attention *shape;
     const struct tw_attention_arrays *arrays;

@@ -22,7 +22,7 @@ static char *append_number(char *to, uint32_t number) {
     return to;
 }
 
-/* Sizes of a tensor's sides, by the number of the run that gives them. */
+/* Sizes of a tensor's sides. Each is a number of the run, such as the width. */
 enum size { NONE, WIDTH, Q, KV, QKV, FFN, HEAD, SIZES_COUNT };
 
 struct row {
@@ -66,9 +66,9 @@ static const struct row llama_rows[] = {
     {NULL, NONE, NONE, ALWAYS, false},
 };
 
-/* Names that differ between families for tensors that both have. */
+/* Names of the tensors in each model family. */
 static const struct family {
-    const char *layer; /* prefix of a layer's number */
+    const char *layer; /* text before a layer's number in a name */
     const struct row *rows;
     const char *tokens, *positions, *norm_weight, *norm_bias; /* NULL: the family has none */
 } families[] = {

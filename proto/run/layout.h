@@ -25,7 +25,7 @@ struct tw_tensor {
     uint32_t rank;       /* 1 or 2 */
     uint32_t fragment;
     uint64_t offset;  /* elements from the start of the parameters */
-    bool has_decay;   /* weight decay is for matrices only */
+    bool has_decay;   /* the optimizer decays it: true for matrices only */
     bool is_hidden;   /* a matrix of a layer (not an embedding or the head), which Muon updates */
     bool is_residual; /* a matrix whose product is added to the residual stream */
 };
@@ -43,8 +43,8 @@ struct tw_layout {
 enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
                               struct tw_error *err);
 
-/* Checks that every fragment fits one transfer between nodes: TW_LIMIT. A model that trains on one
- * machine alone need not pass. */
+/* Checks that every fragment fits one transfer between nodes: TW_LIMIT. Not needed for a model that
+ * one machine trains alone. */
 enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err);
 
 /* The tensor of that name, or NULL. */

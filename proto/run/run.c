@@ -219,7 +219,7 @@ static void copy_trimmed(const char *from, size_t size, char to[LINE_BYTES_MAX])
     to[size] = '\0';
 }
 
-/* Takes the next line from text[*at .. size); `number` is used in messages. */
+/* Takes the next line from text[*at .. size). `number` is its line number, for messages. */
 static enum tw_status next_line(const char *text, size_t size, size_t *at, unsigned number,
                                 struct line *line, struct tw_error *err) {
     const char *from = text + *at;
@@ -302,7 +302,8 @@ static enum tw_status read_keys(const char *text, size_t size, struct lines *lin
     return TW_OK;
 }
 
-/* A person who leaves most keys to their defaults expects the others to have an effect. */
+/* Refuses keys without effect in a short file: a person who writes few keys expects each to have an
+ * effect. */
 static enum tw_status check_written(const struct lines *lines, const struct tw_run *run,
                                     struct tw_error *err) {
     uint32_t keys_count;
@@ -323,7 +324,7 @@ static enum tw_status read_run(const char *text, size_t size, bool is_whole, str
                        TW_MANIFEST_BYTES_MAX, size);
     struct lines lines;
     tw_run_defaults(run);
-    /* The keys are read repeatedly: the preset's row depends on keys of the file, the file
+    /* The keys are read several times. The preset's row depends on keys of the file, the file
      * overrides the row, and the rest of the row is then fitted to the file. */
     TW_TRY(read_keys(text, size, &lines, run, err));
     if (!is_whole) TW_TRY(check_end(&lines, err));

@@ -45,14 +45,14 @@ enum tw_sent {
     TW_SENT_KEEP,    /* train on; at the merge theta += anchor' - anchor + Delta sent: the merge
                         replaces the work sent, and no step is lost */
     TW_SENT_RESTART, /* continue from the anchor; at the merge theta += anchor' - anchor */
-    TW_SENT_EAGER,   /* as restart, from the anchor with the node's own share in it: Eager updates,
-                        arXiv 2502.12996 */
+    TW_SENT_EAGER, /* as restart, but from the anchor plus the node's own share of the merge: Eager
+                      updates, arXiv 2502.12996 */
 };
 enum tw_outer_rule { TW_OUTER_NESTEROV, TW_OUTER_HEAVYBALL };
 enum tw_merge {
     TW_MERGE_MEAN,
-    TW_MERGE_RDA,     /* directions and norms separately: Decoupled DiLoCo */
-    TW_MERGE_TRIMMED, /* per coordinate, without the quarter at each end */
+    TW_MERGE_RDA,     /* averages directions and norms separately: Decoupled DiLoCo */
+    TW_MERGE_TRIMMED, /* mean per coordinate, without the quarter of values at each end */
     TW_MERGE_MEDIAN,  /* per coordinate */
     TW_MERGE_CLIPPED, /* centred clipping around the median */
 };
@@ -99,12 +99,13 @@ struct tw_run {
 
     struct {
         enum tw_tokenizer_kind tokenizer;
-        enum tw_form form;              /* content of sha256: a text, or the index of a dataset */
-        struct tw_id sha256;            /* zero = any text */
+        enum tw_form form;   /* kind of file that sha256 names: a text, or the index of a dataset */
+        struct tw_id sha256; /* zero = any text */
         uint32_t heldout_millionths;    /* share that is never trained on */
         enum tw_documents documents;    /* whether a token attends to documents before its own */
         uint32_t separator;             /* masked: the token that begins a document */
-        uint32_t curriculum_millionths; /* share of a node's tokens drawn from easy to hard */
+        uint32_t curriculum_millionths; /* share of a node's tokens over which windows go from easy
+                                           to hard */
     } data;
 
     struct {
@@ -114,14 +115,14 @@ struct tw_run {
         uint32_t lr_millionths;       /* peak of the inner learning rate */
         uint32_t lr_final_millionths; /* end of the schedule, as a share of the peak */
         enum tw_schedule schedule;
-        /* wsd: last share of the budget, over which the rate falls */
+        /* schedule wsd: last share of the budget, over which the learning rate falls */
         uint32_t wsd_decay_millionths;
         enum tw_optimizer optimizer;
         uint32_t beta1_millionths, beta2_millionths;
         uint32_t muon_momentum_millionths;
         uint32_t decay_millionths;  /* weight decay on matrices */
         uint32_t clip_millionths;   /* global gradient norm; 0 = no clip */
-        uint32_t z_loss_millionths; /* weight of log^2 of the softmax's normaliser */
+        uint32_t z_loss_millionths; /* weight of log^2 of the softmax normaliser in the loss */
     } train;
 
     struct {
@@ -142,7 +143,8 @@ struct tw_run {
         uint32_t outer_momentum_millionths; /* mu, reached after outer_ramp outer steps */
         uint32_t outer_ramp;             /* outer steps of a fragment over which mu rises from 0 */
         uint32_t lead_millionths;        /* share of AdamW's first moment that a merge replaces */
-        uint32_t consensus_millionths;   /* gamma: pull of a pair's anchors towards each other */
+        uint32_t consensus_millionths;   /* gamma: strength with which a pair's anchors are pulled
+                                            together */
         uint32_t gap_penalty_millionths; /* kappa, of heavyball */
         uint32_t momentum_clip_millionths;  /* of heavyball; 0 = none */
         enum tw_codec_id codec;             /* of outer gradients */
@@ -193,16 +195,16 @@ const char *tw_run_model_name(uint32_t i);
 void tw_run_fit_warmup(struct tw_run *run);
 
 /* Sets every sync.* key but sync.nodes, sync.members, sync.pace and sync.interval to the preset's
- * row, fitted to the model and to the planned number of outer steps: run_preset.c. Two earlier
- * values still count, because both need a shorter period: a coarse sync.codec, and sync.topology =
- * pair. */
+ * row. The row is fitted to the model and to the planned number of outer steps (run_preset.c). It
+ * is also fitted to the earlier sync.codec and sync.topology: a coarse codec and pairs need a
+ * shorter period. */
 void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
 
-/* Adapts the row after other keys were set. If the fragments do not divide the period, the one of
- * the two that was not set follows the other. Overlap and outer constants follow sync.period,
- * sync.fragments and sync.codec. Keys that do not go with the new topology, rule or codec are
- * reset: lead outside groups, the merge rule of groups in pairs, no feedback with a codec that
- * needs it. Keys that were set explicitly must be set again afterwards. */
+/* Adapts the preset's row after other keys were set. If the number of fragments does not divide the
+ * period, the one of the two keys that was not set is changed. Overlap and outer constants follow
+ * sync.period, sync.fragments and sync.codec. Keys that contradict the new topology, rule or codec
+ * are reset: lead outside groups, merge rules of groups in pairs, and feedback 0 with a codec that
+ * needs feedback. Keys that were set explicitly must be set again afterwards. */
 void tw_run_refit(struct tw_run *run);
 
 /* Tokens of the run clock up to which nodes merge; after that each trains alone. */
@@ -213,12 +215,12 @@ uint64_t tw_run_together_tokens(const struct tw_run *run);
 uint64_t tw_run_outer_steps(const struct tw_run *run);
 
 /* Clock pace: time of an inner step at the planned speed; sync.period steps take sync.interval x
- * sync.fragments. 0 with pace steps, where no speed is planned. */
+ * sync.fragments. 0 with pace steps, because no speed is planned then. */
 uint64_t tw_run_step_us(const struct tw_run *run);
 
-/* Clock pace: relates sync.interval and sync.period for nodes with steps of step_us (> 0). The
- * interval follows the period or, if the interval was set (has_interval), the period and all that
- * depends on it follow the interval. */
+/* Clock pace: makes sync.interval and sync.period consistent for nodes with steps of step_us (> 0).
+ * The interval is computed from the period. If the interval was set (has_interval), the period and
+ * all keys that depend on it are computed from the interval. */
 void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval);
 
 /* Checks the range of every key and the relations between keys: kv_heads divide heads, fragments
@@ -235,11 +237,12 @@ enum tw_status tw_run_decode(const char *text, size_t size, struct tw_run *run,
 
 /* Reads a run file that a person edits: canonical text plus comments (`#`), blank lines, spaces and
  * human units, with keys in any order. Missing keys take tw_run_defaults, those of sync.* the row
- * of the named preset. A file is taken as truncated if it has more than a few of the first keys, in
- * their order, and no others. TW_CONFIG names the line. */
+ * of the named preset. A file counts as truncated if it has more than a few keys, and these are the
+ * first of the table in their order. TW_CONFIG names the line. */
 enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run, struct tw_error *err);
 
-/* As tw_run_read, but without the check for truncation: for text of a version with fewer keys. */
+/* Like tw_run_read, but without the check for truncation: for text written by a version with fewer
+ * keys. */
 enum tw_status tw_run_read_older(const char *text, size_t size, struct tw_run *run,
                                  struct tw_error *err);
 
@@ -247,8 +250,8 @@ enum tw_status tw_run_read_older(const char *text, size_t size, struct tw_run *r
  */
 void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 
-/* SHA-256 of the canonical text. (Part of tw_proto, because it needs tw_hash; the rest is in
- * tw_run.) */
+/* SHA-256 of the canonical text. In the library tw_proto, because it needs tw_hash; all other
+ * functions are in tw_run. */
 struct tw_id tw_run_id(const struct tw_run *run);
 
 #endif

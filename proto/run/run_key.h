@@ -20,7 +20,7 @@ enum tw_run_kind {
     TW_RUN_SHA256,   /* struct tw_id; zero is `any` */
 };
 
-enum { TW_RUN_VALUE_BYTES = 72 }; /* longest value as text, with NUL */
+enum { TW_RUN_VALUE_BYTES = 72 }; /* bytes of the longest value as text, with NUL */
 
 struct tw_run_key {
     const char *name; /* "sync.period" */
@@ -54,27 +54,28 @@ const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const stru
 enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
                                 struct tw_error *err);
 
-/* Whether the key accepts the value in *run. TW_CONFIG. */
+/* Checks that the key accepts the value in *run: TW_CONFIG if not. */
 enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
                                 struct tw_error *err);
 
-/* True if the codec is so coarse that the residual must be sent later. struct tw_codec of
- * compress/codec.h says the same. */
+/* True if the codec is so coarse that the residual must be sent later. Equals the flag in struct
+ * tw_codec of compress/codec.h. */
 bool tw_run_needs_feedback(enum tw_codec_id codec);
 
 /* True for merge rules that reject outliers, and thus count every node as one. */
 bool tw_run_is_robust(enum tw_merge merge);
 
-/* Whether the merge rule passes work in that codec on. Rules that go parameter by parameter do not
- * if most of a node's elements are sent as 0: the zeros of the others outvote the rest. */
+/* Whether the merge rule works with contributions in this codec. The median and the trimmed mean,
+ * parameter by parameter, do not if nodes send most elements as 0: the zeros of the other nodes
+ * outvote the one value. */
 bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec);
 
 /* True for codecs of about a bit per element or less, which send most of an outer gradient rounds
  * later. */
 bool tw_run_is_coarse(enum tw_codec_id codec);
 
-/* Whether a key that a person wrote has an effect in *run: TW_CONFIG with the reason if not. A
- * manifest has every key, also those without effect: run_idle.c. */
+/* Checks that a key that a person wrote has an effect in *run: TW_CONFIG with the reason if not.
+ * Only for run files: a manifest always has every key. */
 enum tw_status tw_run_check_written(const struct tw_run_key *key, const struct tw_run *run,
                                     struct tw_error *err);
 

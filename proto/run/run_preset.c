@@ -1,4 +1,4 @@
-/* run_preset.c - defaults, and the rows of the presets fitted to a run. */
+/* run_preset.c - default values of the keys, and presets fitted to a run. */
 #include "proto/run/run.h"
 
 #include <stdbool.h>
@@ -12,13 +12,13 @@ struct preset {
     uint32_t together_millionths; /* 0: until the end */
     uint32_t layers_per_fragment; /* 0: the model is one fragment */
     uint32_t period;
-    uint32_t overlap; /* WHOLE: until just before the fragment is sent again */
+    uint32_t overlap; /* inner steps; WHOLE: until just before the fragment is sent again */
     enum tw_sent sent;
     uint32_t mix_millionths;
     enum tw_merge merge;
     enum tw_weights weights;
     enum tw_outer_rule outer;
-    uint32_t outer_lr_millionths, outer_momentum_millionths; /* as published, for long runs */
+    uint32_t outer_lr_millionths, outer_momentum_millionths; /* published values, for long runs */
     uint32_t lead_millionths, consensus_millionths, gap_penalty_millionths,
         momentum_clip_millionths;
     enum tw_codec_id codec, result;
@@ -143,7 +143,8 @@ uint64_t tw_run_together_tokens(const struct tw_run *run) {
     enum { MILLION = 1000000 };
     const uint64_t tokens = run->train.tokens, share = run->sync.together_millionths;
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return 0;
-    /* In two steps against overflow: tokens < 2^58 or so. */
+    /* The quotient and the rest are multiplied apart, so that nothing overflows for tokens <
+     * 2^58. */
     return tokens / MILLION * share + tokens % MILLION * share / MILLION;
 }
 
@@ -177,9 +178,9 @@ static uint64_t line_at(const struct line *line, uint64_t x) {
     return y0 < y1 ? y0 + along * (y1 - y0) / width : y0 - along * (y0 - y1) / width;
 }
 
-/* Position of the run between one too short for any momentum (0) and one that is long enough
- * (1000): the lesser of two measures, from K planned outer steps and H inner steps between them.
- * Measured with tests/bench/quality (a small model, periods 10 and 30):
+/* Length of the run on a scale from 0 (too short for any momentum) to 1000 (long enough for the
+ * published one). It is the lesser of two measures, from K planned outer steps and from H inner
+ * steps between them. Measured with tests/bench/quality (a small model, periods 10 and 30):
  *
  * Momentum helps from K = 20 on. At K = 40, (0.7, 0.7) is better than plain averaging and than
  * (0.4, 0.9) by 0.1 nats, whatever the warm-up of the inner rate: with 1, 2, 3 and 5 outer steps of
@@ -202,13 +203,13 @@ static uint64_t length_of(const struct tw_run *run, bool is_late) {
     return length < apart ? length : apart;
 }
 
-/* Linear from `from` at t = 0 to `to` at t = 1000. */
+/* Interpolates linearly, from `from` at t = 0 to `to` at t = 1000. */
 static uint32_t between(uint32_t from, uint32_t to, uint64_t t) {
     return from < to ? from + (uint32_t)((to - from) * t / 1000)
                      : from - (uint32_t)((from - to) * t / 1000);
 }
 
-/* eta and mu, in millionths. */
+/* Outer learning rate (eta) and momentum (mu), in millionths. */
 struct rule {
     uint32_t lr, momentum;
 };
@@ -239,18 +240,18 @@ static struct rule nesterov_of(const struct preset *row, uint64_t planned, uint6
                          between(momentum < most ? momentum : most, most, t)};
 }
 
-/* From plain averaging to the published values, by length. */
+/* Interpolates from plain averaging to the published values, by length. */
 static struct rule heavyball_of(const struct preset *row, uint64_t length) {
     static const struct line of_momentum = {3, {{0, 0}, {500, 750}, {1000, 1000}}};
     return (struct rule){between(PLAIN_LR, row->outer_lr_millionths, length),
                          between(0, row->outer_momentum_millionths, line_at(&of_momentum, length))};
 }
 
-/* With a coarse codec, momentum overshoots by the part that is still to be sent, and the anchor
- * lags behind by it. With half a bit: (1, 0.6) gave 2.055 nats at K = 40, (0.85, 0.45) 2.083, (1,
- * 0.8) 2.15; at K = 160, 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. RDA wants less here too:
- * `decoupled` with half a bit, K = 44, two seeds, topk256 and ecsq05: (1, 0.6) 2.062 and 2.047,
- * (0.6, 0.6) 2.037 and 2.034, (0.4, 0.6) 2.082 and 2.098. */
+/* With a coarse codec, much of each outer gradient is sent later. The anchor lags behind by that
+ * part, and momentum overshoots by it. With half a bit: (1, 0.6) gave 2.055 nats at K = 40, (0.85,
+ * 0.45) 2.083, (1, 0.8) 2.15; at K = 160, 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. With RDA, less
+ * momentum and rate are better here too: `decoupled` with half a bit, K = 44, two seeds, topk256
+ * and ecsq05: (1, 0.6) 2.062 and 2.047, (0.6, 0.6) 2.037 and 2.034, (0.4, 0.6) 2.082 and 2.098. */
 static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_merge merge) {
     enum { MOST = 600000 };
     static const struct line of_momentum = {2, {{0, 0}, {500, 1000}}};
@@ -261,10 +262,11 @@ static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_
         between(0, published < MOST ? published : MOST, line_at(&of_momentum, length))};
 }
 
-/* The rule for fine codecs or that for coarse ones. `auto` is as coarse as each node's budget makes
- * it, which is not known beforehand: it gets the middle. Four nodes, K = 40, two seeds, 0.2, 0.41,
- * 1, 2 and 4 bits: 2.162, 2.117, 2.069, 2.031 and 2.018 nats; with the fine rule 2.200, 2.142,
- * 2.075, 2.043, 2.021, with the coarse one 2.148, 2.070, 2.057, 2.046, 2.057. */
+/* Chooses the rule for fine codecs or that for coarse ones. How coarse `auto` will be depends on
+ * each node's budget, which is not known beforehand: it gets the middle of both rules. Four nodes,
+ * K = 40, two seeds, 0.2, 0.41, 1, 2 and 4 bits: 2.162, 2.117, 2.069, 2.031 and 2.018 nats; with
+ * the fine rule 2.200, 2.142, 2.075, 2.043, 2.021, with the coarse one 2.148, 2.070, 2.057, 2.046,
+ * 2.057. */
 static struct rule by_codec(enum tw_codec_id codec, struct rule fine, struct rule coarse) {
     if (!tw_run_is_coarse(codec)) return fine;
     if (codec != TW_CODEC_AUTO) return coarse;
@@ -272,14 +274,14 @@ static struct rule by_codec(enum tw_codec_id codec, struct rule fine, struct rul
                          between(fine.momentum, coarse.momentum, 500)};
 }
 
-/* Whether merges come a whole period late. With `mix` they do not: mixing scales down all steps
- * since sending, after a whole period nearly all of them. */
+/* Whether merges come a whole period late. `mix` must not have that overlap: mixing scales down all
+ * steps since sending, which would be nearly all steps. */
 static bool is_behind(const struct tw_run *run, const struct preset *row) {
     return row->overlap == WHOLE && run->sync.sent != TW_SENT_MIX;
 }
 
-/* The row that gives the outer constants. A person who set another rule did not ask for this row's.
- */
+/* The row that gives the outer constants. If a person set another outer rule, this row's constants
+ * do not apply to it. */
 static const struct preset *rule_of(const struct tw_run *run, const struct preset *row) {
     if (run->sync.outer == row->outer || row->outer_momentum_millionths == 0) return row;
     return &presets[run->sync.outer == TW_OUTER_HEAVYBALL ? TW_PRESET_CO2 : TW_PRESET_DILOCO];
@@ -288,9 +290,9 @@ static const struct preset *rule_of(const struct tw_run *run, const struct prese
 /* Outer learning rate and momentum for K planned outer steps per fragment.
  *
  * A steady outer gradient is amplified by eta / (1 - mu): 7 for Nesterov's published (0.7, 0.9), 4
- * for (0.4, 0.9). With few outer steps left, that overshoots. Within a run the momentum rises from
- * 0 over the first K / 10 outer steps of a fragment, at most 10. A longer rise at a small eta is no
- * better than the small eta. */
+ * for (0.4, 0.9). With few outer steps left, this gain overshoots. Within a run the momentum rises
+ * from 0 over the first K / 10 outer steps of a fragment, at most 10. With a small eta, a longer
+ * rise brings no further gain. */
 static void fit_outer(struct tw_run *run, const struct preset *row) {
     enum { RAMP_MAX = 10 };
     const uint64_t planned = tw_run_outer_steps(run);
@@ -320,11 +322,11 @@ static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
 }
 
-/* Two rounds are period / fragments steps apart. The overlap is a minimum, for nodes that have the
- * merge by then. With five steps between rounds, an overlap of two costs 2 % of the loss, one costs
- * 1 %. */
+/* Two rounds are period / fragments steps apart. The overlap is the least time from sending to
+ * applying; on slow links a merge is applied later. With five steps between rounds, an overlap of
+ * two costs 2 % of the loss, one costs 1 %. */
 static uint32_t fit_overlap(const struct tw_run *run, const struct preset *row) {
-    enum { SHARE = 5, MOST = 100000 }; /* the limit of the key */
+    enum { SHARE = 5, MOST = 100000 }; /* MOST: upper bound of the key */
     const uint32_t stride = run->sync.period / run->sync.fragments;
     if (stride <= 1) return 0;
     if (is_behind(run, row)) return stride <= MOST ? stride - 1 : MOST;
@@ -346,10 +348,10 @@ static bool is_slow(const struct tw_run *run, const struct preset *row) {
            run->sync.topology == TW_TOPOLOGY_PAIR;
 }
 
-/* The period of the row. It is shorter in short runs if work spreads slowly. With four nodes and
- * 1200 steps, such presets were no better than a node alone (1.84 nats) with a period of 30 to 50
- * (sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83), and better with 10 to 20 (1.72, 1.78, 1.80,
- * 1.76). */
+/* The period of the row, shortened in short runs if a node's work reaches the others slowly
+ * (is_slow). With four nodes and 1200 steps, such presets were no better than a node alone (1.84
+ * nats) with a period of 30 to 50 (sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83), and better
+ * with 10 to 20 (1.72, 1.78, 1.80, 1.76). */
 static uint32_t wanted_period(const struct tw_run *run, const struct preset *row) {
     enum { ENOUGH = 100, OFTEN = 10 };
     if (!is_slow(run, row)) return row->period;
@@ -369,8 +371,8 @@ static uint32_t together_of(const struct preset *row) {
     return row->together_millionths > 0 ? row->together_millionths : 1000000;
 }
 
-/* Makes the fragments divide the period. If only one of the two was set, the other gives way: the
- * period to the nearest multiple, the fragments to the next smaller number. */
+/* Makes the number of fragments divide the period. If only one of the two was set, the other is
+ * changed: the period to the nearest multiple, or the fragments to the next smaller divisor. */
 static void fit_division(struct tw_run *run, const struct preset *row) {
     if (run->sync.period % run->sync.fragments == 0) return;
     struct tw_run applied = *run; /* the run as tw_run_apply_preset() saw it */
@@ -382,7 +384,7 @@ static void fit_division(struct tw_run *run, const struct preset *row) {
     while (run->sync.period % run->sync.fragments != 0) run->sync.fragments--;
 }
 
-/* A pair can only merge by NoLoCo's rule, which rows for groups do not contain. */
+/* Takes the merge rule from the NoLoCo row: pairs can merge by no other rule. */
 static void yield_to_pair(struct tw_run *run, const struct preset *pair) {
     run->sync.sent = pair->sent;
     run->sync.merge = pair->merge;
@@ -393,12 +395,12 @@ static void yield_to_pair(struct tw_run *run, const struct preset *pair) {
     run->sync.momentum_clip_millionths = pair->momentum_clip_millionths;
 }
 
-/* Half of the quantisation error or more can stay in theta, unless it waits so long to be sent that
- * nodes drift apart. That happens if only a few parameters in a hundred are sent at a time, which
- * `auto` may come down to. Four nodes, K = 40, two seeds, shares 0, 0.3 and 0.6: ecsq05 2.17, 2.06
- * (0.4) and 2.055 nats, topk64 2.285, 2.160 and 2.173, topk32 2.326, 2.235 and 2.348. `auto`, with
- * coarse_of, seed 1, 0.3 and 0.6: with 0.14 bits 2.231 and 2.375, 0.41 2.070 and 2.113, 1 2.076 and
- * 2.053, 2 2.060 and 2.048. */
+/* Half of the quantisation error or more can stay in theta, unless the error waits so long to be
+ * sent that nodes drift apart. This happens if only a few percent of the parameters are sent at a
+ * time, and `auto` may be that coarse. Four nodes, K = 40, two seeds, shares 0, 0.3 and 0.6: ecsq05
+ * 2.17, 2.06 (0.4) and 2.055 nats, topk64 2.285, 2.160 and 2.173, topk32 2.326, 2.235 and 2.348.
+ * `auto`, with coarse_of, seed 1, 0.3 and 0.6: with 0.14 bits 2.231 and 2.375, 0.41 2.070 and
+ * 2.113, 1 2.076 and 2.053, 2 2.060 and 2.048. */
 static uint32_t feedback_local_of(const struct tw_run *run) {
     enum { MOST = 600000, CAREFUL = 300000 };
     const enum tw_codec_id codec = run->sync.codec;
@@ -407,9 +409,9 @@ static uint32_t feedback_local_of(const struct tw_run *run) {
                                                                                           : MOST;
 }
 
-/* If a topology, rule or codec was set, the keys of the row that need its own are reset. run_sync.c
- * then refuses only keys that a person wrote. Returns the row that gives overlap and outer
- * constants. */
+/* If a topology, rule or codec was set, the keys of the row that contradict it are reset.
+ * run_sync.c then refuses only contradictions between keys that a person wrote. Returns the row
+ * that gives overlap and outer constants. */
 static const struct preset *yield(struct tw_run *run, const struct preset *row) {
     enum { MILLION = 1000000, FEEDBACK = 950000, HALF = 500000 };
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
@@ -430,7 +432,7 @@ static const struct preset *yield(struct tw_run *run, const struct preset *row) 
         run->sync.feedback_millionths = FEEDBACK;
     run->sync.feedback_local_millionths = feedback_local_of(run);
     if (run->sync.sent == TW_SENT_MIX && run->sync.mix_millionths == 0)
-        run->sync.mix_millionths = HALF; /* the value of streaming's paper */
+        run->sync.mix_millionths = HALF; /* value from the paper of `streaming` */
     return rule;
 }
 
@@ -453,7 +455,7 @@ void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval) {
         PERIOD_MAX = 1000000,
         PACE_MS_MIN = 10,
         PACE_MS_MAX = 86400000
-    }; /* the limits of the keys */
+    }; /* bounds of the keys */
     TW_ASSERT(step_us > 0);
     if (run->sync.pace != TW_PACE_CLOCK) return;
     const uint32_t fragments = run->sync.fragments;

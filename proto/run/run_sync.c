@@ -110,9 +110,9 @@ bool tw_run_is_robust(enum tw_merge merge) {
     return merge == TW_MERGE_TRIMMED || merge == TW_MERGE_MEDIAN || merge == TW_MERGE_CLIPPED;
 }
 
-/* Size of the merge relative to that of the mean of the same payloads, for eight outer gradients
- * with a tenth in common: topk64 .04 (median) and .11 (trimmed), ecsq05 .24 and .34, ecsq1 .59 and
- * .66; int8 1.1. */
+/* Measured norm of the merge divided by the norm of the mean of the same payloads, for eight outer
+ * gradients that share a tenth: topk64 .04 (median) and .11 (trimmed), ecsq05 .24 and .34, ecsq1
+ * .59 and .66; int8 1.1. */
 bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec) {
     if (merge != TW_MERGE_MEDIAN && merge != TW_MERGE_TRIMMED) return true;
     return codec == TW_CODEC_SIGN || !tw_run_is_coarse(codec);
@@ -172,8 +172,9 @@ static enum tw_status check_feedback(const struct tw_run *run, struct tw_error *
     return TW_OK;
 }
 
-/* Results have no bound in bits, because only their loss matters: ecsq3, at 3 bits, loses less than
- * e3m0 at 4.25 (tests/RECORDS.md). From 2 bits down, the loss is a tenth of a merge or more. */
+/* A result codec may have any number of bits, because only its quantisation error matters: ecsq3,
+ * at 3 bits, loses less than e3m0 at 4.25 (tests/RECORDS.md). From 2 bits down, the loss is a tenth
+ * of a merge or more. */
 static enum tw_status check_codec(const struct tw_run *run, struct tw_error *err) {
     char text[TW_RUN_VALUE_BYTES];
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return TW_OK;

@@ -7,8 +7,8 @@
 
 enum { TW_DECIMAL_BYTES = 32 }; /* 20 digits, a point, a unit and NUL */
 
-/* One unit of a value: "m" and 1000000. A table ends with a NULL name. A row with an empty name
- * stands for the number without a unit. */
+/* One unit of a value, such as "m" for 1000000. A table ends with a NULL name. A row with an empty
+ * name is for numbers without a unit. */
 struct tw_unit {
     const char *name;
     uint64_t scale;

@@ -1,9 +1,9 @@
 /* audit.c - audits: checks that a committed result is the merge of its listed contributions.
  *
  * A merge gives the same bits on every machine. The record and CONTRIB name the contributions by
- * hash. So every member of the round can repeat a merge. After each commit, the hash of the record
- * draws one part in sixteen and the member that audits it. The draw is not known before the result
- * is decided.
+ * hash. Every member of the round can therefore repeat a merge. After each commit, the hash of the
+ * record selects one part in sixteen, and the member that audits it. The selection is not known
+ * before the result is decided.
  *
  *   IDLE -> FETCHING     this node was drawn, or another member sent ACCUSE
  *   FETCHING -> MERGING  all contributions to the part are here
@@ -12,9 +12,9 @@
  *   any -> IDLE          a contribution is lost, the worker died, or it takes too long: no finding,
  *                        no strike
  *
- * An owner answers only for its own announcements. A part is audited only by members to which its
- * owner announced the result and contributions of the record. After long trouble, a record may
- * commit others (proposal_check.c), and an honest owner would be struck for them.
+ * A member audits a part only if the owner itself announced to it the result and contributions of
+ * the record. After long trouble, a record may contain others (proposal_check.c), for which an
+ * honest owner must not be struck.
  *
  * An accusation is only a hint where to look. A false one costs every member a merge, so its sender
  * is ignored for a while. One audit runs at a time; one hint may wait. */
@@ -33,7 +33,7 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-enum { AUDIT_ONE_IN = 16 }; /* one part in so many is audited, by one member */
+enum { AUDIT_ONE_IN = 16 }; /* one part in this many is audited, by one member */
 
 #define IGNORE_US (600 * SECOND_US) /* time for which a false accuser is ignored */
 #define AUDIT_KEEP_US (10 * SECOND_US)
@@ -79,13 +79,14 @@ static const struct past_round *past_of(const struct tw_node *node, uint64_t rou
     return past->round == round + 1 ? past : NULL;
 }
 
-/* Adds a listed contribution as it was received here. False: not received, or listed otherwise. */
+/* Adds the contribution of a listed contributor to the inputs. False: it was not received, or the
+ * record lists it with other hashes or counts. */
 static bool add_input(struct audit *audit, const struct past_round *past,
                       const struct tw_contributor *by) {
     const struct contribution *heard = &past->contributions[by->member_idx];
     if (!heard->has) return false;
-    /* The row is the one of the first owner that lists the contributor. Other owners may have
-     * merged by the true CONTRIB, so a false row proves nothing against them. */
+    /* The record has one row per contributor, from the first owner that lists it. Other owners may
+     * have merged by the true CONTRIB, so a false row proves nothing against them. */
     if (!tw_round_is_as_announced(heard, by) || heard->announced.bytes[audit->part] == 0)
         return false;
     audit->inputs[audit->inputs_count++] =
@@ -191,7 +192,7 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     const bool is_now = audit->phase == AUDIT_MERGING && event->u.reduced.round == audit->round &&
                         event->u.reduced.part == audit->part;
     const bool is_same = event->ok && tw_id_equal(&event->u.reduced.hash, &audit->result);
-    /* The merged bytes are the known result, or are dropped. */
+    /* The merged bytes are dropped unless they are a payload in use, such as the result itself. */
     const struct payload *known = tw_payload_find(node, &event->u.reduced.hash);
     if (event->ok)
         tw_payload_hold(node, &event->u.reduced.hash, event->u.reduced.bytes,

@@ -10,7 +10,7 @@ void tw_audit_note(struct tw_node *node, const struct tw_record *record);
 /* Starts an audit of a part of `round`, the newest in the log, if the draw selects this node. */
 void tw_audit_choose(struct tw_node *node, uint64_t round);
 void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
-/* REDUCED of a repeated merge. */
+/* Handles the answer to the merge that an audit requested. */
 void tw_audit_reduced(struct tw_node *node, const struct tw_event *event);
 void tw_audit_forget(struct tw_node *node);
 void tw_audit_advance(struct tw_node *node);

@@ -4,7 +4,7 @@
 
 #include "sync/core/state/node.h"
 
-/* Notes stalls of owners that held up the open round, about to be committed by this record. */
+/* Notes stalls of owners that held up the open round, which this record is about to commit. */
 void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *record);
 /* Strikes owners whose results the record leaves out and this node refuses too. */
 void tw_findings_note_strikes(struct tw_node *node, const struct tw_record *record);

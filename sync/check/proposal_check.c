@@ -1,17 +1,15 @@
 /* proposal_check.c - signs that no honest proposer wrote a record, as far as this node can tell.
  *
- *   false         A result or its contributors differ from the owner's announcement. A lying
- *                 proposer could have honest owners struck by audits, and have work merged twice
- *                 or lost. Such parts are refused like outliers (R1 of veto.c). An owner that
- *                 announces different results to different members delays nobody: its part is
- *                 left out.
+ *   false         A result or its contributors differ from the owner's announcement. Otherwise
+ *                 audits could strike honest owners, and work could be merged twice or lost. Such
+ *                 parts are refused like outliers (R1 of veto.c). If an owner announces different
+ *                 results to different members, its part is left out without delay.
  *   unannounced   The owner of a listed result is here and has not announced it yet.
  *   early         More than a quarter of the parts is left out while their owners are here and
  *                 still have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is
  *                 not due yet by this node's clock. An early record is not refused: it waits, and
  *                 delays nobody.
- *   empty         The same bound, counting also left-out parts whose results are here and
- *                 accepted.
+ *   empty         As early, but left-out parts whose results are here and accepted count too.
  *   company       The next roster lacks this node, or more than one in eight members are missing
  *                 though they are here, or unknown. Otherwise two lying proposers would soon be a
  *                 majority among themselves.
@@ -23,10 +21,11 @@
  *                 with the wrong owners. If liars owned half of a round, members would doubt
  *                 themselves (kernels/outlier.h) and accept the next lies.
  *
- * With more than TW_PARTS_MAX members the proposer chooses the owners. The last two are checked in
- * rosters of cfg.judges_min and more. All but the first end after some patiences: a restarting
- * owner, or a cut between two other nodes, divides honest members too. A record decided after that
- * may list results that no owner announced; no owner is struck for it (audit.c). */
+ * With more than TW_PARTS_MAX members the proposer chooses the owners. Company and skewed are
+ * checked in rosters of cfg.judges_min and more. All checks but false end after some patiences:
+ * honest members too may differ after an owner's restart, or when two nodes lose their link. A
+ * record decided after that may list results that no owner announced; no owner is struck for it
+ * (audit.c). */
 #include "sync/check/proposal_check.h"
 
 #include "sync/core/actions.h"
@@ -40,18 +39,18 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* Patiences after which every rank has tried to propose. */
+/* Number of patiences after which every rank has tried to propose. */
 enum { RIGGED_PATIENCES = 4 };
 
-/* Share of the fragment that may be with wrong owners; with few owners; and the share of owners
- * that this node alone may have struck. */
+/* One in this many: share of the fragment that wrong owners may have; the same with few owners;
+ * share of owners that this node alone may have struck. */
 enum { SKEW_ONE_IN = 8, SKEW_ONE_IN_FEW = 5, STRUCK_ONE_IN = 12 };
 
 bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_record *record,
                                 uint32_t k) {
     const struct tw_part *part = &record->parts[k];
     const struct tw_msg_result *announced = &node->round.results[k].announced;
-    /* Our own result may be one announced before a restart, which the others know. */
+    /* Of this node, the others may know a result that it announced before a restart. */
     if (part->bytes == 0 || !node->round.results[k].has) return false;
     if ((int)part->owner_idx == node->round.self_idx) return false;
     return part->bytes != announced->bytes || !tw_id_equal(&part->result, &announced->hash) ||
@@ -86,7 +85,7 @@ static bool is_coming(struct tw_node *node, uint32_t k) {
            !tw_payload_is_lost(payload);
 }
 
-/* Number of left-out parts of other owners whose results have yet to arrive and still have time. */
+/* Number of left-out parts of other owners whose results may still arrive in time. */
 static uint32_t count_to_come(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const uint64_t end_us = round->active_us + node->pace.patience_us;
@@ -167,9 +166,10 @@ static struct tw_roster largest_of(const struct tw_node *node, const struct tw_r
     return largest;
 }
 
-/* Too much of the next fragment exceeds the fair shares of its owners. A fair share may be a third
- * larger, because other owners may be left out. It goes by upload, or is an equal share if that is
- * more: a member may report different uploads to different nodes. */
+/* The parts of the next round exceed the fair shares of their owners by too much in sum. A fair
+ * share is the larger of an equal share and one by upload, because a member may report different
+ * uploads to different nodes. It is then raised by a third, because other owners may be left
+ * out. */
 static bool is_skewed_by(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     struct tw_roster fair = record->next;
     tw_proposal_fair(node, record, is_mesh, &fair);
@@ -190,7 +190,8 @@ static bool is_skewed_by(const struct tw_node *node, const struct tw_record *rec
     return (one_in < SKEW_ONE_IN ? one_in : SKEW_ONE_IN) * beyond > 3 * count * fair_all * all;
 }
 
-/* Members see different parts of the graph of links: the division may be by it, or as in a mesh. */
+/* Members see different parts of the graph of links, so a division that ignores links is accepted
+ * too. */
 static bool is_skewed(const struct tw_node *node, const struct tw_record *record) {
     return is_skewed_by(node, record, false) && is_skewed_by(node, record, true);
 }

@@ -1,4 +1,4 @@
-/* veto.c - results that some members refuse, and the way a round ends without them.
+/* veto.c - results that some members refuse, and how a round ends without them.
  *
  * The worker rates each result (kernels/outlier.h). An outlier is far larger than the usual merges
  * of this fragment, and is refused in rosters of cfg.judges_min members or more. An extreme result
@@ -9,23 +9,24 @@
  *   R1  A member does not accept a record with a result that it refuses: an outlier, or other bytes
  *       than the owner announced (proposal_check.c). It answers NACK with the parts. If NACKs leave
  *       no majority, the proposer proposes again without those parts, as if their owners had died.
- *       If too little is left (proposal_check.c), it lets others try first.
+ *       If too little is left (proposal_check.c), it lets members of other ranks propose first.
  *   R2  Exceptions: a record that the member accepted before, and one that it proposes itself
- *       because the record may already be chosen. A round that may be decided is never held up.
- *   R3  A proposer carries on a value that others accepted, unless the promises prove that no
- *       majority has accepted it or ever can, because too many answered without it.
+ *       because the record may already be chosen. A round that may already be decided is thus never
+ *       held up.
+ *   R3  A proposer proposes again (carries on) a record that others accepted. It need not if too
+ *       many promises lack that record for any majority to have accepted it.
  *   R4  A proposer whose proposal was refused is passed over after RETRY_US.
- *   R5  A member that refuses a carried-on value proposes itself, whatever its rank. Only the
- *       promises can tell it whether the value may be chosen. If so, it carries the value on too,
+ *   R5  A member that refuses a carried-on record proposes itself, whatever its rank. Only the
+ *       promises can tell it whether the record may be chosen. If so, it carries the record on too,
  *       and accepts it (R2). A few refusing members thus do not hold a round up. Meanwhile the
  *       refused proposer backs off, longer each time.
  *   R6  A member does not accept a record that no honest proposer would have written
  *       (proposal_check.c). R2 to R5 hold here too. Members differ in the messages and links that
  *       they see, so this rule ends after some patiences.
  *
- * R3 keeps one choice per round. If a majority M accepted v, every later ballot proposes v, by
- * induction. So each member of M that promises this ballot reports v. These are at least a majority
- * less the members that have not answered. */
+ * R3 ensures that at most one record per round is chosen. If a majority M accepted v, every later
+ * ballot proposes v, by induction. So each member of M that promises this ballot reports v. The
+ * promises that report v are then at least a majority less the members that have not answered. */
 #include "sync/check/veto.h"
 
 #include "sync/check/proposal_check.h"
@@ -118,7 +119,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t part
     return true;
 }
 
-/* Other members had time to commit the refused proposal. */
+/* Other members have had time to commit the refused proposal. */
 static bool is_time(struct tw_node *node) {
     const uint64_t due_us = node->round.refused_us + RETRY_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);

@@ -6,11 +6,11 @@
 
 /* Returns the set of parts of the open round's record that this node refuses. */
 uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record);
-/* Results of the offer do not arrive here: its proposer is passed over after RETRY_US. */
+/* Call if results of the offer do not arrive here. After RETRY_US, the next rank may propose. */
 void tw_veto_pass(struct tw_node *node);
-/* Passes the proposer over as well, and notes that this node refuses the offer as it is. */
+/* Like tw_veto_pass, and notes that this node refuses the offer. */
 void tw_veto_proposer(struct tw_node *node);
-/* The offer is accepted after all. Its proposer is no longer noted as one of empty proposals. */
+/* The offer is accepted after all: its proposer is no longer noted for an empty proposal. */
 void tw_veto_not(struct tw_node *node);
 /* Refuses these parts of the offer: sends NACK to its proposer, and forgets the offer. */
 void tw_veto_offer(struct tw_node *node, uint32_t parts);

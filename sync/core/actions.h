@@ -7,12 +7,12 @@
 /* Returns a message to fill and then send. NULL: this event has no room for more messages; the next
  * walk retries. */
 struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kind);
-/* Does nothing if `message` is NULL, `peer` is NO_PEER or the link is down. */
+/* Queues a message. Does nothing if `message` is NULL, `peer` is NO_PEER or the link is down. */
 void tw_act_send(struct tw_node *node, const struct tw_message *message, uint16_t peer);
 void tw_act_payload(struct tw_node *node, enum tw_action_kind kind, const struct payload *payload);
 void tw_act_chunk(struct tw_node *node, uint16_t peer, const struct payload *payload, uint32_t idx);
 void tw_act_close(struct tw_node *node, uint16_t peer, enum tw_status reason);
-/* Queues a larger action. The caller fills the body that is returned. */
+/* Queues an action that has a body, and returns the body for the caller to fill. */
 struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind);
 /* Queues a report and returns it for the caller to fill. NULL: the queue is nearly full, and
  * reports are dropped first. */

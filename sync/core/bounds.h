@@ -15,24 +15,29 @@ enum {
     SOURCES_MAX = 4,   /* peers that send chunks of one payload at a time */
 };
 
-/* Upper bounds of numbers that a peer sends. Larger ones are false, and their sums could wrap. */
+/* Upper bounds of numbers that a peer sends. Larger numbers cannot be true, and their sums could
+ * overflow. */
 #define ROUNDS_MAX (UINT64_C(1) << 40)
-#define TOKENS_MAX (UINT64_C(1) << 48)          /* of one contribution */
-#define BALLOT_LEAP_MAX (TW_MEMBERS_MAX * 1024) /* above the round's highest ballot so far */
+#define TOKENS_MAX (UINT64_C(1) << 48) /* of one contribution */
+/* Largest step of a ballot above the highest ballot so far of its round. */
+#define BALLOT_LEAP_MAX (TW_MEMBERS_MAX * 1024)
 
-#define NOT_HELD UINT64_MAX /* of fragment_rounds: (phi, u) belong to another lineage */
+#define NOT_HELD UINT64_MAX /* value of fragment_rounds: (phi, u) belong to another lineage */
 
 #define SECOND_US UINT64_C(1000000)
 #define RETRY_US (2 * SECOND_US)
-#define ASK_US (SECOND_US / 2) /* between two equal requests to one peer */
+#define ASK_US (SECOND_US / 2) /* time between two equal requests to one peer */
 #define PATIENCE_FLOOR_US (10 * SECOND_US)
-#define BALLOT_TIMEOUT_US (5 * SECOND_US) /* doubles with each failed ballot of a round */
-#define TAKEOVER_STEP_US (5 * SECOND_US)  /* extra wait of each rank after the one before it */
-#define JOIN_VALID_US (5 * SECOND_US)     /* validity of a JOIN */
-#define SOLO_HOLD_US (5 * SECOND_US)      /* pause of solo rounds while a peer copies the state */
-#define STATE_KEEP_US (30 * SECOND_US)    /* for a packed state, after a peer last pulled some */
-#define LINEAGE_LOST_US (10 * SECOND_US)  /* without a donor; then a receiver looks elsewhere */
-#define FULL_US (600 * SECOND_US)         /* between two reports that the roster is full */
+/* Time for a ballot; doubles with each failed ballot of a round. */
+#define BALLOT_TIMEOUT_US (5 * SECOND_US)
+#define TAKEOVER_STEP_US (5 * SECOND_US) /* extra wait of each rank after the one before it */
+#define JOIN_VALID_US (5 * SECOND_US)    /* validity of a JOIN */
+#define SOLO_HOLD_US (5 * SECOND_US)     /* pause of solo rounds while a peer copies the state */
+/* Time for which a packed state is kept after a peer last pulled from it. */
+#define STATE_KEEP_US (30 * SECOND_US)
+/* Time without a donor, after which a receiver looks for another lineage. */
+#define LINEAGE_LOST_US (10 * SECOND_US)
+#define FULL_US (600 * SECOND_US) /* time between two reports that the roster is full */
 
 static inline uint64_t at_most(uint64_t value, uint64_t most) {
     return value < most ? value : most;

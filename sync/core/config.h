@@ -25,17 +25,17 @@ struct tw_signing {
 
 struct tw_node_config {
     struct tw_id self;
-    struct tw_id run; /* run id; parent of every first lineage */
+    struct tw_id run; /* run id; the parent of every lineage that has no other */
     uint64_t seed;
     uint32_t boot;
 
-    /* the run, from its manifest */
+    /* values from the run manifest */
     uint32_t fragments_count;
     uint64_t fragment_elements[TW_FRAGMENTS_MAX];
     uint32_t period_steps;  /* inner steps between two rounds of any fragment: H / P, >= 1 */
     uint32_t overlap_steps; /* tau */
     uint64_t pace_us;       /* clock pace: time between rounds; 0 = steps pace */
-    uint64_t overlap_us;    /* clock pace: tau at the planned speed; 0 = steps pace */
+    uint64_t overlap_us; /* clock pace: time of the overlap at the planned speed; 0 = steps pace */
     uint32_t quorum;
     uint64_t grace_us;
     uint64_t budget_tokens;
@@ -56,9 +56,9 @@ struct tw_node_config {
     /* Download cap that pays for requested chunks, in bytes. Borrowed for the node's life, shared
      * with other downloads. NULL: no cap. */
     struct tw_rate *download;
-    /* Roster size from which outlier results are refused. In a smaller group, one honest member
-     * that is new, or returns after a long time, makes a merge an outlier as easily as a liar
-     * does. There, only extreme results are refused. */
+    /* Roster size from which outlier results are refused. In a smaller group, an honest member that
+     * is new or was away for long can make a merge an outlier, as a liar can. There, only extreme
+     * results are refused. */
     uint32_t judges_min;
 #ifdef TW_MUTANTS
     int mutant; /* enum tw_mutant that is switched on; tests of the simulator only */

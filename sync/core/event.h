@@ -54,9 +54,9 @@ struct tw_event {
         } worker; /* WORKER_UP */
         struct {
             uint64_t round;
-            uint64_t step, tokens; /* totals of this node when Delta was taken */
+            uint64_t step, tokens; /* this node's totals when Delta was computed */
             uint32_t parts_count;
-            struct tw_id hashes[TW_PARTS_MAX]; /* by part; of a pair: Delta, phi */
+            struct tw_id hashes[TW_PARTS_MAX]; /* one per part; in pairs: Delta, phi */
             uint32_t bytes[TW_PARTS_MAX];
         } encoded; /* ENCODED; not ok: not encoded (non-finite, no memory, no budget); the node
                       sits this round out */

@@ -12,13 +12,14 @@ int tw_membership_sender(const struct tw_node *node, uint16_t peer);
 bool tw_membership_is_voter(const struct tw_node *node);
 /* Member `idx` is this node, or a linked donor of our lineage: worth waiting for. */
 bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
-/* Live, or a receiver under the nonce of the roster, which votes but delivers nothing. */
+/* Member `idx` is live, or is a receiver under the nonce of the roster, which votes but contributes
+ * nothing. */
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
 /* Member `idx` sent LEAVE, or is here under another nonce: this seat will never vote again. */
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
 /* Derives node->state from position, roster and vote; reports a change. */
 void tw_membership_derive_state(struct tw_node *node);
-/* Notes the seats whose members are here, and whether they are a majority. */
+/* Notes which seats have a live member, and whether these are a majority. */
 void tw_membership_note(struct tw_node *node);
 
 #endif

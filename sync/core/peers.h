@@ -24,12 +24,12 @@ bool tw_peers_in_lineage(const struct tw_node *node, uint16_t peer);
 bool tw_peers_is_donor(const struct tw_node *node, uint16_t peer);
 /* A member of the roster that announced that it is at the open round too. */
 bool tw_peers_is_at_round(const struct tw_node *node, uint16_t peer);
-/* The runtime measured that this link is out of line with all others. */
+/* The runtime measured that this link is far worse than all others. */
 bool tw_peers_is_outlier(const struct tw_node *node, uint16_t peer);
 /* Sends to all members of the roster and all peers of the lineage. */
 void tw_peers_broadcast(struct tw_node *node, const struct tw_message *message);
-/* Allows no solo round for this time, or longer if an earlier hold ends later: a peer copies our
- * state, or is about to. history/lineage.c bounds the sum of holds. */
+/* Allows no solo round for this time, because a peer copies our state or is about to. An earlier
+ * hold that ends later stays in force. history/lineage.c bounds the sum of holds. */
 void tw_peers_hold_solo(struct tw_node *node, uint64_t for_us);
 /* Work of node `id` entered our anchor in this round. */
 void tw_peers_note_mixed(struct tw_node *node, const struct tw_id *id, uint64_t round);

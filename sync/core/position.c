@@ -36,7 +36,7 @@ static void put_record(struct writer *out, bool has_close, const struct tw_recor
     out->size += size;
 }
 
-/* The last two records written are the same, or both are absent. */
+/* The two records written last are the same, or both are absent. */
 static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t *end) {
     return second - first == end - second && memcmp(first, second, (size_t)(end - second)) == 0;
 }

@@ -17,7 +17,7 @@
 /* The vote of this node in the newest round that it took part in. Durable before it is sent. */
 struct tw_vote {
     struct tw_id lineage;
-    uint64_t nonce; /* of the membership that this vote belongs to */
+    uint64_t nonce; /* nonce of the membership that this vote belongs to */
     uint64_t round;
     uint64_t promised;
     uint64_t accepted_ballot;
@@ -29,7 +29,7 @@ struct tw_vote {
 struct tw_position {
     struct tw_id lineage, lineage_parent;
     uint64_t nonce;
-    uint64_t first_round; /* of this lineage; its ancestors decided older rounds */
+    uint64_t first_round; /* first round of this lineage; its ancestors decided older rounds */
     uint64_t rounds;      /* known committed rounds = number of the round to decide next */
     uint32_t has_tip, has_held;
     struct tw_record tip;      /* record of round `rounds` - 1 */
@@ -40,8 +40,10 @@ struct tw_position {
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX]; /* all rounds below are applied to (phi, u);
                                                    UINT64_MAX: (phi, u) must be fetched */
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
-    uint32_t is_moving;     /* (phi, u) move to `lineage` while theta is still that of `held` */
-    uint64_t tokens_listed; /* own tokens up to the last listed contribution; the clock has them */
+    uint32_t is_moving;     /* 1: (phi, u) are moving to `lineage`, and theta still belongs to the
+                               lineage of `held` */
+    uint64_t tokens_listed; /* this node's tokens up to its last listed contribution, which the
+                               clock contains */
     /* This node's counts at the point where the fragment's current Delta starts: account.c. */
     uint64_t delta_tokens[TW_FRAGMENTS_MAX], delta_steps[TW_FRAGMENTS_MAX];
 };

@@ -10,7 +10,7 @@ uint32_t tw_progress_fragment(const struct tw_node *node, uint64_t round);
 const struct tw_record *tw_progress_record(const struct tw_node *node, uint64_t round);
 /* The oldest committed round that the fragment still has to apply, or UINT64_MAX. */
 uint64_t tw_progress_due(const struct tw_node *node, uint32_t fragment);
-/* The same, assuming that all rounds below `round` are applied to the fragment. */
+/* Like tw_progress_due, if all rounds below `round` were applied to the fragment. */
 uint64_t tw_progress_next(const struct tw_node *node, uint32_t fragment, uint64_t round);
 /* The worker is changing (phi, u) of the fragment. */
 bool tw_progress_is_applying(const struct tw_node *node, uint32_t fragment);
@@ -28,8 +28,8 @@ bool tw_progress_is_apart(const struct tw_node *node);
 /* Clock advance per token of a listed contributor. */
 uint64_t tw_progress_share(const struct tw_node *node);
 
-/* Fewest inner steps from sending to applying. By the clock, the overlap is a time too: counted in
- * steps alone, it would last many rounds on a node with long steps. */
+/* Least number of inner steps from sending to applying. With clock pace it is also bounded by a
+ * time: counted in steps alone, it would last many rounds on a node with long steps. */
 uint64_t tw_progress_overlap(const struct tw_node *node);
 
 #endif

@@ -8,8 +8,9 @@
 #include "sync/core/peers.h"
 
 enum {
-    HEARSAY_ROUNDS = 8, /* a member is kept on hearsay for so many rounds without work of its own */
-    REACH_ONE_IN = 16,  /* owners may miss one member in so many */
+    /* rounds without work of a member, in which others' claims of a link to it still count */
+    HEARSAY_ROUNDS = 8,
+    REACH_ONE_IN = 16, /* owners may lack links to one member in this many */
 };
 
 #define LINKS_US SECOND_US /* between two LINKS */
@@ -45,8 +46,7 @@ static void derive(struct tw_node *node) {
         if ((linked >> i & 1) == 0) continue;
         if ((int)i == self) reach->of[i] |= linked;
         if (self >= 0) reach->of[i] |= UINT64_C(1) << self;
-        /* Two peers whose links nobody told: both are linked to us, and most likely to each other.
-         */
+        /* If neither of two peers has sent its links, they are taken to be linked to each other. */
         if ((known >> i & 1) == 0 && (int)i != self) reach->of[i] |= linked & ~known;
     }
 }
@@ -90,7 +90,7 @@ void tw_reach_note(struct tw_node *node) {
         live |= UINT64_C(1) << i;
         if (!is_self) heard |= node->reach.of[i];
     }
-    heard &= ~linked; /* a peer speaks for itself */
+    heard &= ~linked; /* claims of others do not matter for a peer that is linked here */
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool may_hear = node->seats[i].unlisted < HEARSAY_ROUNDS && !node->seats[i].has_left;
         if (!may_hear || TW_IS_MUTANT(node, TW_MUTANT_UNLINKED_IS_DEAD))

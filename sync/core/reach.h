@@ -1,12 +1,13 @@
-/* reach.h - which members are linked to which: the graph that a round has to work on.
+/* reach.h - which members are linked to each other: the graph of links that a round depends on.
  *
  * Homes behind NAT can only dial, so two members may have no link. A member without a link to us is
  * not gone, an owner that a contributor cannot reach gets nothing from it, and a proposer that
  * reaches no majority decides nothing. Each node tells its peers its own links (LINKS). From these,
- * and from its own links, each derives the same graph as far as it sees it: the links of its peers.
+ * and from its own links, each node derives the part of the graph that it sees.
  *
- * A link is there if either end says so. A member can therefore invent links of its own, and is
- * then given work that nobody can bring it; it cannot take away a link of others. */
+ * A link counts if either end claims it. A member can therefore invent links of its own, and
+ * becomes an owner whom some contributors cannot reach. It cannot deny a link that the other end
+ * claims. */
 #ifndef TW_SYNC_CORE_REACH_H
 #define TW_SYNC_CORE_REACH_H
 
@@ -18,22 +19,22 @@ void tw_reach_received(struct tw_node *node, uint16_t peer, const struct tw_msg_
 void tw_reach_changed(struct tw_node *node);
 /* Derives the graph anew: the roster changed. Free if its members are the same. */
 void tw_reach_set_roster(struct tw_node *node);
-/* Notes which members are here. */
+/* Notes which members are present (tw_reach_is_present). */
 void tw_reach_note(struct tw_node *node);
 /* Sends LINKS to all peers when it is due. */
 void tw_reach_send(struct tw_node *node);
 
-/* Member `idx` is linked to us, or to a live member that is. The second is hearsay: it counts for a
- * member that was listed within the last HEARSAY_ROUNDS rounds alone. */
+/* Member `idx` is linked to us, or a live member claims a link to it. Such a claim is hearsay: it
+ * counts only for a member whose work was listed within the last HEARSAY_ROUNDS rounds. */
 bool tw_reach_is_present(const struct tw_node *node, uint32_t idx);
-/* Members that member `idx` is linked to, itself included, of those that are here. */
+/* Number of present members that member `idx` is linked to, itself included. */
 uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx);
 /* Member `idx` reaches a majority, so it can decide a round. */
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx);
 /* A peer says that it is linked to node `id`. */
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id);
-/* Set of members that the contributors reach: those of `among` with the most links to the members
- * that are here, give or take one link in REACH_ONE_IN. In a full mesh, all of them. */
+/* Members of `among` that most contributors can reach: their number of links to present members is
+ * the highest, or less by at most one in REACH_ONE_IN. In a full mesh, all of them. */
 uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among);
 
 #endif

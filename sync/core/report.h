@@ -19,15 +19,15 @@ enum tw_report_kind {
     TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
     TW_REPORT_REFUSED,         /* the contribution of member `id` was too large to be merged here,
                                   for the 1st, 2nd, 4th, 8th ... time in a row */
-    TW_REPORT_STRUCK,          /* member `id` owns no part for a while. `reason`: TW_CORRUPT, its
-                                  result is not the merge; TW_LIMIT, its result was an outlier. In
-                                  pairs: its share was unreadable or an outlier, and nothing is
-                                  merged with it for a while */
-    TW_REPORT_STALLED,         /* member `id` held up rounds and is not waited for for a while */
-    TW_REPORT_INSANE,          /* a result of member `id` was refused here */
-    TW_REPORT_FULL,            /* node `id`, perhaps this one, asks to join a full roster */
-    TW_REPORT_PAIRED,          /* the round just committed merged with node `id` */
-    TW_REPORT_ONE_SIDED,       /* this node merged with node `id`, which did not merge with it */
+    TW_REPORT_STRUCK, /* member `id` owns no part for a while. `reason`: TW_CORRUPT if its result is
+                         not the merge, TW_LIMIT if its result was an outlier. In pairs: its share
+                         was unreadable or an outlier, and this node does not merge with it for a
+                         while */
+    TW_REPORT_STALLED,   /* member `id` held up rounds and is not waited for for a while */
+    TW_REPORT_INSANE,    /* a result of member `id` was refused here */
+    TW_REPORT_FULL,      /* node `id`, perhaps this one, asks to join a full roster */
+    TW_REPORT_PAIRED,    /* the round just committed merged with node `id` */
+    TW_REPORT_ONE_SIDED, /* this node merged with node `id`, which did not merge with it */
 };
 
 struct tw_report {
@@ -36,9 +36,9 @@ struct tw_report {
     enum tw_node_state state;
     struct tw_id id;
     const struct tw_record *record; /* borrowed until the next event */
-    uint64_t round;                 /* STRUCK: of the result; REFUSED: of the contribution */
-    uint32_t part;                  /* STRUCK: of the result */
-    uint32_t times;                 /* REFUSED: rounds in a row */
+    uint64_t round; /* STRUCK: round of the result; REFUSED: round of the contribution */
+    uint32_t part;  /* STRUCK: of the result */
+    uint32_t times; /* REFUSED: rounds in a row */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* fetch.c - the fetcher as a whole: start, events in, the walk over peers, actions out. */
+/* fetch.c - entry points of the fetcher: start, events, the walk over peers, actions. */
 #include "sync/fetch/fetch_internal.h"
 
 size_t tw_fetch_bytes(void) {
@@ -78,7 +78,7 @@ static void advance(struct tw_fetch *fetch) {
         const uint16_t at = (uint16_t)((fetch->turn + i) % TW_PEERS_MAX);
         if (tw_fetch_room(fetch, &fetch->peers[at]) > 0) tw_fetch_fill(fetch, at);
     }
-    /* A source may have been found above. */
+    /* A peer may have become the source above. */
     if (fetch->plain.is_active && !fetch->plain.is_checking)
         tw_fetch_wake(fetch, fetch->plain.until_us);
     for (uint16_t at = 0; at < TW_PEERS_MAX; at++) tw_fetch_peer_wake(fetch, &fetch->peers[at]);
@@ -88,7 +88,7 @@ static void advance(struct tw_fetch *fetch) {
 
 static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     if (tw_fetch_is_here(fetch, file, idx)) return false;
-    if (idx > 0 && tw_fetch_needs_first(fetch, file)) return false; /* LOST took the head too */
+    if (idx > 0 && tw_fetch_needs_first(fetch, file)) return false; /* the head is lost too */
     for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX; i++) {
         const struct check *check = &fetch->checks[i];
         if (check->is_used && !check->is_stale && check->file == file && check->idx == idx)

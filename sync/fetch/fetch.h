@@ -30,7 +30,7 @@
  *              chunk 0 of the index, STORED carries the size of the index (tw_dataset_size), and
  *              is WRONG if that fails. DROP: discard them. UNKNOWN: hand them to tw_node.
  *   PULL       Send it to `peer`.
- *   CHECK      All chunks of a plain file are stored: hash it, answer with TW_FETCH_CHECKED. For
+ *   CHECK All chunks of a plain file are stored: hash it, answer with TW_FETCH_CHECKED. For
  *              the index: WRONG, FAILED, or OK; after OK, decode it and call tw_fetch_files.
  *   WHOLE      All chunks of the file are stored and verified: make it durable under its name and
  *              serve it. Not sent for files reported by tw_fetch_have_file.
@@ -55,9 +55,9 @@
  * is tried again with one chunk after 60 s, then 120 s, ... 16 min.
  *
  * Copies: a chunk is requested once, with two exceptions: silent peers, and a slow peer that holds
- * up the end or the first shard. In the second case a faster idle peer is asked too. The source of
- * a plain file is replaced, if there is another, when it is silent or exceeds 30 s plus 1 s per
- * chunk. This time doubles with each change of source.
+ * up the end or the first shard. In the second case, a faster idle peer is asked for the same
+ * chunk. The source of a plain file is replaced, if there is another, when it is silent or exceeds
+ * 30 s plus 1 s per chunk. This time doubles with each change of source.
  *
  * Trust: the runtime is trusted, and the list of files, because the index has the right SHA-256.
  * Peers are not. Unrequested chunks and unexpected MISSING change nothing. Wrong sizes and wrong
@@ -83,16 +83,19 @@ enum {
     TW_FETCH_MISSES_MAX = 32,        /* files remembered per peer as missing there */
     TW_FETCH_BANS_MAX = 128,         /* ids with strikes; the ban that ends first is replaced */
 
-    TW_FETCH_AHEAD_US = 500 * 1000,           /* length of a peer's window in time */
-    TW_FETCH_MISSING_US = 30 * 1000 * 1000,   /* before a missing file is requested again */
-    TW_FETCH_SILENT_US = 10 * 1000 * 1000,    /* plus 4 times the peer's time per chunk */
+    TW_FETCH_AHEAD_US = 500 * 1000,         /* time that a peer's window of requests covers */
+    TW_FETCH_MISSING_US = 30 * 1000 * 1000, /* pause before a missing file is requested again */
+    /* time without an answer after which a peer is silent, plus 4 times its time per chunk */
+    TW_FETCH_SILENT_US = 10 * 1000 * 1000,
     TW_FETCH_CHUNK_US_MAX = 30 * 1000 * 1000, /* ceiling of a measured time per chunk */
-    TW_FETCH_RETRY_US = 60 * 1000 * 1000,     /* before a silent peer is retried; doubles 4 times */
-    TW_FETCH_STARVED_US = 10 * 1000 * 1000,   /* per chunk, while others use up the download cap */
-    TW_FETCH_AGED_US = 2 * 1000 * 1000,       /* age from which a chunk may be requested twice */
-    TW_FETCH_PLAIN_US = 30 * 1000 * 1000,     /* for a plain file, plus the time of its chunks */
-    TW_FETCH_PLAIN_CHUNK_US = 1000 * 1000,    /* per chunk of a plain file */
-    TW_FETCH_FAILED_US = 10 * 1000 * 1000,    /* pause after the runtime could not store */
+    /* pause before a silent peer is tried again; doubles 4 times */
+    TW_FETCH_RETRY_US = 60 * 1000 * 1000,
+    /* longest wait for a chunk while others use up the download cap */
+    TW_FETCH_STARVED_US = 10 * 1000 * 1000,
+    TW_FETCH_AGED_US = 2 * 1000 * 1000,    /* age from which a chunk may be requested twice */
+    TW_FETCH_PLAIN_US = 30 * 1000 * 1000,  /* time for a plain file, plus the time of its chunks */
+    TW_FETCH_PLAIN_CHUNK_US = 1000 * 1000, /* time per chunk of a plain file */
+    TW_FETCH_FAILED_US = 10 * 1000 * 1000, /* pause after the runtime could not store */
 };
 
 #define TW_FETCH_INDEX UINT32_MAX /* file number of the index */
@@ -108,10 +111,11 @@ struct tw_fetch_file {
     enum tw_fetch_kind kind;
 };
 
-/* Number of chunks of a file that an index can list, at least 1. */
+/* Number of chunks of the file, at least 1. */
 uint32_t tw_fetch_chunks(const struct tw_fetch_file *file);
 
-/* Place of chunk idx < tw_fetch_chunks in the file, for the fetching and the serving side. */
+/* Offset and size of chunk idx < tw_fetch_chunks in the file. Used by the fetching and the serving
+ * side. */
 void tw_fetch_range(const struct tw_fetch_file *file, uint32_t idx, uint64_t *offset,
                     uint32_t *bytes);
 
@@ -185,9 +189,10 @@ void tw_fetch_set_download(struct tw_fetch *fetch, struct tw_rate *download);
 enum tw_status tw_fetch_plan(const struct tw_fetch_file *files, uint32_t count, size_t *bytes,
                              struct tw_error *err);
 
-/* Sets the files of the index, none of them here yet. files (count), as planned, and memory
- * (tw_fetch_plan's bytes, aligned to 8) are borrowed as long as `fetch` is used. Called once, while
- * no index is being fetched: before START, or after CHECKED OK. */
+/* Sets the files of the index, all of which count as missing. files (count) are those given to
+ * tw_fetch_plan. memory has the bytes that it computed, aligned to 8. Both are borrowed as long as
+ * `fetch` is used. Called once, while no index is being fetched: before START, or after CHECKED
+ * OK. */
 void tw_fetch_files(struct tw_fetch *fetch, const struct tw_fetch_file *files, uint32_t count,
                     void *memory, uint64_t now_us);
 
@@ -200,7 +205,7 @@ void tw_fetch_have(struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, uint64_t now_us);
 
 enum tw_fetch_verdict {
-    TW_FETCH_UNKNOWN, /* not requested from this peer, or no longer */
+    TW_FETCH_UNKNOWN, /* this peer was not asked for it, or no longer is */
     TW_FETCH_DROP,    /* requested, but no longer needed, or of the wrong size (STRIKE follows) */
     TW_FETCH_TAKE,    /* check and store it; answer STORED with the ticket */
 };

@@ -4,7 +4,8 @@
  *   2  the first training shard, while none is whole
  *   3  the other files, in the order of fetch_file.c; a peer that is still fetching itself is asked
  *      in the order in which it fetches them
- *   4  if all chunks that the peer may have are under way: a chunk that waits for a slower peer */
+ *   4  if all chunks that the peer may have are under way: a chunk that was requested from a slower
+ *      peer */
 #include "sync/fetch/fetch_internal.h"
 
 struct run {
@@ -84,9 +85,9 @@ static bool may_twin(const struct tw_fetch *fetch, uint16_t at, const struct ask
            !tw_fetch_is_here(fetch, ask->file, ask->idx) && !is_stored(fetch, ask->file, ask->idx);
 }
 
-/* The oldest chunk under way from other peers, of `file` or of any (TW_FETCH_ALL). NULL if it is
- * younger than TW_FETCH_AGED_US, or than this peer's time for four chunks. *ready_us is then when
- * it is old enough. */
+/* Finds the oldest chunk under way from other peers, of `file` or of any file (TW_FETCH_ALL), to
+ * request it from this peer too. NULL if its request is younger than TW_FETCH_AGED_US, or than this
+ * peer's time for four chunks. *ready_us is then the time at which it is old enough. */
 static struct ask *find_twin(struct tw_fetch *fetch, uint16_t at, uint32_t file,
                              uint64_t *ready_us) {
     const struct fetch_peer *peer = &fetch->peers[at];

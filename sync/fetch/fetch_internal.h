@@ -27,7 +27,7 @@
 enum {
     WORDS_MAX = TW_FETCH_FILE_CHUNKS_MAX / 64,
     INDEX_CHUNKS_MAX = TW_DATASET_BYTES_MAX / TW_CHUNK_BYTES_MAX,
-    /* Of one event: a PULL per chunk under way, and the actions of the event itself. */
+    /* Actions of one event: a PULL per chunk under way, and those of the event itself. */
     ACTIONS_MAX = TW_FETCH_ASKED_MAX + 8,
 };
 
@@ -56,11 +56,11 @@ struct miss {
 struct fetch_peer {
     bool is_up;
     bool is_silent;
-    bool is_partial;  /* it sent MISSING: it is still fetching files itself */
+    bool is_partial;  /* it sent MISSING, so it is still fetching files itself */
     bool has_sent;    /* it sent a chunk since PEER_UP */
     uint8_t silences; /* in a row */
     struct tw_id id;
-    uint64_t seed;            /* of the order in which it fetches files */
+    uint64_t seed;            /* determines the order in which it fetches files */
     uint64_t banned_until_us; /* 0: not banned */
     uint64_t heard_us;        /* arrival of its last chunk, or a request to it while idle */
     uint64_t retry_us;        /* if silent: when it is tried again */
@@ -90,7 +90,7 @@ struct plain {
     uint32_t file;
     uint32_t checks;   /* open checks of plain files, stale ones included; a new file needs none */
     uint32_t attempts; /* sources that failed */
-    uint64_t until_us; /* then another source is tried */
+    uint64_t until_us; /* time at which another source is tried */
     struct tw_id from; /* id of the source */
 };
 
@@ -175,11 +175,12 @@ void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t fi
 void tw_fetch_plain_begin(struct tw_fetch *fetch, uint32_t file, uint16_t source);
 void tw_fetch_plain_reset(struct tw_fetch *fetch);
 void tw_fetch_plain_walk(struct tw_fetch *fetch);
-/* Sets the size of the index, known by its first chunk. False: the chunk contradicts it. */
+/* Sets the size of the index, which its first chunk states. False: the bytes of that chunk
+ * contradict the size. */
 bool tw_fetch_plain_sized(struct tw_fetch *fetch, uint32_t index_bytes, uint32_t chunk_bytes);
 /* A chunk of the plain file was stored. */
 void tw_fetch_plain_stored(struct tw_fetch *fetch);
-/* The file came from elsewhere, or is lost: stops fetching it. */
+/* The file was copied into the folder, or is lost: stops fetching it. */
 void tw_fetch_plain_left(struct tw_fetch *fetch, uint32_t file);
 void tw_fetch_plain_checked(struct tw_fetch *fetch, uint32_t file, enum tw_fetch_result result);
 

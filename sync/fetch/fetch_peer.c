@@ -7,7 +7,7 @@
  *   any -> BANNED       it sent a wrong chunk: for the time of trust/penalty.c, on any link */
 #include "sync/fetch/fetch_internal.h"
 
-enum { SILENCES_MAX = 4 }; /* times that the pause before a retry doubles */
+enum { SILENCES_MAX = 4 }; /* number of doublings of the pause before a retry */
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
@@ -52,7 +52,7 @@ void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t f
     action->count = count;
 }
 
-/* The chunk is requested from one peer only again. */
+/* One of the two requests for this chunk has ended: the other is no twin any more. */
 static void untwin(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     for (uint32_t p = 0; p < TW_PEERS_MAX; p++) {
         struct fetch_peer *peer = &fetch->peers[p];
@@ -102,8 +102,8 @@ void tw_fetch_miss(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t fil
         if (peer->misses[i].until_us > fetch->now_us && peer->misses[i].file != file)
             peer->misses[kept++] = peer->misses[i];
     }
-    /* A peer with a full table gets no requests. Earlier requests may still be answered by MISSING;
-     * then the oldest row gives way. */
+    /* A peer with a full table gets no requests, but earlier requests may still be answered by
+     * MISSING. The oldest row is then dropped. */
     if (kept == TW_FETCH_MISSES_MAX) {
         kept--;
         for (uint32_t i = 0; i < kept; i++) peer->misses[i] = peer->misses[i + 1];
@@ -209,7 +209,7 @@ void tw_fetch_peer_wake(struct tw_fetch *fetch, const struct fetch_peer *peer) {
 
 void tw_fetch_strike(struct tw_fetch *fetch, const struct tw_id *id, uint32_t file) {
     struct tw_penalty *ban = tw_penalty_take(fetch->bans, TW_FETCH_BANS_MAX, id);
-    /* Wrong chunks that were already under way at the first strike are no second one. */
+    /* Wrong chunks that were already under way at the first strike do not count as a second one. */
     if (ban->count > 0 && ban->until_us > fetch->now_us) return;
     tw_penalty_add(ban, TW_PENALTY_FETCH, fetch->now_us);
     uint16_t found = TW_FETCH_NO_PEER;

@@ -6,8 +6,8 @@
  *   ACTIVE -> none       the source has gone, lacks the file or was struck; or it is silent or
  *                        slow, and there is another peer. All bytes from it are discarded
  *
- * The next attempt begins once STORED has answered every chunk of the last one. Bytes of two
- * sources thus never mix in one file, and a struck peer has sent all of it. */
+ * The next attempt begins once STORED has answered every chunk of the last one. One file thus never
+ * has bytes of two sources, and a peer that is struck has sent the whole file. */
 #include "sync/fetch/fetch_internal.h"
 
 enum { ATTEMPTS_MAX = 8 }; /* doublings of the time for a source */

@@ -79,7 +79,8 @@ static bool is_lesser(const struct tw_member_entry *a, const struct tw_member_en
     return a->heard_us < b->heard_us;
 }
 
-/* An entry for a new member; the least useful one gives way. NULL: all entries are needed. */
+/* An entry for a new member, if necessary in place of the least useful one. NULL: all entries are
+ * needed. */
 static struct tw_member_entry *take_entry(struct tw_members *members, uint64_t now_us) {
     struct tw_member_entry *victim = NULL;
     for (unsigned i = 0; i < TW_KNOWN_MAX; i++) {
@@ -95,8 +96,8 @@ static struct tw_member_entry *take_entry(struct tw_members *members, uint64_t n
     return victim;
 }
 
-/* A place for an address: a free one, or one whose pause is at its ceiling. NULL: none. Bootstrap
- * addresses and those being dialled stay. */
+/* A place for an address: a free one, or one whose address has reached the longest pause. NULL:
+ * none. Bootstrap addresses and those being dialled stay. */
 static struct tw_member_addr *find_place(const struct tw_members *members,
                                          struct tw_member_entry *entry) {
     for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
@@ -120,7 +121,7 @@ static void add_addr(struct tw_members *members, struct tw_member_entry *entry, 
     memcpy(addr->text, text, length);
 }
 
-/* When to dial a member that may be about to dial us too. */
+/* Time of the first dial to a member that may be about to dial us too. */
 static uint64_t first_dial_us(struct tw_members *members, const struct tw_id *id, uint64_t now_us) {
     const bool is_ours = tw_id_compare(&members->config.self, id) > 0;
     return now_us + (is_ours ? 0 : TW_DIAL_YIELD_STEPS * backoff_min_us(members)) +
@@ -278,7 +279,7 @@ bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw
 
 uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us) {
     struct tw_member_entry *entry = NULL;
-    /* next_addr changes nothing; its result is not const for its other caller. */
+    /* The cast is safe: next_addr does not change *members. */
     const struct tw_member_addr *addr =
         next_addr((struct tw_members *)(uintptr_t)members, now_us, &entry);
     if (addr == NULL) return NEVER_US;
@@ -390,7 +391,8 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
                           uint64_t now_us) {
     struct tw_member_entry *entry = find_id(members, &record->id);
     if (entry == NULL) entry = take_entry(members, now_us);
-    if (entry == NULL) return; /* every entry is a bootstrap or linked one: a peer without entry */
+    if (entry == NULL)
+        return; /* all entries are bootstrap or linked ones: the peer gets no entry */
     /* The first link after none: the connection is back, so the others are reachable too. */
     if (is_alone(members)) tw_members_moved(members, now_us);
     entry->has_id = true;

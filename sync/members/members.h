@@ -21,12 +21,15 @@
 enum {
     TW_BACKOFF_MIN_US = 1000 * 1000,
     TW_BACKOFF_MAX_US = 60 * 1000 * 1000,
-    TW_BACKOFF_LOST_US = 4 * 1000 * 1000,   /* ceiling of pauses while all links are lost */
-    TW_RECORD_FRESH_US = 600 * 1000 * 1000, /* a member is announced so long after its last link */
-    TW_DIAL_YIELD_STEPS = 2, /* minimal pauses that the lower id waits for the higher to dial */
+    TW_BACKOFF_LOST_US = 4 * 1000 * 1000, /* ceiling of pauses while all links are lost */
+    /* time after its last link for which a member is announced */
+    TW_RECORD_FRESH_US = 600 * 1000 * 1000,
+    /* number of minimal pauses for which the node with the lower id waits */
+    TW_DIAL_YIELD_STEPS = 2,
 };
 
-#define TW_LOST_US (UINT64_C(3600) * 1000 * 1000) /* TW_BACKOFF_LOST_US holds for so long */
+/* Time after the last link for which TW_BACKOFF_LOST_US holds. */
+#define TW_LOST_US (UINT64_C(3600) * 1000 * 1000)
 
 struct tw_members_config {
     struct tw_id self;
@@ -49,7 +52,7 @@ struct tw_member_entry {
     bool was_linked;     /* connected in this process: `linked_us` is valid */
     struct tw_id id;     /* zero until known (bootstrap without id) */
     uint64_t linked_us;  /* last time with a link */
-    uint64_t heard_us;   /* last news from it, or about it from others */
+    uint64_t heard_us;   /* arrival of the last news from this member, or about it from others */
     uint64_t dialled_us; /* start of its newest dial */
     struct tw_member_addr addrs[TW_ADDRS_MAX];
 };
@@ -58,7 +61,7 @@ struct tw_members {
     struct tw_members_config config;
     struct tw_member_row self; /* own row, first in every PEERS message */
     struct tw_rng rng;
-    uint32_t rotor; /* entry at which the next PEERS message continues */
+    uint32_t rotor; /* index of the entry at which the next PEERS message begins */
     struct tw_member_entry entries[TW_KNOWN_MAX];
 };
 
@@ -94,9 +97,9 @@ uint64_t tw_members_deadline(const struct tw_members *members, uint64_t now_us);
 /* Reports the end of a dial. `id`: the node that answered; NULL: none, or its id is not proven.
  *
  * `ok` with another id than the entry's moves the address to that id. An address of this node
- * itself is dropped, or kept and never dialled again if it is a bootstrap one. If the wrong node
- * has answered until the pause is at its ceiling, the address is dropped unless it is a bootstrap
- * one. A member without addresses is dropped until a peer announces it again. */
+ * itself is dropped, or kept and never dialled again if it is a bootstrap one. If another node
+ * answers at the address until its pause is at the ceiling, the address is dropped, unless it is a
+ * bootstrap one. A member without addresses is dropped until a peer announces it again. */
 void tw_members_dialled(struct tw_members *members, const char *address, bool ok,
                         const struct tw_id *id, uint64_t now_us);
 

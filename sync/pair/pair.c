@@ -6,7 +6,7 @@
  * alone. There is no queue, no pause in training and no second phase.
  *
  *   IDLE --our round is due--> ASKING                    (no node linked: SOLO, then APPLYING)
- *   IDLE --PAIR_REQUEST, nothing against it--> ENCODING  (else PAIR_BUSY)
+ *   IDLE --PAIR_REQUEST that suits--> ENCODING           (else PAIR_BUSY)
  *   ASKING --PAIR_ACCEPT--> ENCODING
  *   ASKING --PAIR_BUSY, link down, 2 s--> ASKING the next, or APPLYING alone after four
  *   ENCODING --ENCODED--> TRADING, or APPLYING alone if the partner is lost or nothing was encoded
@@ -16,11 +16,12 @@
  *   any --worker gone, other lineage, LEAVE--> IDLE
  *
  * P1  At most one exchange at a time; each is applied at most once, in its round.
- * P2  Nothing waits for a partner without a deadline, and stepping waits for nothing.
+ * P2  Every wait for a partner has a deadline, and inner steps wait for nothing.
  * P3  Only payloads that were offered in this exchange and verified by name enter the step. A
  *     partner with unreadable or far too large payloads is struck (trust/conduct.c): for a while
  *     it is neither asked nor accepted.
- * P4  The clock never goes back; a partner lifts it by at most half of its own advance. */
+ * P4  The clock never goes back; a partner lifts it by at most half of its advance by this node's
+ *     own work. */
 #include "sync/pair/pair.h"
 
 #include <string.h>
@@ -37,10 +38,10 @@
 
 enum {
     PAIR_CANDIDATES_MAX = 4, /* failed requests, after which the step is taken alone */
-    PAIRS_MISSED_MAX = 6,    /* after so many, a peer is asked in every 64th round */
+    PAIRS_MISSED_MAX = 6,    /* missed exchanges, after which a peer is asked in every 64th round */
 };
 
-#define PAIR_ANSWER_US (2 * SECOND_US) /* for an answer to PAIR_REQUEST */
+#define PAIR_ANSWER_US (2 * SECOND_US) /* longest wait for an answer to PAIR_REQUEST */
 #define PAIR_PATIENCE_CEILING_US (600 * SECOND_US)
 
 /* ---- the exchange and its partner ------------------------------------------------------------ */
@@ -145,8 +146,9 @@ static bool is_due(struct tw_node *node) {
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps;
 }
 
-/* Equal machines are due at the same time, and a node that asks refuses requests. So each first
- * draws a pause of up to an eighth of the time between rounds, in which it accepts requests. */
+/* Equal machines are due at the same time, and a node that asks refuses requests. Each node
+ * therefore first accepts requests for a random pause, up to an eighth of the time between
+ * rounds. */
 static bool may_ask(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (!is_due(node)) {
@@ -379,7 +381,8 @@ static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
 void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy) {
     struct pair *pair = &node->pair;
     if (is_ours(node, peer, &busy->pair)) {
-        /* Counted when our step is done: it may still end without the partner. */
+        /* The one-sided outcome is counted only when our step is done: it may still end without the
+         * partner. */
         pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
         forget_partner(node);
         return;
@@ -418,7 +421,7 @@ static void hold_payload(struct tw_node *node, const struct tw_event *event, uns
     tw_payload_hold(node, &event->u.encoded.hashes[k], event->u.encoded.bytes[k], contents[k],
                     node->cfg.fragment_elements[node->pair.fragment], is_now ? node->at.rounds : 0);
     struct payload *payload = tw_payload_find(node, &event->u.encoded.hashes[k]);
-    /* A slower partner may still pull it after our round. */
+    /* A slower partner may still pull the payload after our round. */
     if (is_now && payload != NULL && payload->keep_us < node->now_us + STATE_KEEP_US)
         payload->keep_us = node->now_us + STATE_KEEP_US;
 }
@@ -433,7 +436,8 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     for (unsigned k = 0; is_good && k < TW_PAIR_PAYLOADS; k++) hold_payload(node, event, k);
     pair->is_encoding = false;
     if (!is_now) return;
-    if (!is_good) { /* not finite, or no room; a step alone needs none */
+    if (!is_good) { /* the Delta is not finite, or has no room in the pool; a step alone needs no
+                       payload */
         leave_partner(node);
         request_step(node, false);
         return;
@@ -478,8 +482,8 @@ static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
     return payload->state == PAYLOAD_HELD;
 }
 
-/* The offered payloads did not arrive, and the partner sent no PAIR_BUSY: other partners are
- * preferred. After a deadline, patience doubles. */
+/* The offered payloads did not arrive, and the partner sent no PAIR_BUSY: this node then prefers
+ * other partners. After a missed deadline, its patience doubles. */
 static void note_late(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (node->now_us >= pair->deadline_us)

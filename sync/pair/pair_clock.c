@@ -31,7 +31,7 @@ bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t 
 }
 
 /* Tokens per second of all other nodes together, and *count: their number. Each node reports its
- * own rate, which counts up to 64 times ours. */
+ * own rate, of which at most 64 times ours counts. */
 static uint64_t others_rate(const struct tw_node *node, uint64_t *count) {
     enum { RATE_TIMES_MAX = 64 };
     const uint64_t most = RATE_TIMES_MAX * (uint64_t)node->worker.tokens_per_s;
@@ -51,7 +51,7 @@ uint64_t tw_pair_clock_factor(const struct tw_node *node) {
     enum { UNIT = 1024, FACTOR_MAX = TW_PEERS_MAX * 64 };
     uint64_t count;
     const uint64_t others = others_rate(node, &count);
-    /* Before anything is measured, all nodes count as equally fast. */
+    /* While this node's rate is not measured, all nodes count as equally fast. */
     if (node->worker.tokens_per_s == 0) return (1 + count) * UNIT;
     const uint64_t factor = (node->worker.tokens_per_s + others) * UNIT / node->worker.tokens_per_s;
     return factor < FACTOR_MAX * UNIT ? factor : FACTOR_MAX * UNIT;
@@ -83,7 +83,7 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
     const uint64_t clock = tw_pair_clock(node);
     if (tokens > TOKENS_MAX) tokens = TOKENS_MAX;
     const uint64_t advance = tokens + node->pair.counted_tokens;
-    if (clock > UINT64_MAX / 4) return clock; /* a false clock taken over: the run is over */
+    if (clock > UINT64_MAX / 4) return clock; /* a false clock was adopted: the run is over */
     const struct pair *pair = &node->pair;
     const uint64_t lifted = pair->is_merging ? pair->theirs.clock_tokens : 0;
     if (lifted <= clock + advance) return clock + advance;

@@ -2,7 +2,7 @@
  * link.
  *
  *     WANTED   --PULL--> asked: one row of a link, in the order of requests
- *     asked    --CHUNK--> here for good: never requested again
+ *     asked --CHUNK--> stored, and never requested again
  *     asked    --MISSING, link gone, or patience over--> WANTED, from another source
  *
  * A peer answers its rows in order. A chunk that arrives thus shows that the later ones are on
@@ -29,11 +29,11 @@
 #include "sync/core/peers.h"
 #include "sync/core/state/node.h"
 
-#define TRANSFER_TIMEOUT_US (30 * SECOND_US) /* patience with the only source */
+#define TRANSFER_TIMEOUT_US (30 * SECOND_US) /* patience with a payload's only source */
 
 #define AHEAD_US (SECOND_US / 5)
 #define MEASURE_US (SECOND_US / 5)         /* window of a rate, as chunks arrive in bursts */
-#define PATIENCE_OTHERS_US (8 * SECOND_US) /* with a source that is not the only one */
+#define PATIENCE_OTHERS_US (8 * SECOND_US) /* patience with one of several sources */
 #define CHUNK_US_MAX (30 * SECOND_US)      /* ceiling of a measured time per chunk */
 
 enum { WINDOW_UNKNOWN = 8 };
@@ -59,7 +59,7 @@ static uint32_t window_of(const struct link *link) {
 
 static void measure_link(struct tw_node *node, struct link *link, uint64_t asked_us) {
     const uint64_t took_us = node->now_us - asked_us;
-    /* A longer time counts slowly: routes change. */
+    /* A longer time raises the estimate only slowly, because routes change. */
     if (link->near_us == 0 || took_us < link->near_us) {
         link->near_us = took_us;
     } else {
@@ -177,7 +177,8 @@ static uint16_t find_other(struct tw_node *node, const struct payload *payload, 
     return NO_PEER;
 }
 
-/* Another peer that may have it, or NO_PEER. Peers put last are asked when no other is left. */
+/* Another peer that may have the payload, or NO_PEER. Peers put last are asked when no other is
+ * left. */
 static uint16_t find_source(struct tw_node *node, const struct payload *payload) {
     const uint16_t from = tw_peers_find(node, &payload->from);
     const bool is_sure = from != NO_PEER && may_be_source(node, payload, from);
@@ -191,8 +192,9 @@ static uint16_t find_source(struct tw_node *node, const struct payload *payload)
     return is_anybody_put_last(node, payload) ? find_other(node, payload, true) : NO_PEER;
 }
 
-/* A round of requests without a chunk counts as failed. In a group it does not while no peer is
- * linked: holders may return. Alone or in pairs, there is no other holder to wait for. */
+/* Every peer was asked and no chunk arrived. In a group without any linked peer this does not count
+ * as failed, because holders may return. Alone or in pairs, there is no other holder to wait
+ * for. */
 static bool is_failed_round(const struct tw_node *node, const struct payload *payload) {
     if (payload->is_put_off) return false;
     if (node->cfg.is_pair || node->roster.count == 1) return true;

@@ -1,4 +1,4 @@
-/* payload.c - payloads, which are bytes named by SHA-256: wanted, pulled, held, served.
+/* payload.c - payloads, which are bytes named by SHA-256: fetching, keeping and serving them.
  *
  *   FREE -> WANTED      a room needs it: EXPECT makes room, PULL asks a holder for chunks
  *   WANTED -> CHECKING  the last chunk arrived: VERIFY
@@ -14,7 +14,7 @@
 #include "sync/core/state/node.h"
 #include "sync/transfer/chunk_scheduler.h"
 
-enum { FAILED_ROUNDS_MAX = 2 }; /* with one more, a payload is lost */
+enum { FAILED_ROUNDS_MAX = 2 }; /* failed rounds of requests; after one more, a payload is lost */
 
 /* Time for which a packed state is kept after a peer that pulled it was cut off. */
 #define STATE_RESUME_US (120 * SECOND_US)
@@ -53,7 +53,7 @@ static struct payload *add_payload(struct tw_node *node, const struct tw_id *has
 
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements) {
-    /* With one codec for both, results and contributions are checked alike. An anchor has a format
+    /* If results and contributions have one codec, they are checked alike. An anchor has a format
      * of its own. */
     const bool is_alike = !node->cfg.has_result_codec && payload->content != TW_CONTENT_PHI &&
                           content != TW_CONTENT_PHI;
@@ -65,7 +65,7 @@ struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, 
     struct payload *payload = tw_payload_find(node, hash);
     if (payload != NULL && (payload->bytes == bytes || payload->state >= PAYLOAD_HELD))
         return payload;
-    if (payload != NULL) drop_payload(node, payload); /* one of the two announced sizes is false */
+    if (payload != NULL) drop_payload(node, payload); /* two announced sizes differ: one is false */
     if (bytes == 0 || bytes > TW_PAYLOAD_BYTES_MAX) return NULL;
     payload = add_payload(node, hash, bytes, PAYLOAD_WANTED);
     if (payload == NULL) return NULL;
@@ -248,13 +248,13 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state == PAYLOAD_FREE) continue;
-        /* A peer that is cut off while it pulls a state will want the rest of the same state, which
-         * changes with every round. */
+        /* A peer that was cut off while pulling a state will want the rest of exactly that state.
+         * It is kept, because the state changes with every round. */
         if ((payload->pullers & ~others) != 0 && payload->content == TW_CONTENT_OPAQUE)
             keep_until(node, payload, node->now_us + STATE_RESUME_US);
         tw_chunks_source_lost(node, payload, peer);
         payload->pullers &= others;
-        payload->tried &= others; /* the number may be another peer's next */
+        payload->tried &= others; /* the link number may be given to another peer next */
         payload->asked &= others;
         payload->offered &= others;
         payload->is_mixed |= (payload->senders & ~others) != 0;

@@ -1,29 +1,30 @@
-/* payload.h - payloads, which are bytes named by SHA-256: wanted, pulled, held, served. */
+/* payload.h - payloads, which are bytes named by SHA-256: fetching, keeping and serving them. */
 #ifndef TW_SYNC_TRANSFER_PAYLOAD_H
 #define TW_SYNC_TRANSFER_PAYLOAD_H
 
 #include "sync/core/event.h"
 #include "sync/core/state/node.h"
 
-/* NULL: not in the table. */
+/* The payload of this name; NULL: not in the table. */
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
 /* Returns the payload, which is fetched if it is not here. NULL: no room in the table, or an
  * impossible size. */
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                                 enum tw_content content, uint64_t elements);
-/* The same for the result of elements [begin, begin + count) of a fragment; kept until round
- * `keep_round` is decided. */
+/* Like tw_payload_want, for the result of elements [begin, begin + count) of a fragment. It is kept
+ * until round `keep_round` is decided. */
 struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_part *part,
                                        uint32_t fragment, uint64_t begin, uint64_t count,
                                        uint64_t keep_round);
 /* Adds bytes that the worker made; kept until round `keep_round` is decided. */
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                      enum tw_content content, uint64_t elements, uint64_t keep_round);
-/* The check that this payload gets is also the check that such content needs. */
+/* True if the check of this payload is the one that content of this kind needs. */
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
-/* It does not decode, or every peer was asked three times in a row and no chunk arrived. */
+/* The payload does not decode, or every peer was asked three times in a row and no chunk
+ * arrived. */
 bool tw_payload_is_lost(const struct payload *payload);
 /* The result of that name and size is here, and this node refuses it. */
 bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count);

@@ -18,10 +18,11 @@
 #include "sync/core/state/node.h"
 #include "sync/transfer/payload.h"
 
-#define STATE_LOST_US (10 * SECOND_US)  /* without a source, before another state is fetched */
-#define STATE_OTHERS_US (5 * SECOND_US) /* between two searches for more sources */
+/* Time without a source, after which another state is fetched. */
+#define STATE_LOST_US (10 * SECOND_US)
+#define STATE_OTHERS_US (5 * SECOND_US) /* time between two searches for more sources */
 
-enum { CHUNKS_ALONE = 4 }; /* at most so many chunks are not worth a second source */
+enum { CHUNKS_ALONE = 4 }; /* so few missing chunks need no second source */
 
 /* ---- donor ----------------------------------------------------------------------------------- */
 
@@ -49,8 +50,8 @@ static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg
     return true;
 }
 
-/* Fragments are fetched one by one: a peer that asks for this one most likely has all of those that
- * it pulled before. */
+/* Fragments are fetched one by one, so a peer that asks for this fragment most likely has all
+ * states that it pulled before. */
 static void release_others(struct tw_node *node, uint16_t peer, const struct state_export *asked) {
     const uint64_t self = UINT64_C(1) << peer;
     for (uint32_t i = 0; i < node->payloads_end; i++) {
@@ -95,8 +96,8 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
-/* There is room to pack another state. A kept state may be pulled for an unlimited time, and more
- * than TW_STATES_KEPT of them would take the room of rounds. Counted in elements, unpacked. */
+/* There is room to pack another state. A peer may pull a kept state for any time, and more than
+ * TW_STATES_KEPT states would use up the room of rounds. Sizes count in unpacked elements. */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
     uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
@@ -179,8 +180,8 @@ void tw_state_exported(struct tw_node *node, const struct tw_event *event) {
 void tw_state_refetch(struct tw_node *node, uint32_t fragment, enum tw_load_mode mode) {
     struct state_fetch *fetch = &node->fetch[fragment];
     if (node->at.is_moving != 0) mode = TW_LOAD_KEEP;
-    /* If an earlier fetch of this fragment has not finished, its mode must be kept: each mode
-     * leaves more of theta than the one before it, so the smaller one counts. */
+    /* If an earlier fetch of this fragment has not finished, the smaller of the two modes is used:
+     * a smaller mode keeps less of theta. */
     if (node->at.fragment_rounds[fragment] != NOT_HELD || mode < fetch->mode) fetch->mode = mode;
     node->at.fragment_rounds[fragment] = NOT_HELD;
     fetch->has_offer = false;
@@ -199,8 +200,8 @@ static void note_donor(struct tw_node *node, uint16_t peer, const struct state_f
     payload->offered |= UINT64_C(1) << peer;
 }
 
-/* The offered state is too old: older than our weights of this lineage, or older than the log, so
- * that later rounds could not be applied to it. */
+/* The offered state is too old: older than this node's weights of this lineage, or so old that the
+ * log lacks the rounds after it. */
 static bool is_behind(const struct tw_node *node, const struct tw_msg_state *state) {
     const uint64_t next = tw_progress_next(node, state->fragment, state->rounds);
     const struct tw_record *held = &node->at.held;
@@ -221,7 +222,8 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
         note_donor(node, peer, fetch, state);
         return;
     }
-    /* Its STATUS may be a moment old. "Nothing to transfer" must be true. */
+    /* The peer's last STATUS may be slightly older than this offer. "Nothing to transfer" must be
+     * true. */
     if (state->rounds > node->links[peer].status.rounds + TW_ROUNDS_KEPT ||
         (state->bytes == 0 &&
          !tw_id_equal(&state->digest, &node->at.fragment_digests[state->fragment])) ||
@@ -333,7 +335,7 @@ static bool fetch_state(struct tw_node *node, uint32_t fragment) {
     if (payload->state != PAYLOAD_WANTED) return payload->state == PAYLOAD_HELD;
     if (is_rest_lost(node, fetch, payload)) {
         fetch->has_offer = false;
-        node->pair.is_donor_lost = true; /* for pairs; a group has other donors and finds one */
+        node->pair.is_donor_lost = true; /* for pairs; in a group another donor is found anyway */
         return false;
     }
     ask_others(node, fragment, payload);
@@ -347,7 +349,7 @@ static bool is_state_lost(const struct tw_node *node) {
     return !has_donor(node);
 }
 
-/* One fragment after the other: a slow link carries one state at a time. */
+/* Fetches one fragment after the other, so that a slow link carries one state at a time. */
 bool tw_state_receive(struct tw_node *node) {
     if (node->lineage.needs_tip || !node->worker.is_up) return false;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {

@@ -1,22 +1,22 @@
-/* conduct.c - penalties against members and peers, as this node found them.
+/* conduct.c - penalties against members and peers for misbehaviour that this node found.
  *
  *   strike    Owner of a false result. The group left the result out, and this node refuses it too;
  *             or the result does not decode; or an audit had another result (check/audit.c). The
- *             last two are proof, which every honest member finds alike. For a while the owner gets
- *             no part, and is not waited for as a proposer. Without proof, at most a third of a
- *             round is withheld (round/proposal.c). The owner still votes and contributes: the
- *             guard bounds contributions. In pairs: a partner whose share does not decode or is far
- *             too large.
- *   stall     A member that is here and holds up rounds. Owner: it contributed, was waited for and
- *             delivered no result. Proposer: vote/ballot_lease.c. It gets no part and is not
- *             waited for.
+ *             last two are proofs, on which all honest members agree. For a while the owner gets no
+ *             part, and is not waited for as a proposer. Without proof, at most a third of a round
+ *             is withheld (round/proposal.c). The owner still votes and contributes: the guard
+ *             bounds contributions. In pairs: a partner whose share does not decode or is far too
+ *             large.
+ *   stall     A member that is here and holds up rounds. Owner: it contributed, and the others
+ *             waited for its result in vain. Proposer: vote/ballot_lease.c. It gets no part and is
+ *             not waited for.
  *   unmerged  A contribution to our part was too large to be merged (kernels/guard.h). The
  *             contributor keeps the work and sends less the next time, so an honest node recovers
  *             soon. A node that never recovers is broken or lies: reported at a falling rate.
  *   donor     Pairs: a node whose state was taken over is not used again for a while.
  *
- * All are findings of this node. They affect the members it waits for and its own proposals, never
- * a vote. */
+ * All are findings of this node. They affect only its own proposals and the members that it waits
+ * for, never its votes. */
 #include "sync/trust/conduct.h"
 
 #include "sync/core/actions.h"

@@ -1,16 +1,16 @@
-/* conduct.h - penalties against members and peers, as this node found them. */
+/* conduct.h - penalties against members and peers for misbehaviour that this node found. */
 #ifndef TW_SYNC_TRUST_CONDUCT_H
 #define TW_SYNC_TRUST_CONDUCT_H
 
 #include "sync/core/state/node.h"
 
-/* Strikes a node for its result of this part and round. Reported. */
+/* Strikes a node for its result of this part and round, and reports it. */
 void tw_conduct_strike(struct tw_node *node, const struct tw_id *id, bool is_proven, uint64_t round,
                        uint32_t part);
 /* The node has a strike that is not over. It is given no part, within the bounds of
  * round/proposal.c, and is not waited for as a proposer. In pairs nothing is merged with it. */
 bool tw_conduct_is_struck(const struct tw_node *node, const struct tw_id *id);
-/* The same, and the strike is proven. */
+/* The node has a strike that is not over and was proven. */
 bool tw_conduct_is_proven_false(const struct tw_node *node, const struct tw_id *id);
 /* Takes parts of total weight `most` at most from struck owners, those struck most often first.
  * Returns the weight taken. */
@@ -34,8 +34,8 @@ uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_
 
 /* Pairs: the state of this donor is being taken over. */
 void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id);
-/* The state of this node was taken over recently, so it is not used again for a while. With a true
- * clock, once would have been enough. */
+/* This node's state was taken over recently, so it is not used again for a while. A donor with a
+ * true clock is needed only once. */
 bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id);
 
 #endif

@@ -1,4 +1,4 @@
-/* penalty.h - penalties: tables of offenders, and the one rule by which a penalty doubles.
+/* penalty.h - penalties: tables of offenders, and the rule by which penalties get longer.
  *
  * A row is (id, count, until_us) in a table of one kind. The penalty of an offence lasts
  * `base_us` x 2^n, where n counts the earlier offences that were punished. penalty.c has the
@@ -15,8 +15,8 @@
 struct tw_penalty_rule {
     uint64_t base_us;       /* length of the first penalty; 0: offences are only counted */
     uint64_t forget_us;     /* time after its end, when offences are forgotten; 0: never */
-    uint32_t free_count;    /* first offences without a penalty */
-    uint32_t doublings_max; /* after which the length stays the same */
+    uint32_t free_count;    /* number of first offences without a penalty */
+    uint32_t doublings_max; /* number of doublings, after which the length stays the same */
 };
 
 extern const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS];

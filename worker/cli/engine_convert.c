@@ -253,7 +253,7 @@ static enum tw_status take_state(struct convert *convert, struct tw_error *err) 
     return engine_take_state(&convert->from, &convert->run, convert->part, &found, err);
 }
 
-/* The manifest is the one named by --run, else that of a training file, else one made from the
+/* Finds the manifest: the one named by --run, else that of a training file, else one made from the
  * folder's config.json. */
 static enum tw_status open_trained(const struct convert *convert, struct tw_model_source *source,
                                    struct tw_run *run, struct tw_layout *layout,
@@ -279,7 +279,7 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     }
     default_name(convert->from, name);
     TW_TRY(tw_engine_manifest_make(source, name, 0, run, &known, err));
-    run->model.context = known; /* not trained here: use the model's full context */
+    run->model.context = known; /* import only: use the model's full context */
     TW_TRY(tw_layout_init(layout, run, err));
     return tw_model_source_bind(source, layout, convert->part, err);
 }
@@ -297,13 +297,13 @@ static enum tw_status read_tokenizer(const struct convert *convert, bool is_fold
     return tw_text_file_read(path, BYTES_MAX, text, size, err);
 }
 
-/* *has_words: the export includes a vocabulary. */
+/* *Writes the Hugging Face folder. *has_words: the export includes a vocabulary. */
 static enum tw_status export_folder(const struct convert *convert, const struct tw_model_feed *feed,
                                     struct tw_hf_folder *folder, bool *has_words,
                                     struct tw_error *err) {
     char *text = NULL;
     TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &folder->tokenizer_bytes, err));
-    /* A cheap check that it may be JSON; transformers validates the rest. */
+    /* Checks only the first character; transformers validates the JSON. */
     if (text != NULL && text[strspn(text, " \t\r\n")] != '{') {
         free(text);
         return tw_fail(err, TW_CONFIG,
@@ -332,7 +332,7 @@ static enum tw_status export_gguf(const struct convert *convert, const struct tw
         if (status != TW_OK && convert->tokenizer != NULL) {
             return tw_fail(err, status, "tokenizer %.80s: %.160s", convert->tokenizer, why.message);
         }
-        if (status != TW_OK) { /* found, but not asked for: export without it */
+        if (status != TW_OK) { /* the file was only found beside the model: export without it */
             tokenizer = NULL;
             (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
                           why.message);

@@ -23,7 +23,7 @@ struct text {
     bool is_terminal, json, is_interrupted;
     struct tw_tokens tokens; /* (prompt_count + options->tokens) */
     size_t prompt_count, count;
-    double took_s; /* time for making tokens, including prompts */
+    double took_s; /* time spent on tokens, prompts included */
     uint64_t made;
 };
 

@@ -194,7 +194,8 @@ static uint64_t documents_of(const struct tw_corpus *corpus, uint32_t source, bo
     return documents;
 }
 
-/* Finds sample i of SAMPLES: its start and maximum length. *count 0: none. */
+/* Finds the start and the maximum length of sample i of SAMPLES. *count 0: there is no such
+ * sample. */
 static enum tw_status find_sample(struct info *info, unsigned i, uint32_t *file, uint64_t *first,
                                   uint64_t *count, struct tw_error *err) {
     struct tw_corpus *const corpus = &info->corpus;

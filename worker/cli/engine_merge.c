@@ -1,9 +1,9 @@
 /* thinwire-engine merge: averages the parameters of several models of the same shape.
  *
  * Two uses: runs that do not merge while training (Branch-Train-Merge, arXiv 2208.03306), and
- * measuring the worth of each part of the data. The mean of models trained on parts behaves like a
- * model trained on all of them (arXiv 2410.15661), so the mean without one model shows that model's
- * contribution. */
+ * measuring the worth of each part of the data. The mean of models that were trained on parts of
+ * the data behaves like a model trained on all parts (arXiv 2410.15661). The mean without one model
+ * thus shows the contribution of its part. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static enum tw_status load(struct merge *merge, uint32_t i, struct tw_error *err
     struct tw_error inner;
     const enum tw_status status = engine_load(merge->bench, merge->files[i], &inner);
     if (status == TW_OK) return TW_OK;
-    /* Most messages already name the file; if not, prepend it. */
+    /* Most messages already name the file; the others get its name in front. */
     if (strstr(inner.message, merge->files[i]) != NULL)
         return tw_fail(err, status, "%s", inner.message);
     return tw_fail(err, status, "%.80s: %.160s", merge->files[i], inner.message);
@@ -172,7 +172,7 @@ static void print_number(const char *name, double value) {
     if (isfinite(value)) (void)printf(", \"%s\": %.6f", name, value);
 }
 
-/* Whether the weights were chosen on the held-out text that the loss is reported for. */
+/* Whether the weights were chosen on the same held-out text as the reported loss. */
 static bool is_chosen(const struct merge *merge) {
     const char *const how = merge->bench->options->weights;
     return strcmp(how, "loss") == 0 || strcmp(how, "greedy") == 0;
@@ -259,7 +259,8 @@ static enum tw_status check_options(const struct merge *merge, struct tw_error *
     return options->out == NULL ? TW_OK : tw_out_is_free(options->out, err);
 }
 
-/* Whether all files belong to the first one's run, as far as known. --run applies to all. */
+/* Compares the runs of all files with that of the first, as far as they are known. --run applies to
+ * all files. */
 static enum tw_status compare_runs(struct merge *merge, struct tw_error *err) {
     static struct tw_run run;
     static struct tw_layout layout;

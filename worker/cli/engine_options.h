@@ -24,8 +24,8 @@ enum { ENGINE_FILES_MAX = 64 }; /* most files merge accepts */
 struct engine_options {
     const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer;
     const char *files[ENGINE_FILES_MAX]; /* merge only; the first equals `file` */
-    const char *runs[ENGINE_FILES_MAX];  /* merge only: manifest of each file; NULL: the file may
-                                            carry one */
+    /* merge only: manifest of each file; NULL: not given, but the file may contain one */
+    const char *runs[ENGINE_FILES_MAX];
     uint32_t files_count;
     const char *weights; /* merge only: equal, loss, greedy or a list */
     struct tw_compute_config compute;

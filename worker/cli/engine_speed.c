@@ -6,8 +6,9 @@
 #include "worker/cli/engine_verb.h"
 
 enum { STEPS_MAX = 5 };
-static const double WHOLE_S = 2;    /* longer steps are measured on part of the batch */
-static const double LONGEST_S = 10; /* limit for one sequence, the least that can be measured */
+static const double WHOLE_S = 2; /* longer steps are measured on part of the batch */
+/* longest time for one sequence, the smallest batch that can be measured */
+static const double LONGEST_S = 10;
 static const double ENOUGH_S = 3;
 
 struct speed {
@@ -16,7 +17,8 @@ struct speed {
     char engine[128];
 };
 
-/* Chooses the number of sequences that take WHOLE_S at the rate of matrix products alone. */
+/* Chooses the number of sequences that would take WHOLE_S at the measured rate of matrix
+ * products. */
 static enum tw_status plan_batch(struct engine_bench *bench, uint32_t *sequences,
                                  struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch, context = bench->run.model.context;

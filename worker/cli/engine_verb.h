@@ -15,7 +15,8 @@
 #include "worker/files/state_folder.h"
 #include "worker/learn/eval.h"
 
-/* What a verb works on: manifest and layout, the data if any, and the engine once created. */
+/* Objects that a verb works on: manifest and layout, the data if any, and the engine once
+ * created. */
 struct engine_bench {
     const struct engine_options *options;
     struct tw_compute_config compute; /* options, completed by a training file */
@@ -33,12 +34,12 @@ enum tw_exit engine_models(struct engine_bench *bench);
 enum tw_exit engine_merge(struct engine_bench *bench);
 enum tw_exit engine_speed(struct engine_bench *bench);
 
-/* Creates bench->engine as the verb and the options require. */
+/* Creates bench->engine, configured for the verb and its options. */
 enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, struct tw_error *err);
 
 /* If *model (NULL: none) is a node's state folder, replaces it by the folder's newest whole
- * checkpoint, and a NULL *run by the manifest. Prints the chosen file to standard error. *found
- * owns the names and must outlive them. */
+ * checkpoint, and a NULL *run by the manifest. Prints the chosen file to standard error. The new
+ * names point into *found, which must outlive them. */
 enum tw_status engine_take_state(const char **model, const char **run, const char *part,
                                  struct tw_state_found *found, struct tw_error *err);
 

@@ -139,7 +139,8 @@ static double tokens_per_s(const struct tw_train_report *report) {
 
 double tw_train_report_mfu(const struct tw_train_report *report) {
     if (!(report->peak_flops_s > 0 && report->step_s > 0)) return (double)NAN;
-    /* The mean of steps is at most the fastest step; min() only removes rounding. */
+    /* The mean rate of steps cannot exceed that of the fastest step; fmin() only removes
+     * rounding. */
     return fmin(tokens_per_s(report) * (double)report->flops_token / report->peak_flops_s, 1);
 }
 
@@ -156,7 +157,7 @@ static size_t width_of_terminal(void) {
     return is_known ? size.ws_col - 1u : WIDTH_PIPE;
 }
 
-/* Most important first: a narrow terminal shows only the beginning. */
+/* Shows the most important values first, because a narrow terminal shows only the beginning. */
 static void show(struct tw_train_report *report, bool is_last) {
     char step[TW_UNITS_BYTES], steps[TW_UNITS_BYTES], speed[TW_UNITS_BYTES], time[TW_UNITS_BYTES];
     struct line line = {.used = 0};

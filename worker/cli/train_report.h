@@ -27,8 +27,8 @@ struct tw_train_report {
 void tw_train_report_run(const struct tw_run *run, const struct tw_layout *layout,
                          const char *data_path, const struct tw_data *data, uint64_t steps);
 
-/* Prints the arithmetic and a table of memory by use. `engine` is the text of tw_engine_describe;
- * peak */
+/* Prints the engine's description and a table of memory by use. `engine` is the text of
+ * tw_engine_describe; peak */
 void tw_train_report_plan(const struct tw_engine_plan *plan, const char *engine, double peak);
 void tw_train_report_plan_json(const struct tw_run *run, const struct tw_layout *layout,
                                const struct tw_engine_plan *plan, const char *engine, double peak);

@@ -37,7 +37,8 @@ enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
 /* ---- files without a header -------------------------------------------------------------------
  */
 
-/* Two letters of text form a number below 31355, so text would silently be taken for tokens. */
+/* Two letters of text form a number below 31355, so without this check text could pass for 16-bit
+ * tokens. */
 static bool looks_like_text(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
         const uint8_t byte = bytes[i];

@@ -32,8 +32,9 @@ struct tw_corpus {
     enum tw_corpus_kind kind;
     struct tw_corpus_file *files; /* (files_count), in order; files of one source are adjacent */
     uint32_t files_count, missing_next;
-    bool has_heldout; /* files declare what is held out; else the end of the data is */
-    uint64_t bytes;   /* total size of all files */
+    /* the files declare their held-out part; else the end of the data is held out */
+    bool has_heldout;
+    uint64_t bytes; /* total size of all files */
     struct tw_megatron megatron;
     struct tw_id digest; /* SHA-256 of a dataset's index */
 
@@ -56,7 +57,7 @@ void tw_corpus_close(struct tw_corpus *corpus); /* a zeroed corpus is allowed */
 /* Tokens of all training files, or of all held-out files. */
 uint64_t tw_corpus_tokens(const struct tw_corpus *corpus, bool is_heldout);
 
-/* Looks for some of the missing files. Returns whether one has arrived. */
+/* Looks for a few of the missing files per call. Returns whether one has arrived. */
 bool tw_corpus_refresh(struct tw_corpus *corpus);
 
 /* "a dataset" and the like, for messages. */
@@ -71,9 +72,9 @@ enum tw_status tw_corpus_reserve(struct tw_corpus *corpus, uint32_t count, struc
 enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
                               struct tw_error *err);
 
-/* corpus_llmc.c. is_llmc: whether bytes[12] begin a shard of llm.c. open_llmc: one file known to be
- * a shard. open_llmc_folder: *_train_*.bin for training, *_val_*.bin held out; TW_AGAIN if there
- * are none. */
+/* corpus_llmc.c. is_llmc: whether a file that begins with bytes[12] is a shard of llm.c. open_llmc:
+ * opens one such file. open_llmc_folder: *_train_*.bin for training, *_val_*.bin held out; TW_AGAIN
+ * if there are none. */
 bool tw_corpus_is_llmc(const uint8_t *bytes);
 enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
                                    struct tw_error *err);

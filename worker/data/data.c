@@ -83,8 +83,8 @@ static enum tw_status check_digest(struct tw_data_inner *inner, const char *path
                    is_dataset ? "folder" : "file");
 }
 
-/* For files not pinned by a hash: opens them now, so that replacing one by name has no effect, and
- * reads some tokens, since a wrong vocabulary usually shows at once. */
+/* Opens all files that no hash identifies, so that replacing one on disk later has no effect. Reads
+ * some tokens of each, because a wrong vocabulary usually shows in the first tokens. */
 static enum tw_status open_unpinned(struct tw_data_inner *inner, struct tw_error *err) {
     struct tw_corpus *const corpus = &inner->corpus;
     if (corpus->about.vocab != 0) return TW_OK;
@@ -124,7 +124,7 @@ static uint64_t share_of(uint64_t tokens, uint64_t millionths) {
     return tokens / 1000000 * millionths + tokens % 1000000 * millionths / 1000000;
 }
 
-/* *end: the number of training tokens, if the files do not declare what is held out. */
+/* **end: number of training tokens, if the files do not declare their held-out part. */
 static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
                                const struct tw_run *run, uint64_t *end, struct tw_error *err) {
     *end = tokens - share_of(tokens, run->data.heldout_millionths);
@@ -340,7 +340,7 @@ enum tw_status tw_data_heldout(struct tw_data *data, uint64_t i, uint64_t count,
                                struct tw_error *err) {
     struct tw_data_inner *const inner = data->inner;
     TW_ASSERT(i < count && count <= inner->heldout_windows);
-    /* floor(i windows / count), without overflow for less than 2^38 windows taken of a text. */
+    /* floor(i windows / count). The product does not overflow while count is below 2^38. */
     const uint64_t window = i * inner->heldout_windows / count;
     uint32_t at = inner->heldout_files -
                   1; /* finds the last present range that begins at or below `window` */

@@ -7,8 +7,9 @@
  * out; for Megatron-LM files it starts at a document.
  *
  * Every epoch visits every window once, in its own order (worker/data/stream.h). Sources are mixed
- * by weight. The manifest may ask for a curriculum, which orders the beginning from easy to hard. A
- * dataset may lack shards that its index names: until they arrive, other windows replace theirs. */
+ * by weight. The manifest may ask for a curriculum, which orders the beginning from easy to hard.
+ * Shards that the index of a dataset names may be missing. Until they arrive, other windows replace
+ * theirs. */
 #ifndef TW_WORKER_DATA_DATA_H
 #define TW_WORKER_DATA_DATA_H
 
@@ -21,14 +22,14 @@
 struct tw_data {
     uint64_t bytes; /* size of all files */
     uint64_t tokens_count, train_count, heldout_count;
-    uint32_t files_count, files_here; /* files that belong to the data, and those present */
+    uint32_t files_count, files_here; /* number of files of the data, and of those present */
     uint32_t context;
     struct tw_data_inner *inner; /* NULL: not open */
 };
 
-/* Opens and splits the data at path. If the manifest names data by SHA-256, they must match: a text
- * is hashed whole, a dataset by its index, its shards on first use. For one thread at a time.
- * Errors:
+/* Opens and splits the data at path. If the manifest names data by SHA-256, the data must match. A
+ * text is hashed as a whole. Of a dataset, the index is hashed now and its shards on first use. *
+ * one thread at a time. Errors:
  * - TW_DATA, with the path and a remedy: missing, damaged, other data, another tokenizer, or too
  *   short for one window on each side of the split;
  * - TW_AGAIN: no training shard of a dataset has arrived yet. */
@@ -43,7 +44,7 @@ void tw_data_close(struct tw_data *data);
 enum tw_status tw_data_draw(struct tw_data *data, uint64_t seed, uint64_t *cursor,
                             uint32_t sequences_count, uint32_t *tokens, struct tw_error *err);
 
-/* Held-out windows, which do not overlap in their targets. heldout reads window i of `count` evenly
+/* Held-out windows. No token is a target of two of them. heldout reads window i of `count` evenly
  * spaced ones into tokens (context + 1), i < count <= tw_data_heldout_count(). The count is 0 while
  * no held-out shard of a dataset is present. TW_DATA. */
 uint64_t tw_data_heldout_count(const struct tw_data *data);

@@ -14,7 +14,8 @@ struct scan {
     uint8_t *line;
     size_t size, at;
     bool is_object[TW_JSON_DEPTH_MAX +
-                   1]; /* whether a level is an object, else an array; [depth] is the innermost */
+                   /* true: this level is an object, false: an array; [depth] is the innermost */
+                   1];
     unsigned depth;
 };
 
@@ -50,7 +51,7 @@ static enum tw_status scan_string(struct scan *scan, struct span *span, struct t
     if (!take(scan, '"')) return fail_json(scan, err, "no string");
     span->begin = scan->at;
     for (;;) {
-        /* Fast path: special characters are rare. */
+        /* Fast path for characters without a special meaning. */
         while (scan->at < scan->size && scan->line[scan->at] >= ' ' &&
                scan->line[scan->at] != '"' && scan->line[scan->at] != '\\') {
             scan->at++;
@@ -161,7 +162,7 @@ static bool take_word(struct scan *scan, const char *word) {
     return true;
 }
 
-/* A value that is neither array nor object. */
+/* Scans a value that is neither array nor object. */
 static enum tw_status scan_leaf(struct scan *scan, struct tw_error *err) {
     struct span span;
     if (peek(scan) == '"') return scan_string(scan, &span, err);
@@ -207,7 +208,7 @@ static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
             TW_TRY(scan_leaf(scan, err));
         }
         if (is_open) continue;
-        for (;;) { /* after a value, close the levels it ends */
+        for (;;) { /* close the levels that end after this value */
             if (scan->depth == outside) return TW_OK;
             skip_space(scan);
             const bool is_object = scan->is_object[scan->depth];
@@ -223,7 +224,7 @@ static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
 
 /* ---- field ---------------------------------------------------------------------------------- */
 
-/* Field names for a message: truncated, ASCII. */
+/* Names of the fields seen, for a message: ASCII, truncated. */
 struct seen {
     char names[96];
     size_t used;

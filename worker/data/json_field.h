@@ -1,4 +1,5 @@
-/* json_field.h - extracts one string from a line of JSON, without a tree and without recursion. */
+/* json_field.h - extracts one string from a line of JSON, without building a tree and without
+ * recursion. */
 #ifndef TW_WORKER_DATA_JSON_FIELD_H
 #define TW_WORKER_DATA_JSON_FIELD_H
 

@@ -128,7 +128,7 @@ static enum tw_status read_head(struct tw_megatron *pair, uint64_t index_bytes,
     const uint64_t sequences = tw_get_u64(head + AT_SEQUENCES);
     const uint64_t documents = tw_get_u64(head + AT_DOCUMENTS);
     const uint64_t room = index_bytes - HEAD_BYTES;
-    /* Behind the tables there may be a mode byte per sequence. */
+    /* After the tables there may be one byte per sequence, its mode. */
     if (sequences == 0 || documents < 2 || sequences > room / 12 || documents > room / 8 ||
         (room - 12 * sequences < 8 * documents)) {
         return tw_fail(err, TW_DATA,

@@ -65,7 +65,8 @@ void tw_order_mix(struct tw_order_mixture *mixture, const uint32_t *weights,
         counts[i]++;
         rest[i] = 0;
     }
-    /* Sources below one place were rounded up to 1; the largest sources give up those places. */
+    /* Sources with less than one place were rounded up to 1. The largest sources lose as many
+     * places. */
     for (; given > TW_ORDER_BLOCK; given--) counts[largest(counts, sources_count)]--;
     *mixture = (struct tw_order_mixture){.sources_count = sources_count};
     uint64_t end = 0;

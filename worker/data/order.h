@@ -1,5 +1,6 @@
-/* order.h - the order of windows, as pure functions of a seed and a number. Only a cursor needs
- * saving, any window is found directly, and nodes with different seeds need no coordination. */
+/* order.h - the order of windows, as pure functions of a seed and a number. A resume needs only the
+ * cursor, any window is found in constant time, and nodes with different seeds need no
+ * coordination. */
 #ifndef TW_WORKER_DATA_ORDER_H
 #define TW_WORKER_DATA_ORDER_H
 
@@ -7,7 +8,7 @@
 
 #include "proto/dataset.h"
 
-/* A different pseudorandom number for each (seed, a, b). */
+/* Pseudorandom number of (seed, a, b). */
 uint64_t tw_order_key(uint64_t seed, uint64_t a, uint64_t b);
 
 /* Pseudorandom bijection of [0, count), keyed: i < count <= 2^62. A Feistel network (Luby & Rackoff

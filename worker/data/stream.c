@@ -106,7 +106,7 @@ static struct tw_window find_window(const struct tw_stream *stream,
     return (struct tw_window){.stretch = low, .index = i - stream->stretches[low].before};
 }
 
-/* A present window, chosen by key: of this source if it has one, else of any source. */
+/* Chooses a present window by the key: of this source if the source has one, else of any source. */
 static struct tw_window replace_missing(const struct tw_stream *stream,
                                         const struct tw_stream_source *source, uint64_t key) {
     const bool has_own = source->here_end > source->here_begin;

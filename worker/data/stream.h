@@ -7,8 +7,8 @@
  *
  * The offset o changes with every epoch, so windows differ between epochs and every token is
  * reached. Windows may cross documents, but not stretches. W is known before a file has arrived.
- * The order is therefore that of the complete data, and only windows of missing files are replaced.
- */
+ * The order of windows is therefore that of the complete data, and only windows of missing files
+ * are replaced. */
 #ifndef TW_WORKER_DATA_STREAM_H
 #define TW_WORKER_DATA_STREAM_H
 
@@ -18,7 +18,8 @@
 #include "base/status.h"
 #include "worker/data/order.h"
 
-enum { TW_STRETCH_TOKENS_MAX = 1 << 24 }; /* sorted at once for a curriculum: takes half a second */
+/* a curriculum sorts one stretch at a time: half a second */
+enum { TW_STRETCH_TOKENS_MAX = 1 << 24 };
 
 struct tw_stretch {
     uint32_t file;         /* index in the corpus */
@@ -32,7 +33,8 @@ struct tw_stretch {
 struct tw_stream_source {
     uint32_t begin, end; /* range of its stretches */
     uint64_t windows;
-    uint32_t here_begin, here_end; /* the same among stretches that are present */
+    /* range in `here`: the stretches of the source that are present */
+    uint32_t here_begin, here_end;
 };
 
 struct tw_stream {
@@ -72,8 +74,8 @@ struct tw_window {
  * present. */
 struct tw_window tw_stream_window(const struct tw_stream *stream, uint64_t seed, uint64_t n);
 
-/* The same among the easiest share, in millionths. `index` is then a rank among the stretch's
- * windows from easy to hard. */
+/* Window number n among the easiest share (in millionths) of the windows. `index` is then a rank
+ * among the stretch's windows, from easy to hard. */
 struct tw_window tw_stream_easy_window(const struct tw_stream *stream, uint64_t seed, uint64_t n,
                                        uint32_t share_millionths);
 

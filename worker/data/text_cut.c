@@ -72,7 +72,7 @@ static enum tw_cut cut_line(const uint8_t *text, size_t size, bool is_end, size_
     if (begin == size) return TW_CUT_DOCUMENT;
     const uint8_t *const newline = memchr(text + begin, '\n', size - begin);
     const size_t end = newline != NULL ? (size_t)(newline - text) : size;
-    /* One extra byte for the \r that is not part of the line. */
+    /* One more byte is allowed, for a \r that is not part of the line. */
     if (newline == NULL && !is_end) {
         return end - begin > bytes_max + 1 ? TW_CUT_TOO_LONG : TW_CUT_MORE;
     }

@@ -10,11 +10,11 @@
 #include <stdint.h>
 
 enum {
-    /* A passage ends with the first blank lines after this many bytes, */
+    /* A passage ends at the first blank lines after this many bytes, */
     TW_PASSAGE_BYTES = 16 << 10,
-    /* else with the first line end after this many, */
+    /* or at the first line end after this many bytes, */
     TW_PASSAGE_LINE_BYTES = 20 << 10,
-    /* else with the last character that ends within this many. */
+    /* or with the last character that ends within this many bytes. */
     TW_PASSAGE_BYTES_MAX = 256 << 10,
 
     TW_DOCUMENT_BYTES_MAX = 8 << 20,     /* size of other documents */
@@ -25,7 +25,7 @@ enum tw_text_unit {
     TW_TEXT_PASSAGES, /* split without loss: all passages together are the text */
     TW_TEXT_LINES,    /* every line that is not empty, without its line end */
     TW_TEXT_WHOLE,    /* the whole text as one document */
-    TW_TEXT_RECORDS,  /* like lines, of up to TW_RECORD_TEXT_BYTES_MAX */
+    TW_TEXT_RECORDS,  /* like lines, but of up to TW_RECORD_TEXT_BYTES_MAX bytes */
 };
 
 enum tw_cut {

@@ -27,7 +27,7 @@ struct tw_text_stream {
     /* Packed only: */
     uint8_t *packed; /* (packed_bytes), of which packed_at are consumed */
     size_t packed_bytes, packed_at;
-    bool is_between; /* between members or frames: the file may end here */
+    bool is_between; /* at the end of a gzip member or zstd frame, where the file may end */
     z_stream gzip;
     bool has_gzip;
     ZSTD_DStream *zstd;
@@ -185,7 +185,8 @@ static enum tw_status unpack_zstd(struct tw_text_stream *stream, uint8_t *to, si
     return TW_OK;
 }
 
-/* At the end of the file the decompressor is still drained: it may hold text that had no room. */
+/* At the end of the file the decompressor is called until it is empty: it may hold text for which
+ * there was no room. */
 static enum tw_status unpack(struct tw_text_stream *stream, uint8_t *to, size_t room, size_t *got,
                              struct tw_error *err) {
     while (*got < room) {

@@ -19,8 +19,8 @@ enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
 struct tw_text_stream;
 
 /* Opens a file. Errors name it and a remedy. Concatenated members or frames are one text. Memory:
- * 128 KiB plus the compression window, at most 128 MiB. TW_IO; TW_NOMEM; TW_DATA: other content
- * than the name says, or not a plain file. */
+ * 128 KiB plus the compression window, at most 128 MiB. TW_IO; TW_NOMEM; TW_DATA: the content does
+ * not fit the name's ending, or this is no regular file. */
 enum tw_status tw_text_stream_open(struct tw_text_stream **stream, const char *path,
                                    enum tw_packing packing, struct tw_error *err);
 void tw_text_stream_close(struct tw_text_stream *stream); /* NULL is allowed */

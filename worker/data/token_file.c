@@ -154,7 +154,7 @@ static enum tw_status fetch_bytes(struct tw_token_reader *reader, struct tw_toke
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* As an unsigned number: a negative token becomes larger than any vocabulary. */
+/* Reads a token as an unsigned number: a negative one becomes larger than any vocabulary. */
 static uint64_t token_at(const struct tw_token_file *file, const uint8_t *bytes, uint32_t i) {
     switch (file->token_bytes) {
     case 1: return bytes[i];

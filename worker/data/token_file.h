@@ -1,7 +1,7 @@
-/* token_file.h - reads tokens from files on demand. Files are not mapped, so one that shrinks or is
- * damaged causes an error message, not a signal. Shards of a dataset are verified piece by piece
- * before first use: damaged bytes are never trained on, and nobody waits for a whole shard to be
- * hashed. */
+/* token_file.h - reads tokens from files on demand. Files are not memory-mapped, so a file that
+ * shrinks or is damaged causes an error message, not a signal. Shards of a dataset are verified
+ * piece by piece before first use: damaged bytes are never trained on, and training does not wait
+ * until a whole shard is hashed. */
 #ifndef TW_WORKER_DATA_TOKEN_FILE_H
 #define TW_WORKER_DATA_TOKEN_FILE_H
 
@@ -52,7 +52,7 @@ enum tw_status tw_token_reader_init(struct tw_token_reader *reader, uint64_t voc
 void tw_token_reader_deinit(
     struct tw_token_reader *reader); /* call before deinitialising its files */
 
-/* Opens the file if needed; reading does that too. TW_DATA. */
+/* Opens the file if needed, as tw_token_read does. TW_DATA. */
 enum tw_status tw_token_open(struct tw_token_reader *reader, struct tw_token_file *file,
                              struct tw_error *err);
 

@@ -40,8 +40,9 @@ struct tw_engine_config {
                              tw_engine_vectors; 0: no sync */
     float *theta, *m, *v; /* caller's arrays, or NULL: the engine allocates zeros */
     enum tw_matmul_backend matmul; /* AUTO: TW_MATMUL from the environment, else the fastest */
-    const struct tw_ops *ops; /* NULL: the fastest. Its type overrides compute.compute. If ops or
-                                 matmul is set, device AUTO means the CPU */
+    /* NULL: the fastest operators. Their type overrides compute.compute. If ops or matmul is set,
+     * device AUTO means the CPU */
+    const struct tw_ops *ops;
 };
 
 /* Memory an engine would take, in bytes by use. Arrays given by the caller are not counted. */
@@ -57,9 +58,10 @@ struct tw_engine_plan {
     uint32_t threads;
     enum tw_type type; /* type of activations and products */
     bool is_recomputed;
-    bool keeps_attention;     /* device only, if is_recomputed: attention itself is not run again */
-    bool keeps_outputs;       /* device only: neither are norms and activations */
-    bool is_on_gpu;           /* all of the above lies on a device, except the mirrors */
+    bool keeps_attention; /* device only, if is_recomputed: attention is not run again */
+    /* device only, if is_recomputed: norms and activations are not run again either */
+    bool keeps_outputs;
+    bool is_on_gpu;           /* all uses above are on a device */
     uint64_t mirrors;         /* host bytes of the mirrors if is_on_gpu; not in total */
     bool is_pinned;           /* mirrors are page-locked if the system allows it */
     uint32_t ordinal;         /* device number */
@@ -102,17 +104,18 @@ struct tw_step_result {
 enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
                                    const struct tw_engine_config *config, struct tw_error *err);
 
-/* Allocates on the heap. Plans first and returns the errors of tw_engine_plan_make before anything
- * large is allocated; TW_NOMEM also if the system refuses memory. theta is not initialised: see
- * tw_engine_init_params. */
+/* Creates an engine on the heap. Plans first, and returns the errors of tw_engine_plan_make before
+ * it allocates anything large. TW_NOMEM also if the system refuses memory. theta is not
+ * initialised: see tw_engine_init_params. */
 enum tw_status tw_engine_create(struct tw_engine **engine_out,
                                 const struct tw_engine_config *config, struct tw_error *err);
 void tw_engine_destroy(struct tw_engine *engine); /* NULL is allowed */
 
-/* Copy elements [begin, begin + n) of the given arrays (enum tw_engine_array): pull from the device
- * to the mirrors, push from the mirrors to the device. With is_inference, theta only.
+/* Copy elements [begin, begin + n) of the given arrays (a set of enum tw_engine_array). pull copies
+ * from the device to the mirrors, push from the mirrors to the device. With is_inference, only
+ * theta exists.
  *
- * The gradient can be pulled but not pushed. It is that of the last step, until a loss or logits
+ * The gradient can be pulled but not pushed. It stays that of the last step until a loss or logits
  * call with parameters other than theta overwrites it.
  *
  * TW_DEVICE. On the CPU both do nothing and cannot fail. */
@@ -140,9 +143,9 @@ enum tw_status tw_engine_peak(const struct tw_engine_plan *plan, double *flops_s
  *
  *     6 (elements of the layers' matrices + vocab width) + 6 layers q_width (context + 1)
  *
- * Each element costs 2 forward and 4 backward. Attention is two products over half the context on
- * average; document masks are ignored. Repeated work (recompute, attention's backward pass) does
- * not count. */
+ * Each element costs 2 operations forward and 4 backward. Attention is two products over half the
+ * context on average; document masks are ignored. Repeated work (recompute, attention's backward
+ * pass) does not count. */
 uint64_t tw_engine_flops_token(const struct tw_run *run);
 
 /* Initialises params from run->model.seed as GPT-2 does: matrices N(0, 0.02), those added to the
@@ -172,7 +175,7 @@ enum tw_status tw_engine_logits(struct tw_engine *engine, const float *params,
                                 const uint32_t *tokens, uint32_t count, float *logits,
                                 struct tw_error *err);
 
-/* Logits (count, vocab): row i is the token after tokens[i]. */
+/* Logits (count, vocab): row i is for the token after tokens[i]. */
 enum tw_status tw_engine_logits_all(struct tw_engine *engine, const float *params,
                                     const uint32_t *tokens, uint32_t count, float *logits,
                                     struct tw_error *err);

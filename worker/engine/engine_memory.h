@@ -20,7 +20,8 @@ struct tw_engine_matrix {
 };
 
 struct tw_engine_memory {
-    struct tw_gpu *gpu; /* NULL: on the CPU. With a GPU, only `owned` below is used */
+    /* NULL: the engine runs on the CPU. With a GPU, only `owned` of the fields below is used */
+    struct tw_gpu *gpu;
     struct tw_model model;
     struct tw_thread_pool *team;
     float *owned; /* theta, m, v unless given by the caller; then, starting on its own page, the

@@ -14,13 +14,14 @@
 
 enum {
     PASS_ROWS = 4096, /* rows of a pass unless configured; more bring no more speed */
-    PASS_BYTES = 1024 * 1024 * 1024, /* bytes of activations of a pass, likewise */
+    /* bytes of activations of a pass unless configured; more bring no more speed */
+    PASS_BYTES = 1024 * 1024 * 1024,
     INFERENCE_SEQUENCES = 8,
     USES_BYTES = 512,
 };
 
-/* 0 means all cores, but at most one per half a million parameters: a small model gains little from
- * more. */
+/* For 0 configured threads: all cores, but at most one per half a million parameters, because a
+ * small model gains little from more. */
 static uint32_t count_threads(const struct tw_engine_config *config) {
     const uint32_t most = TW_THREAD_POOL_THREADS_MAX;
     if (config->compute.threads > 0)
@@ -209,7 +210,7 @@ static enum tw_status make_cpu_plan(struct tw_engine_plan *plan,
 }
 
 /* For AUTO, TW_DEVICE=cpu, cuda, ... in the environment decides. *is_free: neither the
- * configuration nor the environment chose. */
+ * configuration nor the environment names a device. */
 static enum tw_status choose_device(const struct tw_engine_config *config,
                                     struct tw_device_choice *device, bool *is_free,
                                     struct tw_error *err) {

@@ -27,7 +27,8 @@ void tw_engine_init_params(const struct tw_run *run, const struct tw_layout *lay
     struct tw_rng rng;
     tw_rng_seed(&rng, run->model.seed);
     memset(params, 0, layout->elements * sizeof(float));
-    /* In the model's order, so that the initial weights do not depend on the run's fragments. */
+    /* Tensors are drawn in the model's order, so that the initial weights do not depend on the
+     * run's fragments. */
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
         const struct tw_tensor *tensor = &layout->tensors[i];
         const uint64_t count = (uint64_t)tensor->rows * tensor->cols;

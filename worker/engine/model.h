@@ -153,19 +153,19 @@ struct tw_model_batch {
     const uint32_t *tokens; /* (sequences, stride): stride >= context, + 1 with targets */
     uint32_t stride, sequences, context;
     struct tw_model_cache *cache; /* NULL, or the cached sequence that this batch continues */
-    bool is_masked; /* only without a cache: attention sees nothing before the last `separator` at
-                       or before the row */
+    /* only without a cache: a row attends to nothing before the last `separator` at or before it */
+    bool is_masked;
     uint32_t separator; /* the token a document begins with */
 };
 
 struct tw_model_learn {
     float *gradient; /* (elements): added to. With is_first, weight gradients are overwritten; all
                         others must be zero (tw_model_clear) */
-    float scale, z_loss; /* factor of the summed loss, and of z-loss within it */
+    float scale, z_loss; /* factor of the whole loss, and of the z-loss in it */
     bool is_first;
 };
 
-/* Bytes that tw_model_init would take. TW_NOMEM. */
+/* Computes the bytes that tw_model_init would take. TW_NOMEM. */
 enum tw_status tw_model_measure(struct tw_model_bytes *bytes, const struct tw_model_config *config,
                                 struct tw_error *err);
 
@@ -189,7 +189,8 @@ void tw_model_forward(struct tw_model *model, const struct tw_model_batch *batch
 /* After forward: sum of the losses of all rows, in nats. */
 double tw_model_loss(struct tw_model *model, const struct tw_model_batch *batch);
 
-/* After forward: the same sum, and the gradient of scale * (sum + z_loss sum lse^2). */
+/* After forward: returns the sum of losses like tw_model_loss, and adds the gradient of scale *
+ * (sum + z_loss sum lse^2). */
 double tw_model_backward(struct tw_model *model, const struct tw_model_batch *batch,
                          const struct tw_model_learn *learn);
 

@@ -11,7 +11,8 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    LOGITS_BYTES = 160 << 20, /* logits and gradient in memory; at least a block of rows */
+    /* bytes of logits and their gradient, but at least one block of rows */
+    LOGITS_BYTES = 160 << 20,
 };
 
 /* Hands out aligned pieces of a block. Without a block it only counts bytes. */

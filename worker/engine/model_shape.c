@@ -73,8 +73,8 @@ struct tw_model_shape tw_model_shape_of(const struct tw_run *run) {
 
 /* ---- tensors ------------------------------------------------------------------------------- */
 
-/* Offset of `prefix`.`end` of the layer, or TW_MODEL_NONE. layer UINT32_MAX: a tensor outside the
- * layers. */
+/* Offset of the tensor `prefix`.`end` of the layer, or TW_MODEL_NONE. layer UINT32_MAX: the tensor
+ * belongs to no layer. */
 static uint64_t offset_of(const struct tw_layout *layout, const struct family *family,
                           uint32_t layer, const char *prefix, const char *end) {
     char name[sizeof(layout->tensors[0].name)];
@@ -155,7 +155,7 @@ void tw_model_find(struct tw_model *model) {
  * Face's rope_type llama3). Let `turns` be the turns a frequency makes within rope_original tokens:
  * - more than rope_high turns: unchanged;
  * - less than rope_low turns: divided by rope_factor;
- * - in between: the two are mixed in proportion. */
+ * - in between: interpolated between both. */
 static double frequency(const struct tw_run *run, uint32_t i, uint32_t head_size) {
     const double tau = 6.283185307179586476925;
     const double plain = pow(run->model.rope_theta, -2.0 * i / head_size);

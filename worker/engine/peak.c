@@ -8,12 +8,12 @@
 #include "worker/support/thread_pool.h"
 
 enum {
-    SIZE_SLOW = 128, /* for the reference library, about 1e9 operations per second */
+    SIZE_SLOW = 128, /* size for the slow reference library, about 1e9 operations per second */
     PIECES = 4,      /* pieces per thread in each try */
     TRIES_MAX = 10,
 };
-/* Weights are (size, size). The fastest size depends on caches and library, and later sizes are
- * measured after the clock frequency had time to rise. */
+/* Weights are (size, size). Which size is fastest depends on caches and library. Larger sizes come
+ * last, when the clock frequency has had time to rise. */
 static const uint32_t SIZES[] = {256, 512, 1024};
 static const double TRYING_S = 0.06; /* seconds spent on each size */
 
@@ -32,7 +32,7 @@ static double now_s(clockid_t clock) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Timed by the thread's own CPU clock: time that other processes take does not count. */
+/* Times by the thread's CPU clock, which leaves out time of other processes. */
 static void multiply_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct peak *const peak = context;
     char *const a = peak->rows + 2 * thread * peak->rows_bytes;
@@ -44,7 +44,8 @@ static void multiply_piece(void *context, uint32_t piece, uint32_t thread) {
     if (peak->best_s[thread] == 0 || took_s < peak->best_s[thread]) peak->best_s[thread] = took_s;
 }
 
-/* One block: master, packed copy, rows. Multiplying zeros takes as long as any other numbers. */
+/* Allocates one block: master weight, packed copy, rows. It stays zero, because products of zeros
+ * take as long as others. */
 static enum tw_status alloc_peak(struct peak *peak, const struct tw_matmul_library *library,
                                  uint32_t size, uint32_t threads, struct tw_error *err) {
     const size_t master_bytes = (size_t)size * size * sizeof(float);

@@ -2,12 +2,12 @@
  * utilisation (MFU).
  *
  * All threads multiply a block of activations with weights of several sizes. Each thread's best
- * time counts, by its own CPU clock, so that a busy neighbour hardly lowers the rate.
+ * time by its own CPU clock counts, so that other processes hardly lower the rate.
  *
- * The rate can still be too low: a neighbour may share the core, the clock frequency may rise
+ * The rate can still be too low: another process may share the core, the clock frequency may rise
  * later, or a hypervisor may take time away. The caller that computes MFU therefore raises the rate
- * by every faster step (tw_peak_raise), so MFU never exceeds 1. MFU says how far a step is from its
- * matrix products; it is no share of a data sheet's peak. */
+ * by every faster step (tw_peak_raise), so MFU never exceeds 1. MFU compares a step with matrix
+ * products on this machine, not with the peak of a data sheet. */
 #ifndef TW_WORKER_ENGINE_PEAK_H
 #define TW_WORKER_ENGINE_PEAK_H
 

@@ -15,7 +15,8 @@ static bool make_folder(char *path, size_t size, const char *parent, size_t leng
     if (parent[0] != '/') return false;
     const int n = snprintf(path, size, "%.*s%s", (int)length, parent, below);
     if (n < 0 || (size_t)n + 1 >= size) return false;
-    /* parent's own parent must exist; missing folders from parent down are made. */
+    /* The folder above `parent` must exist. `parent` and the folders below it are created if
+     * missing. */
     for (char *slash = path + length + 1; (size_t)(slash - path) < (size_t)n; slash++) {
         if (*slash != '/') continue;
         *slash = '\0';
@@ -50,5 +51,5 @@ void tw_plans_folder_keep_code(void) {
     length = strlen(path);
     if (path[length - 1] != '/' || length + sizeof("code") > sizeof(path)) return;
     (void)memcpy(path + length, "code", sizeof("code"));
-    (void)setenv("CUDA_CACHE_PATH", path, 0); /* the driver makes the folder */
+    (void)setenv("CUDA_CACHE_PATH", path, 0); /* the driver creates the folder */
 }

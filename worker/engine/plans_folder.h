@@ -1,5 +1,5 @@
-/* plans_folder.h - the folder of caches that make a start on a device faster: the algorithm chosen
- * for each matrix product, timed by an earlier start, and the code that the driver compiled. */
+/* plans_folder.h - the folder of two caches for a faster start on a device: the fastest algorithm
+ * for each matrix product, measured at an earlier start, and code that the driver compiled. */
 #ifndef TW_WORKER_ENGINE_PLANS_FOLDER_H
 #define TW_WORKER_ENGINE_PLANS_FOLDER_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 /* Writes the path for tw_cuda_products_open into path[size]. TW_CUDA_PLANS in the environment names
- * the file itself. Otherwise the result is a folder, created if missing; the first possible of:
+ * the file itself. Otherwise the result is a folder, created if missing: the first usable of
  * 1. CACHE_DIRECTORY, which systemd sets;
  * 2. thinwire/ in XDG_CACHE_HOME;
  * 3. .cache/thinwire/ in HOME.
@@ -16,10 +16,10 @@
  */
 bool tw_plans_folder(char *path, size_t size);
 
-/* Lets the driver keep the code that it compiles for this device, for cards newer than the native
- * code of the build, in code/ of that folder: CUDA_CACHE_PATH, unless it is set. Its own choice,
- * ~/.nv, cannot be written by a service. Call before the first use of a device and before any
- * thread. */
+/* For cards newer than the native code of the build, the driver compiles code. Sets
+ * CUDA_CACHE_PATH, unless it is set, so that the driver caches this code in code/ of that folder. A
+ * service cannot write the driver's default folder, ~/.nv. Call before the first use of a device
+ * and before any thread. */
 void tw_plans_folder_keep_code(void);
 
 #endif

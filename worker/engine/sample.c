@@ -55,9 +55,9 @@ static void choose_top(const float *logits, uint32_t vocab, uint32_t k,
     }
 }
 
-/* Cuts candidates to the nucleus and sets *sum to its weight. Returns the number kept. Candidates
- * lighter than (1 - p) sum / count weigh less than 1 - p together, so the nucleus is full without
- * them: only the others need sorting. */
+/* Cuts candidates to the nucleus and sets *sum to its weight. Returns the number kept. All
+ * candidates with a weight below (1 - p) sum / count have less than the share 1 - p together, so
+ * the nucleus needs none of them. Only the others are sorted. */
 static uint32_t cut_nucleus(struct tw_candidate *candidates, uint32_t count, double p,
                             double *sum) {
     const double least = (1.0 - p) * *sum / (double)count;
@@ -98,5 +98,5 @@ uint32_t tw_sample(const float *logits, uint32_t vocab, const struct tw_sample_c
         left -= candidates[i].weight;
         if (left < 0.0) return candidates[i].token;
     }
-    return best; /* rounding consumed the last share */
+    return best; /* reached only by rounding */
 }

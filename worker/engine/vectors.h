@@ -3,7 +3,7 @@
  * alone. On a device, a sync thus moves only packed bytes and new anchors over the bus.
  *
  * Implemented twice: vectors_host.c over kernels/, and gpu_vectors.c over kernels/cuda. Elementwise
- * operations give the host's bits, with the same roundings. Sums have an order that depends on the
+ * operations give the same bits in both, because they round alike. The order of sums depends on the
  * implementation.
  *
  * A pointer marked `live` is in the parameters' memory. Callers must not read or write through it,
@@ -74,14 +74,14 @@ struct tw_vectors {
     enum tw_status (*alloc)(void *self, float **x, size_t n, const char *what,
                             struct tw_error *err);
     void (*free)(void *self, float *x);
-    /* The same for n zeros of host memory that is copied in or out every round: for a device it is
-     * page-locked, so that a copy runs at the speed of the bus. */
+    /* Allocates n zeros of host memory for arrays that are copied in or out every round. For a
+     * device the memory is page-locked, so that a copy runs at the speed of the bus. */
     enum tw_status (*host_alloc)(void *self, float **x, size_t n, const char *what,
                                  struct tw_error *err);
     void (*host_free)(void *self, float *x);
-    /* Page-locks `bytes` of the caller's memory at `host`, which begin a page, until unpin. False
-     * if the system or the host's memory does not allow it, or if live memory is host memory:
-     * copies then only stay slow. */
+    /* Page-locks `bytes` of the caller's memory from `host`, a page boundary, until unpin. False if
+     * the system refuses, the host has too little memory, or live memory is host memory. Copies are
+     * then only slower. */
     bool (*pin)(void *self, void *host, uint64_t bytes);
     void (*unpin)(void *self, void *host); /* after a pin that returned true */
 
@@ -96,7 +96,7 @@ struct tw_vectors {
     void (*copy)(void *self, float *x, const float *from, size_t n);
     void (*zero)(void *self, float *x, size_t n);
     void (*scale)(void *self, float *x, float factor, size_t n);
-    /* x = x + weight y, with both roundings: tw_merge_add() of kernels/merge.h */
+    /* x = x + weight y, product and sum each rounded: tw_merge_add() of kernels/merge.h */
     void (*add)(void *self, float *x, const float *y, float weight, size_t n);
     void (*delta)(void *self, const struct tw_vectors_delta *delta);
     /* kernels/mix.h */
@@ -128,10 +128,9 @@ struct tw_vectors {
 
     /* ---- order ---- */
 
-    /* theta [begin, begin + n) was written: anything derived from it (working weights) is made
-     * again. */
+    /* The caller wrote theta [begin, begin + n): weights derived from it are computed again. */
     void (*written)(void *self, size_t begin, size_t n);
-    /* Waits until everything is done. TW_DEVICE with the reason if the device failed, now or
+    /* Waits until all queued work is done. TW_DEVICE with the reason if the device failed, now or
      * earlier. */
     enum tw_status (*finish)(void *self, struct tw_error *err);
 };

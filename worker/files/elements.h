@@ -14,8 +14,8 @@
 /* True for F32, BF16 and F16. */
 bool tw_elements_can(enum tw_dtype dtype);
 
-/* Converts n elements of `dtype` to floats. `from` may overlap `to` if it is the last n elements'
- * bytes of to's memory. Returns the index of the first element that is not finite, or n. */
+/* Converts n elements of `dtype` to floats. `from` may overlap `to` if it lies at the end of to's
+ * memory. Returns the index of the first element that is not finite, or n. */
 size_t tw_elements_load(enum tw_dtype dtype, float *to, const uint8_t *from, size_t n);
 
 /* Converts `from` (n) to n elements of `dtype`. `to` may be `from`. Returns the index of the first

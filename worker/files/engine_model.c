@@ -36,7 +36,8 @@ static void name_run(struct tw_run *run, const char *name) {
     if (size == 0) memcpy(run->name, "imported", sizeof("imported"));
 }
 
-/* Training keys to continue with a trained model: a low rate, 4096 tokens per step, 1000 steps. */
+/* Sets training keys for a model that is already trained: a low rate, 4096 tokens per step, 1000
+ * steps. */
 static void plan_training(struct tw_run *run) {
     enum { STEP_TOKENS = 4096, STEPS = 1000, RATE_MILLIONTHS = 50 };
     const uint32_t batch = STEP_TOKENS / run->model.context;
@@ -75,8 +76,8 @@ enum tw_status tw_engine_manifest_make(const struct tw_model_source *source, con
 
 static enum tw_status check_config(const struct tw_model_source *source, const struct tw_run *run,
                                    struct tw_error *err) {
-    /* Only a folder's config.json certainly describes its model; one beside a single file may not.
-     */
+    /* The config.json of a folder describes its model for certain. One beside a single file may
+     * not. */
     if (source->config == NULL || !source->is_folder) return TW_OK;
     struct tw_run found;
     tw_run_defaults(&found);

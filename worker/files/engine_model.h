@@ -9,7 +9,7 @@
 #include "proto/run/run.h"
 #include "worker/files/model_source.h"
 
-/* Context of a manifest made here, unless the model's positions are weights. */
+/* Default context of tw_engine_manifest_make, unless the model's positions are weights. */
 enum { TW_ENGINE_CONTEXT = 2048 };
 
 /* Reads a manifest from a file and fills the layout. TW_IO: cannot be read; TW_CONFIG: invalid. */

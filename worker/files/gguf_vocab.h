@@ -2,8 +2,8 @@
  * read it.
  *
  * A byte-level BPE becomes tokens in GPT-2's characters for bytes, with a type each (normal,
- * control, user-defined, unused), merges in order, and llama.cpp's name of the pre-tokenizer. NFC,
- * which Qwen's files ask for, has no counterpart there. The byte tokenizer is written as 256 tokens
+ * control, user-defined, unused), merges in order, and llama.cpp's name of the pre-tokenizer. GGUF
+ * cannot express NFC, which Qwen's files ask for. The byte tokenizer is written as 256 tokens
  * without merges; its end of text is byte 0, which does not occur in text. */
 #ifndef TW_WORKER_FILES_GGUF_VOCAB_H
 #define TW_WORKER_FILES_GGUF_VOCAB_H
@@ -15,8 +15,8 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 /* vocab: size of the model's vocabulary; ids that the tokenizer lacks are written as unused.
- * tokenizer NULL: bytes. TW_CONFIG: the tokenizer has more tokens than the model, or a
- * pre-tokenizer without a name in llama.cpp; TW_NOMEM. */
+ * tokenizer NULL: the byte tokenizer. TW_CONFIG: the tokenizer has more tokens than the model, or
+ * llama.cpp has no name for its pre-tokenizer; TW_NOMEM. */
 enum tw_status tw_gguf_put_vocab(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
                                  uint32_t vocab, struct tw_error *err);
 

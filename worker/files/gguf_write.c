@@ -93,7 +93,7 @@ static const struct name {
     {"lm_head.weight", "output.weight", AS_IS},
 };
 
-/* Names below "model.layers.N." or "h.N.", and in GGUF below "blk.N.". */
+/* Names after the prefix "model.layers.N." or "h.N.", and in GGUF after "blk.N.". */
 static const struct name LAYER_NAMES[] = {
     {"input_layernorm.weight", "attn_norm.weight", AS_IS},
     {"self_attn.q_proj.weight", "attn_q.weight", ROTATED_PAIRS},
@@ -152,7 +152,7 @@ static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_
     return row->order;
 }
 
-/* Vectors stay float32, and so do GPT-2's positions, which are added to activations. */
+/* Vectors and GPT-2's positions, which are added to activations, stay float32. */
 static enum tw_dtype dtype_of(const struct writer *writer, uint32_t i) {
     const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
     const bool is_single = tensor->rank == 1 || strcmp(tensor->name, "wpe.weight") == 0;
@@ -350,7 +350,7 @@ static enum tw_status start_writer(struct writer *writer, struct tw_error *err) 
     }
     writer->block = malloc(BLOCK_ELEMENTS * sizeof(*writer->block));
     if (run->model.family == TW_FAMILY_GPT2) {
-        uint64_t most = 0; /* elements of the largest matrix, which may go in pieces */
+        uint64_t most = 0; /* elements of the largest matrix */
         for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
             const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
             const uint64_t count = (uint64_t)tensor->rows * tensor->cols;

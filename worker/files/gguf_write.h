@@ -9,8 +9,8 @@
  * or QK-norm is written as qwen2 or qwen3, which rotate halves. Llama 3's frequency scaling becomes
  * the tensor rope_freqs.weight. Vectors and GPT-2's positions are always float32.
  *
- * The vocabulary is that of bytes for a model on bytes. A model on tokens gets that of the given
- * tokenizer, or none: gguf_vocab.h. */
+ * A model on bytes gets the vocabulary of the byte tokenizer. A model on tokens gets that of the
+ * given tokenizer, or none: gguf_vocab.h. */
 #ifndef TW_WORKER_FILES_GGUF_WRITE_H
 #define TW_WORKER_FILES_GGUF_WRITE_H
 
@@ -21,8 +21,9 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 struct tw_gguf_options {
-    enum tw_dtype dtype;                  /* F32, BF16 or F16; type of matrices */
-    const struct tw_tokenizer *tokenizer; /* NULL: that of bytes, or none */
+    enum tw_dtype dtype; /* F32, BF16 or F16; type of matrices */
+    /* NULL: the byte tokenizer for a model on bytes, else none */
+    const struct tw_tokenizer *tokenizer;
 };
 
 /* Never overwrites, and leaves nothing behind on failure: out_file.h. TW_CONFIG also if no GGUF

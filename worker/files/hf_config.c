@@ -51,7 +51,7 @@ static enum tw_status get_type(const json_t *root, const struct kind **kind_out,
     return refuse("model_type", type, "gpt2, llama, mistral, qwen2, qwen3", err);
 }
 
-/* A missing architecture follows from the type. Heads other than the language model's are not
+/* If `architectures` is missing, model_type implies it. Only models with a language-model head are
  * supported. */
 static enum tw_status check_architecture(const json_t *root, const struct kind *kind,
                                          struct tw_error *err) {
@@ -105,7 +105,7 @@ static enum tw_status get_flag(const json_t *object, const char *key, bool missi
     return TW_OK;
 }
 
-/* Keys that must be `wanted` or missing. */
+/* Refuses keys that are present with a value other than `wanted`. */
 static enum tw_status check_flags(const json_t *root, const char *const *keys, bool wanted,
                                   struct tw_error *err) {
     for (; *keys != NULL; keys++) {
@@ -247,7 +247,7 @@ static enum tw_status get_rotation(const json_t *root, const struct kind *kind, 
     return TW_OK;
 }
 
-/* Only full attention is supported: every layer sees all tokens before. */
+/* Only full attention is supported: every token attends to all tokens before it. */
 static enum tw_status check_window(const json_t *root, const struct kind *kind,
                                    struct tw_error *err) {
     enum tw_answer is_used = TW_NO;

@@ -14,7 +14,8 @@
 
 enum {
     TW_HF_INDEX_BYTES_MAX = 16 * 1024 * 1024,
-    TW_HF_INDEX_TENSORS_MAX = 3 * 4096, /* some models store buffers beside their parameters */
+    /* more than parameters, because some models also store buffers */
+    TW_HF_INDEX_TENSORS_MAX = 3 * 4096,
     TW_HF_INDEX_FILES_MAX = 512,
     TW_HF_FILE_BYTES = 96, /* size of a file name, including NUL */
 };

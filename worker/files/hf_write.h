@@ -1,8 +1,8 @@
 /* hf_write.h - writes a model as safetensors: one file, or a folder for Hugging Face's
  * transformers, split into several files if large.
  *
- * Never overwrites, and leaves nothing behind on failure: out_file.h. Needs memory for one block
- * only. */
+ * Never overwrites, and leaves nothing behind on failure: out_file.h. Needs memory for one block of
+ * numbers only. */
 #ifndef TW_WORKER_FILES_HF_WRITE_H
 #define TW_WORKER_FILES_HF_WRITE_H
 
@@ -21,8 +21,9 @@ enum tw_status tw_hf_write_file(const char *path, const struct tw_model_feed *fe
 struct tw_hf_folder {
     enum tw_dtype dtype; /* F32, BF16 or F16 */
     uint64_t shard_bytes;
-    const char *tokenizer; /* text of a tokenizer.json to include; NULL: that of bytes for a model
-                              on bytes, else none */
+    /* text of a tokenizer.json to include; NULL: the byte tokenizer for a model on bytes, else none
+     * */
+    const char *tokenizer;
     size_t tokenizer_bytes;
     uint32_t files_count; /* out */
     uint64_t bytes;       /* out: size of all tensors */

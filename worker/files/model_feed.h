@@ -24,8 +24,8 @@ struct tw_model_feed {
 
 enum { TW_FEED_KEEP = TW_DTYPES_COUNT }; /* dtype value that keeps the source's type */
 
-/* The type to write tensor `i` in, given the requested `dtype`: that, or with TW_FEED_KEEP the
- * source's type (float32 from memory). */
+/* The type in which tensor `i` is written: `dtype` or, for TW_FEED_KEEP, the source's type (float32
+ * from memory). */
 enum tw_dtype tw_model_feed_dtype(const struct tw_model_feed *feed, uint32_t i,
                                   enum tw_dtype dtype);
 

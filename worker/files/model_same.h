@@ -5,9 +5,9 @@
 #include "base/status.h"
 #include "proto/run/run.h"
 
-/* Whether the model of `found` (a config.json) computes the same as that of `wanted` (a manifest)
- * with the same tensors. All model keys must match, except the seed and, unless positions are
- * weights, the context. TW_CONFIG names the first difference with both values. */
+/* Checks that the model of `found` (a config.json) and that of `wanted` (a manifest) compute the
+ * same function of the same tensors. All model keys must match, except the seed and, unless
+ * positions are weights, the context. TW_CONFIG names the first difference with both values. */
 enum tw_status tw_model_same(const struct tw_run *found, const struct tw_run *wanted,
                              struct tw_error *err);
 

@@ -196,8 +196,8 @@ static struct tw_model_place find(const struct tw_model_source *source, const ch
     return place;
 }
 
-/* Hugging Face puts all but the head below "transformer". An overlong name becomes empty, which
- * matches no tensor. */
+/* Hugging Face puts the prefix "transformer" before all names but the head's. An overlong name
+ * becomes empty, which matches no tensor. */
 static void full_name(const char *prefix, const char *name, char full[TW_SAFETENSORS_NAME_BYTES]) {
     const bool is_bare = strcmp(prefix, "transformer.") == 0 && strcmp(name, HEAD) == 0;
     const int size = snprintf(full, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_bare ? "" : prefix, name);
@@ -288,7 +288,7 @@ static enum tw_status check_tie(const struct tw_model_source *source,
     return status;
 }
 
-/* Refuses tensors that the model does not have: ignoring one would mean another model. */
+/* Refuses tensors that the model does not have: a file with such a tensor is of another model. */
 static enum tw_status check_rest(const struct tw_model_source *source, const char *prefix,
                                  struct tw_error *err) {
     const bool is_part = prefix[0] != 0 && strcmp(prefix, "transformer.") != 0;

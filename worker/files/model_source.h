@@ -43,7 +43,7 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
 /* Finds every tensor of the layout (borrowed until close), named `PART.NAME`, `NAME` or
  * `transformer.NAME`; all tensors must use the same form. TW_CORRUPT: a tensor is missing, or one
  * exists that the model does not have; TW_CONFIG: wrong shape or type. An output head stored beside
- * a tied embedding must equal it. */
+ * a tied embedding must have the same numbers. */
 enum tw_status tw_model_source_bind(struct tw_model_source *source, const struct tw_layout *layout,
                                     const char *part, struct tw_error *err);
 

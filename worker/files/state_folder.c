@@ -64,7 +64,8 @@ static enum tw_status number_of(const struct tw_tensor_file *file, const char *k
     return tw_fail(err, TW_CORRUPT, "%s: its metadata '%s' is not a number", file->name, key);
 }
 
-/* The digest covers the whole header with zeros in the digest's place. Zeroes it in file->json. */
+/* The digest covers the whole header, with zeros in place of the digest itself. Writes these zeros
+ * into file->json. */
 static enum tw_status check_header(struct tw_tensor_file *file, struct tw_error *err) {
     const struct tw_safetensors_text *text;
     char written[TW_ID_HEX_BYTES] = {0}, computed[TW_ID_HEX_BYTES];
@@ -219,7 +220,8 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     if (has_slots(path)) {
         size_t size = strlen(path);
         while (size > 1 && path[size - 1] == '/') size--;
-        memcpy(folder, path, size); /* fits: a longer path inside it was built before */
+        /* it fits, because a longer path in this folder was built before */
+        memcpy(folder, path, size);
         folder[size] = 0;
         return TW_OK;
     }
@@ -246,7 +248,7 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     return status;
 }
 
-/* The newer slot not known to be damaged; NULL: none. */
+/* The newer of the slots that are not known to be damaged; NULL: there is none. */
 static struct slot *newest(struct slot slots[SLOTS]) {
     struct slot *best = NULL;
     for (unsigned i = 0; i < SLOTS; i++) {

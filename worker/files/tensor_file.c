@@ -16,7 +16,7 @@ const char *tw_tensor_file_base(const char *path) {
     return slash != NULL && slash[1] != 0 ? slash + 1 : path;
 }
 
-/* O_NONBLOCK: opening a pipe must not block before it is refused. */
+/* O_NONBLOCK, because opening a FIFO would block before the FIFO is refused. */
 static enum tw_status open_regular(const char *path, int *fd_out, uint64_t *bytes_out,
                                    struct tw_error *err) {
     struct stat info;
@@ -134,7 +134,7 @@ enum tw_status tw_tensor_file_read(const struct tw_tensor_file *file,
     TW_ASSERT(tw_elements_can(tensor->dtype));
     TW_ASSERT(first <= (tensor->end - tensor->begin) / size);
     TW_ASSERT(count <= (tensor->end - tensor->begin) / size - first);
-    /* Read into the upper end of `to`, then widen from the start. */
+    /* The raw elements are read to the end of `to`, then widened from the start. */
     uint8_t *const raw = (uint8_t *)to + (sizeof(float) - size) * count;
     const int why =
         read_at(file->fd, raw, size * count, file->data_at + tensor->begin + size * first);

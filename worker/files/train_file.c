@@ -46,12 +46,12 @@ static const char *const FIELD_NAMES[FIELDS] = {
     "thinwire.micro_batch", "thinwire.compute_bits"};
 enum { FORMAT_VERSION = 1 };
 
-/* Files written before passes were recorded lack both fields, in the checksum too. */
+/* Old files lack the two fields of the pass, and their checksum does not contain them. */
 static unsigned fields_count(const struct tw_train_pass *pass) {
     return pass->micro_batch > 0 ? FIELDS : MICRO_BATCH;
 }
 
-/* The manifest text as saved; that of an older version has fewer keys than the run. */
+/* The manifest text as saved. If an older version wrote it, it lacks newer keys. */
 struct manifest {
     char text[TW_MANIFEST_BYTES_MAX];
     size_t size;

@@ -17,7 +17,7 @@
 #include "worker/learn/train_state.h"
 #include "worker/support/out_file.h"
 
-/* Pass size and type that computed the steps. Other values would round differently. */
+/* Size and type of the passes that computed the steps. Others would round differently. */
 struct tw_train_pass {
     uint32_t micro_batch;    /* sequences of one pass; 0: not recorded */
     enum tw_compute compute; /* FP32 or BF16; AUTO: not recorded */
@@ -31,15 +31,16 @@ struct tw_train_file {
     struct tw_train_state state;
 };
 
-/* Writes the whole file to `out`, which must be held (tw_out_hold), and replaces the previous save.
+/* Writes the whole file to `out`, which must be held (tw_out_hold), in place of the previous save.
  * TW_IO, TW_CONFIG: the previous save stays; TW_CORRUPT: a value is not finite, nothing was
  * written. */
 enum tw_status tw_train_file_save(struct tw_out_file *out, const struct tw_layout *layout,
                                   const struct tw_train_file *file, struct tw_error *err);
 
-/* *is_one: the file declares itself a training file; an unreadable file does not. Then *run is its
- * run; keys that an older version did not know have their defaults. *pass (may be NULL) is the
- * recorded pass. Reads only the header. TW_CORRUPT: a damaged training file; TW_VERSION. */
+/* **is_one: the file declares itself a training file; false for an unreadable file. If true, *run
+ * is its run, in which keys that an older version did not know have their defaults. *pass (may be
+ * NULL) is the recorded pass. Reads only the header. TW_CORRUPT: a damaged training file;
+ * TW_VERSION. */
 enum tw_status tw_train_file_peek(const char *path, bool *is_one, struct tw_run *run,
                                   struct tw_train_pass *pass, struct tw_error *err);
 

@@ -12,13 +12,13 @@ struct tw_eval {
     uint64_t windows, tokens;
 };
 
-/* Evaluates `windows_count` evenly spaced held-out windows, the same ones every time. 0, or more
- * than exist, means all. TW_DATA if nothing is held out. */
+/* Evaluates `windows_count` evenly spaced held-out windows, always the same ones. 0, or a number
+ * above that of all windows, means all. TW_DATA if nothing is held out. */
 enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,
                                uint64_t windows_count, struct tw_eval *eval, struct tw_error *err);
 
-/* The same, with progress reports: `progress` is called from time to time and at the end with the
- * number of windows done. */
+/* tw_eval_heldout with more options. `progress` is called from time to time, and at the end, with
+ * the number of windows done. */
 struct tw_eval_wish {
     uint64_t windows;                                          /* same as windows_count above */
     void (*progress)(void *user, uint64_t done, uint64_t all); /* or NULL */

@@ -15,7 +15,7 @@ enum { TW_LEARNER_GPU_BYTES = 32 };
 
 struct tw_learner {
     void *self;
-    float *theta, *m, *v;      /* (elements), host, layout.h order; mirrors if pull is set */
+    float *theta, *m, *v;      /* (elements), host, layout.h order; mirrors if `pull` is not NULL */
     struct tw_vectors vectors; /* the live arrays, and arithmetic on them in place */
     bool is_host_idle;         /* a step leaves the host's cores idle */
     uint64_t *updates;         /* optimizer steps accumulated in m and v */

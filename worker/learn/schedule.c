@@ -29,13 +29,13 @@ static double decay_factor(const struct tw_run *run, uint64_t clock_tokens) {
 }
 
 /* Rate limit for an optimizer that starts with zero moments. Adam's first steps have full length in
- * every direction, noise or not; the resulting Delta is so large that guards refuse it. After t
- * steps the rate is at most
+ * every direction, even where the gradient is mere noise. The resulting Delta is so large that
+ * guards refuse it. After t steps the rate is at most
  *
  *     peak t / min(2 / (1 - beta2), steps of the run's own warm-up)
  *
  * This is the untuned linear warm-up (Ma and Yarats, arXiv 1910.04209, section 5), or the run's own
- * if shorter. A run from its beginning is thus never limited further than by its own warm-up. */
+ * if shorter. At the beginning of a run, this limit is thus never below the run's own warm-up. */
 static double cold_start_limit(const struct tw_run *run, double peak, uint64_t updates) {
     const double step = (double)run->train.batch * run->model.context * run->sync.nodes;
     const double own = (double)run->train.warmup_tokens / step;
@@ -47,7 +47,7 @@ static double warm_lr(const struct tw_run *run, double peak, uint64_t clock_toke
     const double last = peak * (run->train.lr_final_millionths / 1e6);
     const uint64_t warmup = run->train.warmup_tokens, budget = run->train.tokens;
     if (clock_tokens < warmup) {
-        /* One batch ahead, so that the first step does not have a rate of zero. */
+        /* The clock is taken one batch ahead, so that the first step's rate is not zero. */
         const uint64_t step = (uint64_t)run->train.batch * run->model.context;
         const uint64_t reached = clock_tokens + step < warmup ? clock_tokens + step : warmup;
         return peak * ((double)reached / (double)warmup);

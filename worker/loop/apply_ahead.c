@@ -80,7 +80,8 @@ void tw_apply_ahead_deinit(struct tw_apply_ahead *early) {
     memset(early, 0, sizeof(*early));
 }
 
-/* Whether the begun work is of this request; another one of the same round may differ in modes. */
+/* Whether the work begun belongs to this request. Another request of the same round may have other
+ * modes. */
 static bool is_of(const struct tw_apply_ahead *early, const struct tw_wmsg_apply *request) {
     return early->is_begun && memcmp(&early->work.request, request, sizeof(*request)) == 0;
 }

@@ -1,10 +1,10 @@
-/* apply_ahead.h - host work of an APPLY, done by a thread while inner steps run on a device.
+/* apply_ahead.h - a thread does the host work of an APPLY while inner steps run on a device.
  *
  * When steps run on a device, the host is idle, and the host work of an APPLY (decoding, the outer
  * step, digests) takes as long as many steps. A thread computes the new anchor beside the published
  * one. At the first step boundary after that, the loop publishes it and updates theta. There is one
- * spare for (phi, u), so one APPLY is worked on at a time and the others wait in order. If several
- * are due, the loop does them itself.
+ * spare buffer for (phi, u), so the thread works on one APPLY at a time and the others wait in
+ * order. If several are due, the loop does them itself.
  *
  * The loop calls all functions, at step boundaries. Without `init`, or if the host is not idle
  * during steps, every APPLY counts as ready and is done when it is asked for. */
@@ -19,13 +19,13 @@
 struct tw_apply_ahead {
     struct tw_merger *merger;   /* borrowed */
     struct tw_anchor_work work; /* work.merged owned; NULL: no thread */
-    bool is_begun; /* `work` belongs to a request that is neither landed nor given up */
+    bool is_begun; /* `work` belongs to a request that is not yet published or given up */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     /* under the mutex */
     bool is_working, must_stop;
-    enum tw_status status; /* result of the work, when it has ended */
+    enum tw_status status; /* result of the work, once it has ended */
     struct tw_error err;
 };
 
@@ -34,12 +34,12 @@ enum tw_status tw_apply_ahead_init(struct tw_apply_ahead *early, struct tw_merge
                                    bool is_host_idle, struct tw_error *err);
 void tw_apply_ahead_deinit(struct tw_apply_ahead *early); /* zeros are fine */
 
-/* Whether only the landing of this APPLY is left to do. If not, and no other APPLY is being worked
- * on, the work begins. No request on the same fragment may be due before it. An APPLY that will be
- * refused is ready: tw_apply_ahead_begin says why. */
+/* Whether the thread has finished the host work of this APPLY. If not, and it is working on no
+ * other APPLY, it begins. No request on the same fragment may be due before this one. An APPLY that
+ * will be refused is ready: tw_apply_ahead_begin says why. */
 bool tw_apply_ahead_is_ready(struct tw_apply_ahead *early, const struct tw_wmsg_apply *request);
 
-/* Does tw_anchor_apply with the result of the thread; waits for the thread. */
+/* Like tw_anchor_apply, but uses the result of the thread, for which it waits. */
 enum tw_status tw_apply_ahead_begin(struct tw_apply_ahead *early,
                                     const struct tw_wmsg_apply *request,
                                     struct tw_wmsg_applied *reply, struct tw_error *err);

@@ -14,7 +14,7 @@
 struct tw_daemon_link {
     int fd;                        /* owned; -1 = closed */
     uint64_t blocked_us;           /* total time that send has waited for the daemon */
-    struct tw_refusal_log refused; /* of requests received on this link */
+    struct tw_refusal_log refused; /* refused requests of this link */
 };
 
 /* One attempt to connect to the daemon's socket. TW_AGAIN when no process listens there (yet),
@@ -41,7 +41,7 @@ void tw_daemon_link_unmap(struct tw_shm *shm);
 enum tw_status tw_daemon_link_send(struct tw_daemon_link *link, struct tw_worker_msg *msg,
                                    struct tw_error *err);
 
-/* As send, but returns TW_AGAIN where send would block. */
+/* Like tw_daemon_link_send, but returns TW_AGAIN if the socket is full. */
 enum tw_status tw_daemon_link_try_send(struct tw_daemon_link *link, struct tw_worker_msg *msg,
                                        struct tw_error *err);
 

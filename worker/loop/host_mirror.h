@@ -1,6 +1,6 @@
 /* host_mirror.h - copies of theta, m and v in host memory for a learner that keeps them on a
- * device; the learner's arrays are then mirrors (learner.h). Only two users need them: the start of
- * a worker writes all of them, and a snapshot reads all. Synchronisation works on the device
+ * device; the learner's arrays are then mirrors (learner.h). They have two uses: the start of a
+ * worker writes all of them, and a snapshot reads all of them. Synchronisation works on the device
  * (vectors.h). */
 #ifndef TW_WORKER_LOOP_HOST_MIRROR_H
 #define TW_WORKER_LOOP_HOST_MIRROR_H

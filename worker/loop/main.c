@@ -47,7 +47,7 @@ static bool threads_parse(const char *text, uint32_t *threads) {
     return true;
 }
 
-/* Returns true to go on; otherwise sets *exit_code. */
+/* Returns true if the program should continue; otherwise sets *exit_code. */
 static bool options_parse(int argc, char **argv, struct options *options, int *exit_code) {
     static const struct option known[] = {
         {"socket", required_argument, NULL, 's'},
@@ -96,7 +96,8 @@ static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *le
 static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
     const enum tw_status status = tw_learner_engine_open(self, learner, config, err);
-    /* Other processes may hold memory of the card for a while: the snapshot is not the cause. */
+    /* If the card has too little memory, other processes may be using it for a while. The snapshot
+     * is not the cause. */
     if (status == TW_NOMEM && config->compute.device.kind == TW_DEVICE_CUDA) {
         if (err != NULL) err->status = TW_DEVICE;
         return TW_DEVICE;

@@ -60,7 +60,8 @@ static enum tw_status train(struct tw_daemon_link *link, const struct tw_wmsg_we
                             struct tw_error *err) {
     struct tw_trainer trainer;
     enum tw_status status = tw_trainer_init(&trainer, link, welcome, shm, learner, err);
-    /* Other processes may hold memory of the card for a while: the snapshot is not the cause. */
+    /* If the card has too little memory, other processes may be using it for a while. The snapshot
+     * is not the cause. */
     if (status == TW_NOMEM && !learner->vectors.is_host) err->status = status = TW_DEVICE;
     TW_TRY(status);
     status = tw_trainer_start(&trainer, err);

@@ -21,9 +21,9 @@ struct tw_session_config {
     void *self;
 };
 
-/* On SIGTERM or SIGINT the session takes a snapshot at the next step boundary and ends. Waits for
- * the daemon without limit. Returns the exit status of the process (base/exit_codes.h); the reason
- * was logged, and sent to the daemon if it is connected. */
+/* Runs a session. On SIGTERM or SIGINT it takes a snapshot at the next step boundary and ends.
+ * Waits for the daemon without limit. Returns the exit status of the process (base/exit_codes.h);
+ * the reason was logged, and sent to the daemon if it is connected. */
 int tw_session_run(const struct tw_session_config *config);
 
 #endif

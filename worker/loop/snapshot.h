@@ -16,9 +16,10 @@ enum tw_status tw_snapshot_save(const struct tw_shm *shm, enum tw_snapshot_mode 
                                 const struct tw_train_state *state, uint32_t *slot_out,
                                 struct tw_error *err);
 
-/* The inverse. If (phi, u) of a fragment had other rounds when the snapshot was taken, its theta :=
- * phi: the merges since then are in phi, but not in the snapshot's theta. *fragments_reset (may be
- * NULL) counts these fragments. TW_CORRUPT when the slot is not whole; *state is then unchanged. */
+/* Loads a snapshot. If (phi, u) of a fragment had other rounds when the snapshot was taken, theta
+ * := phi for this fragment: the merges since then are in phi, but not in the snapshot's theta.
+ * *fragments_reset (may be NULL) counts these fragments. TW_CORRUPT when the slot is not whole;
+ * *state is then unchanged. */
 enum tw_status tw_snapshot_load(const struct tw_shm *shm, enum tw_snapshot_mode mode, uint32_t slot,
                                 struct tw_train_state *state, uint32_t *fragments_reset,
                                 struct tw_error *err);

@@ -1,9 +1,9 @@
 /* step_server.h - a thread that answers REDUCE and CHECK while a step runs, because these need
  * neither the parameters nor a step boundary.
  *
- * Otherwise a node with long steps would delay its part of every round by a step. All other packets
- * are kept, in order, for the boundary. Link and merger belong to one thread at a time: to this one
- * between open and close, else to the loop. */
+ * Without it, a node with long steps would delay its part of every round by a step. The thread
+ * keeps all other packets, in order, for the boundary. Link and merger belong to one thread at a
+ * time: to this one between open and close, else to the loop. */
 #ifndef TW_WORKER_LOOP_STEP_SERVER_H
 #define TW_WORKER_LOOP_STEP_SERVER_H
 
@@ -26,11 +26,11 @@ struct tw_step_server {
     pthread_cond_t opened;
     /* under the mutex */
     bool is_open, is_waiting, must_stop;
-    enum tw_status status; /* of the link, if reading failed */
+    enum tw_status status; /* status of the link, if reading failed */
     struct tw_error failure;
     uint32_t kept_begin, kept_count;
     struct tw_worker_msg *kept; /* (TW_STEP_SERVER_KEPT_MAX) */
-    uint64_t cost_us;           /* of the answers: computing, and blocked by the daemon */
+    uint64_t cost_us; /* cost of the answers: time of computing, and of waiting for the daemon */
 };
 
 /* Starts the thread in the closed state. The struct must not move. TW_NOMEM, TW_IO. */
@@ -47,7 +47,7 @@ void tw_step_server_open(struct tw_step_server *side);
  * in us. */
 uint64_t tw_step_server_close(struct tw_step_server *side);
 
-/* While closed: whether packets are kept, which tw_daemon_link_wait does not see. */
+/* While closed: whether there are kept packets, which tw_daemon_link_wait cannot see. */
 bool tw_step_server_has_kept(const struct tw_step_server *side);
 
 /* While closed: the next packet, kept or new, as tw_daemon_link_recv. */

@@ -76,8 +76,8 @@ uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
 
 /* ---- snapshots and evaluation -------------------------------------------------------------- */
 
-/* Steps until the next snapshot, given the time this one took: the configured number, or enough for
- * a budget of 1 % of the time. */
+/* Steps until the next snapshot: the configured number or, from the time that this one took, so
+ * many that snapshots take 1 % of the time. */
 static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t took_us) {
     if (trainer->welcome->snapshot_steps > 0) return trainer->welcome->snapshot_steps;
     if (trainer->step_us_mean == 0) return 1; /* no step yet */
@@ -176,7 +176,7 @@ static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, 
     for (uint32_t i = 0; i < before; i++) {
         if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
-    if (is_idle) return true; /* no steps run that a thread could work beside */
+    if (is_idle) return true; /* no steps are running, so there is no need for the thread */
     const bool is_ready = msg->kind != TW_WMSG_APPLY || trainer->is_behind ||
                           tw_apply_ahead_is_ready(&trainer->early, &msg->u.apply);
     return is_ready && min_step <= trainer->step;
@@ -267,8 +267,8 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
     return TW_OK;
 }
 
-/* After a request, done or refused (a refused one may have taken work in flight back): theta is
- * ready for the next step. A device fault ends the worker. */
+/* Makes theta ready for the next step after a request. Also needed if the request was refused,
+ * because it may have taken back work in flight. A device fault ends the worker. */
 static enum tw_status request_settle(const struct tw_trainer *trainer,
                                      const struct tw_worker_msg *msg, struct tw_error *err) {
     const struct tw_vectors *vectors = &trainer->learner->vectors;
@@ -312,8 +312,8 @@ static enum tw_status waiting_perform(struct tw_trainer *trainer, struct tw_erro
     return TW_OK;
 }
 
-/* Whether several APPLYs wait only for the thread. One APPLY per step would never catch up with
- * rounds that come faster than steps. */
+/* Whether several APPLYs wait for the thread. The thread finishes one APPLY per step, which is too
+ * slow if rounds come faster than steps. */
 static bool is_behind(const struct tw_trainer *trainer) {
     uint32_t due_count = 0;
     for (uint32_t i = 0; i < trainer->waiting_count; i++) {

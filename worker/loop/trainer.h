@@ -34,7 +34,7 @@
 enum {
     TW_WAITING_MAX = 64, /* requests kept for a later boundary */
     TW_SKIPS_MAX =
-        16, /* steps in a row with gradients that are not finite, until the worker gives up */
+        16, /* steps in a row without a finite gradient, after which the worker gives up */
 };
 
 struct tw_trainer {
@@ -51,15 +51,15 @@ struct tw_trainer {
     uint32_t skips_in_a_row;
     bool is_paused, is_finished, is_over;
 
-    struct tw_wmsg_clock clock; /* of the newest CLOCK; zero before the first */
-    uint64_t clock_tokens;      /* for the schedule: never decreases */
+    struct tw_wmsg_clock clock; /* content of the newest CLOCK; zero before the first */
+    uint64_t clock_tokens;      /* run clock for the schedule: never decreases */
 
-    uint64_t step_us, sync_us; /* since the last STEP that was sent */
+    uint64_t step_us, sync_us; /* times since the last STEP that was sent */
     uint64_t step_us_mean;     /* moving average */
     uint64_t boundary_us;      /* cost_us at the start of this boundary */
 
     uint32_t snapshots_asked;   /* SNAPSHOT requests not answered yet */
-    uint64_t snapshot_step;     /* of the newest snapshot; UINT64_MAX = none yet */
+    uint64_t snapshot_step;     /* step of the newest snapshot; UINT64_MAX = none yet */
     uint64_t snapshot_steps;    /* until the next one */
     uint64_t evaluated_step;    /* UINT64_MAX = none yet */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
@@ -79,8 +79,9 @@ void tw_trainer_deinit(struct tw_trainer *trainer);
  * whole is no error: the worker starts from the anchor and says so in READY. */
 enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err);
 
-/* One inner step and its boundary; or, paused or finished, one boundary after waiting up to a
- * second for a packet. TW_IO: the daemon is gone. Other failures: the worker cannot go on. */
+/* Takes one inner step, then handles its boundary. If paused or finished, it waits up to a second
+ * for a packet instead of the step. TW_IO: the daemon is gone. Other failures: the worker cannot go
+ * on. */
 enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err);
 
 /* Takes the last snapshot, as after EXIT. Do not call tw_trainer_turn again. */

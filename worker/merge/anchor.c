@@ -90,7 +90,7 @@ static void apply_outer(const struct tw_merger *merger, const struct tw_anchor_w
     }
 }
 
-/* The merge in the memory where theta lies. */
+/* Returns the merge in the memory where theta lies. */
 static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor_work *work) {
     const struct tw_vectors *vectors = merger->vectors;
     const bool has_use = merger->inflight.ahead != NULL || merger->run->sync.lead_millionths > 0;
@@ -99,7 +99,7 @@ static const float *bring_merge(struct tw_merger *merger, const struct tw_anchor
     return merger->v;
 }
 
-/* Updates theta, and the work in flight by whether it was merged. */
+/* Updates theta and the work in flight, depending on whether that work was merged. */
 static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                         const struct tw_anchor_publish *stage, const float *merged) {
     struct tw_inflight *inflight = &merger->inflight;
@@ -126,7 +126,7 @@ static void apply_theta(struct tw_merger *merger, const struct tw_wmsg_apply *re
         if (request->parts[k].contributors > contributors)
             contributors = request->parts[k].contributors;
     }
-    /* A Delta that no owner had (no link, too late, no result) says nothing about its size. */
+    /* If no owner had the Delta (no link, too late, no result), its size was not judged. */
     if (was_out && (is_mixed || request->is_refused != 0))
         tw_merger_note_landed(merger, fragment, request->is_refused == 0);
     if (request->parts_count == 0) tw_inflight_recall(inflight, fragment, step.theta);

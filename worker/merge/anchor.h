@@ -17,7 +17,7 @@
 enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                struct tw_wmsg_applied *reply, struct tw_error *err);
 
-/* The same in three calls. The new anchor is computed beside the published one. */
+/* tw_anchor_apply in three calls, which compute the new anchor beside the published one. */
 struct tw_anchor_work {
     struct tw_wmsg_apply request;
     struct tw_anchor_publish stage;
@@ -28,12 +28,13 @@ struct tw_anchor_work {
 };
 
 /* At a step boundary: checks the request, except for the bytes of the results, and begins. The
- * round must not have been applied. TW_PROTO. Until the work is landed or given up, no other stage
- * may begin, and no other request may touch the fragment. */
+ * round must not have been applied. TW_PROTO. Until tw_anchor_land, or until the work is given up,
+ * no other stage may begin, and no other request may touch the fragment. */
 enum tw_status tw_anchor_begin(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                struct tw_anchor_work *work, struct tw_error *err);
-/* Decodes, takes the outer step, seals. On any thread: it reads run, shm and codecs of the merger,
- * and from shared memory the fragment and the request's spans. TW_CORRUPT: do not land it. */
+/* Decodes the results, takes the outer step and seals the new anchor. Runs on any thread. It reads
+ * run, shm and codecs of the merger, and from shared memory the fragment and the request's spans.
+ * TW_CORRUPT: the work must be given up. */
 enum tw_status tw_anchor_work(const struct tw_merger *merger, struct tw_anchor_work *work,
                               struct tw_error *err);
 /* At a step boundary: publishes the new anchor and updates theta. */

@@ -1,5 +1,5 @@
-/* anchor_publish.h - change of one fragment of the anchor: new values are written beside the old
- * ones and replace them with one store, or not at all. */
+/* anchor_publish.h - changes one fragment of the anchor: new values are written beside the old
+ * ones, and one store makes them the published ones. */
 #ifndef TW_WORKER_MERGE_ANCHOR_PUBLISH_H
 #define TW_WORKER_MERGE_ANCHOR_PUBLISH_H
 
@@ -13,20 +13,20 @@ struct tw_anchor_publish {
     const float *phi_old, *u_old; /* at home, intact until the next stage begins */
     float *phi, *u;               /* in the spare */
     const float *live_old,
-        *live; /* copies where theta lies: of phi_old, and of phi once published */
+        *live; /* copies in the memory of theta: of phi_old, and of phi once published */
 };
 
 void tw_anchor_publish_begin(struct tw_merger *merger, uint32_t fragment,
                              struct tw_anchor_publish *stage);
 
-/* Seals and publishes. TW_CORRUPT, and nothing is published, also when the new state does not have
- * the digest `expected` (NULL: any). */
+/* Seals and publishes. TW_CORRUPT, and nothing is published: a value is not finite, or the new
+ * state does not have the digest `expected` (NULL: any). */
 enum tw_status tw_anchor_publish_end(struct tw_merger *merger, struct tw_anchor_publish *stage,
                                      uint64_t rounds, const struct tw_id *expected,
                                      struct tw_error *err);
 
-/* Rounds and digest of the stage, to be published. TW_CORRUPT when a value is not finite: a merge
- * of finite numbers can overflow. Reads only the stage; any thread. */
+/* Computes the rounds and the digest of the staged values. TW_CORRUPT when a value is not finite: a
+ * merge of finite numbers can overflow. Reads only the stage; any thread. */
 enum tw_status tw_anchor_publish_seal(const struct tw_anchor_publish *stage, uint64_t rounds,
                                       struct tw_shm_state *state, struct tw_error *err);
 

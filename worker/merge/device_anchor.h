@@ -1,9 +1,9 @@
 /* device_anchor.h - the anchor phi in the memory where the parameters lie, for outer gradients and
  * for changes of theta.
  *
- * With parameters in host memory that is phi itself, as shared with the daemon. On a device it is a
- * copy, kept per fragment with its digest. A fragment is copied again on use if its published
- * digest has changed, so code that changes an anchor need not update the copy. */
+ * With parameters in host memory this is phi itself, in the memory shared with the daemon. On a
+ * device it is a copy, kept per fragment with its digest. A fragment is copied again on use if its
+ * published digest has changed, so code that changes an anchor need not update the copy. */
 #ifndef TW_WORKER_MERGE_DEVICE_ANCHOR_H
 #define TW_WORKER_MERGE_DEVICE_ANCHOR_H
 
@@ -26,7 +26,7 @@ struct tw_device_anchor {
         struct tw_id digest;
     } fragments[TW_FRAGMENTS_MAX];
     struct {
-        bool is_there; /* next holds this fragment with this digest, and phi does not yet */
+        bool is_there; /* next holds the fragment with this digest, which phi does not hold yet */
         uint32_t fragment;
         struct tw_id digest;
     } fresh;
@@ -45,8 +45,8 @@ uint64_t tw_device_anchor_elements(const struct tw_layout *layout);
  * published again. */
 const float *tw_device_anchor_phi(struct tw_device_anchor *twin, uint32_t fragment);
 
-/* phi' of the fragment just published, live. The pointer that tw_device_anchor_phi returned before
- * the publication stays valid beside it. Valid until the next call of this module. */
+/* phi' of the fragment just published, live. Valid until the next call of this module. The pointer
+ * that tw_device_anchor_phi returned before the publication stays valid until then. */
 const float *tw_device_anchor_next(struct tw_device_anchor *twin, uint32_t fragment);
 
 /* phi of all fragments, (elements). On the host call tw_shm_settle() first: no fragment may lie in

@@ -26,7 +26,8 @@ uint32_t tw_inflight_arrays(const struct tw_run *run) {
     return find_used(used, run);
 }
 
-/* Payloads of device vectors that are encoded on the host are decoded in `room` and copied back. */
+/* Prepares `room`. If parameters are on a device but encoded on the host, payloads are decoded
+ * there and copied back. */
 static enum tw_status room_init(struct tw_inflight *inflight, struct tw_error *err) {
     const size_t bytes = (size_t)inflight->shm->geometry.spare_elements * sizeof(float);
     const bool has_use = inflight->residual_next != NULL || inflight->share != NULL;
@@ -127,7 +128,7 @@ static void give(const struct tw_inflight *inflight, uint32_t fragment, float *t
 
 /* ---- the correction -------------------------------------------------------------------------- */
 
-/* Change of momentum and anchor per unit of delta in the step that takes it. */
+/* Computes the change of momentum and anchor per unit of delta in one outer step. */
 static void response(const struct tw_inflight *inflight, uint64_t version, float *of_u,
                      float *of_c) {
     const struct tw_outer rule = rule_at(inflight, version);
@@ -147,7 +148,8 @@ static void ahead_share(struct tw_inflight *inflight, uint32_t fragment, size_t 
     add_times(inflight, at(inflight, inflight->ahead, fragment, begin), share, sign * of_c, n);
 }
 
-/* One outer step of c on minus the share if it was merged, else on 0. Overwrites the share. */
+/* Takes one outer step of c: on minus the share if the share was merged, else on 0. Overwrites the
+ * share. */
 static void ahead_step(struct tw_inflight *inflight, const struct tw_inflight_step *step,
                        size_t begin, size_t n, bool is_merged) {
     float *share = at(inflight, inflight->share, step->fragment, begin);
@@ -167,7 +169,7 @@ static void ahead_step(struct tw_inflight *inflight, const struct tw_inflight_st
     inflight->vectors->outer(inflight->vectors->self, &outer);
 }
 
-/* w; 1 before the first merge. */
+/* The weight w; 1 before the first merge. */
 static float share_weight(const struct tw_inflight *inflight, uint32_t fragment) {
     const float weight = inflight->fragments[fragment].weight;
     return weight > 0.0f ? weight : 1.0f;
@@ -198,7 +200,7 @@ static void weigh(struct tw_inflight *inflight, uint32_t fragment, uint32_t cont
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-/* As `at`, for an array that may be NULL. */
+/* Like `at`, for an array that may be NULL. */
 static float *maybe_at(const struct tw_inflight *inflight, float *array, uint32_t fragment,
                        size_t begin) {
     return array == NULL ? NULL : at(inflight, array, fragment, begin);
@@ -269,7 +271,8 @@ static void note_decoded(struct tw_inflight *inflight, float *x,
     if (vectors->is_host) return;
     vectors->copy_in(vectors->self, x, here, n);
     (void)vectors->finish(vectors->self,
-                          NULL); /* then room may be reused; a device fault is reported later */
+                          /* room may be reused after this; a device fault is reported later */
+                          NULL);
 }
 
 void tw_inflight_note(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
@@ -310,7 +313,8 @@ void tw_inflight_exact(struct tw_inflight *inflight, uint32_t fragment) {
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* A merge of work sent before this worker started: its Delta is not known any more. */
+/* Handles a merge of work that was sent before this worker started, so that its Delta is not
+ * known. */
 static void land_unknown(struct tw_inflight *inflight, const struct tw_inflight_step *step,
                          size_t begin, size_t n) {
     copy(inflight, step->theta + begin, step->phi + begin, n);

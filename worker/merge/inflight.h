@@ -28,19 +28,19 @@
  *
  *     Dtilde_m(t) = w(t) Delta_m(t) + (Delta(t-1) - w(t-1) Delta_m(t-1)),  Delta = mean over m
  *
- * With w = 1 / M this is the form of the paper's sentence "a mixture of the current local outer
+ * With w = 1 / M this agrees with the paper's words "a mixture of the current local outer
  * gradient with the delayed mixture of all other replicas'"; it is not verified against the full
  * text. The outer rules are linear in the deltas. So the node's anchor is a sum: the shared anchor,
  * which steps on Delta(t-1), and a correction c with a momentum of its own, which steps on w(t)
- * Delta_m(t) - w(t-1) Delta_m(t-1). The sum over t telescopes, and c fades when no more is sent.
- * (phi, u) therefore stay the same bits on all nodes. A merge cannot be too early or too late: when
- * it comes, c loses exactly the share that it was given. The gap penalty and the momentum clip are
- * not linear; c does without them.
+ * Delta_m(t) - w(t-1) Delta_m(t-1). The sum over t telescopes, and c fades when nothing more is
+ * sent. (phi, u) therefore stay the same bits on all nodes. A merge cannot be too early or too
+ * late: when it comes, c loses exactly the share that it was given. The gap penalty and the
+ * momentum clip are not linear, so they are not applied to c.
  *
  * w = 1 / M assumes that the others' current deltas are 0, which is best if deltas are orthogonal.
  * The paper tried it with two replicas. With eight, seven eighths of every step come late, and with
- * momentum a short run diverges. So w is the regression of the mean on the own delta in the last
- * merge of the fragment, and 1 before the first merge:
+ * momentum a short run diverges. So w is the regression of the mean on this node's delta in the
+ * last merge of the fragment, and 1 before the first merge:
  *
  *     w(t) = <Delta(t-1), D_m(t-1)> / |D_m(t-1)|^2,  in [1 / M, 1]
  *
@@ -63,11 +63,11 @@
  * theta at once cost 0.3 nats at first and 0.04 at the end (tests/RECORDS.md). In a pair, a node
  * that is alone applies all of v to itself, and solo rounds add e to theta.
  *
- * All of this lives in the worker's memory and in no snapshot. A restarted worker has nothing in
- * flight, c = 0 and e = 0. It loses e, and it loses an outer gradient in flight that is not merged.
- * If that gradient is merged, theta := phi', because the snapshot may or may not contain it.
- * Memory, in floats per parameter, where the parameters lie: feedback 2, keep and restart 1, eager
- * 4. */
+ * All of this is in the worker's memory, and snapshots do not contain it. A restarted worker has
+ * nothing in flight, c = 0 and e = 0. It loses e, and it loses an outer gradient in flight that is
+ * not merged. If that gradient is merged, theta := phi', because the snapshot may or may not
+ * contain it. Memory, in floats per parameter, where the parameters lie: feedback 2, keep and
+ * restart 1, eager 4. */
 #ifndef TW_WORKER_MERGE_INFLIGHT_H
 #define TW_WORKER_MERGE_INFLIGHT_H
 
@@ -86,18 +86,19 @@ struct tw_inflight {
     const struct tw_run *run;
     const struct tw_shm *shm;
     const struct tw_vectors *vectors;
-    float *memory; /* live, owned: the arrays below, `elements` each; NULL: none is needed */
-    float *room;   /* (largest fragment), host, owned: for decoding; NULL if parameters are on the
-                      host */
+    /* live (vectors.h), owned: the arrays below, `elements` each; NULL: the run needs none */
+    float *memory;
+    float *room; /* (largest fragment), host, owned: for decoding; NULL if parameters are on the
+                    host */
     float *residual, *residual_next; /* e; v - D in flight */
     float *given;                    /* Delta in flight */
-    float *share;                    /* eager: the share that c was given, w D */
-    float *ahead, *ahead_u;          /* eager: c and its momentum */
+    float *share;           /* eager: w D, the share of this node's D that was added to c */
+    float *ahead, *ahead_u; /* eager: c and its momentum */
     struct {
         bool is_out;           /* an outer gradient is in flight */
-        uint64_t round;        /* in which it was sent */
+        uint64_t round;        /* round in which it was sent */
         float weight;          /* w; 0: no merge yet */
-        double along, squares; /* over landed parts: <merge, share>, |share|^2 */
+        double along, squares; /* sums over the parts merged so far: <merge, share>, |share|^2 */
     } fragments[TW_FRAGMENTS_MAX];
 };
 
@@ -113,8 +114,8 @@ uint32_t tw_inflight_arrays(const struct tw_run *run);
 /* ---- sending --------------------------------------------------------------------------------
  *
  * Call begin, then clip at most once, then pack or note for each part, then commit. A begin without
- * a commit only returns to theta the work that was still in flight. theta and v are of the whole
- * fragment, live. */
+ * a commit only returns to theta the work that was still in flight. theta and v are arrays of the
+ * whole fragment, live. */
 
 /* Takes work that is still in flight back into theta, then fills v of this fragment. */
 void tw_inflight_begin(struct tw_inflight *inflight, uint32_t fragment, float *v, const float *phi,
@@ -142,20 +143,20 @@ enum tw_status tw_inflight_pack(struct tw_inflight *inflight, uint32_t fragment,
  * needed or not on the host. */
 float *tw_inflight_lost(const struct tw_inflight *inflight, uint32_t fragment, size_t begin);
 
-/* The caller encoded elements [begin, begin + n) of v into this payload, on the host. It decodes.
- */
+/* The caller encoded elements [begin, begin + n) of v into this payload, on the host. The payload
+ * must decode. */
 void tw_inflight_note(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                       const struct tw_inflight_payload *payload);
 
-/* Every part is packed or noted: the outer gradient is in flight, and theta changes as sync.sent
- * says for `sent`. */
+/* Call when every part is packed or noted: the outer gradient is in flight from now on. theta
+ * changes by the row "sent" of the table above. */
 void tw_inflight_commit(struct tw_inflight *inflight, uint32_t fragment, uint64_t round,
                         float *theta);
 
-/* v of the outer gradient in flight: beta' e + Delta. */
+/* Computes v of the outer gradient in flight: beta' e + Delta. */
 void tw_inflight_again(const struct tw_inflight *inflight, uint32_t fragment, float *v);
 
-/* v itself is merged, not the decoded payload: the residual will be 0. */
+/* Call if v itself is merged, not the decoded payload: the residual will be 0. */
 void tw_inflight_exact(struct tw_inflight *inflight, uint32_t fragment);
 
 /* ---- merging --------------------------------------------------------------------------------- */
@@ -164,7 +165,7 @@ void tw_inflight_exact(struct tw_inflight *inflight, uint32_t fragment);
 struct tw_inflight_step {
     uint32_t fragment;
     uint64_t version;
-    float *theta; /* of the whole fragment, live, as the next ones */
+    float *theta; /* array of the whole fragment, live, like the fields below */
     const float *phi_old, *phi;
     const float *merged; /* the merge that the outer step took; used by eager only */
 };
@@ -179,14 +180,14 @@ void tw_inflight_arrive(struct tw_inflight *inflight, uint32_t fragment, uint32_
 /* Takes an outer gradient in flight that was not merged back into theta. */
 void tw_inflight_recall(struct tw_inflight *inflight, uint32_t fragment, float *theta);
 
-/* For a change to another anchor: takes the work in flight and c back into theta, so that phi -
- * theta is this node's own work, and forgets e, which may be old. */
+/* Call before a change to another anchor. Takes the work in flight and c back into theta, so that
+ * phi - theta is this node's work. Forgets e, which may be old. */
 void tw_inflight_clear(struct tw_inflight *inflight, uint32_t fragment, float *theta);
 
 /* Adds e to theta: in pairs an anchor made from theta must contain e. */
 void tw_inflight_flush(struct tw_inflight *inflight, uint32_t fragment, float *theta);
 
-/* For a theta that is overwritten: drops c, e and the work in flight. */
+/* Call if theta is about to be overwritten: drops c, e and the work in flight. */
 void tw_inflight_forget(struct tw_inflight *inflight, uint32_t fragment);
 
 #endif

@@ -98,7 +98,7 @@ static float norm_median(const struct tw_norm_history *history, float otherwise)
     return sorted[held / 2];
 }
 
-/* A part with little of the others can be refused even if the whole Delta is small. */
+/* A part can be refused even if the whole Delta is small, so the limit has a floor. */
 #define LEAST_REACH 0.0625f
 
 /* Scale factor for a Delta of this norm. */
@@ -189,12 +189,13 @@ static bool is_packed_live(const struct tw_merger *merger) {
     return merger->vectors->can_pack(merger->vectors->self, merger->codec);
 }
 
-/* Encodes part k, whose v is on the host. payload: v and bytes in; bytes_count and has_lost out. */
+/* Encodes part k, whose v is on the host. Of *payload, v and bytes are inputs, bytes_count and
+ * has_lost outputs. */
 static enum tw_status encode_here(struct tw_merger *merger, const struct tw_wmsg_encode *request,
                                   uint32_t k, struct tw_inflight_payload *payload) {
     const size_t begin = (size_t)request->parts[k].begin, n = (size_t)request->parts[k].count;
     const size_t capacity = request->parts[k].out.bytes;
-    /* A caller that replaced the run's codec gets that one. */
+    /* If the caller replaced the run's codec, its codec is used. */
     if (merger->codec->id != TW_CODEC_AUTO) {
         const struct tw_codec_source source = {
             .x = payload->v,
@@ -288,7 +289,7 @@ static enum tw_sanity sanity_of(double ratio) {
     return ratio <= TW_OUTLIER_EXTREME ? TW_SANITY_OUTLIER : TW_SANITY_EXTREME;
 }
 
-/* Does it decode, and is it far larger than earlier merges? */
+/* Checks that the result decodes, and whether it is far larger than earlier merges. */
 static enum tw_status check_result(struct tw_merger *merger, const struct tw_wmsg_check *request,
                                    struct tw_wmsg_checked *reply, struct tw_error *err) {
     const size_t n = (size_t)request->elements;

@@ -31,17 +31,17 @@
 #include "worker/merge/rate_fit.h"
 
 enum {
-    TW_NORMS_KEPT = 15,  /* of merged Deltas of a fragment: the clip uses their median */
+    TW_NORMS_KEPT = 15,  /* norms of merged Deltas kept per fragment: the clip uses their median */
     TW_CLIP_MEDIANS = 3, /* limit of a Delta against an anchor that theta was not trained from */
 };
 
 struct tw_norm_history {
-    uint32_t count; /* ever; the newest TW_NORMS_KEPT are held */
+    uint32_t count; /* norms so far; the newest TW_NORMS_KEPT are kept */
     float norms[TW_NORMS_KEPT];
     float sent;        /* norm of the Delta in flight */
     float merge;       /* norm of the newest merge; 0: none yet */
     uint32_t unmerged; /* Deltas in a row that were not merged */
-    float reach;       /* not 0: limit of a Delta, in norms of the newest merge */
+    float reach;       /* limit of a Delta, in norms of the newest merge; 0: none */
 };
 
 struct tw_merger {
@@ -58,7 +58,7 @@ struct tw_merger {
                        or a merge; on the host the same memory as scratch */
     struct tw_device_anchor twin;     /* phi where the parameters lie */
     bool must_clip[TW_FRAGMENTS_MAX]; /* clip the next Delta of this fragment */
-    struct tw_inflight inflight;      /* own work not merged yet */
+    struct tw_inflight inflight;      /* this node's work that is not merged yet */
     float *inputs;                    /* contributions, for merge rules that need more than a sum */
     size_t inputs_elements;
     struct tw_pieces *pieces; /* RDA: the tensors; merger_reduce.c */
@@ -84,7 +84,7 @@ void tw_merger_deinit(struct tw_merger *merger);
 /* Bytes that init allocates on the device that has the parameters. */
 uint64_t tw_merger_live_bytes(const struct tw_run *run, const struct tw_layout *layout);
 
-/* theta of one fragment, live. */
+/* The part of theta that belongs to the fragment, live. */
 float *tw_merger_theta(const struct tw_merger *merger, uint32_t fragment);
 
 /* Encodes v (inflight.h) of each part into its span, then changes theta as sync.sent says. Work
@@ -103,8 +103,8 @@ enum tw_status tw_merger_encode(struct tw_merger *merger, const struct tw_wmsg_e
 enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float *v, float *norm,
                               struct tw_error *err);
 
-/* For anchor.c: the fate of the Delta in flight. is_merged: merged in some part, and refused for
- * its size in none. */
+/* For anchor.c: notes whether the Delta in flight was merged. is_merged: some part contains it, and
+ * no part refused it for its size. */
 void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged);
 
 /* Decodes the inputs, merges them in the given order by the run's rule, and encodes once into

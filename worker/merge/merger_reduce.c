@@ -19,7 +19,7 @@
 #include "worker/merge/merger.h"
 #include "worker/merge/request.h"
 
-/* The inputs to merge: those that the guard let in. */
+/* The inputs to merge: those that the guard accepted. */
 struct taken {
     uint32_t count;
     uint32_t inputs[TW_MEMBERS_MAX]; /* indices in the request */
@@ -46,7 +46,7 @@ enum tw_status tw_merger_reduce_init(struct tw_merger *merger, struct tw_error *
     size_t inputs = is_rda ? 2 : 0; /* one input and the sum of directions */
     if (is_robust(merger->run)) inputs = merger->run->sync.members;
     if (inputs == 0) return TW_OK;
-    /* Address space: pages that no merge touches cost no memory. */
+    /* This reserves address space only: pages that no merge touches cost no memory. */
     merger->inputs = malloc(inputs * elements * sizeof(float));
     if (merger->inputs == NULL) {
         return tw_fail(err, TW_NOMEM,
@@ -120,8 +120,8 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
 
 /* One or two inputs do not show the usual size, but earlier merges of the fragment do. As in the
  * guard, an input of more steps may be larger; for a single input the usual steps are not known. An
- * auditor takes the listed inputs without this check. So the check may depend on the history of
- * this node, and it may refuse an input but never scale it. */
+ * auditor merges the listed inputs without this check. The check may therefore depend on this
+ * node's history, but it may only refuse an input, never scale it. */
 static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t count) {
     uint64_t refused = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -135,7 +135,7 @@ static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t c
     return refused;
 }
 
-/* Logs the first, second, fourth, eighth ... only, because a liar lies in every round. */
+/* Logs only the 1st, 2nd, 4th, 8th ... time, because a liar lies in every round. */
 static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                          const struct sized *sized, const float *factors) {
     for (uint32_t i = 0; i < request->inputs_count; i++) {
@@ -150,7 +150,7 @@ static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *
     }
 }
 
-/* Sets factors[i] for every input, and the set of refused ones. TW_LIMIT when that is all. */
+/* Sets factors[i] for every input, and the set of refused inputs. TW_LIMIT if all are refused. */
 static enum tw_status guard_inputs(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                                    float factors[TW_MEMBERS_MAX], uint64_t *refused,
                                    struct tw_error *err) {

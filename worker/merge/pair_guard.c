@@ -5,7 +5,7 @@
 
 _Static_assert((int)TW_PAIR_GUARD_KEPT <= (int)TW_MEDIAN_MAX, "the median takes them all");
 
-/* Change of an anchor by a few dozen steps, relative to the anchor. */
+/* Typical change of an anchor in a few dozen steps, relative to the anchor. */
 #define UNKNOWN 0.05
 
 static double larger(double a, double b) {

@@ -6,18 +6,18 @@
  * fewer than half of these are lies. If most shares become unlike the past, the median follows, so
  * nobody is refused for ever. With median M of ||D|| and A of ||S - S_own||:
  *
- *     ||D|| > 8 max(||D_own||, M): refused     > 3 of it: D is scaled down to that
- *     ||S - S_own|| > 64 ||S_own||: refused    > 2 max(||D_own||, A): so is the pull, to that
+ *     ||D|| > 8 max(||D_own||, M)       refused       > 3 of it: D is scaled down to that
+ *     ||S - S_own|| > 64 ||S_own||      refused       > 2 max(||D_own||, A): the pull is scaled
+ *                                                     down to that
  *
  * Before TW_PAIR_GUARD_LEAST shares M and A are a twentieth of ||S_own||, and no D is refused: a
- * machine that took one step meets others that took many. M and A of 0 count the same. The own D
- * stands beside the medians because in a warm-up all sizes grow manyfold, faster than a median
- * follows. The factor is 3 where the guard of a group has 2, because a partner's step count is
- * unknown: nine times as many steps go 3 times as far (guard.h). Distance alone is not
- * misbehaviour: a node returning from a partition of an hour is far away too, and merging pulls it
- * back.
+ * machine that took one step meets others that took many. M and A of 0 count the same. The bounds
+ * also use D_own, because in a warm-up all sizes grow manyfold, faster than a median follows. The
+ * factor is 3 where the guard of a group has 2, because a partner's step count is unknown: nine
+ * times as many steps go 3 times as far (guard.h). Distance alone is not misbehaviour: a node
+ * returning from a partition of an hour is far away too, and merging pulls it back.
  *
- * Robust gossip by clipping: ClippedGossip, arXiv 2202.01545. */
+ * Clipping in gossip as in ClippedGossip, arXiv 2202.01545. */
 #ifndef TW_WORKER_MERGE_PAIR_GUARD_H
 #define TW_WORKER_MERGE_PAIR_GUARD_H
 
@@ -33,7 +33,7 @@ enum {
     TW_PAIR_GUARD_FAR = 64,
 };
 
-/* One fragment; all zero: no partner yet. */
+/* The past shares of one fragment; all zero: no partner yet. */
 struct tw_pair_guard {
     double deltas[TW_PAIR_GUARD_KEPT], aparts[TW_PAIR_GUARD_KEPT];
     uint32_t count; /* ever */

@@ -14,7 +14,7 @@
 /* Decay of the running maximum per exchange. */
 #define DISTANCE_KEPT 0.9f
 
-#define INIT_RMS 0.02 /* of initial matrices; biases are smaller */
+#define INIT_RMS 0.02 /* RMS of initial matrices; biases are smaller */
 
 enum tw_status tw_pairing_init(struct tw_pairing *pairing, struct tw_merger *merger,
                                struct tw_error *err) {
@@ -167,7 +167,7 @@ static void measure(const struct tw_pairing *pairing, size_t n, struct tw_pair_s
 }
 
 /* Decodes both deltas (the own one into scratch) and both anchors. TW_AGAIN: the partner's payloads
- * are useless. TW_CORRUPT, TW_PROTO: our own are. */
+ * are unusable. TW_CORRUPT, TW_PROTO: this node's are. */
 static enum tw_status decode_all(struct tw_pairing *pairing,
                                  const struct tw_wmsg_pair_apply *request, const float *phi,
                                  size_t n, struct tw_error *err) {
@@ -190,8 +190,8 @@ static enum tw_status decode_all(struct tw_pairing *pairing,
     return TW_OK;
 }
 
-/* Running maximum of the distance of the anchors, at least one step: equal anchors part by that
- * much until the next exchange. */
+/* Updates the running maximum of the distance of the anchors. It is at least one outer step,
+ * because equal anchors diverge by that much until the next exchange. */
 static void note_distance(struct tw_pairing *pairing, const struct tw_anchor_publish *stage) {
     const size_t n = stage->elements;
     const float apart = tw_lattice_distance(pairing->theirs, stage->phi_old, n);
@@ -201,7 +201,7 @@ static void note_distance(struct tw_pairing *pairing, const struct tw_anchor_pub
     pairing->distance[stage->fragment] = now > kept ? now : kept;
 }
 
-/* The step with both shares, the partner's scaled by the guard. */
+/* Takes the step with both shares, after the guard scaled the partner's. */
 static enum tw_status step_pair(struct tw_pairing *pairing,
                                 const struct tw_wmsg_pair_apply *request,
                                 const struct tw_pair_verdict *verdict,

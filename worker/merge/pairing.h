@@ -8,11 +8,11 @@
  *     u   = mu u + eta (D_own + D_theirs) / 2 - gamma/2 (S_theirs - S_own)
  *     phi = phi - u,     theta = theta + (phi' - phi) + Delta
  *
- * The partner takes the mirrored step: the gamma terms cancel, and each D is merged half here and
- * half there. The quantisation error stays in the residual and in theta (worker/merge/inflight.h).
- * Of the work of both nodes, only the part that is scaled down (below) is lost. Alone, a node takes
- * the step on its own v = beta' e + Delta itself, and e = 0. Training since Delta was taken stays
- * in theta.
+ * The partner takes the mirrored step: the gamma terms cancel, and each node merges half of each D.
+ * The quantisation error stays in the residual and in theta (worker/merge/inflight.h). Of the work
+ * of both nodes, only the part that is scaled down (below) is lost. Alone, a node takes the step on
+ * its own v = beta' e + Delta without quantisation, and e = 0. Training since Delta was computed
+ * stays in theta.
  *
  * A large share of the partner is scaled down, and a far too large one is not merged: pair_guard.h.
  * The node then takes the step alone and says so in the answer. It does the same if a payload of

@@ -1,5 +1,5 @@
-/* rate_fit.h - encoding within a number of bytes: sync.codec = auto. Its pieces end at tensor ends.
- */
+/* rate_fit.h - encodes a part within a number of bytes (sync.codec = auto). Pieces with a codec of
+ * their own end at tensor ends. */
 #ifndef TW_WORKER_MERGE_RATE_FIT_H
 #define TW_WORKER_MERGE_RATE_FIT_H
 
@@ -20,7 +20,7 @@ enum tw_status tw_rate_fit_create(struct tw_rate_fit **fit, const struct tw_run 
                                   struct tw_error *err);
 void tw_rate_fit_destroy(struct tw_rate_fit *fit);
 
-/* Elements [begin, begin + n) of the model, and their output. */
+/* The part to encode: elements [begin, begin + n) of the model, and the place of the output. */
 struct tw_rate_fit_part {
     const float *x;
     uint64_t begin;

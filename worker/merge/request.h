@@ -1,5 +1,5 @@
-/* request.h - checks that a request of the daemon lies inside the model and inside the pool. Else
- * TW_PROTO with the numbers: the request is refused and changes nothing. */
+/* request.h - checks that the ranges of a request of the daemon lie inside the model and the pool.
+ * If not: TW_PROTO with the numbers, and the request is refused and changes nothing. */
 #ifndef TW_WORKER_MERGE_REQUEST_H
 #define TW_WORKER_MERGE_REQUEST_H
 

@@ -29,7 +29,7 @@ enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size
         return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
     }
     if (root == NULL) {
-        /* jansson quotes the text nearby, which may hold any byte. */
+        /* jansson's message quotes the text near the error, which may contain any byte. */
         char text[JSON_ERROR_TEXT_LENGTH];
         (void)snprintf(text, sizeof(text), "%s", why.text);
         for (char *at = text; *at != 0; at++) {

@@ -9,7 +9,7 @@
 /* Prints text with quotes. Invalid UTF-8 bytes become U+FFFD. */
 void tw_json_text_print(FILE *to, const uint8_t *text, size_t bytes);
 
-/* The same for a NUL-terminated string. */
+/* tw_json_text_print for a NUL-terminated string. */
 void tw_json_string_print(FILE *to, const char *text);
 
 #endif

@@ -1,7 +1,7 @@
 /* nvml.h - temperature, power, memory and load of an NVIDIA GPU, read through the driver's
  * management library (NVML). The library is loaded at run time, so a build needs no driver.
  *
- * For people only: training does not depend on it. One thread at a time. */
+ * The values are shown to people; training does not depend on them. One thread at a time. */
 #ifndef TW_WORKER_SUPPORT_NVML_H
 #define TW_WORKER_SUPPORT_NVML_H
 

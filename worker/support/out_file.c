@@ -58,7 +58,8 @@ static enum tw_status take_part(struct tw_out_file *file, struct tw_error *err) 
     }
     /* Without file locks, only a newly created file is certainly ours. */
     const bool is_locked = flock(fd, LOCK_EX | LOCK_NB) == 0 || (is_new && errno != EWOULDBLOCK);
-    if (!is_locked || !is_at(fd, file->part)) { /* else it was renamed or removed meanwhile */
+    /* not locked, or PATH.part was renamed or removed meanwhile */
+    if (!is_locked || !is_at(fd, file->part)) {
         (void)close(fd);
         return tw_fail(err, TW_CONFIG,
                        "%s is being written by another process; choose another --out, or end that "
@@ -120,7 +121,7 @@ bool tw_out_sync_folder(const char *path) {
     memcpy(folder, path, size);
     memcpy(folder + size, slash == NULL ? "." : "/", 2);
     const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return errno == EACCES; /* folder is writable but not readable: accept */
+    if (fd < 0) return errno == EACCES; /* the folder is writable but not readable: accept */
     const bool is_synced = fsync(fd) == 0 || errno == EINVAL;
     const int why = errno;
     (void)close(fd);
@@ -138,7 +139,7 @@ enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *
     if (failed != 0 && errno == EEXIST) return is_taken(to, err);
     if (failed == 0 && !tw_out_sync_folder(to)) {
         failed = errno;
-        (void)rename(to, from); /* lets the caller remove a file that did not become durable */
+        (void)rename(to, from); /* back to the old name, so that the caller can remove the file */
         errno = failed;
     }
     return failed == 0 ? TW_OK : tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
@@ -152,7 +153,8 @@ enum tw_status tw_out_commit(struct tw_out_file *file, struct tw_error *err) {
         ((uint64_t)info.st_size == file->at || ftruncate(file->fd, (off_t)file->at) == 0) &&
         fsync(file->fd) == 0;
     const int why = errno;
-    /* Stay locked until the rename: an unlocked PATH.part would look like a dead process's. */
+    /* PATH.part stays locked until the rename: unlocked, it would look like that of a dead
+     * process. */
     const int lock = fcntl(file->fd, F_DUPFD_CLOEXEC, 0);
     const bool is_closed = close(file->fd) == 0;
     file->fd = -1;
@@ -188,7 +190,7 @@ enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
     return TW_OK;
 }
 
-/* Renames PATH.part over the recorded file, and over nothing else. */
+/* Renames PATH.part to PATH, if PATH is the recorded file or does not exist. */
 static enum tw_status put_in_place(const struct tw_out_file *file, struct tw_error *err) {
     struct stat info;
     if (lstat(file->path, &info) != 0) return tw_out_rename(file->part, file->path, err);

@@ -2,11 +2,11 @@
  *
  * A file is written as PATH.part, made durable, and renamed to PATH. There are two modes:
  * - A new file (tw_out_open): if PATH exists, the file is refused.
- * - A file saved repeatedly, such as a training (tw_out_hold): PATH.part stays locked
+ * - A file that is saved repeatedly, such as a training file (tw_out_hold): PATH.part stays locked
  *   between saves. A save replaces only the file that was at PATH at first, or an earlier save.
  *
- * The writer of PATH.part holds a lock on it, which ends with the process. A PATH.part left by a
- * killed process is taken over. */
+ * The writer of PATH.part holds a lock on it, which ends with the process. The PATH.part of a
+ * killed process is reused. */
 #ifndef TW_WORKER_SUPPORT_OUT_FILE_H
 #define TW_WORKER_SUPPORT_OUT_FILE_H
 
@@ -22,8 +22,8 @@ struct tw_out_file {
     char path[TW_OUT_PATH_BYTES], part[TW_OUT_PATH_BYTES + 8];
     int fd;      /* -1: not open */
     uint64_t at; /* bytes written */
-    /* Held file: open descriptor of the file that may be replaced, -1: none. Kept open so that its
-     * inode cannot be reused by another file. */
+    /* Held file: descriptor of the file that may be replaced; -1: none. It stays open so that no
+     * other file can get its inode number. */
     int seen_fd;
 };
 

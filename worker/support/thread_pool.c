@@ -1,9 +1,8 @@
 /* thread_pool.c - see thread_pool.h.
  *
  * A run is published as a ticket: run number in the upper half, next free piece in the lower. A
- * piece is taken by compare-and-swap of the whole ticket. A helper that slept through a run or two
- * thus cannot take a piece of a newer run by mistake: the ticket is closed before a run's fields
- * change.
+ * piece is taken by compare-and-swap of the whole ticket. A helper that slept through a run thus
+ * cannot take a piece of a newer run by mistake: the ticket is closed before a run's fields change.
  *
  * Threads sleep on two conditions. In both, the sleeper sets its flag and then checks the state
  * again, while the waker changes the state and then checks the flag. All accesses are sequentially
@@ -21,7 +20,8 @@
 
 enum { SPINS = 2000 }; /* about 20 us */
 
-static const uint64_t CLOSED = UINT32_MAX; /* value of `next piece` in a closed ticket */
+/* lower half of a ticket that has no piece left to take */
+static const uint64_t CLOSED = UINT32_MAX;
 
 struct helper {
     struct tw_thread_pool *team;

@@ -2,8 +2,9 @@
  *
  * A pool is the calling thread and threads - 1 helpers. Between runs helpers spin for some
  * microseconds, since the next run usually follows soon, then sleep. The next free thread takes the
- * next piece, so a core shared with another process takes fewer pieces. A run waits for pieces,
- * never for an idle helper. Results must not depend on which thread takes a piece. */
+ * next piece, so a core shared with another process takes fewer pieces. A run waits until its
+ * pieces are done, never for an idle helper. Results must not depend on the thread that takes a
+ * piece. */
 #ifndef TW_WORKER_SUPPORT_THREAD_POOL_H
 #define TW_WORKER_SUPPORT_THREAD_POOL_H
 

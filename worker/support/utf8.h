@@ -1,4 +1,4 @@
-/* utf8.h - UTF-8 from a stream of single bytes: characters come out whole or not at all. */
+/* utf8.h - UTF-8 from a stream of single bytes. Output contains complete characters only. */
 #ifndef TW_WORKER_SUPPORT_UTF8_H
 #define TW_WORKER_SUPPORT_UTF8_H
 

@@ -6,7 +6,8 @@
 
 #include "base/assert.h"
 
-enum { SHORT_MAX = 48 }; /* tokens: up to this length, moving arrays is faster than a heap */
+/* tokens; up to this length, moving array elements is faster than a heap */
+enum { SHORT_MAX = 48 };
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -174,7 +175,8 @@ static enum tw_status grow(struct tw_bpe_scratch *scratch, size_t count, struct 
     while (capacity < count) capacity *= 2;
     tw_bpe_scratch_deinit(scratch);
     scratch->links = malloc(4 * capacity * sizeof(*scratch->links));
-    /* A merge takes one entry out and puts at most two in: n - 1 at first, 2n at most. */
+    /* The heap has n - 1 entries at first. A merge removes one entry and adds at most two, so there
+     * are never more than 2n. */
     scratch->heap = malloc(2 * capacity * sizeof(*scratch->heap));
     if (scratch->links == NULL || scratch->heap == NULL) {
         tw_bpe_scratch_deinit(scratch);

@@ -1,8 +1,8 @@
 /* bpe.h - the merges of byte-level BPE: adjacent tokens become one, smallest rank first.
  *
  * Sennrich, Haddow, Birch (arXiv 1508.07909), with GPT-2's bytes as the alphabet. Of all adjacent
- * pairs in the table, the one with the smallest rank is merged, the leftmost of equals, until no
- * pair is left. Immutable once filled: any number of threads may share a table. */
+ * pairs in the table, the one with the smallest rank is merged, or the leftmost of several equal
+ * ones, until no pair is left. Immutable once filled: any number of threads may share a table. */
 #ifndef TW_WORKER_TOKENIZER_BPE_H
 #define TW_WORKER_TOKENIZER_BPE_H
 

@@ -140,7 +140,7 @@ bool tw_bpe_search_next(struct tw_bpe_search *search, struct tw_bpe_range *range
         search->scanned = range->end;
         if (search->is_plain && found->is_special) continue;
         if (found->is_single_word && is_within_a_word(search, *range)) continue;
-        /* The white space that the previous token stripped may reach into this one, which is then
+        /* White space stripped by the previous token may overlap this token, which is then
          * skipped. */
         extend_over_space(search, found, range);
         if (range->end <= search->taken) continue;

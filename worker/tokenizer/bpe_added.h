@@ -1,5 +1,5 @@
-/* bpe_added.h - finds added tokens in the text before it is split: the leftmost first, then the
- * longest. */
+/* bpe_added.h - finds added tokens in the text before it is split: at each step the leftmost, and
+ * of several there the longest. */
 #ifndef TW_WORKER_TOKENIZER_BPE_ADDED_H
 #define TW_WORKER_TOKENIZER_BPE_ADDED_H
 
@@ -15,7 +15,7 @@ struct tw_bpe_added_token {
     const uint8_t *text; /* points into the vocabulary's arena */
     uint32_t bytes;
     uint32_t token;
-    bool is_special;     /* may be treated as text, see is_plain */
+    bool is_special;     /* special token, which is_plain treats as text */
     bool is_single_word; /* matches only as a whole word */
     bool is_left_strip;  /* also matches the white space before it */
     bool is_right_strip; /* also matches the white space after it */

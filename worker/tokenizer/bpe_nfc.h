@@ -20,8 +20,8 @@ struct tw_bpe_nfc {
 const struct tw_bpe_nfc *tw_bpe_nfc_table(void);
 
 enum {
-    /* Characters normalised together; stream-safe text (UAX #15) has at most 31. Longer runs of
-     * marks are cut, so that hostile text costs neither time nor memory. */
+    /* Most characters that are normalised together; stream-safe text (UAX #15) has at most 31.
+     * Longer runs of marks are cut, which bounds the time and memory for hostile text. */
     TW_BPE_NFC_RUN_MAX = 1024,
     TW_BPE_NFC_PARTS_MAX = 4, /* longest decomposition of a character (UAX #15) */
 };

@@ -36,7 +36,7 @@ struct tw_bpe_pattern {
 enum tw_status tw_bpe_pattern_compile(struct tw_bpe_pattern *pattern, const char *regex,
                                       struct tw_error *err);
 
-/* Compiles one of our own patterns, in PCRE2 syntax. */
+/* Compiles a pattern of this program, in PCRE2 syntax. */
 enum tw_status tw_bpe_pattern_compile_own(struct tw_bpe_pattern *pattern, const char *regex,
                                           struct tw_error *err);
 void tw_bpe_pattern_free(struct tw_bpe_pattern *pattern);

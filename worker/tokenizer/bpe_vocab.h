@@ -1,4 +1,4 @@
-/* bpe_vocab.h - the vocabulary: bytes by token, and token by bytes. */
+/* bpe_vocab.h - the vocabulary: finds the bytes of a token, and the token of some bytes. */
 #ifndef TW_WORKER_TOKENIZER_BPE_VOCAB_H
 #define TW_WORKER_TOKENIZER_BPE_VOCAB_H
 
@@ -17,7 +17,7 @@ enum tw_bpe_token_flags {
     TW_BPE_TOKEN_SET = 1,     /* the id is in use */
     TW_BPE_TOKEN_WORD = 2,    /* produced by merges, so found by its bytes */
     TW_BPE_TOKEN_ADDED = 4,   /* added token: found in the text before splitting */
-    TW_BPE_TOKEN_SPECIAL = 8, /* added token with a meaning, not text */
+    TW_BPE_TOKEN_SPECIAL = 8, /* added token with a meaning for the model; not part of the text */
 };
 
 struct tw_bpe_token {

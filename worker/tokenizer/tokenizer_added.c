@@ -7,8 +7,8 @@
 /* A word character as other tokenizers define it: \w of UTS #18. */
 #define WORD_CHARACTER "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]"
 
-/* Sets the id's text. If the id is also a model token, merges keep its model bytes. If these differ
- * from the text ("é" is byte E9 to a model), decoding uses the text. */
+/* Sets the text of an id. If the id is also a token of the model, merges still use the model's
+ * bytes. If these differ from the text (for a model "é" is byte E9), decoding uses the text. */
 static enum tw_status set_token(struct tw_tokenizer *tokenizer, uint32_t id, const char *text,
                                 bool is_special, struct tw_error *err) {
     struct tw_bpe_vocab *const vocab = &tokenizer->vocab;

@@ -36,11 +36,11 @@ static enum tw_status push(struct tw_tokens *tokens, uint32_t token, struct tw_e
 enum {
     SLOT_TOKENS = 7,
     SLOT_BYTES = 30,
-    WORDS_WITHOUT = 4096, /* words without a cache: a prompt needs none */
+    WORDS_WITHOUT = 4096, /* words encoded before a cache is made: a prompt needs none */
 };
 
-/* A word and its tokens in one cache line. A word has one possible slot; a later word replaces it.
- */
+/* A word and its tokens, in one cache line. Each word has one possible slot, and a later word with
+ * the same slot replaces it. */
 struct slot {
     uint32_t tokens[SLOT_TOKENS];
     uint32_t tag; /* hash bits that the slot index does not cover */
@@ -145,8 +145,8 @@ static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piec
     return TW_OK;
 }
 
-/* Whether there is a cache. It is made once enough words have come. Without memory for it, every
- * word is merged. */
+/* Makes the cache once enough words have come. Returns whether there is one. Without memory for it,
+ * every word is merged anew. */
 static bool ensure_cache(struct tw_encoder *encoder) {
     if (encoder->words_count < WORDS_WITHOUT) {
         encoder->words_count++;

@@ -31,15 +31,16 @@ struct tw_tokenizer {
     struct tw_bpe_vocab vocab;
     struct tw_bpe bpe;
     uint32_t byte_tokens[256]; /* TW_TOKEN_NONE: the vocabulary has no token for the byte */
-    uint32_t unknown;          /* token for such bytes, or TW_TOKEN_NONE: they are dropped */
-    bool is_unknown_fused;     /* one unknown token for several in a row */
-    bool has_whole_words;      /* ignore_merges: a word that is a token is not merged */
+    uint32_t unknown;      /* token for bytes without one; TW_TOKEN_NONE: such bytes are dropped */
+    bool is_unknown_fused; /* several unknown bytes in a row become one unknown token */
+    bool has_whole_words;  /* ignore_merges: a word that is a token is not merged */
 
     const struct tw_bpe_nfc *nfc; /* NULL: no normalizer */
-    struct tw_bpe_added added[2]; /* found before [0] and after [1] the normalizer */
-    struct tw_bpe_pattern word;   /* one word character; set if an added token is single-word */
+    struct tw_bpe_added added[2]; /* added[0] is matched before the normalizer, added[1] after it */
+    /* matches one word character; compiled only if an added token is single-word */
+    struct tw_bpe_pattern word;
 
-    /* The last step with a prefix space adds it before matching. */
+    /* Steps of the pre-tokenizer. The last step that has a prefix space adds it before matching. */
     struct tw_split_step steps[TW_TOKENIZER_STEPS_MAX];
     uint32_t steps_count;
     uint32_t prefix_step; /* the step before which a space is added; UINT32_MAX: none */

@@ -28,8 +28,8 @@ bool tw_tokenizer_flag(const json_t *object, const char *key, bool otherwise) {
     return json_is_boolean(flag) ? json_is_true(flag) : otherwise;
 }
 
-/* The first of these added tokens that exists. tokenizer.json does not say which token ends a text;
- * these are the names in published files. */
+/* Finds the first of these added tokens that exists. tokenizer.json does not say which token ends a
+ * text; these are the usual names in published files. */
 static uint32_t find_first(const struct tw_tokenizer *tokenizer, const char *const *names) {
     for (; *names != NULL; names++) {
         const uint32_t token = tw_tokenizer_find(tokenizer, *names);

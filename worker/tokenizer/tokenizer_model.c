@@ -1,4 +1,4 @@
-/* tokenizer_model.c - the model of a tokenizer.json: vocabulary and merges. They name tokens by
+/* tokenizer_model.c - the model of a tokenizer.json: vocabulary and merges. Both name tokens by
  * characters that stand for bytes. */
 #include <string.h>
 

@@ -9,12 +9,12 @@
  * - post-processor: none, ByteLevel or TemplateProcessing;
  * - added tokens of every kind.
  *
- * Anything else in a file is refused by name. `truncation` and `padding` are ignored: no text is
- * cut.
+ * A file with any other feature is refused, and the error names the feature. `truncation` and
+ * `padding` are ignored: no text is cut.
  *
- * Text is bytes. Invalid UTF-8 (RFC 3629), which that package cannot take, is handled byte by byte:
- * an invalid byte becomes the token of that byte, and the text on each side is encoded separately.
- * So join(encode(x)) = x for every x, valid or not, if the tokenizer is exact
+ * Text is bytes. Invalid UTF-8 (RFC 3629), which Hugging Face's package cannot take, is handled
+ * byte by byte: an invalid byte becomes the token of that byte, and the text on each side is
+ * encoded separately. So join(encode(x)) = x for every x, valid or not, if the tokenizer is exact
  * (tw_tokenizer_is_exact).
  *
  * Four differences from the package are known:
@@ -56,8 +56,8 @@ enum tw_status tw_tokenizer_create_bytes(struct tw_tokenizer **tokenizer, struct
 enum tw_status tw_tokenizer_create_json(struct tw_tokenizer **tokenizer, const char *json,
                                         size_t size, struct tw_error *err);
 
-/* The same from a file of at most TW_TOKENIZER_JSON_BYTES_MAX, which errors name. TW_IO: cannot be
- * read. */
+/* tw_tokenizer_create_json from a file of at most TW_TOKENIZER_JSON_BYTES_MAX, which errors name.
+ * TW_IO: cannot be read. */
 enum tw_status tw_tokenizer_create_file(struct tw_tokenizer **tokenizer, const char *path,
                                         struct tw_error *err);
 
@@ -125,11 +125,12 @@ enum tw_status tw_encoder_create(struct tw_encoder **encoder, const struct tw_to
 void tw_encoder_destroy(struct tw_encoder *encoder); /* NULL is allowed */
 
 enum tw_encode_flags {
-    TW_ENCODE_PLAIN = 1,    /* special tokens written in the text are text: for untrusted text */
+    /* special tokens spelled out in the text are encoded as text: for untrusted text */
+    TW_ENCODE_PLAIN = 1,
     TW_ENCODE_TEMPLATE = 2, /* adds the tokens of the post-processor's template */
 };
 
-/* Appends the tokens of text[bytes]. The same text gives the same tokens, whatever came before.
+/* Appends the tokens of text[bytes]. The tokens depend only on this text, not on earlier calls.
  * TW_LIMIT: more than TW_TEXT_BYTES_MAX, or a split pattern that takes too many steps; TW_NOMEM. On
  * failure tokens->count is unchanged. */
 enum tw_status tw_encoder_append(struct tw_encoder *encoder, const uint8_t *text, size_t bytes,

@@ -1,4 +1,4 @@
-/* become.c - replaces this program by another one of Thinwire beside it. */
+/* become.c - replaces this process by another program of Thinwire in the same folder. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

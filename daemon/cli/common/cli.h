@@ -14,7 +14,7 @@
 /* Global flags, and the rest of the command line for the verb. */
 struct cli {
     bool json;
-    bool is_quiet;             /* no message if no daemon answers */
+    bool is_quiet;             /* print no message if no daemon answers */
     bool has_colour, has_utf8; /* properties of standard output */
     const char *config_option; /* --config, or NULL */
     const char *socket_option; /* --socket, or NULL */
@@ -30,14 +30,15 @@ enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) TW_PRINTF(2, 3);
 
 /* ---- arguments of a verb: each call removes from cli->argv what it takes --------------------- */
 
-/* `--name value` or `--name=value`. False: absent. cli_done reports a missing value. If given more
- * than once, the last one wins; cli_option in a loop returns each, the first one first. */
+/* Reads `--name value` or `--name=value`. False: the option is absent. cli_done reports a missing
+ * value. If given more than once, the last one wins; cli_option in a loop returns each, the first
+ * one first. */
 bool cli_option(struct cli *cli, const char *name, const char **value);
 bool cli_flag(struct cli *cli, const char *name);
 /* The next argument that is not an option, or NULL. */
 const char *cli_operand(struct cli *cli);
-/* Refuses arguments that are left over, and --json if `known` lacks it. `known` lists the verb's
- * options, for suggestions. TW_EXIT_OK or TW_EXIT_USAGE. */
+/* Refuses arguments that no call has taken, and --json if `known` lacks it. `known` lists the
+ * verb's options, for suggestions. TW_EXIT_OK or TW_EXIT_USAGE. */
 enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known);
 
 /* ---- configuration and socket -----------------------------------------------------------------
@@ -49,20 +50,21 @@ enum tw_exit cli_config(const struct cli *cli, struct tw_config *config);
 /* The socket of the selected daemon. */
 enum tw_exit cli_socket(const struct cli *cli, char path[TW_PATH_BYTES]);
 
-/* One request. *body_out (malloc'd, with NUL): the answer. *code_out: the HTTP status. Prints
- * errors itself. TW_EXIT_UNREACHABLE: no daemon answers. */
+/* Sends one request. *body_out (malloc'd, with NUL): body of the answer. *code_out: its HTTP
+ * status. Prints errors itself. TW_EXIT_UNREACHABLE: no daemon answers. */
 enum tw_exit cli_request(const struct cli *cli, const char *method, const char *path,
                          long *code_out, char **body_out);
 
-/* GET of a JSON answer. With --json the body is printed unchanged and *json_out is NULL. */
+/* Sends a GET with a JSON answer. With --json the body is printed unchanged and *json_out is
+ * NULL. */
 enum tw_exit cli_get(const struct cli *cli, const char *path, json_t **json_out);
 
 /* POST /v1/PATH for a verb; prints the daemon's sentence. *is_taken (unless NULL): the daemon
  * accepted the request, even if it failed later. */
 enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, bool *is_taken);
 
-/* Replaces this process by the program beside it, with argv[0..argc) as arguments. Returns only on
- * failure. */
+/* Replaces this process by a program in the same folder, with argv[0..argc) as arguments. Returns
+ * only on failure. */
 enum tw_exit cli_become(const char *program, int argc, char **argv);
 
 /* ---- verbs ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-/* ended.h - waits for the end of a daemon's process, which comes after its last answer. */
+/* ended.h - waits until a daemon's process has ended, which is later than its last answer. */
 #ifndef TW_DAEMON_CLI_COMMON_ENDED_H
 #define TW_DAEMON_CLI_COMMON_ENDED_H
 
@@ -6,8 +6,8 @@
  * -1: unknown (a daemon in another PID namespace, or a kernel before 5.3). */
 int ended_open(const char *socket_path);
 
-/* Waits without a limit: the daemon itself gives up when nothing moves. An interrupt ends only the
- * waiting. */
+/* Waits without a limit, because the daemon itself ends when its saving makes no progress. Ctrl-C
+ * ends only the waiting. */
 void ended_wait(int process);
 
 /* On a terminal, after two seconds: shows how long the daemon has been leaving. 0 removes the

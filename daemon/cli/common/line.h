@@ -10,8 +10,8 @@
 
 enum paint { PLAIN, BOLD, DIM, GREEN, YELLOW, RED, BLUE };
 
-/* Properties of the screen. A column is a code point: our texts have no wide or combining
- * characters, and texts of strangers are at worst cut short. */
+/* Properties of the screen. A column is a code point: this program's texts have no wide or
+ * combining characters, and texts of other nodes are at worst cut short. */
 struct screen {
     FILE *to;
     bool has_colour, has_utf8;
@@ -24,14 +24,14 @@ struct line {
     bool is_full;
 };
 
-/* Begins with "  Label     " in dim; then come the pieces. */
+/* Begins a line with " Label " in dim. The caller then appends the pieces. */
 struct line line_begin(const struct screen *screen, const char *label);
 /* Appends text. Text beyond the width is cut with an ellipsis. Control bytes become spaces. */
 void line_put(struct line *line, enum paint paint, const char *fmt, ...) TW_PRINTF(3, 4);
 void line_end(struct line *line);
 
-/* Prints text over several lines, broken at spaces, each after `indent` columns. `mark` comes
- * before the first. */
+/* Prints text over several lines, broken at spaces, each indented by `indent` columns. `mark`
+ * precedes the first. */
 void line_wrap(const struct screen *screen, enum paint paint, const char *mark, unsigned indent,
                const char *text);
 

@@ -28,8 +28,8 @@ static size_t on_bytes(char *bytes, size_t one, size_t count, void *user) {
     return count;
 }
 
-/* Takes --socket, else the configuration, else (without a configuration file) the default socket.
- * `hint` says how to start that daemon. */
+/* Finds the socket: --socket, else that of the configuration, else (without a configuration file)
+ * the default. `hint` says how to start its daemon. */
 static enum tw_exit find_socket(const struct cli *cli, char path[TW_PATH_BYTES],
                                 char hint[TW_PATH_BYTES + 64]) {
     static struct tw_config config;
@@ -97,7 +97,8 @@ static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_of
     return 0;
 }
 
-/* Time limits: short for reads, minutes for a verb, none for a verb that shows its waiting. */
+/* Sets time limits: short for reads, minutes for a verb, none for a verb that shows that it
+ * waits. */
 static void set_limits(CURL *curl, const struct cli *cli, bool is_post, struct wait *wait) {
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_post ? (long)VERB_S : (long)READ_S);

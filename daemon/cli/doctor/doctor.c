@@ -24,7 +24,7 @@ static void print_line(void *user, enum doctor_grade grade, const char *check, c
     (void)fflush(stdout);
 }
 
-/* The status of this configuration's daemon; NULL: none listens. */
+/* Asks the daemon of this configuration for its status; NULL: none listens. */
 static json_t *daemon_status(struct cli *cli, const struct tw_config *config) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *const path = cli->socket_option != NULL ? cli->socket_option : config->api.socket;

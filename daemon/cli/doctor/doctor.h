@@ -29,7 +29,7 @@ struct doctor {
     struct tw_run run;
     struct tw_identity identity;
     struct tw_secrets secrets;
-    bool has_gate; /* the run has an owner: */
+    bool has_gate; /* the run has an owner, so `gate` is filled */
     struct tw_gate gate;
     json_t *status;     /* status of the running daemon; NULL: none runs */
     const char *proc;   /* "/proc"; tests replace it, */
@@ -37,15 +37,15 @@ struct doctor {
     const char *engine; /* and the program to ask; NULL: thinwire-engine beside this one */
     uint64_t patience_us;
 
-    json_t *list; /* list of {check, grade, text, fix} */
+    json_t *list; /* the printed lines as a list of {check, grade, text, fix} */
     uint32_t counts[DOCTOR_GRADES];
     void (*said)(void *user, enum doctor_grade grade, const char *check, const char *text,
                  const char *fix);
     void *user;
 };
 
-/* Prints one line. `check` is its name for scripts ("disk.room"); `fix` is NULL if nothing is to
- * do. */
+/* Prints one line. `check` is its name for scripts ("disk.room"); `fix` is the remedy; NULL: there
+ * is nothing to do. */
 void doctor_say(struct doctor *doctor, enum doctor_grade grade, const char *check, const char *fix,
                 const char *fmt, ...) TW_PRINTF(5, 6);
 
@@ -65,11 +65,11 @@ void doctor_gpu(struct doctor *doctor);
 /* doctor_links.c: ports, the running daemon, every configured address stage by stage. */
 void doctor_links(struct doctor *doctor);
 /* Checks at most TW_BOOTSTRAP_MAX addresses of other nodes with doctor->identity. `is_stranger`:
- * this machine has no proof yet, so admission is not tried. */
+ * this machine has no secret or certificate yet, so admission is not tried. */
 void doctor_addresses(struct doctor *doctor, const struct tw_bootstrap *peers, uint32_t count,
                       bool is_stranger);
 
-/* doctor_ticket.c: a line of `thinwire invite`, without spending a use of it. */
+/* doctor_ticket.c: checks a line of `thinwire invite` without spending a use. */
 void doctor_ticket(struct doctor *doctor, const char *line);
 
 #endif

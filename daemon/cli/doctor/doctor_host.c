@@ -41,7 +41,8 @@ static uint64_t meminfo(const char *text, const char *name) {
 
 static void look_at_clock(struct doctor *doctor) {
     struct timex clock = {0};
-    const time_t now = time(NULL), oldest = 1735689600; /* start of 2025; this program is younger */
+    /* start of 2025: an earlier clock is wrong, because this program is younger */
+    const time_t now = time(NULL), oldest = 1735689600;
     if (now < oldest) {
         doctor_say(doctor, DOCTOR_FAIL, "clock", "set it: `timedatectl set-ntp true` under systemd",
                    "this machine's clock is years behind");
@@ -68,7 +69,7 @@ static void look_at_memory(struct doctor *doctor) {
     const uint64_t has = meminfo(text, "MemAvailable:");
     const struct node_memory memory = node_memory(&layout, doctor->config.node.snapshot);
     const uint64_t wants = memory.shared + memory.engine;
-    /* Memory of a running node is already taken from the available memory. */
+    /* A running node has already taken its memory from the available memory. */
     const uint64_t taken = doctor->status != NULL ? wants : 0;
     const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
                                     : has + taken < wants / 2 * 3 ? DOCTOR_WARN

@@ -98,7 +98,7 @@ static void look_at_ports(struct doctor *doctor) {
     }
 }
 
-/* Result of the daemon's dial-back requests. Its sentence says what to open. */
+/* Reports the result of the daemon's dial-back requests. The sentence names the port to open. */
 static void look_at_dial_back(struct doctor *doctor) {
     const json_t *const reachable =
         json_object_get(json_object_get(doctor->status, "network"), "reachable");
@@ -158,7 +158,7 @@ static void look_at_nat(struct doctor *doctor) {
         doctor_say(doctor, is_known ? DOCTOR_OK : DOCTOR_SKIP, "nat", NULL, "%s", text);
 }
 
-/* How the links of the daemon run. */
+/* Reports which links of the daemon are direct, punched or relayed. */
 static void look_at_paths(struct doctor *doctor) {
     const json_t *const links =
         json_object_get(json_object_get(doctor->status, "network"), "links");
@@ -177,7 +177,8 @@ static void look_at_paths(struct doctor *doctor) {
 
 struct job {
     pthread_t thread;
-    bool is_started, is_join; /* has a ticket: `thinwire join` will prove it */
+    /* is_join: only a ticket is given, which `thinwire join` would prove */
+    bool is_started, is_join;
     struct tw_probe_question question;
     struct tw_probe_answer answer;
 };
@@ -201,7 +202,7 @@ static void stage_say(struct doctor *doctor, const struct job *job, enum tw_prob
     if (answer->stage < stage) {
         doctor_say(doctor, DOCTOR_SKIP, NAMES[stage], NULL, "%s: not reached", address);
     } else if (answer->stage == stage) {
-        /* The sentence ends with the way out. */
+        /* error sentence, which ends with the remedy */
         char what[TW_DIAL_SENTENCE_BYTES];
         (void)snprintf(what, sizeof(what), "%s", answer->sentence);
         char *const fix = strrchr(what, ';');
@@ -256,7 +257,8 @@ static void question_fill(const struct doctor *doctor, const struct tw_bootstrap
                           struct tw_probe_question *question) {
     const bool has_no_secret =
         doctor->has_run && doctor->run.security.admission != TW_ADMISSION_SECRET;
-    /* A proof without the secret would be wrong, and count against this machine. */
+    /* Without the secret the proof would be wrong, and peers would count it against this
+     * machine. */
     question->is_stranger |= !doctor->has_run || (!has_no_secret && !doctor->has_secret);
     question->address = peer->address.text;
     question->expected = peer->has_id ? &peer->id : NULL;

@@ -13,7 +13,8 @@
 
 enum { TEXT_BYTES = 64 * 1024 };
 
-/* Findings: one line or one JSON object each. The first failure decides the exit status. */
+/* The findings of a check, each printed as one line or one JSON object. The first failure decides
+ * the exit status. */
 struct findings {
     enum tw_exit rc;
     json_t *list; /* NULL: print lines */
@@ -45,7 +46,7 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
     } else {
         (void)snprintf(what, sizeof(what), "training data %s", path);
     }
-    if (path[0] == 0 && run == NULL) return; /* unknown: no data and no manifest */
+    if (path[0] == 0 && run == NULL) return; /* neither data nor manifest: nothing can be checked */
     if (path[0] == 0 && !is_fetched) {
         status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
     } else if (!is_fetched) {

@@ -15,7 +15,7 @@ struct init {
     const char *secret_from; /* file with the run's secret, "-" = standard input; or NULL */
 };
 
-/* Checks all paths before anything is made. */
+/* Checks all paths before anything is written. */
 static enum tw_exit is_free(const struct init *init) {
     const char *const taken[] = {init->files.config_path, init->files.key_path};
     for (unsigned i = 0; i < 2; i++) {
@@ -78,7 +78,7 @@ static enum tw_exit make_node(const struct init *init, char hex[TW_ID_HEX_BYTES]
     return node_files_write_config(&init->files);
 }
 
-/* True if an existing manifest names an owner: then no secret lets the node in. */
+/* True if an existing manifest names an owner. Such a run has no secret. */
 static bool has_owner(const struct tw_config *config) {
     static struct tw_run run;
     return cli_manifest_load(config->node.run, &run, NULL) == TW_OK &&

@@ -54,7 +54,7 @@ static enum tw_exit ticket_read(const char *line, struct tw_ticket *ticket) {
 
 /* ---- existing files ------------------------------------------------------------------------- */
 
-/* A configuration exists: if it is a node of this run, nothing is left to do. */
+/* Handles an existing configuration: if it is of a node of this run, there is nothing to do. */
 static enum tw_exit check_existing(struct join *join) {
     struct tw_error err = {0};
     const char *const path = join->files.config_path;
@@ -72,8 +72,8 @@ static enum tw_exit check_existing(struct join *join) {
     return TW_EXIT_OK;
 }
 
-/* If the manifest's path holds another manifest, or no manifest, that file and the secret beside it
- * belong to somebody. */
+/* Refuses the place if the file at the manifest's path is not this run's manifest: that file and
+ * the secret beside it belong to another node. */
 static enum tw_exit place_check(const struct join *join) {
     static struct tw_run found;
     struct tw_error err = {0};
@@ -137,8 +137,8 @@ static enum tw_exit manifest_write(const struct join *join) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: the disk is full or failing", path);
 }
 
-/* True if a certificate here lasts longer than the inviter's and is from the owner or the same
- * admitter: it stays. */
+/* True if the certificate on disk should stay: it lasts longer than the inviter's, and the owner or
+ * the same node signed it. */
 static bool has_better_certs(const struct join *join) {
     static struct tw_gate gate;
     char path[TW_PATH_BYTES + 32];
@@ -239,7 +239,8 @@ static void say_json(const struct join *join, const char *hex) {
     json_decref(json);
 }
 
-/* An existing configuration stays unchanged, whatever the command's options say. */
+/* Reports that an existing configuration stays unchanged, and that options of the command have no
+ * effect. */
 static void say_kept(const struct join *join) {
     static const char *const keys[] = {"run",   "data",   "name",   "listen",
                                        "peers", "upload", "threads"};

@@ -8,8 +8,8 @@
 #include "proto/welcome.h"
 
 /* Tries the ticket's addresses in turn, on its own loop, and prints the reason of each failure on
- * standard error. TW_EXIT_OK: *welcome, and in address[TW_ADDR_BYTES] the address that answered;
- * else TW_EXIT_JOIN. */
+ * standard error. TW_EXIT_OK: fills *welcome, and address[TW_ADDR_BYTES] with the address that
+ * answered. Otherwise TW_EXIT_JOIN. */
 enum tw_exit join_dial(const struct tw_ticket *ticket, const struct tw_identity *identity,
                        struct tw_welcome *welcome, char *address);
 

@@ -12,8 +12,8 @@
 
 enum { EXAMPLE_BYTES = 32 * 1024 };
 
-/* Paths on the command line are relative to the working directory, paths in the file to the
- * file. */
+/* Makes a path from the command line absolute: it is relative to the working directory, but a path
+ * in the file is relative to the file. */
 static const char *from_here(const char *path, char absolute[TW_PATH_BYTES]) {
     char here[TW_PATH_BYTES];
     if (*path == '/') return path;
@@ -70,7 +70,7 @@ static void fill_example(FILE *to, const struct node_files *files) {
     }
 }
 
-/* As mkdir(2), and syncs the parent, so that the new folder survives a power cut. */
+/* Like mkdir(2), but also syncs the parent, so that the new folder survives a power cut. */
 static int folder_make(const char *path, mode_t mode) {
     struct tw_error ignored; /* a later sync of its files reports a failing disk */
     if (mkdir(path, mode) != 0) return -1;
@@ -78,7 +78,7 @@ static int folder_make(const char *path, mode_t mode) {
     return 0;
 }
 
-/* mkdir -p; the last folder gets `mode`. */
+/* Like `mkdir -p`; the last folder gets `mode`. */
 static enum tw_exit make_folder(const char *path, mode_t mode, enum tw_exit code) {
     char part[TW_PATH_BYTES];
     (void)snprintf(part, sizeof(part), "%s", path);
@@ -187,7 +187,7 @@ void node_files_say_next(const struct node_files *files, const char *const *verb
 }
 
 enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
-    enum { PATHS = 4 }; /* the first of KEYS are paths */
+    enum { PATHS = 4 }; /* number of entries at the start of KEYS that are paths */
     static const char *const KEYS[] = {"state_dir", "run_dir", "run",    "data",   "name",
                                        "listen",    "peers",   "upload", "threads"};
     static const char *const FLAGS[] = {"--state-dir", "--run-dir", "--run",

@@ -14,7 +14,7 @@ enum { TW_NODE_VALUES_MAX = 16 };
 
 struct node_files {
     char config_path[TW_PATH_BYTES], key_path[TW_PATH_BYTES];
-    struct tw_config config; /* meaning of the file; after node_files_plan */
+    struct tw_config config; /* the parsed file; valid after node_files_plan */
     unsigned count;
     struct {
         const char *key, *text; /* borrowed */
@@ -26,8 +26,8 @@ struct node_files {
     "--dir", "--name", "--state-dir", "--run-dir", "--run", "--data", "--listen", "--peers",       \
         "--upload", "--threads", "--config", "--json"
 
-/* Takes the flags above from the command line. --dir DIR means DIR/node.conf with everything beside
- * it. TW_EXIT_USAGE: a path is too long. Call once per process. */
+/* Takes the flags above from the command line. --dir DIR means the configuration DIR/node.conf, and
+ * all other files in DIR too. TW_EXIT_USAGE: a path is too long. Call once per process. */
 enum tw_exit node_files_options(struct cli *cli, struct node_files *files);
 
 /* Sets a key of the configuration; NULL: does nothing. */
@@ -46,8 +46,8 @@ enum tw_exit node_files_write_config(const struct node_files *files);
 /* True if systemd will run the node, with daemon and worker as separate units. */
 bool node_files_is_service(const struct node_files *files);
 
-/* Prints the next steps for a person: `verbs`, one per line. The shell line that selects this node
- * for `thinwire` comes first, unless it is selected already. */
+/* Prints the next steps for a person: `verbs`, one per line. Before them it prints the shell line
+ * that selects this node for `thinwire`, unless it is selected already. */
 void node_files_say_next(const struct node_files *files, const char *const *verbs);
 
 #endif

@@ -52,7 +52,8 @@ static bool is_leaving(const char *socket_path) {
 
 /* True if a daemon runs and will stay. Waits for one that is leaving. */
 static bool is_running(const char *socket_path) {
-    const int process = ended_open(socket_path); /* before asking: it may end meanwhile */
+    /* opened before asking, because the daemon may end meanwhile */
+    const int process = ended_open(socket_path);
     bool is_up = is_listening(socket_path);
     if (is_up && is_leaving(socket_path)) {
         is_up = false;
@@ -85,7 +86,7 @@ static enum tw_exit start_units(const struct node_files *files, FILE *to) {
     return TW_EXIT_OK;
 }
 
-/* Prints the end of the daemon's log, if it ended at once. */
+/* Prints the end of the log of a daemon that ended at once. */
 static void log_tail(const char *path) {
     char text[1024];
     FILE *const file = fopen(path, "re");

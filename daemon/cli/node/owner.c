@@ -17,7 +17,7 @@ enum tw_exit owner_place_find(struct cli *cli, const char *run_path, struct owne
     static struct tw_config config;
     struct tw_error err;
     memset(place, 0, sizeof(*place));
-    /* With --run, this machine may have no node, or one of another run. */
+    /* With --run, this machine may have no node, or a node of another run. */
     place->has_config = run_path == NULL || cli->config_option != NULL;
     if (place->has_config) {
         const enum tw_exit rc = cli_config(cli, &config);
@@ -73,7 +73,7 @@ static enum tw_exit owner_new(struct cli *cli) {
 
 /* ---- import -------------------------------------------------------------------------------- */
 
-/* Imports only valid certificates: those in the state folder keep the node in its run. */
+/* Imports only valid certificates, because it replaces those by which the node is in its run. */
 static enum tw_exit import_certs(const struct owner_place *place, struct tw_gate *gate,
                                  const struct tw_certs *certs) {
     struct tw_error err;
@@ -121,7 +121,8 @@ static enum tw_exit owner_import(struct cli *cli) {
         tw_identity_open(path, &identity, &err) != TW_OK)
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &identity);
-    (void)tw_gate_load(&gate, place.state_dir, &err); /* loads the valid ones; all may be missing */
+    /* loads the valid files; all may be missing */
+    (void)tw_gate_load(&gate, place.state_dir, &err);
     if (tw_certs_load(from, &certs, &err) == TW_OK) {
         rc = import_certs(&place, &gate, &certs);
     } else if (tw_revoked_load(from, &list, &no_list) == TW_OK) {

@@ -1,4 +1,5 @@
-/* owner_sign.c - `thinwire owner sign, revoke`: need the key of the owner or of an admitter. */
+/* owner_sign.c - `thinwire owner sign, revoke`: both need the key of the owner; sign also works
+ * with that of a node that may admit. */
 #include <errno.h>
 #include <libgen.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static enum tw_exit key_open(const char *path, struct tw_identity *key) {
     return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
 }
 
-/* FOLDER and NAME of a path, in the caller's copies. */
+/* Splits a path into FOLDER and NAME, in the caller's copies. */
 static const char *folder_of(const char *path, char copy[TW_PATH_BYTES]) {
     (void)snprintf(copy, TW_PATH_BYTES, "%s", path);
     return dirname(copy);
@@ -98,7 +99,7 @@ static void sign_as_owner(const struct sign *sign, const struct tw_gate *gate,
     tw_sign(gate->identity->key, text, sizeof(text), certs->certs[0].signature);
 }
 
-/* Signed by a node that may admit; its own certificate is appended. */
+/* Signs as a node that may admit, and appends that node's own certificate. */
 static enum tw_exit sign_as_admitter(const struct sign *sign, struct tw_gate *gate,
                                      const struct owner_place *place, struct tw_certs *certs) {
     struct tw_error err;
@@ -179,7 +180,7 @@ struct revoke {
     bool lifts;
 };
 
-/* Loads the list to extend. A missing list is fine, an invalid one is not. */
+/* Loads the list to extend. A missing list is empty; an invalid one is an error. */
 static enum tw_exit list_open(const struct revoke *revoke, const struct owner_place *place,
                               struct tw_revoked *list, char path[TW_PATH_BYTES]) {
     struct tw_error err;

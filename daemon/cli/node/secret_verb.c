@@ -50,8 +50,8 @@ static int find_mark(const struct tw_secrets *secrets, const char *verb, const c
     return -1;
 }
 
-/* Takes the first secret from a file or standard input ("-") that is not here yet; NULL: draws a
- * fresh one. The file of another node may also hold the old secret. */
+/* Reads a file or standard input ("-") and takes the first secret that this node does not have; the
+ * file of another node may also contain the old secret. NULL: draws a fresh one. */
 static enum tw_exit read_secret(const char *from, const struct tw_secrets *here,
                                 struct tw_secret *secret) {
     struct tw_error err = {0};

@@ -34,8 +34,8 @@ static enum tw_status read_text(const char *path, struct cli_data *data, struct 
 
 /* ---- a dataset ------------------------------------------------------------------------------- */
 
-/* The longest shard of a side. If sources have weights, every source is drawn from: then the
- * shortest of the sources' longest shards. */
+/* Length of the longest shard of a side. If sources have weights, windows come from every source,
+ * so this is the minimum over the sources of their longest shard. */
 static uint64_t longest_shard(const struct tw_dataset *dataset, bool is_heldout) {
     uint64_t all = 0, of_sources[TW_DATASET_SOURCES_MAX] = {0}, least = UINT64_MAX;
     for (uint32_t i = 0; i < dataset->shards_count; i++) {

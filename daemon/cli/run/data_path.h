@@ -12,16 +12,18 @@
 
 struct cli_data {
     bool is_dataset;
-    struct tw_id digest;                     /* digest for data.sha256 */
-    uint64_t bytes;                          /* size of the text, or of all shards */
-    uint64_t train_tokens, heldout_tokens;   /* of a dataset */
-    uint64_t train_longest, heldout_longest; /* longest shard: windows lie in one */
-    uint32_t shards, shards_here;            /* of a dataset; here: of the right size */
-    struct tw_dataset about;                 /* of a dataset, without its shards */
+    struct tw_id digest;                   /* digest for data.sha256 */
+    uint64_t bytes;                        /* size of the text, or of all shards */
+    uint64_t train_tokens, heldout_tokens; /* of a dataset */
+    /* tokens of the longest shard: a window lies within one shard */
+    uint64_t train_longest, heldout_longest;
+    /* shards of a dataset, and those that exist with the right size */
+    uint32_t shards, shards_here;
+    struct tw_dataset about; /* the index of a dataset, without its shards */
 };
 
-/* Hashes the text (of a Megatron pair, the .bin), or reads and hashes the index in a folder.
- * TW_DATA names the path and the way out. */
+/* Hashes a text or the .bin of a Megatron pair, or reads and hashes the index in a folder. TW_DATA
+ * names the path and the remedy. */
 enum tw_status cli_data_read(const char *path, struct cli_data *data, struct tw_error *err);
 
 /* Checks that these are the run's data, with enough tokens for a window on either side of the

@@ -83,8 +83,8 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   run->sync.nodes, tw_units_s(run->sync.nodes));
 }
 
-/* Explains the times of rounds. If paced by the clock, the period follows from the planned speed of
- * a node. */
+/* Explains the times of rounds. With clock pace, the period follows from the planned speed of a
+ * node. */
 static void explain_pace(FILE *to, const struct tw_run *run) {
     char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
     (void)fprintf(to, "%" PRIu32 " fragment%s, ", run->sync.fragments,

@@ -11,19 +11,19 @@
 /* Reads a manifest, or a run file that a person edits. TW_CONFIG names the file and the line. */
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err);
 
-/* The speed with which bytes are calculated. */
+/* The speed from which bytes per hour are computed. */
 struct cli_pace {
     double steps_per_s; /* speed of a node */
     bool is_guess;      /* neither given nor measured */
-    double bits;        /* per parameter of a contribution; 0: the codec's own */
+    double bits;        /* bits per parameter of a contribution; 0: those of the codec */
 };
 
 /* Prints model, training and synchronisation: sizes, planned outer steps, the reasons for the outer
  * constants, and bytes per round and per hour at that pace. */
 void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace);
 
-/* Bits per parameter of a result. A merge of sparse contributions has the positions of all of them,
- * and a value takes about as much space as a position. */
+/* Bits per parameter of a result. A merge of sparse contributions has values at the positions of
+ * all of them, and a value takes about as much space as a position. */
 double cli_result_bits(const struct tw_run *run);
 
 #endif

@@ -7,7 +7,8 @@
 #include "proto/run/layout.h"
 #include "proto/worker_msg.h"
 
-/* Bytes. Payloads in transit and activations depend on more and are not included. */
+/* Memory in bytes, without payloads in transit and activations, which depend on more than the
+ * model. */
 struct node_memory {
     uint64_t shared; /* shared by daemon and worker: anchor, its momentum, snapshots */
     uint64_t engine; /* parameters, gradient, both moments */

@@ -11,7 +11,7 @@
 /* Measured with three daemons: STATUS once a second to each, and the other messages of a round. */
 #define CONTROL_BYTES_S 300.0
 #define CONTROL_BYTES_ROUND 1500.0
-#define HEADERS 1.03 /* headers of TCP, IP and TLS */
+#define HEADERS 1.03 /* factor for headers of TCP, IP and TLS */
 #define ANCHOR_BITS 8.0
 
 enum { OUTER_STEPS_MIN = 10, DAY_MS = 86400000 };
@@ -21,8 +21,8 @@ struct traffic {
     double round_up, round_down, month_up, month_down; /* bytes */
 };
 
-/* Upload equals download: contributions to the own part match those to other parts, and so do
- * results. */
+/* Computes the traffic. Upload equals download: a node receives as many contributions and results
+ * as it sends. */
 static struct traffic traffic_of(const struct tw_run *run, double params, double bits,
                                  double steps_per_s) {
     const double peers = run->sync.nodes - 1.0, nodes = run->sync.nodes;
@@ -43,7 +43,7 @@ static struct traffic traffic_of(const struct tw_run *run, double params, double
     return (struct traffic){round, round, month, month};
 }
 
-/* Part of the limit that this traffic leaves in 30 days; negative: too much. */
+/* Share of the limit that this traffic leaves in 30 days; negative: it exceeds the limit. */
 static double left_of(const struct cli_budget *budget, const struct traffic *traffic) {
     if (budget->limit.is_month)
         return (double)budget->limit.bytes - traffic->month_up - traffic->month_down;
@@ -60,15 +60,15 @@ static double bits_of(const struct tw_run *run, const struct cli_budget *budget,
 }
 
 /* Codecs of contributions, with the smallest bits at which a codec is preferred to a longer period.
- * One bit costs less than 1 % of the loss, 64 of 4096 values about 3 % (tests/RECORDS.md). Results
- * are most of the bytes; they become sparse only when rounds are rare already. */
+ * One bit costs less than 1 % of the loss, 64 of 4096 values about 3 % (tests/RECORDS.md). Most
+ * bytes are results, which become sparse only if rounds are already rare. */
 static const struct choice {
     enum tw_codec_id codec, result;
     double bits_min;
     uint32_t stretch_min; /* smallest multiple of the preset's period */
 } choices[] = {
     {TW_CODEC_AUTO, TW_CODEC_INT4, 1.0, 1},
-    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0, 1}, /* for merges that allow nothing coarser */
+    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0, 1}, /* for merge rules that allow nothing coarser */
     {TW_CODEC_TOPK64, TW_CODEC_SPARSE8, 0.0, 4},
     {TW_CODEC_TOPK32, TW_CODEC_SPARSE8, 0.0, 8},
 };
@@ -153,7 +153,7 @@ static double params_of(const struct tw_run *run) {
     return tw_layout_init(&layout, run, NULL) == TW_OK ? (double)layout.params : 0.0;
 }
 
-/* Multiplies the time between two merges; if paced by the clock, the interval. */
+/* Multiplies the time between two merges: the period or, with clock pace, the interval. */
 static void stretch_period(struct tw_run *run, const struct tw_run *before, uint32_t factor) {
     run->sync.period = before->sync.period * factor;
     if (run->sync.pace != TW_PACE_CLOCK) return;
@@ -175,7 +175,7 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
     uint32_t last_stretch = 1;
     for (size_t i = 0; i < count; i++) {
         stretch_period(run, &before, stretches[i]);
-        /* A run with few merges gains nothing. */
+        /* A run with so few merges gains nothing from them. */
         if (i > 0 && tw_run_outer_steps(run) < OUTER_STEPS_MIN) break;
         last = *run;
         last_stretch = stretches[i];

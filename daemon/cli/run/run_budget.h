@@ -15,17 +15,17 @@
 struct cli_budget {
     struct tw_budget_config limit; /* bytes 0: no limit */
     double steps_per_s;
-    bool has_period, has_codec; /* set by the user: left unchanged */
+    bool has_period, has_codec; /* the user set the key, so it stays unchanged */
 };
 
 /* Sets sync.period (and sync.interval if paced by the clock), sync.codec, sync.result and
  * sync.feedback so that the planned nodes stay within the limit at that speed. tw_run_refit sets
- * the keys that depend on them. TW_CONFIG: nothing fits; the sentence gives the smallest cost, and
- * *run is unchanged. */
+ * the keys that depend on them. TW_CONFIG: no choice fits; the error names the smallest possible
+ * budget, and *run is unchanged. */
 enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budget,
                               struct tw_error *err);
 
-/* Bits per parameter that the limit leaves for contributions, at most the codec's own. */
+/* Bits per parameter that the limit leaves for contributions, at most those of the codec. */
 double cli_budget_bits(const struct tw_run *run, const struct cli_budget *budget);
 
 /* The result as an object for --json. */

@@ -47,7 +47,7 @@ struct cli_pace cli_speed_pace(const struct cli_speed *speed, const struct tw_ru
 
 /* ---- the engine ------------------------------------------------------------------------------ */
 
-/* A manifest and the engine's output, in memory. */
+/* Two memory files: the manifest for the engine, and the engine's output. */
 struct talk {
     int manifest, out, err;
 };

@@ -90,7 +90,7 @@ static enum tw_exit apply_sets(struct tw_run *run, const struct sets *sets) {
     return TW_EXIT_OK;
 }
 
-/* Keys for cost and pace follow from the nodes' speed. */
+/* Options about cost and pace, from which keys follow with the nodes' speed. */
 struct cost {
     struct cli_budget budget; /* limit.bytes 0: no limit */
     struct cli_speed speed;
@@ -105,8 +105,8 @@ static bool has_budget(const struct tw_run *run, const struct cli_budget *budget
     return budget->limit.bytes > 0 && run->sync.topology != TW_TOPOLOGY_SOLO;
 }
 
-/* With the clock, interval and period are one plan: a missing one is fitted to the other, which
- * needs the speed of a step. */
+/* With clock pace, a missing interval or period is computed from the other, for which the time of a
+ * step must be known. */
 static bool wants_speed(const struct tw_run *run, const struct cost *cost,
                         const struct sets *sets) {
     const bool is_planned = is_set(sets, "sync.interval") && is_set(sets, "sync.period");
@@ -118,7 +118,7 @@ static enum tw_exit fit_clock(struct tw_run *run, const struct cost *cost,
     const bool has_interval = is_set(sets, "sync.interval");
     const double step_us = 1e6 / cost->speed.steps_per_s;
     if (!is_by_clock(run)) return TW_EXIT_OK;
-    /* Rounded to steps it would be 0. */
+    /* The interval is so short that its period would round to 0 steps. */
     if (has_interval && run->sync.pace_ms * 1e3 < step_us / 2) {
         char interval[TW_UNITS_BYTES], step[TW_UNITS_BYTES];
         return cli_fail(TW_EXIT_MANIFEST,
@@ -168,8 +168,8 @@ static enum tw_exit check_all(const struct tw_run *run, const struct sets *sets)
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
 }
 
-/* Sets the plan (model, data, budget, nodes) first, then the preset fitted to it, then the user's
- * own values. model NULL: the small default model; data NULL: any. */
+/* Sets model, data, budget and nodes first, then the preset fitted to these, then the user's
+ * values. model NULL: the small default model; data NULL: any data. */
 static enum tw_exit build_run(struct tw_run *run, const char *name, const char *model,
                               const struct cli_data *data, const struct sets *sets,
                               struct cost *cost) {
@@ -217,7 +217,7 @@ static enum tw_exit write_new(const char *path, const char *text, size_t size) {
     return cli_fail(TW_EXIT_MANIFEST, "%s: %s", path, strerror(why));
 }
 
-/* cost: the request, or NULL. */
+/* Prints the result as JSON. cost: the request, or NULL. */
 static enum tw_exit print_json(const struct tw_run *run, const char *path,
                                const struct cost *cost) {
     char text[TW_MANIFEST_BYTES_MAX + 1], hex[TW_ID_HEX_BYTES];
@@ -247,7 +247,7 @@ static enum tw_exit read_budget(struct cli *cli, struct cli_budget *budget) {
     return cli_fail(TW_EXIT_USAGE, "--budget %s: %s", text, err.message);
 }
 
-/* The engine calculates the memory that training each model takes on this machine. */
+/* Runs the engine, which computes the memory that each model takes on this machine. */
 static enum tw_exit run_models(const struct cli *cli) {
     char verb[] = "models", json[] = "--json";
     char *argv[] = {verb, json};
@@ -299,8 +299,8 @@ static void explain_fit(const struct tw_run *run, const struct sets *sets,
     }
 }
 
-/* The speed for calculating bytes; with a budget, also the bits that it leaves, as nodes will
- * use. */
+/* The speed from which bytes are computed. With a budget, also the bits per parameter that it
+ * leaves, which nodes will use. */
 static struct cli_pace pace_of(const struct tw_run *run, const struct cost *cost) {
     struct cli_pace pace = cli_speed_pace(&cost->speed, run);
     if (has_budget(run, &cost->budget) && run->sync.codec == TW_CODEC_AUTO)

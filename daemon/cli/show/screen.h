@@ -1,4 +1,4 @@
-/* screen.h - the API's JSON for people. Pure, except for writing to screen->to. */
+/* screen.h - prints the API's JSON for people. Pure, except for writing to screen->to. */
 #ifndef TW_DAEMON_CLI_SHOW_SCREEN_H
 #define TW_DAEMON_CLI_SHOW_SCREEN_H
 
@@ -6,8 +6,8 @@
 
 #include "daemon/cli/common/line.h"
 
-/* GET /v1/status on one screen: a sentence about the node's activity, warnings with their way out,
- * then loss, clock, training, sync, network, worker, checkpoint and the last events. */
+/* Prints GET /v1/status on one screen: a sentence about the node's activity, warnings with their
+ * remedies, then loss, clock, training, sync, network, worker, checkpoint and the last events. */
 void screen_status(const struct screen *screen, const json_t *status);
 void screen_peers(const struct screen *screen, const json_t *peers);
 void screen_rounds(const struct screen *screen, const json_t *rounds);

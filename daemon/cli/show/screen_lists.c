@@ -7,7 +7,8 @@
 #include "daemon/cli/common/json_path.h"
 #include "daemon/cli/show/screen.h"
 
-/* In a `pair` or `solo` run every node has its own lineage. */
+/* Prints the row of a peer. Lineages are not compared in a `pair` or `solo` run, where each node
+ * has its own. */
 static void print_peer(const struct screen *screen, const json_t *peer, const char *topology) {
     char step[TW_UNITS_BYTES], rtt[TW_UNITS_BYTES], up[TW_UNITS_BYTES], down[TW_UNITS_BYTES],
         heard[TW_UNITS_BYTES];
@@ -78,7 +79,7 @@ static void print_bans(const struct screen *screen, const json_t *bans) {
         line_wrap(screen, DIM, "", 11, "`thinwire unban NODE` lifts a ban before it ends.");
 }
 
-/* The port at the router. If there is none, that is news only where a peer has no direct link. */
+/* Prints the port at the router. That there is none is shown only if a peer has no direct link. */
 static void print_mapping(const struct screen *screen, const json_t *json) {
     const json_t *const peers = json_at(json, "peers");
     const char *const state = json_str(json, "port_mapping.state");
@@ -95,12 +96,12 @@ static void print_mapping(const struct screen *screen, const json_t *json) {
         line_wrap(screen, is_mapped ? DIM : YELLOW, "", 2, json_str(json, "port_mapping.text"));
 }
 
-/* Another machine with this node's own key. */
+/* Reports another machine with this node's own key. */
 static void print_twins(const struct screen *screen, const json_t *twins) {
     for (size_t i = 0; i < json_array_size(twins); i++) {
         const json_t *const twin = json_array_get(twins, i);
         const char *const address = json_str(twin, "address");
-        if (!json_yes(twin, "self")) continue; /* in the row of that peer */
+        if (!json_yes(twin, "self")) continue; /* shown in the row of that peer */
         struct line line = line_begin(screen, NULL);
         line_put(&line, RED, "  %-9s", "twin");
         line_put(&line, PLAIN, "%-9s ", json_str(twin, "id_short"));

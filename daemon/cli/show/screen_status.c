@@ -1,4 +1,4 @@
-/* screen_status.c - the status screen: one page that a person understands at once. */
+/* screen_status.c - the status screen: the state of a node on one page. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +36,7 @@ static void describe_alone(double alive, char *text, size_t capacity) {
 
 static void describe_company(const json_t *status, char *text, size_t capacity) {
     const double alive = json_num(status, "sync.alive_peers");
-    /* Peers that were mixed in lately may have left since. */
+    /* Peers whose work was mixed in lately may have left since. */
     const double mixed = fmin(json_num(status, "sync.mixed_peers"), alive);
     const char *const state = json_str(status, "state");
     const bool is_pair = is_topology(status, "pair");
@@ -222,7 +222,7 @@ static void print_training(const struct screen *screen, const json_t *status) {
     }
 }
 
-/* How much of the run's dataset is here. */
+/* Prints how much of the run's dataset is on this node. */
 static void put_dataset(struct line *line, const json_t *status) {
     char here[TW_UNITS_BYTES], all[TW_UNITS_BYTES];
     const double files = json_num(status, "data.files"),
@@ -367,15 +367,14 @@ static void print_sync(const struct screen *screen, const json_t *status) {
     }
 }
 
-/* Shows only states that a person may want to change. A node that can be dialled, or need not be,
- * is no news. */
+/* Prints whether others can dial this node, but only if a person may want to change that. */
 static void print_reach(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "network.reachable.state");
     if (strcmp(state, "no") != 0 && strcmp(state, "local") != 0) return;
     line_wrap(screen, YELLOW, "", 12, json_str(status, "network.reachable.text"));
 }
 
-/* The port at the router. If there is none, that is news only where nobody can dial this node. */
+/* Prints the port at the router. That there is none is shown only if nobody can dial this node. */
 static void print_mapping(const struct screen *screen, const json_t *status) {
     const char *const state = json_str(status, "network.port_mapping.state"),
                       *const reach = json_str(status, "network.reachable.state"),
@@ -387,7 +386,7 @@ static void print_mapping(const struct screen *screen, const json_t *status) {
         line_wrap(screen, YELLOW, "", 12, text);
 }
 
-/* How the links run, where one of them is not plain. */
+/* Prints how many links are direct, punched and relayed, if they are not all direct. */
 static void print_links(const struct screen *screen, const json_t *status) {
     const double direct = json_num(status, "network.links.direct"),
                  mapped = json_num(status, "network.links.mapped"),
@@ -486,7 +485,8 @@ static void put_rungs(struct line *line, const struct screen *screen, const json
     }
 }
 
-/* Codecs of this node's contributions, and its budget. Prints nothing if there is no choice. */
+/* Prints the codecs of this node's contributions, and its budget. Prints nothing if the codec is
+ * fixed and there is no budget. */
 static void print_contributions(const struct screen *screen, const json_t *status) {
     const json_t *const shares = json_at(status, "contributions.rung_shares");
     const double bits = json_num(status, "contributions.bits_per_parameter"),

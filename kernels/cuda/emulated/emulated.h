@@ -2,13 +2,14 @@
  * tests only; device.cuh includes it when TW_CUDA_EMULATED is defined.
  *
  * Blocks run one after the other on the launching thread. Threads of a block are fibers: each runs
- * until it waits for others, so a kernel without waits costs no switch. Behaviour that is undefined
- * on a GPU is an error here, and ends the process with a sentence: - threads of a block wait at
- * different __syncthreads(), or after others have ended; - some lanes miss a warp collective, or
- * reach it with another operation; - a write past a shared array, a misaligned shared row, more
- * memory than the device has. Shared memory is all ones (NaN) when a block starts. Asynchronous
- * copies arrive when they are waited for, not before. Threads (between two waits) and blocks run
- * upwards, downwards or shuffled: see emulation.h. */
+ * until it waits for others, so a kernel without waits costs no switch. Threads (between two waits)
+ * and blocks run upwards, downwards or shuffled: see emulation.h. Shared memory is all ones (NaN)
+ * when a block starts. Asynchronous copies arrive when they are waited for, not before.
+ *
+ * Behaviour that is undefined on a GPU is an error here, and ends the process with a message:
+ *   - threads of a block wait at different __syncthreads(), or after others have ended;
+ *   - some lanes miss a warp collective, or reach it with another operation;
+ *   - a write past a shared array, a misaligned shared row, more memory than the device has. */
 #ifndef TW_KERNELS_CUDA_EMULATED_EMULATED_H
 #define TW_KERNELS_CUDA_EMULATED_EMULATED_H
 
@@ -121,7 +122,7 @@ static inline T tw_emulated_shuffle(const char *what, unsigned mask, T value, un
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "as on a device");
     T result;
     const auto *lanes = tw_emulated_warp({what, mask, &value, sizeof(value), nullptr}, file, line);
-    /* A lane outside the mask has no value: poison here, undefined on a device. */
+    /* A lane outside the mask has no value: it gets NaN bits here, and is undefined on a device. */
     memset(&result, 0xff, sizeof(result));
     if (mask >> source & 1) memcpy(&result, lanes->of[source], sizeof(result));
     return result;

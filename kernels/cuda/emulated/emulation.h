@@ -1,9 +1,9 @@
 /* emulation.h - controls of the emulated device, for tests. Exists in tw_kernels_emulated only;
  * tests that are also built for a GPU check `#ifdef TW_CUDA_EMULATED`.
  *
- * In every order but `up`, only queued work can access device memory: a host access dies of
- * SIGSEGV. A stream also does nothing until somebody waits for it (or for work that waits for it),
- * so that a missing wait shows.
+ * In every order but `up`, only queued work can access device memory: an access by the host ends
+ * with SIGSEGV. A stream does nothing until the host waits for it (or for work that waits for it),
+ * so that a missing wait is detected.
  *
  * The environment variable TW_EMULATED_ORDER sets the order: up, down, both, or a number that seeds
  * a shuffle. */
@@ -31,16 +31,16 @@ enum tw_emulation_order {
 /* For this process, from the next launch on. */
 void tw_emulation_set_order(enum tw_emulation_order order, uint64_t seed);
 
-/* Makes a coming call fail that may fail on a GPU (allocation, copy, launch): the one with number
- * `calls` from now, 1 being the next. An allocation fails with TW_NOMEM, queued work with a fault
- * that ends all work on that device. 0: none. */
+/* Makes one of the next calls that may fail on a GPU (allocation, copy, launch) fail: number
+ * `calls` from now, where 1 is the next. An allocation fails with TW_NOMEM, queued work with a
+ * fault that ends all work on that device. 0: no call. */
 void tw_emulation_fail_after(uint64_t calls);
 
 /* Number of such calls since the process began. */
 uint64_t tw_emulation_calls(void);
 
 /* Queues a function like a launch, so that it may access device memory. `bytes` of arguments are
- * copied. Library products run this way here. */
+ * copied. The emulated library runs its products this way. */
 void tw_emulation_submit(void *stream, const char *name, void (*work)(const void *arguments),
                          const void *arguments, size_t bytes);
 

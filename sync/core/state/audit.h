@@ -11,12 +11,13 @@
 
 enum { AUDIT_ROUNDS = 4 }; /* rounds for which contributions are kept after their merge */
 
-/* A committed round, as needed to repeat its merges. */
+/* A committed round: all that is needed to repeat its merges. */
 struct past_round {
     uint64_t round; /* number of the round + 1; 0: free */
     struct tw_roster roster;
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX];
-    uint32_t announced; /* set of parts that the record lists as their owners announced them here */
+    uint32_t announced; /* set of parts for which the record agrees with the owner's announcement to
+                           this node */
     struct contribution contributions[TW_MEMBERS_MAX];
 };
 

@@ -34,8 +34,8 @@ struct lineage {
     bool was_shared;      /* the state held is or was the merge of a group */
     bool is_settling;     /* the lineage is about to change: no more of its rounds are applied */
     bool is_shut_out;     /* this node is a RECEIVER that asks to join a full roster */
-    uint64_t majority_us; /* when a majority of the roster was last here */
-    uint64_t donor_us;    /* when a donor of the lineage was last here */
+    uint64_t majority_us; /* last time at which a majority of the roster was live */
+    uint64_t donor_us;    /* last time at which a donor of the lineage was live */
     /* Time before which no solo round may start, and the start of that hold. */
     uint64_t solo_hold_us, hold_began_us;
     uint64_t fed_us;  /* when a peer last received a chunk of our state that was new to it */

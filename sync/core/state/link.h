@@ -32,7 +32,7 @@ struct link {
     uint64_t log_begin;          /* oldest round in the peer's log, as it announced */
     uint8_t pairs_missed;        /* exchanges in a row whose payloads did not arrive */
     uint64_t ignored_until_us;   /* end of the time in which its accusations are ignored */
-    /* Messages and ballots sent since the peer announced that it is at the open round. */
+    /* Messages and ballots sent to the peer since it announced that it is at the open round. */
     bool was_sent_contrib, was_sent_result;
     uint64_t sent_prepare, sent_propose;
     /* Chunks under way, in the order of requests. */

@@ -42,7 +42,7 @@ struct tw_node {
     bool has_left; /* the user asked this node to leave the run */
 
     struct tw_position at;
-    struct tw_id tip_digest; /* of at.tip; zero without one */
+    struct tw_id tip_digest; /* digest of at.tip; zero if there is none */
     struct tw_roster roster; /* roster of round at.rounds; count 0: not known (receiver) */
     struct seat seats[TW_MEMBERS_MAX];
 

@@ -13,7 +13,7 @@ enum { PAIRS_KEPT = 8 };
 
 enum pair_phase { PAIR_IDLE, PAIR_ASKING, PAIR_ENCODING, PAIR_TRADING, PAIR_APPLYING };
 
-/* pair.c has the transitions. */
+/* The current exchange. pair.c describes the phases. */
 struct pair {
     enum pair_phase phase;
     uint32_t fragment;
@@ -26,7 +26,7 @@ struct pair {
     uint64_t asked; /* set of peers asked in this round */
     uint32_t asked_count;
     bool is_encoding; /* the worker owes ENCODED, perhaps for an abandoned exchange */
-    uint64_t step;    /* own step at which Delta was taken */
+    uint64_t step;    /* this node's step at which Delta was computed */
     struct tw_msg_pair_offer own, theirs;
     bool has_theirs, is_merging;
     bool is_deserted; /* the partner gave up this exchange while we are already merging */

@@ -24,11 +24,11 @@ struct payload {
     struct tw_id from; /* node that certainly has it */
     bool is_shared;    /* other nodes of the lineage may have it too */
     bool is_expected;  /* EXPECT was sent: the runtime makes room */
-    /* Of a HELD result. An outlier gets our vote only in rosters below config.judges_min, an
-     * extreme one never. */
+    /* Rating of a HELD result. This node votes for an outlier only in rosters below
+     * config.judges_min, and never for an extreme one. */
     enum tw_sanity sanity;
-    bool is_mixed;   /* its chunks are of several peers, or of one that has gone */
-    bool is_alone;   /* mixed bytes had the wrong hash: one source at a time from now on */
+    bool is_mixed; /* its chunks came from several peers, or from one that has gone */
+    bool is_alone; /* bytes of several peers had the wrong hash: one source at a time from now on */
     bool is_put_off; /* the runtime had no room for it */
     bool is_decided; /* result of a committed round: a majority has it */
     uint32_t bytes, chunks, chunks_have, under_way;
@@ -37,9 +37,9 @@ struct payload {
     uint64_t elements; /* finite values that it must decode to; 0: OPAQUE */
     uint32_t fragment; /* RESULT: fragment and first element of the part */
     uint64_t begin;
-    uint64_t packed;              /* HELD: elements of a (phi, u) packed here; 0: none */
-    uint16_t given[TW_PEERS_MAX]; /* chunks sent to each peer, repeated ones included */
-    bool is_left;                 /* no puller needs it any more: the first to be dropped */
+    uint64_t packed; /* HELD: elements of the (phi, u) that this node packed here; else 0 */
+    uint16_t given[TW_PEERS_MAX]; /* chunks sent to each peer, repetitions included */
+    bool is_left;                 /* no puller needs it any more, so it is dropped first */
     uint64_t pullers;             /* HELD: peers that pulled some of it */
     uint64_t offered;             /* peers that announced that they have it */
     uint64_t sources;             /* peers that it is being pulled from */

@@ -11,7 +11,8 @@
 enum tw_penalty_kind {
     TW_PENALTY_STRIKE,         /* wrong result; in pairs, an unreadable or far too large share */
     TW_PENALTY_STALL_OWNER,    /* rounds held up: a contribution announced, no result delivered */
-    TW_PENALTY_STALL_PROPOSER, /* rounds held up: turn missed, or other ballots ended for nothing */
+    TW_PENALTY_STALL_PROPOSER, /* rounds held up: turn missed, or others' ballots ended without a
+                                  decision */
     TW_PENALTY_UNMERGED,       /* contribution too large to be merged: only counted */
     TW_PENALTY_DONOR,          /* pairs: its state was taken over, so its clock may be false */
     TW_PENALTY_FETCH,          /* wrong bytes of the dataset */
@@ -25,7 +26,7 @@ struct tw_penalty {
     uint64_t until_us; /* end of the penalty */
 };
 
-/* The newest strike of the member in the same row of `strikes`, for reports. */
+/* Cause of the newest strike of the member in the same row of `strikes`, for reports. */
 struct strike_cause {
     uint64_t round;
     uint32_t part;

@@ -37,11 +37,11 @@ struct round {
     uint64_t active_us; /* first message about it, or the time it was due; 0: not yet */
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX]; /* elements of each part */
     uint32_t owners[TW_PARTS_MAX], owners_count;
-    uint32_t rank[TW_MEMBERS_MAX];      /* rank[i]: roster index of the i-th proposer */
-    int self_idx, self_part, self_rank; /* this node's; -1: not in the roster, no owner */
+    uint32_t rank[TW_MEMBERS_MAX];      /* rank[i]: roster index of the member with rank i */
+    int self_idx, self_part, self_rank; /* of this node; -1: not in the roster, no owner */
 
     enum own_state own;
-    uint64_t own_step, own_tokens; /* own counts when Delta was taken */
+    uint64_t own_step, own_tokens; /* this node's counts when Delta was computed */
     uint64_t own_retry_us;
     struct contribution contributions[TW_MEMBERS_MAX];
 
@@ -57,7 +57,7 @@ struct round {
     } results[TW_PARTS_MAX];
     uint64_t results_us; /* when the last result was announced; 0: some are missing */
 
-    /* acceptor: the offer, a proposal that is accepted once its results are here */
+    /* acceptor: the offer is a proposal that is accepted once its results are here */
     bool has_offer;
     bool is_lost;         /* no peer can serve one of its results */
     bool is_offer_leased; /* its proposer got the ballot lease for it */
@@ -71,14 +71,15 @@ struct round {
     uint64_t refused_ranks;            /* ranks of proposers that this node refused */
     uint64_t empty_ranks;              /* those refused because they left out most of the round */
     uint64_t refused_us;               /* when the first proposal was refused */
-    bool has_refused_late;             /* a refused proposal may carry on an accepted value */
-    uint64_t reported;                 /* set of owners whose refused results were reported */
+    bool has_refused_late; /* a refused proposal has a later ballot, so its record may already be
+                              chosen */
+    uint64_t reported;     /* set of owners whose refused results were reported */
 
     /* proposer */
     enum proposer_phase phase;
     uint32_t attempt;
     uint64_t ballot, ballot_seq, phase_us, retry_us;
-    uint64_t promised_by, accepted_by, nacked_by; /* sets of members, for this ballot */
+    uint64_t promised_by, accepted_by, nacked_by; /* sets of members that answered this ballot */
     bool has_best; /* a promise reported `best`, accepted at `best_ballot`, the highest so far */
     uint64_t best_ballot;
     struct tw_id promised_digest[TW_MEMBERS_MAX]; /* record each member accepted; zero: none */
@@ -98,10 +99,10 @@ struct pace {
 
 /* One seat of the roster, by roster index. */
 struct seat {
-    uint64_t seen_us; /* when its member was last here under the nonce of the roster */
-    uint64_t live_us; /* when its member was last worth waiting for */
+    uint64_t seen_us; /* last time at which its member was linked under the nonce of the roster */
+    uint64_t live_us; /* last time at which its member was live */
     bool has_left;    /* its member sent LEAVE and has not returned under its nonce */
-    uint8_t unlisted; /* rounds in a row whose record does not list its member; 255: or more */
+    uint8_t unlisted; /* rounds in a row without its member's work; 255: or more */
     uint8_t missed;   /* rounds in a row with a contribution announced but not delivered */
 };
 

@@ -17,7 +17,7 @@ struct state_fetch {
     struct tw_msg_state offer;
     uint64_t asked_us;          /* when STATE_GET was last sent */
     uint64_t others_us;         /* when more members were asked for the same state */
-    uint64_t fed_us;            /* when the transfer last made progress: is_fed() */
+    uint64_t fed_us;            /* last time at which the transfer made progress: is_fed() */
     uint32_t fed_chunks;        /* chunks received by then */
     uint32_t fed_failed_rounds; /* failed rounds of the payload by then */
 };

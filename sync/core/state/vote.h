@@ -22,7 +22,7 @@ struct reply {
 };
 
 struct acceptor {
-    uint64_t vote_floor;      /* this node may have voted in any round below; from disk */
+    uint64_t vote_floor;      /* this node may have voted in all rounds below this one; from disk */
     uint64_t store_seq;       /* newest STORE_VOTE requested */
     uint64_t stored_seq;      /* newest STORE_VOTE on disk */
     uint64_t nonce_seq;       /* STORE_VOTE that contains the present nonce */
@@ -31,8 +31,8 @@ struct acceptor {
     uint32_t replies_count;
 };
 
-/* The ballot lease: the one proposer whose ballots this acceptor promises. ballot_lease.c has
- * the rules. */
+/* The ballot lease. While it runs, this acceptor promises only ballots of one proposer, the holder.
+ * ballot_lease.c has the rules. */
 struct lease {
     bool is_taken, has_proposed;
     bool has_robbed; /* the holder took the lease while another proposer held it */

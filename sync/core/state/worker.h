@@ -8,8 +8,8 @@
 struct worker {
     bool is_up;
     bool is_exporting, is_solo_pending;
-    bool is_turning;       /* LOAD_TURN is at the worker: the last part of an adoption */
-    uint64_t applying;     /* set of fragments with an APPLY, LOAD or SOLO at the worker */
+    bool is_turning;       /* a LOAD_TURN request is at the worker: the last step of an adoption */
+    uint64_t applying;     /* set of fragments with an unanswered APPLY, LOAD or SOLO */
     uint64_t step, tokens; /* totals of this node */
     uint64_t last_send_step;
     uint64_t entered_step; /* step at which the node last became a member */
@@ -23,8 +23,8 @@ struct worker {
 /* The runtime's measurements of this node's links. */
 struct measured {
     uint32_t upload_kib_s; /* 0: not known */
-    uint64_t outliers;     /* set of peers whose links are out of line with all others */
-    bool is_relay;         /* this node carries links of others, and tells them so */
+    uint64_t outliers;     /* set of peers whose links are far worse than all others */
+    bool is_relay;         /* this node carries links of others, and announces it */
     bool is_over_budget;   /* no bytes left for a contribution */
 };
 

@@ -25,7 +25,7 @@
 enum {
     WAIT_MS = 200,
     INPUTS_TEXT_BYTES_MAX = 1 << 30,
-    /* Bytes of text in the queue; the tokens take up to four times as much. */
+    /* Bytes of text in the queue. Their tokens take up to four times as much memory. */
     WAY_BYTES = 8 << 20,
     WAY_BYTES_THREAD = 2 << 20,
 };
@@ -41,8 +41,9 @@ struct prepare {
     size_t inputs_text_bytes;
     struct tw_prepare_writer writer;
     struct tw_prepare_report report;
-    int folder;                      /* locked */
-    bool has_made_folder, has_state; /* created by this call; exists from an earlier call */
+    int folder; /* locked */
+    /* the folder was created by this call; a state exists from an earlier call */
+    bool has_made_folder, has_state;
 };
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
@@ -118,7 +119,7 @@ static enum tw_status open_folder(struct prepare *prepare, struct tw_error *err)
     return tw_fail(err, TW_CONFIG, "%s is being written by another process; let it end first", out);
 }
 
-/* Names like prose-train-00000.shard, also with endings of temporary files. */
+/* True for names like prose-train-00000.shard, also with the ending of a temporary file. */
 static bool is_ours(const char *name) {
     static const char *const NAMES[] = {TW_PREPARE_STATE_FILE, TW_PREPARE_INPUTS_FILE,
                                         TW_DATASET_TOKENIZER_FILE};
@@ -186,7 +187,7 @@ static enum tw_status inputs_changed(const struct prepare *prepare, struct tw_er
     return TW_CONFIG;
 }
 
-/* A different tokenizer.json of an earlier time is not overwritten. */
+/* Refuses to overwrite a tokenizer.json with other content. */
 static enum tw_status check_tokenizer(const struct prepare *prepare, const char *json,
                                       size_t json_bytes, struct tw_error *err) {
     char *there;
@@ -331,7 +332,7 @@ static void *read_all(void *context) {
     return NULL;
 }
 
-/* Starts a thread with signals blocked, so that the main thread handles them. */
+/* Starts a thread with all signals blocked, so that only the main thread handles signals. */
 static enum tw_status start_thread(pthread_t *thread, void *(*work)(void *), void *context,
                                    struct tw_error *err) {
     sigset_t all, before;

@@ -6,9 +6,9 @@
  * tokens (prepare_encode.h). The caller's thread takes the blocks in the order they were read and
  * fills shards (prepare_shards.h).
  *
- * Shards depend only on inputs and options, not on the number of threads or on interruptions. Two
- * facts make that true: cutting, tokenising and holding out depend on each document alone, and
- * DIR/prepare.state records after every training shard where in the inputs it ends.
+ * Shards depend only on inputs and options, not on the number of threads or on interruptions, for
+ * two reasons. Cutting, tokenising and holding out depend on each document alone. After every
+ * training shard, DIR/prepare.state records the place in the inputs at which it ends.
  *
  * Memory: the open shards, and at most 200 MB with two threads. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_H
@@ -27,8 +27,9 @@ enum {
     TW_PREPARE_FILES_MAX = 1 << 19,
     TW_PREPARE_SHARD_TOKENS_MIN = 1024,
     TW_PREPARE_SHARD_TOKENS_MAX = 100 << 20,
-    /* There is little held-out text, so its shards have only this part of a training shard's
-     * tokens. They have at least the minimum, because an evaluated window lies within one shard. */
+    /* A held-out shard has at most the tokens of a training shard divided by this, because there is
+     * little held-out text. It has at least the minimum of a shard, because an evaluated window
+     * lies within one shard. */
     TW_PREPARE_HELDOUT_PARTS = 8,
     TW_PREPARE_HELDOUT_TOKENS_MIN = 1 << 16,
 };
@@ -48,7 +49,7 @@ struct tw_prepare_options {
     const char *out;
     const char *tokenizer;  /* tokenizer file; NULL: a token is a byte */
     const char *field;      /* name of the text field of a JSON line */
-    enum tw_text_unit unit; /* how plain text is cut; not TW_TEXT_RECORDS */
+    enum tw_text_unit unit; /* unit into which plain text is cut; not TW_TEXT_RECORDS */
     uint32_t heldout_millionths;
     uint32_t shard_tokens;
     uint32_t threads;
@@ -67,7 +68,7 @@ struct tw_prepare_counts {
     uint64_t lost_bytes;    /* bytes without a token in the vocabulary */
     uint64_t binary_files;  /* skipped in folders */
     uint64_t empty_files;
-    uint64_t bad; /* documents and files skipped by skip_bad */
+    uint64_t bad; /* documents and files skipped because of skip_bad */
 };
 
 struct tw_prepare_summary {
@@ -76,8 +77,9 @@ struct tw_prepare_summary {
     uint32_t train_shards, heldout_shards;
     uint64_t hidden_files; /* files, folders and links skipped in folders */
     char first_bad[sizeof(
-        ((struct tw_error *)NULL)->message)]; /* message of the first skipped one, or "" */
-    bool was_done;                            /* nothing was left to do */
+        /* message about the first skipped document or file, or "" */
+        ((struct tw_error *)NULL)->message)];
+    bool was_done; /* nothing was left to do */
 };
 
 /* Prepares a dataset, or continues an interrupted call with the same options. Errors:

@@ -1,8 +1,8 @@
 /* prepare_block.h - the queue of document blocks from the reader through the tokenizers to the
  * writer, which gets them in the order they were read.
  *
- * The queue is bounded in blocks and in bytes of text. A block larger than the bound passes alone.
- */
+ * The queue is bounded in blocks and in bytes of text. A block larger than the bound enters an
+ * empty queue alone. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_BLOCK_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_BLOCK_H
 
@@ -29,9 +29,9 @@ enum tw_document_fate {
 };
 
 struct tw_block_document {
-    /* Set by the reader. text[at .. at + taken) is the document with its surroundings, text[begin
-     * .. begin + bytes) the document itself. An overlong document is BAD from the start and not in
-     * the text. */
+    /* Set by the reader. text[at .. at + taken) is the document with separators, text[begin ..
+     * begin + bytes) the document itself. The reader marks an overlong document as BAD and leaves
+     * it out of the text. */
     size_t at, taken, begin, bytes;
     enum tw_document_fate fate;
     /* Set by a tokenizer; of an overlong document, the reader sets the line counts. */
@@ -44,8 +44,9 @@ struct tw_block_document {
 enum tw_block_end {
     TW_BLOCK_GOES_ON, /* the file continues in the next block */
     TW_BLOCK_FILE_END,
-    TW_BLOCK_FILE_BAD,    /* the rest of the file is unusable: `file_bad` */
-    TW_BLOCK_FILE_BINARY, /* binary file found in a folder, skipped, as are empty ones */
+    TW_BLOCK_FILE_BAD, /* the rest of the file is unusable: `file_bad` */
+    /* the file is binary and was found in a folder: skipped, like an empty file */
+    TW_BLOCK_FILE_BINARY,
     TW_BLOCK_FILE_EMPTY,
     TW_BLOCK_INPUTS_END,
 };
@@ -63,9 +64,9 @@ struct tw_block {
     struct tw_block_document *documents; /* (documents_count of TW_BLOCK_DOCUMENTS_MAX) */
     uint32_t documents_count;
     uint32_t bad_document; /* the first bad document */
-    struct tw_error bad;   /* its error; status TW_OK: no bad document */
+    struct tw_error bad;   /* error of the bad document; status TW_OK: there is none */
     struct tw_error file_bad;
-    struct tw_error failure; /* status other than TW_OK: fatal error */
+    struct tw_error failure; /* fatal error; status TW_OK: none */
     struct tw_tokens tokens; /* tokens of all documents */
     bool is_done;
 };
@@ -74,7 +75,8 @@ struct tw_blocks {
     pthread_mutex_t mutex;
     pthread_cond_t has_room, has_work, has_done;
     struct tw_block *ring[TW_BLOCKS_MAX];
-    uint64_t put, taken, got;  /* blocks counted by reader, tokenizers and writer */
+    /* blocks so far: put by the reader, taken by tokenizers, got by the writer */
+    uint64_t put, taken, got;
     uint64_t bytes, bytes_max; /* bytes of text in the queue, and their bound */
     struct tw_block *spare[TW_BLOCKS_SPARE];
     uint32_t spare_count;
@@ -106,7 +108,7 @@ void tw_blocks_done(struct tw_blocks *blocks, struct tw_block *block);
 struct tw_block *tw_blocks_get(struct tw_blocks *blocks, uint32_t wait_ms);
 void tw_blocks_release(struct tw_blocks *blocks, struct tw_block *block);
 
-/* Wakes all waiting threads; from now on nobody gets a block. */
+/* Wakes all waiting threads. From now on no call returns a block. */
 void tw_blocks_stop(struct tw_blocks *blocks);
 
 #endif

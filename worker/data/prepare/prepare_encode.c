@@ -122,7 +122,7 @@ static enum tw_status put_token(struct tw_tokens *tokens, int64_t token, struct 
 /* ---- documents given as tokens ----------------------------------------------------------------
  */
 
-/* Strips separators and closers, which the file's writer may have added. */
+/* Strips separators and end tokens that the writer of the file may have added. */
 static void strip_separators(const struct tw_prepare_coder *coder, const uint8_t *text,
                              struct tw_block_document *document) {
     while (document->bytes >= 4 &&
@@ -156,7 +156,7 @@ static bool is_heldout(const struct tw_prepare_coder *coder, const uint8_t *text
 static enum tw_status append_tokens(struct tw_encoder *encoder, struct tw_block *block,
                                     struct tw_block_document *document, struct tw_error *err) {
     const uint64_t lost = tw_encoder_lost_bytes(encoder);
-    /* Untrusted text: special tokens written in it are text. */
+    /* The text is untrusted, so special tokens spelled out in it are encoded as text. */
     TW_TRY(tw_encoder_append(encoder, block->text + document->begin, document->bytes,
                              TW_ENCODE_PLAIN, &block->tokens, err));
     document->lost_bytes = (uint32_t)(tw_encoder_lost_bytes(encoder) - lost);

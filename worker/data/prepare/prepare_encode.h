@@ -3,12 +3,13 @@
  *
  * The token stream is separator, document, separator, document. The separator is
  * 1. byte 0 if a token is a byte;
- * 2. the begin-of-text token if the tokenizer's template puts one; then each document is also
- *   closed with the end-of-text token;
+ * 2. the begin-of-text token if the tokenizer's template adds one; each document then also ends
+ *    with the end-of-text token;
  * 3. else the end-of-text token (as in llm.c).
  *
  * A document is held out if the first 8 bytes of its text's SHA-256, as a little-endian number
- * modulo a million, are below heldout_millionths. Copies of a text are thus on the same side. */
+ * modulo a million, are below heldout_millionths. Copies of a text are thus all held out or all
+ * trained on. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_ENCODE_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_ENCODE_H
 
@@ -17,8 +18,8 @@
 #include "worker/data/prepare/prepare_block.h"
 
 enum {
-    /* Documents longer than this are tokenised one at a time across all threads, with a separate
-     * encoder. The memory for a long word is thus needed only once. */
+    /* Documents longer than this share one encoder, so only one thread at a time tokenises such a
+     * document. The memory for a long word is thus needed only once. */
     TW_ENCODE_SHARED_BYTES = 256 << 10,
     /* Bytes of invalid UTF-8 accepted in a document: a tenth of it, but at least this many. */
     TW_ENCODE_INVALID_MIN = 16,

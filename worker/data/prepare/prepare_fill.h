@@ -24,7 +24,7 @@ void tw_prepare_fill_send(struct tw_prepare_fill *fill, enum tw_block_end end, u
 void tw_prepare_fill_add(struct tw_prepare_fill *fill, struct tw_text_cut cut,
                          enum tw_document_fate fate);
 
-/* Reads a token file from token `at / 4` on. False: stop reading. */
+/* Reads a token file from token `at / 4` on. False: the queue was stopped. */
 bool tw_prepare_read_tokens(struct tw_prepare_fill *fill, uint64_t at);
 
 #endif

@@ -42,7 +42,7 @@ static bool is_tokens_file(const char *path, bool is_named) {
     return is_llmc;
 }
 
-/* Whether this is the .idx of a pair whose .bin in the same folder is found anyway. */
+/* Whether this is the .idx of a pair. Its .bin in the same folder stands for the pair. */
 static bool is_index_of_pair(const char *path) {
     char tokens[PATH_MAX];
     const size_t length = strlen(path);
@@ -210,7 +210,7 @@ static int by_file(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-/* The same file given twice would silently be trained on twice. */
+/* Refuses a file that was given twice: it would be trained on twice. */
 static enum tw_status check_once(const struct tw_prepare_inputs *inputs, struct tw_error *err) {
     const struct tw_prepare_file **const files = malloc((inputs->count + 1) * sizeof(*files));
     if (files == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu files", inputs->count);

@@ -16,7 +16,9 @@ struct tw_prepare_file {
     int64_t changed_ns;
     uint64_t device, inode;
     uint32_t source;
-    bool is_named; /* named by the user; else found in a folder, which may hold other files too */
+    /* true: the user named the file; false: it was found in a folder, which may hold other kinds of
+     * files */
+    bool is_named;
     bool is_records;
     bool is_tokens; /* a shard of llm.c, or the .bin of a Megatron-LM pair */
     enum tw_packing packing;
@@ -38,7 +40,8 @@ enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
                                       struct tw_error *err);
 void tw_prepare_inputs_deinit(struct tw_prepare_inputs *inputs);
 
-/* The list as text, one line per file, for detecting changes. The caller frees *text. TW_NOMEM. */
+/* Writes the list as text, one line per file, by which a later call detects changes. The caller
+ * frees *text. TW_NOMEM. */
 enum tw_status tw_prepare_inputs_text(const struct tw_prepare_inputs *inputs, char **text,
                                       size_t *size, struct tw_error *err);
 

@@ -4,7 +4,7 @@
 
 #include "worker/data/prepare/prepare_fill.h"
 
-enum { LOOKED_AT_BYTES = 64 << 10 }; /* bytes of a file checked for being text */
+enum { LOOKED_AT_BYTES = 64 << 10 }; /* bytes at the start of a file that are checked */
 
 struct read {
     struct tw_prepare_fill fill;
@@ -34,7 +34,7 @@ static enum tw_status fill_block(struct read *read, struct tw_error *err) {
 
 /* ---- documents that are too long ------------------------------------------------------------- */
 
-/* Drops text up to the next line end, or all. The block keeps only the text after it. Adds to
+/* Drops text up to the next line end, or all text of the block. Adds the number of bytes to
  * *dropped. */
 static enum tw_status drop_text(struct read *read, bool is_to_line_end, uint64_t *dropped,
                                 struct tw_error *err) {
@@ -62,7 +62,7 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
     (void)tw_fail(&block->bad, TW_DATA, "more than %d MiB in one %s%s", most >> 20,
                   is_whole ? "document" : "line", is_whole ? "; cut it with --text passages" : "");
     block->bad_document = block->documents_count;
-    /* Line ends before it are kept for counting. */
+    /* The line ends before the overlong document stay in the text, to be counted. */
     tw_prepare_fill_add(&read->fill, (struct tw_text_cut){.taken = cut.begin, .begin = cut.begin},
                         TW_DOCUMENT_BAD);
     struct tw_block_document *const document = &block->documents[block->documents_count - 1];
@@ -183,8 +183,8 @@ static bool read_file(struct read *read, uint64_t at) {
         end = TW_BLOCK_FILE_BAD;
         status = fill_block(read, &err);
     }
-    /* The text read may be neither the old nor the new version, and resuming would be impossible.
-     */
+    /* If the file changed while it was read, the text may be a mixture of versions, and resuming
+     * would be impossible. */
     const struct tw_prepare_file *const file = read->fill.file;
     const bool is_changed =
         read->stream != NULL &&
@@ -203,7 +203,7 @@ static bool read_file(struct read *read, uint64_t at) {
         send_block(read, TW_BLOCK_FILE_END, 0);
         return read->fill.block != NULL;
     }
-    /* Documents before the bad place are used; one that it cuts is not. */
+    /* Documents before the bad place are used, but not a document that the bad place cuts. */
     if (end != TW_BLOCK_FILE_EMPTY && end != TW_BLOCK_FILE_BINARY) {
         (void)cut_block(read);
         if (read->fill.block == NULL) return false;

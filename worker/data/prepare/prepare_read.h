@@ -18,7 +18,7 @@ struct tw_prepare_reader {
     struct tw_prepare_place from;
     enum tw_text_unit unit; /* how plain text is cut */
     bool skip_bad;
-    /* For token files, whose text has 4 bytes per token. */
+    /* The next two fields are for token files, whose text has 4 bytes per token. */
     bool has_tokenizer;
     uint32_t vocab;
     int64_t separator; /* separator between documents of files without an index */

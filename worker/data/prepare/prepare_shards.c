@@ -257,7 +257,7 @@ enum tw_status tw_prepare_pending_save(struct tw_prepare_shards *shards, struct 
     const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     FILE *const file = fd >= 0 ? fdopen(fd, "wb") : NULL;
     uint64_t bytes = pending->bytes;
-    /* Truncate leftovers of an earlier, interrupted save. */
+    /* Removes bytes of an earlier save that was interrupted. */
     bool is_good = file != NULL && ftruncate(fd, (off_t)bytes) == 0 &&
                    fseeko(file, (off_t)bytes, SEEK_SET) == 0 &&
                    append_pending(shards, file, &bytes) == TW_OK && fflush(file) == 0 &&
@@ -291,7 +291,7 @@ static enum tw_status damaged(const char *path, struct tw_error *err) {
     return tw_fail(err, TW_CORRUPT, "%s is damaged; start over with --restart", path);
 }
 
-/* Parses a pending file. Its content is untrusted; its size is that of the state. */
+/* Parses a pending file. Its content is untrusted; its size was compared with the state. */
 static enum tw_status parse_pending(struct tw_prepare_shards *shards, const uint8_t *bytes,
                                     size_t size, const char *path, struct tw_error *err) {
     struct tw_filling *const filling = &shards->heldout;

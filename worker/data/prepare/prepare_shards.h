@@ -1,8 +1,9 @@
 /* prepare_shards.h - fills one training shard and one held-out shard of one source at a time.
  *
- * A training shard in memory is lost when the work stops, and made again. Held-out documents are so
- * rare that their shard stays open over many training shards. They are therefore also kept in a
- * file, NAME.pending; the state records how much of it counts. */
+ * If the work stops, the open training shard is lost, and a later call makes it again. Held-out
+ * documents are so rare that their shard stays open over many training shards. Its documents are
+ * therefore also appended to a file, NAME.pending. The state records the valid size of that
+ * file. */
 #ifndef TW_WORKER_DATA_PREPARE_PREPARE_SHARDS_H
 #define TW_WORKER_DATA_PREPARE_PREPARE_SHARDS_H
 
@@ -18,7 +19,7 @@ struct tw_filling {
     size_t tokens_count, capacity_bytes;
     uint32_t *documents; /* (documents_count): first token of each */
     size_t documents_count, documents_capacity;
-    uint32_t tokens_max; /* exceeded only by a single longer document */
+    uint32_t tokens_max; /* limit, exceeded only by a single longer document */
     uint32_t number;     /* number of the next shard on this side */
 };
 
@@ -36,7 +37,7 @@ struct tw_prepare_shards {
     uint32_t pending_oldest; /* lowest number of a pending file that may exist */
 };
 
-/* dataset: copied, except its shards. */
+/* *dataset is copied, except its shards. */
 void tw_prepare_shards_init(struct tw_prepare_shards *shards, const char *out,
                             const struct tw_dataset *dataset, uint32_t shard_tokens);
 void tw_prepare_shards_deinit(struct tw_prepare_shards *shards);

@@ -10,7 +10,7 @@
 enum { HEAD_BYTES_MAX = 2048, SUM_BYTES = 4 + 16 + 1 };
 static const char magic[] = "thinwire-prepare ";
 
-/* struct tw_prepare_counts as an array. */
+/* Number of counts, with struct tw_prepare_counts seen as an array. */
 enum { COUNTS = sizeof(struct tw_prepare_counts) / sizeof(uint64_t) };
 _Static_assert(COUNTS * sizeof(uint64_t) == sizeof(struct tw_prepare_counts), "numbers alone");
 

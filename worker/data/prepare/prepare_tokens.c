@@ -7,7 +7,7 @@
 
 enum {
     TOKEN = 4, /* bytes per token in a block */
-    /* Longer documents are cut. Half the limit for text. */
+    /* Documents with more tokens are cut. Half of the limit for text. */
     TOKENS_MAX = TW_DOCUMENT_BYTES_MAX / TOKEN / 2,
 };
 
@@ -50,7 +50,7 @@ static enum tw_status read_some(struct source *source, struct tw_error *err) {
     return TW_OK;
 }
 
-/* *tokens: length of the document at cut_bytes; 0: more tokens must be read to tell. */
+/* **tokens: length of the document at cut_bytes; 0: its end has not been read yet. */
 static enum tw_status find_end(struct source *source, uint64_t *tokens, struct tw_error *err) {
     const struct tw_prepare_fill *const fill = source->fill;
     const uint64_t there = (fill->block->bytes - fill->cut_bytes) / TOKEN;

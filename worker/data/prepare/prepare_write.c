@@ -21,8 +21,8 @@ void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
 
 /* ---- the state ------------------------------------------------------------------------------- */
 
-/* Order of writes: everything the new state refers to is durable before it; everything the old
- * state referred to is removed after it. */
+/* All files that the new state refers to are durable before the new state is written. Files that
+ * only the old state referred to are removed after that. */
 enum tw_status tw_prepare_save(struct tw_prepare_writer *writer, struct tw_error *err) {
     char *text;
     size_t size;

@@ -13,7 +13,7 @@ struct tw_prepare_writer {
     const struct tw_prepare_options *options;
     const struct tw_prepare_inputs *inputs;
     struct tw_prepare_shards shards;
-    struct tw_prepare_state state; /* its dataset is set when saved */
+    struct tw_prepare_state state; /* its field `dataset` is set only when the state is saved */
     uint64_t before_bytes;         /* size on disk of the files before state.next.file */
     uint64_t taken_bytes;          /* bytes on disk of all files read so far */
     bool is_end;                   /* end of the inputs: all shards are written */

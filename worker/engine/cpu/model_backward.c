@@ -5,8 +5,8 @@
  *     pieces:  attention; gradients of the matrices down, up, out of this layer and qkv of the one
  * above
  *
- * A buffer that the pieces read while the next layer's rows write exists twice. Gradients of norm
- * weights are summed per block of rows, then over the blocks in order. */
+ * Some buffers exist twice: pieces read one copy while the rows of the next layer write the other.
+ * Gradients of norm weights are summed per block of rows, then over the blocks in order. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -79,7 +79,8 @@ static void heads_block(const struct tw_pass *pass, uint32_t layer, size_t first
     }
 }
 
-/* From the gradient of q | k | v to that of the layer's input, added to the residual stream. */
+/* Turns the gradient of q | k | v into that of the layer's input, and adds it to the residual
+ * stream. */
 static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t block,
                             uint32_t thread) {
     const struct tw_model *model = pass->model;
@@ -101,8 +102,9 @@ static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t
                               slot->stats1 + 2 * first, &norm);
 }
 
-/* From the gradient of the layer's output, dx[layer + 1], to those of the residual stream after
- * attention, dx[layer], and of the attention's output. Keeps the inputs of the weight gradients. */
+/* Turns the gradient of the layer's output, dx[layer + 1], into two gradients: that of the residual
+ * stream after attention, dx[layer], and that of the attention's output. Keeps the inputs of the
+ * weight gradients. */
 static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t block,
                        uint32_t thread) {
     const struct tw_model *model = pass->model;
@@ -138,9 +140,10 @@ static void feed_block(const struct tw_pass *pass, uint32_t layer, uint32_t bloc
 
 /* ---- phases -------------------------------------------------------------------------------- */
 
-/* task->layer is the layer below the one whose attention is done; layers: only the last norm is
- * above. With recompute, the block first repeats this layer's forward work up to q | k | v;
- * otherwise it goes on backward through the feed-forward. */
+/* The backward pass of attention has been done for layer task->layer + 1, if there is one; above
+ * the last layer there is only the last norm. With recompute, the block first repeats the forward
+ * work of task->layer up to q | k | v. Otherwise it continues backward through the feed-forward of
+ * that layer. */
 static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const uint32_t above = task->layer + 1;
@@ -169,7 +172,7 @@ static void add_partials(const struct tw_pass *pass, uint64_t offset, uint32_t w
     }
 }
 
-/* Piece 0: the norm above; piece 1: norm2 of this layer. */
+/* Piece 0 is for the norm above, piece 1 for norm2 of this layer. */
 static void partials_piece(const struct tw_task *task, uint32_t piece, uint32_t thread) {
     const struct tw_pass *pass = task->pass;
     const struct tw_model *model = pass->model;
@@ -188,8 +191,8 @@ static void partials_piece(const struct tw_task *task, uint32_t piece, uint32_t 
                  shape->head_size);
 }
 
-/* Lists the layer's attention and the weight and norm gradients that are ready. `layer` is
- * UINT32_MAX below the first. Returns the number of tasks. */
+/* Lists tasks: the attention of the layer, and the weight and norm gradients whose inputs are
+ * ready. `layer` is UINT32_MAX below the first layer. Returns the number of tasks. */
 static uint32_t list_tasks(const struct tw_pass *pass, uint32_t layer, struct tw_task *tasks) {
     const struct tw_model *model = pass->model;
     const uint32_t above = layer + 1;

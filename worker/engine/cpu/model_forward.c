@@ -83,8 +83,8 @@ static void append_to_cache(const struct tw_pass *pass, uint32_t layer, uint32_t
     }
 }
 
-/* norm1, q | k | v, QK-norm, rotation. Unless the layer is run again, its input must first be added
- * to the residual stream of the layer before. */
+/* Computes norm1, q | k | v, QK-norm and rotation. The output of the layer before must first be
+ * added to the residual stream, unless the layer is recomputed. */
 void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
                   bool is_again) {
     const struct tw_model *model = pass->model;
@@ -108,8 +108,8 @@ void tw_attend_in(const struct tw_pass *pass, uint32_t layer, uint32_t block, ui
 
 /* ---- feed-forward -------------------------------------------------------------------------- */
 
-/* Output matrix, norm2, up, activation, down. The next norm adds the result to the residual stream.
- * If run again, it stops before the activation. */
+/* Computes output matrix, norm2, up, activation and down. The next norm adds the result to the
+ * residual stream. When the layer is recomputed, this stops before the activation. */
 void tw_feed(const struct tw_pass *pass, uint32_t layer, uint32_t block, uint32_t thread,
              bool is_again) {
     const struct tw_model *model = pass->model;
@@ -168,7 +168,7 @@ static void last_norm(const struct tw_pass *pass, uint32_t block) {
                      &norm);
 }
 
-/* From the attention of one layer to that of the next. */
+/* Computes everything from the attention of one layer to that of the next. */
 static void rows_piece(const struct tw_task *task, uint32_t block, uint32_t thread) {
     const uint32_t layer = task->layer;
     if (layer == 0) {

@@ -3,7 +3,7 @@
 
 #include "worker/engine/cpu/model_pass.h"
 
-/* Piece: one panel of one packed weight. */
+/* Packs one panel of one weight, as a piece. */
 static void pack_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct tw_model *model = context;
     struct tw_weight *const *weight = model->weights;

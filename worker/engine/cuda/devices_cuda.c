@@ -1,4 +1,4 @@
-/* devices_cuda.c - devices.h over kernels/cuda. */
+/* devices_cuda.c - implements devices.h with kernels/cuda. */
 #include <stdio.h>
 #include <string.h>
 

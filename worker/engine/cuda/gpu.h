@@ -1,5 +1,5 @@
 /* gpu.h - the engine on a CUDA device. engine*.c calls these functions if a device was chosen.
- * Model, optimizer and the meaning of every function are those of the CPU; engine.h has the
+ * Model, optimizer and the effect of every function are the same as on the CPU; engine.h has the
  * contract.
  *
  * The device holds theta, gradient, m and v in float32; activations; logits; and, with bf16
@@ -21,7 +21,7 @@
 
 struct tw_gpu;
 
-/* As tw_engine_plan_make, for this usable device. */
+/* Like tw_engine_plan_make, for this device, which must be usable. */
 enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_config *config,
                            int ordinal, struct tw_error *err);
 
@@ -36,7 +36,7 @@ enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
 enum tw_status tw_gpu_push(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err);
 
-/* Here and below, tokens must be in the vocabulary. */
+/* One inner step. Here and below, tokens must be in the vocabulary. */
 enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
                            struct tw_step_result *result, struct tw_error *err);
 
@@ -69,7 +69,7 @@ enum tw_status tw_gpu_vectors_open(struct tw_gpu *gpu, struct tw_vectors *vector
                                    struct tw_error *err);
 uint64_t tw_gpu_vectors_bytes(const struct tw_layout *layout);
 
-/* As tw_engine_peak, for a plan on a device. */
+/* Like tw_engine_peak, for a plan on a device. */
 enum tw_status tw_gpu_peak(const struct tw_engine_plan *plan, double *flops_s,
                            struct tw_error *err);
 

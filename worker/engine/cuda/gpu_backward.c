@@ -23,7 +23,7 @@ static void norm_backward(const struct tw_gpu_pass *pass, const struct tw_model_
     tw_cuda_norm_backward(gpu->queue, &norm, &gradients);
 }
 
-/* Backward through feed-forward, norm2 and the output matrix. Leaves the gradient of the
+/* Goes backward through feed-forward, norm2 and the output matrix. Leaves the gradient of the
  * attention's output in narrow. */
 static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
@@ -34,8 +34,8 @@ static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_cuda_norm norm = tw_gpu_norm_of(gpu, &weights->norm2, pass->rows);
     const uint32_t rows = pass->rows;
     if (shape->is_gated) {
-        /* One pass gives the gradient of gate | up, and puts their activation in the place of its
-         * own gradient. */
+        /* One kernel writes the gradient of gate | up, and overwrites the gradient of their
+         * activation by the activation. */
         tw_gpu_linear_dx(gpu, &weights->down, arrays->wide, arrays->stream, rows, NULL);
         const struct tw_cuda_swiglu_gradients gradients = {.dx = arrays->broad,
                                                            .dy = arrays->wide,
@@ -58,7 +58,7 @@ static void feed_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     tw_gpu_linear_dx(gpu, &weights->out, arrays->narrow, arrays->stream, rows, NULL);
 }
 
-/* From the gradient of the attention's output to that of q | k | v, in broad. */
+/* Turns the gradient of the attention's output into that of q | k | v, in `broad`. */
 static void attention_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;
@@ -82,7 +82,7 @@ static void attention_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     tw_cuda_attention_backward(gpu->queue, &of, &all);
 }
 
-/* Gradients of q and k before QK-norm, in place. */
+/* Computes the gradients of q and k before QK-norm, in place. */
 static void heads_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_shape *shape = &gpu->map.shape;
@@ -105,7 +105,7 @@ static void heads_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     }
 }
 
-/* From the gradient of q | k | v to that of the layer's input. */
+/* Turns the gradient of q | k | v into that of the layer's input. */
 static void attend_backward(const struct tw_gpu_pass *pass, uint32_t layer) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;

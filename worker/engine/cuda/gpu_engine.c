@@ -120,8 +120,8 @@ static float *array_of(const struct tw_gpu *gpu, uint32_t which, float **mirror)
 
 enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err) {
-    /* Without learning, theta never changes on the device, and its memory may hold other
-     * parameters. */
+    /* Without learning, theta never changes on the device, so there is nothing to copy. Its memory
+     * may even hold other parameters. */
     if (!gpu->is_learning) return TW_OK;
     for (uint32_t which = 1; which <= TW_ENGINE_GRADIENT; which *= 2) {
         float *mirror;

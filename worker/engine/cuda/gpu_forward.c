@@ -37,7 +37,7 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
 
 /* ---- queries, keys, values ------------------------------------------------------------------- */
 
-/* With QK-norm: two products, q | k of x W to slot->qk, and v to its place in slot->qkv. */
+/* With QK-norm there are two products: q | k goes to slot->qk, and v to its place in slot->qkv. */
 static void split_qkv(const struct tw_gpu_pass *pass, const struct tw_model_linear *linear,
                       const struct tw_gpu_slot *slot) {
     const struct tw_gpu *gpu = pass->gpu;
@@ -149,8 +149,8 @@ static void attention(const struct tw_gpu_pass *pass, uint32_t layer) {
     tw_cuda_attention(gpu->queue, &of, &arrays);
 }
 
-/* Unless the layer is run again, its input must first be added to the residual stream of the layer
- * before. */
+/* The output of the layer before must first be added to the residual stream, unless the layer is
+ * recomputed. */
 void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_gpu_arrays *arrays = &gpu->arrays;

@@ -24,8 +24,8 @@ void tw_gpu_logits_of(const struct tw_gpu_pass *pass, uint32_t first, uint32_t c
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
 }
 
-/* Rows [first, first + count) of the gradient of the last norm's output; also adds the head's
- * gradient. */
+/* Computes rows [first, first + count) of the gradient of the last norm's output, and adds the
+ * head's gradient. */
 static void chunk_backward(const struct tw_gpu_pass *pass, uint32_t first, uint32_t count) {
     const struct tw_gpu *gpu = pass->gpu;
     const struct tw_model_linear *head = &gpu->map.head;

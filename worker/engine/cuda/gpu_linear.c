@@ -45,7 +45,7 @@ void tw_gpu_linear_dx(const struct tw_gpu *gpu, const struct tw_model_linear *li
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
 }
 
-/* In the weight's own orientation: NN (in, out) = x^T dy, NT (out, in) = dy^T x. */
+/* The gradient has the orientation of the weight: NN (in, out) = x^T dy, NT (out, in) = dy^T x. */
 void tw_gpu_linear_dw(const struct tw_gpu *gpu, const struct tw_model_linear *linear, const void *x,
                       const void *dy, size_t dy_stride, uint32_t rows) {
     const enum tw_type type = gpu->map.config.type;

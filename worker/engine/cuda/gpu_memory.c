@@ -8,12 +8,13 @@
 
 enum {
     ALIGN = 256,
-    /* Logits held at a time, in bytes: a share of the memory between these bounds, but at least
-     * LOGITS_ROWS rows. The head's gradient is read and written once a chunk of them. */
+    /* Bytes of logits held at a time: a share of the memory between these bounds, but at least
+     * LOGITS_ROWS rows. More is better, because each chunk of logits reads and writes the head's
+     * gradient once. */
     LOGITS_BYTES_LEAST = 512 << 20,
     LOGITS_SHARE = 32,
     LOGITS_ROWS = 128,
-    CHUNK_ROWS = 256, /* chunks are multiples of it: whole tiles of the products */
+    CHUNK_ROWS = 256, /* rows; chunks are multiples of this, so that products have whole tiles */
     LOGITS_PAD = 64,  /* elements: aligns rows for fast products */
 };
 
@@ -79,8 +80,8 @@ static void carve_inputs(struct carver *carver, struct tw_gpu *gpu) {
     const bool is_masked = gpu->map.config.run->data.documents == TW_DOCUMENTS_MASKED;
     const uint64_t rows = rows_max(gpu), tokens = rows + gpu->sequences;
     const uint64_t words = tokens + rows * (1u + gpu->is_learning + is_masked);
-    /* Contiguous, so that one copy brings them all. Inputs that a smaller pass omits lie at the
-     * end. */
+    /* The inputs are contiguous, so that one copy transfers all of them. Those that some passes
+     * lack come last. */
     inputs->tokens = carve(carver, words, sizeof(uint32_t));
     gpu->arrays.input_words = (uint32_t)words;
 }

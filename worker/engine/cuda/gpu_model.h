@@ -91,7 +91,7 @@ struct tw_gpu {
     void *queue;          /* the compute stream */
     struct tw_model map;  /* shape and tensor offsets; the other members are unused */
     uint32_t sequences;   /* most sequences of a pass */
-    uint64_t logits_most; /* bytes of logits to hold at a time, unless that is too few rows */
+    uint64_t logits_most; /* bytes of logits to hold at a time, or more if these are too few rows */
     uint32_t slots_count;
     bool keeps_attention; /* slots share all arrays but attention and lse */
     bool keeps_outputs;   /* slots have their own norm1, norm2 and act */
@@ -101,10 +101,10 @@ struct tw_gpu {
     uint16_t *copy;      /* (elements): bf16 copy of the parameters in use; NULL in float32 */
     const float *params; /* parameters in use: theta, or gradient while it holds other parameters */
     bool is_copied;      /* copy matches params */
-    bool is_foreign;     /* without learning: theta's memory holds other parameters */
+    bool is_foreign;     /* only without learning: theta's memory holds other parameters */
     const float *held;   /* host parameters promised not to change (tw_engine_hold); NULL: none */
     bool has_held;       /* `held` is in use */
-    uint64_t uses;       /* times parameters were given; a cache compares it to detect a change */
+    uint64_t uses; /* number of times that parameters were set, by which a cache detects a change */
     struct tw_gpu_arrays arrays;
     void *block; /* memory of all arrays */
     struct tw_cuda_step *step;
@@ -131,8 +131,8 @@ struct tw_gpu_pass {
 
 /* ---- memory: gpu_memory.c ---- */
 
-/* Bytes that tw_gpu_arrays_open would take. map, sequences, slots_count and is_learning must be
- * set. */
+/* Computes the bytes that tw_gpu_arrays_open would take. map, sequences, slots_count and
+ * is_learning must be set. */
 void tw_gpu_arrays_measure(struct tw_model_bytes *bytes, const struct tw_gpu *gpu);
 enum tw_status tw_gpu_arrays_open(struct tw_gpu *gpu, struct tw_error *err);
 void tw_gpu_arrays_close(struct tw_gpu *gpu);
@@ -173,8 +173,8 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
 void tw_gpu_rotate(const struct tw_gpu_pass *pass, void *qkv, bool is_inverse);
 struct tw_cuda_attention tw_gpu_attention_of(const struct tw_gpu_pass *pass);
 
-/* Parts of a layer. attend: norm1 to attention. feed: output matrix to `up`, and unless is_again on
- * to the input of the next layer. */
+/* Parts of a layer. attend: from norm1 to attention. feed: from the output matrix to `up` and,
+ * unless is_again, further to the input of the next layer. */
 void tw_gpu_attend(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again);
 void tw_gpu_feed(const struct tw_gpu_pass *pass, uint32_t layer, bool is_again);
 
@@ -196,8 +196,8 @@ void tw_gpu_backward(const struct tw_gpu_pass *pass);
 /* ---- parameters: gpu_engine.c ---- */
 
 /* Makes the following passes use these parameters, a host array or the live ones. Parameters other
- * than the live ones are uploaded over the gradient, which no step needs any more. Without learning
- * they are uploaded over theta, of which the mirror has a full copy. */
+ * than the live ones overwrite the gradient, which no later step needs. Without learning they
+ * overwrite theta, of which the mirror has a full copy. */
 void tw_gpu_use(struct tw_gpu *gpu, const float *params);
 
 /* Updates the bf16 copy, if there is one, after a write of theta [begin, begin + n) on the device.
@@ -225,13 +225,13 @@ static inline void *tw_gpu_at(const struct tw_gpu *gpu, const void *base, size_t
     return (uint8_t *)(uintptr_t)base + elements * tw_type_bytes(gpu->map.config.type);
 }
 
-/* A tensor in the type that products use. */
+/* Address of a tensor in the type that products use. */
 static inline const void *tw_gpu_weight(const struct tw_gpu *gpu, uint64_t offset) {
     if (gpu->copy == NULL) return gpu->params + offset;
     return gpu->copy + offset;
 }
 
-/* NULL for TW_MODEL_NONE, and while only sizes are computed. */
+/* Address of a parameter; NULL for TW_MODEL_NONE, and while only sizes are computed. */
 static inline const float *tw_gpu_param(const struct tw_gpu *gpu, uint64_t offset) {
     return offset == TW_MODEL_NONE || gpu->params == NULL ? NULL : gpu->params + offset;
 }

@@ -36,7 +36,8 @@ static enum tw_status fill_block(struct tw_cuda *cuda, uint8_t *block, size_t by
     return tw_cuda_finish(cuda, TW_CUDA_COMPUTE, err);
 }
 
-/* Allocates only this size: three matrices of SIZE_MOST could take memory that a training needs. */
+/* Allocates memory for this size only: three matrices of SIZE_MOST could take memory that a
+ * training needs. */
 static enum tw_status time_products(struct tw_cuda *cuda, struct tw_cuda_products *products,
                                     enum tw_type type, uint32_t size, double *best_s,
                                     struct tw_error *err) {
@@ -74,7 +75,7 @@ static enum tw_status measure_sizes(struct tw_cuda *cuda, const struct tw_engine
         if (status == TW_OK) *flops_s = 2.0 * size * size * size / (best_s + 1e-9);
         if (best_s > LONG_S) break;
     }
-    /* Without room for the largest size, the smaller ones count. */
+    /* If there is no memory for the largest size, the result for the smaller sizes is used. */
     if (status == TW_NOMEM && *flops_s > 0) status = TW_OK;
     tw_cuda_products_close(products);
     return status;

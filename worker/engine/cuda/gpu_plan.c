@@ -34,7 +34,8 @@ static enum tw_status measure(struct tw_model_bytes *bytes, const struct tw_engi
     return TW_OK;
 }
 
-/* For the given choice of recompute; see fit_micro_batch() in engine_plan.c. */
+/* Chooses the micro-batch for the given choice of recompute, as fit_micro_batch() in engine_plan.c
+ * does. */
 static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
                                       const struct tw_engine_config *config, struct tw_error *err) {
     const uint32_t batch = tw_engine_plan_sequences(config), asked = config->compute.micro_batch;
@@ -55,8 +56,8 @@ static enum tw_status fit_micro_batch(struct tw_engine_plan *plan,
     }
 }
 
-/* With layers that are run again. At long contexts attention is the dear part of them: its outputs
- * are kept unless passes then become smaller. */
+/* Chooses the micro-batch for a plan with recompute. At long contexts, attention is the most
+ * expensive part of a layer. Its outputs are therefore kept, unless passes would become smaller. */
 static enum tw_status fit_recomputed(struct tw_engine_plan *plan,
                                      const struct tw_engine_config *config, struct tw_error *err) {
     plan->is_recomputed = true;
@@ -69,7 +70,7 @@ static enum tw_status fit_recomputed(struct tw_engine_plan *plan,
     return TW_OK;
 }
 
-/* Keeps the outputs of norms and activations too, where there is memory for them. */
+/* Keeps the outputs of norms and activations too, if there is memory for them. */
 static enum tw_status fit_outputs(struct tw_engine_plan *plan,
                                   const struct tw_engine_config *config, struct tw_error *err) {
     struct tw_engine_plan keeping = *plan;

@@ -88,7 +88,8 @@ static void vectors_host_free(void *self, float *x) {
     tw_cuda_host_free(vectors->gpu->cuda, x);
 }
 
-/* Page-locked memory is lost to all other processes: at most half of it. */
+/* Page-locked memory is lost to all other processes, so at most half of the free memory is
+ * locked. */
 static bool vectors_pin(void *self, void *host, uint64_t bytes) {
     const struct tw_gpu_vectors *vectors = self;
     if (bytes == 0 || bytes > tw_machine_memory() / 2) return false;
