@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "base/rate.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
+#include "daemon/net/handshake_limiter.h"
 #include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/admission.h"
@@ -38,7 +40,7 @@ enum {
     UNASKED_MAX = 64, /* chunks that a peer may send unasked; then it is closed */
 };
 
-static const char MEMBERS_NAME[] = "members";
+static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts";
 
 struct tw_daemon_links {
     struct tw_rate fresh_events; /* links of nodes that are not wanted */
@@ -401,7 +403,12 @@ static void load_members(struct tw_daemon *daemon) {
     char *text = daemon->links->members_text;
     const size_t size =
         tw_cache_file_load(daemon->setup->run_state_dir, MEMBERS_NAME, text, TW_MEMBERS_TEXT_MAX);
-    const uint32_t skipped = tw_members_decode(daemon->members, text, size, tw_daemon_now_us());
+    uint32_t skipped = tw_members_decode(daemon->members, text, size, tw_daemon_now_us());
+    char hosts[TW_HANDSHAKE_LIMITER_TEXT_MAX];
+    const size_t hosts_size =
+        tw_cache_file_load(daemon->setup->run_state_dir, HOSTS_NAME, hosts, sizeof(hosts));
+    skipped += tw_handshake_limiter_decode(tw_transport_limiter(daemon->transport), hosts,
+                                           hosts_size, tw_daemon_now_us(), (uint64_t)time(NULL));
     if (skipped > 0) tw_log(TW_LOG_WARN, "cache_damaged", "lines_skipped=%u", skipped);
 }
 
@@ -410,6 +417,10 @@ static void save_members(struct tw_daemon *daemon) {
     size_t size = 0;
     tw_members_encode(daemon->members, text, TW_MEMBERS_TEXT_MAX, &size);
     tw_cache_file_save(daemon->setup->run_state_dir, MEMBERS_NAME, text, size);
+    char hosts[TW_HANDSHAKE_LIMITER_TEXT_MAX];
+    size = tw_handshake_limiter_encode(tw_transport_limiter(daemon->transport), tw_daemon_now_us(),
+                                       (uint64_t)time(NULL), hosts);
+    tw_cache_file_save(daemon->setup->run_state_dir, HOSTS_NAME, hosts, size);
 }
 
 static enum tw_status open_members(struct tw_daemon *daemon, struct tw_error *err) {
