@@ -1,9 +1,12 @@
 #include "daemon/net/handshake_limiter.h"
 
+#include <inttypes.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <string.h>
 
-static const uint64_t KNOWN_US = UINT64_C(24) * 3600 * 1000 * 1000;
+enum { SECOND_US = 1000 * 1000 };
+static const uint64_t KNOWN_US = UINT64_C(24) * 3600 * SECOND_US;
 
 /* Number of address bits that count; the others become zero. */
 struct mask {
@@ -132,4 +135,67 @@ bool tw_handshake_limiter_dial_back(struct tw_handshake_limiter *limiter,
     if (tw_rate_wait_us(rate, TW_DIAL_BACK_PAUSE_S, now_us) > 0) return false;
     tw_rate_spend(rate, TW_DIAL_BACK_PAUSE_S, now_us);
     return true;
+}
+
+/* ---- across restarts ----------------------------------------------------------------------- */
+
+size_t tw_handshake_limiter_encode(const struct tw_handshake_limiter *limiter, uint64_t now_us,
+                                   uint64_t now_s, char text[TW_HANDSHAKE_LIMITER_TEXT_MAX]) {
+    size_t size = 0;
+    for (unsigned i = 0; i < TW_HANDSHAKE_LIMITER_HOSTS; i++) {
+        const struct tw_handshake_limiter_row *row = &limiter->hosts[i];
+        const uint64_t age_us = now_us - row->used_us;
+        if (row->used_us == 0 || age_us >= KNOWN_US || age_us / SECOND_US > now_s) continue;
+        for (unsigned k = 0; k < TW_HANDSHAKE_LIMITER_PREFIX_BYTES; k++)
+            size += (size_t)snprintf(text + size, TW_HANDSHAKE_LIMITER_TEXT_MAX - size, "%02x",
+                                     row->prefix[k]);
+        size += (size_t)snprintf(text + size, TW_HANDSHAKE_LIMITER_TEXT_MAX - size,
+                                 " %" PRIu64 "\n", now_s - age_us / SECOND_US);
+    }
+    return size;
+}
+
+static bool hex_read(const char *text, uint8_t *byte) {
+    static const char DIGITS[] = "0123456789abcdef";
+    const char *high = memchr(DIGITS, text[0], 16), *low = memchr(DIGITS, text[1], 16);
+    if (high == NULL || low == NULL) return false;
+    *byte = (uint8_t)((high - DIGITS) << 4 | (low - DIGITS));
+    return true;
+}
+
+/* A line without its end. */
+static bool line_read(const char *line, size_t size,
+                      uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t *at_s) {
+    enum { DIGITS_MAX = 12, HEX = 2 * TW_HANDSHAKE_LIMITER_PREFIX_BYTES };
+    if (size < HEX + 2 || size > HEX + 1 + DIGITS_MAX || line[HEX] != ' ') return false;
+    for (unsigned k = 0; k < TW_HANDSHAKE_LIMITER_PREFIX_BYTES; k++) {
+        if (!hex_read(line + (size_t)2 * k, &prefix[k])) return false;
+    }
+    *at_s = 0;
+    for (size_t i = HEX + 1; i < size; i++) {
+        if (line[i] < '0' || line[i] > '9') return false;
+        *at_s = 10 * *at_s + (uint64_t)(line[i] - '0');
+    }
+    return true;
+}
+
+uint32_t tw_handshake_limiter_decode(struct tw_handshake_limiter *limiter, const char *text,
+                                     size_t size, uint64_t now_us, uint64_t now_s) {
+    uint32_t bad = 0;
+    for (size_t begin = 0; begin < size;) {
+        uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
+        uint64_t at_s = 0;
+        const char *end = memchr(text + begin, '\n', size - begin);
+        const size_t length = end != NULL ? (size_t)(end - (text + begin)) : size - begin;
+        const bool is_read = end != NULL && line_read(text + begin, length, prefix, &at_s);
+        begin += length + 1;
+        bad += !is_read;
+        if (!is_read || at_s > now_s || now_s - at_s >= KNOWN_US / SECOND_US) continue;
+        /* The clock of used_us may have begun later than that: at the start of the machine. */
+        const uint64_t age_us = (now_s - at_s) * SECOND_US;
+        struct tw_handshake_limiter_row *row =
+            row_begins(limiter->hosts, TW_HANDSHAKE_LIMITER_HOSTS, prefix, now_us);
+        row->used_us = age_us < now_us ? now_us - age_us : 1;
+    }
+    return bad;
 }

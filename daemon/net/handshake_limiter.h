@@ -12,6 +12,7 @@
 #define TW_DAEMON_NET_HANDSHAKE_LIMITER_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/limits.h"
@@ -60,6 +61,17 @@ bool tw_handshake_limiter_dial_back(struct tw_handshake_limiter *limiter,
 /* True if a member came from this address within a day. */
 bool tw_handshake_limiter_is_known(const struct tw_handshake_limiter *limiter,
                                    const struct sockaddr_storage *from, uint64_t now_us);
+
+/* Hosts of members as text, to keep them across restarts: a line `prefix unix-seconds` each.
+ * Returns the size. `now_s`: time() now. */
+enum { TW_HANDSHAKE_LIMITER_TEXT_MAX = TW_HANDSHAKE_LIMITER_HOSTS * 56 };
+size_t tw_handshake_limiter_encode(const struct tw_handshake_limiter *limiter, uint64_t now_us,
+                                   uint64_t now_s, char text[TW_HANDSHAKE_LIMITER_TEXT_MAX]);
+
+/* Reads such a text, which is untrusted. Returns the number of bad lines, which are skipped. Hosts
+ * of more than a day ago, or of the future, are left out. */
+uint32_t tw_handshake_limiter_decode(struct tw_handshake_limiter *limiter, const char *text,
+                                     size_t size, uint64_t now_us, uint64_t now_s);
 
 /* One host is one IPv4 address or one /64 of IPv6. */
 bool tw_handshake_limiter_is_same_host(const struct sockaddr_storage *a,

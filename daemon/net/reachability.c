@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include <arpa/inet.h>
 
@@ -85,6 +86,35 @@ bool tw_reachability_is_private(const char *address) {
     if (inet_pton(AF_INET6, host, &v6) != 1) return false; /* a name is meant for others */
     return (v6.s6_addr[0] & 0xfe) == 0xfc || IN6_IS_ADDR_LINKLOCAL(&v6) ||
            IN6_IS_ADDR_LOOPBACK(&v6);
+}
+
+/* 0.0.0.0/8 is this machine for Linux; 224.0.0.0/3 is multicast, reserved and broadcast. */
+static bool is_local4(uint32_t host) {
+    return host >> 24 == 0 || host >> 24 == 127 || host >> 16 == 0xa9fe || host >> 29 == 7;
+}
+
+bool tw_reachability_is_local(const char *address) {
+    static const char LOCALHOST[] = "localhost";
+    char host[TW_ADDR_BYTES];
+    uint16_t port;
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (!tw_address_split(address, host, &port)) return false;
+    host[strcspn(host, "%")] = '\0'; /* zone of a link-local address */
+    size_t length = strlen(host);
+    if (length > 0 && host[length - 1] == '.') host[--length] = '\0';
+    if (inet_aton(host, &v4) != 0)
+        return is_local4(ntohl(v4.s_addr)); /* 127.1 and 0x7f000001 too */
+    if (inet_pton(AF_INET6, host, &v6) == 1) {
+        uint32_t mapped;
+        memcpy(&mapped, &v6.s6_addr[12], sizeof(mapped));
+        if (IN6_IS_ADDR_V4MAPPED(&v6)) return is_local4(ntohl(mapped));
+        return IN6_IS_ADDR_LOOPBACK(&v6) || IN6_IS_ADDR_UNSPECIFIED(&v6) ||
+               IN6_IS_ADDR_LINKLOCAL(&v6) || IN6_IS_ADDR_MULTICAST(&v6);
+    }
+    const size_t size = sizeof(LOCALHOST) - 1;
+    return length >= size && strcasecmp(host + length - size, LOCALHOST) == 0 &&
+           (length == size || host[length - size - 1] == '.');
 }
 
 /* How much a failure says about this node; 0: it is none. */

@@ -87,6 +87,10 @@ void tw_reachability_sentence(const struct tw_reachability *reachability, bool i
 const char *tw_reachability_state_name(enum tw_reachability_state state);
 const char *tw_reachability_outcome_name(enum tw_probe_outcome outcome);
 
+/* True if the address leads to this machine, to its cable alone or to no node: loopback,
+ * link-local, multicast, wildcards, and the name localhost. */
+bool tw_reachability_is_local(const char *address);
+
 /* True if the host of this address is in a private network, or on this machine only. */
 bool tw_reachability_is_private(const char *address);
 

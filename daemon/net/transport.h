@@ -47,6 +47,7 @@ struct uv_loop_s;
 struct tw_transport;
 struct tw_hello;
 struct tw_bans;
+struct tw_handshake_limiter;
 
 /* A chunk to send. `bytes` is borrowed until released or dropped. */
 struct tw_chunk {
@@ -380,6 +381,9 @@ bool tw_transport_own_v4(const struct tw_transport *transport, char host[TW_ADDR
 
 /* The table of bans, to save it across restarts (bans.h) and to show it. */
 struct tw_bans *tw_transport_bans(struct tw_transport *transport);
+
+/* The hosts that members came from, to save them across restarts (handshake_limiter.h). */
+struct tw_handshake_limiter *tw_transport_limiter(struct tw_transport *transport);
 
 /* A key that two machines have. */
 struct tw_twin_info {

@@ -78,3 +78,7 @@ bool tw_transport_peer(const struct tw_transport *t, uint16_t peer, struct tw_pe
 struct tw_bans *tw_transport_bans(struct tw_transport *t) {
     return &t->bans;
 }
+
+struct tw_handshake_limiter *tw_transport_limiter(struct tw_transport *t) {
+    return &t->limiter;
+}

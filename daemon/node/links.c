@@ -1,12 +1,17 @@
 #include "daemon/node/links.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/assert.h"
+#include "base/rate.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/dial_history.h"
+#include "daemon/net/handshake_limiter.h"
+#include "daemon/net/reachability.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/admission.h"
 #include "daemon/node/caps.h"
@@ -28,14 +33,17 @@
 enum {
     GOSSIP_US = 10 * 1000 * 1000,
     NEWS_US = 1000 * 1000, /* least time between two PEERS that tell of new peers */
+    FRESH_PAUSE_S = 10,    /* between two events about nodes that are not wanted */
+    FRESH_BURST = 8,
     REFRESH_US = 2 * 1000 * 1000,
     MINUTE_US = 60 * 1000 * 1000,
     UNASKED_MAX = 64, /* chunks that a peer may send unasked; then it is closed */
 };
 
-static const char MEMBERS_NAME[] = "members";
+static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts";
 
 struct tw_daemon_links {
+    struct tw_rate fresh_events; /* links of nodes that are not wanted */
     struct tw_dial_history dials;
     uint32_t sends[TW_PAYLOADS_MAX]; /* number of queued chunks at the transport, by pool row */
     uint64_t gossip_due_us, minute_due_us;
@@ -141,6 +149,22 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     }
 }
 
+/* Drops addresses of this machine and of its cable, unless their teller is at such an address
+ * itself: nobody else can mean a node by them. */
+static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_member_row *row) {
+    struct tw_peer_net net = {.boot = 0};
+    unsigned kept = 0;
+    (void)tw_transport_peer(daemon->transport, teller, &net);
+    if (tw_reachability_is_local(net.address)) return;
+    for (unsigned i = 0; i < TW_ADDRS_MAX; i++) {
+        char text[TW_ADDR_BYTES];
+        memcpy(text, row->addrs[i], sizeof(text));
+        memset(row->addrs[i], 0, sizeof(row->addrs[i]));
+        if (text[0] != '\0' && !tw_reachability_is_local(text))
+            memcpy(row->addrs[kept++], text, sizeof(text));
+    }
+}
+
 static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_frame *frame) {
     struct tw_daemon *daemon = user;
     static struct tw_message message; /* too large for the stack; only the loop uses it */
@@ -151,12 +175,12 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     }
     if (tw_daemon_admission_frame(daemon, peer, frame)) return;
     if (tw_control_decode(frame->kind, frame->body, frame->body_bytes, &message, &err) != TW_OK) {
-        tw_daemon_note(daemon, TW_LOG_WARN, "bad_message", "kind=%u text=\"%s\"", frame->kind,
-                       err.message);
         tw_transport_blame(daemon->transport, peer, TW_PROTO, err.message);
         return;
     }
     if (message.kind == TW_MSG_PEERS) {
+        for (uint32_t i = 0; i < message.u.peers.count; i++)
+            sift_addresses(daemon, peer, &message.u.peers.rows[i]);
         tw_members_merge(daemon->members, &message.u.peers, tw_daemon_now_us());
     }
     tw_daemon_probes_message(daemon, peer, &message);
@@ -183,6 +207,38 @@ static void send_gossip(struct tw_daemon *daemon, uint16_t peer) {
     tw_daemon_send(daemon, peer, &message);
 }
 
+static bool on_is_wanted(void *user, const struct tw_id *id) {
+    struct tw_daemon *daemon = user;
+    tw_node_view(daemon->node, &daemon->view);
+    return tw_members_is_bootstrap(daemon->members, id) ||
+           tw_roster_find(&daemon->view.roster, id) >= 0;
+}
+
+/* One line in the log, and one event if `is_event`. */
+static void TW_PRINTF(5, 6)
+    note_link(struct tw_daemon *daemon, bool is_event, enum tw_log_level level, const char *name,
+              const char *fmt, ...) {
+    char text[TW_VIEW_TEXT_BYTES];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (is_event)
+        tw_daemon_note(daemon, level, name, "%s", text);
+    else
+        tw_log(level, name, "%s", text);
+}
+
+/* Nodes that are not wanted come and go as they like. Their links are in the log, but few of them
+ * are events: these would push the other ones out. */
+static bool is_event(struct tw_daemon *daemon, const struct tw_id *id) {
+    struct tw_rate *fresh = &daemon->links->fresh_events;
+    if (on_is_wanted(daemon, id)) return true;
+    if (tw_rate_wait_us(fresh, FRESH_PAUSE_S, tw_daemon_now_us()) > 0) return false;
+    tw_rate_spend(fresh, FRESH_PAUSE_S, tw_daemon_now_us());
+    return true;
+}
+
 /* True if the link runs through another member. */
 static bool note_peer_up(struct tw_daemon *daemon, uint16_t peer,
                          const struct tw_member_row *hello) {
@@ -191,8 +247,10 @@ static bool note_peer_up(struct tw_daemon *daemon, uint16_t peer,
     (void)tw_transport_peer(daemon->transport, peer, &net);
     if (net.is_relayed) tw_id_short(&net.relay, via);
     tw_id_short(&hello->id, hex);
-    tw_daemon_note(daemon, TW_LOG_INFO, "peer_up", "peer=%s addr=%s via=%s", hex,
-                   hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none", via);
+    daemon->peers[peer].is_event = is_event(daemon, &hello->id);
+    note_link(daemon, daemon->peers[peer].is_event, TW_LOG_INFO, "peer_up",
+              "peer=%s addr=%s via=%s", hex, hello->addrs[0][0] != '\0' ? hello->addrs[0] : "none",
+              via);
     return net.is_relayed;
 }
 
@@ -203,10 +261,12 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
         tw_dial_history_worked(&daemon->links->dials, hello->addrs[a]);
     tw_daemon_probes_peer_up(daemon);
     const bool is_relayed = note_peer_up(daemon, peer, hello);
+    struct tw_member_row row = *hello;
+    sift_addresses(daemon, peer, &row);
     if (is_relayed)
-        tw_members_relayed(daemon->members, hello, tw_daemon_now_us());
+        tw_members_relayed(daemon->members, &row, tw_daemon_now_us());
     else
-        tw_members_connected(daemon->members, hello, tw_daemon_now_us());
+        tw_members_connected(daemon->members, &row, tw_daemon_now_us());
     tw_daemon_relays_peer_up(daemon, peer);
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer, .is_relayed = is_relayed};
     event.u.id = hello->id;
@@ -217,20 +277,15 @@ static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *he
     daemon->links->has_news = true;
 }
 
-static bool on_is_wanted(void *user, const struct tw_id *id) {
-    struct tw_daemon *daemon = user;
-    tw_node_view(daemon->node, &daemon->view);
-    return tw_members_is_bootstrap(daemon->members, id) ||
-           tw_roster_find(&daemon->view.roster, id) >= 0;
-}
-
 static void on_peer_down(void *user, uint16_t peer, enum tw_status reason, const char *sentence) {
     struct tw_daemon *daemon = user;
     char hex[9];
     tw_id_short(&daemon->peers[peer].id, hex);
-    tw_daemon_note(daemon, reason == TW_OK ? TW_LOG_INFO : TW_LOG_WARN, "peer_down",
-                   "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
-                   sentence != NULL ? sentence : "");
+    const bool is_event =
+        daemon->peers[peer].is_event || on_is_wanted(daemon, &daemon->peers[peer].id);
+    note_link(daemon, is_event, reason == TW_OK ? TW_LOG_INFO : TW_LOG_WARN, "peer_down",
+              "peer=%s reason=%s text=\"%s\"", hex, tw_status_name(reason),
+              sentence != NULL ? sentence : "");
     tw_members_disconnected(daemon->members, &daemon->peers[peer].id, tw_daemon_now_us());
     tw_daemon_relays_peer_down(daemon, peer);
     tw_daemon_link_qualities_peer_down(daemon, peer, reason);
@@ -348,7 +403,12 @@ static void load_members(struct tw_daemon *daemon) {
     char *text = daemon->links->members_text;
     const size_t size =
         tw_cache_file_load(daemon->setup->run_state_dir, MEMBERS_NAME, text, TW_MEMBERS_TEXT_MAX);
-    const uint32_t skipped = tw_members_decode(daemon->members, text, size, tw_daemon_now_us());
+    uint32_t skipped = tw_members_decode(daemon->members, text, size, tw_daemon_now_us());
+    char hosts[TW_HANDSHAKE_LIMITER_TEXT_MAX];
+    const size_t hosts_size =
+        tw_cache_file_load(daemon->setup->run_state_dir, HOSTS_NAME, hosts, sizeof(hosts));
+    skipped += tw_handshake_limiter_decode(tw_transport_limiter(daemon->transport), hosts,
+                                           hosts_size, tw_daemon_now_us(), (uint64_t)time(NULL));
     if (skipped > 0) tw_log(TW_LOG_WARN, "cache_damaged", "lines_skipped=%u", skipped);
 }
 
@@ -357,6 +417,10 @@ static void save_members(struct tw_daemon *daemon) {
     size_t size = 0;
     tw_members_encode(daemon->members, text, TW_MEMBERS_TEXT_MAX, &size);
     tw_cache_file_save(daemon->setup->run_state_dir, MEMBERS_NAME, text, size);
+    char hosts[TW_HANDSHAKE_LIMITER_TEXT_MAX];
+    size = tw_handshake_limiter_encode(tw_transport_limiter(daemon->transport), tw_daemon_now_us(),
+                                       (uint64_t)time(NULL), hosts);
+    tw_cache_file_save(daemon->setup->run_state_dir, HOSTS_NAME, hosts, size);
 }
 
 static enum tw_status open_members(struct tw_daemon *daemon, struct tw_error *err) {
@@ -375,6 +439,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
     daemon->links = tw_daemon_alloc(sizeof(*daemon->links), err);
     daemon->members = tw_daemon_alloc(sizeof(*daemon->members), err);
     if (daemon->links == NULL || daemon->members == NULL) return TW_NOMEM;
+    tw_rate_init(&daemon->links->fresh_events, 1, FRESH_BURST * FRESH_PAUSE_S, tw_daemon_now_us());
     if (!config->network.links) return TW_OK;
     struct tw_transport_config transport = {
         .loop = &daemon->loop,

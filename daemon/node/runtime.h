@@ -29,6 +29,7 @@ enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING }
 
 struct tw_daemon_peer {
     bool is_up;
+    bool is_event; /* its peer_up is a row of /v1/events, so its peer_down is too */
     struct tw_id id;
     uint64_t chunks_asked;   /* requested by PULL and not here yet, those given up included */
     uint32_t chunks_unasked; /* that came beyond these */

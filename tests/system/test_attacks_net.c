@@ -1,5 +1,7 @@
 /* Attacks on a live daemon by way of the network: by strangers, and by ids that hold the secret but
  * merge with nobody. Each one names the promise of SECURITY.md that it tries to break. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -107,6 +109,10 @@ static void strangers_use_up_no_quota(void **state) {
     assert_true(cluster_says(&cluster, 0, "ev=ready", 30));
     assert_true(hostile_join(&h, &target, NULL)); /* makes 127.0.0.1 a known host */
     hostile_close(&h);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 40), TW_EXIT_OK); /* it stays known */
+    cluster_start(&cluster, 0, NULL);
+    for (unsigned i = 0; i < 300 && cluster_lines(&cluster, 0, "ev=ready") < 2; i++)
+        cluster_pause(.1);
     target.from = "127.0.1.7";
     target.secret = NULL;
     for (unsigned i = 0; i < 100 && cluster_lines(&cluster, 0, "ev=strangers_out") == 0; i++)
@@ -274,12 +280,100 @@ static void crowd_shuts_no_member_out(void **state) {
     has_passed = true;
 }
 
+/* The address from which this machine dials the internet; false: none. */
+static bool find_outer(char host[INET_ADDRSTRLEN]) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)}, own;
+    socklen_t size = sizeof(own);
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && inet_pton(AF_INET, "192.0.2.1", &to.sin_addr) == 1);
+    const bool is_found = connect(fd, (struct sockaddr *)&to, sizeof(to)) == 0 &&
+                          getsockname(fd, (struct sockaddr *)&own, &size) == 0 &&
+                          inet_ntop(AF_INET, &own.sin_addr, host, INET_ADDRSTRLEN) != NULL;
+    (void)close(fd);
+    return is_found;
+}
+
+/* A service of the node's machine, which listens on loopback alone. */
+static int service_open(uint16_t *port) {
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t size = sizeof(at);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof(at)) == 0);
+    assert_int_equal(listen(fd, 64), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+    *port = ntohs(at.sin_port);
+    return fd;
+}
+
+/* "Nobody has a node dial its own machine": by a HELLO, and by a row about another node. */
+static void peer_has_no_local_service_dialled(void **state) {
+    (void)state;
+    static struct hostile h;
+    static struct tw_message peers = {.kind = TW_MSG_PEERS};
+    char outer[INET_ADDRSTRLEN];
+    uint16_t port;
+    open_cluster("");
+    const int service = service_open(&port);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_says(&cluster, 0, "ev=ready", 30));
+    has_passed = true;
+    if (!find_outer(outer)) skip();
+    has_passed = false;
+    target.from = outer;
+    assert_true(join_announcing(&h, "127.0.0.1", &port, 1));
+    peers.u.peers.count = 1;
+    memset(&peers.u.peers.rows[0].id, 0x55, sizeof(peers.u.peers.rows[0].id));
+    (void)snprintf(peers.u.peers.rows[0].addrs[0], TW_ADDR_BYTES, "localhost:%u", (unsigned)port);
+    assert_true(hostile_message(&h, &peers));
+    cluster_pause(.3); /* so that the message is read */
+    hostile_close(&h);
+    cluster_pause(1.5);
+    assert_int_equal(accept(service, NULL, NULL), -1);
+    (void)close(service);
+    has_passed = true;
+}
+
+/* Number of rows of /v1/events with that name. */
+static unsigned count_events(const char *name) {
+    json_t *all = cluster_get(&cluster, 0, "/v1/events"), *row;
+    size_t i;
+    unsigned count = 0;
+    json_array_foreach(json_object_get(all, "events"), i, row) {
+        const char *of_row = json_string_value(json_object_get(row, "name"));
+        count += of_row != NULL && strcmp(of_row, name) == 0;
+    }
+    json_decref(all);
+    return count;
+}
+
+/* "Fresh ids push no events out", and a bad message is one line. */
+static void fresh_ids_push_no_events_out(void **state) {
+    (void)state;
+    static struct hostile h;
+    open_cluster("");
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_says(&cluster, 0, "ev=ready", 30));
+    for (unsigned i = 0; i < 70; i++) {
+        assert_true(hostile_join(&h, &target, NULL));
+        if (i == 0) (void)hostile_frame(&h, TW_MSG_STATUS, "garbage", 7);
+        if (i == 0) assert_true(hostile_ends(&h, 5));
+        hostile_close(&h);
+    }
+    assert_in_range(count_events("peer_up"), 1, 12);
+    assert_in_range(count_events("peer_down"), 1, 12);
+    assert_int_equal(cluster_lines(&cluster, 0, "malformed protobuf"), 1);
+    has_passed = true;
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
         TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
         TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
         TEST(new_links_are_told_of_together),     TEST(crowd_shuts_no_member_out),
+        TEST(fresh_ids_push_no_events_out),       TEST(peer_has_no_local_service_dialled),
+
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);

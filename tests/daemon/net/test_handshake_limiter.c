@@ -168,6 +168,52 @@ static void host_has_few_dials_back(void **state) {
     assert_false(back("10.0.0.1"));
 }
 
+static bool is_known(const char *host) {
+    const struct sockaddr_storage from = at(host);
+    return tw_handshake_limiter_is_known(&table, &from, now_us);
+}
+
+/* The machine starts anew too: its monotonic clock begins at 0. */
+static void known_hosts_survive_a_restart(void **state) {
+    (void)state;
+    static char text[TW_HANDSHAKE_LIMITER_TEXT_MAX];
+    const uint64_t wall_s = 1800000000, hour_s = 3600;
+    now_us = DAY_US;
+    admit("10.0.0.1");
+    now_us += hour_s * SECOND_US;
+    admit("2001:db8::1");
+    const size_t size = tw_handshake_limiter_encode(&table, now_us, wall_s, text);
+    now_us = 5 * SECOND_US;
+    tw_handshake_limiter_init(&table, now_us);
+    assert_false(is_known("10.0.0.1"));
+    assert_int_equal(tw_handshake_limiter_decode(&table, text, size, now_us, wall_s + 22 * hour_s),
+                     0);
+    assert_true(is_known("10.0.0.1") && is_known("2001:db8::9"));
+    assert_false(is_known("10.0.0.2"));
+    tw_handshake_limiter_init(&table, now_us);
+    assert_int_equal(tw_handshake_limiter_decode(&table, text, size, now_us, wall_s + 23 * hour_s),
+                     0);
+    assert_true(!is_known("10.0.0.1") && is_known("2001:db8::1")); /* a day ago */
+    tw_handshake_limiter_init(&table, now_us);
+    assert_int_equal(tw_handshake_limiter_decode(&table, text, size, now_us, wall_s - 1), 0);
+    assert_false(is_known("2001:db8::1")); /* from the future */
+}
+
+static void damaged_hosts_are_skipped(void **state) {
+    (void)state;
+    static const char text[] = "\n"
+                               "00000000000000000000ffff0a000001\n"
+                               "00000000000000000000ffff0a000001 \n"
+                               "00000000000000000000ffff0a00000g 1800000000\n"
+                               "00000000000000000000ffff0a000001 -1\n"
+                               "00000000000000000000ffff0a000001 99999999999999999999\n"
+                               "00000000000000000000ffff0a000002 1800000000\n"
+                               "00000000000000000000ffff0a000001 1800000000";
+    assert_int_equal(
+        tw_handshake_limiter_decode(&table, text, sizeof(text) - 1, now_us, 1800000000), 7);
+    assert_true(is_known("10.0.0.2") && !is_known("10.0.0.1"));
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
@@ -181,6 +227,8 @@ int main(void) {
         TEST(hosts_are_told_apart),
         TEST(sentence_says_whose_bucket_is_empty),
         TEST(host_has_few_dials_back),
+        TEST(known_hosts_survive_a_restart),
+        TEST(damaged_hosts_are_skipped),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -179,6 +179,23 @@ static void private_addresses_are_told_from_public_ones(void **state) {
         assert_false(tw_reachability_is_private(public[i]));
 }
 
+static void local_addresses_are_known_in_every_spelling(void **state) {
+    (void)state;
+    static const char *const local[] = {"127.0.0.1:1",          "127.9.9.9:1",      "127.1:1",
+                                        "0x7f000001:1",         "2130706433:1",     "0.0.0.0:1",
+                                        "169.254.169.254:1",    "[::1]:1",          "[::]:1",
+                                        "[::ffff:127.0.0.1]:1", "[fe80::1%eth0]:1", "224.0.0.251:1",
+                                        "[ff02::1]:1",          "localhost:1",      "LocalHost.:1",
+                                        "a.localhost:1",        "255.255.255.255:1"};
+    static const char *const others[] = {"10.0.0.1:1",      "192.168.0.1:1",       "198.51.100.1:1",
+                                         "[2001:db8::1]:1", "[fd00::1]:1",         "notlocalhost:1",
+                                         "home.example:1",  "[::ffff:10.0.0.1]:1", "nonsense"};
+    for (unsigned i = 0; i < sizeof(local) / sizeof(local[0]); i++)
+        if (!tw_reachability_is_local(local[i])) fail_msg("%s", local[i]);
+    for (unsigned i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (tw_reachability_is_local(others[i])) fail_msg("%s", others[i]);
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
@@ -191,6 +208,7 @@ int main(void) {
         T(unrequested_answers_are_dropped),
         T(foreign_address_is_ignored),
         T(private_addresses_are_told_from_public_ones),
+        T(local_addresses_are_known_in_every_spelling),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
