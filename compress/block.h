@@ -151,7 +151,8 @@ static inline void tw_block_store(const struct tw_block *block, const uint32_t *
     }
 }
 
-/* words: digits of a block. Iterations of the loop over words become lanes. */
+/* Writes the digits of a block to `words`. The inner loop over words is vectorised: each word is a
+ * lane. */
 static inline void tw_block_put(const struct tw_block *block, const float *restrict x,
                                 struct tw_block_factor by, uint32_t *restrict words) {
     if (block->words != NULL) {

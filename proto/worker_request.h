@@ -150,7 +150,8 @@ struct tw_wmsg_load {
     uint32_t mode; /* enum tw_load_mode */
     uint64_t rounds;
     struct tw_id digest; /* of (phi, u) afterwards */
-    struct tw_span in;   /* the payload */
+    /* empty: (phi, u) have this digest already; only `rounds` and `mode` are applied */
+    struct tw_span in;
 };
 
 /* The run clock. */

@@ -40,7 +40,7 @@ struct tw_event {
         struct {
             struct tw_id hash;
             uint32_t idx;
-            enum tw_sanity sanity; /* ok, of a result: usual, outlier or extreme */
+            enum tw_sanity sanity; /* for a result that is ok: how large it is */
             bool is_unfit;         /* not ok: the hash is right, but the bytes do not decode */
         } chunk;                   /* CHUNK (hash, idx); VERIFIED (hash, sanity, is_unfit) */
         struct {

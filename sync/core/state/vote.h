@@ -38,7 +38,9 @@ struct lease {
     bool has_robbed; /* the holder took the lease while another proposer held it */
     uint32_t member; /* roster index of the holder */
     uint64_t ballot, began_us, until_us;
-    uint64_t active; /* set of members that proposed in this round, or sent PREPARE in time */
+    /* set of members that proposed in this round, or sent PREPARE before the other ranks were due
+     * */
+    uint64_t active;
     struct {
         uint64_t ballot, asked_us;
     } asked[TW_MEMBERS_MAX]; /* PREPAREs that wait for a promise; ballot 0: none */
