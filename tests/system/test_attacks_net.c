@@ -266,11 +266,13 @@ static void crowd_shuts_no_member_out(void **state) {
         target.from = host;
         const unsigned first = OF_ONE + i * OF_HOST;
         in += crowd_join(crowd, first, first + OF_HOST);
+        for (unsigned k = 0; k < first; k++) /* nobody is closed for silence meanwhile */
+            if (crowd[k]->fd >= 0) (void)hostile_message(crowd[k], &alive);
     }
     assert_int_equal(in, TW_PEERS_MAX); /* every place is taken */
     const unsigned ups = cluster_lines(&cluster, 1, "ev=peer_up");
     cluster_start(&cluster, 1, NULL);
-    for (unsigned i = 0; i < CROWD; i++) /* nobody is closed for silence meanwhile */
+    for (unsigned i = 0; i < CROWD; i++)
         if (crowd[i]->fd >= 0) (void)hostile_message(crowd[i], &alive);
     for (unsigned i = 0; i < 50 && cluster_lines(&cluster, 1, "ev=peer_up") == ups; i++)
         cluster_pause(.1);
