@@ -46,8 +46,8 @@ struct tw_block {
     /* largest level: the scale is max |x| / top, rounded up; 0: the scale is an average */
     float top;
 
-    /* Averages are sums of integers, which do not depend on the order. part(x), with x in units of
-     * tw_block_unit, returns the bits of a float minus those of part(0). */
+    /* An average is computed from a sum of integers, which does not depend on the order. The
+     * integer of an element is part(x) - part(0), with x in units of tw_block_unit. */
     uint32_t (*part)(float x);
     float (*average)(float sum, float count);
 

@@ -64,7 +64,8 @@ struct tw_allowance_ask {
 bool tw_allowance_ask(struct tw_allowance *allowance, const struct tw_allowance_ask *ask,
                       uint64_t *bytes_max);
 
-/* True if the rest alone exceeds the budget, so that no codec can help. */
+/* True if the traffic other than contributions alone exceeds the budget, so that no codec can
+ * help. */
 bool tw_allowance_is_hopeless(const struct tw_allowance *allowance);
 
 /* ---- split among the owners of the parts --------------------------------------------------- */

@@ -29,7 +29,7 @@ enum {
     TW_DATA_RETRY_MS = 5000,
 };
 
-/* A part found when the folder was opened, with a bit for every correct chunk. */
+/* An incomplete file found when the folder was opened, with a bit for every correct chunk. */
 struct tw_data_found {
     uint32_t file;
     uint64_t have[TW_FETCH_FILE_CHUNKS_MAX / 64];

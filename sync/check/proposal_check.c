@@ -4,14 +4,14 @@
  *                 audits could strike honest owners, and work could be merged twice or lost. Such
  *                 parts are refused like outliers (R1 of veto.c). If an owner announces different
  *                 results to different members, its part is left out without delay.
- *   unannounced   The owner of a listed result is here and has not announced it yet.
- *   early         More than a quarter of the parts is left out while their owners are here and
+ *   unannounced   The owner of a listed result is linked and has not announced it yet.
+ *   early         More than a quarter of the parts is left out while their owners are linked and
  *                 still have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is
  *                 not due yet by this node's clock. An early record is not refused: it waits, and
  *                 delays nobody.
- *   empty         As early, but left-out parts whose results are here and accepted count too.
- *   company       The next roster lacks this node, or more than one in eight members are missing
- *                 though they are here, or unknown. Otherwise two lying proposers would soon be a
+ *   empty         As early, but left-out parts whose results this node holds and accepts count too.
+ *   company       The next roster lacks this node, or more than one in eight members are unknown,
+ *                 or missing although linked. Otherwise two lying proposers would soon be a
  *                 majority among themselves.
  *   skewed        The weights of the next roster differ too much from those of
  *                 round/proposal.c: by upload, among members that were in time and not proven
@@ -120,7 +120,7 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record) 
     return is_much(node, left_out);
 }
 
-/* Too many members are left out though they are here, or are let in without a link to us. */
+/* Too many members are left out although they are linked, or are let in without a link to us. */
 static bool is_unlikely_company(const struct tw_node *node, const struct tw_roster *next) {
     const int self = tw_roster_find(next, &node->cfg.self);
     const bool has_us = self >= 0 && next->members[self].nonce == node->at.nonce;
@@ -155,7 +155,7 @@ static bool is_here(const struct tw_node *node, const struct tw_id *id) {
     return peer == NO_PEER ? tw_id_equal(id, &node->cfg.self) : tw_peers_is_live(node, peer);
 }
 
-/* The roster with the owners that are here, limited to the fastest uploads. */
+/* The roster with the owners that are linked, limited to the fastest uploads. */
 static struct tw_roster largest_of(const struct tw_node *node, const struct tw_roster *roster) {
     struct tw_roster largest = *roster;
     for (uint32_t i = 0; i < largest.count; i++) {

@@ -7,9 +7,9 @@
  *             is withheld (round/proposal.c). The owner still votes and contributes: the guard
  *             bounds contributions. In pairs: a partner whose share does not decode or is far too
  *             large.
- *   stall     A member that is here and holds up rounds. Owner: it contributed, and the others
- *             waited for its result in vain. Proposer: vote/ballot_lease.c. It gets no part and is
- *             not waited for.
+ *   stall     A linked member that holds up rounds. Owner: it contributed, and the others waited
+ *             for its result in vain. Proposer: vote/ballot_lease.c. It gets no part and is not
+ *             waited for.
  *   unmerged  A contribution to our part was too large to be merged (kernels/guard.h). The
  *             contributor keeps the work and sends less the next time, so an honest node recovers
  *             soon. A node that never recovers is broken or lies: reported at a falling rate.

@@ -165,7 +165,8 @@ void tw_inflight_exact(struct tw_inflight *inflight, uint32_t fragment);
 struct tw_inflight_step {
     uint32_t fragment;
     uint64_t version;
-    float *theta; /* array of the whole fragment, live, like the fields below */
+    /* arrays of the whole fragment, in the parameters' memory */
+    float *theta;
     const float *phi_old, *phi;
     const float *merged; /* the merge that the outer step took; used by eager only */
 };

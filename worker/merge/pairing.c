@@ -78,7 +78,7 @@ enum tw_status tw_pairing_encode(struct tw_pairing *pairing,
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* phi', u' by the heavy ball on the delta in scratch. */
+/* Computes phi' and u' from the delta in scratch, by a heavy-ball step. */
 static void step_outer(const struct tw_pairing *pairing, uint64_t version,
                        const struct tw_anchor_publish *stage) {
     const struct tw_merger *merger = pairing->merger;
