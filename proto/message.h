@@ -160,7 +160,7 @@ struct tw_msg_nack {
 /* A committed record: sent by the proposer, and as the answer to LOG_GET. */
 struct tw_msg_commit {
     struct tw_record record;
-    struct tw_proof proof; /* that it is decided; none of a record of an older lineage */
+    struct tw_proof proof; /* that it is decided; may be empty where a lineage began with it */
 };
 
 struct tw_msg_log_get {
@@ -247,10 +247,10 @@ struct tw_msg_probe {
     uint64_t token; /* chosen by the asker */
 };
 
-/* A node sends the two named outcomes alone. It takes all that lie between for failures. */
+/* A dial tells no more than this: why it failed would tell the asker which ports are open. */
 enum tw_probe_outcome {
     TW_PROBE_REACHED,
-    TW_PROBE_FAILED = 7,
+    TW_PROBE_FAILED,
     TW_PROBE_OUTCOMES,
 };
 

@@ -7,7 +7,7 @@
 
 enum { HEAD_BYTES = 16 };
 
-static const char domain[] = "thinwire-vote-v2";
+static const char domain[] = "thinwire-vote-v1";
 
 _Static_assert(sizeof(domain) + 3 * 32 + 2 * 8 == TW_VOTE_TEXT_BYTES, "with its NUL");
 _Static_assert(TW_MEMBERS_MAX <= 64, "voters are a set of 64");

@@ -5,7 +5,7 @@
  *
  * A member signs, with the key that is its id (Ed25519), all little-endian:
  *
- *    "thinwire-vote-v2\0" || run id || lineage || u64 round || u64 ballot || digest of the record
+ *    "thinwire-vote-v1\0" || run id || lineage || u64 round || u64 ballot || digest of the record
  *
  * The digest fixes the parent record, and with it the roster. Bytes of a proof:
  *

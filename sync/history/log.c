@@ -266,7 +266,8 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
-/* Takes over the newest record of a lineage that this node begins to follow. */
+/* Takes over the newest record of a lineage that this node begins to follow, on the word of one
+ * donor. Its proof is kept for members that check it: the roster before it is not known here. */
 static void adopt_tip(struct tw_node *node, const struct tw_msg_commit *commit) {
     const struct tw_record *record = &commit->record;
     node->lineage.needs_tip = false;

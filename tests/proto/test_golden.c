@@ -230,7 +230,7 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
     case TW_MSG_PROBE: message->u.probe.token = 0x1122334455667788; break;
     case TW_MSG_PROBED:
         message->u.probed.token = 0x1122334455667788;
-        message->u.probed.outcome = (enum tw_probe_outcome)4;
+        message->u.probed.outcome = TW_PROBE_FAILED;
         memcpy(message->u.probed.addr, "10.0.0.1:4300", 13);
         break;
     case TW_MSG_LINKS:

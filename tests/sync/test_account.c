@@ -251,14 +251,29 @@ static void merge_weighs_by_the_tokens_of_the_fragment(void **state) {
     assert_int_equal(result->u.result.contributors[1].fragment_steps, 18);
 }
 
+/* A CONTRIB for the open round, of zero bytes. */
+static struct tw_message *contribution_of_nothing(void) {
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    message->u.contrib.lineage = start.lineage;
+    message->u.contrib.round = ROUNDS;
+    message->u.contrib.parts_count = 3;
+    return message;
+}
+
+/* A record of the open round that lists member 0, and whose parts are all absent. */
+static struct tw_record record_of_one(void) {
+    struct tw_record record = empty_close(&start.tip);
+    record.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
+    record.contributors_count = 1;
+    return record;
+}
+
 static void absurd_fragment_tokens_are_ignored(void **state) {
     (void)state;
     worker_up();
-    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_message *message = contribution_of_nothing();
     struct tw_msg_contrib *contrib = &message->u.contrib;
-    contrib->lineage = start.lineage;
-    contrib->round = ROUNDS;
-    contrib->parts_count = 3;
     contrib->fragment_tokens = TOKENS_MAX + 1;
     say(2, message);
     assert_false(node->round.contributions[2].has);
@@ -279,10 +294,7 @@ static void absurd_fragment_tokens_are_ignored(void **state) {
     say(1, message);
     assert_false(node->round.results[1].has);
 
-    struct tw_record record = empty_close(&start.tip);
-    record.parts_count = 3;
-    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
-    record.contributors_count = 1;
+    struct tw_record record = record_of_one();
     record.contributors[0].fragment_tokens = TOKENS_MAX;
     assert_true(tw_record_is_sound(node, &record));
     record.contributors[0].fragment_tokens++;
@@ -296,11 +308,8 @@ static void row_counts_64_planned_periods_at_most(void **state) {
     node->cfg.step_tokens = 512;
     assert_true(tw_account_tokens_max(node) == most);
     worker_up();
-    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_message *message = contribution_of_nothing();
     struct tw_msg_contrib *contrib = &message->u.contrib;
-    contrib->lineage = start.lineage;
-    contrib->round = ROUNDS;
-    contrib->parts_count = 3;
     contrib->tokens = most + 1;
     say(2, message);
     assert_false(node->round.contributions[2].has);
@@ -309,10 +318,7 @@ static void row_counts_64_planned_periods_at_most(void **state) {
     say(2, message);
     assert_true(node->round.contributions[2].has);
 
-    struct tw_record record = empty_close(&start.tip);
-    record.parts_count = 3;
-    for (uint32_t k = 0; k < 3; k++) record.parts[k] = (struct tw_part){.owner_idx = k};
-    record.contributors_count = 1;
+    struct tw_record record = record_of_one();
     record.contributors[0].tokens = most;
     record.clock_tokens += most;
     assert_true(tw_record_is_sound(node, &record));
