@@ -1,30 +1,35 @@
-/* One libmicrohttpd daemon per listener, both driven by the loop. api_socket.c makes the listening
- * sockets and identifies clients. */
+/* Clients are accepted here, seated by api_seats.c, and served by one libmicrohttpd daemon, which
+ * the loop drives. libmicrohttpd listens on nothing itself: at its limit of clients it would forget
+ * the listening socket, and it cannot tell owners from guests. */
 #include "daemon/api/api.h"
 
 #include <microhttpd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "base/assert.h"
+#include "daemon/api/api_seats.h"
 #include "daemon/api/api_socket.h"
 #include "daemon/api/metrics.h"
 #include "daemon/api/view_json.h"
 
 enum {
-    LISTENERS = 2, /* the Unix socket, and loopback TCP when configured */
-    REQUESTS_MAX = LISTENERS * TW_API_CLIENTS_MAX,
     METRICS_BYTES_MAX = 128 * 1024,
+    ACCEPTS_MAX = 16,         /* a turn of the loop */
+    REST_US = 1000 * 1000,    /* before the next accept(), when descriptors are short */
+    CUT_OFF_US = 1000 * 1000, /* for libmicrohttpd to see that a client was cut off */
 };
 
 enum request_state { FREE, READING, WAITING /* for tw_api_answer */, ANSWERED };
 
+/* The request of the client on the seat with the same index. */
 struct request {
     enum request_state state;
-    uint32_t generation; /* tells a late answer from the slot's next client */
+    uint32_t generation; /* tells a late answer from the seat's next request */
     struct MHD_Connection *connection;
     bool is_suspended;
     size_t body_bytes;
@@ -34,19 +39,22 @@ struct request {
 };
 
 struct listener {
-    struct tw_api *api;
-    struct MHD_Daemon *http;
-    uv_poll_t poll;
-    uv_timer_t timer;
+    int fd;
+    uv_poll_t poll; /* its data: the API */
     bool is_unix;
 };
 
 struct tw_api {
     struct tw_api_config config;
     char *socket_path;
-    struct listener listeners[LISTENERS];
+    struct listener listeners[TW_API_LISTENERS_MAX];
     unsigned listeners_count, handles_open;
-    struct request requests[REQUESTS_MAX];
+    struct MHD_Daemon *http;
+    uv_poll_t poll; /* of the descriptor in which libmicrohttpd waits for its clients */
+    uv_timer_t timer;
+    uint64_t rest_until_us; /* no accept() before */
+    struct tw_api_seats seats;
+    struct request requests[TW_API_SEATS_MAX];
     struct tw_status_view view;
     char metrics[METRICS_BYTES_MAX];
 };
@@ -172,21 +180,31 @@ static int find_verb(const char *path) {
 
 static void on_timer(uv_timer_t *timer);
 
+/* Index of the seat of a connection; -1: none. */
+static int find_seat(const struct tw_api *api, struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return info != NULL ? tw_api_seats_find(&api->seats, info->connect_fd) : -1;
+}
+
 static enum MHD_Result answer_verb(struct tw_api *api, struct request *request,
                                    enum tw_api_verb verb) {
     const uint32_t ticket =
-        request->generation * REQUESTS_MAX + (uint32_t)(request - api->requests);
+        request->generation * TW_API_SEATS_MAX + (uint32_t)(request - api->requests);
     request->state = WAITING;
     api->config.verb(api->config.user, verb, ticket);
     if (request->state == ANSWERED) return respond_verb(request->connection, request);
     request->is_suspended = true;
+    api->seats.seats[request - api->requests].deadline_us = UINT64_MAX;
     MHD_suspend_connection(request->connection);
     return MHD_YES;
 }
 
 /* Judges a request by its headers. Returns MHD_YES to go on reading. */
-static enum MHD_Result admit(const struct listener *listener, struct MHD_Connection *connection,
-                             const char *path, const char *method) {
+static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat *seat,
+                             struct MHD_Connection *connection, const char *path,
+                             const char *method) {
+    const bool is_unix = api->listeners[seat->listener].is_unix;
     const bool is_get =
         strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     const bool is_post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
@@ -197,7 +215,7 @@ static enum MHD_Result admit(const struct listener *listener, struct MHD_Connect
     if (length != NULL && strtoull(length, NULL, 10) > TW_API_REQUEST_BYTES_MAX) {
         return refuse(connection, MHD_HTTP_CONTENT_TOO_LARGE, "a request has at most 64 KiB");
     }
-    if (!listener->is_unix && (host == NULL || !tw_api_is_loopback(host))) {
+    if (!is_unix && (host == NULL || !tw_api_is_loopback(host))) {
         return refuse(connection, MHD_HTTP_FORBIDDEN, "the Host header is not loopback");
     }
     if (!is_read(path) && find_verb(path) < 0) {
@@ -210,37 +228,45 @@ static enum MHD_Result admit(const struct listener *listener, struct MHD_Connect
         return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
                       is_read(path) ? "this is read with GET" : "this is done with POST");
     }
-    if (is_post && !listener->is_unix) {
+    if (is_post && !is_unix) {
         return refuse(connection, MHD_HTTP_FORBIDDEN, "verbs go over the Unix socket only");
     }
-    if (is_post) {
-        const union MHD_ConnectionInfo *const info =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-        if (info == NULL || !tw_api_may_act(info->connect_fd)) {
-            return refuse(connection, MHD_HTTP_FORBIDDEN,
-                          "only root and the user the daemon runs as may do that; try sudo");
-        }
+    if (is_post && !seat->is_owner) {
+        return refuse(connection, MHD_HTTP_FORBIDDEN,
+                      "only root and the user the daemon runs as may do that; try sudo");
     }
     return MHD_YES;
+}
+
+static uint64_t patience_us(const struct tw_api *api) {
+    return api->config.request_us > 0 ? api->config.request_us : TW_API_REQUEST_US;
+}
+
+static uint64_t now_us(const struct tw_api *api) {
+    return uv_now(api->config.loop) * 1000;
+}
+
+/* Begins the time that the client of a request has: to send its next request, or to read an
+ * answer. */
+static void renew_deadline(struct tw_api *api, const struct request *request) {
+    api->seats.seats[request - api->requests].deadline_us = now_us(api) + patience_us(api);
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_bytes, void **slot) {
-    struct listener *const listener = user;
-    struct tw_api *const api = listener->api;
+    struct tw_api *const api = user;
     struct request *request = *slot;
     (void)version, (void)body;
     if (request == NULL) {
-        for (unsigned i = 0; i < REQUESTS_MAX && request == NULL; i++) {
-            if (api->requests[i].state == FREE) request = &api->requests[i];
-        }
-        if (request == NULL) return MHD_NO; /* libmicrohttpd has no more connections than slots */
+        const int seat = find_seat(api, connection);
+        if (seat < 0) return MHD_NO;
+        request = &api->requests[seat];
         request->state = READING;
         request->connection = connection;
         request->body_bytes = 0;
         *slot = request;
-        return admit(listener, connection, path, method);
+        return admit(api, &api->seats.seats[seat], connection, path, method);
     }
     if (*body_bytes > 0) { /* no verb has a body: read, count and drop it */
         request->body_bytes += *body_bytes;
@@ -255,8 +281,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
 
 static void on_completed(void *user, struct MHD_Connection *connection, void **slot,
                          enum MHD_RequestTerminationCode code) {
+    struct tw_api *const api = user;
     struct request *const request = *slot;
-    (void)user, (void)connection, (void)code;
+    (void)connection, (void)code;
     if (request == NULL) return;
     request->state = FREE;
     request->is_suspended = false;
@@ -264,22 +291,23 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     json_decref(request->data);
     request->data = NULL;
     *slot = NULL;
+    renew_deadline(api, request);
 }
 
 /* Whether the client of this ticket still waits. */
 static bool is_current(const struct request *request, uint32_t ticket) {
-    return request->state == WAITING && (uint32_t)(request->generation * REQUESTS_MAX) ==
-                                            (uint32_t)(ticket - ticket % REQUESTS_MAX);
+    return request->state == WAITING && (uint32_t)(request->generation * TW_API_SEATS_MAX) ==
+                                            (uint32_t)(ticket - ticket % TW_API_SEATS_MAX);
 }
 
 const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name) {
-    const struct request *const request = &api->requests[ticket % REQUESTS_MAX];
+    const struct request *const request = &api->requests[ticket % TW_API_SEATS_MAX];
     TW_ASSERT(is_current(request, ticket));
     return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
 void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message, json_t *data) {
-    struct request *const request = &api->requests[ticket % REQUESTS_MAX];
+    struct request *const request = &api->requests[ticket % TW_API_SEATS_MAX];
     if (is_current(request, ticket))
         request->data = data;
     else
@@ -289,7 +317,7 @@ void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message
 
 void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status,
                    const char *message) {
-    struct request *const request = &api->requests[ticket % REQUESTS_MAX];
+    struct request *const request = &api->requests[ticket % TW_API_SEATS_MAX];
     if (!is_current(request, ticket)) return; /* that client went away */
     request->state = ANSWERED;
     request->status = status;
@@ -297,27 +325,94 @@ void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status,
     if (!request->is_suspended) return; /* still inside the verb callback */
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
-    for (unsigned i = 0; i < api->listeners_count;
-         i++) { /* a resume does not wake the loop by itself */
-        (void)uv_timer_start(&api->listeners[i].timer, on_timer, 0, 0);
+    renew_deadline(api, request);
+    /* A resume does not wake the loop by itself. */
+    (void)uv_timer_start(&api->timer, on_timer, 0, 0);
+}
+
+/* ---- clients ------------------------------------------------------------------------------- */
+
+/* libmicrohttpd closes the connection at the end that it sees. */
+static void cut_off(struct tw_api *api, int seat) {
+    (void)shutdown(api->seats.seats[seat].fd, SHUT_RDWR);
+    api->seats.seats[seat].deadline_us = now_us(api) + CUT_OFF_US;
+}
+
+static void on_connection(void *user, struct MHD_Connection *connection, void **context,
+                          enum MHD_ConnectionNotificationCode code) {
+    struct tw_api *const api = user;
+    const int seat = find_seat(api, connection);
+    (void)context;
+    if (seat < 0) return;
+    const bool has_begun = code == MHD_CONNECTION_NOTIFY_STARTED;
+    api->requests[seat].connection = has_begun ? connection : NULL;
+    if (!has_begun) api->seats.seats[seat].is_taken = false;
+}
+
+/* Takes over `fd`. */
+static void seat_client(struct tw_api *api, uint8_t listener, int fd) {
+    const bool is_owner = api->listeners[listener].is_unix && tw_api_may_act(fd);
+    const uint64_t deadline_us = now_us(api) + patience_us(api);
+    int seat = tw_api_seats_take(&api->seats, is_owner, listener, fd, deadline_us);
+    if (seat < 0 && !is_owner) {
+        const int hurried = tw_api_seats_hurried(&api->seats, listener);
+        TW_ASSERT(hurried >= 0);
+        cut_off(api, hurried);
+        (void)MHD_run(api->http);
+        seat = tw_api_seats_take(&api->seats, is_owner, listener, fd, deadline_us);
+    }
+    if (seat < 0) {
+        (void)close(fd);
+        return;
+    }
+    static const struct sockaddr NOBODY = {.sa_family = AF_UNSPEC};
+    const bool is_added = MHD_add_connection(api->http, fd, &NOBODY, sizeof(NOBODY)) == MHD_YES;
+    if (is_added) (void)MHD_run(api->http);
+    /* libmicrohttpd has closed the descriptor of a client that it did not take. */
+    if (api->requests[seat].connection == NULL) api->seats.seats[seat].is_taken = false;
+}
+
+static void on_accept(uv_poll_t *poll, int status, int events);
+
+/* Accepts while an owner would find a seat: until then clients wait in the listening queue. */
+static void watch_listeners(struct tw_api *api) {
+    const bool is_open = tw_api_seats_has_room(&api->seats) && now_us(api) >= api->rest_until_us;
+    for (unsigned i = 0; i < api->listeners_count; i++) {
+        uv_poll_t *const poll = &api->listeners[i].poll;
+        if (is_open == (bool)uv_is_active((const uv_handle_t *)poll)) continue;
+        if (is_open)
+            TW_ASSERT(uv_poll_start(poll, UV_READABLE, on_accept) == 0);
+        else
+            (void)uv_poll_stop(poll);
     }
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* Arms the timer for libmicrohttpd's next deadline. */
-static void arm_timer(struct listener *listener) {
-    MHD_UNSIGNED_LONG_LONG wait_ms = 0;
-    if (MHD_get_timeout(listener->http, &wait_ms) != MHD_YES) {
-        (void)uv_timer_stop(&listener->timer);
-        return;
+/* Arms the timer for the next deadline of libmicrohttpd, of a client or of the listeners. */
+static void arm_timer(struct tw_api *api) {
+    const uint64_t now = now_us(api), deadline_us = tw_api_seats_deadline(&api->seats);
+    uint64_t wait_us = UINT64_MAX;
+    MHD_UNSIGNED_LONG_LONG http_ms = 0;
+    if (deadline_us != UINT64_MAX) wait_us = deadline_us > now ? deadline_us - now : 0;
+    if (api->rest_until_us > now && api->rest_until_us - now < wait_us) {
+        wait_us = api->rest_until_us - now;
     }
-    (void)uv_timer_start(&listener->timer, on_timer, wait_ms, 0);
+    if (MHD_get_timeout(api->http, &http_ms) == MHD_YES && http_ms < wait_us / 1000) {
+        wait_us = http_ms * 1000;
+    }
+    if (wait_us == UINT64_MAX)
+        (void)uv_timer_stop(&api->timer);
+    else
+        (void)uv_timer_start(&api->timer, on_timer, (wait_us + 999) / 1000, 0);
 }
 
-static void run_http(struct listener *listener) {
-    (void)MHD_run(listener->http);
-    arm_timer(listener);
+static void run_http(struct tw_api *api) {
+    int late = 0;
+    while ((late = tw_api_seats_expired(&api->seats, now_us(api))) >= 0) cut_off(api, late);
+    (void)MHD_run(api->http);
+    watch_listeners(api);
+    arm_timer(api);
 }
 
 static void on_timer(uv_timer_t *timer) {
@@ -329,34 +424,59 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
     run_http(poll->data);
 }
 
+static void on_accept(uv_poll_t *poll, int status, int events) {
+    struct tw_api *const api = poll->data;
+    const uint8_t listener = poll == &api->listeners[0].poll ? 0 : 1;
+    (void)status, (void)events;
+    for (unsigned i = 0; i < ACCEPTS_MAX && tw_api_seats_has_room(&api->seats); i++) {
+        const int fd = tw_api_accept(api->listeners[listener].fd);
+        if (fd == TW_API_NOBODY) break;
+        if (fd < 0) {
+            api->rest_until_us = now_us(api) + REST_US;
+            break;
+        }
+        seat_client(api, listener, fd);
+    }
+    run_http(api);
+}
+
 /* Takes over `fd`, also on failure. */
 static enum tw_status listen_on(struct tw_api *api, int fd, bool is_unix, struct tw_error *err) {
     struct listener *const listener = &api->listeners[api->listeners_count];
-    listener->api = api;
-    listener->is_unix = is_unix;
-    listener->http = MHD_start_daemon(
-        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME, 0, NULL, NULL, on_request, listener,
-        MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT, (unsigned)TW_API_CLIENTS_MAX,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TW_API_SILENCE_S,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)TW_API_REQUEST_BYTES_MAX,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
-    if (listener->http == NULL) {
+    if (uv_poll_init(api->config.loop, &listener->poll, fd) != 0) {
         (void)close(fd);
+        return tw_fail(err, TW_IO, "the local API could not join the event loop");
+    }
+    listener->fd = fd;
+    listener->is_unix = is_unix;
+    listener->poll.data = api;
+    api->listeners_count++;
+    api->handles_open++;
+    return TW_OK;
+}
+
+static enum tw_status start_http(struct tw_api *api, struct tw_error *err) {
+    api->http = MHD_start_daemon(
+        MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
+        on_request, api, MHD_OPTION_CONNECTION_LIMIT, (unsigned)TW_API_SEATS_MAX + 1,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)TW_API_REQUEST_BYTES_MAX,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, api, MHD_OPTION_NOTIFY_CONNECTION, on_connection,
+        api, MHD_OPTION_END);
+    if (api->http == NULL) {
         return tw_fail(err, TW_IO, "the local API could not start its HTTP server");
     }
     const union MHD_DaemonInfo *const info =
-        MHD_get_daemon_info(listener->http, MHD_DAEMON_INFO_EPOLL_FD);
+        MHD_get_daemon_info(api->http, MHD_DAEMON_INFO_EPOLL_FD);
     TW_ASSERT(info != NULL);
-    if (uv_poll_init(api->config.loop, &listener->poll, info->epoll_fd) != 0) {
-        MHD_stop_daemon(listener->http);
+    if (uv_poll_init(api->config.loop, &api->poll, info->epoll_fd) != 0) {
+        MHD_stop_daemon(api->http);
+        api->http = NULL;
         return tw_fail(err, TW_IO, "the local API could not join the event loop");
     }
-    TW_ASSERT(uv_timer_init(api->config.loop, &listener->timer) == 0);
-    listener->poll.data = listener->timer.data = listener;
-    TW_ASSERT(uv_poll_start(&listener->poll, UV_READABLE, on_poll) == 0);
-    api->listeners_count++;
+    TW_ASSERT(uv_timer_init(api->config.loop, &api->timer) == 0);
+    api->poll.data = api->timer.data = api;
+    TW_ASSERT(uv_poll_start(&api->poll, UV_READABLE, on_poll) == 0);
     api->handles_open += 2;
-    arm_timer(listener);
     return TW_OK;
 }
 
@@ -382,10 +502,12 @@ enum tw_status tw_api_open(struct tw_api **api_out, const struct tw_api_config *
         status = tw_api_listen_tcp(config->http, &fd, err);
         if (status == TW_OK) status = listen_on(api, fd, false, err);
     }
+    if (status == TW_OK) status = start_http(api, err);
     if (status != TW_OK) {
         tw_api_close(api);
         return status;
     }
+    run_http(api);
     *api_out = api;
     return TW_OK;
 }
@@ -396,28 +518,30 @@ static void free_api(struct tw_api *api) {
 }
 
 static void on_closed(uv_handle_t *handle) {
-    struct tw_api *const api = ((struct listener *)handle->data)->api;
+    struct tw_api *const api = handle->data;
     if (--api->handles_open == 0) free_api(api);
 }
 
 void tw_api_close(struct tw_api *api) {
     if (api == NULL) return;
     if (api->socket_path != NULL) (void)unlink(api->socket_path);
-    for (uint32_t i = 0; i < REQUESTS_MAX; i++) {
+    for (uint32_t i = 0; i < TW_API_SEATS_MAX; i++) {
         if (api->requests[i].state != WAITING) continue;
-        tw_api_answer(api, api->requests[i].generation * REQUESTS_MAX + i, TW_OK,
+        tw_api_answer(api, api->requests[i].generation * TW_API_SEATS_MAX + i, TW_OK,
                       "the daemon is stopping");
     }
-    if (api->listeners_count == 0) {
+    if (api->handles_open == 0) {
         free_api(api);
         return;
     }
     for (unsigned i = 0; i < api->listeners_count; i++) {
-        struct listener *const listener = &api->listeners[i];
-        uv_close((uv_handle_t *)&listener->poll,
-                 on_closed); /* before libmicrohttpd closes the descriptor */
-        uv_close((uv_handle_t *)&listener->timer, on_closed);
-        for (unsigned k = 0; k < 4; k++) (void)MHD_run(listener->http); /* sends the last answers */
-        MHD_stop_daemon(listener->http);
+        uv_close((uv_handle_t *)&api->listeners[i].poll, on_closed);
+        (void)close(api->listeners[i].fd);
     }
+    if (api->http == NULL) return;
+    /* before libmicrohttpd closes the descriptor */
+    uv_close((uv_handle_t *)&api->poll, on_closed);
+    uv_close((uv_handle_t *)&api->timer, on_closed);
+    for (unsigned k = 0; k < 4; k++) (void)MHD_run(api->http); /* sends the last answers */
+    MHD_stop_daemon(api->http);
 }

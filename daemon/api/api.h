@@ -19,7 +19,9 @@
  * Access: the socket has mode 0660, so owner, group and root can connect. Verbs need uid 0 or the
  * daemon's own uid (SO_PEERCRED). TCP has no verbs and needs a loopback Host header.
  *
- * Bounds: 16 clients per listener, 64 KiB per request, 5 s of silence. */
+ * Bounds: 16 seats for root and the daemon's own uid, 16 more per listener for everybody else
+ * (api_seats.h), 64 KiB per request. A client has 5 s for each request, however busy it is: from
+ * connect or its last answer until the next answer is read. Waiting for a verb is not counted. */
 #ifndef TW_DAEMON_API_API_H
 #define TW_DAEMON_API_API_H
 
@@ -28,7 +30,7 @@
 #include "base/status.h"
 #include "daemon/api/status_view.h"
 
-enum { TW_API_CLIENTS_MAX = 16, TW_API_REQUEST_BYTES_MAX = 64 * 1024, TW_API_SILENCE_S = 5 };
+enum { TW_API_REQUEST_BYTES_MAX = 64 * 1024, TW_API_REQUEST_US = 5 * 1000 * 1000 };
 
 enum tw_api_verb {
     TW_API_CHECKPOINT,
@@ -53,6 +55,7 @@ struct tw_api_config {
         *socket_path;     /* a socket file without a listener is replaced, any other file is not */
     const char *group;    /* "" or NULL: the process's own group */
     const char *http;     /* "127.0.0.1:9464", or NULL / "": no TCP listener */
+    uint64_t request_us;  /* time for one request; 0: TW_API_REQUEST_US */
     const char *manifest; /* canonical text of the run for /v1/run; borrowed, may be NULL */
     void *user;
 

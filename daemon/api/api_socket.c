@@ -10,7 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-enum { BACKLOG = 16 };
+enum { BACKLOG = 128 };
 
 /* Removes the socket file of a daemon that died. */
 static enum tw_status clear_path(const struct sockaddr_un *address, struct tw_error *err) {
@@ -84,6 +84,18 @@ enum tw_status tw_api_listen_unix(const char *path, const char *group, int *fd_o
     }
     *fd_out = fd;
     return TW_OK;
+}
+
+int tw_api_accept(int listen_fd) {
+    for (;;) {
+        const int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd >= 0) return fd;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) return TW_API_NOBODY;
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+            return TW_API_EXHAUSTED;
+        }
+        if (errno != EINTR && errno != ECONNABORTED) return TW_API_NOBODY;
+    }
 }
 
 bool tw_api_is_loopback(const char *host) {

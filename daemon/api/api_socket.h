@@ -16,6 +16,12 @@ enum tw_status tw_api_listen_unix(const char *path, const char *group, int *fd_o
  */
 enum tw_status tw_api_listen_tcp(const char *address, int *fd_out, struct tw_error *err);
 
+enum { TW_API_NOBODY = -1, TW_API_EXHAUSTED = -2 };
+
+/* The descriptor of the next client of a listening socket, not inherited and not blocking.
+ * TW_API_NOBODY: none waits. TW_API_EXHAUSTED: the machine is out of descriptors or memory. */
+int tw_api_accept(int listen_fd);
+
 /* Whether an address or Host header names this machine's loopback. */
 bool tw_api_is_loopback(const char *host);
 

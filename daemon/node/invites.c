@@ -9,6 +9,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "daemon/api/api_seats.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
@@ -17,7 +18,7 @@
 #include "sync/members/members.h"
 
 enum {
-    WAITING_MAX = TW_HANDSHAKES_MAX + 2 * TW_API_CLIENTS_MAX,
+    WAITING_MAX = TW_HANDSHAKES_MAX + TW_API_OWNERS_MAX,
     LOOK_US = 2 * 1000 * 1000, /* time between two checks of the secret's file */
     DEFAULT_LIFE_S = 86400,
 };
