@@ -1,11 +1,20 @@
 # hardening.cmake - programs of any build: position independent, their relocations read-only before
-# main() runs, the stack not executable and its frames guarded; optimised ones with checked copies.
+# main() runs, the stack not executable, its frames guarded and its pages touched one by one, indirect
+# jumps and returns checked by processors that can; optimised ones with checked copies.
 # tests/deploy/test_hardened.sh reads it off the programs.
+include(CheckCCompilerFlag)
 set(tw_host $<COMPILE_LANGUAGE:C,CXX>)
 set(tw_is_shared $<IN_LIST:$<TARGET_PROPERTY:TYPE>,MODULE_LIBRARY$<SEMICOLON>SHARED_LIBRARY>)
 set(tw_is_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
 add_compile_options($<${tw_host}:-fstack-protector-strong>
                     $<$<AND:${tw_host},$<NOT:${tw_is_shared}>>:-fPIE>)
+# Not every compiler and processor has these; on others the flags are left out.
+foreach(flag stack-clash-protection cf-protection)
+  check_c_compiler_flag(-f${flag} TW_HAS_${flag})
+  if(TW_HAS_${flag})
+    add_compile_options($<${tw_host}:-f${flag}>)
+  endif()
+endforeach()
 add_link_options($<${tw_is_program}:-pie> -Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
 
 # Copies are checked where the compiler knows sizes: when it optimises. Sanitizers watch more.

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# test_hardened - checks by readelf that programs have the hardening of deploy/hardening.cmake.
+# test_hardened - checks by readelf and objdump that programs have the hardening of deploy/hardening.cmake.
 #   test_hardened.sh IS_FORTIFIED PROGRAM...    IS_FORTIFIED: ON where the build optimises
 set -euo pipefail
 export LC_ALL=C
-command -v readelf >/dev/null || { echo "skipped: readelf is not installed"; exit 77; }
+for tool in readelf objdump; do
+    command -v $tool >/dev/null || { echo "skipped: $tool is not installed"; exit 77; }
+done
 is_fortified=$1
 shift
 
@@ -27,6 +29,12 @@ for program; do
     holds "a segment is writable and executable" has_not '^ +LOAD .* RWE' "$segments"
     holds "it has text relocations" has_not 'TEXTREL' "$dynamic"
     holds "its frames are not guarded" has '__stack_chk_fail' "$symbols"
+    if has 'Machine: .*X86-64' "$header"; then
+        code=$(objdump -d --no-show-raw-insn "$program" |
+            awk '/^[0-9a-f]+ <main>:/ {getline; print $2} /sub +\$0x1000,%rsp/ {print "page"}' | sort -u)
+        holds "indirect jumps may go anywhere" has '^endbr64' "$code"
+        holds "large frames skip the guard page of the stack" has '^page' "$code"
+    fi
     [ "$is_fortified" != ON ] || holds "its copies are not checked" has '__[a-z]+_chk' "$symbols"
 done
 [ $bad -eq 0 ] && echo "$# programs are hardened"

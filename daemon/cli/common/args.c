@@ -48,9 +48,9 @@ bool cli_flag(struct cli *cli, const char *name) {
     return false;
 }
 
-const char *cli_operand(struct cli *cli) {
+char *cli_operand(struct cli *cli) {
     for (int i = 0; i < cli->argc; i++) {
-        const char *const arg = cli->argv[i];
+        char *const arg = cli->argv[i];
         if (arg[0] == '-' && arg[1] != 0) continue;
         remove_args(cli, i, 1);
         return arg;

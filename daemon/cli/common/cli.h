@@ -35,8 +35,8 @@ enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) TW_PRINTF(2, 3);
  * one first. */
 bool cli_option(struct cli *cli, const char *name, const char **value);
 bool cli_flag(struct cli *cli, const char *name);
-/* The next argument that is not an option, or NULL. */
-const char *cli_operand(struct cli *cli);
+/* The next argument that is not an option, or NULL. The caller may overwrite it. */
+char *cli_operand(struct cli *cli);
 /* Refuses arguments that no call has taken, and --json if `known` lacks it. `known` lists the
  * verb's options, for suggestions. TW_EXIT_OK or TW_EXIT_USAGE. */
 enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known);

@@ -66,13 +66,14 @@ static const struct {
      "  --revoke TICKET      revoke a ticket; machines that used it stay in (`thinwire help\n"
      "                       secret`)\n"},
     {"join",
-     "thinwire join LINE [--dir DIR] [--start] [--data TEXT] [--upload RATE] ...\n"
+     "thinwire join [-] [--dir DIR] [--start] [--data TEXT] [--upload RATE] ...\n"
      "\n"
-     "Makes this machine a node of the run. LINE is a ticket from `thinwire invite`; `-` reads\n"
-     "it from standard input. Dials the inviter, then writes identity, manifest, run secret\n"
-     "and configuration. If it was interrupted, the same command continues. A dataset is\n"
-     "fetched from the other nodes. A plain text that every node must have is given with\n"
-     "--data.\n"
+     "Makes this machine a node of the run. Asks for the line of `thinwire invite` and does\n"
+     "not show it; `-` reads it from standard input. The line may be an argument too, but\n"
+     "shells and sudo write arguments down, and others on the machine may see them.\n"
+     "Dials the inviter, then writes identity, manifest, run secret and configuration. If it\n"
+     "was interrupted, the same command continues. A dataset is fetched from the other nodes.\n"
+     "A plain text that every node must have is given with --data.\n"
      "\n"
      "  --start              start the daemon too, and wait until it answers: in the background,\n"
      "                       or as thinwired@NAME for a configuration under /etc/thinwire\n"
@@ -238,7 +239,8 @@ static const struct {
      "forgets its cause. NODE is its id or the beginning of it. Each node keeps its own bans.\n"},
     {"doctor",
      "thinwire doctor [--patience SECONDS] [--json]\n"
-     "thinwire doctor LINE      a line of `thinwire invite`, before it is used\n"
+     "thinwire doctor -         a line of `thinwire invite`, before it is used; it is asked for,\n"
+     "                          or read from standard input\n"
      "\n"
      "Checks everything that a node needs and gives the remedy for each fault: configuration,\n"
      "manifest, key files and their modes, space and speed of the disk, clock, memory,\n"

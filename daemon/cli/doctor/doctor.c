@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/doctor/doctor.h"
 
 enum { NAME_COLUMNS = 14 };
@@ -85,7 +86,7 @@ enum tw_exit cli_doctor(struct cli *cli) {
     static struct doctor doctor;
     const char *patience = "5", *end = NULL;
     (void)cli_option(cli, "--patience", &patience);
-    const char *const line = cli_operand(cli);
+    char *const line = cli_operand(cli);
     const enum tw_exit usage = cli_done(cli, "doctor", OPTIONS);
     if (usage != TW_EXIT_OK) return usage;
     const double patience_s = strtod(patience, (char **)&end);
@@ -99,9 +100,12 @@ enum tw_exit cli_doctor(struct cli *cli) {
     doctor.said = cli->json ? NULL : print_line;
     doctor.user = cli;
     if (line != NULL) {
+        char text[TW_TICKET_LINE_BYTES];
+        (void)cli_ticket_line("doctor", line, text);
         tw_config_defaults(&doctor.config, "thinwire");
         doctor_host(&doctor);
-        doctor_ticket(&doctor, line);
+        doctor_ticket(&doctor, text);
+        explicit_bzero(text, sizeof(text));
     } else if (config_open(cli, &doctor)) {
         doctor.status = daemon_status(cli, &doctor.config);
         doctor_files(&doctor);

@@ -67,8 +67,8 @@ static void explain_ticket(const json_t *data) {
     (void)fprintf(stderr,
                   "\nThis line lets %d machine%s into run %s, for %s. Anybody who has it can\n"
                   "use it: send it like a password. On the other machine:\n\n"
-                  "    thinwire join LINE --dir FOLDER --start\n\n"
-                  "It dials",
+                  "    thinwire join --dir FOLDER --start\n\n"
+                  "It asks for the line, and dials",
                   uses, uses == 1 ? "" : "s", text_of(data, "run"), left);
     bool is_local = json_array_size(addrs) > 0;
     for (size_t i = 0; i < json_array_size(addrs); i++) {

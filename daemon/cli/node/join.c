@@ -1,4 +1,4 @@
-/* join.c - `thinwire join LINE`: from an empty disk to a node of the ticket's run.
+/* join.c - `thinwire join`: from an empty disk to a node of the ticket's run.
  *
  * The order is: identity, WELCOME from the inviter, manifest, secret or certificate, configuration.
  * After an interruption the same command starts again. The identity stays, so the inviter
@@ -11,6 +11,7 @@
 #include "daemon/auth/cert_file.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/auth/secret.h"
+#include "daemon/cli/common/ticket_line.h"
 #include "daemon/cli/node/join_dial.h"
 #include "daemon/cli/node/node_files.h"
 #include "daemon/cli/node/node_start.h"
@@ -35,19 +36,12 @@ struct join {
 
 /* ---- the ticket ---------------------------------------------------------------------------- */
 
-/* Reads the ticket from the command line or (`-`) from standard input. Standard input hides it from
- * the list of processes, which other users can see. */
-static enum tw_exit ticket_read(const char *line, struct tw_ticket *ticket) {
-    char text[2 * TW_TICKET_TEXT_BYTES] = "";
+static enum tw_exit ticket_read(char *line, struct tw_ticket *ticket) {
+    char text[TW_TICKET_LINE_BYTES];
     struct tw_error err = {0};
-    if (line == NULL)
-        return cli_fail(TW_EXIT_USAGE, "join: the line of `thinwire invite` is missing (- reads it "
-                                       "from standard input)");
-    if (strcmp(line, "-") == 0) {
-        text[fread(text, 1, sizeof(text) - 1, stdin)] = '\0';
-        line = text;
-    }
-    const enum tw_status status = tw_ticket_decode(line, ticket, &err);
+    const enum tw_exit rc = cli_ticket_line("join", line, text);
+    if (rc != TW_EXIT_OK) return rc;
+    const enum tw_status status = tw_ticket_decode(text, ticket, &err);
     explicit_bzero(text, sizeof(text));
     return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_USAGE, "join: %s", err.message);
 }
@@ -264,7 +258,7 @@ enum tw_exit cli_join(struct cli *cli) {
     char hex[TW_ID_HEX_BYTES];
     join.is_start = cli_flag(cli, "--start");
     enum tw_exit rc = node_files_options(cli, &join.files);
-    const char *const line = cli_operand(cli);
+    char *const line = cli_operand(cli);
     if (rc == TW_EXIT_OK) rc = cli_done(cli, "join", OPTIONS);
     if (rc == TW_EXIT_OK) rc = ticket_read(line, &join.ticket);
     if (rc == TW_EXIT_OK) rc = node_files_find(cli, &join.files);
