@@ -80,7 +80,7 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
     const struct tw_data_store_config *config = &store->config;
     struct tw_data_folder *folder = &store->folder;
     if (folder->dir < 0) {
-        if (config->is_ours) (void)mkdir(config->path, 0750); /* the next line fails */
+        if (config->is_ours) (void)mkdir(config->path, 0700); /* the next line fails */
         TW_TRY(tw_data_folder_open(folder, config->ops, config->path, &config->hash,
                                    config->is_ours, err));
         folder->reserve_bytes = config->reserve_bytes;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,26 +298,6 @@ static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-/* Finds the user of node.worker_user. The worker's group is the daemon's: so it may pass the state
- * folders, which nobody else may, and read the fetched dataset. */
-static enum tw_exit find_worker_user(struct tw_setup *setup, struct tw_error *err) {
-    const char *const name = setup->config.node.worker_user;
-    if (name[0] == '\0') return TW_EXIT_OK;
-    const struct passwd *const user = getpwnam(name);
-    if (user == NULL) {
-        (void)tw_fail(err, TW_CONFIG,
-                      "node.worker_user: there is no user `%s`; systemd-sysusers makes it", name);
-        return TW_EXIT_USAGE;
-    }
-    setup->worker_uid = user->pw_uid;
-    if (chmod(setup->config.node.state_dir, 0710) == 0 && chmod(setup->run_state_dir, 0710) == 0) {
-        return TW_EXIT_OK;
-    }
-    (void)tw_fail(err, TW_IO, "state folder %.200s: %s (node.state_dir; give it to this user)",
-                  setup->config.node.state_dir, strerror(errno));
-    return TW_EXIT_STATE_DIR;
-}
-
 static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
     if (!join_path(setup->worker_socket, setup->config.node.run_dir, "worker.sock")) {
         (void)tw_fail(err, TW_CONFIG, "node.run_dir is too long");
@@ -361,7 +340,6 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK) code = check_data(setup, err);
     if (code == TW_EXIT_OK) code = find_worker(setup, err);
     if (code == TW_EXIT_OK) code = open_state(setup, err);
-    if (code == TW_EXIT_OK) code = find_worker_user(setup, err);
     if (code == TW_EXIT_OK) code = keep_manifest(setup, err);
     if (code == TW_EXIT_OK) code = open_identity(setup, err);
     if (code == TW_EXIT_OK) code = count_boot(setup, err);

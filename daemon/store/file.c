@@ -8,12 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum {
-    PROC_PATH_BYTES = 40,
-    /* The group reads: a worker with a user of its own is in it, and reads the fetched dataset.
-     * Nothing that is secret is written here (daemon/auth/private_file.h). */
-    FILE_MODE = 0640,
-};
+enum { PROC_PATH_BYTES = 40 };
 
 static int result(int value) {
     return value < 0 ? -errno : value;
@@ -37,7 +32,7 @@ static void proc_path(int file, char path[PROC_PATH_BYTES]) {
 static int sys_create_nameless(void *ctx, int dir) {
     char path[PROC_PATH_BYTES];
     (void)ctx;
-    const int file = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, FILE_MODE);
+    const int file = openat(dir, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     if (file < 0) return -errno;
     /* Without /proc the file could never be named: fail before any work. */
     proc_path(file, path);
@@ -48,7 +43,7 @@ static int sys_create_nameless(void *ctx, int dir) {
 
 static int sys_create(void *ctx, int dir, const char *name) {
     (void)ctx;
-    return result(openat(dir, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, FILE_MODE));
+    return result(openat(dir, name, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
 }
 
 /* O_NONBLOCK: a FIFO in place of the file must not block us; regular files ignore it. */

@@ -21,7 +21,8 @@ struct tw_file_ops {
     /* Creates a new file, open for writing and without a name until `link`. On any error, use
      * `create`. */
     int (*create_nameless)(void *ctx, int dir);
-    /* Creates a new file with that name, open for writing. -EEXIST if the name exists. */
+    /* Creates a new file with that name, open for writing, mode 0600. -EEXIST if the name
+     * exists. */
     int (*create)(void *ctx, int dir, const char *name);
     /* Opens an existing file for reading. */
     int (*open)(void *ctx, int dir, const char *name);
