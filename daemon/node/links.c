@@ -23,6 +23,7 @@
 #include "daemon/node/punches.h"
 #include "daemon/node/refusals.h"
 #include "daemon/node/relays.h"
+#include "daemon/node/samples.h"
 #include "daemon/store/cache_file.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
@@ -601,6 +602,8 @@ void tw_daemon_links_fill(const struct tw_daemon *daemon, struct tw_status_view 
     view->net.pool_bytes = daemon->host->payloads.pool.bytes;
     view->net.pool_used_bytes = daemon->host->payloads.pool.used;
     if (daemon->transport == NULL) return;
+    view->net.in_bytes_per_s = tw_daemon_samples_rate(daemon, TW_SAMPLE_BYTES_IN);
+    view->net.out_bytes_per_s = tw_daemon_samples_rate(daemon, TW_SAMPLE_BYTES_OUT);
     uint32_t count = 0;
     for (uint32_t i = 0; i < config->network.listen_count && count < TW_ADDRS_MAX; i++) {
         if (tw_transport_port(daemon->transport, i) == 0) continue;

@@ -61,6 +61,8 @@ static void two_nodes_meet_and_hold_the_same_anchor(void **state) {
     print_message("%u equal digests\n", cluster_digests(&cluster, 0, 1));
     assert_true(cluster_digests(&cluster, 0, 1) >= 10);
     link_is_measured();
+    assert_true(cluster_reaches(&cluster, 0, "network.in_bytes_per_s", 1, 5));
+    assert_true(cluster_reaches(&cluster, 0, "network.out_bytes_per_s", 1, 5));
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
     has_passed = true;
