@@ -288,9 +288,12 @@ struct tw_status_view {
         uint64_t hours_bytes_s;      /* rate of this hour; 0: none of its own */
         uint32_t until_min;   /* minute of the day when the schedule changes next; 1440: never */
         uint64_t quota_bytes; /* quota of the month; 0: none */
-        uint64_t month_bytes; /* bytes of the month, both directions */
-        char month_end[16];   /* first day of the next month, "2026-12-01" */
-        const char *resting;  /* why the links rest: "none", "hours" or "quota" */
+        uint64_t month_bytes; /* bytes of the month, both directions, without those of strangers */
+        /* Bytes of nodes that dialled this one and proved no right to be in the run, since the
+         * start. */
+        uint64_t strangers_bytes;
+        char month_end[16];  /* first day of the next month, "2026-12-01" */
+        const char *resting; /* why the links rest: "none", "hours" or "quota" */
     } caps;
 
     struct {

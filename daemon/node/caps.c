@@ -305,4 +305,7 @@ void tw_daemon_caps_fill(const struct tw_daemon *daemon, struct tw_status_view *
     view->caps.month_bytes = caps->quota.bytes;
     view->caps.resting = REST_NAMES[caps->rest];
     tw_quota_next(caps->quota.month, view->caps.month_end);
+    if (daemon->transport == NULL) return;
+    const struct tw_traffic strangers = tw_transport_strangers(daemon->transport);
+    view->caps.strangers_bytes = strangers.bytes_in + strangers.bytes_out;
 }
