@@ -72,9 +72,9 @@ enum tw_status tw_corpus_reserve(struct tw_corpus *corpus, uint32_t count, struc
 enum tw_status tw_corpus_path(char **path, const char *folder, const char *name,
                               struct tw_error *err);
 
-/* corpus_llmc.c. is_llmc: whether a file that begins with bytes[12] is a shard of llm.c. open_llmc:
- * opens one such file. open_llmc_folder: *_train_*.bin for training, *_val_*.bin held out; TW_AGAIN
- * if there are none. */
+/* corpus_llmc.c. is_llmc: whether a file that begins with bytes[12] is a file of llm.c. open_llmc:
+ * opens one such file. open_llmc_folder: *_train.bin and *_train_*.bin for training, *_val.bin and
+ * *_val_*.bin held out; TW_AGAIN if there are none. */
 bool tw_corpus_is_llmc(const uint8_t *bytes);
 enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
                                    struct tw_error *err);

@@ -1,5 +1,5 @@
 /* corpus_llmc.c - token shards of llm.c: a header of 256 words (magic, version, number of tokens,
- * then unused), followed by the tokens. Magic 20240520: 16-bit tokens, 20240801: 32-bit. */
+ * then unused), followed by the tokens. Files of these formats are in tests/data/llmc. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,11 +12,24 @@
 #include "base/bytes.h"
 #include "worker/data/corpus.h"
 
-enum { HEAD_BYTES = 1024, MAGIC_16 = 20240520, MAGIC_32 = 20240801, FILES_MAX = 1 << 16 };
+enum { HEAD_BYTES = 1024, MAGIC_EVAL = 20240522, FILES_MAX = 1 << 16 };
+
+/* The formats that llm.c writes (HEADERS_INFO of its dev/data/data_common.py). */
+static const struct format {
+    uint32_t magic, version, token_bytes;
+    const char *of;
+} FORMATS[] = {{20240520, 1, 2, "GPT-2"}, {20240801, 7, 4, "Llama 3"}};
+enum { FORMATS_COUNT = sizeof(FORMATS) / sizeof(FORMATS[0]) };
+
+static const struct format *find_format(const uint8_t *bytes) {
+    for (unsigned i = 0; i < FORMATS_COUNT; i++) {
+        if (tw_get_u32(bytes) == FORMATS[i].magic) return &FORMATS[i];
+    }
+    return NULL;
+}
 
 bool tw_corpus_is_llmc(const uint8_t *bytes) {
-    const uint32_t magic = tw_get_u32(bytes);
-    return magic == MAGIC_16 || magic == MAGIC_32;
+    return find_format(bytes) != NULL || tw_get_u32(bytes) == MAGIC_EVAL;
 }
 
 /* Fills in the members of *file; file->path must be set. */
@@ -34,15 +47,23 @@ static enum tw_status set_file(struct tw_token_file *file, struct tw_error *err)
     (void)close(fd);
     if (status != TW_OK) return status;
     file->file_bytes = (uint64_t)info.st_size;
-    if (!tw_corpus_is_llmc(head) || file->file_bytes < HEAD_BYTES) {
+    if (tw_get_u32(head) == MAGIC_EVAL) {
+        return tw_fail(err, TW_DATA,
+                       "%.120s holds multiple-choice questions of llm.c (HellaSwag, MMLU), which "
+                       "are no training text: leave it out",
+                       file->path);
+    }
+    const struct format *const format = find_format(head);
+    if (format == NULL || file->file_bytes < HEAD_BYTES) {
         return tw_fail(err, TW_DATA, "%.120s is not a token shard of llm.c, but named like one",
                        file->path);
     }
-    if (tw_get_u32(head + 4) != 1) {
-        return tw_fail(err, TW_DATA, "%.120s is a token shard of version %u; version 1 is read",
-                       file->path, tw_get_u32(head + 4));
+    if (tw_get_u32(head + 4) != format->version) {
+        return tw_fail(err, TW_DATA,
+                       "%.120s is a token shard of llm.c for %s of version %u; version %u is read",
+                       file->path, format->of, tw_get_u32(head + 4), format->version);
     }
-    file->token_bytes = tw_get_u32(head) == MAGIC_16 ? 2 : 4;
+    file->token_bytes = format->token_bytes;
     file->begin_bytes = HEAD_BYTES;
     file->tokens_count = tw_get_u32(head + 8);
     const uint64_t held = file->file_bytes - HEAD_BYTES;
@@ -63,10 +84,20 @@ enum tw_status tw_corpus_open_llmc(struct tw_corpus *corpus, const char *path,
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
+/* Whether the name has `word` before its shard number or its end, as in web_train_000001.bin and
+ * tiny_shakespeare_train.bin. */
+static bool has_word(const char *name, const char *word) {
+    const size_t length = strlen(word);
+    for (const char *at = strstr(name, word); at != NULL; at = strstr(at + 1, word)) {
+        if (at[length] == '_' || strcmp(at + length, ".bin") == 0) return true;
+    }
+    return false;
+}
+
 static bool is_shard_name(const char *name) {
     const size_t size = strlen(name);
     return size > 4 && strcmp(name + size - 4, ".bin") == 0 &&
-           (strstr(name, "_train_") != NULL || strstr(name, "_val_") != NULL);
+           (has_word(name, "_train") || has_word(name, "_val"));
 }
 
 static int by_name(const void *a, const void *b) {
@@ -118,7 +149,7 @@ static enum tw_status set_files(struct tw_corpus *corpus, const char *folder, ch
         struct tw_corpus_file *const file = &corpus->files[i];
         TW_TRY(tw_corpus_path(&file->tokens.path, folder, names[i], err));
         TW_TRY(set_file(&file->tokens, err));
-        file->is_heldout = strstr(names[i], "_train_") == NULL;
+        file->is_heldout = !has_word(names[i], "_train");
         corpus->has_heldout = corpus->has_heldout || file->is_heldout;
         corpus->bytes += file->tokens.file_bytes;
     }

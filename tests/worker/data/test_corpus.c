@@ -13,6 +13,8 @@
 #include "tests/worker/data/dataset_folder.h"
 #include "worker/data/data.h"
 
+static const char *written_by_others; /* path of tests/data */
+
 enum { CONTEXT = 8, WINDOW = CONTEXT + 1, SHARD_TOKENS = 1000 };
 
 struct fixture {
@@ -383,9 +385,9 @@ static void broken_shards_of_llmc_are_refused(void **state) {
     struct fixture *const f = *state;
     uint8_t word[4];
     write_llmc(f, "a_train_0.bin", 0, 900);
-    tw_put_u32(word, 2);
+    tw_put_u32(word, 7);
     write_at(path_of(f, "a_train_0.bin"), word, 4, 4);
-    expect(f, f->folder, TW_DATA, "of version 2; version 1 is read");
+    expect(f, f->folder, TW_DATA, "for GPT-2 of version 7; version 1 is read");
     tw_put_u32(word, 1);
     write_at(path_of(f, "a_train_0.bin"), word, 4, 4);
     tw_put_u32(word, 901);
@@ -398,6 +400,27 @@ static void broken_shards_of_llmc_are_refused(void **state) {
     assert_int_equal(unlink(path_of(f, "a_train_0.bin")), 0);
     assert_int_equal(mkfifo(path_of(f, "a_train_0.bin"), 0600), 0); /* must not block */
     expect(f, f->folder, TW_DATA, "is not a plain file");
+}
+
+/* Files of llm.c's own writer: both token formats, its names without numbers, and a file that is no
+ * training text. */
+static void files_that_llmc_wrote_are_read(void **state) {
+    struct fixture *const f = *state;
+    uint32_t tokens[WINDOW];
+    char path[512];
+    f->run.model.vocab = 128256;
+    (void)snprintf(path, sizeof(path), "%s/llmc/llama3", written_by_others);
+    if (open_data(f, path) != TW_OK) fail_msg("%s", f->err.message);
+    assert_int_equal(f->data.train_count, 40);
+    assert_int_equal(f->data.heldout_count, 20);
+    assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
+    assert_int_equal(tokens[0], 128100);
+    f->run.data.heldout_millionths = 300000;
+    (void)snprintf(path, sizeof(path), "%s/llmc/gpt2_train_000001.bin", written_by_others);
+    if (open_data(f, path) != TW_OK) fail_msg("%s", f->err.message);
+    assert_int_equal(f->data.tokens_count, 40);
+    (void)snprintf(path, sizeof(path), "%s/llmc/hellaswag_val.bin", written_by_others);
+    expect(f, path, TW_DATA, "multiple-choice questions of llm.c");
 }
 
 /* ---- Megatron -------------------------------------------------------------------------------- */
@@ -487,7 +510,9 @@ static void broken_pairs_are_refused(void **state) {
     expect(f, path_of(f, "x.idx"), TW_DATA, "x.bin is not a plain file");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    assert_true(argc > 1);
+    written_by_others = argv[1];
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(a_dataset_is_drawn_once_an_epoch),
@@ -503,6 +528,7 @@ int main(void) {
         TEST(documents_are_found_by_number),
         TEST(a_curriculum_begins_with_common_tokens),
         TEST(shards_of_a_folder_are_one_text),
+        TEST(files_that_llmc_wrote_are_read),
         TEST(broken_shards_of_llmc_are_refused),
         TEST(a_pair_is_held_out_from_a_document_on),
         TEST(broken_pairs_are_refused),
