@@ -36,6 +36,11 @@ expect 9 'prose.txt: it is not a tokenizer.json: ' tw data prepare code.c --out 
 expect 2 'tokenizer none.json: No such file' tw data prepare code.c --out none \
     --tokenizer none.json
 
+# -- a bad document is named, and the way past it
+printf '{"text": "a", "score": NaN}\n{"text": null}\n' >null.jsonl
+expect 4 'null.jsonl:2: the field "text" is null, not a string$' tw data prepare null.jsonl --out none
+grep -q '^thinwire: --skip-bad counts and leaves out such documents' out.txt
+
 # -- its content, as text and as JSON
 expect 0 '^  code +30.0 % +2 ' tw data info d --verify
 grep -q '^Every byte matches its checksum' out.txt

@@ -206,7 +206,7 @@ static enum tw_status parse(struct command *command, int argc, char **argv, stru
 
 enum tw_exit engine_prepare(int argc, char **argv) {
     static struct command command; /* too large for the stack */
-    struct tw_prepare_summary summary;
+    struct tw_prepare_summary summary = {.can_skip = false};
     struct tw_error err;
     command.options.field = "text";
     command.text = "passages";
@@ -223,5 +223,10 @@ enum tw_exit engine_prepare(int argc, char **argv) {
     if (status == TW_OK) status = tw_prepare(&command.options, &summary, &err);
     free(command.inputs);
     const enum tw_exit rc = status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
+    if (rc != TW_EXIT_OK && summary.can_skip) {
+        (void)fputs("thinwire: --skip-bad counts and leaves out such documents and files; finished "
+                    "shards are kept\n",
+                    stderr);
+    }
     return status == TW_AGAIN ? TW_EXIT_FAILURE : rc; /* interrupted: the data are fine */
 }

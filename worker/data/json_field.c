@@ -164,11 +164,15 @@ static bool take_word(struct scan *scan, const char *word) {
 
 /* Scans a value that is neither array nor object. */
 static enum tw_status scan_leaf(struct scan *scan, struct tw_error *err) {
+    /* Python writes the last three. */
+    static const char *const WORDS[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     struct span span;
     if (peek(scan) == '"') return scan_string(scan, &span, err);
-    const bool is_value = take_word(scan, "true") || take_word(scan, "false") ||
-                          take_word(scan, "null") || take_number(scan);
-    return is_value ? TW_OK : fail_json(scan, err, "no value");
+    bool is_value = false;
+    for (unsigned i = 0; i < sizeof(WORDS) / sizeof(WORDS[0]) && !is_value; i++) {
+        is_value = take_word(scan, WORDS[i]);
+    }
+    return is_value || take_number(scan) ? TW_OK : fail_json(scan, err, "no value");
 }
 
 static enum tw_status scan_key(struct scan *scan, struct span *key, struct tw_error *err) {
@@ -250,6 +254,19 @@ static void note_field(struct seen *seen, const struct scan *scan, struct span k
     seen->names[seen->used] = 0;
 }
 
+/* The kind of the value that begins here. */
+static const char *value_name(const struct scan *scan) {
+    switch (peek(scan)) {
+    case '{': return "an object";
+    case '[': return "an array";
+    case 'n': return "null";
+    case 'N': return "NaN";
+    case 't':
+    case 'f': return "true or false";
+    default: return "a number";
+    }
+}
+
 static enum tw_status scan_member(struct scan *scan, const char *field, struct span *value,
                                   bool *is_found, struct seen *seen, struct tw_error *err) {
     struct span key;
@@ -260,7 +277,8 @@ static enum tw_status scan_member(struct scan *scan, const char *field, struct s
     }
     if (*is_found) return tw_fail(err, TW_DATA, "the field \"%s\" is there twice", field);
     if (peek(scan) != '"') {
-        return tw_fail(err, TW_DATA, "the field \"%s\" is not a string", field);
+        return tw_fail(err, TW_DATA, "the field \"%s\" is %s, not a string", field,
+                       value_name(scan));
     }
     *is_found = true;
     return scan_string(scan, value, err);

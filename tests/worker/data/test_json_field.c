@@ -43,6 +43,12 @@ static void string_is_found_among_anything(void **state) {
     check("{\"te\\u0078t\":\"x\"}", "x");
 }
 
+/* As json.dumps writes them, in fields that nobody reads. */
+static void numbers_of_python_are_values(void **state) {
+    (void)state;
+    check("{\"score\": NaN, \"text\": \"a\", \"b\": [Infinity, -Infinity]}", "a");
+}
+
 static void escapes_become_what_they_mean(void **state) {
     (void)state;
     check("{\"text\":\"a\\n\\t\\r\\b\\f\\\"\\\\\\/z\"}", "a\n\t\r\b\f\"\\/z");
@@ -72,8 +78,13 @@ static void wrong_lines_are_refused_with_the_reason(void **state) {
     refuse("{\"text\":\"b\",}", "no string");
     refuse("{\"text\":\"b\"} x", "text after the object");
     refuse("{\"text\":\"b\",\"text\":\"c\"}", "the field \"text\" is there twice");
-    refuse("{\"text\":[\"b\"]}", "the field \"text\" is not a string");
-    refuse("{\"text\":null}", "the field \"text\" is not a string");
+    refuse("{\"text\":[\"b\"]}", "the field \"text\" is an array, not a string");
+    refuse("{\"text\":{}}", "the field \"text\" is an object, not a string");
+    refuse("{\"text\":null}", "the field \"text\" is null, not a string");
+    refuse("{\"text\":NaN}", "the field \"text\" is NaN, not a string");
+    refuse("{\"text\":-1}", "the field \"text\" is a number, not a string");
+    refuse("{\"a\":nan,\"text\":\"b\"}", "no value");
+    refuse("{\"a\":+Infinity,\"text\":\"b\"}", "no value");
 }
 
 static void missing_field_is_reported_with_those_present(void **state) {
@@ -104,6 +115,7 @@ static void depth_is_bounded(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(string_is_found_among_anything),
+        cmocka_unit_test(numbers_of_python_are_values),
         cmocka_unit_test(escapes_become_what_they_mean),
         cmocka_unit_test(wrong_lines_are_refused_with_the_reason),
         cmocka_unit_test(missing_field_is_reported_with_those_present),

@@ -513,6 +513,7 @@ enum tw_status tw_prepare(const struct tw_prepare_options *options,
         summarize(prepare, summary);
         tw_prepare_report_end(&prepare->report, options, summary);
     }
+    summary->can_skip = prepare->writer.can_skip;
     if (status != TW_OK && status != TW_AGAIN) leave_nothing(prepare);
     tw_prepare_shards_deinit(&prepare->writer.shards);
     if (prepare->folder >= 0) (void)close(prepare->folder);

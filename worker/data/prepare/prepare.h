@@ -80,6 +80,7 @@ struct tw_prepare_summary {
         /* message about the first skipped document or file, or "" */
         ((struct tw_error *)NULL)->message)];
     bool was_done; /* nothing was left to do */
+    bool can_skip; /* after a failure: skip_bad would have passed over this document or file */
 };
 
 /* Prepares a dataset, or continues an interrupted call with the same options. Errors:

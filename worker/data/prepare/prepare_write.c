@@ -92,6 +92,7 @@ static enum tw_status take_bad(struct tw_prepare_writer *writer, const struct tw
         (void)tw_fail(&bad, TW_DATA, "%s:%" PRIu64 ": %s", shown_path(writer, block->file), line,
                       block->bad.message);
         if (!writer->options->skip_bad) {
+            writer->can_skip = true;
             if (err != NULL) *err = bad;
             return TW_DATA;
         }
@@ -135,6 +136,7 @@ static enum tw_status end_file(struct tw_prepare_writer *writer, const struct tw
     if (block->end == TW_BLOCK_FILE_EMPTY) counts->empty_files++;
     if (block->end == TW_BLOCK_FILE_BAD) {
         if (!writer->options->skip_bad) {
+            writer->can_skip = true;
             if (err != NULL) *err = block->file_bad;
             return block->file_bad.status;
         }

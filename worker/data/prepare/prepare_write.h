@@ -17,6 +17,7 @@ struct tw_prepare_writer {
     uint64_t before_bytes;         /* size on disk of the files before state.next.file */
     uint64_t taken_bytes;          /* bytes on disk of all files read so far */
     bool is_end;                   /* end of the inputs: all shards are written */
+    bool can_skip;                 /* it failed at a document or file that skip_bad passes over */
 };
 
 /* Starts at the beginning, or at a state whose shards `shards` has restored. */
