@@ -9,13 +9,19 @@
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/assert.h"
+#include "base/bytes.h"
+#include "base/machine.h"
+#include "base/units.h"
 
 enum {
     PACKED_BYTES = 128 << 10,
     SKIP_BYTES = 64 << 10,
-    WINDOW_LOG_MAX = 27, /* zstd's own default limit */
+    WINDOW_LOG = 27,     /* zstd's own default limit */
+    WINDOW_LOG_MAX = 31, /* the largest that zstd can make */
+    FRAME_HEAD_BYTES = 14,
 };
 
 struct tw_text_stream {
@@ -31,17 +37,9 @@ struct tw_text_stream {
     z_stream gzip;
     bool has_gzip;
     ZSTD_DStream *zstd;
+    int window_log;    /* limit of zstd's window so far */
+    uint64_t frame_at; /* place of the zstd frame in the file */
 };
-
-static bool ends_with(const char *text, const char *end) {
-    const size_t length = strlen(text), tail = strlen(end);
-    return length > tail && strcmp(text + length - tail, end) == 0;
-}
-
-enum tw_packing tw_packing_of_name(const char *path) {
-    if (ends_with(path, ".gz")) return TW_PACKING_GZIP;
-    return ends_with(path, ".zst") ? TW_PACKING_ZSTD : TW_PACKING_NONE;
-}
 
 enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size) {
     static const uint8_t FRAME[] = {0x28, 0xB5, 0x2F, 0xFD}, SKIPPED[] = {0x2A, 0x4D, 0x18};
@@ -78,8 +76,14 @@ static enum tw_status refill(struct tw_text_stream *stream, struct tw_error *err
     return read_file(stream, stream->packed, PACKED_BYTES, &stream->packed_bytes, err);
 }
 
+static void set_window(struct tw_text_stream *stream, int log) {
+    stream->window_log = log;
+    TW_ASSERT(!ZSTD_isError(ZSTD_DCtx_setParameter(stream->zstd, ZSTD_d_windowLogMax, log)));
+}
+
 static enum tw_status unpack_init(struct tw_text_stream *stream, struct tw_error *err) {
     stream->packed = malloc(PACKED_BYTES);
+    stream->is_between = true;
     if (stream->packing == TW_PACKING_GZIP) {
         /* 16: a gzip header, 15: the largest window */
         stream->has_gzip = inflateInit2(&stream->gzip, 16 + 15) == Z_OK;
@@ -90,26 +94,25 @@ static enum tw_status unpack_init(struct tw_text_stream *stream, struct tw_error
     if (stream->packed == NULL || !is_made) {
         return tw_fail(err, TW_NOMEM, "%s: no memory to unpack it", stream->path);
     }
-    if (stream->zstd != NULL) {
-        TW_ASSERT(!ZSTD_isError(
-            ZSTD_DCtx_setParameter(stream->zstd, ZSTD_d_windowLogMax, WINDOW_LOG_MAX)));
-    }
-    TW_TRY(refill(stream, err));
-    if (stream->packed_bytes == 0) return tw_fail(err, TW_DATA, "%s is empty", stream->path);
-    if (tw_packing_of_bytes(stream->packed, stream->packed_bytes) != stream->packing) {
-        return tw_fail(err, TW_DATA, "%s does not begin as a %s file does; rename it if it is none",
-                       stream->path, packing_name(stream->packing));
-    }
+    if (stream->zstd != NULL) set_window(stream, WINDOW_LOG);
     return TW_OK;
 }
 
+/* The first bytes tell the packing. */
+static enum tw_status look(struct tw_text_stream *stream, struct tw_error *err) {
+    uint8_t head[4];
+    const ssize_t size = pread(stream->fd, head, sizeof(head), 0);
+    if (size < 0) return tw_fail(err, TW_IO, "%s: %s", stream->path, strerror(errno));
+    stream->packing = tw_packing_of_bytes(head, (size_t)size);
+    return stream->packing != TW_PACKING_NONE ? unpack_init(stream, err) : TW_OK;
+}
+
 enum tw_status tw_text_stream_open(struct tw_text_stream **stream_out, const char *path,
-                                   enum tw_packing packing, struct tw_error *err) {
+                                   struct tw_error *err) {
     struct stat info;
     struct tw_text_stream *const stream = calloc(1, sizeof(*stream));
     *stream_out = NULL;
     if (stream == NULL) return tw_fail(err, TW_NOMEM, "%s: no memory to read it", path);
-    stream->packing = packing;
     stream->path = strdup(path);
     stream->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     enum tw_status status = TW_OK;
@@ -119,8 +122,8 @@ enum tw_status tw_text_stream_open(struct tw_text_stream **stream_out, const cha
         status = tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
     } else if (!S_ISREG(info.st_mode)) {
         status = tw_fail(err, TW_DATA, "%s is not a plain file", path);
-    } else if (packing != TW_PACKING_NONE) {
-        status = unpack_init(stream, err);
+    } else {
+        status = look(stream, err);
     }
     if (status == TW_OK) {
         (void)posix_fadvise(stream->fd, 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -149,12 +152,32 @@ static enum tw_status damaged(const struct tw_text_stream *stream, struct tw_err
                    stream->path, (unsigned long long)stream->taken, why);
 }
 
+/* Bytes after the last member or frame are not its damage. */
+static enum tw_status has_rest(const struct tw_text_stream *stream, struct tw_error *err) {
+    return tw_fail(
+        err, TW_DATA,
+        "%s: its %s data end at byte %llu, and other bytes follow: cut them off, or fetch "
+        "it again",
+        stream->path, packing_name(stream->packing),
+        (unsigned long long)tw_text_stream_taken(stream));
+}
+
+/* Zeros after a member are padding, as for gzip itself. */
+static void skip_padding(struct tw_text_stream *stream) {
+    while (stream->packed_at < stream->packed_bytes && stream->packed[stream->packed_at] == 0) {
+        stream->packed_at++;
+    }
+}
+
 /* One step: consumes some of `packed`, adds to *got. */
 static enum tw_status unpack_gzip(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                   size_t *got, struct tw_error *err) {
     z_stream *const gzip = &stream->gzip;
-    if (stream->is_between && inflateReset(gzip) != Z_OK) {
-        return damaged(stream, err, "gzip");
+    if (stream->is_between) {
+        skip_padding(stream);
+        if (stream->packed_at == stream->packed_bytes) return TW_OK;
+        if (stream->packed[stream->packed_at] != 0x1F) return has_rest(stream, err);
+        if (inflateReset(gzip) != Z_OK) return damaged(stream, err, "gzip");
     }
     const size_t left = room - *got;
     gzip->next_in = stream->packed + stream->packed_at;
@@ -172,15 +195,88 @@ static enum tw_status unpack_gzip(struct tw_text_stream *stream, uint8_t *to, si
     return damaged(stream, err, gzip->msg != NULL ? gzip->msg : "gzip");
 }
 
+/* Size of the window that the header of a zstd frame asks for (RFC 8878, 3.1.1.1); 0: unknown. */
+static uint64_t frame_window(const uint8_t *head, size_t size) {
+    static const uint8_t ID_BYTES[] = {0, 1, 2, 4};
+    if (size < FRAME_HEAD_BYTES || tw_packing_of_bytes(head, size) != TW_PACKING_ZSTD) return 0;
+    const bool is_single = (head[4] & 0x20) != 0;
+    if (is_single) { /* the window is the content */
+        const size_t at = 5 + (size_t)ID_BYTES[head[4] & 3];
+        return head[4] >> 6 == 3 && at + 8 <= size ? tw_get_u64(head + at)
+               : head[4] >> 6 == 2                 ? tw_get_u32(head + at)
+                                                   : 0;
+    }
+    const uint64_t base = UINT64_C(1) << (10 + (head[5] >> 3));
+    return base + base / 8 * (head[5] & 7);
+}
+
+/* Reads the frame again with as large a window as half the free memory holds. */
+static enum tw_status allow_window(struct tw_text_stream *stream, struct tw_error *err) {
+    uint8_t head[FRAME_HEAD_BYTES];
+    char needed[TW_UNITS_BYTES], free_text[TW_UNITS_BYTES];
+    const uint64_t free_bytes = tw_machine_memory();
+    const ssize_t size = pread(stream->fd, head, sizeof(head), (off_t)stream->frame_at);
+    const uint64_t window = size > 0 ? frame_window(head, (size_t)size) : 0;
+    int log = WINDOW_LOG;
+    while (log < WINDOW_LOG_MAX && free_bytes / 2 > UINT64_C(1) << (log + 1)) log++;
+    if (log == stream->window_log || window > UINT64_C(1) << log) {
+        return tw_fail(err, TW_DATA,
+                       "%s needs %s of memory to unpack (zstd --long), and half of the %s that are "
+                       "free may be used: unpack it elsewhere (zstd -d --long=31)",
+                       stream->path,
+                       window > 0 ? tw_units_bytes(needed, (double)window) : "too much",
+                       tw_units_bytes(free_text, (double)free_bytes));
+    }
+    (void)ZSTD_DCtx_reset(stream->zstd, ZSTD_reset_session_only);
+    set_window(stream, log);
+    if (lseek(stream->fd, (off_t)stream->frame_at, SEEK_SET) < 0) {
+        return tw_fail(err, TW_IO, "%s: %s", stream->path, strerror(errno));
+    }
+    stream->taken = stream->frame_at;
+    stream->packed_at = stream->packed_bytes = 0;
+    stream->is_end = false;
+    return TW_OK;
+}
+
+/* Only corrupt data is damage. zstd --patch-from and raw dictionaries leave no mark in a file. */
+static enum tw_status explain_zstd(struct tw_text_stream *stream, size_t result,
+                                   struct tw_error *err) {
+    switch ((int)ZSTD_getErrorCode(result)) {
+    case ZSTD_error_frameParameter_windowTooLarge: return allow_window(stream, err);
+    case ZSTD_error_dictionary_wrong:
+    case ZSTD_error_dictionary_corrupted:
+        return tw_fail(err, TW_DATA,
+                       "%s was packed with a dictionary, which is in another file: unpack it with "
+                       "`zstd -d -D DICTIONARY`",
+                       stream->path);
+    case ZSTD_error_memory_allocation:
+        return tw_fail(err, TW_NOMEM, "%s: no memory to unpack it", stream->path);
+    case ZSTD_error_prefix_unknown:
+        return stream->is_between ? has_rest(stream, err) : damaged(stream, err, "zstd");
+    case ZSTD_error_frameParameter_unsupported:
+    case ZSTD_error_version_unsupported:
+        return tw_fail(err, TW_DATA,
+                       "%s: zstd cannot unpack this kind of frame (%s): pack it again",
+                       stream->path, ZSTD_getErrorName(result));
+    default: break;
+    }
+    return tw_fail(
+        err, TW_DATA,
+        "%s is damaged within its first %llu bytes (%s): fetch it again; or it was packed "
+        "with a dictionary or --patch-from",
+        stream->path, (unsigned long long)stream->taken, ZSTD_getErrorName(result));
+}
+
 static enum tw_status unpack_zstd(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                   size_t *got, struct tw_error *err) {
+    if (stream->is_between) stream->frame_at = tw_text_stream_taken(stream);
     ZSTD_inBuffer in = {
         .src = stream->packed, .size = stream->packed_bytes, .pos = stream->packed_at};
     ZSTD_outBuffer out = {.dst = to, .size = room, .pos = *got};
     const size_t result = ZSTD_decompressStream(stream->zstd, &out, &in);
     stream->packed_at = in.pos;
     *got = out.pos;
-    if (ZSTD_isError(result)) return damaged(stream, err, ZSTD_getErrorName(result));
+    if (ZSTD_isError(result)) return explain_zstd(stream, result, err);
     stream->is_between = result == 0;
     return TW_OK;
 }

@@ -1,4 +1,4 @@
-/* text_stream.h - reads a file's bytes, decompressed if its name ends in .gz or .zst. */
+/* text_stream.h - reads a file's bytes, decompressed if they are gzip or zstd. */
 #ifndef TW_WORKER_DATA_TEXT_STREAM_H
 #define TW_WORKER_DATA_TEXT_STREAM_H
 
@@ -10,23 +10,22 @@
 
 enum tw_packing { TW_PACKING_NONE, TW_PACKING_GZIP, TW_PACKING_ZSTD };
 
-/* Detects the packing by the end of a file's name. */
-enum tw_packing tw_packing_of_name(const char *path);
-
 /* Detects the packing by a file's first bytes. */
 enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
 
 struct tw_text_stream;
 
-/* Opens a file. Errors name it and a remedy. Concatenated members or frames are one text. Memory:
- * 128 KiB plus the compression window, at most 128 MiB. TW_IO; TW_NOMEM; TW_DATA: the content does
- * not fit the name's ending, or this is no regular file. */
+/* Opens a file, whose first bytes tell whether it is packed. Errors name it and a remedy.
+ * Concatenated members or frames are one text. Memory: 128 KiB plus the compression window: at most
+ * 128 MiB, or half the free memory if a zstd file needs more. TW_IO; TW_NOMEM; TW_DATA: this is no
+ * regular file. */
 enum tw_status tw_text_stream_open(struct tw_text_stream **stream, const char *path,
-                                   enum tw_packing packing, struct tw_error *err);
+                                   struct tw_error *err);
 void tw_text_stream_close(struct tw_text_stream *stream); /* NULL is allowed */
 
-/* Reads the next bytes into to[room]; *got < room only at the end. TW_IO; TW_DATA: damaged or cut
- * short (to[*got] is the text before that). */
+/* Reads the next bytes into to[room]; *got < room only at the end. TW_IO; TW_NOMEM; TW_DATA:
+ * damaged, cut short, or packed in a way that cannot be undone here (to[*got] is the text before
+ * that). */
 enum tw_status tw_text_stream_read(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                    size_t *got, struct tw_error *err);
 

@@ -264,7 +264,7 @@ static const struct {
      "thinwire data weigh DIR NAME=SHARE ... | size [--json]\n"
      "\n"
      "`data prepare` makes a dataset: shards of tokens that any node can check, and an index\n"
-     "of them. INPUTs are texts and .jsonl or .ndjson files (plain, .gz or .zst), token shards\n"
+     "of them. INPUTs are texts and .jsonl or .ndjson files (plain, gzip or zstd), token shards\n"
      "of llm.c, .idx and .bin of Megatron-LM, and folders with any of these. It shows its\n"
      "progress. If it was stopped, the same command continues.\n"
      "\n"

@@ -622,9 +622,7 @@ static void files_that_are_no_text_are_named(void **state) {
     refuse_file(at, "in/a", "\xFE\xFF\0a", 4, "in/a is UTF-16");
     refuse_file(at, "in/a", latin, sizeof(latin),
                 "in/a:1: 800 of the 4000 bytes from here on are no");
-    refuse_file(at, "in/a", "\x1F\x8B\x08\0\0\0", 6, "in/a is compressed; name it ....gz");
-    refuse_file(at, "in/a.gz", "text", 4, "in/a.gz does not begin as a gzip file does");
-    refuse_file(at, "in/a.gz", "\x1F\x8B\x08\0\0\0", 6, "in/a.gz ends in the middle");
+    refuse_file(at, "in/a", "\x1F\x8B\x08\0\0\0", 6, "in/a ends in the middle");
     refuse_file(at, "in/a", " \n\n\t\n", 5, "the source text has no text");
     at->options.sources[0].inputs = (const char *const[]){"/nowhere/at/all"};
     refuse(at, TW_DATA, "/nowhere/at/all: No such file or directory");
@@ -696,7 +694,7 @@ static void bad_documents_are_skipped_and_counted(void **state) {
     static const char LINES[] =
         "{\"text\":\"a\"}\n[]\n{\"text\":\"b\"}\n{\"text\":7}\n{\"text\":\"c\"}";
     prepare_fixture_write(at, "a.jsonl", LINES, sizeof(LINES) - 1);
-    prepare_fixture_write(at, "b.gz", "no gzip", 7);
+    prepare_fixture_write(at, "b.gz", "\x1F\x8B no gzip", 10);
     prepare_fixture_write(at, "c", "bin\0ary", 7);
     prepare_fixture_write(at, "d", "", 0);
     prepare_fixture_write(at, ".e", "hidden", 6);

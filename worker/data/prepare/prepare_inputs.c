@@ -11,11 +11,15 @@
 
 #include "worker/data/corpus.h"
 
-static bool is_records_name(const char *path, enum tw_packing packing) {
-    static const size_t PACKED_END[] = {
-        [TW_PACKING_NONE] = 0, [TW_PACKING_GZIP] = 3, [TW_PACKING_ZSTD] = 4};
-    static const char *const ENDS[] = {".jsonl", ".ndjson"};
-    const size_t length = strlen(path) - PACKED_END[packing];
+static bool is_records_name(const char *path) {
+    static const char *const PACKED[] = {".gz", ".zst"}, *const ENDS[] = {".jsonl", ".ndjson"};
+    size_t length = strlen(path);
+    for (unsigned i = 0; i < 2; i++) {
+        const size_t tail = strlen(PACKED[i]);
+        if (length <= tail || strcmp(path + length - tail, PACKED[i]) != 0) continue;
+        length -= tail;
+        break;
+    }
     for (unsigned i = 0; i < 2; i++) {
         const size_t tail = strlen(ENDS[i]);
         if (length > tail && memcmp(path + length - tail, ENDS[i], tail) == 0) return true;
@@ -101,7 +105,6 @@ static enum tw_status add_file(struct tw_prepare_inputs *inputs, const char *pat
         inputs->files = more;
         inputs->capacity = capacity;
     }
-    const enum tw_packing packing = tw_packing_of_name(path);
     const bool is_tokens = is_tokens_file(path, is_named);
     if (is_named ? is_tokens && is_second_of_pair(inputs, path, source) : is_index_of_pair(path)) {
         return TW_OK;
@@ -111,9 +114,8 @@ static enum tw_status add_file(struct tw_prepare_inputs *inputs, const char *pat
                                      .bytes = (uint64_t)info->st_size,
                                      .source = source,
                                      .is_named = is_named,
-                                     .is_records = is_records_name(path, packing),
-                                     .is_tokens = is_tokens,
-                                     .packing = packing};
+                                     .is_records = is_records_name(path),
+                                     .is_tokens = is_tokens};
     if (file->path == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", path);
     record_identity(file, info);
     inputs->count++;

@@ -8,7 +8,6 @@
 
 #include "base/status.h"
 #include "worker/data/prepare/prepare.h"
-#include "worker/data/text_stream.h"
 
 struct tw_prepare_file {
     char *path;
@@ -21,7 +20,6 @@ struct tw_prepare_file {
     bool is_named;
     bool is_records;
     bool is_tokens; /* a shard of llm.c, or the .bin of a Megatron-LM pair */
-    enum tw_packing packing;
 };
 
 struct tw_prepare_inputs {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "worker/data/prepare/prepare_fill.h"
+#include "worker/data/text_stream.h"
 
 enum { LOOKED_AT_BYTES = 64 << 10 }; /* bytes at the start of a file that are checked */
 
@@ -130,10 +131,8 @@ static enum tw_status check_start(struct read *read, enum tw_block_end *end, str
         return tw_fail(err, TW_DATA, "%s is UTF-16; make it UTF-8: `iconv -f UTF-16 -t UTF-8`",
                        path);
     }
-    const enum tw_packing packing = tw_packing_of_bytes(text, size);
-    if (packing != TW_PACKING_NONE) {
-        return tw_fail(err, TW_DATA, "%s is compressed; name it %s", path,
-                       packing == TW_PACKING_GZIP ? "....gz" : "....zst");
+    if (tw_packing_of_bytes(text, size) != TW_PACKING_NONE) {
+        return tw_fail(err, TW_DATA, "%s is compressed twice: unpack it once", path);
     }
     const uint8_t *const nul = memchr(text, 0, size);
     if (nul == NULL) return TW_OK;
@@ -151,8 +150,7 @@ static enum tw_status begin_file(struct read *read, uint64_t at, enum tw_block_e
         *end = TW_BLOCK_FILE_EMPTY;
         return tw_fail(err, TW_DATA, "%s is empty", read->fill.file->path);
     }
-    TW_TRY(
-        tw_text_stream_open(&read->stream, read->fill.file->path, read->fill.file->packing, err));
+    TW_TRY(tw_text_stream_open(&read->stream, read->fill.file->path, err));
     block->at = at;
     if (at > 0) TW_TRY(tw_text_stream_skip(read->stream, at, err));
     TW_TRY(fill_block(read, err));

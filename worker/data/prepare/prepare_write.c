@@ -13,9 +13,10 @@ void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
     const uint64_t file = writer->state.next.file;
     writer->before_bytes = 0;
     for (uint64_t i = 0; i < file; i++) writer->before_bytes += writer->inputs->files[i].bytes;
-    const bool is_plain =
-        file < writer->inputs->count && writer->inputs->files[file].packing == TW_PACKING_NONE;
-    writer->taken_bytes = writer->before_bytes + (is_plain ? writer->state.next.at : 0);
+    const uint64_t at =
+        writer->state.next.at; /* in its text, which a packed file is shorter than */
+    const uint64_t bytes = file < writer->inputs->count ? writer->inputs->files[file].bytes : 0;
+    writer->taken_bytes = writer->before_bytes + (at < bytes ? at : bytes);
     writer->is_end = false;
 }
 
