@@ -174,6 +174,7 @@ static enum tw_status parse(struct command *command, int argc, char **argv, stru
         {"--shard-tokens", &command->shard_tokens, NULL},
         {"--threads", &command->threads, NULL},
         {"--source", NULL, NULL},
+        {"--plain", NULL, &command->options.is_plain},
         {"--skip-bad", NULL, &command->options.skip_bad},
         {"--restart", NULL, &command->options.is_restart},
         {"--json", NULL, &command->options.json},
@@ -224,8 +225,8 @@ enum tw_exit engine_prepare(int argc, char **argv) {
     free(command.inputs);
     const enum tw_exit rc = status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
     if (rc != TW_EXIT_OK && summary.can_skip) {
-        (void)fputs("thinwire: --skip-bad counts and leaves out such documents and files; finished "
-                    "shards are kept\n",
+        (void)fputs("thinwire: --skip-bad counts and leaves out such documents and files; --plain "
+                    "reads JSON, CSV and markup as plain text\n",
                     stderr);
     }
     return status == TW_AGAIN ? TW_EXIT_FAILURE : rc; /* interrupted: the data are fine */

@@ -11,7 +11,7 @@ struct span {
 };
 
 struct scan {
-    uint8_t *line;
+    const uint8_t *line;
     size_t size, at;
     bool is_object[TW_JSON_DEPTH_MAX +
                    /* true: this level is an object, false: an array; [depth] is the innermost */
@@ -132,6 +132,9 @@ static bool is_named(const struct scan *scan, struct span key, const char *field
     uint8_t text[6 * TW_JSON_FIELD_BYTES];
     const size_t size = key.end - key.begin, length = strlen(field);
     if (size < length || size > sizeof(text)) return false;
+    if (memchr(scan->line + key.begin, '\\', size) == NULL) {
+        return size == length && memcmp(scan->line + key.begin, field, length) == 0;
+    }
     return unescape(scan->line + key.begin, size, text) == length &&
            memcmp(text, field, length) == 0;
 }
@@ -232,6 +235,7 @@ static enum tw_status scan_value(struct scan *scan, struct tw_error *err) {
 struct seen {
     char names[96];
     size_t used;
+    const char *chat; /* field of a conversation among them, or NULL */
 };
 
 static void note_field(struct seen *seen, const struct scan *scan, struct span key) {
@@ -254,6 +258,26 @@ static void note_field(struct seen *seen, const struct scan *scan, struct span k
     seen->names[seen->used] = 0;
 }
 
+static void note_chat(struct seen *seen, const struct scan *scan, struct span key) {
+    static const char *const NAMES[] = {"messages", "conversations", "conversation"};
+    for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        if (is_named(scan, key, NAMES[i]) && peek(scan) == '[') seen->chat = NAMES[i];
+    }
+}
+
+/* Chat data have a list of messages, which only a template turns into a text. */
+static enum tw_status fail_missing(const char *field, const struct seen *seen,
+                                   struct tw_error *err) {
+    if (seen->chat != NULL) {
+        return tw_fail(err, TW_DATA,
+                       "chat data (\"%s\") are not read yet: write each conversation as one text "
+                       "with the chat template of its model, in a field \"%s\"",
+                       seen->chat, field);
+    }
+    return tw_fail(err, TW_DATA, "no field \"%s\"; there are: %s; name one with --field", field,
+                   seen->names);
+}
+
 /* The kind of the value that begins here. */
 static const char *value_name(const struct scan *scan) {
     switch (peek(scan)) {
@@ -271,14 +295,21 @@ static enum tw_status scan_member(struct scan *scan, const char *field, struct s
                                   bool *is_found, struct seen *seen, struct tw_error *err) {
     struct span key;
     TW_TRY(scan_key(scan, &key, err));
+    note_chat(seen, scan, key);
     if (!is_named(scan, key, field)) {
         note_field(seen, scan, key);
         return scan_value(scan, err);
     }
     if (*is_found) return tw_fail(err, TW_DATA, "the field \"%s\" is there twice", field);
     if (peek(scan) != '"') {
-        return tw_fail(err, TW_DATA, "the field \"%s\" is %s, not a string", field,
-                       value_name(scan));
+        if (seen->chat != NULL && strcmp(seen->chat, field) == 0) {
+            return fail_missing("text", seen, err);
+        }
+        return tw_fail(err, TW_DATA, "the field \"%s\" is %s, not a string%s", field,
+                       value_name(scan),
+                       peek(scan) == '{' ? "; pandas writes a record per line with "
+                                           "to_json(orient='records', lines=True)"
+                                         : "");
     }
     *is_found = true;
     return scan_string(scan, value, err);
@@ -302,11 +333,32 @@ enum tw_status tw_json_field(uint8_t *line, size_t size, const char *field, size
     }
     skip_space(&scan);
     if (scan.at < size) return fail_json(&scan, err, "text after the object");
-    if (!is_found) {
-        return tw_fail(err, TW_DATA, "no field \"%s\"; there are: %s; name one with --field", field,
-                       seen.names);
-    }
+    if (!is_found) return fail_missing(field, &seen, err);
     *begin = value.begin;
     *bytes = unescape(line + value.begin, value.end - value.begin, line + value.begin);
     return TW_OK;
+}
+
+enum tw_status tw_json_string(uint8_t *value, size_t size, size_t *begin, size_t *bytes,
+                              struct tw_error *err) {
+    struct scan scan = {.line = value, .size = size};
+    struct span span = {0};
+    TW_TRY(scan_string(&scan, &span, err));
+    *begin = span.begin;
+    *bytes = unescape(value + span.begin, span.end - span.begin, value + span.begin);
+    return TW_OK;
+}
+
+/* ---- beginnings ------------------------------------------------------------------------------ */
+
+enum tw_json_look tw_json_look(const uint8_t *bytes, size_t size, bool is_all, size_t *end) {
+    enum { WORD_BYTES = 9 }; /* the longest word or escape, which the end may cut */
+    struct scan scan = {.line = bytes, .size = size};
+    struct tw_error why;
+    if (scan_value(&scan, &why) == TW_OK) {
+        *end = scan.at;
+        return TW_JSON_VALUE;
+    }
+    *end = size;
+    return scan.at + (is_all ? 0 : WORD_BYTES) >= size ? TW_JSON_CUT : TW_JSON_NONE;
 }

@@ -1,8 +1,9 @@
-/* json_field.h - extracts one string from a line of JSON, without building a tree and without
+/* json_field.h - extracts one string from a JSON object, without building a tree and without
  * recursion. */
 #ifndef TW_WORKER_DATA_JSON_FIELD_H
 #define TW_WORKER_DATA_JSON_FIELD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,5 +23,15 @@ enum {
  * lists the fields present), duplicate, or not a string. */
 enum tw_status tw_json_field(uint8_t *line, size_t size, const char *field, size_t *begin,
                              size_t *bytes, struct tw_error *err);
+
+/* The same of value[size], which is a string. Bytes after it are not looked at. */
+enum tw_status tw_json_string(uint8_t *value, size_t size, size_t *begin, size_t *bytes,
+                              struct tw_error *err);
+
+enum tw_json_look { TW_JSON_NONE, TW_JSON_VALUE, TW_JSON_CUT };
+
+/* Whether bytes[size] begin with a JSON value: VALUE, and *end is its end; CUT: valid as far as it
+ * goes; NONE. is_all: the text ends with these bytes. */
+enum tw_json_look tw_json_look(const uint8_t *bytes, size_t size, bool is_all, size_t *end);
 
 #endif

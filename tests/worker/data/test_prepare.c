@@ -318,7 +318,7 @@ static void pair_of_files_is_taken_once(void **state) {
     at->options.tokenizer = path;
     at->options.heldout_millionths = 0;
     write_megatron(at, tokens, lengths, 2);
-    prepare_fixture_write(at, "m.csv", "a,b\n", 4);
+    prepare_fixture_write(at, "m.cs", "a,b\n", 4);
     prepare_fixture_write(at, "n.idx", "\0 of something else", 20);
     succeed(at);
     assert_int_equal(at->summary.counts.files, 2);
@@ -609,19 +609,24 @@ static void file_that_is_named_twice_is_refused(void **state) {
 static void files_that_are_no_text_are_named(void **state) {
     struct prepare_fixture *const at = *state;
     char latin[4000];
-    for (size_t i = 0; i < sizeof(latin); i++) latin[i] = i % 5 == 0 ? '\xE4' : 'a';
+    for (size_t i = 0; i < sizeof(latin); i++) latin[i] = i % 3 == 0 ? '\xE4' : 'a';
     refuse_file(at, "in/a", "", 0, "in/a is empty");
     refuse_file(at, "in/a",
                 "\x7F"
                 "ELF\0\0",
-                6, "in/a is not text: byte 5 of it is NUL");
+                6, "in/a is a program (ELF), which is not read: it holds no text");
+    refuse_file(at, "in/a", "text\0", 5, "in/a is not text: byte 5 of it is NUL");
     refuse_file(at, "in/a",
                 "\xFF\xFE"
                 "a\0",
                 4, "in/a is UTF-16");
     refuse_file(at, "in/a", "\xFE\xFF\0a", 4, "in/a is UTF-16");
     refuse_file(at, "in/a", latin, sizeof(latin),
-                "in/a:1: 800 of the 4000 bytes from here on are no");
+                "in/a is not UTF-8: make it so, `iconv -f WINDOWS-1252 -t UTF-8 IN >OUT`");
+    /* The first bytes may be valid. */
+    for (size_t i = 0; i < 2000; i += 2) memcpy(latin + i, "\xC3\xA9", 2);
+    refuse_file(at, "in/a", latin, sizeof(latin),
+                "in/a:1: 667 of the 4000 bytes from here on are not UTF-8");
     refuse_file(at, "in/a", "\x1F\x8B\x08\0\0\0", 6, "in/a ends in the middle");
     refuse_file(at, "in/a", " \n\n\t\n", 5, "the source text has no text");
     at->options.sources[0].inputs = (const char *const[]){"/nowhere/at/all"};

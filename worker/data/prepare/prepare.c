@@ -75,6 +75,7 @@ static enum tw_status describe_dataset(struct prepare *prepare, struct tw_error 
                                  err));
     prepare->has_coder = true;
     prepare->coder.field = options->field;
+    prepare->coder.is_plain = options->is_plain;
     prepare->coder.heldout_millionths = options->heldout_millionths;
     dataset->vocab = tw_tokenizer_vocab(prepare->tokenizer);
     dataset->separator = prepare->coder.separator;
@@ -94,10 +95,10 @@ static struct tw_id options_id(const struct prepare *prepare) {
     const struct tw_dataset *const dataset = &prepare->dataset;
     char text[512 + TW_DATASET_SOURCES_MAX * (TW_DATASET_NAME_BYTES + 12)], hex[TW_ID_HEX_BYTES];
     tw_id_hex(&dataset->tokenizer, hex);
-    int used =
-        snprintf(text, sizeof(text), "1 %s %" PRIu32 " %" PRId64 " %" PRId64 " %d %s %u %u\n", hex,
-                 dataset->vocab, dataset->separator, prepare->coder.closer, (int)options->unit,
-                 options->field, dataset->heldout_millionths, options->shard_tokens);
+    int used = snprintf(
+        text, sizeof(text), "2 %s %" PRIu32 " %" PRId64 " %" PRId64 " %d %d %s %u %u\n", hex,
+        dataset->vocab, dataset->separator, prepare->coder.closer, (int)options->unit,
+        options->is_plain, options->field, dataset->heldout_millionths, options->shard_tokens);
     for (uint32_t i = 0; i < dataset->sources_count; i++) {
         used += snprintf(text + used, sizeof(text) - (size_t)used, "%s %" PRIu32 "\n",
                          dataset->sources[i].name, dataset->sources[i].weight_millionths);
@@ -369,6 +370,7 @@ static enum tw_status run_threads(struct prepare *prepare, struct tw_blocks *blo
                                        .blocks = blocks,
                                        .from = prepare->writer.state.next,
                                        .unit = prepare->options->unit,
+                                       .is_plain = prepare->options->is_plain,
                                        .skip_bad = prepare->options->skip_bad,
                                        .has_tokenizer = prepare->options->tokenizer != NULL,
                                        .vocab = prepare->dataset.vocab,

@@ -20,6 +20,7 @@
 
 #include "base/status.h"
 #include "proto/dataset.h"
+#include "worker/data/input_kind.h"
 #include "worker/data/text_cut.h"
 
 enum {
@@ -53,6 +54,7 @@ struct tw_prepare_options {
     uint32_t heldout_millionths;
     uint32_t shard_tokens;
     uint32_t threads;
+    bool is_plain;       /* every file is plain text, even if it looks like JSON or markup */
     bool skip_bad;       /* count and skip unusable files and documents */
     bool is_restart;     /* remove the results of an earlier call in `out` */
     bool is_quiet, json; /* format of the report */
@@ -68,7 +70,9 @@ struct tw_prepare_counts {
     uint64_t lost_bytes;    /* bytes without a token in the vocabulary */
     uint64_t binary_files;  /* skipped in folders */
     uint64_t empty_files;
-    uint64_t bad; /* documents and files skipped because of skip_bad */
+    uint64_t passed_members;        /* members of tar archives that hold no text */
+    uint64_t bad;                   /* documents and files skipped because of skip_bad */
+    uint64_t kinds[TW_INPUT_KINDS]; /* files by the kind that their content has */
 };
 
 struct tw_prepare_summary {

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "worker/data/input_kind.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum {
@@ -25,6 +26,7 @@ enum tw_document_fate {
     TW_DOCUMENT_EMPTY,
     TW_DOCUMENT_TRAIN,
     TW_DOCUMENT_HELDOUT,
+    TW_DOCUMENT_PASSED, /* a member of a tar archive that holds no text */
     TW_DOCUMENT_BAD
 };
 
@@ -53,9 +55,8 @@ enum tw_block_end {
 
 /* Documents of one file. */
 struct tw_block {
-    size_t file; /* index into the inputs */
-    bool is_records;
-    bool is_tokens; /* the text is tokens, 32-bit little-endian */
+    size_t file;             /* index into the inputs */
+    enum tw_input_kind kind; /* TOKENS: the text is tokens, 32-bit little-endian */
     enum tw_block_end end;
     uint64_t at;    /* offset of this text in the file's text */
     uint64_t taken; /* bytes of the file on disk read so far */

@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "base/file_kind.h"
 #include "base/hash.h"
 #include "proto/shard.h"
 #include "worker/data/json_field.h"
+#include "worker/data/tar_cut.h"
 #include "worker/data/text_cut.h"
 
 /* ---- separators ------------------------------------------------------------------------------ */
@@ -183,7 +185,7 @@ static enum tw_status tokenise(struct tw_prepare_coder *coder, struct tw_encoder
     struct tw_tokens *const tokens = &block->tokens;
     document->tokens_begin = tokens->count;
     enum tw_status status = put_token(tokens, coder->separator, err);
-    if (status == TW_OK && block->is_tokens) {
+    if (status == TW_OK && block->kind == TW_INPUT_TOKENS) {
         status = copy_tokens(block, document, err);
     } else if (status == TW_OK) {
         status = document->bytes > TW_ENCODE_SHARED_BYTES
@@ -210,26 +212,81 @@ static enum tw_status encode_text(struct tw_prepare_coder *coder, struct tw_enco
     return TW_OK;
 }
 
-static enum tw_status encode_document(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
-                                      struct tw_block *block, struct tw_block_document *document,
-                                      struct tw_error *err) {
-    uint8_t *const text = block->text;
-    if (block->is_tokens) {
-        strip_separators(coder, text, document);
-        return document->bytes == 0 ? TW_OK : encode_text(coder, encoder, block, document, err);
+/* Replaces a record by its text. Strings are records of an array, too. */
+static enum tw_status take_field(const struct tw_prepare_coder *coder, enum tw_input_kind kind,
+                                 uint8_t *record, struct tw_block_document *document,
+                                 struct tw_error *err) {
+    size_t begin = 0, size = document->bytes;
+    if (kind == TW_INPUT_ARRAY && record[0] == '"') {
+        TW_TRY(tw_json_string(record, size, &begin, &document->bytes, err));
+    } else {
+        TW_TRY(tw_json_field(record, size, coder->field, &begin, &document->bytes, err));
     }
-    document->lines_before = count_lines(text + document->at, document->begin - document->at);
-    document->lines = count_lines(text + document->at, document->taken);
+    document->begin += begin;
+    return TW_OK;
+}
+
+/* The content of a member of a tar archive is a text, a JSON object, or neither. */
+static enum tw_status look_at_member(const struct tw_prepare_coder *coder, const uint8_t *content,
+                                     struct tw_block_document *document, bool *is_record,
+                                     struct tw_error *err) {
+    const struct tw_file_kind *const kind = tw_file_kind_of(content, document->bytes);
+    const size_t look =
+        document->bytes < TW_INPUT_LOOK_BYTES ? document->bytes : TW_INPUT_LOOK_BYTES;
+    if (kind != NULL && kind->holds != TW_HOLDS_NOTHING &&
+        !(coder->is_plain && kind->holds == TW_HOLDS_MARKUP)) {
+        return tw_fail(err, TW_DATA, "it is %s: unpack the archive", kind->name);
+    }
+    const bool is_nothing = kind != NULL && kind->holds == TW_HOLDS_NOTHING;
+    if (is_nothing || memchr(content, 0, look) != NULL) {
+        document->fate = TW_DOCUMENT_PASSED;
+        return TW_OK;
+    }
+    const enum tw_input_kind found =
+        tw_input_kind_of(content, look, look == document->bytes, false);
+    *is_record = !coder->is_plain && found != TW_INPUT_TEXT;
+    if (!*is_record || found == TW_INPUT_OBJECTS || found == TW_INPUT_LINES) return TW_OK;
+    return tw_fail(err, TW_DATA, "it is %s: unpack the archive", tw_input_kind_name(found));
+}
+
+static enum tw_status encode_content(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                                     struct tw_block *block, struct tw_block_document *document,
+                                     struct tw_error *err) {
+    uint8_t *const text = block->text;
+    bool is_record = block->kind == TW_INPUT_LINES || block->kind == TW_INPUT_ARRAY ||
+                     block->kind == TW_INPUT_OBJECTS;
     if (is_blank(text + document->begin, document->bytes)) return TW_OK;
-    if (block->is_records) {
-        size_t begin = 0;
-        TW_TRY(tw_json_field(text + document->begin, document->bytes, coder->field, &begin,
-                             &document->bytes, err));
-        document->begin += begin;
+    if (block->kind == TW_INPUT_TAR) {
+        TW_TRY(look_at_member(coder, text + document->begin, document, &is_record, err));
+        if (document->fate == TW_DOCUMENT_PASSED) return TW_OK;
+    }
+    if (is_record) {
+        TW_TRY(take_field(coder, block->kind, text + document->begin, document, err));
         if (is_blank(text + document->begin, document->bytes)) return TW_OK;
     }
     TW_TRY(check_text(document, text + document->begin, err));
     return encode_text(coder, encoder, block, document, err);
+}
+
+static enum tw_status encode_document(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
+                                      struct tw_block *block, struct tw_block_document *document,
+                                      struct tw_error *err) {
+    uint8_t *const text = block->text;
+    if (block->kind == TW_INPUT_TOKENS) {
+        strip_separators(coder, text, document);
+        return document->bytes == 0 ? TW_OK : encode_text(coder, encoder, block, document, err);
+    }
+    if (block->kind != TW_INPUT_TAR) {
+        document->lines_before = count_lines(text + document->at, document->begin - document->at);
+        document->lines = count_lines(text + document->at, document->taken);
+        return encode_content(coder, encoder, block, document, err);
+    }
+    char name[TW_TAR_NAME_BYTES];
+    struct tw_error why;
+    if (document->bytes == 0) return TW_OK;
+    tw_tar_name(text + document->begin - TW_TAR_BLOCK, name);
+    const enum tw_status status = encode_content(coder, encoder, block, document, &why);
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "%.60s: %s", name, why.message);
 }
 
 void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
@@ -238,7 +295,7 @@ void tw_prepare_encode(struct tw_prepare_coder *coder, struct tw_encoder *encode
     for (uint32_t i = 0; i < block->documents_count; i++) {
         struct tw_block_document *const document = &block->documents[i];
         struct tw_error err;
-        if (document->fate == TW_DOCUMENT_BAD) continue;
+        if (document->fate != TW_DOCUMENT_EMPTY) continue;
         const enum tw_status status = encode_document(coder, encoder, block, document, &err);
         if (status == TW_OK) continue;
         if (status != TW_DATA && status != TW_LIMIT) {

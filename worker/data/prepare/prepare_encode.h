@@ -28,6 +28,7 @@ enum {
 struct tw_prepare_coder {
     const struct tw_tokenizer *tokenizer;
     const char *field; /* text field of records */
+    bool is_plain;     /* members of tar archives are texts, even if they look like JSON */
     uint32_t heldout_millionths;
     int64_t separator, closer; /* TW_SHARD_NO_SEPARATOR: none */
     pthread_mutex_t large;

@@ -25,8 +25,7 @@ void tw_prepare_fill_send(struct tw_prepare_fill *fill, enum tw_block_end end, u
         return;
     }
     next->file = block->file;
-    next->is_records = block->is_records;
-    next->is_tokens = block->is_tokens;
+    next->kind = block->kind;
     next->at = block->at + fill->cut_bytes + dropped;
     next->bytes = rest;
     memcpy(next->text, block->text + fill->cut_bytes, rest);

@@ -7,22 +7,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "worker/data/corpus.h"
 
-static bool is_records_name(const char *path) {
-    static const char *const PACKED[] = {".gz", ".zst"}, *const ENDS[] = {".jsonl", ".ndjson"};
+/* Whether the name has one of the endings, in any case and maybe packed. */
+static bool is_named_so(const char *path, const char *const *endings, unsigned count) {
+    static const char *const PACKED[] = {".gz", ".zst", ".zstd"};
     size_t length = strlen(path);
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 3; i++) {
         const size_t tail = strlen(PACKED[i]);
-        if (length <= tail || strcmp(path + length - tail, PACKED[i]) != 0) continue;
+        if (length <= tail || strcasecmp(path + length - tail, PACKED[i]) != 0) continue;
         length -= tail;
         break;
     }
-    for (unsigned i = 0; i < 2; i++) {
-        const size_t tail = strlen(ENDS[i]);
-        if (length > tail && memcmp(path + length - tail, ENDS[i], tail) == 0) return true;
+    for (unsigned i = 0; i < count; i++) {
+        const size_t tail = strlen(endings[i]);
+        if (length > tail && strncasecmp(path + length - tail, endings[i], tail) == 0) return true;
     }
     return false;
 }
@@ -94,6 +96,8 @@ static void record_identity(struct tw_prepare_file *file, const struct stat *inf
 static enum tw_status add_file(struct tw_prepare_inputs *inputs, const char *path,
                                const struct stat *info, uint32_t source, bool is_named,
                                struct tw_error *err) {
+    static const char *const JSON[] = {".jsonl", ".ndjson", ".json"};
+    static const char *const TABLES[] = {".csv", ".tsv"};
     if (inputs->count == TW_PREPARE_FILES_MAX) {
         return tw_fail(err, TW_LIMIT, "more than %d files; put several into one (JSONL is good)",
                        TW_PREPARE_FILES_MAX);
@@ -114,7 +118,8 @@ static enum tw_status add_file(struct tw_prepare_inputs *inputs, const char *pat
                                      .bytes = (uint64_t)info->st_size,
                                      .source = source,
                                      .is_named = is_named,
-                                     .is_records = is_records_name(path),
+                                     .has_json_name = is_named_so(path, JSON, 3),
+                                     .has_table_name = is_named_so(path, TABLES, 2),
                                      .is_tokens = is_tokens};
     if (file->path == NULL) return tw_fail(err, TW_NOMEM, "no memory for %s", path);
     record_identity(file, info);
@@ -180,7 +185,8 @@ static enum tw_status take_entry(struct walk *walk, FTSENT *entry, struct tw_err
 static enum tw_status take_input(struct walk *walk, const char *path, struct tw_error *err) {
     struct stat info;
     if (stat(path, &info) != 0) {
-        return tw_fail(err, TW_DATA, "%s: %s; name a text, a .jsonl file or a folder of them", path,
+        return tw_fail(err, TW_DATA,
+                       "%s: %s; name a text, a file of JSON Lines or a folder of them", path,
                        strerror(errno));
     }
     char *const clean = strdup(path);
@@ -255,6 +261,12 @@ void tw_prepare_inputs_deinit(struct tw_prepare_inputs *inputs) {
     for (size_t i = 0; i < inputs->count; i++) free(inputs->files[i].path);
     free(inputs->files);
     memset(inputs, 0, sizeof(*inputs));
+}
+
+const char *tw_prepare_shown_path(const char *path) {
+    enum { SHOWN_BYTES = 100 };
+    const size_t length = strlen(path);
+    return length > SHOWN_BYTES ? path + length - SHOWN_BYTES : path;
 }
 
 enum tw_status tw_prepare_inputs_text(const struct tw_prepare_inputs *inputs, char **text,

@@ -18,8 +18,8 @@ struct tw_prepare_file {
     /* true: the user named the file; false: it was found in a folder, which may hold other kinds of
      * files */
     bool is_named;
-    bool is_records;
-    bool is_tokens; /* a shard of llm.c, or the .bin of a Megatron-LM pair */
+    bool has_json_name, has_table_name; /* the name claims JSON, or CSV */
+    bool is_tokens;                     /* a shard of llm.c, or the .bin of a Megatron-LM pair */
 };
 
 struct tw_prepare_inputs {
@@ -37,6 +37,9 @@ enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
                                       const struct tw_prepare_options *options,
                                       struct tw_error *err);
 void tw_prepare_inputs_deinit(struct tw_prepare_inputs *inputs);
+
+/* The end of a path that leaves room for the rest of a message. */
+const char *tw_prepare_shown_path(const char *path);
 
 /* Writes the list as text, one line per file, by which a later call detects changes. The caller
  * frees *text. TW_NOMEM. */

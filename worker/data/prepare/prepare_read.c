@@ -2,16 +2,21 @@
 
 #include <string.h>
 
+#include "base/file_kind.h"
+#include "worker/data/input_kind.h"
+#include "worker/data/json_cut.h"
 #include "worker/data/prepare/prepare_fill.h"
+#include "worker/data/tar_cut.h"
 #include "worker/data/text_stream.h"
-
-enum { LOOKED_AT_BYTES = 64 << 10 }; /* bytes at the start of a file that are checked */
 
 struct read {
     struct tw_prepare_fill fill;
     struct tw_text_stream *stream;
     enum tw_text_unit unit;
-    bool is_end; /* end of the stream reached */
+    enum tw_tar_members members;
+    uint64_t
+        first_at; /* offset of the first byte after the mark of UTF-8; UINT64_MAX: not yet read */
+    bool is_end;  /* end of the stream reached */
 };
 
 static void send_block(struct read *read, enum tw_block_end end, uint64_t dropped) {
@@ -35,39 +40,54 @@ static enum tw_status fill_block(struct read *read, struct tw_error *err) {
 
 /* ---- documents that are too long ------------------------------------------------------------- */
 
-/* Drops text up to the next line end, or all text of the block. Adds the number of bytes to
+/* Drops text up to the next line end, or the next `bytes` of it. Adds the number of bytes to
  * *dropped. */
-static enum tw_status drop_text(struct read *read, bool is_to_line_end, uint64_t *dropped,
-                                struct tw_error *err) {
+static enum tw_status drop_text(struct read *read, bool is_to_line_end, uint64_t bytes,
+                                uint64_t *dropped, struct tw_error *err) {
     struct tw_block *const block = read->fill.block;
     for (;;) {
-        const size_t size = block->bytes - read->fill.cut_bytes;
+        const size_t there = block->bytes - read->fill.cut_bytes;
+        const size_t size = there < bytes ? there : (size_t)bytes;
         const uint8_t *const from = block->text + read->fill.cut_bytes;
         const uint8_t *const newline = is_to_line_end ? memchr(from, '\n', size) : NULL;
         const size_t gone = newline != NULL ? (size_t)(newline - from) + 1 : size;
         *dropped += gone;
-        memmove(block->text + read->fill.cut_bytes, from + gone, size - gone);
+        bytes -= gone;
+        memmove(block->text + read->fill.cut_bytes, from + gone, there - gone);
         block->bytes -= gone;
-        if (newline != NULL || read->is_end) return TW_OK;
+        if (newline != NULL || read->is_end || bytes == 0) return TW_OK;
         TW_TRY(fill_block(read, err));
     }
+}
+
+static void explain_long(const struct read *read, struct tw_text_cut cut, struct tw_error *err) {
+    const struct tw_block *const block = read->fill.block;
+    if (block->kind == TW_INPUT_TAR) {
+        char name[TW_TAR_NAME_BYTES];
+        tw_tar_name(block->text + read->fill.cut_bytes + cut.begin - TW_TAR_BLOCK, name);
+        (void)tw_fail(err, TW_DATA, "%.60s: more than %d MiB; unpack the archive", name,
+                      TW_RECORD_TEXT_BYTES_MAX >> 20);
+        return;
+    }
+    const bool is_whole = read->unit == TW_TEXT_WHOLE;
+    const int most =
+        read->unit == TW_TEXT_RECORDS ? TW_RECORD_TEXT_BYTES_MAX : TW_DOCUMENT_BYTES_MAX;
+    (void)tw_fail(err, TW_DATA, "more than %d MiB in one %s%s", most >> 20,
+                  is_whole ? "document" : "line", is_whole ? "; cut it with --text passages" : "");
 }
 
 /* Sends an overlong document as the last of its block. False: stop reading. */
 static bool take_long(struct read *read, struct tw_text_cut cut) {
     struct tw_block *const block = read->fill.block;
     struct tw_error err;
-    const bool is_whole = read->unit == TW_TEXT_WHOLE;
-    const int most =
-        read->unit == TW_TEXT_RECORDS ? TW_RECORD_TEXT_BYTES_MAX : TW_DOCUMENT_BYTES_MAX;
-    (void)tw_fail(&block->bad, TW_DATA, "more than %d MiB in one %s%s", most >> 20,
-                  is_whole ? "document" : "line", is_whole ? "; cut it with --text passages" : "");
+    const bool is_tar = block->kind == TW_INPUT_TAR;
+    explain_long(read, cut, &block->bad);
     block->bad_document = block->documents_count;
     /* The line ends before the overlong document stay in the text, to be counted. */
     tw_prepare_fill_add(&read->fill, (struct tw_text_cut){.taken = cut.begin, .begin = cut.begin},
                         TW_DOCUMENT_BAD);
     struct tw_block_document *const document = &block->documents[block->documents_count - 1];
-    for (size_t i = document->at; i < document->begin; i++) {
+    for (size_t i = document->at; i < document->begin && !is_tar; i++) {
         document->lines_before += block->text[i] == '\n';
     }
     document->lines = document->lines_before + 1;
@@ -77,7 +97,9 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
         return false;
     }
     uint64_t dropped = 0;
-    const enum tw_status status = drop_text(read, !is_whole, &dropped, &err);
+    const enum tw_status status =
+        drop_text(read, !is_tar && read->unit != TW_TEXT_WHOLE,
+                  is_tar ? cut.taken - cut.begin : UINT64_MAX, &dropped, &err);
     document->taken += dropped;
     if (status == TW_OK) {
         send_block(read, TW_BLOCK_GOES_ON, dropped);
@@ -92,52 +114,124 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
     return read->fill.block != NULL;
 }
 
-/* ---- files ----------------------------------------------------------------------------------- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
-/* Cuts all complete documents in the block. False: stop reading this file. */
-static bool cut_block(struct read *read) {
-    while (read->fill.cut_bytes < read->fill.block->bytes) {
-        struct tw_text_cut cut;
-        const enum tw_cut result =
-            tw_text_cut(read->unit, read->fill.block->text + read->fill.cut_bytes,
-                        read->fill.block->bytes - read->fill.cut_bytes, read->is_end, &cut);
-        if (result == TW_CUT_MORE) return true;
-        if (result == TW_CUT_TOO_LONG) {
-            if (!take_long(read, cut)) return false;
-            continue;
-        }
-        tw_prepare_fill_add(&read->fill, cut, TW_DOCUMENT_EMPTY);
-        if (read->fill.block->documents_count == TW_BLOCK_DOCUMENTS_MAX) {
-            send_block(read, TW_BLOCK_GOES_ON, 0);
-            if (read->fill.block == NULL) return false;
-        }
+static enum tw_cut cut_next(const struct read *read, struct tw_text_cut *cut,
+                            struct tw_error *err) {
+    const struct tw_block *const block = read->fill.block;
+    const uint8_t *const text = block->text + read->fill.cut_bytes;
+    const size_t size = block->bytes - read->fill.cut_bytes;
+    const bool is_first = block->at + read->fill.cut_bytes == read->first_at;
+    switch (block->kind) {
+    case TW_INPUT_ARRAY: return tw_json_cut_array(text, size, is_first, read->is_end, cut, err);
+    case TW_INPUT_OBJECTS: return tw_json_cut_objects(text, size, read->is_end, cut, err);
+    case TW_INPUT_TAR: return tw_tar_cut(text, size, read->is_end, cut, err);
+    case TW_INPUT_TEXT:
+    case TW_INPUT_LINES:
+    case TW_INPUT_TOKENS:
+    case TW_INPUT_KINDS: break;
     }
-    return true;
+    return tw_text_cut(read->unit, text, size, read->is_end, cut);
 }
 
-/* Checks the file's first bytes for encoding marks, compression and NUL. */
-static enum tw_status check_start(struct read *read, enum tw_block_end *end, struct tw_error *err) {
+/* Of a tar archive, only some members hold text. */
+static enum tw_document_fate fate_of(const struct read *read, struct tw_text_cut cut) {
+    char name[TW_TAR_NAME_BYTES];
     const struct tw_block *const block = read->fill.block;
-    const uint8_t *const text = block->text;
-    const char *const path = read->fill.file->path;
-    const size_t size = block->bytes < LOOKED_AT_BYTES ? block->bytes : LOOKED_AT_BYTES;
-    if (size == 0) {
-        *end = TW_BLOCK_FILE_EMPTY;
-        return tw_fail(err, TW_DATA, "%s is empty", path);
+    if (block->kind != TW_INPUT_TAR || cut.begin == cut.taken) return TW_DOCUMENT_EMPTY;
+    tw_tar_name(block->text + read->fill.cut_bytes + cut.begin - TW_TAR_BLOCK, name);
+    return tw_tar_is_member(read->members, name) ? TW_DOCUMENT_EMPTY : TW_DOCUMENT_PASSED;
+}
+
+/* Cuts all complete documents in the block. TW_AGAIN: stop reading this file; TW_DATA: no document
+ * can be found from here on. */
+static enum tw_status cut_block(struct read *read, struct tw_error *err) {
+    while (read->fill.cut_bytes < read->fill.block->bytes) {
+        struct tw_text_cut cut;
+        struct tw_error why;
+        const enum tw_cut result = cut_next(read, &cut, &why);
+        if (result == TW_CUT_MORE) return TW_OK;
+        if (result == TW_CUT_BROKEN) {
+            return tw_fail(err, TW_DATA, "%s: after byte %llu: %s",
+                           tw_prepare_shown_path(read->fill.file->path),
+                           (unsigned long long)(read->fill.block->at + read->fill.cut_bytes),
+                           why.message);
+        }
+        if (result == TW_CUT_TOO_LONG) {
+            if (!take_long(read, cut)) return TW_AGAIN;
+            continue;
+        }
+        tw_prepare_fill_add(&read->fill, cut, fate_of(read, cut));
+        if (read->fill.block->documents_count == TW_BLOCK_DOCUMENTS_MAX) {
+            send_block(read, TW_BLOCK_GOES_ON, 0);
+            if (read->fill.block == NULL) return TW_AGAIN;
+        }
     }
-    *end = TW_BLOCK_FILE_BINARY;
-    if (size >= 2 &&
-        ((text[0] == 0xFF && text[1] == 0xFE) || (text[0] == 0xFE && text[1] == 0xFF))) {
-        return tw_fail(err, TW_DATA, "%s is UTF-16; make it UTF-8: `iconv -f UTF-16 -t UTF-8`",
-                       path);
+    return TW_OK;
+}
+
+/* ---- the beginning of a file ----------------------------------------------------------------- */
+
+/* Refuses files that are no text in UTF-8. */
+static enum tw_status check_start(const struct read *read, const uint8_t *text, size_t size,
+                                  enum tw_block_end *end, struct tw_error *err) {
+    const struct tw_prepare_file *const file = read->fill.file;
+    const char *const path = tw_prepare_shown_path(file->path);
+    const bool is_plain = read->fill.reader->is_plain;
+    const struct tw_file_kind *const kind = tw_file_kind_of(text, size);
+    *end = TW_BLOCK_FILE_BAD;
+    if (kind != NULL && !(is_plain && kind->holds == TW_HOLDS_MARKUP)) {
+        if (kind->holds == TW_HOLDS_NOTHING) *end = TW_BLOCK_FILE_BINARY;
+        return tw_fail(err, TW_DATA, "%s is %s, which is not read: %s", path, kind->name,
+                       kind->remedy);
     }
     if (tw_packing_of_bytes(text, size) != TW_PACKING_NONE) {
         return tw_fail(err, TW_DATA, "%s is compressed twice: unpack it once", path);
     }
+    if (file->has_table_name && !is_plain) {
+        return tw_fail(err, TW_DATA,
+                       "%s is a table (CSV): python3 -c \"import pandas as p; p.read_csv('IN')"
+                       ".to_json('OUT.jsonl', orient='records', lines=True)\"",
+                       path);
+    }
+    if (tw_input_is_other_encoding(text, size)) {
+        return tw_fail(
+            err, TW_DATA,
+            "%s is not UTF-8: make it so, `iconv -f WINDOWS-1252 -t UTF-8 IN >OUT` if it "
+            "is Latin-1",
+            path);
+    }
+    return TW_OK;
+}
+
+/* Decides by the first bytes how the text is read. */
+static enum tw_status look_at_start(struct read *read, enum tw_block_end *end,
+                                    struct tw_error *err) {
+    struct tw_block *const block = read->fill.block;
+    const uint8_t *const text = block->text;
+    const struct tw_prepare_file *const file = read->fill.file;
+    const size_t size = block->bytes < TW_INPUT_LOOK_BYTES ? block->bytes : TW_INPUT_LOOK_BYTES;
+    const bool is_all = read->is_end && size == block->bytes;
+    if (size == 0) {
+        *end = TW_BLOCK_FILE_EMPTY;
+        return tw_fail(err, TW_DATA, "%s is empty", tw_prepare_shown_path(file->path));
+    }
+    block->kind = tw_input_kind_of(text, size, is_all, file->has_json_name);
+    if (block->kind == TW_INPUT_TAR) {
+        read->members =
+            tw_tar_members_of(text, block->bytes < TW_BLOCK_BYTES ? block->bytes : TW_BLOCK_BYTES);
+        return TW_OK;
+    }
+    TW_TRY(check_start(read, text, size, end, err));
     const uint8_t *const nul = memchr(text, 0, size);
-    if (nul == NULL) return TW_OK;
-    return tw_fail(err, TW_DATA, "%s is not text: byte %zu of it is NUL", path,
-                   (size_t)(nul - text) + 1);
+    if (nul != NULL) {
+        *end = TW_BLOCK_FILE_BINARY;
+        return tw_fail(err, TW_DATA, "%s is not text: byte %zu of it is NUL",
+                       tw_prepare_shown_path(file->path), (size_t)(nul - text) + 1);
+    }
+    if (read->fill.reader->is_plain) block->kind = TW_INPUT_TEXT;
+    read->unit = block->kind == TW_INPUT_LINES ? TW_TEXT_RECORDS : read->fill.reader->unit;
+    return TW_OK;
 }
 
 /* Opens the file and goes to offset `at` of its text. */
@@ -148,20 +242,49 @@ static enum tw_status begin_file(struct read *read, uint64_t at, enum tw_block_e
     *end = TW_BLOCK_FILE_BAD;
     if (read->fill.file->bytes == 0) {
         *end = TW_BLOCK_FILE_EMPTY;
-        return tw_fail(err, TW_DATA, "%s is empty", read->fill.file->path);
+        return tw_fail(err, TW_DATA, "%s is empty", tw_prepare_shown_path(read->fill.file->path));
     }
     TW_TRY(tw_text_stream_open(&read->stream, read->fill.file->path, err));
-    block->at = at;
-    if (at > 0) TW_TRY(tw_text_stream_skip(read->stream, at, err));
+    block->at = 0;
     TW_TRY(fill_block(read, err));
-    if (at > 0) return TW_OK;
-    TW_TRY(check_start(read, end, err));
-    if (block->bytes >= sizeof(MARK) && memcmp(block->text, MARK, sizeof(MARK)) == 0) {
+    TW_TRY(look_at_start(read, end, err));
+    *end = TW_BLOCK_FILE_BAD;
+    const bool has_mark =
+        block->bytes >= sizeof(MARK) && memcmp(block->text, MARK, sizeof(MARK)) == 0;
+    read->first_at = has_mark ? sizeof(MARK) : 0;
+    if (at > 0) {
+        tw_text_stream_close(read->stream);
+        read->stream = NULL;
+        read->is_end = false;
+        block->bytes = 0;
+        block->at = at;
+        TW_TRY(tw_text_stream_open(&read->stream, read->fill.file->path, err));
+        TW_TRY(tw_text_stream_skip(read->stream, at, err));
+        return fill_block(read, err);
+    }
+    if (has_mark) {
         block->bytes -= sizeof(MARK);
         block->at = sizeof(MARK);
         memmove(block->text, block->text + sizeof(MARK), block->bytes);
     }
     return TW_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Sends the rest of a file that cannot be read to its end. */
+static bool end_bad_file(struct read *read, enum tw_block_end end, const struct tw_error *why) {
+    struct tw_error ignored;
+    /* Documents before the bad place are used, but not a document that the bad place cuts. */
+    if (end == TW_BLOCK_FILE_BAD && read->first_at != UINT64_MAX) {
+        (void)cut_block(read, &ignored);
+        if (read->fill.block == NULL) return false;
+    }
+    const bool is_passed = end != TW_BLOCK_FILE_BAD && !read->fill.file->is_named;
+    read->fill.block->bytes = read->fill.cut_bytes;
+    read->fill.block->file_bad = *why;
+    send_block(read, is_passed ? end : TW_BLOCK_FILE_BAD, 0);
+    return read->fill.block != NULL && (is_passed || read->fill.reader->skip_bad);
 }
 
 /* Reads all documents of the file. False: stop reading. */
@@ -170,15 +293,16 @@ static bool read_file(struct read *read, uint64_t at) {
     enum tw_block_end end;
     read->stream = NULL;
     read->is_end = false;
+    read->first_at = UINT64_MAX;
     enum tw_status status = begin_file(read, at, &end, &err);
     while (status == TW_OK) {
-        if (!cut_block(read)) return read->fill.block != NULL && read->fill.reader->skip_bad;
-        if (read->is_end) break;
+        status = cut_block(read, &err);
+        if (status == TW_AGAIN) return read->fill.block != NULL && read->fill.reader->skip_bad;
+        if (status != TW_OK || read->is_end) break;
         if (read->fill.block->documents_count > 0) {
             send_block(read, TW_BLOCK_GOES_ON, 0);
             if (read->fill.block == NULL) return false;
         }
-        end = TW_BLOCK_FILE_BAD;
         status = fill_block(read, &err);
     }
     /* If the file changed while it was read, the text may be a mixture of versions, and resuming
@@ -197,20 +321,9 @@ static bool read_file(struct read *read, uint64_t at) {
         tw_prepare_fill_stop(&read->fill, &err);
         return false;
     }
-    if (status == TW_OK) {
-        send_block(read, TW_BLOCK_FILE_END, 0);
-        return read->fill.block != NULL;
-    }
-    /* Documents before the bad place are used, but not a document that the bad place cuts. */
-    if (end != TW_BLOCK_FILE_EMPTY && end != TW_BLOCK_FILE_BINARY) {
-        (void)cut_block(read);
-        if (read->fill.block == NULL) return false;
-    }
-    const bool is_passed = end != TW_BLOCK_FILE_BAD && !read->fill.file->is_named;
-    read->fill.block->bytes = read->fill.cut_bytes;
-    read->fill.block->file_bad = err;
-    send_block(read, is_passed ? end : TW_BLOCK_FILE_BAD, 0);
-    return read->fill.block != NULL && (is_passed || read->fill.reader->skip_bad);
+    if (status != TW_OK) return end_bad_file(read, end, &err);
+    send_block(read, TW_BLOCK_FILE_END, 0);
+    return read->fill.block != NULL;
 }
 
 void tw_prepare_read(const struct tw_prepare_reader *reader) {
@@ -223,9 +336,8 @@ void tw_prepare_read(const struct tw_prepare_reader *reader) {
         fill->cut_bytes = 0;
         fill->taken = 0;
         fill->block->file = i;
-        fill->block->is_records = fill->file->is_records;
-        fill->block->is_tokens = fill->file->is_tokens;
-        read.unit = fill->file->is_records ? TW_TEXT_RECORDS : reader->unit;
+        fill->block->kind = fill->file->is_tokens ? TW_INPUT_TOKENS : TW_INPUT_TEXT;
+        read.unit = reader->unit;
         goes_on = fill->file->is_tokens ? tw_prepare_read_tokens(fill, at) : read_file(&read, at);
         tw_text_stream_close(read.stream);
         read.stream = NULL;

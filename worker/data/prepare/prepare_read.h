@@ -17,7 +17,7 @@ struct tw_prepare_reader {
     struct tw_block *first; /* an empty block, moved to the reader */
     struct tw_prepare_place from;
     enum tw_text_unit unit; /* how plain text is cut */
-    bool skip_bad;
+    bool is_plain, skip_bad;
     /* The next two fields are for token files, whose text has 4 bytes per token. */
     bool has_tokenizer;
     uint32_t vocab;

@@ -124,9 +124,16 @@ static void end_json(const struct tw_prepare_options *options,
                  summary->heldout_shards);
     (void)printf(", \"invalid_bytes\": %" PRIu64 ", \"lost_bytes\": %" PRIu64
                  ", \"binary_files\": %" PRIu64 ", \"empty_files\": %" PRIu64
-                 ", \"hidden_files\": %" PRIu64 ", \"bad\": %" PRIu64 ", \"first_bad\": ",
+                 ", \"hidden_files\": %" PRIu64 ", \"passed_members\": %" PRIu64
+                 ", \"bad\": %" PRIu64 ", \"read_as\": {",
                  counts->invalid_bytes, counts->lost_bytes, counts->binary_files,
-                 counts->empty_files, summary->hidden_files, counts->bad);
+                 counts->empty_files, summary->hidden_files, counts->passed_members, counts->bad);
+    for (unsigned kind = 0, shown = 0; kind < TW_INPUT_KINDS; kind++) {
+        if (counts->kinds[kind] == 0) continue;
+        (void)printf("%s\"%s\": %" PRIu64, shown++ > 0 ? ", " : "",
+                     tw_input_kind_name((enum tw_input_kind)kind), counts->kinds[kind]);
+    }
+    (void)printf("}, \"first_bad\": ");
     tw_json_string_print(stdout, summary->first_bad);
     (void)printf(", \"was_done\": %s, \"elapsed_s\": %.3f}\n", summary->was_done ? "true" : "false",
                  took_s);
@@ -135,6 +142,23 @@ static void end_json(const struct tw_prepare_options *options,
 
 static void row(const char *name, const char *value, const char *remark) {
     (void)printf("  %-11s %s%s\n", name, value, remark);
+}
+
+/* "3 JSON Lines (field "text"), 1 plain text". */
+static void end_kinds(const struct tw_prepare_options *options,
+                      const struct tw_prepare_counts *counts) {
+    char text[400] = "", count[TW_UNITS_BYTES];
+    size_t used = 0;
+    for (unsigned kind = 0; kind < TW_INPUT_KINDS; kind++) {
+        const bool has_field = kind != TW_INPUT_TEXT && kind != TW_INPUT_TOKENS;
+        if (counts->kinds[kind] == 0) continue;
+        used += (size_t)snprintf(
+            text + used, sizeof(text) - used, "%s%s %s%s%.60s%s", used > 0 ? ", " : "",
+            tw_units_count(count, (double)counts->kinds[kind]),
+            tw_input_kind_name((enum tw_input_kind)kind), has_field ? " (field \"" : "",
+            has_field ? options->field : "", has_field ? "\")" : "");
+    }
+    row("read as", text, "");
 }
 
 static void end_passed_over(const struct tw_prepare_summary *summary) {
@@ -149,6 +173,7 @@ static void end_passed_over(const struct tw_prepare_summary *summary) {
         {"binary", " files in folders, skipped", counts->binary_files},
         {"empty", " files in folders, skipped", counts->empty_files},
         {"hidden", " files, folders and links in folders, skipped", summary->hidden_files},
+        {"passed", " members of tar archives that hold no text", counts->passed_members},
         {"bad", " skipped; the first:", counts->bad},
     };
     for (unsigned i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
@@ -171,6 +196,7 @@ static void end_table(const struct tw_prepare_report *report,
                    tw_units_bytes(a, (double)counts->text_bytes),
                    tw_units_count(b, (double)counts->files), counts->files == 1 ? "" : "s");
     row("text", text, "");
+    end_kinds(options, counts);
     const double each = (double)counts->text_bytes / fmax(1, (double)counts->documents);
     (void)snprintf(text, sizeof(text), "%s, %s each", tw_units_count(a, (double)counts->documents),
                    tw_units_bytes(b, each));

@@ -24,7 +24,7 @@ static size_t put_head(const struct tw_prepare_state *state, char text[HEAD_BYTE
     memcpy(counts, &state->counts, sizeof(counts));
     int used =
         snprintf(text, HEAD_BYTES_MAX,
-                 "%s1\noptions %s\ninputs %s\nnext %" PRIu64 " %" PRIu64 " %" PRIu64 "\ncounts",
+                 "%s2\noptions %s\ninputs %s\nnext %" PRIu64 " %" PRIu64 " %" PRIu64 "\ncounts",
                  magic, options, inputs, state->next.file, state->next.at, state->line);
     for (unsigned i = 0; i < COUNTS; i++) {
         used += snprintf(text + used, HEAD_BYTES_MAX - (size_t)used, " %" PRIu64, counts[i]);
@@ -140,7 +140,7 @@ enum tw_status tw_prepare_state_decode(const char *text, size_t size,
     struct reader reader = {.at = text, .end = text + size};
     memset(state, 0, sizeof(*state));
     take_text(&reader, magic);
-    if (!reader.is_bad && (reader.at == reader.end || *reader.at != '1')) {
+    if (!reader.is_bad && (reader.at == reader.end || *reader.at != '2')) {
         return tw_fail(err, TW_VERSION, "the state of another version of Thinwire");
     }
     char sum[SUM_BYTES + 1];

@@ -1,7 +1,7 @@
 /* prepare_state.h - the progress of `prepare`, a text file that is replaced after every training
  * shard.
  *
- *      thinwire-prepare 1
+ *      thinwire-prepare 2
  *      options <SHA-256>     of all options that affect shards
  *      inputs <SHA-256>      of prepare.inputs, the list of files
  *      next <file> <byte of its text> <line>

@@ -7,7 +7,7 @@
 
 #include "worker/data/whole_file.h"
 
-enum { SHOWN_PATH = 120 }; /* bytes of a path in a message, to leave room for the rest */
+enum { PLACE_BYTES = 160 };
 
 void tw_prepare_writer_begin(struct tw_prepare_writer *writer) {
     const uint64_t file = writer->state.next.file;
@@ -79,19 +79,29 @@ static void keep_first_bad(struct tw_prepare_state *state, const char *sentence)
     }
 }
 
-static const char *shown_path(const struct tw_prepare_writer *writer, uint64_t file) {
-    const char *const path = writer->inputs->files[file].path;
-    const size_t length = strlen(path);
-    return length > SHOWN_PATH ? path + length - SHOWN_PATH : path;
+/* "a.jsonl:7", or another place where a person finds the document. */
+static void place_of(const struct tw_prepare_writer *writer, const struct tw_block *block,
+                     uint32_t i, char place[PLACE_BYTES]) {
+    const struct tw_block_document *const document = &block->documents[i];
+    const char *const path = tw_prepare_shown_path(writer->inputs->files[block->file].path);
+    const uint64_t line = writer->state.line + document->lines_before;
+    if (block->kind == TW_INPUT_TAR) {
+        (void)snprintf(place, PLACE_BYTES, "%s", path);
+    } else if (block->kind == TW_INPUT_ARRAY || block->kind == TW_INPUT_OBJECTS) {
+        (void)snprintf(place, PLACE_BYTES, "%s:%" PRIu64 ", record at byte %" PRIu64, path, line,
+                       block->at + document->begin);
+    } else {
+        (void)snprintf(place, PLACE_BYTES, "%s:%" PRIu64, path, line);
+    }
 }
 
 static enum tw_status take_bad(struct tw_prepare_writer *writer, const struct tw_block *block,
                                uint32_t i, struct tw_error *err) {
-    const uint64_t line = writer->state.line + block->documents[i].lines_before;
     if (i == block->bad_document && (!writer->options->skip_bad || writer->state.counts.bad == 0)) {
+        char place[PLACE_BYTES];
         struct tw_error bad;
-        (void)tw_fail(&bad, TW_DATA, "%s:%" PRIu64 ": %s", shown_path(writer, block->file), line,
-                      block->bad.message);
+        place_of(writer, block, i, place);
+        (void)tw_fail(&bad, TW_DATA, "%s: %s", place, block->bad.message);
         if (!writer->options->skip_bad) {
             writer->can_skip = true;
             if (err != NULL) *err = bad;
@@ -132,7 +142,10 @@ static enum tw_status take_document(struct tw_prepare_writer *writer, const stru
 static enum tw_status end_file(struct tw_prepare_writer *writer, const struct tw_block *block,
                                struct tw_error *err) {
     struct tw_prepare_counts *const counts = &writer->state.counts;
-    if (block->end == TW_BLOCK_FILE_END) counts->files++;
+    if (block->end == TW_BLOCK_FILE_END) {
+        counts->files++;
+        counts->kinds[block->kind]++;
+    }
     if (block->end == TW_BLOCK_FILE_BINARY) counts->binary_files++;
     if (block->end == TW_BLOCK_FILE_EMPTY) counts->empty_files++;
     if (block->end == TW_BLOCK_FILE_BAD) {
@@ -168,6 +181,7 @@ enum tw_status tw_prepare_write(struct tw_prepare_writer *writer, const struct t
     for (uint32_t i = 0; i < block->documents_count; i++) {
         const struct tw_block_document *const document = &block->documents[i];
         if (document->fate == TW_DOCUMENT_BAD) TW_TRY(take_bad(writer, block, i, err));
+        if (document->fate == TW_DOCUMENT_PASSED) writer->state.counts.passed_members++;
         if (document->fate == TW_DOCUMENT_TRAIN || document->fate == TW_DOCUMENT_HELDOUT) {
             TW_TRY(take_document(writer, block, document, err));
         }

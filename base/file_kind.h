@@ -1,0 +1,32 @@
+/* file_kind.h - names files that are no plain text by their first bytes, and says how each becomes
+ * text. The user's data decide, never the name of a file. */
+#ifndef TW_BASE_FILE_KIND_H
+#define TW_BASE_FILE_KIND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { TW_FILE_KIND_BYTES = 512 }; /* first bytes that decide, if the file has as many */
+
+enum tw_file_holds {
+    TW_HOLDS_NOTHING, /* no text: a picture, a program */
+    TW_HOLDS_TEXT,    /* text or tokens that are wanted, so the file is not passed over */
+    TW_HOLDS_MARKUP,  /* a text, but its markup would be read as text, too */
+};
+
+struct tw_file_kind {
+    const char *name;   /* "a Parquet file" */
+    const char *remedy; /* how it becomes text: a command with IN and OUT, or a sentence */
+    enum tw_file_holds holds;
+};
+
+/* The kind of a file that begins with bytes[size]; NULL: a text, or unknown. Gzip, zstd, tar and
+ * JSON are not among the kinds, as they are read. */
+const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size);
+
+/* Whether the file is packed by gzip or zstd, or is a tar archive, or JSON: `thinwire data prepare`
+ * reads these, and nothing else does. Returns its name for messages, or NULL. */
+const char *tw_file_kind_prepared(const uint8_t *bytes, size_t size);
+
+#endif

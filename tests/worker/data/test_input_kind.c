@@ -1,0 +1,82 @@
+/* A text is read as its first bytes say. */
+#include "worker/data/input_kind.h"
+
+#include "tests/test.h"
+
+static void check(enum tw_input_kind want, const char *text) {
+    const enum tw_input_kind found =
+        tw_input_kind_of((const uint8_t *)text, strlen(text), true, false);
+    if (found != want) {
+        fail_msg("%s: %s, not %s", text, tw_input_kind_name(found), tw_input_kind_name(want));
+    }
+}
+
+static void json_is_told_from_text(void **state) {
+    (void)state;
+    check(TW_INPUT_LINES, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
+    check(TW_INPUT_LINES, "\xEF\xBB\xBF\n {\"text\": \"a\", \"b\": NaN} \r\n");
+    check(TW_INPUT_LINES, "{\"text\": \"a\"}");
+    check(TW_INPUT_LINES, "{\"text\": broken\n\n{\"text\": \"a\"}\n"); /* its first line is named */
+    check(TW_INPUT_LINES, "{\"text\": \"cut");
+    check(TW_INPUT_LINES, "[1, 2]\n[3]\n");
+    check(TW_INPUT_OBJECTS, "{\n \"text\": \"a\"\n}\n{\n \"text\": \"b\"\n}\n");
+    check(TW_INPUT_OBJECTS, "{\"text\": \"a\"}{\"text\": \"b\"}");
+    check(TW_INPUT_OBJECTS, "{\n \"text\": \"cut");
+    check(TW_INPUT_ARRAY, "[{\"text\": \"a\"}, {\"text\": \"b\"}]");
+    check(TW_INPUT_ARRAY, " [\n\"a\",\n\"b\"]\n");
+    check(TW_INPUT_ARRAY, "[]");
+    check(TW_INPUT_ARRAY, "[{\"text\": \"cut");
+    check(TW_INPUT_TEXT, "");
+    check(TW_INPUT_TEXT, " \n");
+    check(TW_INPUT_TEXT, "a\n");
+    check(TW_INPUT_TEXT, "{a}");
+    check(TW_INPUT_TEXT, "{\\small text}");
+    check(TW_INPUT_TEXT, "{\"quote\" he said\nand more");
+    check(TW_INPUT_TEXT, "[1] A note.\n[2] Another.\n");
+    check(TW_INPUT_TEXT, "[1]\nA note.\n");
+    check(TW_INPUT_TEXT, "[a](link)\n");
+    check(TW_INPUT_TEXT, "\"To be\"\n");
+    check(TW_INPUT_TEXT, "12\n");
+}
+
+/* The first bytes may end anywhere in a record. */
+static void a_record_longer_than_the_first_bytes_is_json(void **state) {
+    static const char LINE[] =
+        "{\"a\": [1, -2.5e3, true, null], \"text\": \"a\\u00e9\\n b\", \"c\": {}}";
+    static const char ARRAY[] = "[{\"a\": [1, -2.5e3, true, NaN], \"text\": \"a\\u00e9\\n b\"}, 1]";
+    (void)state;
+    for (size_t size = 8; size < sizeof(LINE); size++) {
+        assert_int_equal(tw_input_kind_of((const uint8_t *)LINE, size, false, false),
+                         TW_INPUT_LINES);
+    }
+    for (size_t size = 8; size < sizeof(ARRAY); size++) {
+        assert_int_equal(tw_input_kind_of((const uint8_t *)ARRAY, size, false, false),
+                         TW_INPUT_ARRAY);
+    }
+}
+
+static void a_name_that_claims_json_is_never_text(void **state) {
+    (void)state;
+    assert_int_equal(tw_input_kind_of((const uint8_t *)"text", 4, true, true), TW_INPUT_LINES);
+    assert_int_equal(tw_input_kind_of((const uint8_t *)"[1]", 3, true, true), TW_INPUT_ARRAY);
+}
+
+static void latin_1_is_told_from_stray_bytes(void **state) {
+    char text[400];
+    (void)state;
+    for (size_t i = 0; i < sizeof(text); i++) text[i] = i % 20 == 0 ? '\xE9' : 'a';
+    assert_true(tw_input_is_other_encoding((const uint8_t *)text, sizeof(text)));
+    assert_false(tw_input_is_other_encoding((const uint8_t *)text, 300)); /* 15 bytes */
+    for (size_t i = 10; i + 1 < sizeof(text); i += 20) memcpy(text + i, "\xC3\xA9", 2);
+    assert_false(tw_input_is_other_encoding((const uint8_t *)text, sizeof(text)));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_is_told_from_text),
+        cmocka_unit_test(a_record_longer_than_the_first_bytes_is_json),
+        cmocka_unit_test(a_name_that_claims_json_is_never_text),
+        cmocka_unit_test(latin_1_is_told_from_stray_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* Inputs of `prepare` by their content: files that other programs wrote give the texts that these
+ * programs were given, and every other file is refused by name. The argument is the path of
+ * tests/data. */
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "prepare_fixture.h"
+#include "tests/test.h"
+#include "worker/data/prepare/prepare.h"
+
+enum { HEAD_BYTES = 4096 };
+
+static const char *written_by_others;
+
+/* The texts that the programs were given. */
+static const char THREE[] = "\0First \xE2\x82\xAC text,\nwith \"quotes\" and a tab\t."
+                            "\0Second: \xF0\x9F\x98\x80 \\ / end"
+                            "\0Third";
+
+static int begin_test(void **state) {
+    struct prepare_fixture *const at = prepare_fixture_create();
+    *state = at;
+    at->options.heldout_millionths = 0;
+    at->options.is_restart = true;
+    return 0;
+}
+
+static int end_test(void **state) {
+    return prepare_fixture_destroy(*state);
+}
+
+/* The documents of the only shard, each after a zero, must be these. */
+static void expect(struct prepare_fixture *at, const char *path, const char *want, size_t bytes) {
+    struct tw_error err = {.message = ""};
+    size_t size = 0;
+    at->options.sources[0].inputs = &path;
+    if (tw_prepare(&at->options, &at->summary, &err) != TW_OK) {
+        fail_msg("%s: %s", path, err.message);
+    }
+    assert_int_equal(at->summary.counts.tokens, bytes);
+    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
+    assert_memory_equal(file + HEAD_BYTES, want, bytes);
+    free(file);
+}
+
+static void refuse(struct prepare_fixture *at, const char *path, const char *why) {
+    struct tw_error err = {.message = ""};
+    at->options.sources[0].inputs = &path;
+    const enum tw_status status = tw_prepare(&at->options, &at->summary, &err);
+    if (status != TW_DATA || strstr(err.message, why) == NULL) {
+        fail_msg("%s: %s: %s, not %s", path, tw_status_name(status), err.message, why);
+    }
+    assert_true(at->summary.can_skip);
+}
+
+static void refuse_bytes(struct prepare_fixture *at, const char *name, const void *bytes,
+                         size_t size, const char *why) {
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/%s", at->in, name);
+    prepare_fixture_write(at, name, bytes, size);
+    refuse(at, path, why);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void refuse_text(struct prepare_fixture *at, const char *name, const char *text,
+                        const char *why) {
+    refuse_bytes(at, name, text, strlen(text), why);
+}
+
+static void expect_text(struct prepare_fixture *at, const char *name, const char *text,
+                        const char *want, size_t bytes) {
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s/%s", at->in, name);
+    prepare_fixture_write(at, name, text, strlen(text));
+    expect(at, path, want, bytes);
+    assert_int_equal(unlink(path), 0);
+}
+
+static const char *path_of(const char *name) {
+    static char path[512];
+    (void)snprintf(path, sizeof(path), "%s/%s", written_by_others, name);
+    return path;
+}
+
+/* ---- files of other programs ----------------------------------------------------------------- */
+
+static void json_of_other_programs_gives_its_texts(void **state) {
+    struct prepare_fixture *const at = *state;
+    static const struct {
+        const char *file;
+        enum tw_input_kind kind;
+    } FILES[] = {
+        {"json/pandas-lines.txt", TW_INPUT_LINES},
+        {"json/pandas-records.json", TW_INPUT_ARRAY},
+        {"json/pandas-records-indent.json", TW_INPUT_ARRAY},
+        {"json/dump-array.json", TW_INPUT_ARRAY},
+        {"json/dump-strings.json", TW_INPUT_ARRAY},
+        {"json/dump-indent.json", TW_INPUT_OBJECTS},
+        {"json/datasets-lines.jsonl", TW_INPUT_LINES},
+        {"json/datasets-array.json", TW_INPUT_ARRAY},
+    };
+    for (unsigned i = 0; i < sizeof(FILES) / sizeof(FILES[0]); i++) {
+        expect(at, path_of(FILES[i].file), THREE, sizeof(THREE) - 1);
+        assert_int_equal(at->summary.counts.kinds[FILES[i].kind], 1);
+    }
+}
+
+/* These have no record per document, so no text is guessed. */
+static void other_shapes_of_pandas_are_refused(void **state) {
+    struct prepare_fixture *const at = *state;
+    refuse(at, path_of("json/pandas-columns.json"),
+           "pandas-columns.json:1: the field \"text\" is an object, not a string; pandas writes a "
+           "record per line with to_json(orient='records', lines=True)");
+    refuse(at, path_of("json/pandas-split.json"), "there are: columns, index, data; name one");
+    refuse(at, path_of("json/pandas-index.json"), "no field \"text\"; there are: 0, 1, 2;");
+    refuse(at, path_of("json/pandas-table.json"), "no field \"text\"; there are: schema, data;");
+    refuse(at, path_of("json/pandas-values.json"),
+           "pandas-values.json:1, record at byte 1: invalid JSON: no { of an object");
+    refuse(at, path_of("json/datasets.parquet"),
+           "is a Parquet file, which is not read: python3 -c \"import pandas as p; "
+           "p.read_parquet('IN').to_json('OUT.jsonl', orient='records', lines=True)\"");
+}
+
+static void archives_give_the_texts_of_their_members(void **state) {
+    struct prepare_fixture *const at = *state;
+    static const char LONG[] = "\0long name\0plain";
+    expect(at, path_of("tar/webdataset-text.tar"), THREE, sizeof(THREE) - 1);
+    assert_int_equal(at->summary.counts.passed_members, 6);
+    assert_int_equal(at->summary.counts.kinds[TW_INPUT_TAR], 1);
+    expect(at, path_of("tar/webdataset-json.tar"), THREE, sizeof(THREE) - 1);
+    assert_int_equal(at->summary.counts.passed_members, 3);
+    expect(at, path_of("tar/gnu.tar"), LONG, sizeof(LONG) - 1);
+    expect(at, path_of("tar/pax.tar"), LONG, sizeof(LONG) - 1);
+    at->options.field = "body";
+    refuse(at, path_of("tar/webdataset-json.tar"),
+           "webdataset-json.tar: 000000.json: no field \"body\"; there are: text;");
+}
+
+static void archives_that_are_cut_are_refused(void **state) {
+    struct prepare_fixture *const at = *state;
+    uint8_t bytes[3600];
+    FILE *const file = fopen(path_of("tar/webdataset-text.tar"), "rb");
+    assert_non_null(file);
+    assert_int_equal(fread(bytes, 1, sizeof(bytes), file), sizeof(bytes));
+    assert_int_equal(fclose(file), 0);
+    refuse_bytes(at, "a.tar", bytes, 3500, "a.tar: after byte 3072: it ends within a header");
+    bytes[3080] ^= 1;
+    refuse_bytes(at, "a.tar", bytes, sizeof(bytes), "a.tar: after byte 3072: no member begins");
+}
+
+/* ---- names do not decide --------------------------------------------------------------------- */
+
+static void parts_of_spark_are_known_by_content(void **state) {
+    struct prepare_fixture *const at = *state;
+    static const char TEXT[] = "{\"text\":\"a\"}\n{\"text\":\"b\"}\n";
+    static const char *const NAMES[] = {"part-00000-a1b2.c000.json", "part-00000", "x.txt",
+                                        "x.JSONL", "x.gz"};
+    for (unsigned i = 0; i < 5; i++) expect_text(at, NAMES[i], TEXT, "\0a\0b", 4);
+    char *const path = prepare_fixture_path(at, "in/part-00000-c000.json.gz");
+    const gzFile gz = gzopen(path, "wb");
+    assert_int_equal(gzputs(gz, TEXT), (int)sizeof(TEXT) - 1);
+    assert_int_equal(gzclose(gz), Z_OK);
+    expect(at, path, "\0a\0b", 4);
+    free(path);
+}
+
+static void names_that_claim_json_are_no_text(void **state) {
+    struct prepare_fixture *const at = *state;
+    refuse_text(at, "a.json", "// a comment\n{}\n", "a.json:1: invalid JSON: no { of an object");
+    refuse_text(at, "a.json", "{\"name\": \"x\",\n \"version\": 1}",
+                "a.json:1, record at byte 0: no field \"text\"; there are: name, version;");
+    at->options.is_plain = true;
+    expect_text(at, "a.json", "{\"a\": 1}", "\0{\"a\": 1}", 9);
+    expect_text(at, "a.csv", "a,b\n", "\0a,b\n", 5);
+    expect_text(at, "a.html", "<html>x", "\0<html>x", 8);
+}
+
+static void other_kinds_are_refused_by_name(void **state) {
+    struct prepare_fixture *const at = *state;
+    refuse_text(at, "a", "<!doctype html>\n<p>x",
+                "in/a is an HTML page, which is not read: extract");
+    refuse_text(at, "a.csv", "text,b\nx,1\n", "a.csv is a table (CSV): python3 -c");
+    refuse_bytes(at, "a", "\xFF\xFE\0\0a\0\0\0", 8,
+                 "in/a is UTF-32, which is not read: make it UTF-8");
+    refuse_bytes(at, "a", "a\0b\0c\0d\0", 8, "UTF-16 without a mark");
+    refuse_text(at, "a.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n",
+                "chat data (\"messages\") are not read yet: write each conversation as one text");
+    at->options.field = "conversations";
+    refuse_text(at, "a.jsonl", "{\"conversations\": []}\n", "chat data (\"conversations\")");
+}
+
+/* In folders too: a folder of Parquet files is not a README alone. */
+static void files_in_folders_are_not_passed_over_in_silence(void **state) {
+    struct prepare_fixture *const at = *state;
+    prepare_fixture_write(at, "README.md", "# Data\n", 7);
+    prepare_fixture_write(at, "a.png", "\x89PNG\r\n\x1A\n", 8);
+    expect(at, at->in, "\0# Data\n", 8);
+    assert_int_equal(at->summary.counts.binary_files, 1);
+    prepare_fixture_write(at, "data.parquet", "PAR1\x15\x04", 6);
+    refuse(at, at->in, "data.parquet is a Parquet file");
+    at->options.skip_bad = true;
+    expect(at, at->in, "\0# Data\n", 8);
+    assert_int_equal(at->summary.counts.bad, 1);
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static void bad_records_are_named_by_place(void **state) {
+    struct prepare_fixture *const at = *state;
+    refuse_text(at, "a", "[{\"text\":\"a\"},\n {\"text\":7}]",
+                "in/a:2, record at byte 16: the field \"text\" is a number, not a string");
+    refuse_text(at, "a", "[{\"text\":\"a\"},\n {\"text\":\"b\"",
+                "in/a: after byte 13: it ends within");
+    refuse_text(at, "a", "{\n\"text\":\"a\"}\n{\n\"text\":null}",
+                "in/a:3, record at byte 14: the field \"text\" is null");
+    at->options.skip_bad = true;
+    expect_text(at, "a", "[{\"text\":\"a\"},\n {\"text\":7}, \"c\", [1]]", "\0a\0c", 4);
+    assert_int_equal(at->summary.counts.bad, 2);
+    expect_text(at, "a", "[\"a\", \"b\"", "\0a", 2);
+    assert_int_equal(at->summary.counts.bad, 1);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
+        TEST(json_of_other_programs_gives_its_texts),
+        TEST(other_shapes_of_pandas_are_refused),
+        TEST(archives_give_the_texts_of_their_members),
+        TEST(archives_that_are_cut_are_refused),
+        TEST(parts_of_spark_are_known_by_content),
+        TEST(names_that_claim_json_are_no_text),
+        TEST(other_kinds_are_refused_by_name),
+        TEST(files_in_folders_are_not_passed_over_in_silence),
+        TEST(bad_records_are_named_by_place),
+#undef TEST
+    };
+    assert_int_equal(argc, 2);
+    written_by_others = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
