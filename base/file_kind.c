@@ -14,6 +14,8 @@ static const char unpack[] = "unpack it, and name the files in it";
 static const char jsonl[] = "write its texts as JSON Lines";
 static const char numbers[] =
     "write its token numbers alone: numpy.load('IN').astype('<u2').tofile('OUT.bin')";
+static const char shard[] = "name the texts that it was made of, or train on its folder";
+static const char llmc[] = "a run reads it with data.tokenizer=ids, `data prepare` as a .bin";
 static const char pandoc[] = "pandoc -t plain IN -o OUT.txt";
 static const char none[] = "it holds no text";
 static const char utf16[] = "make it UTF-8: iconv -f UTF-16 -t UTF-8 IN >OUT";
@@ -27,6 +29,11 @@ struct magic {
 
 /* The first row that matches counts. No text begins so. */
 static const struct magic MAGICS[] = {
+    /* tokens */
+    {0, 8, "TWSHARD1", {"a shard of a prepared dataset", shard, TW_HOLDS_TEXT}},
+    {0, 9, "MMIDIDX\0\0", {"an index of Megatron-LM", "its .bin belongs beside it", TW_HOLDS_TEXT}},
+    {0, 4, "\x88\xD8\x34\x01", {"a token shard of llm.c", llmc, TW_HOLDS_TEXT}},
+    {0, 4, "\xA1\xD9\x34\x01", {"a token shard of llm.c", llmc, TW_HOLDS_TEXT}},
     /* tables and arrays */
     {0, 5, "PAR1\x15", {"a Parquet file", PANDAS("read_parquet"), TW_HOLDS_TEXT}},
     {0, 8, "ARROW1\0\0", {"an Arrow file", PANDAS("read_feather"), TW_HOLDS_TEXT}},
@@ -142,12 +149,19 @@ static const struct tw_file_kind *find_utf16(const uint8_t *bytes, size_t size) 
     return NULL;
 }
 
-const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
+static const struct tw_file_kind *find_magic(const uint8_t *bytes, size_t size,
+                                             size_t magic_bytes_min) {
     for (size_t i = 0; i < sizeof(MAGICS) / sizeof(MAGICS[0]); i++) {
         const struct magic *const magic = &MAGICS[i];
-        if (size < magic->at + magic->size) continue;
+        if (size < magic->at + magic->size || magic->size < magic_bytes_min) continue;
         if (memcmp(bytes + magic->at, magic->bytes, magic->size) == 0) return &magic->kind;
     }
+    return NULL;
+}
+
+const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
+    const struct tw_file_kind *const kind = find_magic(bytes, size, 0);
+    if (kind != NULL) return kind;
     const size_t at = skip_mark(bytes, size);
     for (size_t i = 0; i < sizeof(MARKUPS) / sizeof(MARKUPS[0]); i++) {
         const struct magic *const markup = &MARKUPS[i];
@@ -171,4 +185,22 @@ const char *tw_file_kind_prepared(const uint8_t *bytes, size_t size) {
     if (size >= sizeof(ZSTD) && memcmp(bytes, ZSTD, sizeof(ZSTD)) == 0) return "packed by zstd";
     if (size >= 262 && memcmp(bytes + 257, "ustar", 5) == 0) return "a tar archive";
     return is_json(bytes, size) ? "JSON" : NULL;
+}
+
+enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t size,
+                                  bool are_numbers, struct tw_error *err) {
+    enum { LONG_MAGIC_BYTES = 6 };
+    const struct tw_file_kind *const kind =
+        are_numbers ? find_magic(bytes, size, LONG_MAGIC_BYTES) : tw_file_kind_of(bytes, size);
+    const char *const prepared = are_numbers ? NULL : tw_file_kind_prepared(bytes, size);
+    if (kind != NULL && kind->holds != TW_HOLDS_MARKUP) {
+        return tw_fail(err, TW_DATA, "%.90s is %s, which is not read: %s", path, kind->name,
+                       kind->remedy);
+    }
+    if (prepared == NULL) return TW_OK;
+    return tw_fail(
+        err, TW_DATA,
+        "%.100s is %s, and a run would train on its bytes: `thinwire data prepare` makes "
+        "a dataset of its texts",
+        path, prepared);
 }

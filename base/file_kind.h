@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 enum { TW_FILE_KIND_BYTES = 512 }; /* first bytes that decide, if the file has as many */
 
 enum tw_file_holds {
@@ -24,6 +26,12 @@ struct tw_file_kind {
 /* The kind of a file that begins with bytes[size]; NULL: a text, or unknown. Gzip, zstd, tar and
  * JSON are not among the kinds, as they are read. */
 const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size);
+
+/* Refuses a file whose bytes are to be tokens, or token numbers (are_numbers), but that is of
+ * another kind. Markup may be tokens. Numbers can look like a short magic, so only long ones count.
+ * TW_DATA names the path, the kind and the way out. */
+enum tw_status tw_file_kind_check(const char *path, const uint8_t *bytes, size_t size,
+                                  bool are_numbers, struct tw_error *err);
 
 /* Whether the file is packed by gzip or zstd, or is a tar archive, or JSON: `thinwire data prepare`
  * reads these, and nothing else does. Returns its name for messages, or NULL. */

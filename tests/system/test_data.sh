@@ -41,6 +41,11 @@ printf '{"text": "a", "score": NaN}\n{"text": null}\n' >null.jsonl
 expect 4 'null.jsonl:2: the field "text" is null, not a string$' tw data prepare null.jsonl --out none
 grep -q '^thinwire: --skip-bad counts and leaves out such documents' out.txt
 
+# -- a run trains on the bytes of a text, so these must be text
+expect 3 'null.jsonl is JSON, and a run would train on its bytes' tw run new none --data null.jsonl
+expect 4 'null.jsonl is JSON, and a run would train on its bytes' tw data info null.jsonl
+expect 4 'd/code-heldout-00000.shard is a shard of a prepared dataset' tw data prepare d --out none
+
 # -- its content, as text and as JSON
 expect 0 '^  code +30.0 % +2 ' tw data info d --verify
 grep -q '^Every byte matches its checksum' out.txt

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_kind.h"
+
 enum { LOOKED_AT = 4096, REFRESHED_AT_ONCE = 1024 };
 
 /* ---- for the readers of each kind ------------------------------------------------------------ */
@@ -49,6 +51,22 @@ static bool looks_like_text(const uint8_t *bytes, size_t size) {
     return true;
 }
 
+/* Whether the numbers have twice the width or more: the upper halves are all 0, the lower are not.
+ */
+static bool has_empty_halves(const uint8_t *bytes, size_t size, uint32_t width) {
+    enum { NUMBERS_MIN = 32 };
+    size_t empty = 0, zeros = 0;
+    const size_t numbers = size / (2 * (size_t)width);
+    for (size_t i = 0; i < numbers; i++) {
+        const uint8_t *const low = bytes + 2 * width * i;
+        uint32_t sums[2] = {0, 0};
+        for (uint32_t k = 0; k < 2 * width; k++) sums[k / width] += low[k];
+        zeros += sums[0] == 0;
+        empty += sums[1] == 0;
+    }
+    return numbers >= NUMBERS_MIN && empty == numbers && zeros < numbers / 2;
+}
+
 static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, const uint8_t *bytes,
                                  size_t size, const struct tw_corpus_hint *hint,
                                  struct tw_error *err) {
@@ -59,12 +77,20 @@ static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, con
     file->token_bytes = !hint->is_ids ? 1 : hint->vocab <= 65536 ? 2 : 4;
     file->file_bytes = corpus->bytes;
     file->tokens_count = corpus->bytes / file->token_bytes;
+    TW_TRY(tw_file_kind_check(path, bytes, size, hint->is_ids, err));
     if (hint->is_ids && looks_like_text(bytes, size)) {
         return tw_fail(err, TW_DATA,
                        "training text %.80s is text, but data.tokenizer is ids: `thinwire data "
                        "prepare` makes tokens of it, or make a run with --set "
                        "data.tokenizer=bytes --set model.vocab=256",
                        path);
+    }
+    if (hint->is_ids && has_empty_halves(bytes, size, file->token_bytes)) {
+        return tw_fail(err, TW_DATA,
+                       "training text %.80s: every second %u-byte number is 0 at its beginning, so "
+                       "its numbers are larger than a vocabulary of %u needs: write them as numpy "
+                       "uint%u",
+                       path, file->token_bytes, hint->vocab, 8 * file->token_bytes);
     }
     if (corpus->bytes % file->token_bytes != 0) {
         return tw_fail(err, TW_DATA,

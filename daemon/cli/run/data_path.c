@@ -22,6 +22,10 @@ static enum tw_status read_text(const char *path, struct cli_data *data, struct 
     data->bytes = 0;
     for (size_t size = BLOCK; size == BLOCK;) {
         size = fread(block, 1, BLOCK, file);
+        if (data->bytes == 0) {
+            data->head_bytes = size < sizeof(data->head) ? size : sizeof(data->head);
+            memcpy(data->head, block, data->head_bytes);
+        }
         tw_sha256_add(&parts, block, size);
         data->bytes += size;
     }
@@ -182,6 +186,10 @@ enum tw_status cli_data_check(const struct cli_data *data, const char *path,
                               const struct tw_run *run, struct tw_error *err) {
     struct tw_error why;
     const bool is_named = !tw_id_is_zero(&run->data.sha256);
+    if (!data->is_dataset) {
+        TW_TRY(tw_file_kind_check(path, data->head, data->head_bytes,
+                                  run->data.tokenizer == TW_TOKENIZER_IDS, err));
+    }
     if (data->is_dataset && tw_dataset_check_run(&data->about, run, &why) != TW_OK) {
         return tw_fail(err, TW_DATA, "%.60s: %.185s", path, why.message);
     }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/file_kind.h"
 #include "base/status.h"
 #include "proto/dataset.h"
 #include "proto/run/run.h"
@@ -19,6 +20,8 @@ struct cli_data {
     uint64_t train_longest, heldout_longest;
     /* shards of a dataset, and those that exist with the right size */
     uint32_t shards, shards_here;
+    uint8_t head[TW_FILE_KIND_BYTES]; /* first bytes of a text (head_bytes) */
+    size_t head_bytes;
     struct tw_dataset about; /* the index of a dataset, without its shards */
 };
 

@@ -423,6 +423,44 @@ static void files_that_llmc_wrote_are_read(void **state) {
     expect(f, path, TW_DATA, "multiple-choice questions of llm.c");
 }
 
+/* ---- bare numbers and bytes ------------------------------------------------------------------ */
+
+static void numbers_of_another_width_are_refused(void **state) {
+    struct fixture *const f = *state;
+    uint8_t bytes[8 * 1000];
+    for (uint32_t i = 0; i < 1000; i++) tw_put_u32(bytes + 4 * i, 100 + i);
+    write_at(path_of(f, "u32.bin"), bytes, 4000, 0);
+    expect(f, path_of(f, "u32.bin"), TW_DATA,
+           "every second 2-byte number is 0 at its beginning, so its numbers are larger than a "
+           "vocabulary of 50000 needs: write them as numpy uint16");
+    for (uint32_t i = 0; i < 1000; i++) tw_put_u64(bytes + 8 * i, 70000 + i);
+    write_at(path_of(f, "i64.bin"), bytes, 8000, 0);
+    f->run.model.vocab = 100000;
+    expect(f, path_of(f, "i64.bin"), TW_DATA, "every second 4-byte number is 0");
+    write_at(path_of(f, "u32.bin"), bytes, 0, 0);
+    assert_int_equal(open_data(f, path_of(f, "u32.bin")), TW_OK);
+}
+
+/* A run trains on the bytes of a text, so these must be the text. */
+static void files_that_are_no_text_are_not_trained_on(void **state) {
+    struct fixture *const f = *state;
+    char path[512];
+    (void)snprintf(path, sizeof(path), "%s/heads/numpy.npy", written_by_others);
+    expect(f, path, TW_DATA, "numpy.npy is a NumPy array, which is not read: write its token");
+    f->run.data.tokenizer = TW_TOKENIZER_BYTES;
+    f->run.model.vocab = 256;
+    (void)snprintf(path, sizeof(path), "%s/json/datasets.parquet", written_by_others);
+    expect(f, path, TW_DATA, "is a Parquet file, which is not read");
+    (void)snprintf(path, sizeof(path), "%s/json/datasets-lines.jsonl", written_by_others);
+    expect(f, path, TW_DATA,
+           "is JSON, and a run would train on its bytes: `thinwire data prepare`");
+    (void)snprintf(path, sizeof(path), "%s/tar/gnu.tar", written_by_others);
+    expect(f, path, TW_DATA, "is a tar archive, and a run would train on its bytes");
+    write_at(path_of(f, "page"), "<mediawiki xmlns=", 17, 0); /* as of enwik8 */
+    assert_int_equal(truncate(path_of(f, "page"), 2000), 0);
+    assert_int_equal(open_data(f, path_of(f, "page")), TW_OK);
+}
+
 /* ---- Megatron -------------------------------------------------------------------------------- */
 
 /* 40 sequences of 25 tokens, two per document. Type 8 is u16, 4 is i32. */
@@ -529,6 +567,8 @@ int main(int argc, char **argv) {
         TEST(a_curriculum_begins_with_common_tokens),
         TEST(shards_of_a_folder_are_one_text),
         TEST(files_that_llmc_wrote_are_read),
+        TEST(numbers_of_another_width_are_refused),
+        TEST(files_that_are_no_text_are_not_trained_on),
         TEST(broken_shards_of_llmc_are_refused),
         TEST(a_pair_is_held_out_from_a_document_on),
         TEST(broken_pairs_are_refused),
