@@ -11,6 +11,13 @@ static enum tw_status check_tokens(const struct tw_dataset *dataset, const struc
                        "its tokens are those of a tokenizer.json, and data.tokenizer of the run is "
                        "bytes: prepare it with --tokenizer bytes, or make another run");
     }
+    const bool is_bytes = tw_id_is_zero(&dataset->tokenizer) && dataset->vocab <= BYTES_VOCAB;
+    if (run->data.tokenizer == TW_TOKENIZER_IDS && is_bytes && run->model.vocab > BYTES_VOCAB) {
+        return tw_fail(
+            err, TW_DATA,
+            "its tokens are bytes, and data.tokenizer of the run is ids: prepare it with "
+            "the tokenizer of this model");
+    }
     if (dataset->vocab > run->model.vocab) {
         return tw_fail(err, TW_DATA,
                        "its tokens go up to %u, and model.vocab of the run is %u: prepare it with "

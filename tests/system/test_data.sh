@@ -156,6 +156,25 @@ expect 0 'without --tokenizer FILE the folder has no vocabulary' tw export words
 expect 0 '"vocabulary": false' tw export words.safetensors --out mute.gguf --format gguf --json
 expect 0 '"vocabulary": true' tw export words.safetensors --out speaks --json \
     --tokenizer hf/tokenizer.json
+
+# -- a model and a dataset of different tokenizers; another way to write the same one is no difference
+expect 0 'nats/token' tw eval speaks --run words.manifest --data words
+python3 - <<'PY'
+import json
+t = json.load(open("speaks/tokenizer.json"))
+json.dump(t, open("speaks/tokenizer.json", "w"), indent=1)
+PY
+expect 0 'nats/token' tw eval speaks --run words.manifest --data words
+python3 - <<'PY'
+import json
+t = json.load(open("speaks/tokenizer.json"))
+names = {v: k for k, v in t["model"]["vocab"].items()}
+t["model"]["vocab"][names[65]], t["model"]["vocab"][names[70]] = 70, 65
+json.dump(t, open("speaks/tokenizer.json", "w"))
+PY
+expect 4 'words has the tokens of another tokenizer than the model .65 is the first that differs.: prepare' \
+    tw eval speaks --run words.manifest --data words
+expect 4 'another tokenizer than the model' tw train --from speaks --run words.manifest --data words --plan
 rm words/tokenizer.json
 expect 4 'its tokenizer.json is missing' tw data info words --verify
 expect 0 'shows the samples as text' tw data info words

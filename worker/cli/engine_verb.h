@@ -51,6 +51,10 @@ enum tw_status engine_load(struct engine_bench *bench, const char *path, struct 
 enum tw_status engine_measure(struct engine_bench *bench, const float *params, const char *what,
                               struct tw_eval *eval, struct tw_error *err);
 
+/* If the model is a folder with a tokenizer.json, and the data are a dataset with another one,
+ * their tokens must be the same. TW_DATA names the first token that differs. */
+enum tw_status engine_check_tokenizer(const struct engine_options *options, struct tw_error *err);
+
 /* The verb in argv[1], import or export; parses its own options. */
 enum tw_exit engine_convert(int argc, char **argv);
 

@@ -256,6 +256,20 @@ static void a_dataset_must_suit_the_run(void **state) {
     assert_int_equal(open_data(f, f->folder), TW_OK);
 }
 
+static uint32_t a_byte(uint32_t source, bool is_heldout, uint32_t shard, uint32_t i) {
+    return token(source, is_heldout, shard, i) % 200;
+}
+
+/* Bytes are valid numbers of any vocabulary. */
+static void bytes_do_not_suit_a_model_on_tokens(void **state) {
+    struct fixture *const f = *state;
+    f->plan.token = a_byte;
+    f->plan.vocab = 256;
+    f->plan.tokenizer = (struct tw_id){{0}};
+    write_dataset(f);
+    expect(f, f->folder, TW_DATA, "its tokens are bytes, and data.tokenizer of the run is ids");
+}
+
 static void an_index_is_read_with_its_name(void **state) {
     struct fixture *const f = *state;
     struct tw_dataset *const dataset = calloc(1, sizeof(*dataset));
@@ -560,6 +574,7 @@ int main(int argc, char **argv) {
         TEST(a_shard_that_shrinks_is_a_sentence),
         TEST(another_shard_under_the_name_is_refused),
         TEST(a_dataset_must_suit_the_run),
+        TEST(bytes_do_not_suit_a_model_on_tokens),
         TEST(an_index_is_read_with_its_name),
         TEST(damaged_indexes_are_refused),
         TEST(one_shard_is_read_alone),
