@@ -119,8 +119,12 @@ expect 4 'a folder without a dataset' tw run new x --data "$home"
 
 # -- a node with this dataset, or with wrong data
 check() { tw --config node.conf config check 2>&1; }
-brings() { printf '[node]\nstate_dir = s\nrun_dir = s\nrun = %s\ndata = %s\n' "$1" "$2" >node.conf; }
-tw init --config node.conf --name x --state-dir s --run-dir s --run both.manifest --data d >/dev/null
+brings() {
+    printf '[node]\nstate_dir = s\nrun_dir = s\nrun = %s\ndata = %s\n' "$1" "$2" >node.conf
+    printf '[network]\nlisten = 127.0.0.1:0\n' >>node.conf
+}
+tw init --config node.conf --name x --state-dir s --run-dir s --run both.manifest --data d \
+    --listen 127.0.0.1:0 >/dev/null
 expect 0 'good  training data [^,]*$' check
 brings both.manifest prose.txt
 expect 4 'is a text, and the run is trained on a dataset: .* it is fetched' check

@@ -251,7 +251,8 @@ static const struct {
      "OK is good, WARN works but could be better, FAIL will not work; - could not be checked.\n"
      "The exit status is 1 if anything FAILs. --patience is the time limit of a stage (5).\n"},
     {"config",
-     "thinwire config check [FILE|NAME]   check the file, and every file it names\n"
+     "thinwire config check [FILE|NAME]   check the file, every file it names, and every\n"
+     "                                    address that it would listen on\n"
      "thinwire config show [FILE|NAME]    every key with the value in force (--json)\n"
      "thinwire config example             the commented example, on standard output\n"
      "\n"

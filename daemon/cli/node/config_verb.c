@@ -8,6 +8,8 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/node/listen_check.h"
+#include "daemon/cli/node/node_start.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
 
@@ -60,6 +62,38 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
     report_finding(findings, TW_EXIT_DATA, what, status == TW_OK ? NULL : err.message);
 }
 
+/* Tries every address that the daemon would listen on. A running daemon of this configuration has
+ * them, so nothing can be tried beside it. */
+static void check_listen(const struct tw_config *config, enum tw_admission admission,
+                         struct findings *findings) {
+    struct tw_error err;
+    struct tw_egress egress;
+    char name[TW_ADDR_BYTES + 32];
+    const uint32_t count = config->network.links ? config->network.listen_count : 0;
+    if (node_is_listening(config->api.socket)) {
+        report_finding(findings, TW_EXIT_PORT, "addresses: the running daemon has them", NULL);
+        return;
+    }
+    if (config->network.links && cli_line_check(config, &egress, &err) != TW_OK) {
+        report_finding(findings, err.status == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE, "line",
+                       err.message);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const char *const address = config->network.listen[i].text;
+        const enum tw_status status =
+            cli_listen_check(address, &egress, count > 1, admission == TW_ADMISSION_OPEN, &err);
+        (void)snprintf(name, sizeof(name), "address %s", address);
+        report_finding(findings, status == TW_IO ? TW_EXIT_PORT : TW_EXIT_USAGE, name,
+                       status == TW_OK ? NULL : err.message);
+    }
+    if (!config->api.has_http) return;
+    const struct tw_egress any = {.interface = ""};
+    const enum tw_status status = cli_listen_check(config->api.http.text, &any, false, false, &err);
+    (void)snprintf(name, sizeof(name), "http %s", config->api.http.text);
+    report_finding(findings, TW_EXIT_PORT, name, status == TW_OK ? NULL : err.message);
+}
+
 static void check_files(const struct tw_config *config, struct findings *findings) {
     static struct tw_run run;
     struct tw_error err = {0};
@@ -72,6 +106,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     report_finding(findings, TW_EXIT_MANIFEST, what, is_run ? NULL : err.message);
 
     check_data(config, is_run ? &run : NULL, findings);
+    check_listen(config, is_run ? run.security.admission : TW_ADMISSION_SECRET, findings);
 
     (void)snprintf(what, sizeof(what), "state directory %s", config->node.state_dir);
     const bool is_writable = access(config->node.state_dir, W_OK | X_OK) == 0;
@@ -123,7 +158,8 @@ static enum tw_exit check_config(struct cli *cli) {
         return findings.rc;
     }
     if (findings.rc == TW_EXIT_OK) {
-        (void)puts("The daemon can start with this configuration.");
+        (void)puts("The daemon can start with this configuration.\n"
+                   "Device, memory and peers were not tried: `thinwire doctor` does.");
         return TW_EXIT_OK;
     }
     return cli_fail(findings.rc,

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,7 +20,7 @@ enum { PATIENCE_MS = 30 * 1000, LOOK_MS = 100 };
 
 extern char **environ;
 
-static bool is_listening(const char *socket_path) {
+bool node_is_listening(const char *socket_path) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(socket_path) >= sizeof(address.sun_path)) return false;
     memcpy(address.sun_path, socket_path, strlen(socket_path) + 1);
@@ -42,7 +43,7 @@ static bool is_leaving(const char *socket_path) {
     char *body = NULL;
     json_error_t err;
     if (cli_request(&cli, "GET", "/v1/status", &code, &body) != TW_EXIT_OK)
-        return !is_listening(socket_path);
+        return !node_is_listening(socket_path);
     json_t *const json = json_loads(body, 0, &err);
     const bool is_so = json_is_true(json_object_get(json_object_get(json, "node"), "leaving"));
     json_decref(json);
@@ -54,11 +55,11 @@ static bool is_leaving(const char *socket_path) {
 static bool is_running(const char *socket_path) {
     /* opened before asking, because the daemon may end meanwhile */
     const int process = ended_open(socket_path);
-    bool is_up = is_listening(socket_path);
+    bool is_up = node_is_listening(socket_path);
     if (is_up && is_leaving(socket_path)) {
         is_up = false;
         if (process >= 0) ended_wait(process);
-        while (process < 0 && is_listening(socket_path)) pause_look();
+        while (process < 0 && node_is_listening(socket_path)) pause_look();
     }
     if (process >= 0) (void)close(process);
     return is_up;
@@ -86,12 +87,15 @@ static enum tw_exit start_units(const struct node_files *files, FILE *to) {
     return TW_EXIT_OK;
 }
 
-/* Prints the end of the log of a daemon that ended at once. */
-static void log_tail(const char *path) {
+/* Prints the end of the log of a daemon that ended at once, but nothing of earlier ones, which
+ * wrote the first `begin` bytes. */
+static void log_tail(const char *path, long begin) {
     char text[1024];
     FILE *const file = fopen(path, "re");
     if (file == NULL) return;
-    if (fseek(file, -(long)(sizeof(text) - 1), SEEK_END) != 0) (void)fseek(file, 0, SEEK_SET);
+    const long tail = (long)sizeof(text) - 1;
+    const long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : 0;
+    (void)fseek(file, end - begin > tail ? end - tail : begin, SEEK_SET);
     const size_t size = fread(text, 1, sizeof(text) - 1, file);
     (void)fclose(file);
     text[size] = '\0';
@@ -128,17 +132,19 @@ static enum tw_exit start_here(const struct node_files *files, FILE *to) {
     int status = 0;
     (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
     (void)snprintf(log, sizeof(log), "%s/log", dirname(folder));
+    struct stat before = {.st_size = 0};
+    (void)stat(log, &before);
     const int code = spawn_daemon(files, log, &pid);
     if (code != 0)
         return cli_fail(TW_EXIT_FAILURE, "thinwired could not be started with its log in %s: %s",
                         log, strerror(code));
     for (int waited_ms = 0; waited_ms < PATIENCE_MS; waited_ms += LOOK_MS) {
-        if (is_listening(files->config.api.socket)) {
+        if (node_is_listening(files->config.api.socket)) {
             (void)fprintf(to, "It runs as process %ld; its log is %s.\n", (long)pid, log);
             return TW_EXIT_OK;
         }
         if (waitpid(pid, &status, WNOHANG) == pid) {
-            log_tail(log);
+            log_tail(log, (long)before.st_size);
             return cli_fail(WIFEXITED(status) && WEXITSTATUS(status) != 0
                                 ? (enum tw_exit)WEXITSTATUS(status)
                                 : TW_EXIT_FAILURE,

@@ -9,4 +9,7 @@
  * Prints the result on `to`, or the reason of a failure. */
 enum tw_exit node_start(const struct node_files *files, FILE *to);
 
+/* Whether a daemon listens on the socket. */
+bool node_is_listening(const char *socket_path);
+
 #endif

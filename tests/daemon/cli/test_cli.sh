@@ -98,7 +98,7 @@ expect 8 'no daemon answers' tw checkpoint --socket "$home/none.sock"
 expect 2 'gone.conf: No such file or directory; `thinwire init`' tw status --config ./gone.conf
 
 # -- init
-expect 0 'This node is [0-9a-f]{64}' tw --config node.conf init --name attic \
+expect 0 'This node is [0-9a-f]{64}' tw --config node.conf init --listen 127.0.0.1:0 --name attic \
     --state-dir state --run-dir run --data text.txt --peers a.example:4747 --upload 5mbit
 for file in state/identity.key state/run.secret; do
     [[ $(stat -c %a $file) == 600 ]] || { echo "FAIL: mode of $file"; failures=$((failures + 1)); }
@@ -174,6 +174,8 @@ tw config example | diff - "$SOURCE/deploy/examples/thinwire.conf" ||
 expect 8 'start it \(thinwire --config ./node.conf start\)' tw --config ./node.conf status
 expect 3 'no run manifest' tw --config ./place/node.conf start
 expect 3 'thinwired did not start; its log is ./place/log' tw --config ./place/node.conf start --json
+[[ $(tw --config ./place/node.conf start 2>&1 | grep -c 'no run manifest') == 1 ]] ||
+    { echo "FAIL: a start printed the log of earlier ones"; failures=$((failures + 1)); }
 expect 2 'gone.conf: No such file or directory' tw --config ./gone.conf start
 expect 2 'limit: `-3` is unknown' tw --config ./place/node.conf limit -3
 expect 2 'start: `now` is too much' tw --config ./place/node.conf start now
@@ -289,6 +291,22 @@ expect 0 'run bible, id [0-9a-f]{64}' tw run show state/run.manifest
 expect 0 '"planned_outer_steps": [0-9]+' tw run show state/run.manifest --json
 expect 3 'text.txt' tw run show text.txt
 expect 0 'The daemon can start with this' tw --config node.conf config check
+expect 0 'Device, memory and peers were not tried' tw --config node.conf config check
+# every address is tried: one that is none, one of another machine, one in use
+other_address() {
+    sed "s/^listen = .*/listen = $1/" node.conf >other.conf
+    tw --config other.conf config check
+}
+expect 2 'listen = \[fe80::1%nosuch\]:4747: .*; write an IP address of this machine' \
+    other_address '[fe80::1%nosuch]:4747'
+expect 6 '203.0.113.9:4747 is not an address of this machine' other_address 203.0.113.9:4747
+python3 -c 'import socket, time
+s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1], flush=True); time.sleep(60)' >held &
+holder=$!
+until [[ -s held ]]; do sleep 0.05; done
+expect 6 'is in use: another process listens there' other_address "127.0.0.1:$(cat held)"
+kill $holder
+rm other.conf
 expect 0 '"ok": true' tw --config node.conf config check --json
 echo tampered >>text.txt
 expect 4 '"exit_status": 4' tw --config node.conf config check --json

@@ -1,0 +1,49 @@
+#include "daemon/cli/node/listen_check.h"
+
+#include <string.h>
+
+#include "base/address.h"
+#include "base/assert.h"
+#include "daemon/net/listen.h"
+
+enum tw_status cli_line_check(const struct tw_config *config, struct tw_egress *egress,
+                              struct tw_error *err) {
+    char bind[TW_BIND_MAX][TW_ADDR_BYTES] = {{0}};
+    for (uint32_t i = 0; i < config->network.bind_count; i++) {
+        memcpy(bind[i], config->network.bind[i].text, TW_ADDR_BYTES);
+    }
+    TW_TRY(
+        tw_egress_init(egress, config->network.interface, (const char(*)[TW_ADDR_BYTES])bind, err));
+    for (uint32_t i = 0; i < config->network.advertise_count; i++) {
+        const char *const address = config->network.advertise[i].text;
+        if (tw_address_is_valid(address)) continue;
+        return tw_fail(err, TW_CONFIG, "advertise = %.80s is not host:port with a port", address);
+    }
+    return TW_OK;
+}
+
+static void on_connection(uv_stream_t *listener, int code) {
+    (void)listener; /* the loop never runs while the socket listens */
+    (void)code;
+}
+
+static void on_closed(uv_handle_t *handle) {
+    (void)handle;
+}
+
+enum tw_status cli_listen_check(const char *address, const struct tw_egress *egress,
+                                bool is_one_of_many, bool is_loopback_only, struct tw_error *err) {
+    struct tw_listener listener = {.port = 0};
+    const struct tw_listen_options options = {.address = address,
+                                              .is_loopback_only = is_loopback_only,
+                                              .is_one_of_many = is_one_of_many,
+                                              .egress = egress,
+                                              .accept = on_connection};
+    uv_loop_t loop;
+    if (uv_loop_init(&loop) != 0) return tw_fail(err, TW_NOMEM, "no memory for an event loop");
+    const enum tw_status status = tw_listener_open(&listener, &loop, &options, err);
+    if (listener.is_open) tw_listener_close(&listener, on_closed);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    TW_ASSERT(uv_loop_close(&loop) == 0);
+    return status;
+}
