@@ -78,14 +78,15 @@ static uint32_t hex4(const uint8_t *digits) {
     return value;
 }
 
-/* Decodes the escape \uXXXX at `from`. *taken: its bytes, 12 for a surrogate pair. */
+/* Decodes the escape \uXXXX at `from`. *taken: its bytes, 12 for a surrogate pair. Half a pair
+ * stays one, which is no UTF-8 and counted so. */
 static uint32_t unescape_u(const uint8_t *from, size_t left, size_t *taken) {
     const uint32_t first = hex4(from + 2);
     *taken = 6;
     if (first < 0xD800 || first > 0xDFFF) return first;
-    if (first > 0xDBFF || left < 12 || from[6] != '\\' || from[7] != 'u') return 0xFFFD;
+    if (first > 0xDBFF || left < 12 || from[6] != '\\' || from[7] != 'u') return first;
     const uint32_t second = hex4(from + 8);
-    if (second < 0xDC00 || second > 0xDFFF) return 0xFFFD;
+    if (second < 0xDC00 || second > 0xDFFF) return first;
     *taken = 12;
     return 0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00);
 }

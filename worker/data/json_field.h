@@ -16,8 +16,8 @@ enum {
 
 /* Finds the string `field` of the JSON object in line[size] and unescapes it in place: line[*begin
  * .. *begin + *bytes). The whole line is validated against RFC 8259, with three exceptions: invalid
- * UTF-8 in strings is kept, half a surrogate pair becomes U+FFFD, and NaN, Infinity and -Infinity
- * are values, as in Python. Modifies the line.
+ * UTF-8 in strings is kept, half a surrogate pair becomes three bytes that are no UTF-8, and NaN,
+ * Infinity and -Infinity are values, as in Python. Modifies the line.
  *
  * TW_DATA: invalid JSON, with the offending byte; not an object; the field is missing (the message
  * lists the fields present), duplicate, or not a string. */
