@@ -51,8 +51,8 @@ static bool looks_like_text(const uint8_t *bytes, size_t size) {
     return true;
 }
 
-/* Whether the numbers have twice the width or more: the upper halves are all 0, the lower are not.
- */
+/* Whether the numbers have twice the width or more: the upper halves are all 0, and the lower are
+ * not (of four times the width, half of these). */
 static bool has_empty_halves(const uint8_t *bytes, size_t size, uint32_t width) {
     enum { NUMBERS_MIN = 32 };
     size_t empty = 0, zeros = 0;
@@ -64,7 +64,7 @@ static bool has_empty_halves(const uint8_t *bytes, size_t size, uint32_t width) 
         zeros += sums[0] == 0;
         empty += sums[1] == 0;
     }
-    return numbers >= NUMBERS_MIN && empty == numbers && zeros < numbers / 2;
+    return numbers >= NUMBERS_MIN && empty == numbers && zeros <= numbers / 4 * 3;
 }
 
 static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, const uint8_t *bytes,

@@ -36,6 +36,18 @@ static bool has_object_line(const uint8_t *bytes, size_t size, size_t at) {
     return false;
 }
 
+/* Whether { at `at` is followed by a key and a colon: then this is JSON, even if it is broken.
+ * *is_wide: a line ends before the key. */
+static bool has_first_key(const uint8_t *bytes, size_t size, size_t at, bool *is_wide) {
+    size_t key_bytes = 0;
+    const size_t key = skip_blank(bytes, size, at + 1);
+    if (key == size || bytes[key] != '"') return false;
+    if (tw_json_look(bytes + key, size - key, true, &key_bytes) != TW_JSON_VALUE) return false;
+    const size_t colon = skip_blank(bytes, size, key + key_bytes);
+    *is_wide = memchr(bytes + at, '\n', key - at) != NULL;
+    return colon < size && bytes[colon] == ':';
+}
+
 /* The text begins with { at `at`. */
 static enum tw_input_kind kind_of_object(const uint8_t *bytes, size_t size, size_t at,
                                          bool is_all) {
@@ -43,7 +55,11 @@ static enum tw_input_kind kind_of_object(const uint8_t *bytes, size_t size, size
     const enum tw_json_look look = tw_json_look(bytes + at, size - at, is_all, &value_bytes);
     const size_t end = look == TW_JSON_VALUE ? at + value_bytes : size;
     if (look == TW_JSON_NONE) {
+        bool is_wide = false;
         const size_t next = line_end(bytes, size, at);
+        if (has_first_key(bytes, size, at, &is_wide)) {
+            return is_wide ? TW_INPUT_OBJECTS : TW_INPUT_LINES;
+        }
         return has_object_line(bytes, size, next) ? TW_INPUT_LINES : TW_INPUT_TEXT;
     }
     /* A string of JSON has no line end in it. */
@@ -57,7 +73,13 @@ static enum tw_input_kind kind_of_object(const uint8_t *bytes, size_t size, size
 static enum tw_input_kind kind_of_array(const uint8_t *bytes, size_t size, size_t at, bool is_all) {
     size_t value_bytes = 0;
     const enum tw_json_look look = tw_json_look(bytes + at, size - at, is_all, &value_bytes);
-    if (look == TW_JSON_NONE) return TW_INPUT_TEXT;
+    if (look == TW_JSON_NONE) {
+        bool is_wide = false;
+        const size_t first = skip_blank(bytes, size, at + 1);
+        const bool is_json =
+            first < size && bytes[first] == '{' && has_first_key(bytes, size, first, &is_wide);
+        return is_json ? TW_INPUT_ARRAY : TW_INPUT_TEXT;
+    }
     if (look == TW_JSON_CUT) return TW_INPUT_ARRAY;
     const size_t rest = skip_blank(bytes, size, at + value_bytes);
     if (rest == size) return TW_INPUT_ARRAY;

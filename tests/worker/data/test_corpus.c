@@ -451,7 +451,11 @@ static void numbers_of_another_width_are_refused(void **state) {
     write_at(path_of(f, "i64.bin"), bytes, 8000, 0);
     f->run.model.vocab = 100000;
     expect(f, path_of(f, "i64.bin"), TW_DATA, "every second 4-byte number is 0");
-    write_at(path_of(f, "u32.bin"), bytes, 0, 0);
+    for (uint32_t i = 0; i < 1000; i++) tw_put_u64(bytes + 8 * i, i);
+    write_at(path_of(f, "i64.bin"), bytes, 8000, 0);
+    f->run.model.vocab = 50000;
+    expect(f, path_of(f, "i64.bin"), TW_DATA, "every second 2-byte number is 0");
+    f->run.model.vocab = 100000;
     assert_int_equal(open_data(f, path_of(f, "u32.bin")), TW_OK);
 }
 

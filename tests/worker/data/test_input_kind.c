@@ -26,6 +26,10 @@ static void json_is_told_from_text(void **state) {
     check(TW_INPUT_ARRAY, " [\n\"a\",\n\"b\"]\n");
     check(TW_INPUT_ARRAY, "[]");
     check(TW_INPUT_ARRAY, "[{\"text\": \"cut");
+    /* broken, but no text */
+    check(TW_INPUT_LINES, "{\"text\": \"a\", b}\nrest");
+    check(TW_INPUT_OBJECTS, "{\n \"text\": \"a\",\n}\n");
+    check(TW_INPUT_ARRAY, "[{\"text\": \"a\"},]");
     check(TW_INPUT_TEXT, "");
     check(TW_INPUT_TEXT, " \n");
     check(TW_INPUT_TEXT, "a\n");
