@@ -138,6 +138,7 @@ static bool begins(const uint8_t *bytes, size_t size, const char *lower, size_t 
 static const struct tw_file_kind *find_utf16(const uint8_t *bytes, size_t size) {
     size_t zeros[2] = {0, 0}, letters[2] = {0, 0};
     const size_t pairs = (size < TW_FILE_KIND_BYTES ? size : TW_FILE_KIND_BYTES) / 2;
+    if (memchr(bytes, 0, 2 * pairs) == NULL) return NULL;
     for (size_t i = 0; i < 2 * pairs; i++) {
         const uint8_t c = bytes[i];
         zeros[i % 2] += c == 0;
@@ -154,6 +155,7 @@ static const struct tw_file_kind *find_magic(const uint8_t *bytes, size_t size,
     for (size_t i = 0; i < sizeof(MAGICS) / sizeof(MAGICS[0]); i++) {
         const struct magic *const magic = &MAGICS[i];
         if (size < magic->at + magic->size || magic->size < magic_bytes_min) continue;
+        if (bytes[magic->at] != (uint8_t)magic->bytes[0]) continue;
         if (memcmp(bytes + magic->at, magic->bytes, magic->size) == 0) return &magic->kind;
     }
     return NULL;

@@ -105,6 +105,12 @@ enum tw_input_kind tw_input_kind_of(const uint8_t *bytes, size_t size, bool is_a
 bool tw_input_is_other_encoding(const uint8_t *bytes, size_t size) {
     size_t valid = 0, invalid = 0;
     for (size_t at = 0; at < size;) {
+        uint64_t word = UINT64_C(0x80);
+        if (size - at >= sizeof(word)) memcpy(&word, bytes + at, sizeof(word));
+        if ((word & UINT64_C(0x8080808080808080)) == 0) { /* eight bytes of ASCII */
+            at += sizeof(word);
+            continue;
+        }
         const int length = bytes[at] < 0x80 ? 1 : tw_utf8_size(bytes + at, size - at);
         if (length > 1) valid++;
         /* The last character may be cut. */

@@ -22,6 +22,7 @@ enum {
     WINDOW_LOG = 27,     /* zstd's own default limit */
     WINDOW_LOG_MAX = 31, /* the largest that zstd can make */
     FRAME_HEAD_BYTES = 14,
+    FIRST_BYTES = 4096,
 };
 
 struct tw_text_stream {
@@ -29,7 +30,9 @@ struct tw_text_stream {
     int fd;
     enum tw_packing packing;
     uint64_t taken;
-    bool is_end; /* end of the file reached */
+    bool is_end;                /* end of the file reached */
+    uint8_t first[FIRST_BYTES]; /* (first_bytes) read at opening, of which first_at are consumed */
+    size_t first_bytes, first_at;
     /* Packed only: */
     uint8_t *packed; /* (packed_bytes), of which packed_at are consumed */
     size_t packed_bytes, packed_at;
@@ -55,9 +58,16 @@ static const char *packing_name(enum tw_packing packing) {
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
+static size_t held_bytes(const struct tw_text_stream *stream) {
+    return stream->first_bytes - stream->first_at;
+}
+
 static enum tw_status read_file(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                 size_t *got, struct tw_error *err) {
-    *got = 0;
+    const size_t held = held_bytes(stream);
+    *got = held < room ? held : room;
+    memcpy(to, stream->first + stream->first_at, *got);
+    stream->first_at += *got;
     while (*got < room && !stream->is_end) {
         const ssize_t n = read(stream->fd, to + *got, room - *got);
         if (n < 0 && errno == EINTR) continue;
@@ -100,10 +110,9 @@ static enum tw_status unpack_init(struct tw_text_stream *stream, struct tw_error
 
 /* The first bytes tell the packing. */
 static enum tw_status look(struct tw_text_stream *stream, struct tw_error *err) {
-    uint8_t head[4];
-    const ssize_t size = pread(stream->fd, head, sizeof(head), 0);
-    if (size < 0) return tw_fail(err, TW_IO, "%s: %s", stream->path, strerror(errno));
-    stream->packing = tw_packing_of_bytes(head, (size_t)size);
+    uint8_t *const first = stream->first;
+    TW_TRY(read_file(stream, first, FIRST_BYTES, &stream->first_bytes, err));
+    stream->packing = tw_packing_of_bytes(first, stream->first_bytes);
     return stream->packing != TW_PACKING_NONE ? unpack_init(stream, err) : TW_OK;
 }
 
@@ -233,6 +242,7 @@ static enum tw_status allow_window(struct tw_text_stream *stream, struct tw_erro
         return tw_fail(err, TW_IO, "%s: %s", stream->path, strerror(errno));
     }
     stream->taken = stream->frame_at;
+    stream->first_at = stream->first_bytes;
     stream->packed_at = stream->packed_bytes = 0;
     stream->is_end = false;
     return TW_OK;
@@ -311,10 +321,13 @@ enum tw_status tw_text_stream_read(struct tw_text_stream *stream, uint8_t *to, s
 enum tw_status tw_text_stream_skip(struct tw_text_stream *stream, uint64_t bytes,
                                    struct tw_error *err) {
     if (stream->packing == TW_PACKING_NONE) {
-        if (lseek(stream->fd, (off_t)bytes, SEEK_CUR) < 0) {
+        const uint64_t place = stream->taken - held_bytes(stream) + bytes;
+        if (lseek(stream->fd, (off_t)place, SEEK_SET) < 0) {
             return tw_fail(err, TW_IO, "%s: %s", stream->path, strerror(errno));
         }
-        stream->taken += bytes;
+        stream->taken = place;
+        stream->first_at = stream->first_bytes;
+        stream->is_end = false;
         return TW_OK;
     }
     uint8_t *const waste = malloc(SKIP_BYTES);
@@ -334,7 +347,7 @@ enum tw_status tw_text_stream_skip(struct tw_text_stream *stream, uint64_t bytes
 }
 
 uint64_t tw_text_stream_taken(const struct tw_text_stream *stream) {
-    return stream->taken - (stream->packed_bytes - stream->packed_at);
+    return stream->taken - held_bytes(stream) - (stream->packed_bytes - stream->packed_at);
 }
 
 bool tw_text_stream_is_as_listed(const struct tw_text_stream *stream, uint64_t bytes,
