@@ -72,11 +72,10 @@ static enum tw_cut cut_member(const uint8_t *text, size_t size, size_t at, bool 
     *cut = (struct tw_text_cut){
         .taken = begin + (size_t)padded(bytes), .begin = begin, .bytes = (size_t)bytes};
     if (bytes > TW_RECORD_TEXT_BYTES_MAX) return TW_CUT_TOO_LONG;
-    if (size >= cut->taken) return TW_CUT_DOCUMENT;
+    if (size > cut->taken) return TW_CUT_DOCUMENT;
     if (!is_end) return TW_CUT_MORE;
-    if (size - begin < bytes) return fail_cut(err, "it ends within a member: it is cut short");
-    cut->taken = size; /* the padding of the last member may be missing */
-    return TW_CUT_DOCUMENT;
+    /* Zeros end an archive. Without them, members may be missing. */
+    return fail_cut(err, "it ends without the zeros that end an archive: it is cut short");
 }
 
 enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_text_cut *cut,

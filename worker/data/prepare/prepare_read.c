@@ -97,10 +97,13 @@ static bool take_long(struct read *read, struct tw_text_cut cut) {
         return false;
     }
     uint64_t dropped = 0;
-    const enum tw_status status =
-        drop_text(read, !is_tar && read->unit != TW_TEXT_WHOLE,
-                  is_tar ? cut.taken - cut.begin : UINT64_MAX, &dropped, &err);
+    enum tw_status status = drop_text(read, !is_tar && read->unit != TW_TEXT_WHOLE,
+                                      is_tar ? cut.taken - cut.begin : UINT64_MAX, &dropped, &err);
     document->taken += dropped;
+    if (status == TW_OK && is_tar && read->is_end && block->bytes == read->fill.cut_bytes) {
+        status = tw_fail(&err, TW_DATA, "%s ends within a member: it is cut short",
+                         tw_prepare_shown_path(read->fill.file->path));
+    }
     if (status == TW_OK) {
         send_block(read, TW_BLOCK_GOES_ON, dropped);
     } else if (err.status == TW_NOMEM) {
