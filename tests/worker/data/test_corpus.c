@@ -523,6 +523,23 @@ static void a_pair_is_held_out_from_a_document_on(void **state) {
     assert_int_equal(f->data.train_count, 950);
 }
 
+/* Three documents of two sequences each: 11, 15 and 19 tokens. */
+static void pairs_that_megatron_wrote_are_read(void **state) {
+    struct fixture *const f = *state;
+    static const char *const NAMES[] = {"u16", "i32.idx"};
+    char path[512];
+    uint32_t tokens[WINDOW];
+    f->run.data.heldout_millionths = 300000;
+    for (unsigned i = 0; i < 2; i++) {
+        (void)snprintf(path, sizeof(path), "%s/megatron/%s", written_by_others, NAMES[i]);
+        if (open_data(f, path) != TW_OK) fail_msg("%s", f->err.message);
+        assert_int_equal(f->data.tokens_count, 45);
+        assert_int_equal(f->data.heldout_count, 19);
+        assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
+        assert_int_equal(tokens[0], 1400);
+    }
+}
+
 static void broken_pairs_are_refused(void **state) {
     struct fixture *const f = *state;
     uint8_t word[8] = {0};
@@ -590,6 +607,7 @@ int main(int argc, char **argv) {
         TEST(files_that_are_no_text_are_not_trained_on),
         TEST(broken_shards_of_llmc_are_refused),
         TEST(a_pair_is_held_out_from_a_document_on),
+        TEST(pairs_that_megatron_wrote_are_read),
         TEST(broken_pairs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
