@@ -180,7 +180,8 @@ static void other_kinds_are_refused_by_name(void **state) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a", "<!doctype html>\n<p>x",
                 "in/a is an HTML page, which is not read: extract");
-    refuse_text(at, "a.csv", "text,b\nx,1\n", "a.csv is a table (CSV): python3 -c");
+    refuse_text(at, "a.csv", "text,b\nx,1\n",
+                "a.csv is a table (CSV), which is not read: python3 -c");
     refuse_bytes(at, "a", "\xFF\xFE\0\0a\0\0\0", 8,
                  "in/a is UTF-32, which is not read: make it UTF-8");
     refuse_bytes(at, "a", "a\0b\0c\0d\0", 8, "UTF-16 without a mark");
@@ -221,6 +222,46 @@ static void bad_records_are_named_by_place(void **state) {
     assert_int_equal(at->summary.counts.bad, 1);
 }
 
+/* Records of a JSON array (is_array) or of JSON objects over lines; the last but one is bad. */
+static void write_records(struct prepare_fixture *at, bool is_array) {
+    enum { COUNT = 2000, ROOM = COUNT * 100 };
+    char *const text = malloc(ROOM);
+    size_t used = 0;
+    assert_non_null(text);
+    for (int i = 0; i < COUNT; i++) {
+        const char *const before = !is_array ? "" : i == 0 ? "[" : ",\n ";
+        used += (size_t)snprintf(text + used, ROOM - used,
+                                 "%s{\"id\": %d,\n\"%s\": \"text %d of some\"}\n", before, i,
+                                 i == COUNT - 2 ? "no" : "text", i);
+    }
+    if (is_array) text[used++] = ']';
+    prepare_fixture_write(at, "a", text, used);
+    free(text);
+}
+
+/* A shard may end between any two records, and the next call begins there. */
+static void records_continue_where_they_stopped(void **state) {
+    struct prepare_fixture *const at = *state;
+    at->options.shard_tokens = 5000;
+    for (int is_array = 0; is_array < 2; is_array++) {
+        struct tw_error err;
+        write_records(at, is_array != 0);
+        at->options.is_restart = true;
+        at->options.skip_bad = false;
+        refuse(at, at->in, "no field \"text\"; there are: id, no;");
+        at->options.is_restart = false;
+        at->options.skip_bad = true;
+        at->options.sources[0].inputs = at->inputs;
+        assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_OK);
+        const struct tw_id continued = at->summary.dataset;
+        at->options.is_restart = true;
+        assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_OK);
+        assert_true(tw_id_equal(&continued, &at->summary.dataset));
+        assert_int_equal(at->summary.counts.documents, 1999);
+        assert_true(at->summary.train_shards > 5);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
@@ -233,6 +274,7 @@ int main(int argc, char **argv) {
         TEST(other_kinds_are_refused_by_name),
         TEST(files_in_folders_are_not_passed_over_in_silence),
         TEST(bad_records_are_named_by_place),
+        TEST(records_continue_where_they_stopped),
 #undef TEST
     };
     assert_int_equal(argc, 2);

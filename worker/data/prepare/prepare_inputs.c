@@ -251,7 +251,9 @@ enum tw_status tw_prepare_inputs_find(struct tw_prepare_inputs *inputs,
             TW_TRY(take_input(&walk, source->inputs[i], err));
         }
         if (inputs->count == before) {
-            return tw_fail(err, TW_DATA, "the source %s has no files", source->name);
+            return tw_fail(err, TW_DATA,
+                           "the source %s has no files: name texts, or a folder of them",
+                           source->name);
         }
     }
     return check_once(inputs, err);

@@ -193,7 +193,8 @@ static enum tw_status check_start(const struct read *read, const uint8_t *text, 
     }
     if (file->has_table_name && !is_plain) {
         return tw_fail(err, TW_DATA,
-                       "%s is a table (CSV): python3 -c \"import pandas as p; p.read_csv('IN')"
+                       "%s is a table (CSV), which is not read: python3 -c \"import pandas as p; "
+                       "p.read_csv('IN')"
                        ".to_json('OUT.jsonl', orient='records', lines=True)\"",
                        path);
     }
