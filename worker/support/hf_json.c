@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/support/json_python.h"
+
 /* jansson silently drops a byte of a string if it runs out of memory. Anything parsed while an
  * allocation failed must be discarded. */
 static _Thread_local bool is_out_of_memory;
@@ -15,34 +17,60 @@ static void *allocate(size_t size) {
     return block;
 }
 
-enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size, size_t bytes_max,
-                                struct tw_error *err) {
+/* jansson's message quotes the text near the error, which may contain any byte. */
+static enum tw_status fail_syntax(const json_error_t *why, struct tw_error *err) {
+    char text[JSON_ERROR_TEXT_LENGTH];
+    (void)snprintf(text, sizeof(text), "%s", why->text);
+    for (char *at = text; *at != 0; at++) {
+        if (*at < ' ' || *at > '~') *at = '?';
+    }
+    return tw_fail(err, TW_CORRUPT, "line %d, column %d: %s", why->line, why->column, text);
+}
+
+/* Parses strictly first: only files that Python alone reads are copied. */
+static enum tw_status parse(json_t **root, const char *json, size_t size, bool with_strings,
+                            struct tw_error *err) {
     json_error_t why;
+    char *rewritten = NULL;
+    *root = json_loadb(json, size, JSON_REJECT_DUPLICATES, &why);
+    if (*root == NULL && !is_out_of_memory) {
+        TW_TRY(tw_json_python(json, size, with_strings, &rewritten, &size, err));
+        if (rewritten == NULL) return fail_syntax(&why, err);
+        *root = json_loadb(rewritten, size, JSON_REJECT_DUPLICATES, &why);
+        free(rewritten);
+    }
+    if (is_out_of_memory) {
+        json_decref(*root);
+        return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
+    }
+    return *root != NULL ? TW_OK : fail_syntax(&why, err);
+}
+
+static enum tw_status parse_object(json_t **root_out, const char *json, size_t size,
+                                   size_t bytes_max, bool with_strings, struct tw_error *err) {
+    json_t *root;
     if (size > bytes_max) {
         return tw_fail(err, TW_CORRUPT, "%zu bytes of JSON; at most %zu are read", size, bytes_max);
     }
     json_set_alloc_funcs(allocate, free);
     is_out_of_memory = false;
-    json_t *const root = json_loadb(json, size, JSON_REJECT_DUPLICATES, &why);
-    if (is_out_of_memory) {
-        json_decref(root);
-        return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
-    }
-    if (root == NULL) {
-        /* jansson's message quotes the text near the error, which may contain any byte. */
-        char text[JSON_ERROR_TEXT_LENGTH];
-        (void)snprintf(text, sizeof(text), "%s", why.text);
-        for (char *at = text; *at != 0; at++) {
-            if (*at < ' ' || *at > '~') *at = '?';
-        }
-        return tw_fail(err, TW_CORRUPT, "line %d, column %d: %s", why.line, why.column, text);
-    }
+    TW_TRY(parse(&root, json, size, with_strings, err));
     if (!json_is_object(root)) {
         json_decref(root);
         return tw_fail(err, TW_CORRUPT, "an object was expected: { ... }");
     }
     *root_out = root;
     return TW_OK;
+}
+
+enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size, size_t bytes_max,
+                                struct tw_error *err) {
+    return parse_object(root_out, json, size, bytes_max, true, err);
+}
+
+enum tw_status tw_hf_json_parse_exact(json_t **root_out, const char *json, size_t size,
+                                      size_t bytes_max, struct tw_error *err) {
+    return parse_object(root_out, json, size, bytes_max, false, err);
 }
 
 static int append_shown(const char *bytes, size_t size, void *context) {

@@ -61,7 +61,8 @@ enum tw_status tw_tokenizer_read(struct tw_tokenizer *tokenizer, const char *jso
                                  struct tw_error *err) {
     json_t *root;
     struct tw_error why;
-    enum tw_status status = tw_hf_json_parse(&root, json, size, TW_TOKENIZER_JSON_BYTES_MAX, &why);
+    enum tw_status status =
+        tw_hf_json_parse_exact(&root, json, size, TW_TOKENIZER_JSON_BYTES_MAX, &why);
     if (status != TW_OK) {
         return tw_fail(err, status, "it is not a tokenizer.json: %.200s", why.message);
     }
