@@ -115,8 +115,7 @@ static enum tw_status read_files(struct reading *reading, struct tw_end_ids said
     return TW_OK;
 }
 
-/* Whether the token is text: a byte, or made of others by a merge. */
-static bool is_text(const struct tw_tokenizer *tokenizer, uint32_t token) {
+bool tw_tokenizer_is_text(const struct tw_tokenizer *tokenizer, uint32_t token) {
     if (tw_tokenizer_kind(tokenizer, token) != TW_TOKEN_NORMAL) return false;
     const struct tw_bpe_token *const one = &tokenizer->vocab.tokens[token];
     const struct tw_bpe *const bpe = &tokenizer->bpe;
@@ -147,10 +146,12 @@ static struct tw_end_ids without_text(const struct tw_tokenizer *tokenizer,
                                       const struct tw_end_ids *ids) {
     struct tw_end_ids found = {.bos = ids->bos, .pad = ids->pad};
     for (uint32_t i = 0; i < ids->eos_count && found.eos_count == 0; i++) {
-        if (!is_text(tokenizer, ids->eos[i])) set_eos(&found, ids->eos[i]);
+        if (!tw_tokenizer_is_text(tokenizer, ids->eos[i])) set_eos(&found, ids->eos[i]);
     }
-    if (found.bos != TW_TOKEN_NONE && is_text(tokenizer, found.bos)) found.bos = TW_TOKEN_NONE;
-    if (found.pad != TW_TOKEN_NONE && is_text(tokenizer, found.pad)) found.pad = TW_TOKEN_NONE;
+    if (found.bos != TW_TOKEN_NONE && tw_tokenizer_is_text(tokenizer, found.bos))
+        found.bos = TW_TOKEN_NONE;
+    if (found.pad != TW_TOKEN_NONE && tw_tokenizer_is_text(tokenizer, found.pad))
+        found.pad = TW_TOKEN_NONE;
     return found;
 }
 
@@ -251,7 +252,8 @@ enum tw_status tw_text_ends_read(struct tw_text_ends *ends,
 
 uint32_t tw_text_ends_text(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer) {
     for (uint32_t i = 0; i < ends->generation.eos_count && !tokenizer->is_bytes; i++) {
-        if (is_text(tokenizer, ends->generation.eos[i])) return ends->generation.eos[i];
+        if (tw_tokenizer_is_text(tokenizer, ends->generation.eos[i]))
+            return ends->generation.eos[i];
     }
     return TW_TOKEN_NONE;
 }

@@ -49,6 +49,9 @@ struct tw_text_ends_source {
 enum tw_status tw_text_ends_read(struct tw_text_ends *ends,
                                  const struct tw_text_ends_source *source, struct tw_error *err);
 
+/* Whether the token stands for text: it is a byte, or made of other tokens by a merge. */
+bool tw_tokenizer_is_text(const struct tw_tokenizer *tokenizer, uint32_t token);
+
 /* A text token at which generation stops, for a warning; TW_TOKEN_NONE: there is none. */
 uint32_t tw_text_ends_text(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer);
 

@@ -177,3 +177,9 @@ bool tw_tokenizer_is_bytes(const struct tw_tokenizer *tokenizer) {
     (void)tokenizer;
     return true;
 }
+
+bool tw_tokenizer_is_text(const struct tw_tokenizer *tokenizer, uint32_t token) {
+    (void)tokenizer;
+    (void)token;
+    return true;
+}
