@@ -314,8 +314,10 @@ static enum tw_status export_folder(const struct convert *convert, const struct 
 static enum tw_status export_gguf(const struct convert *convert, const struct tw_model_feed *feed,
                                   const struct convert_words *words, struct tw_hf_folder *folder,
                                   struct tw_error *err) {
-    const struct tw_gguf_options options = {
-        .dtype = folder->dtype, .tokenizer = words->text != NULL ? words->tokenizer : NULL};
+    const struct tw_gguf_options options = {.dtype = folder->dtype,
+                                            .tokenizer =
+                                                words->text != NULL ? words->tokenizer : NULL,
+                                            .ends = &words->ends};
     if (words->text != NULL && words->tokenizer == NULL) {
         if (convert->tokenizer != NULL) {
             return tw_fail(err, words->why.status, "tokenizer %.80s: %.160s", convert->tokenizer,

@@ -169,10 +169,9 @@ static void combine_tokenizer(const struct tw_tokenizer *tokenizer,
             without_text(tokenizer, &said[i == 0 ? CONFIG : GENERATION]);
         fill_ids(ids, &found);
     }
-    ends->is_guessed =
-        ids->eos_count == 0 && own.eos_count > 0 && !tw_tokenizer_puts_eos(tokenizer);
+    ends->is_guessed = ids->eos_count == 0 && own.eos_count > 0 && tokenizer->after_count == 0;
     fill_ids(ids, &own);
-    if (tw_tokenizer_puts_bos(tokenizer)) ids->bos = own.bos;
+    if (tokenizer->before_count > 0) ids->bos = own.bos;
 }
 
 static void combine(const struct tw_tokenizer *tokenizer, const struct tw_end_ids said[FILES],

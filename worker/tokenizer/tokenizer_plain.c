@@ -183,3 +183,18 @@ bool tw_tokenizer_is_text(const struct tw_tokenizer *tokenizer, uint32_t token) 
     (void)token;
     return true;
 }
+
+uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return 0;
+}
+
+uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
+}
+
+uint32_t tw_tokenizer_strips(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
+}

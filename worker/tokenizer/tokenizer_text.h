@@ -113,9 +113,17 @@ struct tw_token_pair {
 };
 size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token_pair *pairs);
 
-/* Whether the template puts the begin token before a text, and the end token after it. */
+/* Whether the template puts one token, the begin token, before a text; and one token after it. */
 bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer);
 bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer);
+
+/* The number of tokens that the template puts before and after a text, and the last of them after
+ * it, or TW_TOKEN_NONE. */
+uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer);
+uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer);
+
+/* An added token that strips white space or matches whole words only, or TW_TOKEN_NONE. */
+uint32_t tw_tokenizer_strips(const struct tw_tokenizer *tokenizer);
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 

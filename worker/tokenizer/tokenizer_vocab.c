@@ -60,10 +60,28 @@ size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token
 }
 
 bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer) {
-    return tokenizer->before_count > 0 && tokenizer->before[0] == tokenizer->bos;
+    return tokenizer->before_count == 1;
 }
 
 bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer) {
-    return tokenizer->after_count > 0 &&
-           tokenizer->after[tokenizer->after_count - 1] == tokenizer->eos;
+    return tokenizer->after_count == 1;
+}
+
+uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer) {
+    return tokenizer->before_count + tokenizer->after_count;
+}
+
+uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer) {
+    return tokenizer->after_count > 0 ? tokenizer->after[tokenizer->after_count - 1]
+                                      : TW_TOKEN_NONE;
+}
+
+uint32_t tw_tokenizer_strips(const struct tw_tokenizer *tokenizer) {
+    for (size_t set = 0; set < 2; set++) {
+        for (size_t i = 0; i < tokenizer->added[set].count; i++) {
+            const struct tw_bpe_added_token *const one = &tokenizer->added[set].tokens[i];
+            if (one->is_left_strip || one->is_right_strip || one->is_single_word) return one->token;
+        }
+    }
+    return TW_TOKEN_NONE;
 }
