@@ -180,7 +180,10 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
             "sequence:\nchange it in the manifest or give --context.\n",
             known, run->model.context);
     }
-    if (run->data.tokenizer == TW_TOKENIZER_IDS) {
+    if (run->data.tokenizer == TW_TOKENIZER_IDS && run->model.vocab == 256) {
+        (void)printf("\nNo tokenizer.json says that its 256 tokens are bytes. If they are, set "
+                     "data.tokenizer = bytes\nin the manifest.\n");
+    } else if (run->data.tokenizer == TW_TOKENIZER_IDS) {
         (void)printf("\nIts tokenizer.json stays where it is: `data prepare`, generate and export "
                      "take it with\n--tokenizer.\n");
     }

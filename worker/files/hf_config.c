@@ -331,7 +331,7 @@ static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw
     const bool is_gpt2 = kind->family == TW_FAMILY_GPT2;
     TW_TRY(get_flag(root, "tie_word_embeddings", is_gpt2, &run->model.is_tied, err));
     TW_TRY(is_gpt2 ? get_gpt2(root, run, err) : get_llama(root, kind, run, err));
-    run->data.tokenizer = run->model.vocab == 256 ? TW_TOKENIZER_BYTES : TW_TOKENIZER_IDS;
+    run->data.tokenizer = TW_TOKENIZER_IDS; /* only a tokenizer.json can say that they are bytes */
     return TW_OK;
 }
 

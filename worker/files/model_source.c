@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "worker/files/elements.h"
 #include "worker/files/hf_config.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 enum { PATH_BYTES = 1024, COMPARE_ELEMENTS = 16 * 1024 };
 
@@ -170,6 +171,21 @@ void tw_model_source_close(struct tw_model_source *source) {
     memset(source, 0, sizeof(*source));
 }
 
+/* Whether the tokenizer.json beside config.json makes every byte the token of its number. A
+ * vocabulary of 256 alone says nothing: other tokenizers have 256 tokens too. */
+static bool has_bytes(const struct tw_model_source *source) {
+    char path[PATH_BYTES];
+    struct tw_tokenizer *tokenizer = NULL;
+    const char *const base = tw_tensor_file_base(source->path);
+    const int folder = source->is_folder ? (int)strlen(source->path) : (int)(base - source->path);
+    const int n = snprintf(path, sizeof(path), "%.*s%stokenizer.json", folder, source->path,
+                           source->is_folder ? "/" : "");
+    if (n >= PATH_BYTES || tw_tokenizer_create_file(&tokenizer, path, NULL) != TW_OK) return false;
+    const bool is_bytes = tw_tokenizer_is_bytes(tokenizer);
+    tw_tokenizer_destroy(tokenizer);
+    return is_bytes;
+}
+
 enum tw_status tw_model_source_run(const struct tw_model_source *source, struct tw_run *run,
                                    struct tw_error *err) {
     struct tw_error why;
@@ -179,7 +195,9 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
     }
     const enum tw_status status =
         tw_hf_config_parse(run, source->config, source->config_bytes, &why);
-    return status == TW_OK ? TW_OK : tw_fail(err, status, "config.json: %s", why.message);
+    if (status != TW_OK) return tw_fail(err, status, "config.json: %s", why.message);
+    if (run->model.vocab == 256 && has_bytes(source)) run->data.tokenizer = TW_TOKENIZER_BYTES;
+    return TW_OK;
 }
 
 /* ---- bind -------------------------------------------------------------------------------------

@@ -36,7 +36,8 @@ enum tw_status tw_model_source_open(struct tw_model_source *source, const char *
                                     struct tw_error *err);
 void tw_model_source_close(struct tw_model_source *source);
 
-/* Fills run->model and data.tokenizer from config.json: hf_config.h. TW_CONFIG if there is none. */
+/* Fills run->model from config.json (hf_config.h), and data.tokenizer: bytes if the tokenizer.json
+ * beside it is that of bytes. TW_CONFIG if there is none. */
 enum tw_status tw_model_source_run(const struct tw_model_source *source, struct tw_run *run,
                                    struct tw_error *err);
 

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "tests/test.h"
 #include "tests/worker/files/model_folder.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 static const char *golden;
 static char folder[FOLDER_PATH_BYTES];
@@ -351,6 +352,32 @@ static void quantised_weights_are_named(void **state) {
     refused(TW_CONFIG, "quantised weights are not read");
 }
 
+static enum tw_tokenizer_kind kind_of_tokens(void) {
+    struct tw_model_source source;
+    struct tw_run run;
+    tw_run_defaults(&run);
+    assert_int_equal(tw_model_source_open(&source, folder, &err), TW_OK);
+    assert_int_equal(tw_model_source_run(&source, &run, &err), TW_OK);
+    tw_model_source_close(&source);
+    assert_int_equal(run.model.vocab, 256);
+    return run.data.tokenizer;
+}
+
+/* `tokenizers` numbers the 256 bytes in the order of their characters: "!" is 0. */
+static void a_vocabulary_of_256_is_bytes_only_by_its_tokenizer(void **state) {
+    (void)state;
+    static char json[TW_BYTE_TOKENIZER_BYTES];
+    folder_copy(golden, "qwen2", folder);
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_IDS);
+    const size_t size = tw_byte_tokenizer_json(json);
+    write_in("tokenizer.json", json, size);
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_BYTES);
+    patch("tokenizer.json", "\"!\": 33, \"\\\"\": 34", "\"!\": 34, \"\\\"\": 33");
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_IDS);
+    write_in("tokenizer.json", "{}", 2);
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_IDS);
+}
+
 int main(int argc, char **argv) {
 #define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
     const struct CMUnitTest tests[] = {
@@ -369,6 +396,7 @@ int main(int argc, char **argv) {
         T(an_embedding_stored_as_the_head_is_found),
         T(names_of_a_base_model_are_found),
         T(quantised_weights_are_named),
+        T(a_vocabulary_of_256_is_bytes_only_by_its_tokenizer),
     };
     golden = argc > 1 ? argv[1] : "tests/golden/hf";
     return cmocka_run_group_tests(tests, NULL, NULL);
