@@ -124,7 +124,34 @@ static void put_llama(struct text *text, const struct tw_run *run) {
     put_literal(text, "use_sliding_window", "false");
 }
 
+static void put_id(struct text *text, const char *key, uint32_t id) {
+    if (id != UINT32_MAX) {
+        put_number(text, key, id);
+    } else {
+        put_literal(text, key, "null");
+    }
+}
+
+static void put_ids(struct text *text, const struct tw_model_ids *ids) {
+    put_id(text, "bos_token_id", ids->bos);
+    put_id(text, "pad_token_id", ids->pad);
+    if (ids->eos_count <= 1) {
+        put_id(text, "eos_token_id", ids->eos_count == 1 ? ids->eos[0] : UINT32_MAX);
+        return;
+    }
+    TW_ASSERT(ids->eos_count <= TW_MODEL_IDS_MAX);
+    put_key(text, "eos_token_id");
+    for (uint32_t i = 0; i < ids->eos_count; i++) {
+        char number[TW_DECIMAL_BYTES];
+        tw_value_format(ids->eos[i], 0, "", number);
+        put(text, i == 0 ? "[" : ", ");
+        put(text, number);
+    }
+    put(text, "]");
+}
+
 enum tw_status tw_model_config_write(const struct tw_run *run, enum tw_dtype dtype,
+                                     const struct tw_model_ids *ids,
                                      char text[TW_MODEL_CONFIG_BYTES], size_t *size_out,
                                      struct tw_error *err) {
     struct text out = {text, 0};
@@ -142,8 +169,8 @@ enum tw_status tw_model_config_write(const struct tw_run *run, enum tw_dtype dty
         put_llama(&out, run);
     }
     put_literal(&out, "tie_word_embeddings", run->model.is_tied ? "true" : "false");
-    put_literal(&out, "bos_token_id", "null");
-    put_literal(&out, "eos_token_id", "null");
+    static const struct tw_model_ids NONE = {NULL, 0, UINT32_MAX, UINT32_MAX};
+    put_ids(&out, ids != NULL ? ids : &NONE);
     put_text(&out, "torch_dtype",
              dtype == TW_DTYPE_F16    ? "float16"
              : dtype == TW_DTYPE_BF16 ? "bfloat16"

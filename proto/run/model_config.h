@@ -12,7 +12,7 @@
 #include "proto/run/run.h"
 #include "proto/safetensors.h"
 
-enum { TW_MODEL_CONFIG_BYTES = 2048 };
+enum { TW_MODEL_CONFIG_BYTES = 2048, TW_MODEL_IDS_MAX = 16 };
 
 /* "qwen2" and "Qwen2ForCausalLM" of a checked run. TW_CONFIG if transformers has no such
  * architecture: biases together with norms on queries and keys. */
@@ -22,9 +22,16 @@ struct tw_model_kind {
 enum tw_status tw_model_kind(const struct tw_run *run, struct tw_model_kind *kind,
                              struct tw_error *err);
 
-/* Writes the text without NUL; dtype (F32, BF16 or F16) is the type of the stored tensors.
- * TW_CONFIG from tw_model_kind. */
+/* Ids of the tokens that begin, end and pad a text, as config.json names them. UINT32_MAX: none. */
+struct tw_model_ids {
+    const uint32_t *eos; /* (eos_count) borrowed; one is written as a number, several as a list */
+    uint32_t eos_count, bos, pad;
+};
+
+/* ids NULL: none is known. Writes the text without NUL; dtype (F32, BF16 or F16) is the type of the
+ * stored tensors. TW_CONFIG from tw_model_kind. */
 enum tw_status tw_model_config_write(const struct tw_run *run, enum tw_dtype dtype,
+                                     const struct tw_model_ids *ids,
                                      char text[TW_MODEL_CONFIG_BYTES], size_t *size_out,
                                      struct tw_error *err);
 

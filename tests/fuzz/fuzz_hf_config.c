@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     }
     if (tw_run_check(&run, &err) != TW_OK) return 0;
-    if (tw_model_config_write(&run, TW_DTYPE_F32, text, &text_size, &err) != TW_OK) return 0;
+    if (tw_model_config_write(&run, TW_DTYPE_F32, NULL, text, &text_size, &err) != TW_OK) return 0;
     back = before;
     TW_ASSERT(tw_hf_config_parse(&back, text, text_size, &err) == TW_OK);
     TW_ASSERT(tw_model_same(&back, &run, &err) == TW_OK);

@@ -7,6 +7,7 @@
 
 #include "base/nearest.h"
 #include "base/units.h"
+#include "worker/cli/convert_words.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/files/engine_model.h"
 #include "worker/files/gguf_write.h"
@@ -19,7 +20,7 @@
 /* ---- command line ---------------------------------------------------------------------------- */
 
 struct convert {
-    const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part, *tokenizer;
+    const char *from, *run, *out, *name, *context, *format, *dtype, *shard, *part, *tokenizer, *eos;
     bool json;
 };
 
@@ -40,6 +41,7 @@ static enum tw_status parse(struct convert *convert, const char *verb, int argc,
         {"--shard", &convert->shard, !is_import},
         {"--part", &convert->part, !is_import},
         {"--tokenizer", &convert->tokenizer, !is_import},
+        {"--eos", &convert->eos, !is_import},
     };
     enum { COUNT = sizeof(OPTIONS) / sizeof(OPTIONS[0]) };
     for (int i = 2; i < argc; i++) {
@@ -178,7 +180,10 @@ static void tell_import(const struct convert *convert, const struct tw_run *run,
             "sequence:\nchange it in the manifest or give --context.\n",
             known, run->model.context);
     }
-    if (run->data.tokenizer == TW_TOKENIZER_IDS) {
+    if (run->data.tokenizer == TW_TOKENIZER_IDS && run->model.vocab == 256) {
+        (void)printf("\nNo tokenizer.json says that its 256 tokens are bytes. If they are, set "
+                     "data.tokenizer = bytes\nin the manifest.\n");
+    } else if (run->data.tokenizer == TW_TOKENIZER_IDS) {
         (void)printf("\nIts tokenizer.json stays where it is: `data prepare`, generate and export "
                      "take it with\n--tokenizer.\n");
     }
@@ -284,64 +289,68 @@ static enum tw_status open_trained(const struct convert *convert, struct tw_mode
     return tw_model_source_bind(source, layout, convert->part, err);
 }
 
-/* Reads the tokenizer.json named by an option, else one in the model's folder. NULL: none. */
-static enum tw_status read_tokenizer(const struct convert *convert, bool is_folder, char **text,
-                                     size_t *size, struct tw_error *err) {
-    enum { BYTES_MAX = 64 * 1024 * 1024 };
-    char path[TW_OUT_PATH_BYTES];
-    if (convert->tokenizer != NULL) {
-        return tw_text_file_read(convert->tokenizer, BYTES_MAX, text, size, err);
-    }
-    const int n = snprintf(path, sizeof(path), "%s/tokenizer.json", convert->from);
-    if (!is_folder || n >= (int)sizeof(path) || access(path, F_OK) != 0) return TW_OK;
-    return tw_text_file_read(path, BYTES_MAX, text, size, err);
-}
-
-/* *Writes the Hugging Face folder. *has_words: the export includes a vocabulary. */
+/* Writes the Hugging Face folder. */
 static enum tw_status export_folder(const struct convert *convert, const struct tw_model_feed *feed,
-                                    struct tw_hf_folder *folder, bool *has_words,
+                                    const struct convert_words *words, struct tw_hf_folder *folder,
                                     struct tw_error *err) {
-    char *text = NULL;
-    TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &folder->tokenizer_bytes, err));
-    /* Checks only the first character; transformers validates the JSON. */
-    if (text != NULL && text[strspn(text, " \t\r\n")] != '{') {
-        free(text);
-        return tw_fail(err, TW_CONFIG,
-                       "%s is not a tokenizer.json: name another one with --tokenizer",
-                       convert->tokenizer != NULL ? convert->tokenizer : convert->from);
-    }
-    folder->tokenizer = text;
-    *has_words = *has_words || text != NULL;
-    const enum tw_status status = tw_hf_write_folder(convert->out, feed, folder, err);
-    free(text);
+    const struct tw_end_ids *const said = &words->ends.config;
+    const struct tw_model_ids ids = {said->eos, said->eos_count, said->bos, said->pad};
+    const struct tw_hf_texts_source source = {
+        .model = feed->source->is_folder ? convert->from : NULL,
+        .tokenizer_path = words->path[0] != 0 ? words->path : NULL,
+        .tokenizer_text = words->text,
+        .tokenizer_bytes = words->bytes,
+        .tokenizer = words->tokenizer,
+        .ends = &words->ends,
+        .is_eos_chosen = convert->eos != NULL};
+    struct tw_hf_texts texts = {.count = 0};
+    enum tw_status status = tw_hf_texts_make(&texts, feed->run, &source, err);
+    folder->texts = &texts;
+    folder->ids = &ids;
+    if (status == TW_OK) status = tw_hf_write_folder(convert->out, feed, folder, err);
+    tw_hf_texts_free(&texts);
+    folder->texts = NULL;
+    folder->ids = NULL;
     return status;
 }
 
 static enum tw_status export_gguf(const struct convert *convert, const struct tw_model_feed *feed,
+                                  const struct convert_words *words, struct tw_hf_folder *folder,
+                                  struct tw_error *err) {
+    const struct tw_gguf_options options = {.dtype = folder->dtype,
+                                            .tokenizer =
+                                                words->text != NULL ? words->tokenizer : NULL,
+                                            .ends = &words->ends};
+    if (words->text != NULL && words->tokenizer == NULL) {
+        if (convert->tokenizer != NULL) {
+            return tw_fail(err, words->why.status, "tokenizer %.80s: %.160s", convert->tokenizer,
+                           words->why.message);
+        }
+        /* the file was only found beside the model: export without it */
+        (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
+                      words->why.message);
+    }
+    return tw_gguf_write(convert->out, feed, &options, &folder->bytes, err);
+}
+
+/* *has_words: the export includes a vocabulary. */
+static enum tw_status write_model(const struct convert *convert, const struct tw_model_feed *feed,
                                   struct tw_hf_folder *folder, bool *has_words,
                                   struct tw_error *err) {
-    struct tw_gguf_options options = {.dtype = folder->dtype};
-    struct tw_tokenizer *tokenizer = NULL;
-    char *text = NULL;
-    size_t size = 0;
-    TW_TRY(read_tokenizer(convert, feed->source->is_folder, &text, &size, err));
-    if (text != NULL) {
-        struct tw_error why;
-        const enum tw_status status = tw_tokenizer_create_json(&tokenizer, text, size, &why);
-        free(text);
-        if (status != TW_OK && convert->tokenizer != NULL) {
-            return tw_fail(err, status, "tokenizer %.80s: %.160s", convert->tokenizer, why.message);
-        }
-        if (status != TW_OK) { /* the file was only found beside the model: export without it */
-            tokenizer = NULL;
-            (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
-                          why.message);
-        }
+    static struct convert_words words;
+    const bool is_gguf = convert->format != NULL && strcmp(convert->format, "gguf") == 0;
+    const struct convert_words_source source = {.from = convert->from,
+                                                .is_folder = feed->source->is_folder,
+                                                .tokenizer = convert->tokenizer,
+                                                .eos = convert->eos};
+    enum tw_status status = convert_words_read(&words, feed->run, &source, err);
+    if (status == TW_OK) {
+        engine_warn_ends(&words.ends, words.tokenizer, feed->run->model.vocab);
+        status = is_gguf ? export_gguf(convert, feed, &words, folder, err)
+                         : export_folder(convert, feed, &words, folder, err);
     }
-    options.tokenizer = tokenizer;
-    *has_words = *has_words || tokenizer != NULL;
-    const enum tw_status status = tw_gguf_write(convert->out, feed, &options, &folder->bytes, err);
-    tw_tokenizer_destroy(tokenizer);
+    *has_words = words.tokenizer != NULL || (!is_gguf && words.text != NULL);
+    convert_words_free(&words);
     return status;
 }
 
@@ -375,10 +384,8 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     if (context != 0) run.model.context = context;
     struct tw_progress progress = watch(convert, layout.params);
     const struct tw_model_feed feed = feed_of(&run, &layout, source, &progress);
-    bool has_words = run.data.tokenizer == TW_TOKENIZER_BYTES;
-    const enum tw_status written = is_gguf
-                                       ? export_gguf(convert, &feed, &folder, &has_words, err)
-                                       : export_folder(convert, &feed, &folder, &has_words, err);
+    bool has_words = false;
+    const enum tw_status written = write_model(convert, &feed, &folder, &has_words, err);
     tw_progress_end(&progress);
     TW_TRY(written);
     if (!has_words) {

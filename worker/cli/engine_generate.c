@@ -12,13 +12,14 @@
 #include "worker/support/json_text.h"
 #include "worker/support/signals.h"
 #include "worker/support/utf8.h"
-#include "worker/tokenizer/tokenizer_text.h"
+#include "worker/tokenizer/text_ends.h"
 
 enum { PROMPT_BYTES_MAX = 1024 * 1024 };
 
 struct text {
     struct tw_generator generator;
     struct tw_tokenizer *tokenizer; /* NULL: prompt and output are token numbers */
+    struct tw_text_ends ends;
     struct tw_decoder decoder;
     bool is_terminal, json, is_interrupted;
     struct tw_tokens tokens; /* (prompt_count + options->tokens) */
@@ -44,6 +45,32 @@ static enum tw_status open_tokenizer(struct text *text, const struct engine_benc
     const int n = snprintf(path, sizeof(path), "%s/tokenizer.json", options->file);
     if (n >= (int)sizeof(path) || access(path, R_OK) != 0) return TW_OK;
     return tw_tokenizer_create_file(&text->tokenizer, path, err);
+}
+
+/* Finds the tokens at which a text ends, and says so if nothing names one. */
+static enum tw_status read_ends(struct text *text, const struct engine_bench *bench,
+                                struct tw_error *err) {
+    const struct engine_options *const options = bench->options;
+    const uint32_t vocab = bench->run.model.vocab;
+    const struct tw_text_ends_source source = {.model = options->file,
+                                               .tokenizer_path = options->tokenizer,
+                                               .tokenizer = text->tokenizer,
+                                               .vocab = vocab,
+                                               .eos = options->eos};
+    TW_TRY(tw_text_ends_read(&text->ends, &source, err));
+    if (text->tokenizer != NULL) tw_tokenizer_set_ends(text->tokenizer, &text->ends);
+    engine_warn_ends(&text->ends, text->tokenizer, vocab);
+    return TW_OK;
+}
+
+/* A tokenizer with more tokens than the model is of another model. */
+static enum tw_status check_vocab(const struct tw_tokenizer *tokenizer, uint32_t vocab,
+                                  struct tw_error *err) {
+    if (tokenizer == NULL || tw_tokenizer_normal_vocab(tokenizer) <= vocab) return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "the tokenizer has %u tokens and the model %u: it is not this model's; name the "
+                   "model's with --tokenizer",
+                   tw_tokenizer_normal_vocab(tokenizer), vocab);
 }
 
 static enum tw_status add_token(struct tw_tokens *tokens, uint32_t token, struct tw_error *err) {
@@ -99,6 +126,8 @@ static enum tw_status read_prompt(struct text *text, const struct engine_bench *
         return tw_fail(err, TW_CONFIG, "--prompt has more than %d KiB", PROMPT_BYTES_MAX / 1024);
     }
     TW_TRY(open_tokenizer(text, bench, err));
+    TW_TRY(check_vocab(text->tokenizer, vocab, err));
+    TW_TRY(read_ends(text, bench, err));
     TW_TRY(text->tokenizer == NULL ? read_ids(&text->tokens, prompt, vocab, err)
                                    : encode(text, prompt, err));
     text->prompt_count = text->tokens.count;
@@ -185,18 +214,16 @@ static void print_json(const struct text *text, const struct engine_bench *bench
 
 /* ---- sampling -------------------------------------------------------------------------------- */
 
-/* Samples until there are enough tokens or the end token comes. */
+/* Samples until there are enough tokens or an end token comes. */
 static enum tw_status make_text(struct text *text, const struct engine_options *options,
                                 struct tw_error *err) {
-    const uint32_t eos =
-        text->tokenizer != NULL ? tw_tokenizer_eos(text->tokenizer) : TW_TOKEN_NONE;
     text->tokens.count = text->count = text->prompt_count;
     while (text->count < text->prompt_count + options->tokens) {
         uint32_t token;
         text->is_interrupted = tw_signals_wanted();
         if (text->is_interrupted) return TW_OK;
         TW_TRY(tw_generator_next(&text->generator, &token, err));
-        if (token == eos) return TW_OK;
+        if (tw_text_ends_at(&text->ends, token)) return TW_OK;
         TW_TRY(add_token(&text->tokens, token, err));
         text->count++;
         print_token(text, token);

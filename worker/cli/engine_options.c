@@ -37,6 +37,7 @@ static const struct option {
     {"--part", ENGINE_TRAIN | USE, TEXT, AT(part), 0, NULL},
     {"--prompt", ENGINE_GENERATE, TEXT, AT(prompt), 0, NULL},
     {"--tokenizer", ENGINE_GENERATE, TEXT, AT(tokenizer), 0, NULL},
+    {"--eos", ENGINE_GENERATE, TEXT, AT(eos), 0, NULL},
     {"--steps", ENGINE_TRAIN, U64, AT(steps), 1e12, NULL},
     {"--eval-steps", ENGINE_TRAIN, U64, AT(eval_steps), 1e12, NULL},
     {"--save-every", ENGINE_TRAIN, U64, AT(save_steps), 1e12, NULL},

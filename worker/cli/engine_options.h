@@ -22,7 +22,7 @@ enum { ENGINE_FILES_MAX = 64 }; /* most files merge accepts */
 
 /* Strings are borrowed from the command line; NULL if not given. */
 struct engine_options {
-    const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer;
+    const char *file, *run, *data, *out, *from, *prompt, *part, *tokenizer, *eos;
     const char *files[ENGINE_FILES_MAX]; /* merge only; the first equals `file` */
     /* merge only: manifest of each file; NULL: not given, but the file may contain one */
     const char *runs[ENGINE_FILES_MAX];

@@ -168,6 +168,7 @@ static enum tw_status parse(struct command *command, int argc, char **argv, stru
     } OPTIONS[] = {
         {"--out", &command->options.out, NULL},
         {"--tokenizer", &command->tokenizer, NULL},
+        {"--eos", &command->options.eos, NULL},
         {"--field", &command->options.field, NULL},
         {"--text", &command->text, NULL},
         {"--heldout", &command->heldout, NULL},

@@ -6,6 +6,7 @@
 
 #include "worker/files/engine_model.h"
 #include "worker/files/model_source.h"
+#include "worker/support/json_text.h"
 
 enum tw_exit engine_fail(const struct tw_error *err) {
     (void)fprintf(stderr, "thinwire: %s\n", err->message);
@@ -13,6 +14,26 @@ enum tw_exit engine_fail(const struct tw_error *err) {
     if (err->status == TW_CORRUPT) return TW_EXIT_CORRUPT;
     if (err->status == TW_DEVICE) return TW_EXIT_DEVICE;
     return err->status == TW_CONFIG ? TW_EXIT_USAGE : TW_EXIT_FAILURE;
+}
+
+void engine_warn_ends(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer,
+                      uint32_t vocab) {
+    const uint32_t text = tokenizer != NULL ? tw_text_ends_text(ends, tokenizer) : TW_TOKEN_NONE;
+    if (ends->ignored != TW_TOKEN_NONE) {
+        (void)fprintf(stderr,
+                      "thinwire: the model's eos_token_id %u is outside its vocabulary of %u; name "
+                      "the token that ends a text with --eos\n",
+                      ends->ignored, vocab);
+    } else if (text != TW_TOKEN_NONE) {
+        size_t size;
+        const char *const token = (const char *)tw_tokenizer_token(tokenizer, text, &size);
+        (void)fprintf(stderr, "thinwire: the model's eos_token_id %u is the token ", text);
+        tw_json_text_print(stderr, (const uint8_t *)token, size);
+        (void)fprintf(stderr, ", which is text; name the token that ends a text with --eos\n");
+    } else if (tokenizer != NULL && ends->generation.eos_count == 0) {
+        (void)fprintf(stderr, "thinwire: nothing says which token ends a text; name it with "
+                              "--eos, as text or number\n");
+    }
 }
 
 double engine_now_s(void) {

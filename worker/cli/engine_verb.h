@@ -14,6 +14,7 @@
 #include "worker/engine/engine.h"
 #include "worker/files/state_folder.h"
 #include "worker/learn/eval.h"
+#include "worker/tokenizer/text_ends.h"
 
 /* Objects that a verb works on: manifest and layout, the data if any, and the engine once
  * created. */
@@ -63,6 +64,11 @@ enum tw_exit engine_data(int argc, char **argv);
 enum tw_exit engine_prepare(int argc, char **argv);
 enum tw_exit engine_info(int argc, char **argv);
 enum tw_exit engine_weigh(int argc, char **argv);
+
+/* Warns on standard error if the files of a model do not say which token ends a text, or say one
+ * that cannot. tokenizer NULL: token numbers. */
+void engine_warn_ends(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer,
+                      uint32_t vocab);
 
 /* Prints "thinwire: ..." to standard error and returns the matching exit status. */
 enum tw_exit engine_fail(const struct tw_error *err);

@@ -4,7 +4,10 @@
  * A byte-level BPE becomes tokens in GPT-2's characters for bytes, with a type each (normal,
  * control, user-defined, unused), merges in order, and llama.cpp's name of the pre-tokenizer. GGUF
  * cannot express NFC, which Qwen's files ask for. The byte tokenizer is written as 256 tokens
- * without merges; its end of text is byte 0, which does not occur in text. */
+ * without merges; its end of text is byte 0, which does not occur in text.
+ *
+ * GGUF names up to three tokens that end a text (eos, eot, eom). Without a begin token, the end
+ * token is written as such, which GPT-2 does too. */
 #ifndef TW_WORKER_FILES_GGUF_VOCAB_H
 #define TW_WORKER_FILES_GGUF_VOCAB_H
 
@@ -12,12 +15,14 @@
 
 #include "base/status.h"
 #include "worker/files/gguf_head.h"
-#include "worker/tokenizer/tokenizer_text.h"
+#include "worker/tokenizer/text_ends.h"
 
 /* vocab: size of the model's vocabulary; ids that the tokenizer lacks are written as unused.
- * tokenizer NULL: the byte tokenizer. TW_CONFIG: the tokenizer has more tokens than the model, or
- * llama.cpp has no name for its pre-tokenizer; TW_NOMEM. */
+ * tokenizer NULL: the byte tokenizer. ends NULL: only byte 0 ends a text. TW_CONFIG: the tokenizer
+ * has more tokens than the model, llama.cpp has no name for its pre-tokenizer or cannot do the same
+ * as its template or an added token, or nothing says what ends a text; TW_NOMEM. */
 enum tw_status tw_gguf_put_vocab(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
-                                 uint32_t vocab, struct tw_error *err);
+                                 uint32_t vocab, const struct tw_text_ends *ends,
+                                 struct tw_error *err);
 
 #endif

@@ -29,6 +29,7 @@ struct writer {
     enum tw_dtype dtype;
     struct tw_run_shape shape;
     const struct tw_tokenizer *tokenizer;
+    const struct tw_text_ends *ends;
     struct tw_gguf_head head;
     float *block;   /* (BLOCK_ELEMENTS) */
     float *columns; /* (columns_count), for transpositions, or NULL */
@@ -45,7 +46,7 @@ static enum tw_status put_tokenizer(struct writer *writer, struct tw_error *err)
         tw_gguf_pair_string(&writer->head, "tokenizer.ggml.model", "none");
         return TW_OK;
     }
-    return tw_gguf_put_vocab(&writer->head, writer->tokenizer, run->model.vocab, err);
+    return tw_gguf_put_vocab(&writer->head, writer->tokenizer, run->model.vocab, writer->ends, err);
 }
 
 static enum tw_status put_pairs(struct writer *writer, struct tw_error *err) {
@@ -372,6 +373,7 @@ enum tw_status tw_gguf_write(const char *path, const struct tw_model_feed *feed,
     struct writer writer = {.feed = feed,
                             .dtype = dtype,
                             .tokenizer = options->tokenizer,
+                            .ends = options->ends,
                             .file = {.fd = -1, .seen_fd = -1}};
     TW_ASSERT((int)dtype != TW_FEED_KEEP);
     TW_TRY(tw_out_is_free(path, err));

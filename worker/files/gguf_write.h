@@ -18,12 +18,13 @@
 
 #include "base/status.h"
 #include "worker/files/model_feed.h"
-#include "worker/tokenizer/tokenizer_text.h"
+#include "worker/tokenizer/text_ends.h"
 
 struct tw_gguf_options {
     enum tw_dtype dtype; /* F32, BF16 or F16; type of matrices */
     /* NULL: the byte tokenizer for a model on bytes, else none */
     const struct tw_tokenizer *tokenizer;
+    const struct tw_text_ends *ends; /* NULL: only byte 0 ends a text */
 };
 
 /* Never overwrites, and leaves nothing behind on failure: out_file.h. TW_CONFIG also if no GGUF

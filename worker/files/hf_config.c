@@ -11,16 +11,17 @@
 /* Settings implied by a model_type. */
 struct kind {
     const char *type, *architecture;
+    const char *base; /* the architecture without a head */
     enum tw_family family;
     enum tw_answer qkv_bias, qk_norm;
 };
 
 static const struct kind KINDS[] = {
-    {"gpt2", "GPT2LMHeadModel", TW_FAMILY_GPT2, TW_NO, TW_NO},
-    {"llama", "LlamaForCausalLM", TW_FAMILY_LLAMA, TW_NO, TW_NO},
-    {"mistral", "MistralForCausalLM", TW_FAMILY_LLAMA, TW_NO, TW_NO},
-    {"qwen2", "Qwen2ForCausalLM", TW_FAMILY_LLAMA, TW_YES, TW_NO},
-    {"qwen3", "Qwen3ForCausalLM", TW_FAMILY_LLAMA, TW_NO, TW_YES},
+    {"gpt2", "GPT2LMHeadModel", "GPT2Model", TW_FAMILY_GPT2, TW_NO, TW_NO},
+    {"llama", "LlamaForCausalLM", "LlamaModel", TW_FAMILY_LLAMA, TW_NO, TW_NO},
+    {"mistral", "MistralForCausalLM", "MistralModel", TW_FAMILY_LLAMA, TW_NO, TW_NO},
+    {"qwen2", "Qwen2ForCausalLM", "Qwen2Model", TW_FAMILY_LLAMA, TW_YES, TW_NO},
+    {"qwen3", "Qwen3ForCausalLM", "Qwen3Model", TW_FAMILY_LLAMA, TW_NO, TW_YES},
 };
 enum { KINDS_COUNT = sizeof(KINDS) / sizeof(KINDS[0]), MILLION = 1000000 };
 
@@ -51,15 +52,16 @@ static enum tw_status get_type(const json_t *root, const struct kind **kind_out,
     return refuse("model_type", type, "gpt2, llama, mistral, qwen2, qwen3", err);
 }
 
-/* If `architectures` is missing, model_type implies it. Only models with a language-model head are
- * supported. */
+/* If `architectures` is missing, model_type implies it. A base model can have a head if that is
+ * tied to the embedding: the tensors tell. */
 static enum tw_status check_architecture(const json_t *root, const struct kind *kind,
                                          struct tw_error *err) {
     const json_t *const list = get_key(root, "architectures");
     if (list == NULL) return TW_OK;
     const char *const name =
         json_array_size(list) == 1 ? json_string_value(json_array_get(list, 0)) : NULL;
-    if (name != NULL && strcmp(name, kind->architecture) == 0) return TW_OK;
+    if (name != NULL && (strcmp(name, kind->architecture) == 0 || strcmp(name, kind->base) == 0))
+        return TW_OK;
     return refuse("architectures", list, kind->architecture, err);
 }
 
@@ -329,7 +331,7 @@ static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw
     const bool is_gpt2 = kind->family == TW_FAMILY_GPT2;
     TW_TRY(get_flag(root, "tie_word_embeddings", is_gpt2, &run->model.is_tied, err));
     TW_TRY(is_gpt2 ? get_gpt2(root, run, err) : get_llama(root, kind, run, err));
-    run->data.tokenizer = run->model.vocab == 256 ? TW_TOKENIZER_BYTES : TW_TOKENIZER_IDS;
+    run->data.tokenizer = TW_TOKENIZER_IDS; /* only a tokenizer.json can say that they are bytes */
     return TW_OK;
 }
 

@@ -15,7 +15,6 @@
 #include "proto/run/model_config.h"
 #include "worker/files/train_file.h"
 #include "worker/support/out_file.h"
-#include "worker/tokenizer/byte_tokenizer.h"
 
 enum {
     BLOCK_ELEMENTS = 1024 * 1024,
@@ -231,18 +230,12 @@ static enum tw_status fill_folder(struct folder *folder, struct tw_error *err) {
     const struct tw_run *const run = folder->shard.feed->run;
     char text[TW_MODEL_CONFIG_BYTES];
     size_t size = 0;
-    TW_TRY(tw_model_config_write(run, folder->shard.dtype, text, &size, err));
+    const struct tw_hf_texts *const texts = folder->result->texts;
+    TW_TRY(tw_model_config_write(run, folder->shard.dtype, folder->result->ids, text, &size, err));
     TW_TRY(write_text(folder, "config.json", text, size, err));
-    if (folder->result->tokenizer != NULL) {
-        TW_TRY(write_text(folder, "tokenizer.json", folder->result->tokenizer,
-                          folder->result->tokenizer_bytes, err));
-    } else if (run->data.tokenizer == TW_TOKENIZER_BYTES) {
-        char *const tokenizer = malloc(TW_BYTE_TOKENIZER_BYTES);
-        if (tokenizer == NULL) return tw_fail(err, TW_NOMEM, "no memory for a tokenizer");
-        size = tw_byte_tokenizer_json(tokenizer);
-        const enum tw_status status = write_text(folder, "tokenizer.json", tokenizer, size, err);
-        free(tokenizer);
-        TW_TRY(status);
+    for (uint32_t i = 0; texts != NULL && i < texts->count; i++) {
+        const struct tw_hf_text *const one = &texts->list[i];
+        TW_TRY(write_text(folder, one->name, one->text, one->bytes, err));
     }
     for (uint32_t k = 0; k < folder->result->files_count; k++) {
         char name[TW_HF_FILE_BYTES], path[TW_OUT_PATH_BYTES];
@@ -257,9 +250,11 @@ static enum tw_status fill_folder(struct folder *folder, struct tw_error *err) {
 
 /* Removes exactly the files that fill_folder may have made. */
 static void clear_folder(const struct folder *folder) {
-    static const char *const NAMES[] = {"config.json", "tokenizer.json",
-                                        "model.safetensors.index.json"};
+    static const char *const NAMES[] = {"config.json", "model.safetensors.index.json"};
     char path[TW_OUT_PATH_BYTES], name[TW_HF_FILE_BYTES];
+    for (unsigned i = 0; TW_HF_TEXT_NAMES[i] != NULL; i++) {
+        if (path_in(folder, TW_HF_TEXT_NAMES[i], path, NULL) == TW_OK) (void)unlink(path);
+    }
     for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         if (path_in(folder, NAMES[i], path, NULL) == TW_OK) (void)unlink(path);
     }
@@ -270,12 +265,16 @@ static void clear_folder(const struct folder *folder) {
     (void)rmdir(folder->path);
 }
 
+static bool is_file_or_part(const char *name, const char *file) {
+    const size_t size = strlen(file);
+    return strncmp(name, file, size) == 0 &&
+           (name[size] == '\0' || strcmp(name + size, ".part") == 0);
+}
+
 static bool is_ours(const char *name) {
-    static const char *const NAMES[] = {"config.json", "tokenizer.json"};
-    for (unsigned i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
-        const size_t size = strlen(NAMES[i]);
-        if (strncmp(name, NAMES[i], size) != 0) continue;
-        return name[size] == '\0' || strcmp(name + size, ".part") == 0;
+    if (is_file_or_part(name, "config.json")) return true;
+    for (unsigned i = 0; TW_HF_TEXT_NAMES[i] != NULL; i++) {
+        if (is_file_or_part(name, TW_HF_TEXT_NAMES[i])) return true;
     }
     return strncmp(name, "model", 5) == 0 && strstr(name, ".safetensors") != NULL;
 }

@@ -9,6 +9,8 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "proto/run/model_config.h"
+#include "worker/files/hf_texts.h"
 #include "worker/files/model_feed.h"
 
 /* Writes one safetensors file with the layout's tensor names and `format = pt` in its metadata.
@@ -21,17 +23,14 @@ enum tw_status tw_hf_write_file(const char *path, const struct tw_model_feed *fe
 struct tw_hf_folder {
     enum tw_dtype dtype; /* F32, BF16 or F16 */
     uint64_t shard_bytes;
-    /* text of a tokenizer.json to include; NULL: the byte tokenizer for a model on bytes, else none
-     * */
-    const char *tokenizer;
-    size_t tokenizer_bytes;
-    uint32_t files_count; /* out */
-    uint64_t bytes;       /* out: size of all tensors */
+    const struct tw_hf_texts *texts; /* files beside config.json; NULL: none */
+    const struct tw_model_ids *ids;  /* tokens that config.json names; NULL: none */
+    uint32_t files_count;            /* out */
+    uint64_t bytes;                  /* out: size of all tensors */
 };
 
-/* Writes a folder with config.json, model.safetensors (or shards and their index) and, if one is
- * given or the model is on bytes, tokenizer.json. It is written as PATH.part and then renamed.
- * Errors as above. */
+/* Writes a folder with config.json, model.safetensors (or shards and their index) and the given
+ * text files. It is written as PATH.part and then renamed. Errors as above. */
 enum tw_status tw_hf_write_folder(const char *path, const struct tw_model_feed *feed,
                                   struct tw_hf_folder *folder, struct tw_error *err);
 

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "worker/files/elements.h"
 #include "worker/files/hf_config.h"
+#include "worker/tokenizer/tokenizer_text.h"
 
 enum { PATH_BYTES = 1024, COMPARE_ELEMENTS = 16 * 1024 };
 
@@ -170,6 +171,21 @@ void tw_model_source_close(struct tw_model_source *source) {
     memset(source, 0, sizeof(*source));
 }
 
+/* Whether the tokenizer.json beside config.json makes every byte the token of its number. A
+ * vocabulary of 256 alone says nothing: other tokenizers have 256 tokens too. */
+static bool has_bytes(const struct tw_model_source *source) {
+    char path[PATH_BYTES];
+    struct tw_tokenizer *tokenizer = NULL;
+    const char *const base = tw_tensor_file_base(source->path);
+    const int folder = source->is_folder ? (int)strlen(source->path) : (int)(base - source->path);
+    const int n = snprintf(path, sizeof(path), "%.*s%stokenizer.json", folder, source->path,
+                           source->is_folder ? "/" : "");
+    if (n >= PATH_BYTES || tw_tokenizer_create_file(&tokenizer, path, NULL) != TW_OK) return false;
+    const bool is_bytes = tw_tokenizer_is_bytes(tokenizer);
+    tw_tokenizer_destroy(tokenizer);
+    return is_bytes;
+}
+
 enum tw_status tw_model_source_run(const struct tw_model_source *source, struct tw_run *run,
                                    struct tw_error *err) {
     struct tw_error why;
@@ -179,7 +195,9 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
     }
     const enum tw_status status =
         tw_hf_config_parse(run, source->config, source->config_bytes, &why);
-    return status == TW_OK ? TW_OK : tw_fail(err, status, "config.json: %s", why.message);
+    if (status != TW_OK) return tw_fail(err, status, "config.json: %s", why.message);
+    if (run->model.vocab == 256 && has_bytes(source)) run->data.tokenizer = TW_TOKENIZER_BYTES;
+    return TW_OK;
 }
 
 /* ---- bind -------------------------------------------------------------------------------------
@@ -196,25 +214,80 @@ static struct tw_model_place find(const struct tw_model_source *source, const ch
     return place;
 }
 
-/* Hugging Face puts the prefix "transformer" before all names but the head's. An overlong name
- * becomes empty, which matches no tensor. */
-static void full_name(const char *prefix, const char *name, char full[TW_SAFETENSORS_NAME_BYTES]) {
-    const bool is_bare = strcmp(prefix, "transformer.") == 0 && strcmp(name, HEAD) == 0;
-    const int size = snprintf(full, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_bare ? "" : prefix, name);
+/* How a file names the tensors of a layout: `prefix` before each name, which lacks `dropped`. */
+struct names {
+    char prefix[16];
+    const char *dropped;
+};
+
+static bool is_below(const char *name, const char *prefix) {
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* The head stands beside "transformer" and the tensors of a base model, not below. */
+static bool has_bare_head(const struct names *names) {
+    return strcmp(names->prefix, "transformer.") == 0 || names->dropped[0] != 0;
+}
+
+/* The file's name of our tensor. An overlong name becomes empty, which matches no tensor. */
+static void full_name(const struct names *names, const char *ours,
+                      char full[TW_SAFETENSORS_NAME_BYTES]) {
+    const bool is_bare = strcmp(ours, HEAD) == 0 && has_bare_head(names);
+    const char *const rest =
+        is_below(ours, names->dropped) && !is_bare ? ours + strlen(names->dropped) : ours;
+    const int size =
+        snprintf(full, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_bare ? "" : names->prefix, rest);
     if (size >= TW_SAFETENSORS_NAME_BYTES) full[0] = 0;
 }
 
-static enum tw_status choose_prefix(const struct tw_model_source *source, const char *part,
-                                    char prefix[16], struct tw_error *err) {
+/* Our name of the file's tensor, in ours; false: the file's names have another form. */
+static bool our_name(const struct names *names, const char *full,
+                     char ours[TW_SAFETENSORS_NAME_BYTES]) {
+    char again[TW_SAFETENSORS_NAME_BYTES];
+    const bool is_head = strcmp(full, HEAD) == 0 && has_bare_head(names);
+    if (!is_head && !is_below(full, names->prefix)) return false;
+    const int size =
+        snprintf(ours, TW_SAFETENSORS_NAME_BYTES, "%s%s", is_head ? "" : names->dropped,
+                 is_head ? full : full + strlen(names->prefix));
+    if (size >= TW_SAFETENSORS_NAME_BYTES) return false;
+    full_name(names, ours, again);
+    return strcmp(again, full) == 0;
+}
+
+/* An embedding that is the head too may be stored under the name of the head alone. */
+static bool can_be_head(const struct tw_model_source *source, uint32_t i) {
+    return i == 0 && tw_layout_find(source->layout, HEAD) == NULL;
+}
+
+static struct tw_model_place find_tensor(const struct tw_model_source *source,
+                                         const struct names *names, uint32_t i) {
+    char full[TW_SAFETENSORS_NAME_BYTES];
+    full_name(names, source->layout->tensors[i].name, full);
+    const struct tw_model_place place = find(source, full);
+    if (place.tensor != NULL || !can_be_head(source, i)) return place;
+    full_name(names, HEAD, full);
+    return find(source, full);
+}
+
+/* Takes the first form whose second tensor is there: the first may have the head's name. */
+static enum tw_status choose_names(const struct tw_model_source *source, const char *part,
+                                   struct names *names, struct tw_error *err) {
+    const struct {
+        const char *prefix, *dropped;
+    } CHOICES[] = {{part, ""}, {"", ""}, {"transformer", ""}, {"", "model."}};
     const char *const first = source->layout->tensors[0].name;
-    const char *const choices[] = {part, "", "transformer"};
-    for (unsigned i = 0; i < 3; i++) {
-        char full[TW_SAFETENSORS_NAME_BYTES];
-        (void)snprintf(prefix, 16, "%s%s", choices[i], choices[i][0] != 0 ? "." : "");
-        full_name(prefix, first, full);
-        if ((i > 0 || !source->is_folder) && find(source, full).tensor != NULL) return TW_OK;
+    for (unsigned i = source->is_folder ? 1 : 0; i < 4; i++) {
+        const char *const prefix = CHOICES[i].prefix;
+        (void)snprintf(names->prefix, sizeof(names->prefix), "%s%s", prefix,
+                       prefix[0] != 0 ? "." : "");
+        names->dropped = CHOICES[i].dropped;
+        for (uint32_t k = 0; k < 2 && k < source->layout->tensors_count; k++) {
+            char full[TW_SAFETENSORS_NAME_BYTES];
+            full_name(names, source->layout->tensors[k].name, full);
+            if (find(source, full).tensor != NULL) return TW_OK;
+        }
     }
-    return tw_fail(err, TW_CORRUPT,
+    return tw_fail(err, TW_CONFIG,
                    "%s holds no tensor %s, nor %s.%s: is it a checkpoint or an export of this "
                    "model?",
                    source->path, first, part, first);
@@ -289,27 +362,26 @@ static enum tw_status check_tie(const struct tw_model_source *source,
 }
 
 /* Refuses tensors that the model does not have: a file with such a tensor is of another model. */
-static enum tw_status check_rest(const struct tw_model_source *source, const char *prefix,
+static enum tw_status check_rest(const struct tw_model_source *source, const struct names *names,
                                  struct tw_error *err) {
-    const bool is_part = prefix[0] != 0 && strcmp(prefix, "transformer.") != 0;
+    const bool is_part = names->prefix[0] != 0 && strcmp(names->prefix, "transformer.") != 0;
     for (uint32_t i = 0; i < source->files_count; i++) {
         const struct tw_safetensors *const st = &source->files[i].st;
         for (uint32_t k = 0; k < st->tensors_count; k++) {
-            const char *name = st->tensors[k].name;
-            const size_t size = strlen(prefix);
-            const bool is_below = strncmp(name, prefix, size) == 0;
-            if (is_part && !is_below) continue; /* other data of a checkpoint, such as momentum */
-            const char *const bare = is_below ? name + size : name;
-            char full[TW_SAFETENSORS_NAME_BYTES];
-            full_name(prefix, bare, full);
-            const bool is_ours = strcmp(full, name) == 0;
-            if (is_ours && tw_layout_find(source->layout, bare) != NULL) continue;
-            if (is_ours && strcmp(bare, HEAD) == 0) {
+            const char *const name = st->tensors[k].name;
+            char ours[TW_SAFETENSORS_NAME_BYTES];
+            if (is_part && !is_below(name, names->prefix)) {
+                continue; /* other data of a checkpoint, such as momentum */
+            }
+            const bool is_ours = our_name(names, name, ours);
+            if (is_ours && tw_layout_find(source->layout, ours) != NULL) continue;
+            if (is_ours && strcmp(ours, HEAD) == 0) {
+                if (source->places[0].tensor == &st->tensors[k]) continue;
                 TW_TRY(check_tie(source, &(struct tw_model_place){i, &st->tensors[k]}, err));
                 continue;
             }
             if (is_buffer(name)) continue;
-            return tw_fail(err, TW_CORRUPT,
+            return tw_fail(err, TW_CONFIG,
                            "%s holds the tensor %s, which this model has no place "
                            "for",
                            source->files[i].name, name);
@@ -318,26 +390,43 @@ static enum tw_status check_rest(const struct tw_model_source *source, const cha
     return TW_OK;
 }
 
+/* Names the tensor that is missing, and the reason where the other tensors tell it. */
+static enum tw_status no_tensor(const struct tw_model_source *source, const struct names *names,
+                                uint32_t i, struct tw_error *err) {
+    static const char *const PACKED[] = {".qweight", ".weight_packed", ".weight_scale"};
+    static const char WEIGHT[] = ".weight";
+    char full[TW_SAFETENSORS_NAME_BYTES], packed[TW_SAFETENSORS_NAME_BYTES];
+    full_name(names, source->layout->tensors[i].name, full);
+    const size_t stem = strlen(full) - strlen(WEIGHT);
+    for (unsigned k = 0; strlen(full) > strlen(WEIGHT) && k < 3; k++) {
+        const int size = snprintf(packed, sizeof(packed), "%.*s%s", (int)stem, full, PACKED[k]);
+        if (size >= (int)sizeof(packed) || find(source, packed).tensor == NULL) continue;
+        return tw_fail(err, TW_CONFIG,
+                       "%s holds %s in place of %s: quantised weights are not read; take the "
+                       "model in bf16, f16 or f32",
+                       source->path, packed, full);
+    }
+    const bool is_head = strcmp(source->layout->tensors[i].name, HEAD) == 0;
+    return tw_fail(err, TW_CONFIG, "%s holds no tensor %s, which this model needs%s", source->path,
+                   full,
+                   is_head ? ": its head is not tied to the embedding, and was not saved" : "");
+}
+
 enum tw_status tw_model_source_bind(struct tw_model_source *source, const struct tw_layout *layout,
                                     const char *part, struct tw_error *err) {
-    char prefix[16];
+    struct names names;
     TW_ASSERT(source->layout == NULL);
-    TW_ASSERT(strlen(part) < sizeof(prefix) - 1);
+    TW_ASSERT(strlen(part) < sizeof(names.prefix) - 1);
     source->layout = layout;
     source->places = calloc(layout->tensors_count, sizeof(*source->places));
     if (source->places == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of tensors");
-    TW_TRY(choose_prefix(source, part, prefix, err));
+    TW_TRY(choose_names(source, part, &names, err));
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
-        char full[TW_SAFETENSORS_NAME_BYTES];
-        full_name(prefix, layout->tensors[i].name, full);
-        source->places[i] = find(source, full);
-        if (source->places[i].tensor == NULL) {
-            return tw_fail(err, TW_CORRUPT, "%s holds no tensor %s, which this model needs",
-                           source->path, full);
-        }
+        source->places[i] = find_tensor(source, &names, i);
+        if (source->places[i].tensor == NULL) return no_tensor(source, &names, i, err);
         TW_TRY(check_tensor(source, &source->places[i], &layout->tensors[i], err));
     }
-    return check_rest(source, prefix, err);
+    return check_rest(source, &names, err);
 }
 
 enum tw_dtype tw_model_source_dtype(const struct tw_model_source *source, uint32_t i) {

@@ -36,14 +36,16 @@ enum tw_status tw_model_source_open(struct tw_model_source *source, const char *
                                     struct tw_error *err);
 void tw_model_source_close(struct tw_model_source *source);
 
-/* Fills run->model and data.tokenizer from config.json: hf_config.h. TW_CONFIG if there is none. */
+/* Fills run->model from config.json (hf_config.h), and data.tokenizer: bytes if the tokenizer.json
+ * beside it is that of bytes. TW_CONFIG if there is none. */
 enum tw_status tw_model_source_run(const struct tw_model_source *source, struct tw_run *run,
                                    struct tw_error *err);
 
-/* Finds every tensor of the layout (borrowed until close), named `PART.NAME`, `NAME` or
- * `transformer.NAME`; all tensors must use the same form. TW_CORRUPT: a tensor is missing, or one
- * exists that the model does not have; TW_CONFIG: wrong shape or type. An output head stored beside
- * a tied embedding must have the same numbers. */
+/* Finds every tensor of the layout (borrowed until close), named `PART.NAME`, `NAME`,
+ * `transformer.NAME`, or NAME without its "model."; all tensors must use the same form. TW_CONFIG:
+ * a tensor is missing, has a wrong shape or type, or is one that the model does not have. A tied
+ * embedding may be stored as the head alone, as safetensors.torch.save_model does; a head stored
+ * beside it must have the same numbers. */
 enum tw_status tw_model_source_bind(struct tw_model_source *source, const struct tw_layout *layout,
                                     const char *part, struct tw_error *err);
 

@@ -29,7 +29,8 @@ bool tw_tokenizer_flag(const json_t *object, const char *key, bool otherwise) {
 }
 
 /* Finds the first of these added tokens that exists. tokenizer.json does not say which token ends a
- * text; these are the usual names in published files. */
+ * text; these are the usual names in published files. The bars of DeepSeek's are U+FF5C. Other
+ * files of a model can say better: text_ends.h. */
 static uint32_t find_first(const struct tw_tokenizer *tokenizer, const char *const *names) {
     for (; *names != NULL; names++) {
         const uint32_t token = tw_tokenizer_find(tokenizer, *names);
@@ -40,12 +41,13 @@ static uint32_t find_first(const struct tw_tokenizer *tokenizer, const char *con
 
 static void name_ends(struct tw_tokenizer *tokenizer) {
     static const char *const BEGINS[] = {"<|begin_of_text|>",
-                                         "<|begin\xE2\x96\x81of\xE2\x96\x81"
-                                         "sentence|>",
+                                         "<\xEF\xBD\x9C"
+                                         "begin\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
                                          "<s>", "<bos>", NULL};
     static const char *const ENDS[] = {"<|endoftext|>",
                                        "<|end_of_text|>",
-                                       "<|end\xE2\x96\x81of\xE2\x96\x81sentence|>",
+                                       "<\xEF\xBD\x9C"
+                                       "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
                                        "</s>",
                                        "<eos>",
                                        "<|im_end|>",

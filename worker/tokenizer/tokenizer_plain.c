@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/tokenizer/text_ends.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 struct tw_tokenizer {
@@ -138,4 +139,62 @@ size_t tw_decoder_take(struct tw_decoder *decoder, uint32_t token, uint8_t *out)
 
 size_t tw_decoder_end(struct tw_decoder *decoder, uint8_t *out) {
     return tw_utf8_end(&decoder->stream, out);
+}
+
+uint32_t tw_tokenizer_find_any(const struct tw_tokenizer *tokenizer, const char *text) {
+    return text[0] != 0 && text[1] == 0 ? tokenizer->bytes[(uint8_t)text[0]] : TW_TOKEN_NONE;
+}
+
+/* Reads no file: without the libraries only bytes are known. */
+enum tw_status tw_text_ends_read(struct tw_text_ends *ends,
+                                 const struct tw_text_ends_source *source, struct tw_error *err) {
+    static const struct tw_end_ids NONE = {.bos = TW_TOKEN_NONE, .pad = TW_TOKEN_NONE};
+    *ends = (struct tw_text_ends){NONE, NONE, NONE, false, TW_TOKEN_NONE};
+    if (source->eos != NULL) {
+        return tw_fail(err, TW_CONFIG, "--eos: this program was built without jansson and PCRE2");
+    }
+    ends->generation.eos_count = source->tokenizer != NULL; /* eos[0] is 0, which no text has */
+    return TW_OK;
+}
+
+uint32_t tw_text_ends_text(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer) {
+    (void)ends;
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
+}
+
+void tw_tokenizer_set_ends(struct tw_tokenizer *tokenizer, const struct tw_text_ends *ends) {
+    (void)tokenizer;
+    (void)ends;
+}
+
+uint32_t tw_tokenizer_normal_vocab(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return 256;
+}
+
+bool tw_tokenizer_is_bytes(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return true;
+}
+
+bool tw_tokenizer_is_text(const struct tw_tokenizer *tokenizer, uint32_t token) {
+    (void)tokenizer;
+    (void)token;
+    return true;
+}
+
+uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return 0;
+}
+
+uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
+}
+
+uint32_t tw_tokenizer_strips(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
 }

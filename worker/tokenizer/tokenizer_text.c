@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 #include "base/assert.h"
-#include "worker/tokenizer/tokenizer_inner.h"
+#include "worker/tokenizer/tokenizer_json.h"
 
 /* ---- create and destroy ------------------------------------------------------------------------
  */
@@ -67,8 +67,8 @@ enum tw_status tw_tokenizer_create_json(struct tw_tokenizer **tokenizer_out, con
     return TW_OK;
 }
 
-static enum tw_status read_file(const char *path, char **json_out, size_t *size_out,
-                                struct tw_error *err) {
+enum tw_status tw_tokenizer_file_read(const char *path, size_t bytes_max, char **json_out,
+                                      size_t *size_out, struct tw_error *err) {
     FILE *const file = fopen(path, "re");
     struct stat info;
     if (file == NULL) return tw_fail(err, TW_IO, "%s", strerror(errno));
@@ -77,9 +77,9 @@ static enum tw_status read_file(const char *path, char **json_out, size_t *size_
     size_t size = 0;
     if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
         status = tw_fail(err, TW_IO, "it is not a plain file");
-    } else if (info.st_size > TW_TOKENIZER_JSON_BYTES_MAX) {
-        status = tw_fail(err, TW_CORRUPT, "it has %lld bytes; at most %d are read",
-                         (long long)info.st_size, TW_TOKENIZER_JSON_BYTES_MAX);
+    } else if ((uint64_t)info.st_size > bytes_max) {
+        status = tw_fail(err, TW_CORRUPT, "it has %lld bytes; at most %zu are read",
+                         (long long)info.st_size, bytes_max);
     } else if ((json = malloc((size_t)info.st_size + 1)) == NULL) {
         status = tw_fail(err, TW_NOMEM, "no memory for its %lld bytes", (long long)info.st_size);
     } else {
@@ -98,7 +98,8 @@ enum tw_status tw_tokenizer_create_file(struct tw_tokenizer **tokenizer, const c
     struct tw_error why;
     char *json = NULL;
     size_t size = 0;
-    enum tw_status status = read_file(path, &json, &size, &why);
+    enum tw_status status =
+        tw_tokenizer_file_read(path, TW_TOKENIZER_JSON_BYTES_MAX, &json, &size, &why);
     if (status == TW_OK) {
         status = tw_tokenizer_create_json(tokenizer, json, size, &why);
         free(json);
@@ -131,6 +132,20 @@ uint32_t tw_tokenizer_find(const struct tw_tokenizer *tokenizer, const char *tex
         }
     }
     return TW_TOKEN_NONE;
+}
+
+uint32_t tw_tokenizer_find_any(const struct tw_tokenizer *tokenizer, const char *text) {
+    const struct tw_bpe_vocab *const vocab = &tokenizer->vocab;
+    const size_t bytes = strlen(text);
+    const uint32_t added = tw_tokenizer_find(tokenizer, text);
+    for (uint32_t i = 0; added == TW_TOKEN_NONE && i < vocab->count; i++) {
+        const struct tw_bpe_token *const token = &vocab->tokens[i];
+        if ((token->flags & TW_BPE_TOKEN_SET) != 0 && token->bytes == bytes &&
+            memcmp(vocab->arena + token->offset, text, bytes) == 0) {
+            return i;
+        }
+    }
+    return added;
 }
 
 uint32_t tw_tokenizer_bos(const struct tw_tokenizer *tokenizer) {

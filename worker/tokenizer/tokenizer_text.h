@@ -67,6 +67,12 @@ void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer);
 /* Upper bound of token ids (exclusive). Not every id below it is in use. */
 uint32_t tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer);
 
+/* The same of tokens that are not added ones: ids that a model must have. */
+uint32_t tw_tokenizer_normal_vocab(const struct tw_tokenizer *tokenizer);
+
+/* Whether every token is the byte of its number, as in a byte tokenizer. */
+bool tw_tokenizer_is_bytes(const struct tw_tokenizer *tokenizer);
+
 /* The bytes of a token, borrowed from the tokenizer, without NUL. *size is 0 for an unused id. */
 const uint8_t *tw_tokenizer_token(const struct tw_tokenizer *tokenizer, uint32_t token,
                                   size_t *size);
@@ -74,8 +80,12 @@ const uint8_t *tw_tokenizer_token(const struct tw_tokenizer *tokenizer, uint32_t
 /* The added token with this text, e.g. "<|im_end|>", or TW_TOKEN_NONE. */
 uint32_t tw_tokenizer_find(const struct tw_tokenizer *tokenizer, const char *text);
 
+/* The same among all tokens of the vocabulary. */
+uint32_t tw_tokenizer_find_any(const struct tw_tokenizer *tokenizer, const char *text);
+
 /* The tokens that begin and end a text, or TW_TOKEN_NONE. tokenizer.json does not name them: they
- * are the template's first and last token, or an added token with one of the usual names. */
+ * are the template's first and last token, or an added token with one of the usual names. Other
+ * files of a model say better: text_ends.h. */
 uint32_t tw_tokenizer_bos(const struct tw_tokenizer *tokenizer);
 uint32_t tw_tokenizer_eos(const struct tw_tokenizer *tokenizer);
 
@@ -103,9 +113,17 @@ struct tw_token_pair {
 };
 size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token_pair *pairs);
 
-/* Whether the template puts the begin token before a text, and the end token after it. */
+/* Whether the template puts one token, the begin token, before a text; and one token after it. */
 bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer);
 bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer);
+
+/* The number of tokens that the template puts before and after a text, and the last of them after
+ * it, or TW_TOKEN_NONE. */
+uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer);
+uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer);
+
+/* An added token that strips white space or matches whole words only, or TW_TOKEN_NONE. */
+uint32_t tw_tokenizer_strips(const struct tw_tokenizer *tokenizer);
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 

@@ -109,6 +109,18 @@ static void check_tokens(const struct fixture *f, uint32_t vocab) {
     }
 }
 
+static struct tw_text_ends read_ends(const struct fixture *f, const char *eos) {
+    struct tw_text_ends ends;
+    const struct tw_text_ends_source source = {
+        .tokenizer = f->tokenizer, .vocab = tw_tokenizer_vocab(f->tokenizer), .eos = eos};
+    assert_int_equal(tw_text_ends_read(&ends, &source, &err), TW_OK);
+    return ends;
+}
+
+static uint32_t id_of(const struct tw_gguf_head *head, const char *key) {
+    return tw_get_u32(find(head, key, TW_GGUF_U32));
+}
+
 static void every_layout_is_written_as_its_json_says(void **state) {
     static const struct {
         const char *layout, *split;
@@ -122,7 +134,8 @@ static void every_layout_is_written_as_its_json_says(void **state) {
         struct fixture f;
         open_layout(&f, layouts[i].layout);
         const uint32_t vocab = tw_tokenizer_vocab(f.tokenizer) + 7;
-        assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, vocab, &err), TW_OK);
+        const struct tw_text_ends ends = read_ends(&f, NULL);
+        assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, vocab, &ends, &err), TW_OK);
         assert_pair_text(&f.head, "tokenizer.ggml.model", "gpt2");
         assert_pair_text(&f.head, "tokenizer.ggml.pre", layouts[i].split);
         check_tokens(&f, vocab);
@@ -140,7 +153,7 @@ static void a_tokenizer_of_another_model_is_refused(void **state) {
     struct fixture f;
     open_layout(&f, "gpt2");
     assert_int_equal(
-        tw_gguf_put_vocab(&f.head, f.tokenizer, tw_tokenizer_vocab(f.tokenizer) - 1, &err),
+        tw_gguf_put_vocab(&f.head, f.tokenizer, tw_tokenizer_vocab(f.tokenizer) - 1, NULL, &err),
         TW_CONFIG);
     assert_non_null(strstr(err.message, "it is not this model's"));
     close_layout(&f);
@@ -150,15 +163,42 @@ static void a_split_without_a_name_is_refused(void **state) {
     (void)state;
     struct fixture f;
     open_layout(&f, "flags");
-    assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, 4096, &err), TW_CONFIG);
+    assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, 4096, NULL, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "GGUF has no name"));
+    close_layout(&f);
+}
+
+/* llama.cpp takes token 11 for the end, a comma in GPT-2, where the file names none. */
+static void every_token_that_ends_a_text_is_named(void **state) {
+    (void)state;
+    struct fixture f;
+    open_layout(&f, "gpt2");
+    struct tw_text_ends ends = read_ends(&f, "5");
+    const uint32_t vocab = tw_tokenizer_vocab(f.tokenizer);
+    ends.generation.eos[1] = 6;
+    ends.generation.eos[2] = 7;
+    ends.generation.eos_count = 3;
+    ends.generation.pad = 8;
+    assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, vocab, &ends, &err), TW_OK);
+    assert_int_equal(id_of(&f.head, "tokenizer.ggml.eos_token_id"), 5);
+    assert_int_equal(id_of(&f.head, "tokenizer.ggml.eot_token_id"), 6);
+    assert_int_equal(id_of(&f.head, "tokenizer.ggml.eom_token_id"), 7);
+    assert_int_equal(id_of(&f.head, "tokenizer.ggml.padding_token_id"), 8);
+    assert_int_equal(id_of(&f.head, "tokenizer.ggml.bos_token_id"), 5);
+    ends.generation.eos[3] = 9;
+    ends.generation.eos_count = 4;
+    assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, vocab, &ends, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "4 tokens end a text"));
+    ends.generation.eos_count = 0;
+    assert_int_equal(tw_gguf_put_vocab(&f.head, f.tokenizer, vocab, &ends, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "name it with --eos"));
     close_layout(&f);
 }
 
 static void without_a_tokenizer_it_is_that_of_bytes(void **state) {
     (void)state;
     struct tw_gguf_head head = {0};
-    assert_int_equal(tw_gguf_put_vocab(&head, NULL, 256, &err), TW_OK);
+    assert_int_equal(tw_gguf_put_vocab(&head, NULL, 256, NULL, &err), TW_OK);
     const uint8_t *at = find_array(&head, "tokenizer.ggml.tokens", TW_GGUF_STRING, 256);
     assert_text(&at, "\xc4\x80"); /* byte 0 is U+0100 */
     (void)find_array(&head, "tokenizer.ggml.merges", TW_GGUF_STRING, 0);
@@ -170,6 +210,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_layout_is_written_as_its_json_says),
         cmocka_unit_test(a_tokenizer_of_another_model_is_refused),
         cmocka_unit_test(a_split_without_a_name_is_refused),
+        cmocka_unit_test(every_token_that_ends_a_text_is_named),
         cmocka_unit_test(without_a_tokenizer_it_is_that_of_bytes),
     };
     if (argc != 2) return 2;

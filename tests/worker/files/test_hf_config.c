@@ -241,7 +241,8 @@ static void written_config_is_read_back(void **state) {
         size_t size;
         tw_run_defaults(&run);
         assert_int_equal(tw_run_apply_model(&run, tw_run_model_name(i), &err), TW_OK);
-        assert_int_equal(tw_model_config_write(&run, TW_DTYPE_BF16, text, &size, &err), TW_OK);
+        assert_int_equal(tw_model_config_write(&run, TW_DTYPE_BF16, NULL, text, &size, &err),
+                         TW_OK);
         assert_in_range(size, 100, TW_MODEL_CONFIG_BYTES);
         tw_run_defaults(&back);
         if (tw_hf_config_parse(&back, text, size, &err) != TW_OK ||
@@ -249,7 +250,7 @@ static void written_config_is_read_back(void **state) {
             fail_msg("%s: %s", tw_run_model_name(i), err.message);
         }
         assert_int_equal(back.model.context, run.model.context);
-        assert_int_equal(back.data.tokenizer, run.data.tokenizer);
+        assert_int_equal(back.data.tokenizer, TW_TOKENIZER_IDS); /* model_source.h tells bytes */
     }
 }
 
@@ -261,7 +262,7 @@ static void a_model_nobody_else_has_is_not_written(void **state) {
     tw_run_defaults(&run);
     run.model.family = TW_FAMILY_LLAMA;
     run.model.qk_norm = run.model.qkv_bias = TW_YES;
-    assert_int_equal(tw_model_config_write(&run, TW_DTYPE_F32, text, &size, &err), TW_CONFIG);
+    assert_int_equal(tw_model_config_write(&run, TW_DTYPE_F32, NULL, text, &size, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "model.qkv_bias"));
 }
 
@@ -299,8 +300,28 @@ static void another_model_is_told_apart_by_each_key(void **state) {
     assert_int_equal(tw_model_same(&run, &other, &err), TW_CONFIG);
 }
 
+static void ids_of_ends_are_a_number_or_a_list(void **state) {
+    (void)state;
+    static const uint32_t EOS[] = {4294967294u, 0, 17};
+    char text[TW_MODEL_CONFIG_BYTES + 1];
+    size_t size = 0;
+    struct tw_run run;
+    assert_int_equal(parse(&run, GPT2), TW_OK);
+    const struct tw_model_ids many = {EOS, 3, 5, UINT32_MAX}, one = {EOS + 2, 1, UINT32_MAX, 3};
+    assert_int_equal(tw_model_config_write(&run, TW_DTYPE_F32, &many, text, &size, &err), TW_OK);
+    text[size] = 0;
+    assert_non_null(strstr(text, "\"eos_token_id\": [4294967294, 0, 17],"));
+    assert_non_null(strstr(text, "\"bos_token_id\": 5,"));
+    assert_non_null(strstr(text, "\"pad_token_id\": null,"));
+    assert_int_equal(tw_model_config_write(&run, TW_DTYPE_F32, &one, text, &size, &err), TW_OK);
+    text[size] = 0;
+    assert_non_null(strstr(text, "\"eos_token_id\": 17,"));
+    assert_non_null(strstr(text, "\"bos_token_id\": null,"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ids_of_ends_are_a_number_or_a_list),
         cmocka_unit_test(gpt2_is_understood),
         cmocka_unit_test(llama_with_scaled_rotation_is_understood),
         cmocka_unit_test(both_ways_of_writing_the_rotation_mean_the_same),

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "tests/test.h"
 #include "tests/worker/files/model_folder.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 static const char *golden;
 static char folder[FOLDER_PATH_BYTES];
@@ -247,16 +248,16 @@ static void a_head_that_is_not_tied_is_reported(void **state) {
     assert_int_equal(mkdir(folder, 0700), 0);
     folder_copy(golden, "qwen2", folder);
     reconfigure("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
-    refused(TW_CORRUPT, "holds no tensor lm_head.weight");
+    refused(TW_CONFIG, "holds no tensor lm_head.weight");
 }
 
 static void a_config_of_another_size_is_refused(void **state) {
     (void)state;
     folder_copy(golden, "llama", folder);
     reconfigure("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1");
-    refused(TW_CORRUPT, "holds the tensor model.layers.1.");
+    refused(TW_CONFIG, "holds the tensor model.layers.1.");
     reconfigure("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 3");
-    refused(TW_CORRUPT, "holds no tensor model.layers.2.");
+    refused(TW_CONFIG, "holds no tensor model.layers.2.");
     folder_copy(golden, "llama", folder);
     reconfigure("\"intermediate_size\": 20", "\"intermediate_size\": 24");
     refused(TW_CONFIG, "another shape than the model's: 20 x 16, not 24 x 16");
@@ -303,16 +304,78 @@ static void buffers_are_skipped_and_strangers_refused(void **state) {
     (void)state;
     folder_copy(golden, "qwen2", folder);
     patch(SINGLE, "model.layers.0.self_attn.k_proj.bias", "model.layers.0.rotary_emb.inv_freqqq");
-    refused(TW_CORRUPT, "holds no tensor model.layers.0.self_attn.k_proj.bias");
+    refused(TW_CONFIG, "holds no tensor model.layers.0.self_attn.k_proj.bias");
     /* Read as a model without these biases, the same file has extra tensors. */
     folder_copy(golden, "qwen2", folder);
     reconfigure("\"qwen2\"", "\"llama\"");
     reconfigure("Qwen2ForCausalLM", "LlamaForCausalLM");
-    refused(TW_CORRUPT, "which this model has no place for");
+    refused(TW_CONFIG, "which this model has no place for");
     patch(SINGLE, "model.layers.0.self_attn.k_proj.bias", "model.layers.0.x.rotary_emb.inv_freq");
     patch(SINGLE, "model.layers.0.self_attn.q_proj.bias", "model.layers.1.x.rotary_emb.inv_freq");
     patch(SINGLE, "model.layers.0.self_attn.v_proj.bias", "model.layers.2.x.rotary_emb.inv_freq");
     assert_int_equal(folder_read(folder, &err), TW_OK);
+}
+
+/* safetensors.torch.save_model keeps one name of tied tensors, the first in the alphabet. */
+static void an_embedding_stored_as_the_head_is_found(void **state) {
+    (void)state;
+    static const char *const MODELS[][2] = {{"qwen2", "\"model.embed_tokens.weight\""},
+                                            {"gpt2", "\"transformer.wte.weight\""}};
+    for (unsigned i = 0; i < 2; i++) {
+        char head[64];
+        folder_copy(golden, MODELS[i][0], folder);
+        (void)snprintf(head, sizeof(head), "%-*s", (int)strlen(MODELS[i][1]), "\"lm_head.weight\"");
+        patch(SINGLE, MODELS[i][1], head);
+        if (folder_read(folder, &err) != TW_OK) fail_msg("%s: %s", MODELS[i][0], err.message);
+    }
+    reconfigure("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    refused(TW_CONFIG, "holds no tensor transformer.wte.weight, which this model needs");
+}
+
+/* LlamaModel.save_pretrained writes names without "model.", as AutoModelForCausalLM takes them. */
+static void names_of_a_base_model_are_found(void **state) {
+    (void)state;
+    folder_copy(golden, "qwen2", folder);
+    reconfigure("Qwen2ForCausalLM", "Qwen2Model");
+    assert_int_equal(folder_read(folder, &err), TW_OK);
+    for (unsigned count = 0; count < 14; count++) patch(SINGLE, "\"model.", "      \"");
+    if (folder_read(folder, &err) != TW_OK) fail_msg("%s", err.message);
+    reconfigure("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    refused(TW_CONFIG, "its head is not tied to the embedding, and was not saved");
+}
+
+static void quantised_weights_are_named(void **state) {
+    (void)state;
+    folder_copy(golden, "qwen2", folder);
+    patch(SINGLE, "down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[8,20]",
+          "down_proj.qweight\":{\"dtype\":\"BF16\",\"shape\":[160]");
+    refused(TW_CONFIG, "quantised weights are not read");
+}
+
+static enum tw_tokenizer_kind kind_of_tokens(void) {
+    struct tw_model_source source;
+    struct tw_run run;
+    tw_run_defaults(&run);
+    assert_int_equal(tw_model_source_open(&source, folder, &err), TW_OK);
+    assert_int_equal(tw_model_source_run(&source, &run, &err), TW_OK);
+    tw_model_source_close(&source);
+    assert_int_equal(run.model.vocab, 256);
+    return run.data.tokenizer;
+}
+
+/* `tokenizers` numbers the 256 bytes in the order of their characters: "!" is 0. */
+static void a_vocabulary_of_256_is_bytes_only_by_its_tokenizer(void **state) {
+    (void)state;
+    static char json[TW_BYTE_TOKENIZER_BYTES];
+    folder_copy(golden, "qwen2", folder);
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_IDS);
+    const size_t size = tw_byte_tokenizer_json(json);
+    write_in("tokenizer.json", json, size);
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_BYTES);
+    patch("tokenizer.json", "\"!\": 33, \"\\\"\": 34", "\"!\": 34, \"\\\"\": 33");
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_IDS);
+    write_in("tokenizer.json", "{}", 2);
+    assert_int_equal(kind_of_tokens(), TW_TOKENIZER_IDS);
 }
 
 int main(int argc, char **argv) {
@@ -330,6 +393,10 @@ int main(int argc, char **argv) {
         T(a_config_of_another_size_is_refused),
         T(an_index_that_lies_is_refused),
         T(buffers_are_skipped_and_strangers_refused),
+        T(an_embedding_stored_as_the_head_is_found),
+        T(names_of_a_base_model_are_found),
+        T(quantised_weights_are_named),
+        T(a_vocabulary_of_256_is_bytes_only_by_its_tokenizer),
     };
     golden = argc > 1 ? argv[1] : "tests/golden/hf";
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,6 +21,7 @@
 #include "worker/data/prepare/prepare_write.h"
 #include "worker/data/whole_file.h"
 #include "worker/support/signals.h"
+#include "worker/tokenizer/text_ends.h"
 
 enum {
     WAIT_MS = 200,
@@ -48,12 +49,42 @@ struct prepare {
 
 /* ---- the tokenizer --------------------------------------------------------------------------- */
 
+/* Finds the token that ends a document in the files beside the tokenizer.json. Says it where they
+ * leave it open. */
+static enum tw_status find_ends(struct prepare *prepare, struct tw_error *err) {
+    const struct tw_prepare_options *const options = prepare->options;
+    const struct tw_text_ends_source source = {.tokenizer_path = options->tokenizer,
+                                               .tokenizer = prepare->tokenizer,
+                                               .vocab = tw_tokenizer_vocab(prepare->tokenizer),
+                                               .eos = options->eos};
+    struct tw_text_ends ends;
+    TW_TRY(tw_text_ends_read(&ends, &source, err));
+    tw_tokenizer_set_ends(prepare->tokenizer, &ends);
+    if (options->is_quiet) return TW_OK;
+    if (ends.tokenizer.eos_count == 0) {
+        (void)fprintf(stderr, "thinwire: nothing says which token ends a document, so documents "
+                              "have no end: name it with --eos, as text or number\n");
+    } else if (ends.is_guessed) {
+        size_t size;
+        const uint8_t *const text =
+            tw_tokenizer_token(prepare->tokenizer, ends.tokenizer.eos[0], &size);
+        (void)fprintf(stderr,
+                      "thinwire: documents end with %.*s, by its name; --eos names another "
+                      "token\n",
+                      (int)(size < 64 ? size : 64), (const char *)text);
+    }
+    return TW_OK;
+}
+
 static enum tw_status load_tokenizer(struct prepare *prepare, char **json, size_t *size,
                                      struct tw_error *err) {
     const char *const path = prepare->options->tokenizer;
     struct tw_dataset *const dataset = &prepare->dataset;
     struct tw_error why;
     *json = NULL;
+    if (path == NULL && prepare->options->eos != NULL) {
+        return tw_fail(err, TW_CONFIG, "--eos needs --tokenizer: bytes have no token for the end");
+    }
     if (path == NULL) return tw_tokenizer_create_bytes(&prepare->tokenizer, err);
     const enum tw_status status =
         tw_whole_file_read(path, TW_DATASET_TOKENIZER_BYTES_MAX, json, size, &why);
@@ -65,7 +96,7 @@ static enum tw_status load_tokenizer(struct prepare *prepare, char **json, size_
     }
     dataset->tokenizer = tw_sha256(*json, *size);
     dataset->tokenizer_bytes = (uint32_t)*size;
-    return TW_OK;
+    return find_ends(prepare, err);
 }
 
 static enum tw_status describe_dataset(struct prepare *prepare, struct tw_error *err) {

@@ -49,6 +49,7 @@ struct tw_prepare_source {
 struct tw_prepare_options {
     const char *out;
     const char *tokenizer;  /* tokenizer file; NULL: a token is a byte */
+    const char *eos;        /* text or number of the token that ends a document; NULL: as found */
     const char *field;      /* name of the text field of a JSON line */
     enum tw_text_unit unit; /* unit into which plain text is cut; not TW_TEXT_RECORDS */
     uint32_t heldout_millionths;

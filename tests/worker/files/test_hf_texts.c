@@ -1,0 +1,152 @@
+/* Tests of worker/files/hf_texts.c: a reader of an exported folder has nothing to guess. The texts
+ * are those with which transformers 4.57.6 and 5.24.0 give the right tokens: tests/interop. */
+#include "worker/files/hf_texts.h"
+
+#include "tests/test.h"
+#include "tests/worker/files/model_folder.h"
+#include "worker/tokenizer/byte_tokenizer.h"
+
+static struct tw_error err;
+static struct tw_run run;
+static struct tw_hf_texts texts;
+static char folder[FOLDER_PATH_BYTES], path[FOLDER_PATH_BYTES];
+static char json[TW_BYTE_TOKENIZER_BYTES + 256];
+
+static int start(void **state) {
+    (void)state;
+    folder_make(folder);
+    tw_run_defaults(&run);
+    run.model.context = 64;
+    return 0;
+}
+
+static int stop(void **state) {
+    (void)state;
+    tw_hf_texts_free(&texts);
+    folder_remove(folder);
+    return 0;
+}
+
+static void write_in(const char *name, const char *text) {
+    folder_path(path, folder, name);
+    file_write(path, text, strlen(text));
+}
+
+/* A text of the result, or NULL. */
+static const char *text_of(const char *name) {
+    static char text[1024];
+    for (uint32_t i = 0; i < texts.count; i++) {
+        if (strcmp(texts.list[i].name, name) != 0) continue;
+        (void)snprintf(text, sizeof(text), "%.*s", (int)texts.list[i].bytes, texts.list[i].text);
+        return text;
+    }
+    return NULL;
+}
+
+/* Makes the texts of a model whose tokenizer has 256 bytes and <|end|>, with `eos` from the user.
+ */
+static void make(const char *eos) {
+    static const char EMPTY[] = "\"added_tokens\": []";
+    static char text[TW_BYTE_TOKENIZER_BYTES + 1], file[FOLDER_PATH_BYTES];
+    struct tw_tokenizer *tokenizer = NULL;
+    struct tw_text_ends ends;
+    text[tw_byte_tokenizer_json(text)] = 0;
+    const char *const at = strstr(text, EMPTY);
+    assert_non_null(at);
+    (void)snprintf(json, sizeof(json),
+                   "%.*s\"added_tokens\": [{\"id\": 256, \"content\": \"<|\\\"end|>\", "
+                   "\"special\": true}]%s",
+                   (int)(at - text), text, at + strlen(EMPTY));
+    write_in("tokenizer.json", json);
+    folder_path(file, folder, "tokenizer.json");
+    run.model.vocab = 257;
+    run.data.tokenizer = TW_TOKENIZER_IDS;
+    assert_int_equal(tw_tokenizer_create_file(&tokenizer, file, &err), TW_OK);
+    const struct tw_text_ends_source said = {
+        .model = folder, .tokenizer_path = file, .tokenizer = tokenizer, .vocab = 257, .eos = eos};
+    assert_int_equal(tw_text_ends_read(&ends, &said, &err), TW_OK);
+    const struct tw_hf_texts_source source = {.model = folder,
+                                              .tokenizer_path = file,
+                                              .tokenizer_text = json,
+                                              .tokenizer_bytes = strlen(json),
+                                              .tokenizer = tokenizer,
+                                              .ends = &ends,
+                                              .is_eos_chosen = eos != NULL};
+    assert_int_equal(tw_hf_texts_make(&texts, &run, &source, &err), TW_OK);
+    tw_tokenizer_destroy(tokenizer);
+}
+
+/* "eos_token" would be a 257th token for transformers, or take the text of a byte for special. */
+static void a_model_on_bytes_names_no_token_that_it_lacks(void **state) {
+    (void)state;
+    struct tw_tokenizer *tokenizer = NULL;
+    struct tw_text_ends ends;
+    run.data.tokenizer = TW_TOKENIZER_BYTES;
+    assert_int_equal(tw_tokenizer_create_bytes(&tokenizer, &err), TW_OK);
+    const struct tw_text_ends_source said = {.tokenizer = tokenizer, .vocab = 256};
+    assert_int_equal(tw_text_ends_read(&ends, &said, &err), TW_OK);
+    const struct tw_hf_texts_source source = {.tokenizer = tokenizer, .ends = &ends};
+    assert_int_equal(tw_hf_texts_make(&texts, &run, &source, &err), TW_OK);
+    tw_tokenizer_destroy(tokenizer);
+    assert_int_equal(texts.count, 3);
+    assert_non_null(text_of("tokenizer.json"));
+    assert_string_equal(text_of("tokenizer_config.json"),
+                        "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
+                        "  \"clean_up_tokenization_spaces\": false,\n"
+                        "  \"model_max_length\": 64\n}\n");
+    assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 0\n}\n");
+}
+
+static void what_config_json_says_is_written_for_other_readers(void **state) {
+    (void)state;
+    write_in("config.json", "{\"eos_token_id\": [256, 7], \"pad_token_id\": 256}");
+    make(NULL);
+    assert_int_equal(texts.count, 3);
+    assert_string_equal(text_of("tokenizer_config.json"),
+                        "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
+                        "  \"clean_up_tokenization_spaces\": false,\n"
+                        "  \"model_max_length\": 64,\n"
+                        "  \"eos_token\": \"<|\\u0022end|>\",\n"
+                        "  \"pad_token\": \"<|\\u0022end|>\"\n}\n");
+    assert_string_equal(text_of("generation_config.json"),
+                        "{\n  \"pad_token_id\": 256,\n  \"eos_token_id\": [256, 7]\n}\n");
+}
+
+static void files_of_the_source_are_copied(void **state) {
+    (void)state;
+    static const char GENERATION[] = "{\"eos_token_id\": 256, \"temperature\": 0.6}";
+    static const char TOKENIZER[] = "{\"eos_token\": \"<|\\\"end|>\", \"chat_template\": \"x\"}";
+    write_in("generation_config.json", GENERATION);
+    write_in("tokenizer_config.json", TOKENIZER);
+    write_in("special_tokens_map.json", "{}");
+    write_in("chat_template.jinja", "{{ x }}");
+    make(NULL);
+    assert_int_equal(texts.count, 5);
+    assert_string_equal(text_of("generation_config.json"), GENERATION);
+    assert_string_equal(text_of("tokenizer_config.json"), TOKENIZER);
+    assert_string_equal(text_of("special_tokens_map.json"), "{}");
+    assert_string_equal(text_of("chat_template.jinja"), "{{ x }}");
+    tw_hf_texts_free(&texts);
+    make("7"); /* the user's word replaces the file's */
+    assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 7\n}\n");
+    assert_string_equal(text_of("tokenizer_config.json"), TOKENIZER);
+}
+
+/* A token of text, named as special, would be cut out of every text. */
+static void a_token_of_text_is_not_named_as_special(void **state) {
+    (void)state;
+    make("7");
+    assert_null(strstr(text_of("tokenizer_config.json"), "eos_token"));
+    assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 7\n}\n");
+}
+
+int main(void) {
+#define T(name) cmocka_unit_test_setup_teardown(name, start, stop)
+    const struct CMUnitTest tests[] = {
+        T(a_model_on_bytes_names_no_token_that_it_lacks),
+        T(what_config_json_says_is_written_for_other_readers),
+        T(files_of_the_source_are_copied),
+        T(a_token_of_text_is_not_named_as_special),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,69 @@
+#include "worker/cli/convert_words.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "worker/files/tensor_file.h"
+
+void convert_words_free(struct convert_words *words) {
+    tw_tokenizer_destroy(words->tokenizer);
+    free(words->text);
+    words->tokenizer = NULL;
+    words->text = NULL;
+}
+
+static enum tw_status read_text(struct convert_words *words,
+                                const struct convert_words_source *source, struct tw_error *err) {
+    const bool is_named = source->tokenizer != NULL;
+    const int n = is_named ? snprintf(words->path, PATH_MAX, "%s", source->tokenizer)
+                           : snprintf(words->path, PATH_MAX, "%s/tokenizer.json", source->from);
+    const bool is_there =
+        n < PATH_MAX && (is_named || (source->is_folder && access(words->path, F_OK) == 0));
+    if (!is_there) {
+        words->path[0] = 0;
+        return TW_OK;
+    }
+    TW_TRY(tw_text_file_read(words->path, TW_TOKENIZER_JSON_BYTES_MAX, &words->text, &words->bytes,
+                             err));
+    if (words->text[strspn(words->text, " \t\r\n")] == '{') return TW_OK;
+    return tw_fail(err, TW_CONFIG, "%s is not a tokenizer.json: name another one with --tokenizer",
+                   words->path);
+}
+
+static enum tw_status read_tokenizer(struct convert_words *words, const struct tw_run *run,
+                                     struct tw_error *err) {
+    if (words->text == NULL) {
+        return run->data.tokenizer == TW_TOKENIZER_BYTES
+                   ? tw_tokenizer_create_bytes(&words->tokenizer, err)
+                   : TW_OK;
+    }
+    const enum tw_status status =
+        tw_tokenizer_create_json(&words->tokenizer, words->text, words->bytes, &words->why);
+    if (status != TW_OK) words->tokenizer = NULL;
+    return status == TW_NOMEM ? tw_fail(err, status, "%s", words->why.message) : TW_OK;
+}
+
+enum tw_status convert_words_read(struct convert_words *words, const struct tw_run *run,
+                                  const struct convert_words_source *source, struct tw_error *err) {
+    memset(words, 0, sizeof(*words));
+    TW_TRY(read_text(words, source, err));
+    TW_TRY(read_tokenizer(words, run, err));
+    if (words->tokenizer != NULL &&
+        tw_tokenizer_normal_vocab(words->tokenizer) > run->model.vocab) {
+        return tw_fail(err, TW_CONFIG,
+                       "%.200s has %u tokens and the model %u: it is not this model's; name the "
+                       "model's with --tokenizer",
+                       words->path, tw_tokenizer_normal_vocab(words->tokenizer), run->model.vocab);
+    }
+    const struct tw_text_ends_source ends = {.model = source->from,
+                                             .tokenizer_path =
+                                                 words->path[0] != 0 ? words->path : NULL,
+                                             .tokenizer = words->tokenizer,
+                                             .vocab = run->model.vocab,
+                                             .eos = source->eos};
+    TW_TRY(tw_text_ends_read(&words->ends, &ends, err));
+    if (words->tokenizer != NULL) tw_tokenizer_set_ends(words->tokenizer, &words->ends);
+    return TW_OK;
+}

@@ -1,0 +1,36 @@
+/* convert_words.h - the vocabulary of a model that is exported, and the ends of its texts. */
+#ifndef TW_WORKER_CLI_CONVERT_WORDS_H
+#define TW_WORKER_CLI_CONVERT_WORDS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/status.h"
+#include "proto/run/run.h"
+#include "worker/tokenizer/text_ends.h"
+
+struct convert_words {
+    char path[PATH_MAX]; /* of the tokenizer.json; empty: none */
+    char *text;          /* (bytes) of that file; NULL: none */
+    size_t bytes;
+    struct tw_tokenizer *tokenizer; /* NULL: none, or of an unsupported kind */
+    struct tw_error why;            /* of an unsupported kind */
+    struct tw_text_ends ends;
+};
+
+struct convert_words_source {
+    const char *from;      /* the model: a folder or a file */
+    bool is_folder;        /* that folder may have a tokenizer.json */
+    const char *tokenizer; /* the option --tokenizer, or NULL */
+    const char *eos;       /* the option --eos, or NULL */
+};
+
+/* Reads the tokenizer.json named by the option, else the folder's; bytes for a model on bytes. A
+ * kind that is not supported is an error only if the option names the file. TW_CONFIG also if the
+ * tokenizer has more tokens than the model. Free *words also after a failure. */
+enum tw_status convert_words_read(struct convert_words *words, const struct tw_run *run,
+                                  const struct convert_words_source *source, struct tw_error *err);
+void convert_words_free(struct convert_words *words);
+
+#endif
