@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/api/status_view.h"
+#include "daemon/node/checkpoints.h"
 #include "daemon/process/notify.h"
 
 enum { OPENINGS_MAX = 16 };
@@ -155,6 +156,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
     case TW_REPORT_INSANE:
         tw_id_short(&action->u.report.id, hex);
         tw_daemon_note(daemon, TW_LOG_WARN, "result_refused", "peer=%s", hex);
+        tw_daemon_checkpoints_wild(daemon);
         return;
     }
 }

@@ -117,6 +117,7 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
             tw_view_peak(train->about.peak_flops_s,
                          (step->tokens - counts->tokens) * train->about.flops_token, step->step_us);
     }
+    counts->steps_made++;
     counts->step = step->step;
     counts->tokens = step->tokens;
     counts->step_us += step->step_us;

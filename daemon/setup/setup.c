@@ -277,6 +277,18 @@ enum tw_exit tw_setup_gate(struct tw_setup *setup, struct tw_error *err) {
     return status == TW_OK ? TW_EXIT_OK : TW_EXIT_IDENTITY;
 }
 
+static enum tw_exit open_refused(struct tw_setup *setup, struct tw_error *err) {
+    const struct tw_file_ops *ops = tw_file_system();
+    struct tw_error reason = {0};
+    const int dir = ops->dir_open(ops->ctx, setup->run_state_dir);
+    const enum tw_status status = dir < 0 ? tw_fail(&reason, TW_IO, "%s", strerror(-dir))
+                                          : tw_lineages_read(ops, dir, &setup->refused, &reason);
+    if (dir >= 0) (void)ops->close(ops->ctx, dir);
+    if (status == TW_OK) return TW_EXIT_OK;
+    (void)tw_fail(err, status, "%.100s: %s", setup->run_state_dir, reason.message);
+    return TW_EXIT_STATE_DIR;
+}
+
 static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) {
     char path[TW_PATH_BYTES];
     if (!join_path(path, setup->config.node.state_dir, "identity.key")) return TW_EXIT_USAGE;
@@ -340,6 +352,7 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK) code = check_data(setup, err);
     if (code == TW_EXIT_OK) code = find_worker(setup, err);
     if (code == TW_EXIT_OK) code = open_state(setup, err);
+    if (code == TW_EXIT_OK) code = open_refused(setup, err);
     if (code == TW_EXIT_OK) code = keep_manifest(setup, err);
     if (code == TW_EXIT_OK) code = open_identity(setup, err);
     if (code == TW_EXIT_OK) code = count_boot(setup, err);

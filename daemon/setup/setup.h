@@ -13,6 +13,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
+#include "daemon/store/lineages_file.h"
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
 
@@ -39,6 +40,7 @@ struct tw_setup {
     uint32_t boot;                   /* number of starts of this node; 1: the first */
     bool has_gate;                   /* the run has an owner, and network.links is on */
     struct tw_gate gate;
+    struct tw_lineages refused; /* lineages that the operator refuses, since a rollback */
     int lock_fd;
 };
 

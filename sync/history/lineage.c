@@ -69,6 +69,43 @@ bool tw_lineage_is_ours(const struct tw_node *node) {
     return tw_id_equal(&name, &node->at.lineage);
 }
 
+bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *lineage) {
+    for (uint32_t i = 0; i < node->cfg.refused_count; i++) {
+        if (tw_id_equal(&node->cfg.refused[i], lineage)) return true;
+    }
+    return false;
+}
+
+/* The oldest of the refused lineages makes room. */
+static void refuse_lineage(struct tw_node *node, const struct tw_id *lineage) {
+    struct tw_id *const refused = node->cfg.refused;
+    if (node->cfg.refused_count == TW_REFUSED_MAX) {
+        memmove(&refused[0], &refused[1], (TW_REFUSED_MAX - 1) * sizeof(refused[0]));
+        node->cfg.refused_count--;
+    }
+    refused[node->cfg.refused_count++] = *lineage;
+}
+
+void tw_lineage_heard(struct tw_node *node, uint16_t peer) {
+    struct link *const link = &node->links[peer];
+    const struct tw_id *const lineage = &link->status.lineage;
+    if (node->cfg.refused_count == 0 || !link->has_status) return;
+    if (tw_lineage_is_refused(node, lineage)) {
+        link->was_refused = true;
+        return;
+    }
+    if (!link->was_refused || link->status.state == TW_STATE_RECEIVER) return;
+    bool is_clean = tw_id_equal(lineage, &node->at.lineage);
+    for (uint16_t i = 0; i < node->links_end && !is_clean; i++) {
+        is_clean = i != peer && tw_peers_is_live(node, i) && !node->links[i].was_refused &&
+                   tw_id_equal(lineage, &node->links[i].status.lineage);
+    }
+    if (is_clean)
+        link->was_refused = false;
+    else
+        refuse_lineage(node, lineage);
+}
+
 struct tw_roster tw_lineage_founder(const struct tw_node *node) {
     struct tw_roster alone = {.number = 0, .count = 1};
     alone.members[0] =
@@ -213,6 +250,7 @@ static uint16_t find_better(const struct tw_node *node) {
         if (!tw_peers_is_live(node, i) || tw_peers_in_lineage(node, i)) continue;
         const struct tw_msg_status *status = &node->links[i].status;
         if (status->state == TW_STATE_RECEIVER) continue;
+        if (tw_lineage_is_refused(node, &status->lineage)) continue;
         const uint64_t theirs = claim_of(node, status);
         if (is_lost && theirs < tw_progress_held_tokens(node))
             continue; /* we hold a newer state than that */
