@@ -386,7 +386,7 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
     }
     const struct tw_data_store_config config = {
         .loop = &daemon->loop,
-        .ops = tw_file_system(),
+        .ops = setup->worker_uid != 0 ? tw_file_system_shared() : tw_file_system(),
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,

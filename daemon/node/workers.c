@@ -290,6 +290,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
         .run = &setup->run,
         .layout = &setup->layout,
         .socket_path = setup->worker_socket,
+        .worker_uid = setup->worker_uid,
         .data_path = setup->data_path,
         .compute = setup->config.worker,
         .snapshot_steps = setup->config.node.snapshot_steps,

@@ -1,7 +1,9 @@
 #include "daemon/setup/setup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -310,6 +312,41 @@ static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
+/* Files from before node.worker_user was set. */
+static bool share_files(const char *folder) {
+    DIR *const dir = opendir(folder);
+    bool is_shared = dir != NULL;
+    for (struct dirent *at; is_shared && (at = readdir(dir)) != NULL;) {
+        if (at->d_type == DT_REG) is_shared = fchmodat(dirfd(dir), at->d_name, 0640, 0) == 0;
+    }
+    if (dir != NULL) (void)closedir(dir);
+    return is_shared;
+}
+
+/* Lets the worker, whose group is the daemon's, pass to the fetched dataset and read it. */
+static bool share_data(const struct tw_setup *setup) {
+    if (mkdir(setup->data_path, 0700) != 0 && errno != EEXIST) return false;
+    return chmod(setup->config.node.state_dir, 0710) == 0 &&
+           chmod(setup->run_state_dir, 0710) == 0 && chmod(setup->data_path, 0750) == 0 &&
+           share_files(setup->data_path);
+}
+
+static enum tw_exit find_worker_user(struct tw_setup *setup, struct tw_error *err) {
+    const char *const name = setup->config.node.worker_user;
+    if (name[0] == '\0') return TW_EXIT_OK;
+    const struct passwd *const user = getpwnam(name);
+    if (user == NULL) {
+        (void)tw_fail(err, TW_CONFIG,
+                      "node.worker_user: there is no user `%s`; systemd-sysusers makes it", name);
+        return TW_EXIT_USAGE;
+    }
+    setup->worker_uid = user->pw_uid;
+    if (!setup->is_data_fetched || share_data(setup)) return TW_EXIT_OK;
+    (void)tw_fail(err, TW_IO, "dataset folder %.200s: %s (node.state_dir; give it to this user)",
+                  setup->data_path, strerror(errno));
+    return TW_EXIT_STATE_DIR;
+}
+
 static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
     if (!join_path(setup->worker_socket, setup->config.node.run_dir, "worker.sock")) {
         (void)tw_fail(err, TW_CONFIG, "node.run_dir is too long");
@@ -353,6 +390,7 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK) code = find_worker(setup, err);
     if (code == TW_EXIT_OK) code = open_state(setup, err);
     if (code == TW_EXIT_OK) code = open_refused(setup, err);
+    if (code == TW_EXIT_OK) code = find_worker_user(setup, err);
     if (code == TW_EXIT_OK) code = keep_manifest(setup, err);
     if (code == TW_EXIT_OK) code = open_identity(setup, err);
     if (code == TW_EXIT_OK) code = count_boot(setup, err);

@@ -34,6 +34,7 @@ struct tw_setup {
     bool is_data_fetched; /* data_path is RUN_STATE_DIR/data, filled from peers */
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];
+    uint32_t worker_uid; /* user that may run the worker too; 0: no other user */
     struct tw_identity identity;
     struct tw_secrets secrets;       /* none when the run is `open` or has an owner */
     char secret_path[TW_PATH_BYTES]; /* the file of the secrets; "": none */
