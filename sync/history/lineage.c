@@ -185,9 +185,24 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     tw_membership_derive_state(node);
 }
 
+/* Most members of the roster are here, this node included. */
+static bool is_among_most(const struct tw_node *node) {
+    uint32_t here = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *const id = &node->roster.members[i].id;
+        const uint16_t peer = tw_peers_find(node, id);
+        here +=
+            tw_id_equal(id, &node->cfg.self) ||
+            (peer != NO_PEER && tw_peers_is_live(node, peer) && tw_peers_in_lineage(node, peer));
+    }
+    return node->roster.count > 1 && 2 * here > node->roster.count;
+}
+
 /* Follows the lineage of `peer` from now on. */
 static void adopt_lineage(struct tw_node *node, uint16_t peer) {
     const struct tw_msg_status *status = &node->links[peer].status;
+    if (!node->cfg.is_pair && is_among_most(node))
+        tw_act_report(node, TW_REPORT_LEFT, &node->links[peer].id);
     tw_pair_abandon(node);
     node->pair.is_donor_lost = false;
     node->pair.gained_tokens = 0;
