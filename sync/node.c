@@ -61,7 +61,8 @@ static void resume_position(struct tw_node *node, const struct tw_position *posi
         roster.count == 0 ||
         (roster.count == 1 && tw_id_equal(&roster.members[0].id, &node->cfg.self));
     const bool was_told = has_vote && vote->has_accepted != 0 && vote->round >= position->rounds;
-    if (is_alone && !was_told && !TW_IS_MUTANT(node, TW_MUTANT_KEPT_NAME)) {
+    const bool must_begin = is_alone && !was_told && !TW_IS_MUTANT(node, TW_MUTANT_KEPT_NAME);
+    if (must_begin || tw_lineage_is_refused(node, &position->lineage)) {
         tw_lineage_fork(node);
         return;
     }
@@ -79,6 +80,7 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
                   const struct tw_position *position, const struct tw_vote *vote, uint64_t now_us) {
     TW_ASSERT(config->fragments_count >= 1 && config->fragments_count <= TW_FRAGMENTS_MAX);
     TW_ASSERT(config->period_steps >= 1 && config->weight > 0);
+    TW_ASSERT(config->refused_count <= TW_REFUSED_MAX);
     TW_ASSERT(config->members_max >= 1 && config->members_max <= TW_MEMBERS_MAX);
     memset(node, 0, sizeof(*node));
     node->cfg = *config;
@@ -136,7 +138,10 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     node->links[peer].received_us = node->now_us;
     if (is_of_another_run(node, message->kind) || !is_at_round(node, peer, message)) return;
     switch (message->kind) {
-    case TW_MSG_STATUS: tw_peers_status(node, peer, &message->u.status); break;
+    case TW_MSG_STATUS:
+        tw_peers_status(node, peer, &message->u.status);
+        tw_lineage_heard(node, peer);
+        break;
     case TW_MSG_PROBE:
     case TW_MSG_PROBED:
     case TW_MSG_RELAY_CALL:

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/api/attacks.h"
 #include "daemon/api/health.h"
 #include "daemon/net/dial_error.h"
 #include "daemon/net/pacer.h"
@@ -359,6 +360,8 @@ struct tw_status_view {
     struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* newest first */
     struct tw_view_ban bans[TW_BANS_MAX];            /* (net.banned) */
     struct tw_view_twin twins[TW_VIEW_TWINS_MAX];
+    uint32_t attacks_count;
+    struct tw_attack attacks[TW_ATTACKS_MAX]; /* recent ones, newest first */
 };
 
 /* Sets values that may be unmeasured to NaN or TW_VIEW_NEVER, all others to zero. */

@@ -8,6 +8,8 @@
 
 #include "base/units.h"
 
+enum { ATTACKS_SHOWN = 4 };
+
 #define MINUTE_US UINT64_C(60000000)
 
 struct list {
@@ -284,6 +286,14 @@ static void judge_findings(const struct tw_status_view *view, struct list *list)
     }
 }
 
+static void judge_attacks(const struct tw_status_view *view, struct list *list) {
+    for (uint32_t i = 0; i < view->attacks_count && i < ATTACKS_SHOWN; i++) {
+        char text[TW_ATTACK_TEXT_BYTES];
+        tw_attack_text(&view->attacks[i], text);
+        add(list, tw_attack_way_out(view->attacks[i].kind), "%s", text);
+    }
+}
+
 static void judge_data(const struct tw_status_view *view, struct list *list) {
     if (view->data.state == TW_VIEW_DATA_UNUSABLE) {
         add(list, "the run needs another dataset, and so another manifest",
@@ -320,6 +330,7 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
                 : "free some space or repair the state directory",
             "This node cannot save its votes: %s", view->checkpoint.vote_error);
     }
+    judge_attacks(view, &list);
     judge_data(view, &list);
     judge_admission(view, &list);
     judge_network(view, &list);

@@ -66,13 +66,13 @@ enum tw_status tw_ticket_use(struct tw_ticket_row *row, const struct tw_id *node
                              bool *is_new, struct tw_error *err) {
     char until[32], now[32];
     *is_new = false;
-    for (uint32_t i = 0; i < row->guests_count; i++) {
-        if (tw_id_equal(&row->guests[i], node)) return TW_OK;
-    }
     if (now_s >= row->expires_s) {
         time_write(row->expires_s, until);
         time_write(now_s, now);
         return tw_fail(err, TW_TICKET_EXPIRED, "at %s; there it is %s", until, now);
+    }
+    for (uint32_t i = 0; i < row->guests_count; i++) {
+        if (tw_id_equal(&row->guests[i], node)) return TW_OK;
     }
     if (row->guests_count >= row->uses)
         return tw_fail(err, TW_TICKET_USED, "%u of %u", row->guests_count, row->uses);
@@ -90,9 +90,8 @@ static void row_remove(struct tw_tickets *tickets, uint32_t at) {
     OPENSSL_cleanse(&tickets->rows[tickets->count], sizeof(*row));
 }
 
-/* Removes tickets that ended more than a week ago. If the table is full, removes all that are not
- * valid. */
-static void rows_sweep(struct tw_tickets *tickets, uint64_t now_s) {
+uint32_t tw_tickets_sweep(struct tw_tickets *tickets, uint64_t now_s) {
+    const uint32_t before = tickets->count;
     for (uint32_t i = 0; i < tickets->count;) {
         const uint64_t kept_s = tickets->rows[i].expires_s + TW_TICKET_KEPT_S;
         if (kept_s < now_s)
@@ -100,6 +99,11 @@ static void rows_sweep(struct tw_tickets *tickets, uint64_t now_s) {
         else
             i++;
     }
+    return before - tickets->count;
+}
+
+/* If the table is full, removes all tickets that are not valid. */
+static void make_room(struct tw_tickets *tickets, uint64_t now_s) {
     for (uint32_t i = 0; tickets->count == TW_TICKETS_MAX && i < tickets->count; i++) {
         if (!is_good(&tickets->rows[i], now_s)) row_remove(tickets, i);
     }
@@ -111,7 +115,8 @@ enum tw_status tw_tickets_add(struct tw_tickets *tickets, uint32_t uses, uint64_
         return tw_fail(err, TW_CONFIG, "a ticket has 1 to %d uses", TW_TICKET_USES_MAX);
     if (life_s < 1 || life_s > TW_TICKET_LIFE_MAX_S)
         return tw_fail(err, TW_CONFIG, "a ticket is good for 1 s to a year");
-    rows_sweep(tickets, now_s);
+    (void)tw_tickets_sweep(tickets, now_s);
+    make_room(tickets, now_s);
     if (tickets->count == TW_TICKETS_MAX)
         return tw_fail(err, TW_LIMIT,
                        "%d tickets are out and good: take one back with `thinwire invite --revoke`",

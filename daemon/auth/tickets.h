@@ -52,8 +52,13 @@ enum tw_status tw_tickets_add(struct tw_tickets *tickets, uint32_t uses, uint64_
 struct tw_ticket_row *tw_tickets_find(struct tw_tickets *tickets,
                                       const uint8_t id[TW_TICKET_ID_BYTES]);
 
+/* Removes tickets that ended more than TW_TICKET_KEPT_S ago, with their keys. Returns their number.
+ */
+uint32_t tw_tickets_sweep(struct tw_tickets *tickets, uint64_t now_s);
+
 /* Checks that `node` may join with the ticket. TW_OK; *is_new: the node had not used it before, so
- * a use is counted. TW_TICKET_EXPIRED or TW_TICKET_USED with the detail. */
+ * a use is counted. An expired ticket lets nobody in, not even a node that used it.
+ * TW_TICKET_EXPIRED or TW_TICKET_USED with the detail. */
 enum tw_status tw_ticket_use(struct tw_ticket_row *row, const struct tw_id *node, uint64_t now_s,
                              bool *is_new, struct tw_error *err);
 

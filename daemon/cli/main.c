@@ -35,6 +35,7 @@ static const struct verb VERBS[] = {
     {"reload", cli_reload, NULL},
     {"limit", cli_limit, NULL},
     {"unban", cli_unban, NULL},
+    {"rollback", cli_rollback, NULL},
     {"doctor", cli_doctor, NULL},
     {"owner", cli_owner, NULL},
     {"config", cli_config_verb, NULL},

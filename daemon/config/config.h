@@ -51,6 +51,7 @@ struct tw_config {
         char data[TW_PATH_BYTES];        /* training text; empty = none configured */
         bool spawn_worker;               /* the daemon starts and restarts the worker */
         char worker_path[TW_PATH_BYTES]; /* empty = thinwire-worker beside the daemon's binary */
+        char worker_user[64];            /* may run the worker too; empty = no other user */
         enum tw_snapshot_mode snapshot;
         /* steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;

@@ -36,6 +36,10 @@ static const struct tw_config_key KEYS[] = {
     {"node", "worker_path", TW_CONFIG_PATH, FIELD(node.worker_path), 0, 0, "", NULL,
      "/usr/local/lib/thinwire/my-worker",
      "Program to start as the worker; thinwire-worker beside thinwired when left out."},
+    {"node", "worker_user", TW_CONFIG_STRING, FIELD(node.worker_user), 0, 0, "", NULL,
+     "thinwire-worker",
+     "Another user that may run the worker, beside root and the daemon's own. Its processes must\n"
+     "be in the daemon's group."},
     {"node", "snapshot", TW_CONFIG_CHOICE, FIELD(node.snapshot), 0, 0, "full", SNAPSHOTS, NULL,
      "State that survives a killed worker. full: all of it. bf16-moments: all of it, with 8\n"
      "bytes per parameter less memory (both slots). off: none; it restarts from the anchor."},

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/net/handshake_limiter.h"
+
 /* Start of 2026; this program is not older. Machines without a clock battery start in 1970, and
  * setting their clock would end bans. */
 #define CLOCK_SET_S UINT64_C(1767225600)
@@ -70,6 +72,38 @@ uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint
     return found >= 0 ? left_s(&bans->rows[found], now_s) : 0;
 }
 
+/* ---- hosts --------------------------------------------------------------------------------- */
+
+/* A clock that was set back ends the ban: it is for minutes. */
+static uint64_t host_left_s(const struct tw_host_ban *row, uint64_t now_s) {
+    const uint64_t left = row->until_s > now_s ? row->until_s - now_s : 0;
+    return left <= TW_HOST_BAN_S ? left : 0;
+}
+
+void tw_bans_host(struct tw_bans *bans, const struct tw_id *id, const struct sockaddr_storage *host,
+                  uint64_t now_s) {
+    struct tw_host_ban *row = &bans->hosts[0];
+    if (host->ss_family != AF_INET && host->ss_family != AF_INET6) return;
+    for (int i = 0; i < TW_HOST_BANS_MAX; i++) {
+        struct tw_host_ban *const at = &bans->hosts[i];
+        if (host_left_s(at, now_s) < host_left_s(row, now_s)) row = at;
+    }
+    *row = (struct tw_host_ban){.id = *id, .until_s = now_s + TW_HOST_BAN_S, .host = *host};
+}
+
+uint64_t tw_bans_host_left_s(const struct tw_bans *bans, const struct sockaddr_storage *host,
+                             uint64_t now_s) {
+    uint64_t most = 0;
+    for (int i = 0; i < TW_HOST_BANS_MAX; i++) {
+        const struct tw_host_ban *const row = &bans->hosts[i];
+        const uint64_t left = host_left_s(row, now_s);
+        if (left > most && tw_handshake_limiter_is_same_host(&row->host, host)) most = left;
+    }
+    return most;
+}
+
+/* ---- by hand ------------------------------------------------------------------------------- */
+
 enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,
                             struct tw_error *err) {
     const size_t size = strnlen(hex, TW_ID_HEX_BYTES);
@@ -92,6 +126,9 @@ enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_
                        "no node %s is banned here; `thinwire peers` names those that are", hex);
     *id = found->id;
     *found = (struct tw_ban){.since_s = 0};
+    for (int i = 0; i < TW_HOST_BANS_MAX; i++) {
+        if (tw_id_equal(&bans->hosts[i].id, id)) bans->hosts[i] = (struct tw_host_ban){0};
+    }
     return TW_OK;
 }
 

@@ -5,6 +5,10 @@
  * that only the node itself can have done: bytes from its TLS session that broke a rule. A broken
  * connection is never an offence, because anybody on the path can cause it.
  *
+ * A new id costs nothing in runs with a secret. So the host of a banned node is closed for ten
+ * minutes, too: a node under another id would have to wait, and could not fill the table to push
+ * its own ban out. The caller decides which nodes that host's closing concerns (peer.c).
+ *
  * Times are seconds of the wall clock, because the table outlives the process. A clock that was set
  * back does not make a ban longer than its length: the ban starts anew, once. */
 #ifndef TW_DAEMON_NET_BANS_H
@@ -13,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 
 #include "base/id.h"
 #include "base/limits.h"
@@ -24,6 +29,8 @@ enum {
     TW_BAN_FIRST_S = 3600,
     TW_BAN_MAX_S = 7 * 24 * 3600,
     TW_BANS_TEXT_MAX = TW_BANS_MAX * 112,
+    TW_HOST_BAN_S = 600,
+    TW_HOST_BANS_MAX = 64,
 };
 
 struct tw_ban {
@@ -34,8 +41,16 @@ struct tw_ban {
     uint32_t offences; /* offences since `since_s` */
 };
 
+/* A host from which a banned node came. Not kept across restarts. */
+struct tw_host_ban {
+    struct tw_id id;  /* the banned node */
+    uint64_t until_s; /* 0: the row is free */
+    struct sockaddr_storage host;
+};
+
 struct tw_bans {
     struct tw_ban rows[TW_BANS_MAX];
+    struct tw_host_ban hosts[TW_HOST_BANS_MAX];
 };
 
 /* Whether a peer that is ended with this status broke a rule. */
@@ -47,7 +62,17 @@ uint32_t tw_bans_offence(struct tw_bans *bans, const struct tw_id *id, uint64_t 
 /* Seconds until the ban ends; 0: not banned. */
 uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint64_t now_s);
 
-/* Lifts the ban of the node whose id begins with `hex`, forgets its offences, and sets `*id`. Fails
+/* Closes the host of a banned node for TW_HOST_BAN_S. In a full table the row that ends first makes
+ * room. */
+void tw_bans_host(struct tw_bans *bans, const struct tw_id *id, const struct sockaddr_storage *host,
+                  uint64_t now_s);
+
+/* Seconds until the host is open again; 0: it is open. */
+uint64_t tw_bans_host_left_s(const struct tw_bans *bans, const struct sockaddr_storage *host,
+                             uint64_t now_s);
+
+/* Lifts the ban of the node whose id begins with `hex` and of its hosts, forgets its offences, and
+ * sets `*id`. Fails
  * with a sentence: TW_CONFIG (not the beginning of exactly one id) or TW_AGAIN (no banned node has
  * it). */
 enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,

@@ -113,9 +113,31 @@ static int find_lowest(const struct tw_transport *t, const enum rank ranks[TW_PE
     return found;
 }
 
+/* Whether the node must wait because another one of its host was banned. A node of a higher rank
+ * need not, nor does anybody at a host of such a node: one router may stand for many of them. */
+static bool is_host_closed(const struct tw_conn *conn, const struct tw_id *id) {
+    const struct tw_transport *const t = conn->transport;
+    if (conn->is_relayed || rank_of(t, id, &conn->certs) > RANK_FRESH) return false;
+    if (tw_bans_host_left_s(&t->bans, &conn->remote, (uint64_t)time(NULL)) == 0) return false;
+    for (unsigned i = 0; i < TW_PEERS_MAX; i++) {
+        const struct tw_slot *const slot = &t->peers[i];
+        if (slot->state != TW_SLOT_UP || slot->is_relayed) continue;
+        if (tw_handshake_limiter_is_same_host(&slot->control->remote, &conn->remote) &&
+            rank_of(t, &slot->record.id, &slot->certs) > RANK_FRESH)
+            return false;
+    }
+    return true;
+}
+
 /* Number of a free slot for that node; -1: it is refused. */
 static int place_take(struct tw_conn *conn, const struct tw_id *id, struct tw_error *err) {
     struct tw_transport *t = conn->transport;
+    if (is_host_closed(conn, id)) {
+        (void)tw_fail(err, TW_LIMIT,
+                      "a node of this host broke the protocol: unknown nodes of it wait %d minutes",
+                      TW_HOST_BAN_S / 60);
+        return -1;
+    }
     enum rank ranks[TW_PEERS_MAX];
     unsigned used = 0;
     int at = -1;
@@ -224,9 +246,14 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
 }
 
 void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence) {
-    const struct tw_id *id = &t->peers[peer].record.id;
+    const struct tw_slot *const slot = &t->peers[peer];
+    const struct tw_id *id = &slot->record.id;
     if (tw_bans_is_offence(reason)) {
-        const uint32_t length_s = tw_bans_offence(&t->bans, id, (uint64_t)time(NULL));
+        const uint64_t now_s = (uint64_t)time(NULL);
+        const uint32_t length_s = tw_bans_offence(&t->bans, id, now_s);
+        /* The host of a relayed link is its relay. */
+        if (length_s > 0 && slot->state == TW_SLOT_UP && !slot->is_relayed)
+            tw_bans_host(&t->bans, id, &slot->control->remote, now_s);
         if (length_s > 0 && t->config.events.banned != NULL)
             t->config.events.banned(t->config.user, id, length_s, sentence);
     }

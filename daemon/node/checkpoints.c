@@ -11,6 +11,7 @@
 #include "daemon/node/votes.h"
 #include "daemon/process/notify.h"
 #include "daemon/store/checkpoint.h"
+#include "daemon/store/generations.h"
 #include "daemon/workerlink/worker_host.h"
 
 enum {
@@ -26,8 +27,20 @@ enum stage {
     STAGE_WRITE,    /* thread: memory to disk */
 };
 
+/* Contents of a generation, as far as two generations differ in them. */
+struct mark {
+    bool exists;
+    uint64_t step, tokens, rounds;
+    uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
+    struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
+};
+
 struct tw_daemon_checkpoints {
     struct tw_checkpoint *files; /* owned */
+    struct mark newest;          /* on disk */
+    struct tw_generations generations;
+    uint64_t steps_made; /* daemon->counts.steps_made at the newest save */
+    uint64_t frozen_us;  /* time of the state that is being saved */
     enum stage stage;
     bool is_wanted_again; /* requested while another one was under way */
     uint64_t due_us;      /* time of the next periodic checkpoint */
@@ -141,6 +154,32 @@ static uint64_t save_bytes(const struct tw_daemon *daemon, bool has_live) {
     return anchor_bytes(daemon) + (has_live ? daemon->host->memory.shm.geometry.snapshot_bytes : 0);
 }
 
+/* ---- good and bad generations -------------------------------------------------------------- */
+
+void tw_daemon_checkpoints_judged(struct tw_daemon *daemon, float loss, bool is_hurt) {
+    tw_generations_judge(&daemon->checkpoints->generations, loss, is_hurt, tw_daemon_now_us());
+}
+
+void tw_daemon_checkpoints_wild(struct tw_daemon *daemon) {
+    tw_generations_wild(&daemon->checkpoints->generations, tw_daemon_now_us());
+}
+
+static struct mark mark_of(const struct tw_checkpoint_state *state) {
+    struct mark mark = {.exists = true, .step = state->step, .tokens = state->tokens};
+    if (!state->has_position) return mark;
+    mark.rounds = state->position.rounds;
+    memcpy(mark.fragment_rounds, state->position.fragment_rounds, sizeof(mark.fragment_rounds));
+    memcpy(mark.fragment_digests, state->position.fragment_digests, sizeof(mark.fragment_digests));
+    return mark;
+}
+
+static bool is_same(const struct mark *a, const struct mark *b) {
+    return a->exists && b->exists && a->step == b->step && a->tokens == b->tokens &&
+           a->rounds == b->rounds &&
+           memcmp(a->fragment_rounds, b->fragment_rounds, sizeof(a->fragment_rounds)) == 0 &&
+           memcmp(a->fragment_digests, b->fragment_digests, sizeof(a->fragment_digests)) == 0;
+}
+
 /* ---- loading ------------------------------------------------------------------------------- */
 
 /* Rounds applied to fragment `p` by the position. If the loaded fragment has another digest than
@@ -247,6 +286,8 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
     if (!daemon->checkpoints->has_position) tw_daemon_votes_forget(daemon);
     describe_memory(daemon, state, has_live);
     daemon->host->has_anchor = true;
+    daemon->checkpoints->newest = mark_of(state);
+    tw_generations_resume(&daemon->checkpoints->generations, state->least_e6, state->is_wild != 0);
     daemon->checkpoints->step = state->step;
     daemon->checkpoints->has_step = true;
     date_loaded(daemon, found->slot, has_live);
@@ -375,6 +416,8 @@ static void on_write_done(uv_work_t *work, int status) {
         end_save(daemon, save->status, sentence);
         return;
     }
+    save->newest = mark_of(&save->state);
+    tw_generations_saved(&save->generations, save->frozen_us);
     save->step = save->state.step;
     save->has_step = true;
     save->at_us = tw_daemon_now_us();
@@ -404,6 +447,20 @@ static void on_copy_done(uv_work_t *work, int status) {
         save->state.step = daemon->counts.step;
         save->state.tokens = daemon->counts.tokens;
     }
+    save->state.least_e6 = save->generations.least_e6;
+    save->state.is_wild = save->generations.is_wild;
+    const struct mark mark = mark_of(&save->state);
+    if (is_same(&mark, &save->newest)) { /* a copy of it would cost the generation before */
+        char sentence[96];
+        (void)snprintf(sentence, sizeof(sentence), "checkpoint %llu of step %llu is on disk",
+                       (unsigned long long)tw_checkpoint_generation(save->files),
+                       (unsigned long long)save->step);
+        end_save(daemon, TW_OK, sentence);
+        return;
+    }
+    const bool has_evaluations = daemon->setup->config.node.eval_steps > 0;
+    tw_checkpoint_keep_replaced(save->files,
+                                tw_generations_is_older_good(&save->generations, has_evaluations));
     save->stage = STAGE_WRITE;
     TW_ASSERT(uv_queue_work(&daemon->loop, &save->work, on_write_work, on_write_done) == 0);
 }
@@ -413,6 +470,7 @@ void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon) {
     TW_ASSERT(save->stage == STAGE_FREEZE);
     memset(&save->state, 0, sizeof(save->state));
     save->state.has_position = true;
+    save->frozen_us = tw_daemon_now_us();
     tw_node_position(daemon->node, &save->state.position);
     save->copy = malloc(anchor_bytes(daemon) + daemon->host->memory.shm.geometry.snapshot_bytes);
     if (save->copy == NULL) {
@@ -439,6 +497,7 @@ static void start_save(struct tw_daemon *daemon) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
     save->due_us = interval == 0 ? UINT64_MAX : tw_daemon_now_us() + interval;
+    save->steps_made = daemon->counts.steps_made;
     if (!daemon->host->has_anchor) {
         /* A node that leaves without a model loses nothing. */
         end_save(daemon, daemon->stage == TW_DAEMON_LEAVING ? TW_OK : TW_AGAIN,
@@ -492,7 +551,9 @@ void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
     }
     const bool is_late = tw_daemon_checkpoints_is_late(daemon, now_us);
     if (is_late && save->stage == STAGE_SNAPSHOT) start_freeze(daemon);
-    if (save->stage == STAGE_IDLE && daemon->stage == TW_DAEMON_RUNNING && now_us >= save->due_us &&
+    /* While no step succeeds, the state may be one in which none can: the generations stay. */
+    const bool is_due = now_us >= save->due_us && daemon->counts.steps_made != save->steps_made;
+    if (save->stage == STAGE_IDLE && daemon->stage == TW_DAEMON_RUNNING && is_due &&
         daemon->host->has_anchor) {
         tw_daemon_checkpoints_save(daemon, NULL);
     }

@@ -4,7 +4,10 @@
  *   (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or once more
  *
  * The core's position is read while (phi, u) is frozen, so the two belong together. Merges wait
- * only until the state is copied in memory, not until it is on disk. */
+ * only until the state is copied in memory, not until it is on disk.
+ *
+ * Nothing is written while nothing changed, and a periodic checkpoint waits for a step: a model
+ * with which no step succeeds does not replace those before it. */
 #ifndef TW_DAEMON_NODE_CHECKPOINTS_H
 #define TW_DAEMON_NODE_CHECKPOINTS_H
 
@@ -31,6 +34,10 @@ bool tw_daemon_checkpoints_is_late(const struct tw_daemon *daemon, uint64_t now_
 /* The snapshot was taken, or no worker is left to take one. */
 void tw_daemon_checkpoints_snapshot_done(struct tw_daemon *daemon);
 void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon);
+
+/* Signs from which generations.h finds the generation to pin. */
+void tw_daemon_checkpoints_judged(struct tw_daemon *daemon, float loss, bool is_hurt);
+void tw_daemon_checkpoints_wild(struct tw_daemon *daemon);
 
 void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_checkpoints_fill(const struct tw_daemon *daemon, uint64_t now_us,

@@ -1,6 +1,7 @@
 #include "daemon/node/core.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "daemon/auth/signature.h"
@@ -91,7 +92,9 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .download = tw_daemon_caps_download(daemon),
         .orphan_us = (uint64_t)120 * 1000 * 1000,
         .judges_min = TW_JUDGES_MIN,
+        .refused_count = setup->refused.count,
     };
+    memcpy(config.refused, setup->refused.ids, sizeof(config.refused));
     for (uint32_t p = 0; p < fragments; p++) {
         config.fragment_elements[p] =
             setup->layout.fragment_begin[p + 1] - setup->layout.fragment_begin[p];

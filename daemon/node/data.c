@@ -386,12 +386,13 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
     }
     const struct tw_data_store_config config = {
         .loop = &daemon->loop,
-        .ops = tw_file_system(),
+        .ops = setup->worker_uid != 0 ? tw_file_system_shared() : tw_file_system(),
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,
-        /* Room for two checkpoints and one being written, before any shard. */
-        .reserve_bytes = RESERVE_BYTES + 3 * STATE_BYTES_PARAM * setup->layout.params,
+        /* Room for two checkpoints, the pinned one, the undone one and one being written, before
+         * any shard. */
+        .reserve_bytes = RESERVE_BYTES + 5 * STATE_BYTES_PARAM * setup->layout.params,
         .events = {.opened = on_opened,
                    .stored = on_stored,
                    .checked = on_checked,

@@ -8,6 +8,7 @@
 #include "daemon/api/status_view.h"
 #include "daemon/api/view_warning.h"
 #include "daemon/node/budget.h"
+#include "daemon/node/checkpoints.h"
 #include "daemon/node/reports.h"
 #include "daemon/workerlink/worker_host.h"
 
@@ -83,6 +84,8 @@ void tw_daemon_health_evaluated(struct tw_daemon *daemon,
     health->shown.distance_most = health->signs.distance_most;
     health->shown.live_least = health->signs.live_least;
     set_shown(daemon);
+    const bool is_hurt = health->merge.is_bad || health->signs.signs[TW_FINDING_RISING] > 0;
+    tw_daemon_checkpoints_judged(daemon, evaluated->loss_anchor, is_hurt);
     for (enum tw_finding f = 0; f < TW_FINDINGS; f++) {
         if ((changed >> f & 1) != 0) note_finding(daemon, f);
     }

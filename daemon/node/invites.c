@@ -453,6 +453,7 @@ void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_invites *invites = daemon->invites;
     if (invites == NULL || daemon->transport == NULL || now_us < invites->look_due_us) return;
     invites->look_due_us = now_us + LOOK_US;
+    if (tw_tickets_sweep(&invites->tickets, unix_s()) > 0) invites->changes++;
     if (invites->changes > invites->saving) start_save(daemon);
     if (daemon->setup->secrets.count > 0) read_secret(daemon);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/api/status_view.h"
+#include "daemon/node/checkpoints.h"
 #include "daemon/process/notify.h"
 
 enum { OPENINGS_MAX = 16 };
@@ -18,6 +19,7 @@ struct tw_daemon_reports {
     uint64_t period_us;   /* running mean of the time between rounds; 0: not known yet */
     struct tw_id partner; /* pairs: node of the last merge; zero: none yet */
     uint64_t partner_us, partners_struck;
+    struct tw_attacks attacks;
 };
 
 /* ---- rounds -------------------------------------------------------------------------------- */
@@ -100,6 +102,27 @@ static void note_struck(struct tw_daemon *daemon, const char *peer,
                    round, action->u.report.part, is_corrupt ? "false_merge" : "outlier_result");
 }
 
+/* ---- attacks ------------------------------------------------------------------------------- */
+
+/* Keeps it for the warnings of the status. This node's own reports about itself are no attacks. */
+static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
+                        const struct tw_action *action) {
+    const struct tw_id *const id = &action->u.report.id;
+    if (tw_id_equal(id, &daemon->setup->identity.id)) return;
+    tw_attacks_note(&daemon->reports->attacks, kind, id, tw_daemon_now_us());
+}
+
+/* One line with the sentence that the status shows. */
+static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, const char *event,
+                        const struct tw_action *action) {
+    const struct tw_attack attack = {.kind = kind, .id = action->u.report.id, .count = 1};
+    char hex[9], text[TW_ATTACK_TEXT_BYTES];
+    note_attack(daemon, kind, action);
+    tw_id_short(&attack.id, hex);
+    tw_attack_text(&attack, text);
+    tw_daemon_note(daemon, TW_LOG_WARN, event, "peer=%s text=\"%s\"", hex, text);
+}
+
 void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action) {
     char hex[9];
     switch (action->u.report.kind) {
@@ -131,12 +154,24 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_id_short(&action->u.report.id, hex);
         tw_daemon_note(daemon, TW_LOG_INFO, "pair_one_sided", "peer=%s", hex);
         return;
+    case TW_REPORT_FORGED: show_attack(daemon, TW_ATTACK_FORGED, "round_forged", action); return;
+    case TW_REPORT_LEFT: show_attack(daemon, TW_ATTACK_LEFT, "lineage_left", action); return;
+    case TW_REPORT_OUTLIER:
+        show_attack(daemon, TW_ATTACK_APPLIED, "outlier_applied", action);
+        tw_daemon_checkpoints_wild(daemon);
+        return;
+    case TW_REPORT_INSANE:
+        show_attack(daemon, TW_ATTACK_HELD, "result_refused", action);
+        tw_daemon_checkpoints_wild(daemon);
+        return;
     case TW_REPORT_MISBEHAVED:
+        note_attack(daemon, TW_ATTACK_PROTOCOL, action);
         tw_id_short(&action->u.report.id, hex);
         tw_daemon_note(daemon, TW_LOG_WARN, "misbehaved", "peer=%s reason=%s", hex,
                        tw_status_name(action->u.report.reason));
         return;
     case TW_REPORT_REFUSED:
+        if (action->u.report.times > 1) note_attack(daemon, TW_ATTACK_OVERSIZED, action);
         tw_id_short(&action->u.report.id, hex);
         tw_daemon_note(daemon, TW_LOG_WARN, "contribution_refused", "peer=%s round=%llu times=%u",
                        hex, (unsigned long long)action->u.report.round, action->u.report.times);
@@ -151,10 +186,6 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_daemon_note(daemon, TW_LOG_WARN, "peer_stalls",
                        "peer=%s text=\"it held up rounds: for a while rounds do not wait for it\"",
                        hex);
-        return;
-    case TW_REPORT_INSANE:
-        tw_id_short(&action->u.report.id, hex);
-        tw_daemon_note(daemon, TW_LOG_WARN, "result_refused", "peer=%s", hex);
         return;
     }
 }
@@ -181,6 +212,7 @@ void tw_daemon_reports_fill(const struct tw_daemon *daemon, uint64_t now_us,
         view->sync.partner_age_us = now_us > reports->partner_us ? now_us - reports->partner_us : 0;
     }
     tw_round_ring_fill(&reports->rounds, now_us, view);
+    view->attacks_count = tw_attacks_recent(&reports->attacks, now_us, view->attacks);
 }
 
 void tw_daemon_reports_free(struct tw_daemon *daemon) {

@@ -38,6 +38,7 @@ struct tw_daemon_peer {
 /* Totals that more than one concern reads. Each is written by one concern. */
 struct tw_daemon_counts {
     uint64_t step, tokens;        /* training progress; starts from the loaded checkpoint */
+    uint64_t steps_made;          /* steps that succeeded since the start of the daemon */
     uint64_t step_us, sync_us;    /* time in inner steps; time in merges between them */
     uint64_t payload_in_bytes;    /* payload chunks received */
     uint64_t payload_out_bytes;   /* payload chunks sent */

@@ -117,6 +117,7 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
             tw_view_peak(train->about.peak_flops_s,
                          (step->tokens - counts->tokens) * train->about.flops_token, step->step_us);
     }
+    counts->steps_made++;
     counts->step = step->step;
     counts->tokens = step->tokens;
     counts->step_us += step->step_us;
@@ -289,6 +290,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
         .run = &setup->run,
         .layout = &setup->layout,
         .socket_path = setup->worker_socket,
+        .worker_uid = setup->worker_uid,
         .data_path = setup->data_path,
         .compute = setup->config.worker,
         .snapshot_steps = setup->config.node.snapshot_steps,

@@ -1,7 +1,9 @@
 #include "daemon/setup/setup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,6 +279,18 @@ enum tw_exit tw_setup_gate(struct tw_setup *setup, struct tw_error *err) {
     return status == TW_OK ? TW_EXIT_OK : TW_EXIT_IDENTITY;
 }
 
+static enum tw_exit open_refused(struct tw_setup *setup, struct tw_error *err) {
+    const struct tw_file_ops *ops = tw_file_system();
+    struct tw_error reason = {0};
+    const int dir = ops->dir_open(ops->ctx, setup->run_state_dir);
+    const enum tw_status status = dir < 0 ? tw_fail(&reason, TW_IO, "%s", strerror(-dir))
+                                          : tw_lineages_read(ops, dir, &setup->refused, &reason);
+    if (dir >= 0) (void)ops->close(ops->ctx, dir);
+    if (status == TW_OK) return TW_EXIT_OK;
+    (void)tw_fail(err, status, "%.100s: %s", setup->run_state_dir, reason.message);
+    return TW_EXIT_STATE_DIR;
+}
+
 static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) {
     char path[TW_PATH_BYTES];
     if (!join_path(path, setup->config.node.state_dir, "identity.key")) return TW_EXIT_USAGE;
@@ -296,6 +310,41 @@ static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) 
     if (tw_secrets_open(path, &setup->secrets, err) != TW_OK) return TW_EXIT_IDENTITY;
     memcpy(setup->secret_path, path, sizeof(path));
     return TW_EXIT_OK;
+}
+
+/* Files from before node.worker_user was set. */
+static bool share_files(const char *folder) {
+    DIR *const dir = opendir(folder);
+    bool is_shared = dir != NULL;
+    for (struct dirent *at; is_shared && (at = readdir(dir)) != NULL;) {
+        if (at->d_type == DT_REG) is_shared = fchmodat(dirfd(dir), at->d_name, 0640, 0) == 0;
+    }
+    if (dir != NULL) (void)closedir(dir);
+    return is_shared;
+}
+
+/* Lets the worker, whose group is the daemon's, pass to the fetched dataset and read it. */
+static bool share_data(const struct tw_setup *setup) {
+    if (mkdir(setup->data_path, 0700) != 0 && errno != EEXIST) return false;
+    return chmod(setup->config.node.state_dir, 0710) == 0 &&
+           chmod(setup->run_state_dir, 0710) == 0 && chmod(setup->data_path, 0750) == 0 &&
+           share_files(setup->data_path);
+}
+
+static enum tw_exit find_worker_user(struct tw_setup *setup, struct tw_error *err) {
+    const char *const name = setup->config.node.worker_user;
+    if (name[0] == '\0') return TW_EXIT_OK;
+    const struct passwd *const user = getpwnam(name);
+    if (user == NULL) {
+        (void)tw_fail(err, TW_CONFIG,
+                      "node.worker_user: there is no user `%s`; systemd-sysusers makes it", name);
+        return TW_EXIT_USAGE;
+    }
+    setup->worker_uid = user->pw_uid;
+    if (!setup->is_data_fetched || share_data(setup)) return TW_EXIT_OK;
+    (void)tw_fail(err, TW_IO, "dataset folder %.200s: %s (node.state_dir; give it to this user)",
+                  setup->data_path, strerror(errno));
+    return TW_EXIT_STATE_DIR;
 }
 
 static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
@@ -340,6 +389,8 @@ enum tw_exit tw_setup_open(struct tw_setup *setup, const struct tw_setup_options
     if (code == TW_EXIT_OK) code = check_data(setup, err);
     if (code == TW_EXIT_OK) code = find_worker(setup, err);
     if (code == TW_EXIT_OK) code = open_state(setup, err);
+    if (code == TW_EXIT_OK) code = open_refused(setup, err);
+    if (code == TW_EXIT_OK) code = find_worker_user(setup, err);
     if (code == TW_EXIT_OK) code = keep_manifest(setup, err);
     if (code == TW_EXIT_OK) code = open_identity(setup, err);
     if (code == TW_EXIT_OK) code = count_boot(setup, err);

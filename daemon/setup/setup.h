@@ -13,6 +13,7 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/config/config.h"
+#include "daemon/store/lineages_file.h"
 #include "proto/run/layout.h"
 #include "proto/run/run.h"
 
@@ -33,12 +34,14 @@ struct tw_setup {
     bool is_data_fetched; /* data_path is RUN_STATE_DIR/data, filled from peers */
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];
+    uint32_t worker_uid; /* user that may run the worker too; 0: no other user */
     struct tw_identity identity;
     struct tw_secrets secrets;       /* none when the run is `open` or has an owner */
     char secret_path[TW_PATH_BYTES]; /* the file of the secrets; "": none */
     uint32_t boot;                   /* number of starts of this node; 1: the first */
     bool has_gate;                   /* the run has an owner, and network.links is on */
     struct tw_gate gate;
+    struct tw_lineages refused; /* lineages that the operator refuses, since a rollback */
     int lock_fd;
 };
 

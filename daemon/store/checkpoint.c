@@ -8,9 +8,11 @@
 
 #include "base/assert.h"
 
-const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_SLOTS] = {
+const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_FILES] = {
     "ckpt.a.safetensors",
     "ckpt.b.safetensors",
+    [TW_CHECKPOINT_PINNED] = "ckpt.pinned.safetensors",
+    [TW_CHECKPOINT_UNDONE] = "ckpt.undone.safetensors",
 };
 
 static const char *const kind_names[TW_CHECKPOINT_KINDS] = {
@@ -158,6 +160,16 @@ static bool try_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct sl
     return true;
 }
 
+/* After a rollback the files that take no turns hold the largest numbers, which are not used
+ * again. */
+static void see_others(struct tw_checkpoint *checkpoint) {
+    struct slot slot;
+    for (uint32_t i = TW_CHECKPOINT_SLOTS; i < TW_CHECKPOINT_FILES; i++) {
+        tw_checkpoint_slot_open(checkpoint, i, &slot);
+        close_slot(checkpoint, &slot);
+    }
+}
+
 static enum tw_status unusable_report(const struct slot *slots,
                                       const struct tw_checkpoint_found *found,
                                       struct tw_error *err) {
@@ -187,6 +199,7 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
         checkpoint->is_foreign = true;
         return tw_fail(err, status, "%s", slots[i].err.message);
     }
+    see_others(checkpoint);
     if (!slots[0].exists && !slots[1].exists) return TW_OK;
     const bool is_b_newer = slots[1].exists && slots[1].status == TW_OK &&
                             !(slots[0].exists && slots[0].status == TW_OK &&

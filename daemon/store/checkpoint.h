@@ -10,7 +10,11 @@
  * another number of fragments there is no position: has_position is false, live_rounds is zero.
  * Padding between fragments is neither stored nor written by a load.
  *
- * Acknowledged means durable, and the newest good generation is never overwritten: durable.h. */
+ * Acknowledged means durable, and the newest good generation is never overwritten: durable.h.
+ *
+ * Two more files lie beside the two that take turns: ckpt.pinned.safetensors, a generation that was
+ * kept when its turn to be replaced came, and ckpt.undone.safetensors, the newest generation before
+ * a rollback. A load does not choose them. */
 #ifndef TW_DAEMON_STORE_CHECKPOINT_H
 #define TW_DAEMON_STORE_CHECKPOINT_H
 
@@ -33,7 +37,12 @@ enum tw_checkpoint_kind {
     TW_CHECKPOINT_KINDS
 };
 
-enum { TW_CHECKPOINT_SLOTS = 2 };
+enum {
+    TW_CHECKPOINT_SLOTS = 2, /* the files that take turns: a and b */
+    TW_CHECKPOINT_PINNED = TW_CHECKPOINT_SLOTS,
+    TW_CHECKPOINT_UNDONE,
+    TW_CHECKPOINT_FILES,
+};
 
 /* Addresses of the tensors of each kind, fragment by fragment; a displaced fragment may be in the
  * spare buffer. at[kind][p] points at element fragment_begin[p] of the layout. A kind with
@@ -50,6 +59,7 @@ struct tw_checkpoint_state {
     uint64_t rng[4];                        /* random state of a trainer that has one */
     uint64_t cursor;                        /* position in the data, in tokens drawn */
     uint64_t live_rounds[TW_FRAGMENTS_MAX]; /* anchor's round when live was copied, by fragment */
+    uint64_t least_e6, is_wild;             /* of generations.h */
     bool has_position;
     struct tw_position position; /* consistent with anchor and momentum */
 };
@@ -64,7 +74,20 @@ struct tw_checkpoint_found {
     char refused[TW_CHECKPOINT_SLOTS][256];
 };
 
+/* The header of one file. */
+struct tw_checkpoint_about {
+    bool exists;
+    uint64_t generation, step, tokens;
+    bool has_position;
+    uint64_t rounds; /* of the position */
+    struct tw_id lineage;
+    char refused[256]; /* why the file cannot be used, one sentence; "": it can */
+};
+
 struct tw_checkpoint;
+
+/* "ckpt.a.safetensors". `file` is below TW_CHECKPOINT_FILES. Static storage. */
+const char *tw_checkpoint_file_name(uint32_t file);
 
 /* Points all fragments of `kind` into one array in layout order. */
 void tw_checkpoint_arrays_set(struct tw_checkpoint_arrays *arrays, enum tw_checkpoint_kind kind,
@@ -101,6 +124,20 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
 enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
                                   const struct tw_checkpoint_state *state,
                                   const struct tw_checkpoint_arrays *arrays, struct tw_error *err);
+
+/* Whether the next save keeps the generation that it replaces, as the pinned one. */
+void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept);
+
+/* Reads the header of one file; the arrays are not read. */
+void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,
+                        struct tw_checkpoint_about *about);
+
+/* Makes the generation in `file` the one that the next load finds, after a check of every byte. It
+ * keeps its name, too. The newest generation moves to the undone file. Durable when TW_OK; a crash
+ * leaves the state before or after. TW_CORRUPT, TW_IO: nothing was changed, for the file is not
+ * intact, or another one cannot be read. */
+enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t file,
+                                     struct tw_error *err);
 
 /* Generation of the newest acknowledged save or load; 0 = none yet. */
 uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint);

@@ -1,6 +1,7 @@
 /* checkpoint_internal.h - shared by the files daemon/store/checkpoint*.c; private to them.
  *
  *   checkpoint.c         the folder: which generation is in which file
+ *   checkpoint_back.c    lists the files, and goes back to the generation in one of them
  *   checkpoint_meta.c    counters and digests to metadata texts and back
  *   checkpoint_save.c    memory to file          checkpoint_load.c   file to memory */
 #ifndef TW_DAEMON_STORE_CHECKPOINT_INTERNAL_H
@@ -23,7 +24,7 @@ struct meta {
     char generation[NUMBER_BYTES], step[NUMBER_BYTES], tokens[NUMBER_BYTES], updates[NUMBER_BYTES],
         cursor[NUMBER_BYTES], fragments[NUMBER_BYTES];
     char run[TW_ID_HEX_BYTES], digest[TW_ID_HEX_BYTES];
-    char rng[LIST_BYTES], live_rounds[LIST_BYTES];
+    char rng[LIST_BYTES], live_rounds[LIST_BYTES], judged[LIST_BYTES];
     char position[2 * TW_POSITION_BYTES_MAX + 1]; /* hex */
 };
 
@@ -40,6 +41,7 @@ struct tw_checkpoint {
     struct tw_id run;
     int dir;
     bool is_loaded_from;      /* load has read both slots */
+    bool is_replaced_kept;    /* the next save keeps the replaced one, as the pinned one */
     bool is_foreign;          /* the files belong to another run: never written */
     uint32_t newest_slot;     /* slot of `generation`, if that is not 0 */
     uint64_t generation;      /* newest generation known to be intact */
@@ -54,7 +56,7 @@ struct tw_checkpoint {
     struct meta meta;
 };
 
-extern const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_SLOTS];
+extern const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_FILES];
 
 /* Writes a name such as "anchor.h.0.ln_1.weight" to name[TW_SAFETENSORS_NAME_BYTES]. */
 void tw_checkpoint_tensor_name(enum tw_checkpoint_kind kind, const struct tw_tensor *tensor,

@@ -85,6 +85,7 @@ void tw_checkpoint_meta_encode(struct meta *meta, uint64_t generation, const str
     put_number(meta->cursor, state->cursor);
     put_number(meta->fragments, fragments_count);
     put_list(meta->rng, state->rng, 4);
+    put_list(meta->judged, (const uint64_t[]){state->least_e6, state->is_wild}, 2);
     put_list(meta->live_rounds, state->live_rounds, fragments_count);
     tw_id_hex(run, meta->run);
     tw_id_hex(&zero, meta->digest);
@@ -118,6 +119,7 @@ void tw_checkpoint_meta_list(struct tw_safetensors *st, const struct meta *meta,
         {"rng", meta->rng},
         {"cursor", meta->cursor},
         {"live_rounds", meta->live_rounds},
+        {"judged", meta->judged},
         {"position", meta->position},
     };
     st->metadata_count = 0;
@@ -198,13 +200,16 @@ static enum tw_status read_position(const struct tw_safetensors *st, uint32_t fr
 
 enum tw_status tw_checkpoint_meta_state(const struct tw_safetensors *st, uint32_t fragments_count,
                                         struct tw_checkpoint_state *state, struct tw_error *err) {
-    uint64_t fragments_saved;
+    uint64_t fragments_saved, judged[2];
     memset(state, 0, sizeof(*state));
     TW_TRY(find_list(st, "step", &state->step, 1, err));
     TW_TRY(find_list(st, "tokens", &state->tokens, 1, err));
     TW_TRY(find_list(st, "updates", &state->updates, 1, err));
     TW_TRY(find_list(st, "cursor", &state->cursor, 1, err));
     TW_TRY(find_list(st, "rng", state->rng, 4, err));
+    TW_TRY(find_list(st, "judged", judged, 2, err));
+    state->least_e6 = judged[0];
+    state->is_wild = judged[1] != 0;
     TW_TRY(find_list(st, "fragments", &fragments_saved, 1, err));
     if (fragments_saved != fragments_count)
         return TW_OK; /* other number of fragments: no position in a lineage */

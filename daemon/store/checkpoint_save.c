@@ -134,6 +134,19 @@ static uint64_t describe_all(struct tw_checkpoint *checkpoint,
     return data_bytes;
 }
 
+void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept) {
+    checkpoint->is_replaced_kept = is_kept;
+}
+
+/* Moves the generation of the slot away from the new one, which makes the move durable as well. The
+ * other slot has a newer generation, so a crash between the two loses nothing. */
+static void keep_replaced(const struct tw_checkpoint *checkpoint, uint32_t slot) {
+    const struct tw_file_ops *ops = checkpoint->ops;
+    if (!checkpoint->is_replaced_kept || checkpoint->generation == 0) return;
+    (void)ops->rename(ops->ctx, checkpoint->dir, tw_checkpoint_slot_names[slot],
+                      tw_checkpoint_slot_names[TW_CHECKPOINT_PINNED]);
+}
+
 enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
                                   const struct tw_checkpoint_state *state,
                                   const struct tw_checkpoint_arrays *arrays, struct tw_error *err) {
@@ -160,6 +173,7 @@ enum tw_status tw_checkpoint_save(struct tw_checkpoint *checkpoint,
         tw_durable_abort(&durable);
         return status;
     }
+    keep_replaced(checkpoint, slot);
     TW_TRY(tw_durable_commit(&durable, err));
     checkpoint->generation = generation;
     checkpoint->newest_slot = slot;

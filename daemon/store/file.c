@@ -8,7 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { PROC_PATH_BYTES = 40 };
+enum { PROC_PATH_BYTES = 40, SHARED_MODE = 0640 };
 
 static int result(int value) {
     return value < 0 ? -errno : value;
@@ -118,6 +118,22 @@ static int sys_close(void *ctx, int handle) {
     return result(close(handle));
 }
 
+/* In spite of the umask, which is 0077 in a service. */
+static int share(int file) {
+    if (file < 0 || fchmod(file, SHARED_MODE) == 0) return file;
+    const int reason = errno;
+    (void)close(file);
+    return -reason;
+}
+
+static int sys_create_nameless_shared(void *ctx, int dir) {
+    return share(sys_create_nameless(ctx, dir));
+}
+
+static int sys_create_shared(void *ctx, int dir, const char *name) {
+    return share(sys_create(ctx, dir, name));
+}
+
 const struct tw_file_ops *tw_file_system(void) {
     static const struct tw_file_ops ops = {
         .dir_open = sys_dir_open,
@@ -138,5 +154,13 @@ const struct tw_file_ops *tw_file_system(void) {
         .unlink = sys_unlink,
         .close = sys_close,
     };
+    return &ops;
+}
+
+const struct tw_file_ops *tw_file_system_shared(void) {
+    static struct tw_file_ops ops;
+    ops = *tw_file_system();
+    ops.create_nameless = sys_create_nameless_shared;
+    ops.create = sys_create_shared;
     return &ops;
 }

@@ -55,4 +55,8 @@ struct tw_file_ops {
 /* The operating system's functions. Static storage; any thread. */
 const struct tw_file_ops *tw_file_system(void);
 
+/* The same, but the daemon's group may read new files (mode 0640). For the fetched dataset alone,
+ * which a worker with a user of its own reads. */
+const struct tw_file_ops *tw_file_system_shared(void);
+
 #endif

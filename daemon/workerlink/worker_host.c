@@ -321,6 +321,7 @@ enum tw_status tw_worker_host_create(struct tw_worker_host **host_out,
         const struct tw_worker_link_config link = {
             .loop = config->loop,
             .socket_path = config->socket_path,
+            .worker_uid = config->worker_uid,
             .events = {on_hello, on_message, on_closed, on_refused},
             .user = host,
         };

@@ -71,6 +71,7 @@ struct tw_worker_host_config {
     const struct tw_run *run;       /* borrowed */
     const struct tw_layout *layout; /* borrowed */
     const char *socket_path;
+    uint32_t worker_uid; /* user that may run the worker too; 0: no other user */
     const char *data_path;
     struct tw_compute_config compute;
     uint32_t snapshot_steps, eval_steps;

@@ -167,13 +167,12 @@ static void on_greeting_late(uv_timer_t *timer) {
     tw_worker_link_drop(timer->data, "a process on the worker socket did not say HELLO in time");
 }
 
-/* Allows root and the daemon's own user, like the mode of the socket. */
-static bool user_may(int fd, pid_t *pid) {
+static bool user_may(const struct tw_worker_link *link, int fd, pid_t *pid) {
     struct ucred peer;
     socklen_t size = sizeof(peer);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
     *pid = peer.pid;
-    return peer.uid == 0 || peer.uid == getuid();
+    return peer.uid == 0 || peer.uid == getuid() || peer.uid == link->config.worker_uid;
 }
 
 static void on_connection(uv_poll_t *handle, int status, int events) {
@@ -186,7 +185,7 @@ static void on_connection(uv_poll_t *handle, int status, int events) {
     const char *refusal = NULL;
     if (link->is_poll_open) {
         refusal = "a second worker connected: one is enough, it was turned away";
-    } else if (!user_may(fd, &pid)) {
+    } else if (!user_may(link, fd, &pid)) {
         refusal = "a process of another user connected to the worker socket and was turned away";
     } else if (uv_poll_init(link->config.loop, &link->poll, fd) != 0) {
         refusal = "the worker's socket could not be watched";
@@ -236,10 +235,12 @@ static enum tw_status listen_at(struct tw_worker_link *link, struct tw_error *er
         }
         (void)unlink(link->socket_path);
     }
+    /* Other members of the daemon's group are turned away by user_may. */
+    const mode_t mode = link->config.worker_uid != 0 ? 0660 : 0600;
     const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return tw_fail(err, TW_IO, "worker socket: %s", strerror(errno));
     if (bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
-        chmod(link->socket_path, 0600) != 0 || listen(fd, 4) != 0) {
+        chmod(link->socket_path, mode) != 0 || listen(fd, 4) != 0) {
         const int reason = errno;
         (void)close(fd);
         return tw_fail(err, TW_IO, "listen on %s: %s", link->socket_path, strerror(reason));

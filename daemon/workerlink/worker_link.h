@@ -3,10 +3,11 @@
  *
  *   nobody --connect, right user--> greeting --HELLO--> open --close or fault--> nobody
  *
- * Only root and the daemon's own user may connect. The daemon closes a worker that sends a packet
- * other than exactly one message of its side, sends no HELLO within TW_WORKER_GREETING_US, or does
- * not read while TW_WORKER_QUEUE packets are queued for it. The supervisor ends the process.
- * Callbacks are called only by the event loop, never inside a tw_worker_link_* call. */
+ * Only root, the daemon's own user and the user of the worker may connect. The daemon closes a
+ * worker that sends a packet other than exactly one message of its side, sends no HELLO within
+ * TW_WORKER_GREETING_US, or does not read while TW_WORKER_QUEUE packets are queued for it. The
+ * supervisor ends the process. Callbacks are called only by the event loop, never inside a
+ * tw_worker_link_* call. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_LINK_H
 #define TW_DAEMON_WORKERLINK_WORKER_LINK_H
 
@@ -34,6 +35,7 @@ struct tw_worker_link_events {
 struct tw_worker_link_config {
     uv_loop_t *loop;
     const char *socket_path;
+    uint32_t worker_uid; /* user that may connect too; 0: no other user */
     struct tw_worker_link_events events;
     void *user;
 };

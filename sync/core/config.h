@@ -11,6 +11,8 @@
 #include "base/rate.h"
 #include "proto/proof.h"
 
+enum { TW_REFUSED_MAX = 16 };
+
 enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; robust merge rules need as many members */
 
 /* Signatures, which the core has no arithmetic for. Both functions are pure, and Ed25519 is
@@ -53,6 +55,10 @@ struct tw_node_config {
     struct tw_signing signing;
     uint32_t weight;    /* share of the parts that this node offers to own, > 0 */
     uint64_t orphan_us; /* time without a majority, after which it founds a child lineage (120 s) */
+    /* Lineages that this node neither continues nor follows, since its operator rolled it back. A
+     * position in one of them becomes the beginning of a child lineage. */
+    uint32_t refused_count;
+    struct tw_id refused[TW_REFUSED_MAX];
     /* Download cap that pays for requested chunks, in bytes. Borrowed for the node's life, shared
      * with other downloads. NULL: no cap. */
     struct tw_rate *download;

@@ -27,6 +27,11 @@ enum tw_report_kind {
     TW_REPORT_INSANE,    /* a result of member `id` was refused here */
     TW_REPORT_FULL,      /* node `id`, perhaps this one, asks to join a full roster */
     TW_REPORT_PAIRED,    /* the round just committed merged with node `id` */
+    TW_REPORT_FORGED,    /* peer `id` sent a record that its group did not decide */
+    TW_REPORT_LEFT,      /* this node leaves its lineage for that of peer `id`, though most members
+                            of its roster are linked in it */
+    TW_REPORT_OUTLIER,   /* a result of member `id` is applied that this node refuses: the others
+                            decided so */
     TW_REPORT_ONE_SIDED, /* this node merged with node `id`, which did not merge with it */
 };
 

@@ -69,6 +69,43 @@ bool tw_lineage_is_ours(const struct tw_node *node) {
     return tw_id_equal(&name, &node->at.lineage);
 }
 
+bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *lineage) {
+    for (uint32_t i = 0; i < node->cfg.refused_count; i++) {
+        if (tw_id_equal(&node->cfg.refused[i], lineage)) return true;
+    }
+    return false;
+}
+
+/* The oldest of the refused lineages makes room. */
+static void refuse_lineage(struct tw_node *node, const struct tw_id *lineage) {
+    struct tw_id *const refused = node->cfg.refused;
+    if (node->cfg.refused_count == TW_REFUSED_MAX) {
+        memmove(&refused[0], &refused[1], (TW_REFUSED_MAX - 1) * sizeof(refused[0]));
+        node->cfg.refused_count--;
+    }
+    refused[node->cfg.refused_count++] = *lineage;
+}
+
+void tw_lineage_heard(struct tw_node *node, uint16_t peer) {
+    struct link *const link = &node->links[peer];
+    const struct tw_id *const lineage = &link->status.lineage;
+    if (node->cfg.refused_count == 0 || !link->has_status) return;
+    if (tw_lineage_is_refused(node, lineage)) {
+        link->was_refused = true;
+        return;
+    }
+    if (!link->was_refused || link->status.state == TW_STATE_RECEIVER) return;
+    bool is_clean = tw_id_equal(lineage, &node->at.lineage);
+    for (uint16_t i = 0; i < node->links_end && !is_clean; i++) {
+        is_clean = i != peer && tw_peers_is_live(node, i) && !node->links[i].was_refused &&
+                   tw_id_equal(lineage, &node->links[i].status.lineage);
+    }
+    if (is_clean)
+        link->was_refused = false;
+    else
+        refuse_lineage(node, lineage);
+}
+
 struct tw_roster tw_lineage_founder(const struct tw_node *node) {
     struct tw_roster alone = {.number = 0, .count = 1};
     alone.members[0] =
@@ -148,9 +185,24 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     tw_membership_derive_state(node);
 }
 
+/* Most members of the roster are here, this node included. */
+static bool is_among_most(const struct tw_node *node) {
+    uint32_t here = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *const id = &node->roster.members[i].id;
+        const uint16_t peer = tw_peers_find(node, id);
+        here +=
+            tw_id_equal(id, &node->cfg.self) ||
+            (peer != NO_PEER && tw_peers_is_live(node, peer) && tw_peers_in_lineage(node, peer));
+    }
+    return node->roster.count > 1 && 2 * here > node->roster.count;
+}
+
 /* Follows the lineage of `peer` from now on. */
 static void adopt_lineage(struct tw_node *node, uint16_t peer) {
     const struct tw_msg_status *status = &node->links[peer].status;
+    if (!node->cfg.is_pair && is_among_most(node))
+        tw_act_report(node, TW_REPORT_LEFT, &node->links[peer].id);
     tw_pair_abandon(node);
     node->pair.is_donor_lost = false;
     node->pair.gained_tokens = 0;
@@ -213,6 +265,7 @@ static uint16_t find_better(const struct tw_node *node) {
         if (!tw_peers_is_live(node, i) || tw_peers_in_lineage(node, i)) continue;
         const struct tw_msg_status *status = &node->links[i].status;
         if (status->state == TW_STATE_RECEIVER) continue;
+        if (tw_lineage_is_refused(node, &status->lineage)) continue;
         const uint64_t theirs = claim_of(node, status);
         if (is_lost && theirs < tw_progress_held_tokens(node))
             continue; /* we hold a newer state than that */

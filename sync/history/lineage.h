@@ -7,6 +7,12 @@
 uint64_t tw_lineage_nonce(struct tw_node *node);
 /* Founds a child lineage of this node alone, from the state that it holds. */
 void tw_lineage_fork(struct tw_node *node);
+/* This node refuses the lineage: its operator said so (config.h), or a peer went on from a refused
+ * lineage into it. */
+bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *lineage);
+/* A STATUS of the peer came. A peer that was in a refused lineage may found a child of it, which is
+ * refused as well, unless another peer is in it that was not. */
+void tw_lineage_heard(struct tw_node *node, uint16_t peer);
 /* This node founded the lineage that it is in. */
 bool tw_lineage_is_ours(const struct tw_node *node);
 /* The roster that decides the first round of a lineage founded by this node. */

@@ -307,7 +307,8 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
         record->fragment != tw_progress_fragment(node, record->round) ||
         (node->roster.count > 0 && (!tw_record_is_sound(node, record) ||
                                     !tw_vote_proof_holds(node, record, &commit->proof)))) {
-        tw_act_misbehaved(node, peer, TW_PROTO);
+        tw_act_report(node, TW_REPORT_FORGED, &node->links[peer].id);
+        tw_act_close(node, peer, TW_PROTO);
         return;
     }
     node->links[peer].log_asked_us = 0;
@@ -448,6 +449,18 @@ static uint32_t mean_steps(const struct tw_record *record) {
     return weights > 0 ? (uint32_t)((steps + weights / 2) / weights) : 0;
 }
 
+/* The others decided a result that this node would not have accepted. */
+static void report_outliers(struct tw_node *node, const struct tw_record *record,
+                            const struct tw_action *division) {
+    const struct tw_record *parent = tw_progress_record(node, record->round - 1);
+    for (uint32_t k = 0; k < record->parts_count; k++) {
+        const struct tw_part *part = &record->parts[k];
+        if (part->bytes == 0 || part->owner_idx >= parent->next.count) continue;
+        if (tw_payload_is_refused(node, &part->result, division->u.apply.parts[k].count))
+            tw_act_report(node, TW_REPORT_OUTLIER, &parent->next.members[part->owner_idx].id);
+    }
+}
+
 static void request_apply(struct tw_node *node, const struct tw_record *record) {
     struct tw_action *action = tw_act_body(node, TW_ACT_APPLY);
     action->u.apply.round = record->round;
@@ -459,7 +472,10 @@ static void request_apply(struct tw_node *node, const struct tw_record *record) 
     action->u.apply.is_refused =
         record->round >= node->log.begin && node->log.was_refused[record->round % TW_ROUNDS_KEPT];
     action->u.apply.min_step = node->worker.last_send_step + tw_progress_overlap(node);
-    if (record->parts_count > 0) TW_ASSERT(divide_parts(node, record, action));
+    if (record->parts_count > 0) {
+        TW_ASSERT(divide_parts(node, record, action));
+        report_outliers(node, record, action);
+    }
     node->worker.applying |= UINT64_C(1) << record->fragment;
 }
 

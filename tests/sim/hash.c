@@ -293,6 +293,9 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_ROUND_COMMITTED: return mix_close(h, action->u.report.record);
     case TW_REPORT_REFUSED:
     case TW_REPORT_FULL:
+    case TW_REPORT_FORGED:
+    case TW_REPORT_LEFT:
+    case TW_REPORT_OUTLIER:
     case TW_REPORT_INSANE:
     case TW_REPORT_STRUCK:
     case TW_REPORT_STALLED:

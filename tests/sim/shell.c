@@ -103,6 +103,9 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_STALLED: tw_sim_trace(world, node, "** %s stalls", name); break;
     case TW_REPORT_FULL: tw_sim_trace(world, node, "** no seat for %s", name); break;
     case TW_REPORT_INSANE: tw_sim_trace(world, node, "** result of %s not taken", name); break;
+    case TW_REPORT_FORGED: tw_sim_trace(world, node, "** %s forged a round", name); break;
+    case TW_REPORT_LEFT: tw_sim_trace(world, node, "** leaves most for %s", name); break;
+    case TW_REPORT_OUTLIER: tw_sim_trace(world, node, "** outlier of %s applied", name); break;
     case TW_REPORT_PAIRED: tw_sim_trace(world, node, "** merged with %s", name); break;
     case TW_REPORT_ONE_SIDED: tw_sim_trace(world, node, "** %s did not merge", name); break;
     case TW_REPORT_LINEAGE: tw_sim_trace(world, node, "** lineage %s", name); break;

@@ -91,6 +91,35 @@ static void best_lineage_is_followed_in_any_order(void **state) {
     assert_follows(&best);
 }
 
+static bool has_report(enum tw_report_kind kind, uint16_t peer) {
+    const struct tw_id id = id_of(peer);
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_action *const action = &seen[i].action;
+        if (action->kind == TW_ACT_REPORT && action->u.report.kind == kind &&
+            tw_id_equal(&action->u.report.id, &id))
+            return true;
+    }
+    return false;
+}
+
+/* The group is whole, or most of it is gone. */
+static void leaving_a_group_that_is_there_is_reported(void **state) {
+    (void)state;
+    for (uint32_t trial = 0; trial < 2; trial++) {
+        const bool is_there = trial == 0;
+        const struct tw_id better = name_of("better");
+        start_again();
+        link_up(3);
+        forget();
+        for (uint16_t peer = 1; peer < 3; peer++) {
+            if (!is_there) feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+        }
+        say_status(3, &better, 50, 9000);
+        assert_follows(&better);
+        assert_int_equal(has_report(TW_REPORT_LEFT, 3), is_there);
+    }
+}
+
 static void lineage_without_a_name_is_not_followed(void **state) {
     (void)state;
     const struct tw_id zero = {{0}};
@@ -166,6 +195,7 @@ static void commit_without_a_majority_of_signatures_is_refused(void **state) {
         say_unsigned(1, message);
         assert_int_equal(view_now().rounds, ROUNDS);
         assert_non_null(find_action(TW_ACT_CLOSE));
+        assert_true(has_report(TW_REPORT_FORGED, 1));
     }
     start_again();
     struct tw_message *message = message_of(TW_MSG_COMMIT);
@@ -537,6 +567,7 @@ int main(void) {
         TEST(ballot_belongs_to_its_proposer),
         TEST(invented_results_leave_room_for_others),
         TEST(best_lineage_is_followed_in_any_order),
+        TEST(leaving_a_group_that_is_there_is_reported),
         TEST(lineage_without_a_name_is_not_followed),
         TEST(rounds_never_go_back),
         TEST(tip_of_an_impossible_fragment_is_refused),

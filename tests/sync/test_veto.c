@@ -84,14 +84,13 @@ static void outlier_result_gets_no_vote_but_is_applied_once_decided(void **state
     assert_non_null(nack);
     assert_int_equal(nack->u.nack.refused_parts, 1 << 1);
     assert_true(nack->u.nack.promised >= TW_MEMBERS_MAX);
-    const struct tw_action *report = find_action(TW_ACT_REPORT);
-    assert_non_null(report);
-    assert_int_equal(report->u.report.kind, TW_REPORT_INSANE);
+    assert_int_equal(find_action(TW_ACT_REPORT)->u.report.kind, TW_REPORT_INSANE);
     struct tw_message *message = message_of(TW_MSG_COMMIT);
     message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
     assert_non_null(find_action(TW_ACT_APPLY));
+    assert_int_equal(find_action(TW_ACT_REPORT)->u.report.kind, TW_REPORT_OUTLIER);
 }
 
 static void record_without_the_refused_result_is_voted_for(void **state) {

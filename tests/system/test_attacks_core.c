@@ -85,7 +85,18 @@ static void forge(const struct tw_record *tip, uint32_t fragments, struct tw_msg
     commit->proof = (struct tw_proof){.ballot = 1, .voters = 0x3}; /* of no signatures */
 }
 
-/* One linked id tells one node that a round is decided. No node follows, and the link ends. */
+/* The status has a warning with these words. */
+static bool warns(uint32_t node, const char *words) {
+    json_t *const status = cluster_get(&cluster, node, "/v1/status");
+    char *const text = json_dumps(json_object_get(status, "warnings"), 0);
+    const bool is_said = text != NULL && strstr(text, words) != NULL;
+    free(text);
+    json_decref(status);
+    return is_said;
+}
+
+/* One linked id tells one node that a round is decided. No node follows, the link ends, and the
+ * attack is named. */
 static void forged_commit_takes_no_node_out_of_its_group(void **state) {
     (void)state;
     static struct tw_message message;
@@ -107,6 +118,9 @@ static void forged_commit_takes_no_node_out_of_its_group(void **state) {
         hostile_close(&liar);
     }
     assert_true(told > 0);
+    assert_in_range(cluster_lines(&cluster, 0, "level=warn ev=round_forged "), 1, told);
+    assert_true(warns(0, "sent a round that its group did not decide"));
+    assert_false(warns(1, "sent a round"));
     assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 5, 30));
     assert_true(cluster_number(&cluster, 0, "sync.roster_members") == 2);
     assert_int_equal(cluster_lines(&cluster, 0, "ev=state "), states);

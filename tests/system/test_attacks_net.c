@@ -19,6 +19,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/exit_codes.h"
+#include "daemon/net/bans.h"
 #include "tests/system/cluster.h"
 #include "tests/system/hostile.h"
 
@@ -282,6 +283,54 @@ static void crowd_shuts_no_member_out(void **state) {
     has_passed = true;
 }
 
+/* Breaks the protocol under one id until it is banned. */
+static void earn_ban(void) {
+    static struct hostile h, first;
+    const unsigned before = cluster_lines(&cluster, 0, "ev=peer_banned");
+    assert_true(hostile_open(&first, &target, NULL));
+    for (unsigned i = 0; i < TW_BAN_OFFENCES; i++) {
+        if (!hostile_join(&h, &target, &first)) fail_msg("let in %u times", i);
+        (void)hostile_frame(&h, TW_MSG_STATUS, "garbage", 7);
+        assert_true(hostile_ends(&h, 10));
+        hostile_close(&h);
+    }
+    hostile_close(&first);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=peer_banned"), before + 1);
+}
+
+static bool may_join(const char *host) {
+    static struct hostile h;
+    target.from = host;
+    const bool is_in = hostile_join(&h, &target, NULL);
+    const bool is_named = strstr(h.goodbye.sentence, "a node of this host broke the") != NULL;
+    assert_int_equal(is_in, !is_named);
+    hostile_close(&h);
+    return is_in;
+}
+
+/* "A new id does not end a ban": nor do members of that host, or nodes beside one, have to wait. */
+static void banned_node_has_to_change_its_host(void **state) {
+    (void)state;
+    open_with("");
+    target.from = "127.0.5.1";
+    assert_true(may_join("127.0.5.1"));
+    earn_ban();
+    assert_false(may_join("127.0.5.1"));
+    assert_true(may_join("127.0.5.2"));
+    target.from = NULL; /* the host of node 1 */
+    earn_ban();
+    assert_true(may_join(NULL));
+    assert_int_equal(cluster_end(&cluster, 1, SIGKILL, 10), 1000 + SIGKILL);
+    const unsigned ups = cluster_lines(&cluster, 1, "ev=peer_up");
+    for (unsigned i = 0; i < 100 && may_join(NULL); i++) cluster_pause(.1);
+    assert_false(may_join(NULL)); /* no member is there any more */
+    cluster_start(&cluster, 1, NULL);
+    for (unsigned i = 0; i < 50 && cluster_lines(&cluster, 1, "ev=peer_up") == ups; i++)
+        cluster_pause(.1);
+    assert_true(cluster_lines(&cluster, 1, "ev=peer_up") > ups); /* it comes back all the same */
+    has_passed = true;
+}
+
 /* The address from which this machine dials the internet; false: none. */
 static bool find_outer(char host[INET_ADDRSTRLEN]) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)}, own;
@@ -374,7 +423,8 @@ int main(void) {
         TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
         TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
         TEST(new_links_are_told_of_together),     TEST(crowd_shuts_no_member_out),
-        TEST(fresh_ids_push_no_events_out),       TEST(peer_has_no_local_service_dialled),
+        TEST(banned_node_has_to_change_its_host), TEST(fresh_ids_push_no_events_out),
+        TEST(peer_has_no_local_service_dialled),
 
     };
 #undef TEST

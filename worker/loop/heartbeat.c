@@ -1,10 +1,24 @@
 #include "worker/loop/heartbeat.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/assert.h"
+#include "base/exit_codes.h"
+#include "base/log.h"
+
+/* Ends a process whose daemon has been gone for too long: its loop would have ended it by now. */
+static void look_at_daemon(struct tw_heartbeat *heartbeat, uint64_t now_us) {
+    struct pollfd daemon = {.fd = heartbeat->daemon_fd};
+    if (poll(&daemon, 1, 0) != 1 || (daemon.revents & (POLLHUP | POLLERR)) == 0) return;
+    if (heartbeat->gone_us == 0) heartbeat->gone_us = now_us;
+    if (now_us - heartbeat->gone_us < heartbeat->orphan_us) return;
+    tw_log(TW_LOG_ERROR, "orphan", "text=\"the daemon is gone, and this worker hangs: it ends\"");
+    _exit(TW_EXIT_FAILURE);
+}
 
 static void *beat(void *argument) {
     struct tw_heartbeat *heartbeat = argument;
@@ -14,6 +28,7 @@ static void *beat(void *argument) {
         (void)clock_gettime(CLOCK_MONOTONIC, &next);
         const uint64_t now_us = (uint64_t)next.tv_sec * 1000000 + (uint64_t)next.tv_nsec / 1000;
         atomic_store_explicit(&heartbeat->control->heartbeat_us, now_us, memory_order_relaxed);
+        look_at_daemon(heartbeat, now_us);
         next.tv_nsec += TW_WORKER_HEARTBEAT_MS * 1000000L;
         next.tv_sec += next.tv_nsec / 1000000000L;
         next.tv_nsec %= 1000000000L;
@@ -24,9 +39,11 @@ static void *beat(void *argument) {
 }
 
 enum tw_status tw_heartbeat_open(struct tw_heartbeat *heartbeat, struct tw_shm_control *control,
-                                 struct tw_error *err) {
+                                 int daemon_fd, uint64_t orphan_us, struct tw_error *err) {
     memset(heartbeat, 0, sizeof(*heartbeat));
     heartbeat->control = control;
+    heartbeat->daemon_fd = daemon_fd;
+    heartbeat->orphan_us = orphan_us;
     pthread_condattr_t attributes;
     TW_ASSERT(pthread_condattr_init(&attributes) == 0);
     TW_ASSERT(pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) == 0);

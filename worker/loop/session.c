@@ -104,7 +104,7 @@ static enum tw_status learner_run(const struct tw_session_config *config,
                     .micro_batch = welcome->micro_batch,
                     .memory_bytes = welcome->memory_bytes},
     };
-    TW_TRY(tw_heartbeat_open(&heartbeat, tw_shm_control(shm), err));
+    TW_TRY(tw_heartbeat_open(&heartbeat, tw_shm_control(shm), link->fd, TW_WORKER_ORPHAN_US, err));
     enum tw_status status = config->learner_open(config->self, &learner, &wanted, err);
     if (status == TW_OK) {
         watch_open(&watch, shm, &learner);

@@ -32,6 +32,7 @@ static const char OVERVIEW[] =
     "  unban             lift the ban of a node that broke the protocol\n"
     "\n"
     "Without a daemon\n"
+    "  rollback          list the generations of the model on disk; go back to one of them\n"
     "  data              training data: data prepare, data info, data weigh\n"
     "  train             train alone, in the foreground; stop and continue at will\n"
     "  eval              loss of a model on held-out text\n"
@@ -237,6 +238,21 @@ static const struct {
      "for twice as long each time, at most for a week. `thinwire peers` lists banned nodes\n"
      "with the time left. Once that machine is repaired, this command lifts the ban and\n"
      "forgets its cause. NODE is its id or the beginning of it. Each node keeps its own bans.\n"},
+    {"rollback",
+     "thinwire rollback                       list the generations on disk (--json)\n"
+     "thinwire rollback ROUND|FILE [--yes]    go back to one of them\n"
+     "\n"
+     "For a run whose model was spoilt, by a lie or by a mistake. The daemon must not run. FILE\n"
+     "is `pinned`, `a`, `b` or `undone`: `pinned` is from before the newest change of the\n"
+     "anchor that this node found wild or harmful. ROUND is the number of a listed round.\n"
+     "The work since then is lost; the list says how many steps that is.\n"
+     "\n"
+     "This node then begins a lineage of its own at that round, and refuses the lineages that\n"
+     "it was in: it neither continues nor follows them, however far they are. A node that has\n"
+     "not gone back stays there, so the operators of the other nodes do the same. The rolled\n"
+     "back nodes find together again by themselves. The newest generation is kept as\n"
+     "`undone`. To follow an old lineage again, remove its line from the file `refused` in the\n"
+     "folder that the list names.\n"},
     {"doctor",
      "thinwire doctor [--patience SECONDS] [--json]\n"
      "thinwire doctor -         a line of `thinwire invite`, before it is used; it is asked for,\n"

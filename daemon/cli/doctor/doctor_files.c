@@ -24,7 +24,7 @@ enum {
     SYNCS = 8,
     /* size of a checkpoint: phi, u, theta and two moments, four bytes each */
     CHECKPOINT_PARAM_BYTES = 20,
-    CHECKPOINTS = 3, /* two generations, and the one being written */
+    CHECKPOINTS = 5, /* two generations, the pinned one, the undone one, one being written */
 };
 
 #define MB 1e6

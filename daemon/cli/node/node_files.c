@@ -221,6 +221,9 @@ enum tw_exit node_files_find(const struct cli *cli, struct node_files *files) {
     if (files->config_path[0] == 0 &&
         tw_config_find(cli->config_option, files->config_path, &err) != TW_OK)
         return cli_fail(TW_EXIT_USAGE, "%s", err.message);
-    if (node_files_is_service(files)) node_files_put(files, "spawn_worker", "off");
+    if (node_files_is_service(files)) {
+        node_files_put(files, "spawn_worker", "off");
+        node_files_put(files, "worker_user", "thinwire-worker");
+    }
     return TW_EXIT_OK;
 }

@@ -20,11 +20,12 @@ struct pull {
 
 struct link {
     bool is_up, has_status;
-    bool has_left;   /* the peer sent LEAVE: its later STATUS does not count */
-    bool is_relayed; /* through another member */
-    bool has_links;  /* LINKS was received */
-    bool is_relay;   /* the peer carries links of others */
-    bool is_silent;  /* the last chunks requested from it did not arrive: chunk_scheduler.c */
+    bool has_left;    /* the peer sent LEAVE: its later STATUS does not count */
+    bool was_refused; /* the peer was in a lineage that this node refuses */
+    bool is_relayed;  /* through another member */
+    bool has_links;   /* LINKS was received */
+    bool is_relay;    /* the peer carries links of others */
+    bool is_silent;   /* the last chunks requested from it did not arrive: chunk_scheduler.c */
     struct tw_id id;
     struct tw_msg_status status; /* newest one received */
     uint64_t up_us, received_us; /* when the link came up; last arrival of anything */

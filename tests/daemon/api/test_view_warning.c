@@ -55,6 +55,54 @@ static void twins_are_named_with_the_address_of_the_other_machine(void **state) 
         "Another machine has the key of node cd000000 at 10.0.0.1:4300 and is refused");
 }
 
+static void every_attack_has_a_whole_sentence_and_a_way_out(void **state) {
+    (void)state;
+    static const char *const words[TW_ATTACKS] = {
+        [TW_ATTACK_FORGED] = "Node ab000000 sent a round",
+        [TW_ATTACK_LEFT] = "left its group for the history of node ab000000",
+        [TW_ATTACK_HELD] = "Node ab000000 made a result",
+        [TW_ATTACK_APPLIED] = "A result of node ab000000",
+        [TW_ATTACK_OVERSIZED] = "Node ab000000 sends work",
+        [TW_ATTACK_PROTOCOL] = "Node ab000000 broke the protocol",
+    };
+    for (enum tw_attack_kind kind = 0; kind < TW_ATTACKS; kind++) {
+        tw_status_view_init(&view);
+        view_sample(&view);
+        assert_null(find_warning(words[kind]));
+        view.attacks_count = 1;
+        view.attacks[0] = (struct tw_attack){.kind = kind, .id = {{0xab}}, .count = UINT32_MAX};
+        const struct tw_warning *const warning = find_warning(words[kind]);
+        assert_non_null(warning);
+        assert_non_null(strstr(warning->what, " (4294967295 times)"));
+        assert_true(strlen(warning->way_out) > 20);
+        assert_true(strlen(warning->what) + 1 < TW_ATTACK_TEXT_BYTES);
+    }
+}
+
+static void many_attackers_leave_room_for_other_warnings(void **state) {
+    (void)state;
+    struct tw_attacks attacks = {0};
+    for (uint32_t i = 0; i < 1000; i++) {
+        const struct tw_id id = {{(uint8_t)i, (uint8_t)(i >> 8)}};
+        tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &id, i + 1);
+    }
+    tw_status_view_init(&view);
+    view_sample(&view);
+    view.train.is_anchor_bad = true;
+    view.attacks_count = tw_attacks_recent(&attacks, 1000, view.attacks);
+    assert_int_equal(view.attacks_count, TW_ATTACKS_MAX);
+    for (uint32_t i = 0; i < TW_ATTACKS_MAX; i++)
+        assert_int_equal(view.attacks[i].at_us, 1000 - i); /* the newest ones, in order */
+    assert_non_null(find_warning("Merging hurts"));
+    const struct tw_id id = {{0xe7, 3}}; /* the newest again */
+    tw_attacks_note(&attacks, TW_ATTACK_PROTOCOL, &id, 2000);
+    tw_attacks_note(&attacks, TW_ATTACK_FORGED, &id, 3000);
+    assert_int_equal(tw_attacks_recent(&attacks, 3000, view.attacks), TW_ATTACKS_MAX);
+    assert_int_equal(view.attacks[0].kind, TW_ATTACK_FORGED);
+    assert_int_equal(view.attacks[1].count, 2);
+    assert_int_equal(tw_attacks_recent(&attacks, 3001 + TW_ATTACK_SHOWN_US, view.attacks), 0);
+}
+
 static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
     (void)state;
     static const char *const words[TW_FINDINGS] = {
@@ -93,6 +141,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
         cmocka_unit_test(every_finding_has_a_whole_sentence_and_a_way_out),
+        cmocka_unit_test(every_attack_has_a_whole_sentence_and_a_way_out),
+        cmocka_unit_test(many_attackers_leave_room_for_other_warnings),
         cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

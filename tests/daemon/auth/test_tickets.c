@@ -61,14 +61,15 @@ static void a_use_counts_once_per_node(void **state) {
     assert_int_equal(use(row, 2, NOW, &is_new), TW_OK); /* this node has used it before */
 }
 
-static void a_ticket_expires_for_those_that_have_not_used_it(void **state) {
+static void an_expired_ticket_lets_nobody_in(void **state) {
     (void)state;
     struct tw_ticket_row *row = add(5, DAY);
     bool is_new = false;
     assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK);
     assert_int_equal(use(row, 2, NOW + DAY, &is_new), TW_TICKET_EXPIRED);
-    assert_non_null(strstr(err.message, "at 2026-09-22")); /* and the inviter's time */
-    assert_int_equal(use(row, 1, NOW + DAY, &is_new), TW_OK);
+    assert_non_null(strstr(err.message, "at 2026-09-22"));        /* and the inviter's time */
+    assert_int_equal(use(row, 1, NOW + DAY - 1, &is_new), TW_OK); /* a guest may try again */
+    assert_int_equal(use(row, 1, NOW + DAY, &is_new), TW_TICKET_EXPIRED);
 }
 
 static void uses_and_life_have_bounds(void **state) {
@@ -106,6 +107,13 @@ static void old_tickets_are_forgotten_after_a_week(void **state) {
     assert_int_equal(tickets.count, 2);
     assert_int_equal(tw_tickets_add(&tickets, 1, DAY, later + 1, &row, &err), TW_OK);
     assert_int_equal(tickets.count, 2);
+    const uint64_t end = later + DAY + TW_TICKET_KEPT_S;
+    assert_int_equal(tw_tickets_sweep(&tickets, end), 0); /* without another invitation, too */
+    assert_int_equal(tw_tickets_sweep(&tickets, end + 1), 1);
+    assert_int_equal(tw_tickets_sweep(&tickets, end + 2), 1);
+    assert_int_equal(tickets.count, 0);
+    const struct tw_ticket_row none = {.uses = 0};
+    assert_memory_equal(&tickets.rows[0], &none, sizeof(none)); /* nor are the keys in memory */
 }
 
 /* Secrets named by their first byte; 0: none. */
@@ -259,7 +267,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(every_ticket_is_another),
         TEST(a_use_counts_once_per_node),
-        TEST(a_ticket_expires_for_those_that_have_not_used_it),
+        TEST(an_expired_ticket_lets_nobody_in),
         TEST(uses_and_life_have_bounds),
         TEST(a_full_table_drops_invalid_tickets),
         TEST(old_tickets_are_forgotten_after_a_week),

@@ -1,5 +1,7 @@
 /* Tests of daemon/net/bans.c: when a ban begins, how long it lasts, and its state after a
  * restart. */
+#include <netinet/in.h>
+
 #include "daemon/net/bans.h"
 #include "tests/test.h"
 
@@ -199,6 +201,65 @@ static void any_bytes_are_survived(void **state) {
     assert_true(banned(T) <= TW_BANS_MAX);
 }
 
+/* ---- hosts --------------------------------------------------------------------------------- */
+
+static struct sockaddr_storage host_of(uint32_t number) {
+    struct sockaddr_storage host = {0};
+    struct sockaddr_in *const in = (struct sockaddr_in *)&host;
+    in->sin_family = AF_INET;
+    in->sin_addr.s_addr = htonl(0x0a000000 + number);
+    in->sin_port = htons((uint16_t)number);
+    return host;
+}
+
+static void ban_host(unsigned number, uint32_t host, uint64_t now_s) {
+    const struct tw_id id = node(number);
+    const struct sockaddr_storage of = host_of(host);
+    tw_bans_host(&bans, &id, &of, now_s);
+}
+
+static uint64_t host_left(uint32_t host, uint64_t now_s) {
+    const struct sockaddr_storage of = host_of(host);
+    return tw_bans_host_left_s(&bans, &of, now_s);
+}
+
+static void host_is_closed_for_minutes(void **state) {
+    (void)state;
+    const struct sockaddr_storage none = {0};
+    const struct tw_id id = node(1);
+    ban_host(1, 7, T);
+    assert_int_equal(host_left(7, T), TW_HOST_BAN_S);
+    assert_int_equal(host_left(7, T + TW_HOST_BAN_S - 1), 1);
+    assert_int_equal(host_left(7, T + TW_HOST_BAN_S), 0);
+    assert_int_equal(host_left(8, T), 0);
+    assert_int_equal(host_left(7, T - HOUR_S), 0); /* a clock that was set back prolongs nothing */
+    ban_host(2, 7, T + 60);                        /* again */
+    assert_int_equal(host_left(7, T + 60), TW_HOST_BAN_S);
+    tw_bans_host(&bans, &id, &none, T); /* no host */
+    assert_int_equal(tw_bans_host_left_s(&bans, &none, T), 0);
+}
+
+static void full_table_of_hosts_drops_the_oldest(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i <= TW_HOST_BANS_MAX; i++) ban_host(i, i, T + i);
+    assert_int_equal(host_left(0, T + TW_HOST_BANS_MAX), 0);
+    for (uint32_t i = 1; i <= TW_HOST_BANS_MAX; i++)
+        assert_true(host_left(i, T + TW_HOST_BANS_MAX) > 0);
+}
+
+static void hosts_of_a_lifted_ban_are_open(void **state) {
+    (void)state;
+    struct tw_error err;
+    struct tw_id id;
+    assert_true(offend(1, 3, T) > 0);
+    ban_host(1, 7, T);
+    ban_host(1, 8, T);
+    ban_host(2, 9, T);
+    assert_int_equal(tw_bans_lift(&bans, "02", T, &id, &err), TW_OK);
+    assert_int_equal(host_left(7, T) + host_left(8, T), 0);
+    assert_true(host_left(9, T) > 0);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
@@ -214,6 +275,9 @@ int main(void) {
         TEST(restart_keeps_bans_and_their_length),
         TEST(damaged_lines_are_passed_over),
         TEST(any_bytes_are_survived),
+        TEST(host_is_closed_for_minutes),
+        TEST(full_table_of_hosts_drops_the_oldest),
+        TEST(hosts_of_a_lifted_ban_are_open),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

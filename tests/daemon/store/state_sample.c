@@ -142,6 +142,8 @@ void sample_state(struct tw_checkpoint_state *state, uint32_t fragments, uint64_
     state->updates = seed + 1;
     state->cursor = tw_rng_next(&rng);
     for (uint32_t i = 0; i < 4; i++) state->rng[i] = tw_rng_next(&rng);
+    state->least_e6 = tw_rng_next(&rng) >> 24;
+    state->is_wild = seed & 1;
     state->has_position = true;
     struct tw_position *position = &state->position;
     position->lineage = tw_sample_id(&rng);

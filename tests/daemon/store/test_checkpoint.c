@@ -546,6 +546,125 @@ static void no_crash_loses_an_acknowledged_generation(void **state) {
     assert_true(states > 10000);
 }
 
+static uint64_t generation_in(uint32_t file) {
+    struct tw_checkpoint_about about;
+    tw_checkpoint_look(checkpoint, file, &about);
+    assert_string_equal(about.refused, "");
+    return about.exists ? about.generation : 0;
+}
+
+static void a_replaced_generation_is_kept_when_it_is_good(void **state) {
+    (void)state;
+    save_up_to(2);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(3), TW_OK);
+    assert_int_equal(generation_in(TW_CHECKPOINT_PINNED), 1);
+    assert_int_equal(save(4), TW_OK);
+    tw_checkpoint_keep_replaced(checkpoint, false);
+    for (uint64_t i = 5; i < 8; i++) assert_int_equal(save(i), TW_OK);
+    assert_int_equal(generation_in(TW_CHECKPOINT_PINNED), 2); /* it stays */
+    assert_int_equal(generation_in(0) + generation_in(1), 6 + 7);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(7)); /* a load does not look at it */
+}
+
+static void going_back_can_be_undone(void **state) {
+    (void)state;
+    save_up_to(2);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(3), TW_OK); /* a: 3, b: 2, pinned: 1 */
+    assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
+    assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 3);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(1));
+    assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_UNDONE, &err), TW_OK);
+    assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 1);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(3));
+    assert_int_equal(save(4), TW_OK);
+    assert_int_equal(tw_checkpoint_go_back(checkpoint, found.slot, &err), TW_OK); /* the older */
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(3));
+    tw_disk_remove(disk, "ckpt.pinned.safetensors");
+    assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_IO);
+    assert_non_null(strstr(err.message, "ckpt.pinned.safetensors is not there"));
+}
+
+/* The model may be spoilt again before a newer generation is known to be good. */
+static void pinned_generation_stays_for_the_next_time(void **state) {
+    (void)state;
+    save_up_to(2);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(3), TW_OK);
+    tw_checkpoint_keep_replaced(checkpoint, false);
+    for (uint64_t round = 0; round < 3; round++) {
+        assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
+        open_on(disk, &layout, &run_id);
+        assert_int_equal(load(), TW_OK);
+        assert_true(is_generation(1));
+        /* Nothing to go back to: the undone file stays. */
+        assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
+        assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 3 + 3 * round);
+        for (uint64_t i = 4; i < 7; i++) assert_int_equal(save(i), TW_OK);
+        /* No number is used twice. */
+        assert_int_equal(tw_checkpoint_generation(checkpoint), 6 + 3 * round);
+    }
+}
+
+/* A header that cannot be read now may be the newest one's. */
+static void unreadable_slot_stops_a_rollback(void **state) {
+    (void)state;
+    save_up_to(2);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(3), TW_OK);
+    tw_disk_set_bad(disk, "ckpt.a.safetensors");
+    assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_IO);
+    assert_int_equal(generation_in(1), 2);
+    assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 0);
+}
+
+static void nobody_goes_back_to_a_damaged_generation(void **state) {
+    (void)state;
+    size_t size;
+    save_up_to(2);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(3), TW_OK);
+    (void)tw_disk_bytes(disk, "ckpt.pinned.safetensors", &size);
+    tw_disk_flip(disk, "ckpt.pinned.safetensors", size - 1, 3);
+    assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_CORRUPT);
+    assert_int_equal(load(), TW_OK);
+    assert_true(is_generation(3));
+    assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 0);
+}
+
+/* However far a rollback came: the newest generation or the chosen one is loaded. */
+static void no_crash_of_a_rollback_loses_both(void **state) {
+    (void)state;
+    make_tiny(1, false);
+    open_on(disk, &layout, &run_id);
+    assert_int_equal(load(), TW_OK);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    for (uint64_t i = 1; i <= 3; i++) assert_int_equal(save_tiny(i), TW_OK);
+    for (uint64_t stop = 0;; stop++) {
+        struct tw_disk *trial = tw_disk_copy(disk);
+        open_on(trial, &layout, &run_id);
+        tw_disk_stop_at(trial, tw_disk_calls(trial) + stop);
+        const bool is_done = tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err) == TW_OK;
+        tw_checkpoint_destroy(checkpoint);
+        checkpoint = NULL;
+        const size_t units = tw_disk_pending(trial);
+        bool keep[64];
+        assert_true(units < 8);
+        for (uint32_t set = 0; set < 1u << units; set++) {
+            for (size_t i = 0; i < units; i++) keep[i] = (set >> i & 1) != 0;
+            check_crash(trial, keep, 1, is_done ? 1 : 3);
+        }
+        tw_disk_destroy(trial);
+        if (is_done) break;
+    }
+}
+
 /* More than one block, and blocks that begin and end inside tensors. */
 static void models_larger_than_a_block_work(void **state) {
     (void)state;
@@ -588,6 +707,12 @@ int main(void) {
         CASE(a_full_disk_leaves_older_generations_alone),
         CASE(failed_saves_are_never_acknowledged),
         CASE(no_crash_loses_an_acknowledged_generation),
+        CASE(a_replaced_generation_is_kept_when_it_is_good),
+        CASE(going_back_can_be_undone),
+        CASE(pinned_generation_stays_for_the_next_time),
+        CASE(unreadable_slot_stops_a_rollback),
+        CASE(nobody_goes_back_to_a_damaged_generation),
+        CASE(no_crash_of_a_rollback_loses_both),
         CASE(models_larger_than_a_block_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

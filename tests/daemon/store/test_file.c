@@ -67,6 +67,26 @@ static void only_its_owner_may_read_it(void **state) {
     assert_int_equal(about.st_mode & 0777, 0600);
 }
 
+/* Even with the umask of a service. Files with any other name stay private. */
+static void shared_files_are_read_by_the_group(void **state) {
+    (void)state;
+    struct stat about;
+    const mode_t before = umask(0077);
+    ops = tw_file_system_shared();
+    replace("shard");
+    ops = tw_file_system();
+    (void)umask(before);
+    assert_int_equal(fstatat(dir, "one", &about, 0), 0);
+    assert_int_equal(about.st_mode & 0777, 0640);
+    const int file = tw_file_system_shared()->create(NULL, dir, "two");
+    assert_true(file >= 0);
+    assert_int_equal(fstat(file, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0640);
+    (void)close(file);
+    (void)ops->unlink(ops->ctx, dir, "two");
+    only_its_owner_may_read_it(state);
+}
+
 static void an_abandoned_file_leaves_nothing(void **state) {
     (void)state;
     struct tw_durable durable;
@@ -164,6 +184,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_file_is_replaced_whole, open_folder, remove_folder),
         cmocka_unit_test_setup_teardown(only_its_owner_may_read_it, open_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(shared_files_are_read_by_the_group, open_folder,
+                                        remove_folder),
         cmocka_unit_test_setup_teardown(an_abandoned_file_leaves_nothing, open_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(old_file_systems_and_leftovers_are_fine, open_folder,

@@ -1,0 +1,54 @@
+/* attacks.h - attacks on the run that this node noticed, for the warnings of its status. Pure. */
+#ifndef TW_DAEMON_API_ATTACKS_H
+#define TW_DAEMON_API_ATTACKS_H
+
+#include <stdint.h>
+
+#include "base/id.h"
+
+enum {
+    TW_ATTACKS_MAX = 8,
+    TW_ATTACK_TEXT_BYTES = 200,
+};
+
+#define TW_ATTACK_SHOWN_US (UINT64_C(3600) * 1000 * 1000)
+
+enum tw_attack_kind {
+    TW_ATTACK_FORGED,    /* a record that no majority signed */
+    TW_ATTACK_LEFT,      /* this node left a group that was there, for another history */
+    TW_ATTACK_HELD,      /* a result out of all proportion; not accepted here */
+    TW_ATTACK_APPLIED,   /* such a result, which the others decided */
+    TW_ATTACK_OVERSIZED, /* a contribution far too large to be merged */
+    TW_ATTACK_PROTOCOL,  /* any other breach of the protocol */
+    TW_ATTACKS,
+};
+
+/* Attacks of one kind by one node. */
+struct tw_attack {
+    enum tw_attack_kind kind;
+    struct tw_id id;
+    uint32_t count; /* 0: an unused row */
+    uint64_t at_us; /* the newest one */
+};
+
+/* All zero is empty. */
+struct tw_attacks {
+    struct tw_attack rows[TW_ATTACKS_MAX];
+};
+
+/* When the table is full, the row that was silent for the longest time makes room. */
+void tw_attacks_note(struct tw_attacks *attacks, enum tw_attack_kind kind, const struct tw_id *id,
+                     uint64_t now_us);
+
+/* Writes the attacks of the last TW_ATTACK_SHOWN_US to rows[TW_ATTACKS_MAX], newest first. Returns
+ * their number. */
+uint32_t tw_attacks_recent(const struct tw_attacks *attacks, uint64_t now_us,
+                           struct tw_attack *rows);
+
+/* "Node ab12cd34 sent a round that its group did not decide, 3 times". */
+void tw_attack_text(const struct tw_attack *attack, char text[TW_ATTACK_TEXT_BYTES]);
+
+/* The way out, for a person. Static storage. */
+const char *tw_attack_way_out(enum tw_attack_kind kind);
+
+#endif

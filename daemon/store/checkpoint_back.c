@@ -1,0 +1,120 @@
+/* checkpoint_back.c - the files of the folder as a list, and the way back to one of them. */
+#include "daemon/store/checkpoint_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+const char *tw_checkpoint_file_name(uint32_t file) {
+    TW_ASSERT(file < TW_CHECKPOINT_FILES);
+    return tw_checkpoint_slot_names[file];
+}
+
+void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,
+                        struct tw_checkpoint_about *about) {
+    static struct tw_checkpoint_state state; /* large; one caller at a time */
+    struct slot slot;
+    memset(about, 0, sizeof(*about));
+    tw_checkpoint_slot_open(checkpoint, file, &slot);
+    about->exists = slot.exists;
+    if (!slot.exists) return;
+    if (slot.status == TW_OK) {
+        (void)checkpoint->ops->close(checkpoint->ops->ctx, slot.file);
+        slot.status = tw_checkpoint_meta_state(&checkpoint->st, checkpoint->layout->fragments_count,
+                                               &state, &slot.err);
+    }
+    if (slot.status != TW_OK) {
+        (void)snprintf(about->refused, sizeof(about->refused), "%s", slot.err.message);
+        return;
+    }
+    about->generation = slot.generation;
+    about->step = state.step;
+    about->tokens = state.tokens;
+    about->has_position = state.has_position;
+    about->rounds = state.position.rounds;
+    about->lineage = state.position.lineage;
+}
+
+/* Reads every byte of the file. */
+static enum tw_status verify(struct tw_checkpoint *checkpoint, uint32_t file,
+                             struct tw_error *err) {
+    static struct tw_checkpoint_arrays nowhere;
+    static struct tw_checkpoint_state state;
+    struct slot slot;
+    tw_checkpoint_slot_open(checkpoint, file, &slot);
+    if (!slot.exists) {
+        return tw_fail(err, TW_IO, "%s is not there", tw_checkpoint_slot_names[file]);
+    }
+    if (slot.status != TW_OK) return tw_fail(err, slot.status, "%s", slot.err.message);
+    const enum tw_status status = tw_checkpoint_slot_load(checkpoint, &slot, &nowhere, &state, err);
+    (void)checkpoint->ops->close(checkpoint->ops->ctx, slot.file);
+    return status;
+}
+
+/* The slot that a load would choose: intact and newest. TW_CHECKPOINT_SLOTS: none. TW_IO: a slot
+ * cannot be read now, and may be that one. */
+static enum tw_status find_newest(struct tw_checkpoint *checkpoint, uint32_t *newest,
+                                  uint64_t *generation, struct tw_error *err) {
+    *newest = TW_CHECKPOINT_SLOTS;
+    *generation = 0;
+    for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
+        struct slot slot;
+        tw_checkpoint_slot_open(checkpoint, i, &slot);
+        if (!slot.exists) continue;
+        if (slot.status == TW_IO) return tw_fail(err, TW_IO, "%s", slot.err.message);
+        if (slot.status != TW_OK) continue;
+        (void)checkpoint->ops->close(checkpoint->ops->ctx, slot.file);
+        if (slot.generation > *generation) {
+            *newest = i;
+            *generation = slot.generation;
+        }
+    }
+    return TW_OK;
+}
+
+static enum tw_status move_fail(struct tw_error *err, const char *from, const char *to,
+                                int result) {
+    return tw_fail(err, TW_IO, "cannot rename %s to %s: %s", from, to, strerror(-result));
+}
+
+/* Durable when it returns TW_OK. */
+static enum tw_status move(const struct tw_checkpoint *checkpoint, const char *from, const char *to,
+                           struct tw_error *err) {
+    const struct tw_file_ops *ops = checkpoint->ops;
+    int result = ops->rename(ops->ctx, checkpoint->dir, from, to);
+    if (result >= 0) result = ops->dir_sync(ops->ctx, checkpoint->dir);
+    return result >= 0 ? TW_OK : move_fail(err, from, to, result);
+}
+
+/* Gives the file a second name, durably. Without such names (FAT) it loses the first. */
+static enum tw_status name_too(const struct tw_checkpoint *checkpoint, const char *from,
+                               const char *to, struct tw_error *err) {
+    static const char TEMPORARY[] = "ckpt.back.tmp";
+    const struct tw_file_ops *ops = checkpoint->ops;
+    const int file = ops->open(ops->ctx, checkpoint->dir, from);
+    if (file < 0) return move_fail(err, from, to, file);
+    (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY); /* of a crash before */
+    const bool is_named = ops->link(ops->ctx, file, checkpoint->dir, TEMPORARY) >= 0;
+    (void)ops->close(ops->ctx, file);
+    return move(checkpoint, is_named ? TEMPORARY : from, to, err);
+}
+
+enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t file,
+                                     struct tw_error *err) {
+    struct tw_checkpoint_about about;
+    uint32_t newest;
+    uint64_t generation;
+    TW_ASSERT(file < TW_CHECKPOINT_FILES);
+    TW_TRY(verify(checkpoint, file, err));
+    tw_checkpoint_look(checkpoint, file, &about);
+    TW_TRY(find_newest(checkpoint, &newest, &generation, err));
+    if (newest < TW_CHECKPOINT_SLOTS && about.generation == generation) return TW_OK;
+    /* First the chosen generation takes the older slot, where a load does not prefer it. Once that
+     * is durable, the newest one goes. */
+    const uint32_t older = newest == 0 ? 1 : 0;
+    const char *const *names = tw_checkpoint_slot_names;
+    if (file != older) TW_TRY(name_too(checkpoint, names[file], names[older], err));
+    if (newest == TW_CHECKPOINT_SLOTS) return TW_OK;
+    return move(checkpoint, names[newest], names[TW_CHECKPOINT_UNDONE], err);
+}

@@ -1,0 +1,55 @@
+#include "daemon/store/generations.h"
+
+#include <math.h>
+
+/* The signs of a rising loss of daemon/api/health.h; losses are in millionths. */
+enum { RISEN_PERCENT = 125, RISEN_E6 = 100 * 1000 };
+
+#define LOSS_E6_MAX (UINT64_C(1) << 40)
+
+/* Rounded up: a loss is never 0, which says that there is none. */
+static uint64_t millionths(float loss) {
+    const double value = ceil((double)loss * 1e6);
+    if (value < 1) return 1;
+    return value < (double)LOSS_E6_MAX ? (uint64_t)value : LOSS_E6_MAX;
+}
+
+void tw_generations_resume(struct tw_generations *generations, uint64_t least_e6, bool is_wild) {
+    generations->least_e6 = least_e6 < LOSS_E6_MAX ? least_e6 : LOSS_E6_MAX;
+    generations->is_wild = is_wild;
+}
+
+void tw_generations_saved(struct tw_generations *generations, uint64_t frozen_us) {
+    generations->older_us = generations->newest_us;
+    generations->newest_us = frozen_us;
+}
+
+void tw_generations_judge(struct tw_generations *generations, float loss, bool is_hurt,
+                          uint64_t now_us) {
+    if (isnan(loss)) return;
+    const uint64_t least = generations->least_e6, now = millionths(loss);
+    const bool is_risen = now == LOSS_E6_MAX || (least > 0 && now > least / 100 * RISEN_PERCENT &&
+                                                 now > least + RISEN_E6);
+    if (!is_risen && (least == 0 || now < least)) generations->least_e6 = now;
+    generations->is_bad = is_risen || is_hurt;
+    if (!generations->is_bad) {
+        /* The measured state is younger than the evaluation before. */
+        generations->good_us = generations->judged_us;
+        generations->has_good = true;
+        generations->is_wild = false;
+    }
+    generations->judged_us = now_us;
+}
+
+void tw_generations_wild(struct tw_generations *generations, uint64_t now_us) {
+    if (!generations->is_bad && !generations->is_wild) {
+        generations->good_us = now_us;
+        generations->has_good = true;
+    }
+    generations->is_wild = true;
+}
+
+bool tw_generations_is_older_good(const struct tw_generations *generations, bool has_evaluations) {
+    if (!has_evaluations && !generations->is_wild) return true;
+    return generations->has_good && generations->older_us <= generations->good_us;
+}

@@ -1,0 +1,111 @@
+/* Which generation is kept when a model is spoilt. Times are seconds. */
+#include "tests/test.h"
+
+#include <math.h>
+
+#include "daemon/store/generations.h"
+
+static void a_generation_is_good_once_a_later_model_was(void **state) {
+    (void)state;
+    struct tw_generations g = {0};
+    assert_false(tw_generations_is_older_good(&g, true)); /* nobody has looked */
+    tw_generations_judge(&g, 3.0f, false, 10);
+    assert_true(tw_generations_is_older_good(&g, true)); /* those of the last run */
+    tw_generations_saved(&g, 20);
+    tw_generations_saved(&g, 30);
+    tw_generations_judge(&g, 2.9f, false, 40);
+    assert_false(tw_generations_is_older_good(&g, true)); /* measured between 10 and 40 */
+    tw_generations_judge(&g, 2.9f, false, 50);
+    assert_true(tw_generations_is_older_good(&g, true));
+}
+
+static void spoilt_generations_are_not_kept(void **state) {
+    (void)state;
+    struct tw_generations g = {0};
+    tw_generations_judge(&g, 3.0f, false, 10);
+    tw_generations_judge(&g, 3.0f, false, 20);
+    tw_generations_saved(&g, 30); /* good so far; the model is spoilt at 31 */
+    tw_generations_saved(&g, 32);
+    tw_generations_judge(&g, 9.0f, false, 40);
+    tw_generations_judge(&g, INFINITY, false, 50);
+    assert_false(tw_generations_is_older_good(&g, true));
+    tw_generations_saved(&g, 60);
+    tw_generations_judge(&g, NAN, false, 65); /* not measured: no sign at all */
+    assert_false(tw_generations_is_older_good(&g, true));
+    tw_generations_judge(&g, 3.1f, true, 70); /* the loss is back, but merging hurts */
+    tw_generations_judge(&g, 3.1f, true, 80);
+    assert_false(tw_generations_is_older_good(&g, true));
+    tw_generations_judge(&g, 3.1f, false, 90);
+    assert_true(tw_generations_is_older_good(&g, true)); /* healed: of 32, before 80 */
+}
+
+static void a_wild_result_marks_all_before_it(void **state) {
+    (void)state;
+    struct tw_generations g = {0};
+    tw_generations_saved(&g, 10);
+    tw_generations_saved(&g, 20);
+    tw_generations_wild(&g, 25);
+    assert_true(tw_generations_is_older_good(&g, true));
+    tw_generations_saved(&g, 30);
+    assert_true(tw_generations_is_older_good(&g, true)); /* of 20 */
+    tw_generations_wild(&g, 35); /* again: nothing between the two is good by that */
+    tw_generations_saved(&g, 40);
+    assert_false(tw_generations_is_older_good(&g, true));
+}
+
+static void without_evaluations_all_is_well_until_a_wild_result(void **state) {
+    (void)state;
+    struct tw_generations g = {0};
+    tw_generations_saved(&g, 10);
+    tw_generations_saved(&g, 20);
+    assert_true(tw_generations_is_older_good(&g, false));
+    tw_generations_wild(&g, 25);
+    tw_generations_saved(&g, 30);
+    tw_generations_saved(&g, 40);
+    assert_false(tw_generations_is_older_good(&g, false));
+}
+
+/* After a restart the first evaluation of a spoilt model is not the measure of all later ones. */
+static void restart_takes_no_spoilt_model_for_a_good_one(void **state) {
+    (void)state;
+    struct tw_generations before = {0}, after = {0};
+    tw_generations_judge(&before, 3.0f, false, 10);
+    tw_generations_judge(&before, 9.0f, false, 20);
+    tw_generations_resume(&after, before.least_e6, before.is_wild);
+    tw_generations_judge(&after, 9.0f, false, 30);
+    tw_generations_judge(&after, 9.0f, false, 40);
+    assert_false(tw_generations_is_older_good(&after, true));
+    tw_generations_judge(&after, 3.2f, false, 50);
+    assert_true(tw_generations_is_older_good(&after, true));
+    tw_generations_wild(&before, 30);
+    after = (struct tw_generations){0};
+    tw_generations_resume(&after, before.least_e6, before.is_wild);
+    assert_false(tw_generations_is_older_good(&after, false));
+}
+
+static void any_loss_is_taken(void **state) {
+    (void)state;
+    static const float losses[] = {0.0f, -1.0f, 1e-30f, 1e30f, INFINITY, -INFINITY, NAN};
+    for (uint32_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+        struct tw_generations g = {0};
+        tw_generations_judge(&g, losses[i], false, 10);
+        assert_int_equal(g.is_bad, i == 3 || i == 4);
+        assert_true(g.is_bad || i == 6 || g.least_e6 == 1);
+    }
+    struct tw_generations g = {0};
+    tw_generations_resume(&g, UINT64_MAX, false);
+    tw_generations_judge(&g, 1.0f, false, 10);
+    assert_int_equal(g.least_e6, 1000000);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_generation_is_good_once_a_later_model_was),
+        cmocka_unit_test(spoilt_generations_are_not_kept),
+        cmocka_unit_test(a_wild_result_marks_all_before_it),
+        cmocka_unit_test(restart_takes_no_spoilt_model_for_a_good_one),
+        cmocka_unit_test(any_loss_is_taken),
+        cmocka_unit_test(without_evaluations_all_is_well_until_a_wild_result),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

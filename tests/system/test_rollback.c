@@ -1,0 +1,207 @@
+/* Checkpoints while nothing changes, and the way back to one of them: `thinwire rollback`. TW_CLI:
+ * the program. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/exit_codes.h"
+#include "tests/system/cluster.h"
+
+static struct cluster cluster;
+static bool has_passed;
+
+static int open_two(void **state) {
+    (void)state;
+    has_passed = false;
+    cluster_open(&cluster, "1g");
+    cluster_make(&cluster, 2);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cluster_close(&cluster, !has_passed);
+    return 0;
+}
+
+/* Runs `thinwire --config CONFIG rollback ...` without a terminal. Returns its exit status. */
+static int rollback(uint32_t idx, const char *word, const char *yes, char *said, size_t size) {
+    int ends[2];
+    size_t used = 0;
+    const char *const cli = getenv("TW_CLI");
+    assert_non_null(cli);
+    assert_int_equal(pipe(ends), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)dup2(open("/dev/null", O_RDONLY), 0);
+        (void)dup2(ends[1], 1);
+        (void)dup2(ends[1], 2);
+        (void)close(ends[0]);
+        (void)execl(cli, cli, "--config", cluster.nodes[idx].config, "rollback", word, yes, NULL);
+        _exit(127);
+    }
+    (void)close(ends[1]);
+    for (ssize_t got = 1; got > 0 && used<size - 1; used += got> 0 ? (size_t)got : 0) {
+        got = read(ends[0], said + used, size - 1 - used);
+    }
+    said[used] = 0;
+    (void)close(ends[0]);
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static unsigned checkpoints(void) {
+    return cluster_lines(&cluster, 0, "ev=checkpoint ");
+}
+
+/* A second checkpoint of one state would cost the generation before. */
+static void unchanged_model_is_not_saved_again(void **state) {
+    (void)state;
+    const struct cluster_options often = {.more = "checkpoint_interval = 1s\n"};
+    cluster_configure(&cluster, 0, &often);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 20, 20));
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/pause"), 200);
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
+    const unsigned before = checkpoints();
+    assert_true(before >= 1);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
+    }
+    cluster_pause(1.5); /* nor when the interval is over */
+    assert_int_equal(checkpoints(), before);
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/resume"), 200);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 200, 20));
+    assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
+    assert_true(checkpoints() > before);
+    has_passed = true;
+}
+
+static double step_of_pinned(void) {
+    char said[4096];
+    double step = -1;
+    assert_int_equal(rollback(0, "--json", NULL, said, sizeof(said)), TW_EXIT_OK);
+    json_t *const list = json_loads(said, 0, NULL);
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(list, "generations"), i, row) {
+        if (strcmp(json_string_value(json_object_get(row, "file")), "pinned") == 0)
+            step = json_number_value(json_object_get(row, "step"));
+    }
+    json_decref(list);
+    return step;
+}
+
+/* A checkpoint at each of `times` evaluations. */
+static void save_often(unsigned times) {
+    for (unsigned i = 0; i < times; i++) {
+        const double step = cluster_number(&cluster, 0, "train.validation_steps");
+        assert_true(cluster_reaches(&cluster, 0, "train.validation_steps", step + 1, 20));
+        assert_int_equal(cluster_post(&cluster, 0, "/v1/checkpoint"), 200);
+    }
+}
+
+/* The anchor is spoilt from step 600 on. */
+static void pinned_generation_is_from_before_the_harm(void **state) {
+    (void)state;
+    enum { SPOILT = 600 };
+    char said[4096];
+    const struct cluster_options options = {.more = "checkpoint_interval = 10m\n",
+                                            .stub = "--step-us 2000 --poison-from-update 600"};
+    cluster_configure(&cluster, 0, &options);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.validation_steps", 50, 20));
+    while (cluster_number(&cluster, 0, "train.validation_steps") < SPOILT - 100) save_often(1);
+    assert_true(cluster_reaches(&cluster, 0, "train.validation_steps", SPOILT + 1, 20));
+    save_often(5);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_in_range(step_of_pinned(), 1, SPOILT);
+    cluster_start(&cluster, 0, NULL); /* nor does a restart take the spoilt model for a good one */
+    assert_true(cluster_reaches(&cluster, 0, "train.validation_steps", SPOILT + 1, 20));
+    save_often(4);
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+    assert_in_range(step_of_pinned(), 1, SPOILT);
+    const double step = step_of_pinned();
+    assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_OK);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", 1, 20));
+    assert_in_range(cluster_number(&cluster, 0, "checkpoint.steps"), step, step);
+    has_passed = true;
+}
+
+static void save_twice(uint32_t idx) {
+    for (unsigned i = 0; i < 2; i++) {
+        const double rounds = cluster_number(&cluster, idx, "sync.rounds_contributed");
+        assert_true(cluster_reaches(&cluster, idx, "sync.rounds_contributed", rounds + 3, 60));
+        assert_int_equal(cluster_post(&cluster, idx, "/v1/checkpoint"), 200);
+    }
+}
+
+static void group_goes_back_node_by_node(void **state) {
+    (void)state;
+    char spoilt[96], text[96], said[4096];
+    for (uint32_t i = 0; i < 2; i++) cluster_start(&cluster, i, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(cluster_reaches(&cluster, i, "sync.roster_members", 2, 60));
+    }
+    for (uint32_t i = 0; i < 2; i++) save_twice(i);
+    cluster_string(&cluster, 0, "run.lineage", spoilt);
+    assert_int_equal(strlen(spoilt), 64);
+    assert_int_equal(rollback(0, "a", "--yes", said, sizeof(said)), TW_EXIT_STATE_DIR);
+    assert_non_null(strstr(said, "the daemon of this node runs"));
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
+
+    assert_int_equal(rollback(0, NULL, NULL, said, sizeof(said)), TW_EXIT_OK);
+    const char *const other = strstr(said, "the one before");
+    assert_non_null(other);
+    const char *line = other;
+    while (line > said && line[-1] != '\n') line--;
+    const char file[2] = {line[0], 0}; /* a or b */
+    assert_int_equal(rollback(0, file, NULL, said, sizeof(said)), TW_EXIT_USAGE);
+    assert_non_null(strstr(said, "--yes"));
+    assert_int_equal(rollback(0, "undone", "--yes", said, sizeof(said)), TW_EXIT_USAGE);
+    assert_int_equal(rollback(0, "99999999", "--yes", said, sizeof(said)), TW_EXIT_USAGE);
+    assert_int_equal(rollback(0, file, "--yes", said, sizeof(said)), TW_EXIT_OK);
+    assert_int_equal(rollback(0, NULL, NULL, said, sizeof(said)), TW_EXIT_OK);
+    assert_non_null(strstr(said, "undone"));
+
+    cluster_start(&cluster, 0, NULL); /* a lineage of its own, though the other is ahead */
+    assert_true(cluster_reaches(&cluster, 0, "sync.alive_peers", 1, 20));
+    const double steps = cluster_number(&cluster, 0, "train.steps");
+    assert_true(cluster_reaches(&cluster, 0, "train.steps", steps + 200, 60));
+    cluster_string(&cluster, 0, "run.lineage", text);
+    assert_string_not_equal(text, spoilt);
+
+    assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
+    assert_int_equal(rollback(1, "a", "--yes", said, sizeof(said)), TW_EXIT_OK);
+    cluster_start(&cluster, 1, NULL);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_true(cluster_reaches(&cluster, i, "sync.roster_members", 2, 60));
+        cluster_string(&cluster, i, "run.lineage", text);
+        assert_string_not_equal(text, spoilt);
+    }
+    has_passed = true;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(unchanged_model_is_not_saved_again, open_two, close_all),
+        cmocka_unit_test_setup_teardown(pinned_generation_is_from_before_the_harm, open_two,
+                                        close_all),
+        cmocka_unit_test_setup_teardown(group_goes_back_node_by_node, open_two, close_all),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
