@@ -385,6 +385,10 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
+        /* Only the record of a round that this node did not check can name such a size. */
+        *is_lost |= !tw_payload_is_possible(node, TW_CONTENT_RESULT,
+                                            division->u.apply.parts[k].count, part->bytes);
+        if (*is_lost) return false;
         struct payload *payload =
             tw_payload_want_result(node, part, record->fragment, division->u.apply.parts[k].begin,
                                    division->u.apply.parts[k].count, tw_round_keep(node));

@@ -19,6 +19,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/exit_codes.h"
+#include "proto/control.h"
 #include "tests/system/cluster.h"
 #include "tests/system/hostile.h"
 
@@ -368,16 +369,48 @@ static void fresh_ids_push_no_events_out(void **state) {
     has_passed = true;
 }
 
-int main(void) {
+/* Reads up to the next message of this kind. */
+static bool hear(struct hostile *h, enum tw_message_kind kind, struct tw_message *message) {
+    struct tw_frame frame;
+    while (hostile_next(h, 10, &frame) == TW_OK) {
+        if (frame.kind != kind) continue;
+        return tw_control_decode(frame.kind, frame.body, frame.body_bytes, message, NULL) == TW_OK;
+    }
+    return false;
+}
+
+/* "A payload has a size that its codec can need": the packed state of a fragment. */
+static void claim_above_the_codec_ends_the_link(void **state) {
+    (void)state;
+    static struct hostile h;
+    static struct tw_message message;
+    open_with("");
+    assert_true(hostile_join(&h, &target, NULL) && hear(&h, TW_MSG_STATUS, &message));
+    const struct tw_msg_state claim = {.lineage = message.u.status.lineage,
+                                       .rounds = message.u.status.rounds,
+                                       .digest.bytes = {1},
+                                       .hash.bytes = {2},
+                                       .bytes = 16 * MIB};
+    message = (struct tw_message){.kind = TW_MSG_STATE, .u.state = claim};
+    assert_true(hostile_message(&h, &message));
+    assert_true(hostile_ends(&h, 5));
+    assert_true(h.has_goodbye && h.goodbye.status == TW_PROTO);
+    hostile_close(&h);
+    rounds_go_on();
+}
+
+/* One argument: the names of the tests to run, as a pattern. */
+int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
-        TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
-        TEST(new_links_are_told_of_together),     TEST(crowd_shuts_no_member_out),
-        TEST(fresh_ids_push_no_events_out),       TEST(peer_has_no_local_service_dialled),
-
+        TEST(refused_stranger_costs_no_download),  TEST(strangers_use_up_no_quota),
+        TEST(peer_has_no_ports_scanned),           TEST(unasked_chunks_end_the_link),
+        TEST(new_links_are_told_of_together),      TEST(crowd_shuts_no_member_out),
+        TEST(fresh_ids_push_no_events_out),        TEST(peer_has_no_local_service_dialled),
+        TEST(claim_above_the_codec_ends_the_link),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
