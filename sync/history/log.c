@@ -335,12 +335,23 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
     }
 }
 
+/* Answers a message of an old round by the log: its sender has missed a round. Nobody else learns
+ * more by it than by LOG_GET, which costs its sender more. */
+static void tell_late(struct tw_node *node, uint16_t peer, uint64_t round) {
+    struct link *link = &node->links[peer];
+    const bool is_member = tw_roster_find(&node->roster, &link->id) >= 0;
+    if (!is_member && !tw_peers_in_lineage(node, peer)) return;
+    if (link->log_told_us != 0 && node->now_us < link->log_told_us + ASK_US) return;
+    link->log_told_us = node->now_us;
+    const struct tw_msg_log_get get = {.lineage = node->at.lineage, .round = round};
+    tw_log_get(node, peer, &get);
+}
+
 bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
                   uint64_t round) {
     if (!tw_id_equal(lineage, &node->at.lineage) || node->lineage.needs_tip) return false;
     if (round > node->at.rounds) request_log(node, peer, node->at.rounds);
-    if (round < node->at.rounds)
-        tw_log_get(node, peer, &(struct tw_msg_log_get){.lineage = *lineage, .round = round});
+    if (round < node->at.rounds) tell_late(node, peer, round);
     return round == node->at.rounds;
 }
 

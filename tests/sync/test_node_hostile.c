@@ -531,6 +531,43 @@ static void absurd_tokens_are_not_counted(void **state) {
     }
 }
 
+/* ---- old rounds ----------------------------------------------------------------------------- */
+
+static uint32_t count_commits(uint16_t peer) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < seen_count; i++)
+        count += seen[i].action.kind == TW_ACT_SEND && seen[i].action.peer == peer &&
+                 seen[i].message.kind == TW_MSG_COMMIT;
+    return count;
+}
+
+static void prepare_old_round(uint16_t peer, uint32_t times) {
+    struct tw_message *message = message_of(TW_MSG_PREPARE);
+    message->u.prepare =
+        (struct tw_msg_prepare){.lineage = start.lineage, .round = ROUNDS - 1, .ballot = 64};
+    for (uint32_t i = 0; i < times; i++) say(peer, message);
+}
+
+static void old_round_is_answered_once_in_a_while(void **state) {
+    (void)state;
+    prepare_old_round(1, 100);
+    assert_int_equal(count_commits(1), 1);
+    now_us += SECONDS(1);
+    prepare_old_round(1, 100);
+    assert_int_equal(count_commits(1), 2);
+}
+
+static void old_round_of_a_node_outside_is_not_answered(void **state) {
+    (void)state;
+    link_up(5);
+    prepare_old_round(5, 10);
+    assert_int_equal(count_commits(5), 0);
+    say_status(5, &start.lineage, ROUNDS - 1, 4000); /* it follows */
+    forget();
+    prepare_old_round(5, 10);
+    assert_int_equal(count_commits(5), 1);
+}
+
 /* ---- sizes ---------------------------------------------------------------------------------- */
 
 /* Says that, or the same with a size that no codec needs; the link ends in that case alone. */
@@ -638,6 +675,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(result_in_a_codec_of_its_own_is_no_contribution,
                                         set_up_two_codecs, tear_down),
         TEST(absurd_tokens_are_not_counted),
+        TEST(old_round_is_answered_once_in_a_while),
+        TEST(old_round_of_a_node_outside_is_not_answered),
         TEST(contribution_above_its_codec_ends_the_link),
         TEST(result_above_its_codec_ends_the_link),
         TEST(record_above_the_codec_gets_no_vote),

@@ -399,6 +399,27 @@ static void claim_above_the_codec_ends_the_link(void **state) {
     rounds_go_on();
 }
 
+/* "An old round is no cheap question": a peer asks 300 times by messages of the last round. */
+static void old_round_is_no_cheap_question(void **state) {
+    (void)state;
+    static struct hostile h;
+    static struct tw_message message;
+    struct tw_frame frame;
+    unsigned commits = 0;
+    open_with("");
+    assert_true(hostile_join(&h, &target, NULL) && hear(&h, TW_MSG_STATUS, &message));
+    const struct tw_msg_prepare old = {
+        .lineage = message.u.status.lineage, .round = message.u.status.rounds - 1, .ballot = 64};
+    message = (struct tw_message){.kind = TW_MSG_PREPARE, .u.prepare = old};
+    for (unsigned i = 0; i < 300; i++) assert_true(hostile_message(&h, &message));
+    const double begin_s = now_s();
+    while (now_s() < begin_s + 1)
+        if (hostile_next(&h, .2, &frame) == TW_OK) commits += frame.kind == TW_MSG_COMMIT;
+    assert_int_equal(commits, 0); /* it is on no roster and follows nobody */
+    hostile_close(&h);
+    rounds_go_on();
+}
+
 /* One argument: the names of the tests to run, as a pattern. */
 int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
@@ -407,7 +428,7 @@ int main(int argc, char **argv) {
         TEST(peer_has_no_ports_scanned),           TEST(unasked_chunks_end_the_link),
         TEST(new_links_are_told_of_together),      TEST(crowd_shuts_no_member_out),
         TEST(fresh_ids_push_no_events_out),        TEST(peer_has_no_local_service_dialled),
-        TEST(claim_above_the_codec_ends_the_link),
+        TEST(claim_above_the_codec_ends_the_link), TEST(old_round_is_no_cheap_question),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
