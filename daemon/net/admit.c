@@ -62,11 +62,34 @@ static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) 
         return tw_fail(err, TW_LIMIT, "strangers have used up their share of this day");
     if (same_count >= TW_HANDSHAKES_PER_HOST)
         return tw_fail(err, TW_LIMIT, "%u handshakes of this host are under way", same_count);
-    TW_TRY(tw_handshake_limiter_take(&t->limiter, &fresh->remote, now_us, err));
     if (count < TW_HANDSHAKES_MAX) return TW_OK;
     TW_ASSERT(oldest != NULL);
     tw_link_abort(&oldest->link);
     return TW_OK;
+}
+
+static bool has_knocked(struct tw_transport *t, const char *name, size_t size) {
+    static const struct tw_secret none;
+    const uint64_t now_s = (uint64_t)time(NULL);
+    struct tw_knock_key key = {.bytes = none.bytes, .size = TW_SECRET_BYTES, .run = t->config.run};
+    bool is_right = t->secrets.count == 0 && tw_knock_is_of(&key, name, size, now_s);
+    for (uint32_t i = 0; i < t->secrets.count && !is_right; i++) {
+        key.bytes = t->secrets.list[i].bytes;
+        is_right = tw_knock_is_of(&key, name, size, now_s);
+    }
+    if (!is_right && t->config.events.is_knock != NULL)
+        is_right = t->config.events.is_knock(t->config.user, name, size);
+    return is_right && tw_knocks_add(&t->knocks, name);
+}
+
+/* The ClientHello of an accepted connection is here: now the connection pays. Before that it only
+ * takes a place, from the oldest one. */
+static enum tw_status judge_hello(void *user, const char *name, size_t size, struct tw_error *err) {
+    struct tw_conn *conn = user;
+    struct tw_transport *t = conn->transport;
+    const bool knocked = has_knocked(t, name, size);
+    conn->is_known |= knocked;
+    return tw_handshake_limiter_take(&t->limiter, &conn->remote, knocked, tw_now_us(), err);
 }
 
 /* False: too many connections arrive, so this one stays in the kernel's queue for a moment.
@@ -126,6 +149,7 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
         tw_link_abort(&conn->link);
         return;
     }
+    conn->link.judge = judge_hello;
     if (tw_link_secure(&conn->link, &t->tls, false, NULL, &err) != TW_OK)
         tw_link_fail(&conn->link, &err);
     tw_transport_soon(t);
@@ -163,6 +187,11 @@ void tw_admit_failed(struct tw_conn *conn) {
         return;
     }
     if (tw_dialer_lost(conn, &error)) return; /* the name may have other addresses */
+    if (conn->link.tls.is_turned_away) {      /* it gets no byte, and keeps no place */
+        refusal_report(conn, error.status, error.message);
+        tw_link_abort(&conn->link);
+        return;
+    }
     if (conn->dialling != NULL) conn->dialling->cause = conn->cause;
     tw_admit_refuse(conn, error.status, error.message);
 }

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/address.h"
 #include "base/assert.h"
@@ -17,6 +18,21 @@ static void race_decide(struct tw_dialling *dialling, const struct tw_conn *winn
         other->dialling = NULL;
         tw_link_abort(&other->link);
     }
+}
+
+enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expected,
+                                struct tw_error *err) {
+    static const struct tw_secret none;
+    const struct tw_transport *t = conn->transport;
+    const struct tw_secret *secret = t->secrets.count > 0 ? &t->secrets.list[0] : &none;
+    struct tw_knock_key key = {
+        .bytes = secret->bytes, .size = TW_SECRET_BYTES, .run = t->config.run};
+    if (conn->role == TW_ROLE_GUEST && conn->dialling != NULL) {
+        key.bytes = conn->dialling->ticket_key;
+        key.size = TW_TICKET_KEY_BYTES;
+    }
+    tw_knock_write(&key, (uint64_t)time(NULL), conn->link.knock);
+    return tw_link_secure(&conn->link, &t->tls, true, expected, err);
 }
 
 static void on_connect(uv_connect_t *request, int code) {
@@ -38,8 +54,7 @@ static void on_connect(uv_connect_t *request, int code) {
     conn->deadline_us =
         tw_now_us() + (conn->role == TW_ROLE_RELAY ? (uint64_t)TW_RELAY_CALL_US
                                                    : conn->transport->config.handshake_us);
-    if (tw_link_secure(&conn->link, &conn->transport->tls, true, expected, &err) != TW_OK)
-        tw_link_fail(&conn->link, &err);
+    if (tw_dialer_secure(conn, expected, &err) != TW_OK) tw_link_fail(&conn->link, &err);
 }
 
 static bool is_tied(const struct tw_transport *t) {
@@ -90,7 +105,7 @@ static enum tw_status spare_use(struct tw_transport *t, int peer, struct tw_erro
     conn->bulk_of = peer;
     slot->bulk_dial = conn;
     conn->deadline_us = tw_now_us() + t->config.handshake_us;
-    return tw_link_secure(&conn->link, &t->tls, true, &slot->record.id, err);
+    return tw_dialer_secure(conn, &slot->record.id, err);
 }
 
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err) {

@@ -76,7 +76,9 @@ row_begins(struct tw_handshake_limiter_row *rows, unsigned count,
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us) {
     memset(limiter, 0, sizeof(*limiter));
-    tw_rate_init(&limiter->strangers, TW_HANDSHAKE_LIMITER_PER_S, TW_HANDSHAKE_LIMITER_BURST,
+    tw_rate_init(&limiter->strangers.all, TW_HANDSHAKE_LIMITER_PER_S, TW_HANDSHAKE_LIMITER_BURST,
+                 now_us);
+    tw_rate_init(&limiter->knocking.all, TW_HANDSHAKE_LIMITER_PER_S, TW_HANDSHAKE_LIMITER_BURST,
                  now_us);
 }
 
@@ -98,22 +100,23 @@ static bool is_empty(struct tw_rate *rate, uint64_t now_us) {
 }
 
 enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
-                                         const struct sockaddr_storage *from, uint64_t now_us,
-                                         struct tw_error *err) {
+                                         const struct sockaddr_storage *from, bool has_knocked,
+                                         uint64_t now_us, struct tw_error *err) {
+    struct tw_handshake_limiter_class *of = has_knocked ? &limiter->knocking : &limiter->strangers;
     const int known = known_find(limiter, from, now_us);
     uint8_t net[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
     prefix_of(from, NET, net);
     struct tw_rate *rate =
         known >= 0 ? &limiter->hosts[known].rate
-                   : &row_begins(limiter->nets, TW_HANDSHAKE_LIMITER_NETS, net, now_us)->rate;
+                   : &row_begins(of->nets, TW_HANDSHAKE_LIMITER_NETS, net, now_us)->rate;
     if (is_empty(rate, now_us))
-        return tw_fail(err, TW_LIMIT, "more than %d connections a second from one %s",
+        return tw_fail(err, TW_LIMIT, "more than %d handshakes a second from one %s",
                        TW_HANDSHAKE_LIMITER_NET_PER_S, known >= 0 ? "host" : "network");
-    if (known < 0 && is_empty(&limiter->strangers, now_us))
-        return tw_fail(err, TW_LIMIT, "more than %d connections a second from strangers",
-                       TW_HANDSHAKE_LIMITER_PER_S);
+    if (known < 0 && is_empty(&of->all, now_us))
+        return tw_fail(err, TW_LIMIT, "more than %d handshakes a second from %s",
+                       TW_HANDSHAKE_LIMITER_PER_S, has_knocked ? "new nodes" : "strangers");
     tw_rate_spend(rate, 1, now_us);
-    if (known < 0) tw_rate_spend(&limiter->strangers, 1, now_us);
+    if (known < 0) tw_rate_spend(&of->all, 1, now_us);
     return TW_OK;
 }
 

@@ -2,9 +2,10 @@
  * passes the time.
  *
  * A stranger pays twice: into the bucket of its network (/24 of IPv4, /48 of IPv6), then into the
- * shared bucket of all strangers. A host that a member came from within a day pays only into its
- * own bucket, so a flood from anywhere shuts no member out. Tables have a fixed size; the least
- * recently used row makes room.
+ * shared bucket of all strangers. A node that knocks (knock.h) pays in the same way, but into
+ * buckets of its kind, so a flood of strangers shuts no new member out. A host that a member came
+ * from within a day pays only into its own bucket, so a flood from anywhere shuts no member out.
+ * Tables have a fixed size; the least recently used row makes room.
  *
  * A third table limits the dials that peers ask for: by host, so that another link, or another id,
  * begins no fresh allowance. */
@@ -35,20 +36,25 @@ struct tw_handshake_limiter_row {
     struct tw_rate rate;
 };
 
-struct tw_handshake_limiter {
-    struct tw_rate strangers;
+/* Buckets of the strangers, or of the nodes that knock. */
+struct tw_handshake_limiter_class {
+    struct tw_rate all;
     struct tw_handshake_limiter_row nets[TW_HANDSHAKE_LIMITER_NETS];
+};
+
+struct tw_handshake_limiter {
+    struct tw_handshake_limiter_class strangers, knocking;
     struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* of members */
     struct tw_handshake_limiter_row backs[TW_HANDSHAKE_LIMITER_HOSTS]; /* dialled back */
 };
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us);
 
-/* Charges one connection. TW_OK, or TW_LIMIT with a sentence that names the empty bucket. now_us >
- * 0. */
+/* Charges one handshake. has_knocked: its ClientHello had a right knock. TW_OK, or TW_LIMIT with a
+ * sentence that names the empty bucket. now_us > 0. */
 enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
-                                         const struct sockaddr_storage *from, uint64_t now_us,
-                                         struct tw_error *err);
+                                         const struct sockaddr_storage *from, bool has_knocked,
+                                         uint64_t now_us, struct tw_error *err);
 
 /* Records that a member was admitted from this address. */
 void tw_handshake_limiter_admitted(struct tw_handshake_limiter *limiter,

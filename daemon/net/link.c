@@ -474,6 +474,9 @@ enum tw_status tw_link_secure(struct tw_link *link, const struct tw_tls_context 
     tw_link_address_read(link);
     if (uv_fileno((const uv_handle_t *)&link->tcp, &fd) == 0) tw_sockopt_set(fd, TW_ROLE_CONTROL);
     TW_TRY(tw_tls_init(&link->tls, context, is_dialled, expected, err));
+    if (link->knock[0] != '\0') tw_tls_name(&link->tls, link->knock);
+    link->tls.judge = link->judge;
+    link->tls.judge_user = link;
     link->state = TW_LINK_SECURING;
     read_start(link);
     tw_link_pump(link);

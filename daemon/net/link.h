@@ -34,6 +34,7 @@
 
 #include "base/limits.h"
 #include "base/status.h"
+#include "daemon/auth/knock.h"
 #include "daemon/net/handshake.h"
 #include "daemon/net/tls.h"
 #include "proto/frame.h"
@@ -79,6 +80,9 @@ struct tw_link {
     bool is_paused, is_reading, is_writing, is_ended, is_shut, has_eof, is_failed;
     bool was_up; /* DRAINING: left the state UP for it */
     struct tw_error error;
+    char knock[TW_KNOCK_NAME_BYTES]; /* dialled: server name of its ClientHello; "": none */
+    /* Accepted: `judge` of its TLS session, called with the link; or NULL. */
+    enum tw_status (*judge)(void *link, const char *name, size_t size, struct tw_error *err);
     uint64_t deadline_us; /* DRAINING: latest end */
     uint64_t frame_us;    /* start of the frame now arriving; 0 = none */
     uint64_t bytes_in;    /* ciphertext read from the socket */
@@ -102,7 +106,8 @@ enum tw_status tw_link_init(struct tw_link *link, uv_loop_t *loop,
 /* Fills `address`. The TCP connection must be established. */
 void tw_link_address_read(struct tw_link *link);
 
-/* Starts TLS on an established TCP connection, accepted or dialled. */
+/* Starts TLS on an established TCP connection, accepted or dialled. Uses link->knock and
+ * link->judge. */
 enum tw_status tw_link_secure(struct tw_link *link, const struct tw_tls_context *context,
                               bool is_dialled, const struct tw_id *expected, struct tw_error *err);
 

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <netinet/in.h>
@@ -14,6 +15,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "daemon/auth/knock.h"
 #include "daemon/net/dial.h"
 #include "daemon/net/link.h"
 #include "proto/frame.h"
@@ -157,6 +159,18 @@ static void stage_failed(const struct attempt *attempt, enum tw_status status,
                     err->message);
 }
 
+static void show_knock(struct attempt *attempt) {
+    static const struct tw_secret none;
+    const struct tw_probe_question *question = attempt->question;
+    const struct tw_secret *secret = question->secret != NULL ? question->secret : &none;
+    const struct tw_knock_key key = {
+        .bytes = secret->bytes, .size = TW_SECRET_BYTES, .run = question->hello.run};
+    char name[TW_KNOCK_NAME_BYTES];
+    if (question->is_stranger) return;
+    tw_knock_write(&key, (uint64_t)time(NULL), name);
+    if (name[0] != '\0') tw_tls_name(&attempt->tls, name);
+}
+
 static bool tls_secure(struct attempt *attempt) {
     struct tw_error err = {0};
     enum tw_status status = TW_AGAIN;
@@ -260,6 +274,7 @@ static void address_try(const struct tw_probe_question *question, const struct a
                 stage_failed(&attempt, err.status, &err);
                 break;
             }
+            show_knock(&attempt);
             continue;
         }
         is_good = stage == TW_PROBE_TLS ? tls_secure(&attempt) : hello_exchange(&attempt);

@@ -151,8 +151,10 @@ static void conn_secure(struct tw_conn *conn, const struct tw_id *expected) {
     struct tw_transport *t = conn->transport;
     struct tw_error err;
     conn->deadline_us = tw_now_us() + t->config.handshake_us;
-    if (tw_link_secure(&conn->link, &t->tls, expected != NULL, expected, &err) != TW_OK)
-        tw_link_fail(&conn->link, &err);
+    const enum tw_status status = expected != NULL
+                                      ? tw_dialer_secure(conn, expected, &err)
+                                      : tw_link_secure(&conn->link, &t->tls, false, NULL, &err);
+    if (status != TW_OK) tw_link_fail(&conn->link, &err);
 }
 
 /* The client has both connections. */

@@ -70,6 +70,34 @@ static void count_updates(int is_write, int version, int content_type, const voi
     if (tls->is_secured) tls->updates_count++;
 }
 
+/* The name in the server name extension (RFC 6066 section 3): list length, type 0, name length. */
+static const char *read_name(SSL *ssl, size_t *size) {
+    enum { HEAD_BYTES = 5 };
+    const unsigned char *bytes = NULL;
+    size_t total = 0;
+    *size = 0;
+    if (SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_server_name, &bytes, &total) != 1) return "";
+    if (total < HEAD_BYTES || bytes[2] != TLSEXT_NAMETYPE_host_name) return "";
+    const size_t length = (size_t)bytes[3] << 8 | bytes[4];
+    if (length > total - HEAD_BYTES) return "";
+    *size = length;
+    return (const char *)bytes + HEAD_BYTES;
+}
+
+static int judge_hello(SSL *ssl, int *alert, void *unused) {
+    struct tw_tls *tls = SSL_get_app_data(ssl);
+    size_t size = 0;
+    (void)unused;
+    if (tls->judge == NULL || tls->is_judged) return SSL_CLIENT_HELLO_SUCCESS;
+    tls->is_judged = true; /* a second ClientHello may follow a retry request */
+    const char *name = read_name(ssl, &size);
+    if (tls->judge(tls->judge_user, name, size, tls->judge_error) == TW_OK)
+        return SSL_CLIENT_HELLO_SUCCESS;
+    tls->is_turned_away = true;
+    *alert = SSL_AD_ACCESS_DENIED; /* it is never sent */
+    return SSL_CLIENT_HELLO_ERROR;
+}
+
 static bool profile_set(SSL_CTX *ctx) {
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION |
@@ -81,6 +109,7 @@ static bool profile_set(SSL_CTX *ctx) {
     SSL_CTX_set_cert_verify_callback(ctx, verify, NULL);
     SSL_CTX_set_alpn_select_cb(ctx, select_alpn, NULL);
     SSL_CTX_set_msg_callback(ctx, count_updates);
+    SSL_CTX_set_client_hello_cb(ctx, judge_hello, NULL);
     return SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) == 1 &&
            SSL_CTX_set_ciphersuites(ctx, "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256") ==
@@ -135,6 +164,10 @@ enum tw_status tw_tls_init(struct tw_tls *tls, const struct tw_tls_context *cont
     return TW_OK;
 }
 
+void tw_tls_name(struct tw_tls *tls, const char *name) {
+    TW_ASSERT(SSL_set_tlsext_host_name(tls->ssl, name) == 1);
+}
+
 void tw_tls_deinit(struct tw_tls *tls) {
     SSL_free(tls->ssl);
     tls->ssl = NULL;
@@ -178,8 +211,15 @@ static enum tw_status handshake_failed(struct tw_tls *tls, struct tw_error *err)
 
 enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err) {
     if (tls->is_secured) return TW_OK;
+    struct tw_error judged = {.status = TW_LIMIT};
     ERR_clear_error();
+    tls->judge_error = &judged;
     const int result = SSL_do_handshake(tls->ssl);
+    tls->judge_error = NULL;
+    if (tls->is_turned_away) {
+        (void)BIO_reset(tls->out);
+        return tw_fail(err, judged.status, "%s", judged.message);
+    }
     if (result != 1) {
         if (SSL_get_error(tls->ssl, result) == SSL_ERROR_WANT_READ) return TW_AGAIN;
         return handshake_failed(tls, err);

@@ -40,6 +40,13 @@ struct tw_tls {
     struct ssl_st *ssl;
     struct bio_st *in, *out; /* owned by ssl */
     bool has_expected, has_id, is_pin_broken, is_secured;
+    /* Accepted connections: judges the ClientHello before anything is computed for it or sent.
+     * NULL: each is good. name[size]: its server name, untrusted; size 0: none. Not TW_OK: the
+     * session fails with that, and nothing is sent. */
+    enum tw_status (*judge)(void *user, const char *name, size_t size, struct tw_error *err);
+    void *judge_user;
+    bool is_judged, is_turned_away; /* by `judge` */
+    struct tw_error *judge_error;   /* its answer; valid while OpenSSL calls it */
     struct tw_id expected;
     struct tw_id id;        /* id of the peer, once secured */
     uint32_t updates_count; /* key updates of the peer */
@@ -52,6 +59,9 @@ enum tw_status tw_tls_init(struct tw_tls *tls, const struct tw_tls_context *cont
                            bool is_dialled, const struct tw_id *expected, struct tw_error *err);
 void tw_tls_deinit(struct tw_tls *tls);
 
+/* Sets the server name of the ClientHello, before the first tw_tls_handshake. */
+void tw_tls_name(struct tw_tls *tls, const char *name);
+
 /* Moves a connection to other memory. `from` is empty afterwards, as after deinit. */
 void tw_tls_move(struct tw_tls *to, struct tw_tls *from);
 
@@ -60,8 +70,8 @@ enum tw_status tw_tls_feed(struct tw_tls *tls, const uint8_t *bytes, size_t size
                            struct tw_error *err);
 
 /* Continues the handshake. TW_OK: secured, `id` is the peer's. TW_AGAIN: needs more bytes.
- * TW_WRONG_ID: not the expected node (`id` is the one found). TW_TLS otherwise. Send the bytes of
- * tw_tls_take even after a failure: they are the alert. */
+ * TW_WRONG_ID: not the expected node (`id` is the one found). The answer of `judge`. TW_TLS
+ * otherwise. Send the bytes of tw_tls_take even after a failure: they are the alert. */
 enum tw_status tw_tls_handshake(struct tw_tls *tls, struct tw_error *err);
 
 /* Plaintext into `to`. TW_OK: *got > 0. TW_AGAIN: needs more bytes. TW_IO: the peer ended the

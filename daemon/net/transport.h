@@ -130,6 +130,9 @@ struct tw_transport_events {
     /* This node opened a pipe for two others, or it ended. */
     void (*relayed)(void *user, const struct tw_relay_pipe *pipe);
 
+    /* True if the name is a knock (knock.h) with a ticket of this node. name[size] is untrusted. */
+    bool (*is_knock)(void *user, const char *name, size_t size);
+
     /* A node presents a ticket; everything but the ticket was checked. Judge the ticket, first by
      * tw_hello_check_ticket. Answer within the time of a handshake by tw_transport_welcome or
      * tw_transport_turn_away. Without this callback no ticket is known. */

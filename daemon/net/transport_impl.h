@@ -58,7 +58,7 @@ struct tw_conn {
     bool is_spare;       /* punched, for the bulk connection to call.other, not in use yet */
     bool is_dialled, is_accepted, has_spoken;
     bool is_held;                 /* held.c: its HELLO waits for an answer */
-    bool is_known;                /* accepted from a host that members came from */
+    bool is_known;                /* accepted from a host that members came from, or knocked */
     bool is_proven;               /* its HELLO proved the right to be in the run */
     int peer;                     /* number of the peer once admitted, else -1 */
     int bulk_of;                  /* dialled bulk, not yet admitted: number of its peer; else -1 */
@@ -220,6 +220,7 @@ struct tw_transport {
     uint64_t relay_wait_us;              /* pause of relaying for a cap; 0 = none */
     uint32_t relay_turn;
     struct tw_handshake_limiter limiter;
+    struct tw_knocks knocks;
     struct tw_bans bans;
     struct tw_twins twins;
     struct tw_held held[TW_HELD_MAX];
@@ -315,6 +316,9 @@ uint64_t tw_relay_deadline_us(const struct tw_transport *t, uint64_t now_us);
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
 void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
                     const char *sentence);
+/* Starts TLS on a connection that this node dialled, with a knock. */
+enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expected,
+                                struct tw_error *err);
 /* A connection of a dial failed before HELLO. True: the race goes on without it, and it is
  * freed. */
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);

@@ -14,6 +14,7 @@
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
 #include "daemon/workerlink/worker_host.h"
+#include "daemon/workerlink/worker_memory.h"
 
 enum { NODE_ALIGN = 64 };
 
@@ -88,6 +89,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
         .signing = {.key = setup->identity.key, .sign = sign, .is_signed = tw_is_signed},
+        .sizes = {.run = run, .bytes_max = tw_worker_bytes_max},
         .weight = 1,
         .download = tw_daemon_caps_download(daemon),
         .orphan_us = (uint64_t)120 * 1000 * 1000,

@@ -10,6 +10,7 @@
 #include "base/address.h"
 #include "base/assert.h"
 #include "daemon/api/api_seats.h"
+#include "daemon/auth/knock.h"
 #include "daemon/auth/private_file.h"
 #include "daemon/auth/tickets.h"
 #include "daemon/net/handshake.h"
@@ -195,6 +196,17 @@ static struct waiting *wait_for_save(struct tw_daemon_invites *invites, bool is_
 }
 
 /* ---- guests -------------------------------------------------------------------------------- */
+
+bool tw_daemon_invites_is_knock(const struct tw_daemon *daemon, const char *name, size_t size) {
+    const struct tw_tickets *tickets = &daemon->invites->tickets;
+    for (uint32_t i = 0; i < tickets->count; i++) {
+        const struct tw_knock_key key = {.bytes = tickets->rows[i].key,
+                                         .size = TW_TICKET_KEY_BYTES,
+                                         .run = daemon->setup->run_id};
+        if (tw_knock_is_of(&key, name, size, unix_s())) return true;
+    }
+    return false;
+}
 
 void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest) {
     struct tw_daemon_invites *invites = daemon->invites;

@@ -14,6 +14,8 @@ struct tw_guest;
 enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error *err);
 /* TW_API_INVITE, _LIST and _REVOKE. */
 void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t ticket);
+/* True if the server name is a knock (daemon/auth/knock.h) with a ticket of this node. */
+bool tw_daemon_invites_is_knock(const struct tw_daemon *daemon, const char *name, size_t size);
 void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest);
 void tw_daemon_invites_tick(struct tw_daemon *daemon, uint64_t now_us);
 /* True while a write is under way. Leaving waits for it. */

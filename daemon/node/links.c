@@ -350,6 +350,10 @@ static void on_guest(void *user, const struct tw_guest *guest) {
     tw_daemon_invites_guest(user, guest);
 }
 
+static bool on_is_knock(void *user, const char *name, size_t size) {
+    return tw_daemon_invites_is_knock(user, name, size);
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 /* "host:port" or "host:port=id". */
@@ -463,6 +467,7 @@ enum tw_status tw_daemon_links_open(struct tw_daemon *daemon, struct tw_error *e
                    .relayed = on_relayed,
                    .observed = on_observed,
                    .banned = tw_daemon_refusals_banned,
+                   .is_knock = on_is_knock,
                    .guest = on_guest,
                    .twin = tw_daemon_refusals_twin,
                    .refused = tw_daemon_refusals_refused},

@@ -54,6 +54,18 @@ void tw_worker_memory_close(struct tw_worker_memory *memory) {
     *memory = (struct tw_worker_memory){.fd = -1};
 }
 
+uint64_t tw_worker_bytes_max(const void *run, enum tw_content content, uint64_t elements) {
+    const struct tw_run *of = run;
+    if (elements == 0) return 0;
+    switch (content) {
+    case TW_CONTENT_OPAQUE: return tw_pack_bound((size_t)elements);
+    case TW_CONTENT_DELTA: return tw_codec_get(of->sync.codec)->bound((size_t)elements);
+    case TW_CONTENT_RESULT: return tw_codec_get(of->sync.result)->bound((size_t)elements);
+    case TW_CONTENT_PHI: return tw_lattice_bound((size_t)elements);
+    }
+    return 0;
+}
+
 uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *layout) {
     enum { FRAGMENTS_KEPT = 32, ANCHORS_KEPT = 6, FLOOR_BYTES = 16 << 20 };
     uint64_t largest = 0;
@@ -61,13 +73,14 @@ uint64_t tw_worker_pool_bytes(const struct tw_run *run, const struct tw_layout *
         const uint64_t elements = layout->fragment_begin[p + 1] - layout->fragment_begin[p];
         if (elements > largest) largest = elements;
     }
-    const uint64_t sent = tw_codec_get(run->sync.codec)->bound((size_t)largest);
-    const uint64_t merged = tw_codec_get(run->sync.result)->bound((size_t)largest);
-    const uint64_t packed = tw_pack_bound((size_t)largest);
+    const uint64_t sent = tw_worker_bytes_max(run, TW_CONTENT_DELTA, largest);
+    const uint64_t merged = tw_worker_bytes_max(run, TW_CONTENT_RESULT, largest);
+    const uint64_t packed = tw_worker_bytes_max(run, TW_CONTENT_OPAQUE, largest);
     /* In pairs there is an anchor in each direction, for this exchange and for the last ones, which
      * a peer may still pull. */
     const bool is_pair = run->sync.topology == TW_TOPOLOGY_PAIR;
-    const uint64_t anchors = is_pair ? ANCHORS_KEPT * tw_lattice_bound((size_t)largest) : 0;
+    const uint64_t anchors =
+        is_pair ? ANCHORS_KEPT * tw_worker_bytes_max(run, TW_CONTENT_PHI, largest) : 0;
     return FLOOR_BYTES + FRAGMENTS_KEPT * (sent > merged ? sent : merged) +
            TW_STATES_KEPT * packed + anchors;
 }

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "proto/run/layout.h"
 #include "proto/shm.h"
+#include "proto/worker_request.h"
 
 struct tw_worker_memory {
     int fd; /* owned; -1 = closed */
@@ -18,6 +19,9 @@ enum tw_status tw_worker_memory_open(struct tw_worker_memory *memory,
                                      const struct tw_layout *layout, enum tw_snapshot_mode mode,
                                      uint64_t pool_bytes, struct tw_error *err);
 void tw_worker_memory_close(struct tw_worker_memory *memory);
+
+/* Largest size in bytes of a payload of that run: struct tw_sizes of sync/core/config.h. */
+uint64_t tw_worker_bytes_max(const void *run, enum tw_content content, uint64_t elements);
 
 /* Bytes that the pool of a run needs, for the largest fragment: encoded outer gradients of every
  * member, results kept for members that missed them, and packed fragments for nodes that join. This

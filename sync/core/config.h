@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/rate.h"
 #include "proto/proof.h"
+#include "proto/worker_request.h"
 
 enum { TW_REFUSED_MAX = 16 };
 
@@ -23,6 +24,15 @@ struct tw_signing {
     /* True if the node `id` signed text[size]. */
     bool (*is_signed)(const struct tw_id *id, const void *text, size_t size,
                       const uint8_t signature[TW_SIGNATURE_BYTES]);
+};
+
+/* Sizes of payloads, which follow from codecs that the core does not know. */
+struct tw_sizes {
+    const void *run; /* borrowed for the node's life */
+    /* Largest size in bytes of a payload of that content: of `elements` elements, or OPAQUE of the
+     * packed (phi, u) of a fragment of that many. Equal on all nodes of a run. NULL: no bound but
+     * TW_PAYLOAD_BYTES_MAX. */
+    uint64_t (*bytes_max)(const void *run, enum tw_content content, uint64_t elements);
 };
 
 struct tw_node_config {
@@ -53,6 +63,7 @@ struct tw_node_config {
 
     /* this node */
     struct tw_signing signing;
+    struct tw_sizes sizes;
     uint32_t weight;    /* share of the parts that this node offers to own, > 0 */
     uint64_t orphan_us; /* time without a majority, after which it founds a child lineage (120 s) */
     /* Lineages that this node neither continues nor follows, since its operator rolled it back. A

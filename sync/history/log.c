@@ -336,12 +336,23 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
     }
 }
 
+/* Answers a message of an old round by the log: its sender has missed a round. Nobody else learns
+ * more by it than by LOG_GET, which costs its sender more. */
+static void tell_late(struct tw_node *node, uint16_t peer, uint64_t round) {
+    struct link *link = &node->links[peer];
+    const bool is_member = tw_roster_find(&node->roster, &link->id) >= 0;
+    if (!is_member && !tw_peers_in_lineage(node, peer)) return;
+    if (link->log_told_us != 0 && node->now_us < link->log_told_us + ASK_US) return;
+    link->log_told_us = node->now_us;
+    const struct tw_msg_log_get get = {.lineage = node->at.lineage, .round = round};
+    tw_log_get(node, peer, &get);
+}
+
 bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *lineage,
                   uint64_t round) {
     if (!tw_id_equal(lineage, &node->at.lineage) || node->lineage.needs_tip) return false;
     if (round > node->at.rounds) request_log(node, peer, node->at.rounds);
-    if (round < node->at.rounds)
-        tw_log_get(node, peer, &(struct tw_msg_log_get){.lineage = *lineage, .round = round});
+    if (round < node->at.rounds) tell_late(node, peer, round);
     return round == node->at.rounds;
 }
 
@@ -386,6 +397,10 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
+        /* Only the record of a round that this node did not check can name such a size. */
+        *is_lost |= !tw_payload_is_possible(node, TW_CONTENT_RESULT,
+                                            division->u.apply.parts[k].count, part->bytes);
+        if (*is_lost) return false;
         struct payload *payload =
             tw_payload_want_result(node, part, record->fragment, division->u.apply.parts[k].begin,
                                    division->u.apply.parts[k].count, tw_round_keep(node));

@@ -401,6 +401,12 @@ void tw_pair_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_pair
     struct pair *pair = &node->pair;
     if (!is_ours(node, peer, &offer->pair) || pair->has_theirs) return;
     if (pair->phase != PAIR_ENCODING && pair->phase != PAIR_TRADING) return;
+    const uint64_t elements = node->cfg.fragment_elements[pair->fragment];
+    if (!tw_payload_is_possible(node, TW_CONTENT_DELTA, elements, offer->delta_bytes) ||
+        !tw_payload_is_possible(node, TW_CONTENT_PHI, elements, offer->phi_bytes)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     pair->theirs = *offer;
     pair->has_theirs = true;
 }

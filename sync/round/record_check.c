@@ -4,6 +4,7 @@
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "sync/round/account.h"
+#include "sync/transfer/payload.h"
 
 bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *record) {
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
@@ -21,6 +22,9 @@ bool tw_record_is_sound(const struct tw_node *node, const struct tw_record *reco
         if (record->parts[k].owner_idx != node->round.owners[k]) return false;
         if ((record->parts[k].contributors & ~contributors) != 0) return false;
         if (record->parts[k].bytes > 0 && node->round.count[k] == 0) return false;
+        if (!tw_payload_is_possible(node, TW_CONTENT_RESULT, node->round.count[k],
+                                    record->parts[k].bytes))
+            return false;
     }
     const bool has_parts = record->parts_count == node->round.owners_count;
     const bool is_solo = node->roster.count == 1 && record->parts_count == 0;

@@ -192,6 +192,16 @@ static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
     return true;
 }
 
+/* Every part of the contribution has a size that the codec can need. */
+static bool is_possible(const struct tw_node *node, const struct tw_msg_contrib *contrib) {
+    for (uint32_t k = 0; k < contrib->parts_count; k++) {
+        if (!tw_payload_is_possible(node, TW_CONTENT_DELTA, node->round.count[k],
+                                    contrib->bytes[k]))
+            return false;
+    }
+    return true;
+}
+
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib) {
     struct round *round = &node->round;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
@@ -199,6 +209,10 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     if (idx < 0 || contrib->parts_count != round->owners_count) return;
     if (contrib->tokens > most || contrib->fragment_tokens > most) {
         tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+        return;
+    }
+    if (!is_possible(node, contrib)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
     struct contribution *entry = &round->contributions[idx];
@@ -217,6 +231,11 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     if (result->part >= round->owners_count) return;
     const struct tw_id *owner = &node->roster.members[round->owners[result->part]].id;
     if (!tw_id_equal(owner, &node->links[peer].id)) return;
+    if (!tw_payload_is_possible(node, TW_CONTENT_RESULT, round->count[result->part],
+                                result->bytes)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     if (result->bytes > 0 && round->count[result->part] == 0) return;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         if (result->contributors[i].member_idx >= node->roster.count) return;

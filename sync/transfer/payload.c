@@ -60,6 +60,13 @@ bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
     return payload->elements == elements && (payload->content == content || is_alike);
 }
 
+bool tw_payload_is_possible(const struct tw_node *node, enum tw_content content, uint64_t elements,
+                            uint64_t bytes) {
+    const struct tw_sizes *sizes = &node->cfg.sizes;
+    if (bytes > TW_PAYLOAD_BYTES_MAX) return false;
+    return sizes->bytes_max == NULL || bytes <= sizes->bytes_max(sizes->run, content, elements);
+}
+
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                                 enum tw_content content, uint64_t elements) {
     struct payload *payload = tw_payload_find(node, hash);

@@ -7,6 +7,10 @@
 
 /* The payload of this name; NULL: not in the table. */
 struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
+/* A payload of that content can have that size: a peer that claims another one misbehaves. The
+ * runtime sizes its memory by the same bounds, so no member takes the room of others. */
+bool tw_payload_is_possible(const struct tw_node *node, enum tw_content content, uint64_t elements,
+                            uint64_t bytes);
 /* Returns the payload, which is fetched if it is not here. NULL: no room in the table, or an
  * impossible size. */
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,

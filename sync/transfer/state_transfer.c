@@ -215,6 +215,11 @@ static bool is_behind(const struct tw_node *node, const struct tw_msg_state *sta
 void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_state *state) {
     if (!tw_id_equal(&state->lineage, &node->at.lineage)) return;
     if (state->fragment >= node->cfg.fragments_count) return;
+    if (!tw_payload_is_possible(node, TW_CONTENT_OPAQUE,
+                                node->cfg.fragment_elements[state->fragment], state->bytes)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     if (node->at.fragment_rounds[state->fragment] != NOT_HELD) return;
     struct state_fetch *fetch = &node->fetch[state->fragment];
     if (fetch->asked_us == 0 || !tw_peers_is_donor(node, peer)) return;

@@ -20,6 +20,8 @@
 #define SECONDS(n) ((uint64_t)(n)*1000000)
 
 enum { FRAGMENTS = 3, ROUNDS = 10, SEEN_MAX = 4096 };
+/* Largest sizes of payloads: packed states, and all others. */
+enum { OPAQUE_MAX = 64 * TW_CHUNK_BYTES_MAX, CODED_MAX = 16 * TW_CHUNK_BYTES_MAX };
 
 extern struct tw_node *node;
 extern uint64_t now_us;

@@ -561,6 +561,120 @@ static void absurd_tokens_are_not_counted(void **state) {
     }
 }
 
+/* ---- old rounds ----------------------------------------------------------------------------- */
+
+static uint32_t count_commits(uint16_t peer) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < seen_count; i++)
+        count += seen[i].action.kind == TW_ACT_SEND && seen[i].action.peer == peer &&
+                 seen[i].message.kind == TW_MSG_COMMIT;
+    return count;
+}
+
+static void prepare_old_round(uint16_t peer, uint32_t times) {
+    struct tw_message *message = message_of(TW_MSG_PREPARE);
+    message->u.prepare =
+        (struct tw_msg_prepare){.lineage = start.lineage, .round = ROUNDS - 1, .ballot = 64};
+    for (uint32_t i = 0; i < times; i++) say(peer, message);
+}
+
+static void old_round_is_answered_once_in_a_while(void **state) {
+    (void)state;
+    prepare_old_round(1, 100);
+    assert_int_equal(count_commits(1), 1);
+    now_us += SECONDS(1);
+    prepare_old_round(1, 100);
+    assert_int_equal(count_commits(1), 2);
+}
+
+static void old_round_of_a_node_outside_is_not_answered(void **state) {
+    (void)state;
+    link_up(5);
+    prepare_old_round(5, 10);
+    assert_int_equal(count_commits(5), 0);
+    say_status(5, &start.lineage, ROUNDS - 1, 4000); /* it follows */
+    forget();
+    prepare_old_round(5, 10);
+    assert_int_equal(count_commits(5), 1);
+}
+
+/* ---- sizes ---------------------------------------------------------------------------------- */
+
+/* Says that, or the same with a size that no codec needs; the link ends in that case alone. */
+static void say_size(struct tw_message *message, uint32_t *bytes, uint32_t most) {
+    *bytes = most;
+    say(1, message);
+    assert_null(find_action(TW_ACT_CLOSE));
+    *bytes = most + 1;
+    say(1, message);
+    assert_non_null(find_action(TW_ACT_CLOSE));
+}
+
+static void contribution_above_its_codec_ends_the_link(void **state) {
+    (void)state;
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    struct tw_msg_contrib *contrib = &message->u.contrib;
+    contrib->lineage = start.lineage;
+    contrib->round = ROUNDS;
+    contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    contrib->parts_count = 3; /* the last part is of another owner: it is looked at all the same */
+    for (uint32_t k = 0; k < 3; k++) {
+        contrib->hashes[k] = name_of("too large");
+        contrib->bytes[k] = CODED_MAX;
+    }
+    say_size(message, &contrib->bytes[2], CODED_MAX);
+}
+
+static void result_above_its_codec_ends_the_link(void **state) {
+    (void)state;
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    struct tw_msg_result *result = &message->u.result;
+    result->lineage = start.lineage;
+    result->round = ROUNDS;
+    result->part = 1;
+    result->hash = name_of("too large");
+    result->bytes = CODED_MAX + 1;
+    result->contributors_count = 1;
+    result->contributors[0].member_idx = 1;
+    say(1, message);
+    assert_non_null(find_action(TW_ACT_CLOSE));
+    assert_null(find_action(TW_ACT_EXPECT));
+}
+
+static void record_above_the_codec_gets_no_vote(void **state) {
+    (void)state;
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    struct tw_record *record = &message->u.propose.record;
+    *record = empty_close(&start.tip);
+    record->contributors_count = 1;
+    record->contributors[0] = (struct tw_contributor){.member_idx = 1, .root = name_of("root")};
+    record->parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++)
+        record->parts[k] = (struct tw_part){.owner_idx = k,
+                                            .bytes = CODED_MAX + 1,
+                                            .result = name_of("too large"),
+                                            .contributors = 2};
+    for (uint64_t rank = 0; rank < 3; rank++) {
+        message->u.propose.ballot = UINT64_C(64) + rank;
+        say(1, message);
+    }
+    assert_null(find_action(TW_ACT_EXPECT));
+}
+
+static void state_above_its_packing_ends_the_link(void **state) {
+    (void)state;
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_STATE);
+    message->u.state = (struct tw_msg_state){.lineage = start.lineage,
+                                             .rounds = ROUNDS,
+                                             .digest = name_of("phi"),
+                                             .hash = name_of("too large")};
+    say_size(message, &message->u.state.bytes, OPAQUE_MAX);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
@@ -592,6 +706,12 @@ int main(void) {
         cmocka_unit_test_setup_teardown(result_in_a_codec_of_its_own_is_no_contribution,
                                         set_up_two_codecs, tear_down),
         TEST(absurd_tokens_are_not_counted),
+        TEST(old_round_is_answered_once_in_a_while),
+        TEST(old_round_of_a_node_outside_is_not_answered),
+        TEST(contribution_above_its_codec_ends_the_link),
+        TEST(result_above_its_codec_ends_the_link),
+        TEST(record_above_the_codec_gets_no_vote),
+        TEST(state_above_its_packing_ends_the_link),
         TEST(endless_ballot_does_not_stop_the_node),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

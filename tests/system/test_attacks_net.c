@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #include "base/bytes.h"
 #include "base/exit_codes.h"
 #include "daemon/net/bans.h"
+#include "proto/control.h"
 #include "tests/system/cluster.h"
 #include "tests/system/hostile.h"
 
@@ -126,6 +128,73 @@ static void strangers_use_up_no_quota(void **state) {
     assert_true(hostile_join(&h, &target, NULL));
     hostile_close(&h);
     has_passed = true;
+}
+
+/* Opens connections from one network after the other, about `per_s` a second, until it is killed.
+ * Every second one says a ClientHello, the others nothing. */
+static void flood(unsigned per_s, unsigned at_once) {
+    enum { OPEN_MAX = 256 };
+    static int open_fds[OPEN_MAX];
+    uint8_t hello[KIB];
+    const size_t size = hostile_client_hello(hello, sizeof(hello));
+    const struct timespec pause = {.tv_nsec = 1000000000L / per_s};
+    for (unsigned i = 0;; i++) {
+        char host[32];
+        (void)snprintf(host, sizeof(host), "127.%u.%u.1", 10 + i / 250 % 100, i % 250);
+        target.from = host;
+        int *slot = &open_fds[i % OPEN_MAX];
+        if (*slot > 0) (void)close(*slot);
+        *slot = hostile_tcp(&target);
+        if (*slot >= 0 && (i % 2 == 0 || i < at_once)) (void)send(*slot, hello, size, MSG_NOSIGNAL);
+        if (i >= at_once) (void)nanosleep(&pause, NULL);
+    }
+}
+
+/* "A flood shuts no new member out": 400 connections a second from thousands of networks. */
+static void flood_shuts_no_new_member_out(void **state) {
+    (void)state;
+    enum { TRIES = 20 };
+    static struct hostile h;
+    unsigned in = 0;
+    open_with("");
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) flood(400, TW_HANDSHAKE_LIMITER_BURST + 300);
+    assert_true(cluster_says(&cluster, 0, "a second from strangers", 20));
+    for (unsigned i = 0; i < TRIES; i++) {
+        char host[32];
+        (void)snprintf(host, sizeof(host), "127.200.%u.1", i);
+        target.from = host;
+        if (!hostile_join(&h, &target, NULL)) continue;
+        in++;
+        hostile_close(&h);
+    }
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, 0);
+    print_message("%u of %u new members got in\n", in, (unsigned)TRIES);
+    assert_int_equal(in, TRIES);
+    rounds_go_on();
+}
+
+/* "Strangers whose buckets are empty get no byte": they are closed behind their ClientHello. */
+static void stranger_gets_no_byte_in_a_flood(void **state) {
+    (void)state;
+    uint8_t hello[KIB], answer[KIB];
+    const size_t size = hostile_client_hello(hello, sizeof(hello));
+    unsigned answered = 0, silent = 0;
+    open_with("");
+    target.from = "127.30.0.1";
+    for (unsigned i = 0; i < 2 * TW_HANDSHAKE_LIMITER_NET_BURST; i++) {
+        const int fd = hostile_tcp(&target);
+        assert_true(fd >= 0 && send(fd, hello, size, MSG_NOSIGNAL) == (ssize_t)size);
+        const ssize_t got = recv(fd, answer, sizeof(answer), 0);
+        answered += got > 0;
+        silent += got == 0;
+        (void)close(fd);
+    }
+    assert_true(answered <= TW_HANDSHAKE_LIMITER_NET_BURST + 20);
+    assert_true(answered + silent == 2 * TW_HANDSHAKE_LIMITER_NET_BURST);
+    rounds_go_on();
 }
 
 /* ---- peers of no merge -------------------------------------------------------------------- */
@@ -417,17 +486,71 @@ static void fresh_ids_push_no_events_out(void **state) {
     has_passed = true;
 }
 
-int main(void) {
+/* Reads up to the next message of this kind. */
+static bool hear(struct hostile *h, enum tw_message_kind kind, struct tw_message *message) {
+    struct tw_frame frame;
+    while (hostile_next(h, 10, &frame) == TW_OK) {
+        if (frame.kind != kind) continue;
+        return tw_control_decode(frame.kind, frame.body, frame.body_bytes, message, NULL) == TW_OK;
+    }
+    return false;
+}
+
+/* "A payload has a size that its codec can need": the packed state of a fragment. */
+static void claim_above_the_codec_ends_the_link(void **state) {
+    (void)state;
+    static struct hostile h;
+    static struct tw_message message;
+    open_with("");
+    assert_true(hostile_join(&h, &target, NULL) && hear(&h, TW_MSG_STATUS, &message));
+    const struct tw_msg_state claim = {.lineage = message.u.status.lineage,
+                                       .rounds = message.u.status.rounds,
+                                       .digest.bytes = {1},
+                                       .hash.bytes = {2},
+                                       .bytes = 16 * MIB};
+    message = (struct tw_message){.kind = TW_MSG_STATE, .u.state = claim};
+    assert_true(hostile_message(&h, &message));
+    assert_true(hostile_ends(&h, 5));
+    assert_true(h.has_goodbye && h.goodbye.status == TW_PROTO);
+    hostile_close(&h);
+    rounds_go_on();
+}
+
+/* "An old round is no cheap question": a peer asks 300 times by messages of the last round. */
+static void old_round_is_no_cheap_question(void **state) {
+    (void)state;
+    static struct hostile h;
+    static struct tw_message message;
+    struct tw_frame frame;
+    unsigned commits = 0;
+    open_with("");
+    assert_true(hostile_join(&h, &target, NULL) && hear(&h, TW_MSG_STATUS, &message));
+    const struct tw_msg_prepare old = {
+        .lineage = message.u.status.lineage, .round = message.u.status.rounds - 1, .ballot = 64};
+    message = (struct tw_message){.kind = TW_MSG_PREPARE, .u.prepare = old};
+    for (unsigned i = 0; i < 300; i++) assert_true(hostile_message(&h, &message));
+    const double begin_s = now_s();
+    while (now_s() < begin_s + 1)
+        if (hostile_next(&h, .2, &frame) == TW_OK) commits += frame.kind == TW_MSG_COMMIT;
+    assert_int_equal(commits, 0); /* it is on no roster and follows nobody */
+    hostile_close(&h);
+    rounds_go_on();
+}
+
+/* One argument: the names of the tests to run, as a pattern. */
+int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
         TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
+        TEST(flood_shuts_no_new_member_out),      TEST(stranger_gets_no_byte_in_a_flood),
         TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
         TEST(new_links_are_told_of_together),     TEST(crowd_shuts_no_member_out),
         TEST(banned_node_has_to_change_its_host), TEST(fresh_ids_push_no_events_out),
-        TEST(peer_has_no_local_service_dialled),
-
+        TEST(peer_has_no_local_service_dialled),  TEST(claim_above_the_codec_ends_the_link),
+        TEST(old_round_is_no_cheap_question),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,7 +28,7 @@ static struct sockaddr_storage at(const char *host) {
 
 static enum tw_status knock(const char *host) {
     const struct sockaddr_storage from = at(host);
-    return tw_handshake_limiter_take(&table, &from, now_us, NULL);
+    return tw_handshake_limiter_take(&table, &from, false, now_us, NULL);
 }
 
 static unsigned limiter(const char *host, unsigned count) {
@@ -142,12 +142,27 @@ static void sentence_says_whose_bucket_is_empty(void **state) {
     struct tw_error err;
     const struct sockaddr_storage from = at("10.0.0.1");
     (void)limiter("10.0.0.1", 1000);
-    assert_int_equal(tw_handshake_limiter_take(&table, &from, now_us, &err), TW_LIMIT);
+    assert_int_equal(tw_handshake_limiter_take(&table, &from, false, now_us, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "one network"));
     admit("10.0.0.1");
     (void)limiter("10.0.0.1", 1000);
-    assert_int_equal(tw_handshake_limiter_take(&table, &from, now_us, &err), TW_LIMIT);
+    assert_int_equal(tw_handshake_limiter_take(&table, &from, false, now_us, &err), TW_LIMIT);
     assert_non_null(strstr(err.message, "one host"));
+}
+
+static void knock_pays_into_other_buckets(void **state) {
+    (void)state;
+    const struct sockaddr_storage from = at("10.0.0.1");
+    for (unsigned i = 0; i < 100; i++) {
+        char host[32];
+        (void)snprintf(host, sizeof(host), "10.1.%u.1", i);
+        (void)limiter(host, 100);
+    }
+    assert_int_equal(knock("10.2.0.1"), TW_LIMIT); /* of all strangers */
+    unsigned taken = 0;
+    for (unsigned i = 0; i < 1000; i++)
+        taken += tw_handshake_limiter_take(&table, &from, true, now_us, NULL) == TW_OK;
+    assert_int_equal(taken, TW_HANDSHAKE_LIMITER_NET_BURST); /* and it has bounds too */
 }
 
 static bool back(const char *host) {
@@ -226,6 +241,7 @@ int main(void) {
         TEST(tables_are_bounded_and_the_idlest_goes),
         TEST(hosts_are_told_apart),
         TEST(sentence_says_whose_bucket_is_empty),
+        TEST(knock_pays_into_other_buckets),
         TEST(host_has_few_dials_back),
         TEST(known_hosts_survive_a_restart),
         TEST(damaged_hosts_are_skipped),
