@@ -10,23 +10,12 @@
  *       than the owner announced (proposal_check.c). It answers NACK with the parts. If NACKs leave
  *       no majority, the proposer proposes again without those parts, as if their owners had died.
  *       If too little is left (proposal_check.c), it lets members of other ranks propose first.
- *   R2  Exceptions: a record that the member accepted before, and one that it proposes itself
- *       because the record may already be chosen. A round that may already be decided is thus never
- *       held up.
- *   R3  A proposer proposes again (carries on) a record that others accepted. It need not if too
- *       many promises lack that record for any majority to have accepted it.
- *   R4  A proposer whose proposal was refused is passed over after RETRY_US.
- *   R5  A member that refuses a carried-on record proposes itself, whatever its rank. Only the
- *       promises can tell it whether the record may be chosen. If so, it carries the record on too,
- *       and accepts it (R2). A few refusing members thus do not hold a round up. Meanwhile the
- *       refused proposer backs off, longer each time.
- *   R6  A member does not accept a record that no honest proposer would have written
- *       (proposal_check.c). R2 to R5 hold here too. Members differ in the messages and links that
- *       they see, so this rule ends after some patiences.
- *
- * R3 ensures that at most one record per round is chosen. If a majority M accepted v, every later
- * ballot proposes v, by induction. So each member of M that promises this ballot reports v. The
- * promises that report v are then at least a majority less the members that have not answered. */
+ *   R2  Exceptions: a record that the member accepted before, and one that a lock requires
+ *       (vote/acceptor.c). A round that may already be decided is thus never held up.
+ *   R3  A proposer whose proposal was refused is passed over after RETRY_US.
+ *   R4  A member does not accept a record that no honest proposer would have written
+ *       (proposal_check.c). R2 and R3 hold here too. Members differ in the messages and links that
+ *       they see, so this rule ends after some patiences. */
 #include "sync/check/veto.h"
 
 #include "sync/check/proposal_check.h"
@@ -67,7 +56,6 @@ void tw_veto_proposer(struct tw_node *node) {
     tw_veto_pass(node);
     if (tw_proposal_is_empty(node, &round->offer))
         round->empty_ranks |= UINT64_C(1) << tw_ballot_rank(round->offer_ballot);
-    round->has_refused_late |= round->offer_ballot > 1;
 }
 
 void tw_veto_not(struct tw_node *node) {
@@ -114,7 +102,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t part
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
         round->left_out |= 1u << k;
-        if (!round->has_best) round->proposal.parts[k].bytes = 0;
+        if (round->best_lock.ballot == 0) round->proposal.parts[k].bytes = 0;
     }
     return true;
 }
@@ -128,43 +116,4 @@ static bool is_time(struct tw_node *node) {
 
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank) {
     return (node->round.refused_ranks >> rank & 1) != 0 && is_time(node);
-}
-
-bool tw_veto_must_look(struct tw_node *node) {
-    return node->round.has_refused_late && is_time(node);
-}
-
-/* Another member may still promise this ballot, and there is time to wait for it. */
-static bool may_get_more(struct tw_node *node) {
-    const uint64_t end_us = node->round.phase_us + BALLOT_TIMEOUT_US / 2;
-    if (node->now_us >= end_us) return false;
-    tw_act_wake(node, end_us);
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        if ((node->round.promised_by >> i & 1) == 0 && tw_membership_is_seated(node, i))
-            return true;
-    }
-    return false;
-}
-
-bool tw_veto_must_carry(struct tw_node *node, bool *is_open) {
-    const struct round *round = &node->round;
-    uint32_t left_out = 0, accepted_count = 0;
-    *is_open = false;
-    for (uint32_t k = 0; k < round->best.parts_count; k++) {
-        if (round->best.parts[k].bytes > 0) left_out |= round->left_out & 1u << k;
-    }
-    if (left_out == 0 && tw_veto_find(node, &round->best) == 0 &&
-        !tw_proposal_is_rigged(node, &round->best))
-        return true;
-    const struct tw_id digest = tw_record_digest(&round->best);
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        accepted_count +=
-            (round->promised_by >> i & 1) != 0 && tw_id_equal(&round->promised_digest[i], &digest);
-    }
-    const uint32_t unknown_count = TW_IS_MUTANT(node, TW_MUTANT_FREED_EARLY)
-                                       ? 0
-                                       : node->roster.count - tw_bits(round->promised_by);
-    if (accepted_count + unknown_count < tw_membership_votes_needed(node)) return false;
-    *is_open = may_get_more(node);
-    return !*is_open;
 }

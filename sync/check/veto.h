@@ -19,10 +19,4 @@ void tw_veto_offer(struct tw_node *node, uint32_t parts);
 bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t parts);
 /* The proposer of this rank is passed over: this node refused its proposal. */
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank);
-/* This node must find out by a ballot of its own whether a value that it refuses was chosen. */
-bool tw_veto_must_look(struct tw_node *node);
-/* The promises so far require that round.best is proposed again. *is_open: more promises may prove
- * the contrary. */
-bool tw_veto_must_carry(struct tw_node *node, bool *is_open);
-
 #endif

@@ -88,11 +88,11 @@ void tw_round_open(struct tw_node *node) {
     round->merged = round->refused = 0;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
     round->results_us = 0;
-    round->has_offer = round->has_best = round->is_lost = false;
+    round->has_offer = round->is_lost = false;
     round->left_out = 0;
     memset(round->refused_by, 0, sizeof(round->refused_by));
     round->refused_ranks = round->refused_us = round->reported = 0;
-    round->has_refused_late = false;
+    round->best_lock.ballot = 0;
     round->empty_ranks = 0;
     tw_lease_clear(&node->lease);
     round->phase = PROPOSER_IDLE;
@@ -102,7 +102,7 @@ void tw_round_open(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
         link->was_sent_contrib = link->was_sent_result = false;
-        link->sent_prepare = link->sent_propose = 0;
+        link->sent_prepare = link->sent_propose = link->sent_lock = 0;
     }
     const int idx = tw_roster_find(&node->roster, &node->cfg.self);
     if (idx >= 0 && node->roster.members[idx].nonce == node->at.nonce) round->self_idx = idx;

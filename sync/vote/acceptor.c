@@ -1,8 +1,24 @@
-/* acceptor.c - the acceptor of the open round: single-decree Paxos among the roster.
+/* acceptor.c - the acceptor of the open round. proposer.c is the other side.
  *
- * State per round: promised ballot, accepted (ballot, record). It is on disk before it is sent. A
- * record is accepted only if every result in it is held and verified here. A majority can thus
- * always serve a committed round. proposer.c is the other side; check/veto.c has the refusals. */
+ * A ballot has two phases, as in PBFT, because members may lie. State per round: promised ballot,
+ * accepted (ballot, record), lock. It is on disk before it is sent.
+ *
+ *   phase 1  A member accepts a record once it holds and has verified every result in it. Enough
+ *            members can thus always serve a committed round. check/veto.c has the refusals.
+ *   lock     Enough votes of phase 1. No other record gets as many at this ballot.
+ *   phase 2  A member that has the lock votes to commit. Enough such votes decide the round.
+ *
+ * A ballot above the lowest begins with signed promises, each with the newest lock of its member.
+ * The proposal must carry the newest of these locks on, and is free without one.
+ *
+ * Why one record is decided: let v be decided at ballot b. Of its voters in phase 2, all but f are
+ * honest and have the lock. Enough promises for a ballot above b include one of these members. It
+ * promised after it had voted, because it votes for no ballot below its promise, so it reports a
+ * lock of b or later. By induction, the locks of all ballots from b on are of v. The proposal is v.
+ *
+ * A member that accepts another record at a later ballot drops its lock. Enough members promised
+ * that ballot without this lock, or with a newer one. So its record was not decided and cannot be.
+ */
 #include "sync/vote/acceptor.h"
 
 #include "sync/check/proposal_check.h"
@@ -34,6 +50,7 @@ void tw_acceptor_reset(struct tw_node *node) {
     node->vote.promised = 0;
     node->vote.accepted_ballot = 0;
     node->vote.has_accepted = 0;
+    node->vote.lock = (struct tw_proof){.ballot = 0};
     node->acceptor.vote_floor = 0;
     node->acceptor.replies_count = 0;
     node->acceptor.nonce_seq = tw_acceptor_store(node);
@@ -45,6 +62,7 @@ void tw_acceptor_turn(struct tw_node *node) {
     node->vote.promised = 0;
     node->vote.accepted_ballot = 0;
     node->vote.has_accepted = 0;
+    node->vote.lock = (struct tw_proof){.ballot = 0};
     node->acceptor.replies_count = 0;
 }
 
@@ -75,16 +93,23 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
     if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) node->acceptor.stored_seq = seq;
 }
 
+void tw_acceptor_write_promise(const struct tw_node *node, uint64_t ballot,
+                               struct tw_msg_promise *promise) {
+    const struct tw_vote *vote = &node->vote;
+    *promise = (struct tw_msg_promise){
+        .lineage = vote->lineage, .round = vote->round, .ballot = ballot};
+    if (vote->lock.ballot != 0 && !TW_IS_MUTANT(node, TW_MUTANT_LOCK_HIDDEN)) {
+        promise->lock = vote->lock;
+        promise->locked = vote->accepted;
+    }
+    tw_vote_proof_sign_promise(node, promise);
+}
+
 static void send_promise(struct tw_node *node, const struct reply *reply) {
     const uint16_t peer = tw_peers_find(node, &reply->to);
     struct tw_message *message = peer != NO_PEER ? tw_act_message(node, TW_MSG_PROMISE) : NULL;
     if (message == NULL) return;
-    message->u.promise = (struct tw_msg_promise){.lineage = node->vote.lineage,
-                                                 .round = node->vote.round,
-                                                 .ballot = reply->ballot,
-                                                 .has_accepted = node->vote.has_accepted,
-                                                 .accepted_ballot = node->vote.accepted_ballot};
-    if (node->vote.has_accepted != 0) message->u.promise.accepted = node->vote.accepted;
+    tw_acceptor_write_promise(node, reply->ballot, &message->u.promise);
     tw_act_send(node, message, peer);
 }
 
@@ -109,6 +134,7 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
 /* The reply still agrees with the vote. A later promise may have overtaken it. */
 static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
     if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised;
+    if (reply->kind == REPLY_COMMIT) return reply->ballot == vote->lock.ballot;
     return vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
 }
 
@@ -128,6 +154,8 @@ bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
         *own = (struct tw_msg_accept){.lineage = vote->lineage,
                                       .round = vote->round,
                                       .ballot = reply.ballot,
+                                      .phase = reply.kind == REPLY_COMMIT ? TW_VOTE_COMMIT
+                                                                          : TW_VOTE_ACCEPT,
                                       .digest = tw_record_digest(&vote->accepted)};
         tw_vote_proof_sign(node, own);
         if (reply.to_self) return true;
@@ -219,12 +247,11 @@ static void forget_offer(struct tw_node *node) {
     round->has_offer = false;
 }
 
-/* The offer was accepted before, or this node must carry it on as a proposer. It is then accepted
- * whatever its results are. */
+/* The offer was accepted before, or has a lock. It is then accepted whatever its results are: it may
+ * be decided. */
 static bool is_offer_settled(const struct tw_node *node) {
     const struct round *round = &node->round;
-    if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
-        return true;
+    if (round->is_offer_carried || round->offer_lock.ballot != 0) return true;
     if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
     const struct tw_id before = tw_record_digest(&node->vote.accepted);
     const struct tw_id now = tw_record_digest(&round->offer);
@@ -250,6 +277,17 @@ static void lease_offer(struct tw_node *node) {
     round->is_offer_leased = true;
     const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
     tw_lease_propose(node, proposer, round->offer_ballot);
+}
+
+/* The lowest ballot needs no promises: no member can have voted before it. */
+static bool is_justified(struct tw_node *node, uint16_t peer,
+                         const struct tw_msg_propose *propose) {
+    const bool needs_promises = propose->ballot > 1 || propose->promises.voters != 0;
+    if (peer == NO_PEER || !needs_promises || TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE))
+        return true;
+    if (tw_vote_proof_justifies(node, propose)) return true;
+    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+    return false;
 }
 
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
@@ -284,12 +322,15 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
     if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record)) return;
+    if (!is_justified(node, peer, propose)) return;
     forget_offer(node);
     round->is_offer_leased = false;
     round->has_offer = true;
     round->offer_from = peer;
     round->offer_ballot = propose->ballot;
     round->offer = propose->record;
+    round->is_offer_carried = propose->lock.ballot != 0;
+    round->offer_lock = (struct tw_proof){.ballot = 0};
     lease_offer(node);
 }
 
@@ -325,6 +366,25 @@ static bool is_offer_silent(struct tw_node *node) {
             return true;
     }
     return false;
+}
+
+/* Votes for the offer in phase 1; in phase 2 if its lock is here. */
+static void accept_offer(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_vote *vote = &node->vote;
+    bool is_same = false;
+    if (vote->has_accepted != 0) {
+        const struct tw_id before = tw_record_digest(&vote->accepted);
+        const struct tw_id now = tw_record_digest(&round->offer);
+        is_same = tw_id_equal(&before, &now);
+    }
+    if (!is_same) vote->lock = (struct tw_proof){.ballot = 0};
+    if (round->offer_lock.ballot != 0) vote->lock = round->offer_lock;
+    vote->promised = vote->accepted_ballot = round->offer_ballot;
+    vote->has_accepted = 1;
+    vote->accepted = round->offer;
+    reply_later(node, round->offer_lock.ballot != 0 ? REPLY_COMMIT : REPLY_ACCEPT,
+                round->offer_from, round->offer_ballot);
 }
 
 void tw_acceptor_consider(struct tw_node *node) {
@@ -367,9 +427,49 @@ void tw_acceptor_consider(struct tw_node *node) {
         return;
     }
     tw_veto_not(node);
-    node->vote.promised = round->offer_ballot;
-    node->vote.accepted_ballot = round->offer_ballot;
-    node->vote.has_accepted = 1;
-    node->vote.accepted = round->offer;
-    reply_later(node, REPLY_ACCEPT, round->offer_from, round->offer_ballot);
+    accept_offer(node);
+}
+
+/* ---- lock ----------------------------------------------------------------------------------- */
+
+/* The vote is for the record of the lock, at its ballot. */
+static bool has_accepted(const struct tw_vote *vote, const struct tw_msg_lock *lock) {
+    if (vote->has_accepted == 0 || vote->accepted_ballot != lock->proof.ballot) return false;
+    const struct tw_id digest = tw_record_digest(&vote->accepted);
+    return tw_id_equal(&digest, &lock->digest);
+}
+
+/* The offer is the record of the lock, at its ballot, and waits for results. */
+static bool is_offered(const struct round *round, const struct tw_msg_lock *lock) {
+    if (!round->has_offer || round->offer_ballot != lock->proof.ballot) return false;
+    const struct tw_id digest = tw_record_digest(&round->offer);
+    return tw_id_equal(&digest, &lock->digest);
+}
+
+void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock) {
+    struct round *round = &node->round;
+    struct tw_vote *vote = &node->vote;
+    if (!tw_membership_is_voter(node) || tw_membership_sender(node, peer) < 0) return;
+    tw_acceptor_turn(node);
+    if (peer != NO_PEER && !is_ballot_of(node, peer, lock->proof.ballot)) return;
+    if (lock->proof.ballot < vote->promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
+        send_nack(node, peer, vote->promised);
+        return;
+    }
+    const bool has_vote = has_accepted(vote, lock);
+    if (!has_vote && !is_offered(round, lock)) return; /* the next ballot carries the record on */
+    const bool is_known = vote->lock.ballot == lock->proof.ballot && has_vote;
+    if (!is_known && !tw_vote_proof_holds(node, TW_VOTE_ACCEPT,
+                                          has_vote ? &vote->accepted : &round->offer,
+                                          &lock->proof)) {
+        if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
+    if (!has_vote) {
+        round->offer_lock = lock->proof; /* both votes are due once the results are here */
+        return;
+    }
+    vote->promised = lock->proof.ballot;
+    vote->lock = lock->proof;
+    reply_later(node, REPLY_COMMIT, peer, lock->proof.ballot);
 }

@@ -8,7 +8,7 @@
  *       a promise is ignored.
  *   L2  The lease ends early when its holder is gone, or is passed over for a refused proposal
  *       (check/veto.c), or when the ballot is our own and we have given it up.
- *   L3  A higher ballot is promised all the same: its proposer may have a reason (R5 of veto.c).
+ *   L3  A higher ballot is promised all the same: a lock may have to be carried on.
  *       But these are stalls (trust/conduct.c): a holder proposes nothing; it takes the lease from
  *       another and leaves the round open; a proposer is silent in its turn; a proposer proposes
  *       nearly nothing and is passed over for that (check/proposal_check.c).
@@ -28,7 +28,7 @@
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
-/* Time for a round trip, votes written to slow disks, and the wait of R3 of veto.c. */
+/* Time for a round trip, votes written to slow disks, and a lock. */
 #define LEASE_US (5 * SECOND_US)
 #define BLAME_US (3 * SECOND_US) /* time in which a holder can propose */
 

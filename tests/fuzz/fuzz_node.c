@@ -199,6 +199,7 @@ static void check_message(const struct tw_action *action) {
     TW_ASSERT(rig.is_up[action->peer]);
     TW_ASSERT(tw_message_check(message, &err) == TW_OK);
     TW_ASSERT(!rig.config.is_pair || message->kind < TW_MSG_JOIN || message->kind > TW_MSG_NACK);
+    TW_ASSERT(!rig.config.is_pair || message->kind != TW_MSG_LOCK);
     if (message->kind == TW_MSG_PAIR_REQUEST) rig.pair = message->u.pair_request.pair;
     if (message->kind == TW_MSG_PREPARE) rig.ballot = message->u.prepare.ballot;
     if (message->kind == TW_MSG_PROPOSE) {
@@ -364,19 +365,46 @@ static uint64_t near_ballot(void) {
 }
 
 static void sign_accept(uint32_t peer, struct tw_msg_accept *accept) {
-    uint8_t text[TW_VOTE_TEXT_BYTES];
-    struct tw_id signer = peer_id(peer);
-    const struct tw_ballot_vote vote = {rig.config.run, accept->lineage, accept->round,
-                                        accept->ballot, accept->digest};
-    tw_ballot_vote_text(&vote, text);
-    signing_sign(&signer, text, sizeof(text), accept->signature);
+    const struct tw_id signer = peer_id(peer);
+    const struct tw_ballot_vote vote = {.run = rig.config.run,
+                                        .lineage = accept->lineage,
+                                        .round = accept->round,
+                                        .ballot = accept->ballot,
+                                        .phase = accept->phase,
+                                        .digest = accept->digest};
+    signing_vote(&signer, &vote, accept->signature);
+}
+
+static void sign_promise(uint32_t peer, struct tw_msg_promise *promise) {
+    const struct tw_id signer = peer_id(peer);
+    const struct tw_ballot_vote vote = {.run = rig.config.run,
+                                        .lineage = promise->lineage,
+                                        .round = promise->round,
+                                        .ballot = promise->ballot,
+                                        .lock_ballot = promise->lock.ballot,
+                                        .phase = TW_VOTE_PROMISE};
+    signing_vote(&signer, &vote, promise->signature);
 }
 
 /* All members have voted for the record. */
-static void prove(struct tw_msg_commit *commit) {
+static void prove(enum tw_vote_phase phase, uint64_t ballot, const struct tw_record *record,
+                  struct tw_proof *proof) {
     struct tw_error err;
-    if (tw_record_check(&commit->record, &err) != TW_OK || rig.view.roster.count == 0) return;
-    signing_prove(&rig.config.run, &rig.view.roster, commit);
+    if (tw_record_check(record, &err) != TW_OK) return;
+    signing_prove(&rig.config.run, &rig.view.roster, phase, ballot, record, proof);
+}
+
+/* A proposal that all members promised; sometimes one of them has a lock. */
+static void near_propose(struct tw_msg_propose *propose) {
+    struct tw_error err;
+    propose->ballot = near_ballot();
+    near_close(&propose->record);
+    const uint8_t how = take();
+    if (how < 64 || tw_record_check(&propose->record, &err) != TW_OK) return;
+    const uint64_t lock_ballot = how < 192 ? 0 : near_ballot();
+    signing_promise(&rig.config.run, &rig.view.roster, how % PEERS, lock_ballot, propose);
+    if (lock_ballot != 0 && propose->promises.voters != 0)
+        prove(TW_VOTE_ACCEPT, lock_ballot, &propose->record, &propose->lock);
 }
 
 static void near_vote_message(struct tw_message *message) {
@@ -390,16 +418,23 @@ static void near_vote_message(struct tw_message *message) {
         message->u.promise.lineage = lineage;
         message->u.promise.round = round;
         message->u.promise.ballot = ballot;
-        message->u.promise.has_accepted = take() % 2;
-        message->u.promise.accepted_ballot = near_ballot();
-        if (message->u.promise.has_accepted != 0) near_close(&message->u.promise.accepted);
+        if (take() % 2 != 0) {
+            near_close(&message->u.promise.locked);
+            prove(TW_VOTE_ACCEPT, near_ballot(), &message->u.promise.locked,
+                  &message->u.promise.lock);
+        }
+        sign_promise(take() % PEERS, &message->u.promise);
         break;
-    case TW_MSG_PROPOSE:
-        message->u.propose.ballot = ballot;
-        near_close(&message->u.propose.record);
+    case TW_MSG_PROPOSE: near_propose(&message->u.propose); break;
+    case TW_MSG_LOCK:
+        message->u.lock = (struct tw_msg_lock){lineage, round, name(1), {.ballot = ballot}};
+        if (!rig.has_close) break;
+        message->u.lock.digest = tw_record_digest(&rig.record);
+        prove(TW_VOTE_ACCEPT, ballot, &rig.record, &message->u.lock.proof);
         break;
     case TW_MSG_ACCEPT:
-        message->u.accept = (struct tw_msg_accept){lineage, round, ballot, name(1), {0}};
+        message->u.accept = (struct tw_msg_accept){
+            lineage, round, ballot, take() % 2 == 0 ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT, name(1), {0}};
         struct tw_error err;
         if (rig.has_close && tw_record_check(&rig.record, &err) == TW_OK)
             message->u.accept.digest = tw_record_digest(&rig.record);
@@ -451,6 +486,7 @@ static enum tw_message_kind some_kind(void) {
     if (rig.config.is_pair && how >= 96)
         return (enum tw_message_kind)(TW_MSG_PAIR_REQUEST + how % 4);
     if (how == 95) return TW_MSG_LINKS;
+    if (how >= 90 && how < 95) return TW_MSG_LOCK;
     return (enum tw_message_kind)(1 + how % TW_MSG_MISSING);
 }
 
@@ -497,10 +533,12 @@ static void near_message(struct tw_message *message) {
     case TW_MSG_PROMISE:
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
+    case TW_MSG_LOCK:
     case TW_MSG_NACK: near_vote_message(message); break;
     case TW_MSG_COMMIT:
         near_close(&message->u.commit.record);
-        if ((take() & 3) != 0) prove(&message->u.commit);
+        if ((take() & 3) != 0)
+            prove(TW_VOTE_COMMIT, 1, &message->u.commit.record, &message->u.commit.proof);
         break;
     case TW_MSG_LOG_GET:
         message->u.log_get =

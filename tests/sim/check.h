@@ -45,9 +45,10 @@ struct tw_sim_chosen {
     uint64_t ballot;
 };
 
-/* The highest ballots that a node sent in its PROMISEs and ACCEPTs of one round. */
+/* The highest ballots that a node sent in one round: in PROMISEs and ACCEPTs, and in the ACCEPTs of
+ * phase 2. */
 struct tw_sim_told {
-    uint64_t promised, accepted_ballot;
+    uint64_t promised, lock_ballot;
 };
 
 /* The contributions that a node encoded for one round: several, if it restarted. */

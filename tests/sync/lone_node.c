@@ -44,20 +44,38 @@ void feed(const struct tw_event *event) {
     drain();
 }
 
+static void sign_promise(uint16_t peer, struct tw_msg_promise *promise) {
+    const struct tw_ballot_vote cast = {.lineage = promise->lineage,
+                                        .round = promise->round,
+                                        .ballot = promise->ballot,
+                                        .lock_ballot = promise->lock.ballot,
+                                        .phase = TW_VOTE_PROMISE};
+    const struct tw_id signer = id_of(peer);
+    signing_vote(&signer, &cast, promise->signature);
+}
+
+static void sign_accept(uint16_t peer, struct tw_msg_accept *accept) {
+    const struct tw_ballot_vote cast = {.lineage = accept->lineage,
+                                        .round = accept->round,
+                                        .ballot = accept->ballot,
+                                        .phase = accept->phase,
+                                        .digest = accept->digest};
+    const struct tw_id signer = id_of(peer);
+    signing_vote(&signer, &cast, accept->signature);
+}
+
 /* Adds the proof or signature that an honest peer would send. */
 static void sign_as(uint16_t peer, struct tw_message *message) {
-    const struct tw_id none = {{0}};
-    const struct tw_node_view view = view_now();
+    const struct tw_id run = {{0}};
+    const struct tw_roster roster = view_now().roster;
     if (message->kind == TW_MSG_COMMIT && message->u.commit.proof.ballot == 0)
-        signing_prove(&none, &view.roster, &message->u.commit);
-    if (message->kind != TW_MSG_ACCEPT) return;
-    const struct tw_msg_accept *accept = &message->u.accept;
-    const struct tw_ballot_vote cast = {none, accept->lineage, accept->round, accept->ballot,
-                                        accept->digest};
-    uint8_t text[TW_VOTE_TEXT_BYTES];
-    struct tw_id signer = id_of(peer);
-    tw_ballot_vote_text(&cast, text);
-    signing_sign(&signer, text, sizeof(text), message->u.accept.signature);
+        signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &message->u.commit.record,
+                      &message->u.commit.proof);
+    if (message->kind == TW_MSG_PROPOSE && message->u.propose.ballot > 1 &&
+        message->u.propose.promises.voters == 0)
+        signing_promise(&run, &roster, 0, 0, &message->u.propose);
+    if (message->kind == TW_MSG_PROMISE) sign_promise(peer, &message->u.promise);
+    if (message->kind == TW_MSG_ACCEPT) sign_accept(peer, &message->u.accept);
 }
 
 void say(uint16_t peer, const struct tw_message *message) {

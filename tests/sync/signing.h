@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/id.h"
 #include "proto/message.h"
 #include "sync/core/config.h"
 
@@ -25,20 +26,52 @@ static inline bool signing_is_signed(const struct tw_id *id, const void *text, s
     return memcmp(wanted, signature, sizeof(wanted)) == 0;
 }
 
-/* Makes a proof in which all members of the roster voted for the record at the lowest ballot. */
-static inline void signing_prove(const struct tw_id *run, const struct tw_roster *roster,
-                                 struct tw_msg_commit *commit) {
-    const struct tw_record *record = &commit->record;
-    const struct tw_ballot_vote vote = {*run, record->lineage, record->round, 1,
-                                        tw_record_digest(record)};
+/* `signer` signs the vote. */
+static inline void signing_vote(const struct tw_id *signer, const struct tw_ballot_vote *vote,
+                                uint8_t signature[TW_SIGNATURE_BYTES]) {
     uint8_t text[TW_VOTE_TEXT_BYTES];
+    struct tw_id key = *signer;
+    tw_ballot_vote_text(vote, text);
+    signing_sign(&key, text, sizeof(text), signature);
+}
+
+/* All members of the roster cast this vote. */
+static inline void signing_prove_vote(const struct tw_roster *roster,
+                                      const struct tw_ballot_vote *vote, struct tw_proof *proof) {
     if (roster->count == 0) return;
-    tw_ballot_vote_text(&vote, text);
-    commit->proof = (struct tw_proof){.ballot = 1};
+    *proof = (struct tw_proof){.ballot = vote->ballot};
     for (uint32_t i = 0; i < roster->count; i++) {
-        struct tw_id signer = roster->members[i].id;
-        commit->proof.voters |= UINT64_C(1) << i;
-        signing_sign(&signer, text, sizeof(text), commit->proof.signatures[i]);
+        proof->voters |= UINT64_C(1) << i;
+        signing_vote(&roster->members[i].id, vote, proof->signatures[i]);
+    }
+}
+
+static inline void signing_prove(const struct tw_id *run, const struct tw_roster *roster,
+                                 enum tw_vote_phase phase, uint64_t ballot,
+                                 const struct tw_record *record, struct tw_proof *proof) {
+    const struct tw_ballot_vote vote = {.run = *run,
+                                        .lineage = record->lineage,
+                                        .round = record->round,
+                                        .ballot = ballot,
+                                        .phase = phase,
+                                        .digest = tw_record_digest(record)};
+    signing_prove_vote(roster, &vote, proof);
+}
+
+/* All members of the roster promised the ballot; member `locked` has a lock of that ballot. */
+static inline void signing_promise(const struct tw_id *run, const struct tw_roster *roster,
+                                   uint32_t locked, uint64_t lock_ballot,
+                                   struct tw_msg_propose *propose) {
+    for (uint32_t i = 0; i < roster->count; i++) {
+        const struct tw_ballot_vote vote = {.run = *run,
+                                            .lineage = propose->record.lineage,
+                                            .round = propose->record.round,
+                                            .ballot = propose->ballot,
+                                            .lock_ballot = i == locked ? lock_ballot : 0,
+                                            .phase = TW_VOTE_PROMISE};
+        propose->promises.voters |= UINT64_C(1) << i;
+        propose->promises.lock_ballots[i] = vote.lock_ballot;
+        signing_vote(&roster->members[i].id, &vote, propose->promises.signatures[i]);
     }
 }
 

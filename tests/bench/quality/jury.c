@@ -291,13 +291,15 @@ static bool votes_for(struct tw_node *core, uint32_t proposer, const struct tw_m
 
 uint32_t jury_votes(struct jury *jury, uint32_t proposer, const struct tw_record *record) {
     const struct round *round = &jury->cores[0].round;
-    struct tw_msg_propose *said = malloc(sizeof(*said));
+    struct tw_msg_propose *said = calloc(1, sizeof(*said));
     uint32_t votes = 0;
     uint64_t rank = 0;
     if (said == NULL) abort();
     while (jury_node_of(jury, round->rank[rank]) != proposer) rank++;
     said->ballot = rank == 0 ? 1 : TW_MEMBERS_MAX + rank;
     said->record = *record;
+    if (said->ballot > 1)
+        signing_promise(&jury->cores[0].cfg.run, &jury->cores[0].roster, 0, 0, said);
     for (uint32_t i = 0; i < jury->honest; i++) {
         if (member_of(&jury->cores[i], i) < 0) continue;
         memcpy(jury->scratch, &jury->cores[i], sizeof(*jury->scratch));
