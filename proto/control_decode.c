@@ -111,6 +111,13 @@ static enum tw_status get_signature(const ProtobufCBinaryData *from,
     return TW_OK;
 }
 
+/* Empty: all zero. */
+static enum tw_status get_optional_signature(const ProtobufCBinaryData *from,
+                                             uint8_t signature[TW_SIGNATURE_BYTES],
+                                             struct tw_error *err) {
+    return from->len > 0 ? get_signature(from, signature, err) : TW_OK;
+}
+
 /* Empty: no proof. */
 static enum tw_status get_proof(const ProtobufCBinaryData *from, struct tw_proof *proof,
                                 struct tw_error *err) {
@@ -142,6 +149,7 @@ static enum tw_status get_contrib(const void *body, struct tw_msg_contrib *to,
     to->tokens = from->tokens;
     to->fragment_tokens = from->fragment_tokens;
     to->fragment_steps = from->fragment_steps;
+    TW_TRY(get_optional_signature(&from->signature, to->signature, err));
     to->parts_count = (uint32_t)from->n_parts;
     for (size_t k = 0; k < from->n_parts; k++) {
         to->bytes[k] = from->parts[k]->bytes;
@@ -166,6 +174,7 @@ static enum tw_status get_result(const void *body, struct tw_msg_result *to, str
         to->contributors[i].fragment_steps = contributor->fragment_steps;
         to->contributors[i].tokens = contributor->tokens;
         to->contributors[i].fragment_tokens = contributor->fragment_tokens;
+        TW_TRY(get_optional_signature(&contributor->signature, to->contributors[i].signature, err));
         TW_TRY(get_id("contributors.root", &contributor->root, &to->contributors[i].root, err));
     }
     return TW_OK;

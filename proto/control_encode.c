@@ -86,6 +86,12 @@ static enum tw_status put_join(const struct tw_msg_join *from, struct out *out,
     return pack(&to.base, out, err);
 }
 
+/* Empty if it is all zero. */
+static ProtobufCBinaryData borrow_signature(const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    static const uint8_t none[TW_SIGNATURE_BYTES];
+    return borrow(signature, memcmp(signature, none, sizeof(none)) == 0 ? 0 : sizeof(none));
+}
+
 static enum tw_status put_contrib(const struct tw_msg_contrib *from, struct out *out,
                                   struct tw_error *err) {
     Thinwire__ContribPart parts[TW_PARTS_MAX], *list[TW_PARTS_MAX];
@@ -104,6 +110,7 @@ static enum tw_status put_contrib(const struct tw_msg_contrib *from, struct out 
     to.fragment_steps = from->fragment_steps;
     to.n_parts = from->parts_count;
     to.parts = list;
+    to.signature = borrow_signature(from->signature);
     return pack(&to.base, out, err);
 }
 
@@ -119,6 +126,7 @@ static enum tw_status put_result(const struct tw_msg_result *from, struct out *o
         contributors[i].tokens = from->contributors[i].tokens;
         contributors[i].fragment_tokens = from->contributors[i].fragment_tokens;
         contributors[i].root = borrow_id(&from->contributors[i].root);
+        contributors[i].signature = borrow_signature(from->contributors[i].signature);
     }
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;

@@ -107,6 +107,8 @@ struct tw_msg_contrib {
     uint32_t parts_count;
     struct tw_id hashes[TW_PARTS_MAX];
     uint32_t bytes[TW_PARTS_MAX];
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_contributor_text; zero if it
+                                              has no contribution */
 };
 
 /* An owner's merged part. */
@@ -117,7 +119,8 @@ struct tw_msg_result {
     uint32_t bytes;
     struct tw_id hash;
     uint32_t contributors_count;
-    struct tw_contributor contributors[TW_MEMBERS_MAX];
+    struct tw_contributor contributors[TW_MEMBERS_MAX]; /* may lack the signatures of members that
+                                                           sent their CONTRIB to everybody */
     uint64_t
         refused; /* set of members whose contribution the owner had and left out for its size */
 };

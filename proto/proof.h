@@ -1,8 +1,8 @@
-/* proof.h - votes of members with signatures, and what a set of them proves.
+/* proof.h - votes of members with signatures, and the proofs made of them.
  *
  * A round is decided in two phases (sync/vote/). A proof of phase 1 is a lock: no other record can
  * be decided at that ballot. A proof of phase 2 says that the round is decided. A set of promises
- * frees a proposer to propose what no lock among them forbids.
+ * frees a proposer: it may propose any record, or must carry on the newest lock among them.
  *
  * Any node that knows the roster can check them, from whomever they come. Of n members, up to
  * f = (n - 1) / 3 may lie and sign anything. Two sets of tw_votes_needed(n) have f + 1 members in
@@ -30,7 +30,6 @@
 #include "base/status.h"
 
 enum {
-    TW_SIGNATURE_BYTES = 64, /* Ed25519 */
     TW_VOTE_TEXT_BYTES = 17 + 1 + 3 * 32 + 3 * 8,
     TW_PROOF_BYTES_MAX = 16 + TW_MEMBERS_MAX * TW_SIGNATURE_BYTES,
     TW_PROMISES_BYTES_MAX = 8 + TW_MEMBERS_MAX * (8 + TW_SIGNATURE_BYTES),
@@ -50,7 +49,7 @@ struct tw_proof {
 
 /* Promises of one ballot. */
 struct tw_promises {
-    uint64_t voters; /* 0: none */
+    uint64_t voters;                       /* 0: none */
     uint64_t lock_ballots[TW_MEMBERS_MAX]; /* of the lock that the voter has; 0: none */
     uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES];
 };

@@ -1,4 +1,4 @@
-/* vote_proof.h - signed votes, and what they prove: proto/proof.h. */
+/* vote_proof.h - signed votes, and the proofs that they make: proto/proof.h. */
 #ifndef TW_SYNC_CORE_VOTE_PROOF_H
 #define TW_SYNC_CORE_VOTE_PROOF_H
 

@@ -28,6 +28,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
+#include "sync/round/contributor.h"
 #include "sync/round/record_check.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
@@ -96,8 +97,8 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
 void tw_acceptor_write_promise(const struct tw_node *node, uint64_t ballot,
                                struct tw_msg_promise *promise) {
     const struct tw_vote *vote = &node->vote;
-    *promise = (struct tw_msg_promise){
-        .lineage = vote->lineage, .round = vote->round, .ballot = ballot};
+    *promise =
+        (struct tw_msg_promise){.lineage = vote->lineage, .round = vote->round, .ballot = ballot};
     if (vote->lock.ballot != 0 && !TW_IS_MUTANT(node, TW_MUTANT_LOCK_HIDDEN)) {
         promise->lock = vote->lock;
         promise->locked = vote->accepted;
@@ -131,11 +132,13 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
     if (seq > node->acceptor.stored_seq) node->acceptor.stored_seq = seq;
 }
 
-/* The reply still agrees with the vote. A later promise may have overtaken it. */
+/* The reply still agrees with the vote. A later promise may have overtaken it, or a vote at its own
+ * ballot: the lock of then is gone, and the proposer has enough promises. */
 static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
-    if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised;
+    const bool has_vote = vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
+    if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised && !has_vote;
     if (reply->kind == REPLY_COMMIT) return reply->ballot == vote->lock.ballot;
-    return vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
+    return has_vote;
 }
 
 bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
@@ -218,21 +221,6 @@ void tw_acceptor_promise(struct tw_node *node) {
     }
 }
 
-/* The record lists contributions as this node received them, and no unknown ones of live members.
- * A member sends CONTRIB to every acceptor that it can reach. A contribution that a majority has
- * not received was invented by its owner, to make an audit impossible (check/audit.c). Checked only
- * at the lowest ballot: later, a value that a majority may have accepted must pass. Besides, a
- * restarted member contributes again, and a member may die before its CONTRIB arrives. */
-static bool is_as_announced(const struct tw_node *node, const struct tw_record *record) {
-    for (uint32_t i = 0; i < record->contributors_count; i++) {
-        const struct tw_contributor *by = &record->contributors[i];
-        const struct contribution *heard = &node->round.contributions[by->member_idx];
-        if (!heard->has && !tw_membership_is_live(node, by->member_idx)) continue;
-        if (!heard->has || heard->is_absent || !tw_round_is_as_announced(heard, by)) return false;
-    }
-    return true;
-}
-
 /* Drops the offer. Results that only the offer listed are no longer fetched. */
 static void forget_offer(struct tw_node *node) {
     struct round *round = &node->round;
@@ -247,8 +235,8 @@ static void forget_offer(struct tw_node *node) {
     round->has_offer = false;
 }
 
-/* The offer was accepted before, or has a lock. It is then accepted whatever its results are: it may
- * be decided. */
+/* The offer was accepted before, or has a lock. It is then accepted whatever its results are: it
+ * may be decided. */
 static bool is_offer_settled(const struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->is_offer_carried || round->offer_lock.ballot != 0) return true;
@@ -258,12 +246,23 @@ static bool is_offer_settled(const struct tw_node *node) {
     return tw_id_equal(&before, &now);
 }
 
+/* The offer of a member that was proven false waits until others have had time to propose. */
+static bool must_offer_wait(struct tw_node *node) {
+    const struct round *round = &node->round;
+    const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
+    if (round->offer_from == NO_PEER || is_offer_settled(node)) return false;
+    return tw_conduct_is_proven_false(node, &node->roster.members[proposer].id) &&
+           tw_lease_must_wait(node, proposer, round->offer_us);
+}
+
 /* A weak offer: its ballot is not promised, and no honest proposer would have proposed it, or not
  * yet. It gets a vote only if no better one arrives, and this node does not wait for it. */
 static bool is_offer_weak(struct tw_node *node) {
     const struct round *round = &node->round;
+    if (must_offer_wait(node)) return true;
     return round->offer_from != NO_PEER && round->offer_ballot > node->vote.promised &&
-           !is_offer_settled(node) && tw_proposal_is_rigged(node, &round->offer);
+           !is_offer_settled(node) &&
+           tw_proposal_is_rigged(node, &round->offer, round->offer_ballot);
 }
 
 bool tw_acceptor_has_offer(struct tw_node *node) {
@@ -280,14 +279,23 @@ static void lease_offer(struct tw_node *node) {
 }
 
 /* The lowest ballot needs no promises: no member can have voted before it. */
-static bool is_justified(struct tw_node *node, uint16_t peer,
-                         const struct tw_msg_propose *propose) {
+static bool is_justified(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const bool needs_promises = propose->ballot > 1 || propose->promises.voters != 0;
-    if (peer == NO_PEER || !needs_promises || TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE))
-        return true;
-    if (tw_vote_proof_justifies(node, propose)) return true;
-    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
-    return false;
+    return !needs_promises || TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE) ||
+           tw_vote_proof_justifies(node, propose);
+}
+
+/* Promises free the proposer to propose this, and every contributor signed its row. Otherwise an
+ * owner could list a contribution that nobody made, and no audit could repeat the merge. Of a
+ * record with a lock, the voters in it have checked the rows. */
+static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *propose) {
+    const struct tw_record *record = &propose->record;
+    if (!is_justified(node, propose)) return false;
+    if (propose->lock.ballot != 0) return true;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if (!tw_contributor_is_signed(node, &record->contributors[i])) return false;
+    }
+    return true;
 }
 
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
@@ -321,13 +329,19 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
      * without us. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
-    if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record)) return;
-    if (!is_justified(node, peer, propose)) return;
+    if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record, propose->ballot))
+        return;
+    if (peer != NO_PEER && !is_proven(node, propose)) {
+        tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+        tw_veto_pass(node, propose->ballot);
+        return;
+    }
     forget_offer(node);
     round->is_offer_leased = false;
     round->has_offer = true;
     round->offer_from = peer;
     round->offer_ballot = propose->ballot;
+    round->offer_us = node->now_us;
     round->offer = propose->record;
     round->is_offer_carried = propose->lock.ballot != 0;
     round->offer_lock = (struct tw_proof){.ballot = 0};
@@ -392,6 +406,7 @@ void tw_acceptor_consider(struct tw_node *node) {
     round->is_lost = false;
     if (!round->has_offer) return;
     lease_offer(node);
+    if (must_offer_wait(node)) return;
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
     /* Only an accepted record is lost with a result: another proposer leaves the result out. */
@@ -403,17 +418,14 @@ void tw_acceptor_consider(struct tw_node *node) {
     }
     if (!is_settled && round->offer_from != NO_PEER) {
         if (tw_proposal_is_early(node, &round->offer)) return;
-        if (tw_proposal_is_rigged(node, &round->offer)) {
+        if (tw_proposal_is_rigged(node, &round->offer, round->offer_ballot)) {
             tw_veto_proposer(node);
             return;
         }
     }
     if (!is_complete) {
-        if (!is_settled && is_offer_silent(node)) tw_veto_pass(node);
-        return;
-    }
-    if (!is_settled && round->offer_ballot == 1 && !is_as_announced(node, &round->offer)) {
-        tw_veto_proposer(node); /* the offer stays: the CONTRIB may still arrive */
+        if (!is_settled && round->offer_from != NO_PEER && is_offer_silent(node))
+            tw_veto_pass(node, round->offer_ballot);
         return;
     }
     round->has_offer = false;
@@ -459,9 +471,9 @@ void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_l
     const bool has_vote = has_accepted(vote, lock);
     if (!has_vote && !is_offered(round, lock)) return; /* the next ballot carries the record on */
     const bool is_known = vote->lock.ballot == lock->proof.ballot && has_vote;
-    if (!is_known && !tw_vote_proof_holds(node, TW_VOTE_ACCEPT,
-                                          has_vote ? &vote->accepted : &round->offer,
-                                          &lock->proof)) {
+    if (!is_known &&
+        !tw_vote_proof_holds(node, TW_VOTE_ACCEPT, has_vote ? &vote->accepted : &round->offer,
+                             &lock->proof)) {
         if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }

@@ -31,6 +31,8 @@
 #include "sync/vote/acceptor.h"
 #include "sync/vote/ballot_lease.h"
 
+#define SKIP_US (SECOND_US / 4) /* wait for each rank skipped without a proof */
+
 void tw_proposer_write(struct tw_node *node) {
     struct round *round = &node->round;
     tw_proposal_draft(node);
@@ -186,12 +188,13 @@ static uint32_t count_supporters(const struct tw_node *node) {
     return count;
 }
 
-static void consider_refusal(struct tw_node *node, uint32_t member, uint32_t parts) {
+static void consider_refusals(struct tw_node *node) {
     struct round *round = &node->round;
-    if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node, member, parts)) return;
+    if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node)) return;
+    const uint64_t next = round->ballot + TW_MEMBERS_MAX;
     /* A carried-on record cannot change. A proposal that we would refuse ourselves as empty waits
      * until others have tried. */
-    if (round->best_lock.ballot != 0 || tw_proposal_is_empty(node, &round->proposal)) {
+    if (round->best_lock.ballot != 0 || tw_proposal_is_empty(node, &round->proposal, next)) {
         back_off(node);
         return;
     }
@@ -204,8 +207,11 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     if (!tw_id_equal(&nack->lineage, &node->at.lineage)) return;
     if (nack->round != node->at.rounds || round->phase == PROPOSER_IDLE) return;
     const int idx = tw_membership_sender(node, peer);
-    if (idx >= 0 && nack->promised == round->ballot && nack->refused_parts != 0)
-        consider_refusal(node, (uint32_t)idx, nack->refused_parts);
+    if (idx >= 0 && nack->promised == round->ballot && nack->refused_parts != 0 &&
+        round->phase == PROPOSER_PROPOSING) {
+        tw_veto_refused(node, (uint32_t)idx, nack->refused_parts);
+        consider_refusals(node);
+    }
     if (nack->promised <= round->ballot || idx < 0) return;
     if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
     /* A single NACK may be a lie. NACKs count once they leave no majority. */
@@ -222,7 +228,8 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
 static bool has_results_of_others(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if ((int)k == round->self_part || !tw_round_is_unannounced(node, k)) continue;
+        if ((int)k == round->self_part) continue;
+        if (!tw_round_is_unannounced(node, k) && tw_round_is_provable(node, k)) continue;
         if (tw_membership_is_live(node, round->owners[k])) return false;
     }
     return true;
@@ -253,7 +260,7 @@ static bool is_proposer_mute(struct tw_node *node) {
  * delay each other. */
 static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
-    if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, id)) return true;
+    if (tw_lease_is_distrusted(node, member)) return true;
     return node->roster.count < node->cfg.judges_min ? tw_conduct_is_proven_false(node, id)
                                                      : tw_conduct_is_struck(node, id);
 }
@@ -265,16 +272,25 @@ static bool has_voters(const struct tw_node *node) {
     return count >= tw_membership_votes_needed(node);
 }
 
+/* No lower rank is worth waiting for. Members differ in the ranks that they skip without a proof,
+ * so each of these costs a short wait. Otherwise all would begin a ballot at once, and end each
+ * other's. */
 static bool is_my_turn(struct tw_node *node) {
-    const struct round *round = &node->round;
+    struct round *round = &node->round;
+    uint64_t skipped = 0;
     for (int rank = 0; rank < round->self_rank; rank++) {
-        if (tw_membership_is_live(node, round->rank[rank]) &&
-            tw_reach_has_majority(node, round->rank[rank]) &&
-            !tw_veto_is_passed(node, (uint32_t)rank) &&
-            !is_proposer_skipped(node, round->rank[rank]))
-            return false;
+        if (!tw_membership_is_live(node, round->rank[rank]) ||
+            !tw_reach_has_majority(node, round->rank[rank]) ||
+            tw_veto_is_passed(node, (uint32_t)rank))
+            continue;
+        if (!is_proposer_skipped(node, round->rank[rank])) return false;
+        skipped += !tw_conduct_is_proven_false(node, &node->roster.members[round->rank[rank]].id);
     }
-    return true;
+    if (!has_all_results(node)) return false;
+    if (round->turn_us == 0) round->turn_us = node->now_us;
+    const uint64_t due_us = round->turn_us + skipped * SKIP_US;
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
+    return node->now_us >= due_us;
 }
 
 /* It is time for this node to propose. */
@@ -301,7 +317,7 @@ static bool should_propose(struct tw_node *node) {
     }
     if (tw_lease_is_others(node, (uint32_t)round->self_idx)) return false;
     if (!has_voters(node)) return false;
-    if (is_my_turn(node) && has_all_results(node)) return true;
+    if (is_my_turn(node)) return true;
     const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
     uint64_t late_us = round->active_us + 2 * node->pace.patience_us + step_us;
     if (is_proposer_mute(node) && round->results_us + step_us < late_us)
@@ -378,6 +394,7 @@ static bool is_hopeless(struct tw_node *node) {
 void tw_proposer_advance(struct tw_node *node) {
     struct round *round = &node->round;
     if (is_hopeless(node)) round->phase = PROPOSER_IDLE;
+    consider_refusals(node);
     if (round->phase == PROPOSER_IDLE && should_propose(node)) start_ballot(node);
     if (round->phase == PROPOSER_STORING && node->acceptor.stored_seq >= round->ballot_seq) {
         if (round->ballot == 1) {

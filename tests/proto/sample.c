@@ -35,6 +35,10 @@ void tw_sample_roster(struct tw_rng *rng, struct tw_roster *roster, uint32_t cou
     }
 }
 
+static void sample_signature(struct tw_rng *rng, uint8_t signature[TW_SIGNATURE_BYTES]) {
+    for (unsigned i = 0; i < TW_SIGNATURE_BYTES; i++) signature[i] = (uint8_t)tw_rng_next(rng);
+}
+
 /* Ascending distinct members with chance 1/2 each. */
 static uint32_t sample_contributors(struct tw_rng *rng, uint32_t members_count,
                                     struct tw_contributor contributors[TW_MEMBERS_MAX]) {
@@ -46,6 +50,7 @@ static uint32_t sample_contributors(struct tw_rng *rng, uint32_t members_count,
                                                         .tokens = draw_u64(rng),
                                                         .fragment_tokens = draw_u64(rng),
                                                         .root = tw_sample_id(rng)};
+        if (tw_rng_below(rng, 4) != 0) sample_signature(rng, contributors[count - 1].signature);
     }
     return count;
 }
@@ -88,6 +93,7 @@ void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record) {
                                                           .tokens = UINT64_MAX,
                                                           .fragment_tokens = UINT64_MAX,
                                                           .root = tw_sample_id(rng)};
+        sample_signature(rng, record->contributors[i].signature);
     }
     record->parts_count = TW_PARTS_MAX;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) {
@@ -133,6 +139,7 @@ static void sample_contrib(struct tw_rng *rng, struct tw_msg_contrib *contrib) {
         contrib->hashes[k] = tw_sample_id(rng);
         contrib->bytes[k] = draw_between(rng, 0, TW_PAYLOAD_BYTES_MAX);
     }
+    if (tw_rng_below(rng, 4) != 0) sample_signature(rng, contrib->signature);
 }
 
 static void sample_result(struct tw_rng *rng, struct tw_msg_result *result) {
@@ -153,10 +160,6 @@ static void sample_any_close(struct tw_rng *rng, struct tw_record *record) {
     struct tw_roster roster;
     tw_sample_roster(rng, &roster, draw_between(rng, 1, TW_MEMBERS_MAX));
     tw_sample_close(rng, record, &roster);
-}
-
-static void sample_signature(struct tw_rng *rng, uint8_t signature[TW_SIGNATURE_BYTES]) {
-    for (unsigned i = 0; i < TW_SIGNATURE_BYTES; i++) signature[i] = (uint8_t)tw_rng_next(rng);
 }
 
 static void sample_proof(struct tw_rng *rng, struct tw_proof *proof) {

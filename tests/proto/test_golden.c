@@ -90,8 +90,9 @@ static void fill_close(struct tw_record *record) {
     record->roster_number = 7;
     record->finals = 1;
     record->contributors_count = 2;
-    record->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(0x21)};
-    record->contributors[1] = (struct tw_contributor){2, 15, 15360, 15360, id(0x22)};
+    record->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(0x21), {0}};
+    memset(record->contributors[0].signature, 0x69, TW_SIGNATURE_BYTES);
+    record->contributors[1] = (struct tw_contributor){2, 15, 15360, 15360, id(0x22), {0}};
     record->parts_count = 2;
     record->parts[0] = (struct tw_part){0, 65536, 0x5, id(0x31)};
     record->parts[1] = (struct tw_part){.owner_idx = 2}; /* ABSENT */
@@ -129,9 +130,7 @@ static void fill_voting(struct tw_message *message) {
         memset(message->u.propose.promises.signatures[1], 0xC3, TW_SIGNATURE_BYTES);
         message->u.propose.lock = proof_at(4);
         break;
-    case TW_MSG_LOCK:
-        message->u.lock = (struct tw_msg_lock){id(1), 5, id(2), proof_at(9)};
-        break;
+    case TW_MSG_LOCK: message->u.lock = (struct tw_msg_lock){id(1), 5, id(2), proof_at(9)}; break;
     case TW_MSG_ACCEPT:
         message->u.accept = (struct tw_msg_accept){id(1), 5, 9, TW_VOTE_COMMIT, id(2), {0}};
         memset(message->u.accept.signature, 0x5A, TW_SIGNATURE_BYTES);
@@ -160,6 +159,7 @@ static void fill_round(struct tw_message *message) {
         contrib->hashes[1] = id(4);
         contrib->bytes[0] = 70000;
         contrib->bytes[1] = 1;
+        memset(contrib->signature, 0x69, TW_SIGNATURE_BYTES);
     } else {
         result->lineage = id(1);
         result->round = 5;
@@ -167,8 +167,9 @@ static void fill_round(struct tw_message *message) {
         result->bytes = 70000;
         result->hash = id(2);
         result->contributors_count = 2;
-        result->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(3)};
-        result->contributors[1] = (struct tw_contributor){63, 0, 0, 0, id(4)};
+        result->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(3), {0}};
+        memset(result->contributors[0].signature, 0x69, TW_SIGNATURE_BYTES);
+        result->contributors[1] = (struct tw_contributor){63, 0, 0, 0, id(4), {0}};
     }
 }
 

@@ -14,15 +14,15 @@ static uint64_t roster_set(const struct tw_sim_roster *roster) {
     return set;
 }
 
-/* A node accepts no result that it finds to be an outlier. Exempt are records that it
- * accepted before or proposes itself, because these may be chosen ones: see check_ballot(). */
+/* A node accepts no result that it finds to be an outlier. Exempt are records that it accepted
+ * before or proposes itself, and those that somebody has a lock of: they may be chosen. */
 static void check_no_outlier(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_vote *vote,
                              const struct tw_sim_acceptance *acceptance) {
     const struct tw_sim_key key = tw_sim_key_of(&vote->lineage, vote->round, vote->accepted_ballot);
     const uint32_t *proposer = tw_sim_map_get(&world->check->proposers, &key);
     if (world->options.liars_count == 0 || (proposer != NULL && *proposer == node->idx)) return;
-    if ((acceptance->nodes >> node->idx & 1) != 0) return;
+    if ((acceptance->nodes >> node->idx & 1) != 0 || acceptance->is_locked) return;
     for (uint32_t k = 0; k < vote->accepted.parts_count; k++) {
         const struct tw_part *part = &vote->accepted.parts[k];
         const struct tw_sim_payload *payload = tw_sim_pool_find(node, &part->result);
@@ -42,6 +42,12 @@ void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&world->check->accepted, &key, NULL);
     acceptance->nodes |= UINT64_C(1) << node->idx;
+}
+
+static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_node *node,
+                                   const struct tw_id *lineage, uint64_t round) {
+    const struct tw_sim_key key = tw_sim_key_of(lineage, round, node->idx);
+    return tw_sim_map_put(&world->check->told, &key, NULL);
 }
 
 /* The commit whose roster decides the round of the vote. The node must have a seat in it. NULL: a
@@ -66,6 +72,9 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&check->accepted, &key, NULL);
     check_no_outlier(world, node, vote, acceptance);
+    struct tw_sim_told *told = told_of(world, node, &vote->lineage, vote->round);
+    if (!tw_id_equal(&told->locked, &digest))
+        told->lock_ballot = 0; /* dropped for another record */
     acceptance->nodes |= UINT64_C(1) << node->idx;
     if (vote->lock.ballot == 0) {
         has_seat(world, node, vote);
@@ -157,10 +166,9 @@ static bool is_durable(const struct tw_sim_node *node, const struct tw_id *linea
     return disk->has_vote && disk->vote.round == round && tw_id_equal(&disk->vote.lineage, lineage);
 }
 
-static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_node *node,
-                                   const struct tw_id *lineage, uint64_t round) {
-    const struct tw_sim_key key = tw_sim_key_of(lineage, round, node->idx);
-    return tw_sim_map_put(&world->check->told, &key, NULL);
+static bool is_digest_of(const struct tw_record *record, const struct tw_id *digest) {
+    const struct tw_id now = tw_record_digest(record);
+    return tw_id_equal(&now, digest);
 }
 
 void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -188,10 +196,7 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
     const bool is_commit = accept->phase == TW_VOTE_COMMIT;
     bool is_kept = is_durable(node, &accept->lineage, accept->round) && vote->has_accepted &&
                    accept->ballot == (is_commit ? vote->lock.ballot : vote->accepted_ballot);
-    if (is_kept) {
-        const struct tw_id digest = tw_record_digest(&vote->accepted);
-        is_kept = tw_id_equal(&digest, &accept->digest);
-    }
+    is_kept = is_kept && is_digest_of(&vote->accepted, &accept->digest);
     if (!is_kept) {
         tw_sim_fail(world, node, "17", "sends ACCEPT of ballot %" PRIu64 " before it is on disk",
                     accept->ballot);
@@ -203,8 +208,17 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
                     accept->ballot, told->promised);
     }
     told->promised = accept->ballot;
-    if (is_commit) told->lock_ballot = accept->ballot;
+    if (is_commit) {
+        told->lock_ballot = accept->ballot;
+        told->locked = accept->digest;
+    }
     check_ballot(world, node, &accept->lineage, accept->round, accept->ballot, &accept->digest);
+}
+
+void tw_sim_check_lock(struct tw_sim_world *world, const struct tw_id *digest) {
+    const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
+    struct tw_sim_acceptance *acceptance = tw_sim_map_put(&world->check->accepted, &key, NULL);
+    acceptance->is_locked = true;
 }
 
 void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -214,6 +228,7 @@ void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_key_of(&propose->record.lineage, propose->record.round, propose->ballot);
     *(uint32_t *)tw_sim_map_put(&world->check->proposers, &key, NULL) = node->idx;
     note_try(world, &propose->record.lineage, propose->record.round, propose->ballot);
+    if (propose->lock.ballot != 0) tw_sim_check_lock(world, &digest);
     check_ballot(world, node, &propose->record.lineage, propose->record.round, propose->ballot,
                  &digest);
 }

@@ -44,38 +44,38 @@ void feed(const struct tw_event *event) {
     drain();
 }
 
-static void sign_promise(uint16_t peer, struct tw_msg_promise *promise) {
-    const struct tw_ballot_vote cast = {.lineage = promise->lineage,
-                                        .round = promise->round,
-                                        .ballot = promise->ballot,
-                                        .lock_ballot = promise->lock.ballot,
-                                        .phase = TW_VOTE_PROMISE};
-    const struct tw_id signer = id_of(peer);
-    signing_vote(&signer, &cast, promise->signature);
-}
+static const struct tw_id run = {{0}};
 
-static void sign_accept(uint16_t peer, struct tw_msg_accept *accept) {
-    const struct tw_ballot_vote cast = {.lineage = accept->lineage,
-                                        .round = accept->round,
-                                        .ballot = accept->ballot,
-                                        .phase = accept->phase,
-                                        .digest = accept->digest};
-    const struct tw_id signer = id_of(peer);
-    signing_vote(&signer, &cast, accept->signature);
+/* Adds the signatures of the members that a record lists, and the promises behind a proposal. */
+static void prove_propose(const struct tw_roster *roster, struct tw_msg_propose *propose) {
+    struct tw_record *record = &propose->record;
+    signing_rows(&run, roster, &record->lineage, record->round, record->contributors,
+                 record->contributors_count);
+    if (propose->ballot > 1 && propose->promises.voters == 0)
+        signing_justify(&run, roster, 0, 0, propose);
 }
 
 /* Adds the proof or signature that an honest peer would send. */
 static void sign_as(uint16_t peer, struct tw_message *message) {
-    const struct tw_id run = {{0}};
+    const struct tw_id signer = id_of(peer);
     const struct tw_roster roster = view_now().roster;
-    if (message->kind == TW_MSG_COMMIT && message->u.commit.proof.ballot == 0)
-        signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &message->u.commit.record,
-                      &message->u.commit.proof);
-    if (message->kind == TW_MSG_PROPOSE && message->u.propose.ballot > 1 &&
-        message->u.propose.promises.voters == 0)
-        signing_promise(&run, &roster, 0, 0, &message->u.propose);
-    if (message->kind == TW_MSG_PROMISE) sign_promise(peer, &message->u.promise);
-    if (message->kind == TW_MSG_ACCEPT) sign_accept(peer, &message->u.accept);
+    struct tw_msg_result *result = &message->u.result;
+    struct tw_msg_commit *commit = &message->u.commit;
+    switch ((int)message->kind) {
+    case TW_MSG_CONTRIB: signing_contrib(&run, &signer, &message->u.contrib); break;
+    case TW_MSG_RESULT:
+        signing_rows(&run, &roster, &result->lineage, result->round, result->contributors,
+                     result->contributors_count);
+        break;
+    case TW_MSG_PROPOSE: prove_propose(&roster, &message->u.propose); break;
+    case TW_MSG_PROMISE: signing_promise(&run, &signer, &message->u.promise); break;
+    case TW_MSG_ACCEPT: signing_accept(&run, &signer, &message->u.accept); break;
+    case TW_MSG_COMMIT:
+        if (commit->proof.ballot == 0)
+            signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &commit->record, &commit->proof);
+        break;
+    default: break;
+    }
 }
 
 void say(uint16_t peer, const struct tw_message *message) {
@@ -336,4 +336,29 @@ void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, ui
     result->contributors_count = 1;
     result->contributors[0] = *by;
     say(1, message);
+}
+
+struct tw_message *promise_with_lock(const struct tw_record *locked, uint64_t lock_ballot,
+                                     uint64_t ballot) {
+    const struct tw_roster roster = view_now().roster;
+    struct tw_message *message = message_of(TW_MSG_PROMISE);
+    struct tw_msg_promise *promise = &message->u.promise;
+    promise->lineage = start.lineage;
+    promise->round = ROUNDS;
+    promise->ballot = ballot;
+    if (lock_ballot == 0) return message;
+    promise->locked = *locked;
+    signing_prove(&run, &roster, TW_VOTE_ACCEPT, lock_ballot, locked, &promise->lock);
+    return message;
+}
+
+struct tw_message *accept_of(const struct tw_record *record, uint64_t ballot,
+                             enum tw_vote_phase phase) {
+    struct tw_message *message = message_of(TW_MSG_ACCEPT);
+    message->u.accept = (struct tw_msg_accept){.lineage = start.lineage,
+                                               .round = ROUNDS,
+                                               .ballot = ballot,
+                                               .phase = phase,
+                                               .digest = tw_record_digest(record)};
+    return message;
 }

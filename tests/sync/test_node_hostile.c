@@ -167,8 +167,8 @@ static void commit_without_a_majority_of_signatures_is_refused(void **state) {
         const struct tw_id run = {{0}};
         commit->record = empty_close(&start.tip);
         signing_prove(&run, i == OF_STRANGERS ? &strangers : &view.roster,
-                      i == OF_THE_FIRST_PHASE ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT, 1,
-                      &commit->record, &commit->proof);
+                      i == OF_THE_FIRST_PHASE ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT, 1, &commit->record,
+                      &commit->proof);
         if (i == UNSIGNED) memset(&commit->proof, 0, sizeof(commit->proof));
         if (i == ONE_VOTE) commit->proof.voters = 0x2;
         if (i == OF_ANOTHER_BALLOT) commit->proof.ballot++;

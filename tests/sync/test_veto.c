@@ -1,6 +1,5 @@
 /* test_veto.c - a node votes for no record that it refuses, but applies any that is decided. */
 #include "tests/sync/lone_node.h"
-#include "tests/sync/signing.h"
 
 /* A valid record of the open round that holds the result of part 1 alone. */
 static struct tw_record record_with(const struct tw_id *hash, uint32_t bytes) {
@@ -280,31 +279,6 @@ static void second_record_of_a_ballot_is_not_accepted(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-/* Member 2 promises `ballot` and reports a lock on this record. */
-static void promise_as_two(const struct tw_record *locked, uint64_t ballot) {
-    const struct tw_id run = {{0}};
-    const struct tw_roster roster = view_now().roster;
-    struct tw_message *message = message_of(TW_MSG_PROMISE);
-    message->u.promise.lineage = start.lineage;
-    message->u.promise.round = ROUNDS;
-    message->u.promise.ballot = ballot;
-    message->u.promise.locked = *locked;
-    signing_prove(&run, &roster, TW_VOTE_ACCEPT, TW_MEMBERS_MAX, locked, &message->u.promise.lock);
-    say(2, message);
-}
-
-/* Member 2 votes for the record in this phase of our ballot. */
-static struct tw_message *accept_of_two(const struct tw_record *record, uint64_t ballot,
-                                        enum tw_vote_phase phase) {
-    struct tw_message *message = message_of(TW_MSG_ACCEPT);
-    message->u.accept = (struct tw_msg_accept){.lineage = start.lineage,
-                                               .round = ROUNDS,
-                                               .ballot = ballot,
-                                               .phase = phase,
-                                               .digest = tw_record_digest(record)};
-    return message;
-}
-
 static void locked_record_is_carried_on_by_a_node_that_refused_it(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
@@ -318,21 +292,21 @@ static void locked_record_is_carried_on_by_a_node_that_refused_it(void **state) 
     }
     assert_non_null(prepare);
     const uint64_t ballot = prepare->u.prepare.ballot;
-    promise_as_two(&record, ballot);
+    say(2, promise_with_lock(&record, TW_MEMBERS_MAX, ballot));
     const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
     assert_non_null(propose);
     assert_int_equal(propose->u.propose.record.parts[1].bytes, 90);
     assert_int_equal(propose->u.propose.lock.ballot, TW_MEMBERS_MAX);
     assert_null(find_message(TW_MSG_LOCK, 2));
-    say(2, accept_of_two(&record, ballot, TW_VOTE_COMMIT)); /* no lock yet: out of turn */
+    say(2, accept_of(&record, ballot, TW_VOTE_COMMIT)); /* no lock yet: out of turn */
     assert_null(find_message(TW_MSG_LOCK, 2));
     /* A vote without a signature is none. */
-    say_unsigned(2, accept_of_two(&record, ballot, TW_VOTE_ACCEPT));
+    say_unsigned(2, accept_of(&record, ballot, TW_VOTE_ACCEPT));
     assert_true(find_message(TW_MSG_LOCK, 2) == NULL && find_action(TW_ACT_CLOSE) != NULL);
-    say(2, accept_of_two(&record, ballot, TW_VOTE_ACCEPT)); /* with ours, two of three */
+    say(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* with ours, two of three */
     assert_non_null(find_message(TW_MSG_LOCK, 2));
     assert_int_equal(view_now().rounds, ROUNDS);
-    say(2, accept_of_two(&record, ballot, TW_VOTE_COMMIT));
+    say(2, accept_of(&record, ballot, TW_VOTE_COMMIT));
     assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
 
@@ -754,7 +728,7 @@ static void refused_proposer_pauses_longer_each_time(void **state) {
         if (prepare != NULL && prepare->u.prepare.ballot > ballot) {
             ballot = prepare->u.prepare.ballot;
             ballots_count++;
-            promise_as_two(&record, ballot);
+            say(2, promise_with_lock(&record, TW_MEMBERS_MAX, ballot));
         }
         const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
         if (propose == NULL || propose->u.propose.ballot != ballot) continue;

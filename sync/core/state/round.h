@@ -62,13 +62,14 @@ struct round {
         struct tw_msg_result announced;
     } results[TW_PARTS_MAX];
     uint64_t results_us; /* when the last result was announced; 0: some are missing */
+    uint64_t turn_us;    /* when it became this node's turn to propose; 0: not yet */
 
     /* acceptor: the offer is a proposal that is accepted once its results are here */
     bool has_offer;
-    bool is_lost;         /* no peer can serve one of its results */
-    bool is_offer_leased; /* its proposer got the ballot lease for it */
-    uint16_t offer_from;  /* NO_PEER: this node */
-    uint64_t offer_ballot;
+    bool is_lost;                    /* no peer can serve one of its results */
+    bool is_offer_leased;            /* its proposer got the ballot lease for it */
+    uint16_t offer_from;             /* NO_PEER: this node */
+    uint64_t offer_ballot, offer_us; /* offer_us: when it arrived */
     struct tw_record offer;
     bool is_offer_carried;      /* a lock requires it */
     struct tw_proof offer_lock; /* LOCK arrived before the results: phase 1 at offer_ballot */
@@ -86,9 +87,9 @@ struct round {
     uint32_t attempt;
     uint64_t ballot, ballot_seq, phase_us, retry_us;
     uint64_t promised_by, accepted_by, nacked_by; /* sets of members that answered this ballot */
-    struct tw_promises promises; /* of promised_by */
-    struct tw_proof best_lock;   /* the newest lock in a promise; none: ballot 0 */
-    struct tw_record best;       /* its record */
+    struct tw_promises promises;                  /* of promised_by */
+    struct tw_proof best_lock;                    /* the newest lock in a promise; none: ballot 0 */
+    struct tw_record best;                        /* its record */
     struct tw_record proposal;
     struct tw_proof lock, proof; /* votes of accepted_by for `proposal`, of phase 1 and 2 */
 };
