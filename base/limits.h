@@ -29,6 +29,8 @@ enum tw_limits {
     TW_PEER_SILENCE_US =
         6 * 1000 * 1000, /* silence after which the link is closed and the peer counts as dead */
 
+    TW_SIGNATURE_BYTES = 64, /* Ed25519 */
+
     /* the wire */
     TW_FRAME_HEADER_BYTES = 32,       /* PROTOCOL.md section 2 */
     TW_CONTROL_BYTES_MAX = 64 * 1024, /* body of a control frame */

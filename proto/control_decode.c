@@ -102,6 +102,28 @@ static enum tw_status get_peers(const void *body, struct tw_msg_peers *to, struc
     return TW_OK;
 }
 
+static enum tw_status get_signature(const ProtobufCBinaryData *from,
+                                    uint8_t signature[TW_SIGNATURE_BYTES], struct tw_error *err) {
+    if (from->len != TW_SIGNATURE_BYTES)
+        return tw_fail(err, TW_PROTO, "message field signature has %zu bytes where %d belong",
+                       from->len, TW_SIGNATURE_BYTES);
+    memcpy(signature, from->data, TW_SIGNATURE_BYTES);
+    return TW_OK;
+}
+
+/* Empty: all zero. */
+static enum tw_status get_optional_signature(const ProtobufCBinaryData *from,
+                                             uint8_t signature[TW_SIGNATURE_BYTES],
+                                             struct tw_error *err) {
+    return from->len > 0 ? get_signature(from, signature, err) : TW_OK;
+}
+
+/* Empty: no proof. */
+static enum tw_status get_proof(const ProtobufCBinaryData *from, struct tw_proof *proof,
+                                struct tw_error *err) {
+    return from->len > 0 ? tw_proof_decode(from->data, from->len, proof, err) : TW_OK;
+}
+
 static enum tw_status get_leave(const void *body, struct tw_msg_leave *to, struct tw_error *err) {
     const Thinwire__Leave *from = body;
     (void)err;
@@ -127,6 +149,7 @@ static enum tw_status get_contrib(const void *body, struct tw_msg_contrib *to,
     to->tokens = from->tokens;
     to->fragment_tokens = from->fragment_tokens;
     to->fragment_steps = from->fragment_steps;
+    TW_TRY(get_optional_signature(&from->signature, to->signature, err));
     to->parts_count = (uint32_t)from->n_parts;
     for (size_t k = 0; k < from->n_parts; k++) {
         to->bytes[k] = from->parts[k]->bytes;
@@ -151,6 +174,7 @@ static enum tw_status get_result(const void *body, struct tw_msg_result *to, str
         to->contributors[i].fragment_steps = contributor->fragment_steps;
         to->contributors[i].tokens = contributor->tokens;
         to->contributors[i].fragment_tokens = contributor->fragment_tokens;
+        TW_TRY(get_optional_signature(&contributor->signature, to->contributors[i].signature, err));
         TW_TRY(get_id("contributors.root", &contributor->root, &to->contributors[i].root, err));
     }
     return TW_OK;
@@ -170,16 +194,19 @@ static enum tw_status get_promise(const void *body, struct tw_msg_promise *to,
     to->round = from->round;
     to->ballot = from->ballot;
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
-    if (from->accepted.len == 0) return TW_OK;
-    to->has_accepted = 1;
-    to->accepted_ballot = from->accepted_ballot;
-    return get_manifest(&from->accepted, &to->accepted, err);
+    TW_TRY(get_signature(&from->signature, to->signature, err));
+    TW_TRY(get_proof(&from->lock, &to->lock, err));
+    if (from->lock.len == 0) return TW_OK;
+    return get_manifest(&from->locked, &to->locked, err);
 }
 
 static enum tw_status get_propose(const void *body, struct tw_msg_propose *to,
                                   struct tw_error *err) {
     const Thinwire__Propose *from = body;
     to->ballot = from->ballot;
+    if (from->promises.len > 0)
+        TW_TRY(tw_promises_decode(from->promises.data, from->promises.len, &to->promises, err));
+    TW_TRY(get_proof(&from->lock, &to->lock, err));
     return get_manifest(&from->record, &to->record, err);
 }
 
@@ -187,10 +214,18 @@ static enum tw_status get_accept(const void *body, struct tw_msg_accept *to, str
     const Thinwire__Accept *from = body;
     to->round = from->round;
     to->ballot = from->ballot;
-    if (from->signature.len != sizeof(to->signature))
-        return tw_fail(err, TW_PROTO, "message field signature has %zu bytes where %zu belong",
-                       from->signature.len, sizeof(to->signature));
-    memcpy(to->signature, from->signature.data, sizeof(to->signature));
+    to->phase = from->phase == TW_VOTE_COMMIT   ? TW_VOTE_COMMIT
+                : from->phase == TW_VOTE_ACCEPT ? TW_VOTE_ACCEPT
+                                                : TW_VOTE_PROMISE; /* tw_message_check refuses it */
+    TW_TRY(get_signature(&from->signature, to->signature, err));
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    return get_id("digest", &from->digest, &to->digest, err);
+}
+
+static enum tw_status get_lock(const void *body, struct tw_msg_lock *to, struct tw_error *err) {
+    const Thinwire__Lock *from = body;
+    to->round = from->round;
+    TW_TRY(get_proof(&from->proof, &to->proof, err));
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     return get_id("digest", &from->digest, &to->digest, err);
 }
@@ -205,8 +240,7 @@ static enum tw_status get_nack(const void *body, struct tw_msg_nack *to, struct 
 
 static enum tw_status get_commit(const void *body, struct tw_msg_commit *to, struct tw_error *err) {
     const Thinwire__Commit *from = body;
-    if (from->proof.len > 0)
-        TW_TRY(tw_proof_decode(from->proof.data, from->proof.len, &to->proof, err));
+    TW_TRY(get_proof(&from->proof, &to->proof, err));
     return get_manifest(&from->record, &to->record, err);
 }
 

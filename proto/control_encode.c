@@ -86,6 +86,12 @@ static enum tw_status put_join(const struct tw_msg_join *from, struct out *out,
     return pack(&to.base, out, err);
 }
 
+/* Empty if it is all zero. */
+static ProtobufCBinaryData borrow_signature(const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    static const uint8_t none[TW_SIGNATURE_BYTES];
+    return borrow(signature, memcmp(signature, none, sizeof(none)) == 0 ? 0 : sizeof(none));
+}
+
 static enum tw_status put_contrib(const struct tw_msg_contrib *from, struct out *out,
                                   struct tw_error *err) {
     Thinwire__ContribPart parts[TW_PARTS_MAX], *list[TW_PARTS_MAX];
@@ -104,6 +110,7 @@ static enum tw_status put_contrib(const struct tw_msg_contrib *from, struct out 
     to.fragment_steps = from->fragment_steps;
     to.n_parts = from->parts_count;
     to.parts = list;
+    to.signature = borrow_signature(from->signature);
     return pack(&to.base, out, err);
 }
 
@@ -119,6 +126,7 @@ static enum tw_status put_result(const struct tw_msg_result *from, struct out *o
         contributors[i].tokens = from->contributors[i].tokens;
         contributors[i].fragment_tokens = from->contributors[i].fragment_tokens;
         contributors[i].root = borrow_id(&from->contributors[i].root);
+        contributors[i].signature = borrow_signature(from->contributors[i].signature);
     }
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;
@@ -142,24 +150,28 @@ static enum tw_status put_prepare(const struct tw_msg_prepare *from, struct out 
 
 static enum tw_status put_promise(const struct tw_msg_promise *from, struct out *out,
                                   struct tw_error *err) {
-    uint8_t manifest[TW_RECORD_BYTES_MAX];
+    uint8_t manifest[TW_RECORD_BYTES_MAX], lock[TW_PROOF_BYTES_MAX];
     Thinwire__Promise to = THINWIRE__PROMISE__INIT;
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;
     to.ballot = from->ballot;
-    if (from->has_accepted != 0) {
-        to.accepted_ballot = from->accepted_ballot;
-        to.accepted = borrow(manifest, tw_record_encode(&from->accepted, manifest));
+    if (from->lock.ballot != 0) {
+        to.lock = borrow(lock, tw_proof_encode(&from->lock, lock));
+        to.locked = borrow(manifest, tw_record_encode(&from->locked, manifest));
     }
+    to.signature = borrow(from->signature, sizeof(from->signature));
     return pack(&to.base, out, err);
 }
 
 static enum tw_status put_propose(const struct tw_msg_propose *from, struct out *out,
                                   struct tw_error *err) {
-    uint8_t manifest[TW_RECORD_BYTES_MAX];
+    uint8_t manifest[TW_RECORD_BYTES_MAX], promises[TW_PROMISES_BYTES_MAX];
+    uint8_t lock[TW_PROOF_BYTES_MAX];
     Thinwire__Propose to = THINWIRE__PROPOSE__INIT;
     to.ballot = from->ballot;
     to.record = borrow(manifest, tw_record_encode(&from->record, manifest));
+    to.promises = borrow(promises, tw_promises_encode(&from->promises, promises));
+    to.lock = borrow(lock, tw_proof_encode(&from->lock, lock));
     return pack(&to.base, out, err);
 }
 
@@ -169,8 +181,20 @@ static enum tw_status put_accept(const struct tw_msg_accept *from, struct out *o
     to.lineage = borrow_id(&from->lineage);
     to.round = from->round;
     to.ballot = from->ballot;
+    to.phase = (uint32_t)from->phase;
     to.digest = borrow_id(&from->digest);
     to.signature = borrow(from->signature, sizeof(from->signature));
+    return pack(&to.base, out, err);
+}
+
+static enum tw_status put_lock(const struct tw_msg_lock *from, struct out *out,
+                               struct tw_error *err) {
+    uint8_t proof[TW_PROOF_BYTES_MAX];
+    Thinwire__Lock to = THINWIRE__LOCK__INIT;
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.digest = borrow_id(&from->digest);
+    to.proof = borrow(proof, tw_proof_encode(&from->proof, proof));
     return pack(&to.base, out, err);
 }
 

@@ -87,12 +87,25 @@ static enum tw_status check_result(const struct tw_message *message, struct tw_e
 
 static enum tw_status check_promise(const struct tw_message *message, struct tw_error *err) {
     const struct tw_msg_promise *promise = &message->u.promise;
-    if (promise->has_accepted > 1) return bad(message, "has_accepted", err);
-    if (promise->has_accepted == 0) return TW_OK;
-    if (!tw_id_equal(&promise->accepted.lineage, &promise->lineage) ||
-        promise->accepted.round != promise->round)
-        return bad(message, "accepted", err);
-    return tw_record_check(&promise->accepted, err);
+    if (promise->lock.ballot == 0) return TW_OK;
+    if (!tw_id_equal(&promise->locked.lineage, &promise->lineage) ||
+        promise->locked.round != promise->round)
+        return bad(message, "locked", err);
+    return tw_record_check(&promise->locked, err);
+}
+
+/* A lock comes with the promises that report it. */
+static enum tw_status check_propose(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_propose *propose = &message->u.propose;
+    if (propose->lock.ballot != 0 && propose->promises.voters == 0)
+        return bad(message, "promises", err);
+    return tw_record_check(&propose->record, err);
+}
+
+static enum tw_status check_accept(const struct tw_message *message, struct tw_error *err) {
+    const enum tw_vote_phase phase = message->u.accept.phase;
+    if (phase != TW_VOTE_ACCEPT && phase != TW_VOTE_COMMIT) return bad(message, "phase", err);
+    return TW_OK;
 }
 
 static enum tw_status check_state(const struct tw_message *message, struct tw_error *err) {
@@ -145,7 +158,11 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_CONTRIB: return check_contrib(message, err);
     case TW_MSG_RESULT: return check_result(message, err);
     case TW_MSG_PROMISE: return check_promise(message, err);
-    case TW_MSG_PROPOSE: return tw_record_check(&message->u.propose.record, err);
+    case TW_MSG_PROPOSE: return check_propose(message, err);
+    case TW_MSG_ACCEPT: return check_accept(message, err);
+    case TW_MSG_LOCK:
+        if (message->u.lock.proof.ballot == 0) return bad(message, "proof", err);
+        return TW_OK;
     case TW_MSG_COMMIT:
         if ((message->u.commit.proof.ballot == 0) != (message->u.commit.proof.voters == 0))
             return bad(message, "proof", err);
@@ -182,7 +199,6 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_PAIR_BUSY:
     case TW_MSG_JOIN:
     case TW_MSG_PREPARE:
-    case TW_MSG_ACCEPT:
     case TW_MSG_LOG_GET:
     case TW_MSG_LOG_NONE:
     case TW_MSG_MISSING: return TW_OK;

@@ -42,7 +42,8 @@
     X(PROBED, 26, probed)                                                                          \
     X(LINKS, 29, links)                                                                            \
     X(RELAY_CALL, 30, relay_call)                                                                  \
-    X(PUNCH, 32, punch)
+    X(PUNCH, 32, punch)                                                                            \
+    X(LOCK, 33, lock)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -106,6 +107,8 @@ struct tw_msg_contrib {
     uint32_t parts_count;
     struct tw_id hashes[TW_PARTS_MAX];
     uint32_t bytes[TW_PARTS_MAX];
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_contributor_text; zero if it
+                                              has no contribution */
 };
 
 /* An owner's merged part. */
@@ -116,7 +119,8 @@ struct tw_msg_result {
     uint32_t bytes;
     struct tw_id hash;
     uint32_t contributors_count;
-    struct tw_contributor contributors[TW_MEMBERS_MAX];
+    struct tw_contributor contributors[TW_MEMBERS_MAX]; /* may lack the signatures of members that
+                                                           sent their CONTRIB to everybody */
     uint64_t
         refused; /* set of members whose contribution the owner had and left out for its size */
 };
@@ -131,22 +135,33 @@ struct tw_msg_promise {
     struct tw_id lineage;
     uint64_t round;
     uint64_t ballot;
-    uint32_t has_accepted; /* 0 or 1 */
-    uint64_t accepted_ballot;
-    struct tw_record accepted; /* when has_accepted */
+    struct tw_proof lock;    /* phase 1: the newest lock that the sender has; may be none */
+    struct tw_record locked; /* its record; zero without a lock */
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_ballot_vote_text */
 };
 
 struct tw_msg_propose {
     uint64_t ballot;
     struct tw_record record;
+    struct tw_promises promises; /* that free the proposer; none at the lowest ballot */
+    struct tw_proof lock;        /* the newest lock among them, of this record; may be none */
 };
 
 struct tw_msg_accept {
     struct tw_id lineage;
     uint64_t round;
     uint64_t ballot;
+    enum tw_vote_phase phase; /* TW_VOTE_ACCEPT or TW_VOTE_COMMIT */
     struct tw_id digest;
     uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_ballot_vote_text */
+};
+
+/* Of a proposer: enough members accepted its record. */
+struct tw_msg_lock {
+    struct tw_id lineage;
+    uint64_t round;
+    struct tw_id digest;
+    struct tw_proof proof; /* phase 1 */
 };
 
 struct tw_msg_nack {
@@ -160,7 +175,7 @@ struct tw_msg_nack {
 /* A committed record: sent by the proposer, and as the answer to LOG_GET. */
 struct tw_msg_commit {
     struct tw_record record;
-    struct tw_proof proof; /* that it is decided; may be empty where a lineage began with it */
+    struct tw_proof proof; /* phase 2; may be empty where a lineage began with it */
 };
 
 struct tw_msg_log_get {

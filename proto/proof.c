@@ -9,22 +9,24 @@ enum { HEAD_BYTES = 16 };
 
 static const char domain[] = "thinwire-vote-v1";
 
-_Static_assert(sizeof(domain) + 3 * 32 + 2 * 8 == TW_VOTE_TEXT_BYTES, "with its NUL");
+_Static_assert(sizeof(domain) + 1 + 3 * 32 + 3 * 8 == TW_VOTE_TEXT_BYTES, "with its NUL");
 _Static_assert(TW_MEMBERS_MAX <= 64, "voters are a set of 64");
 
 uint32_t tw_votes_needed(uint32_t count) {
     TW_ASSERT(count > 0);
-    return count / 2 + 1;
+    return (count + (count - 1) / 3) / 2 + 1;
 }
 
 void tw_ballot_vote_text(const struct tw_ballot_vote *vote, uint8_t text[TW_VOTE_TEXT_BYTES]) {
     memcpy(text, domain, sizeof(domain));
     text += sizeof(domain);
+    *text++ = (uint8_t)vote->phase;
     memcpy(text, vote->run.bytes, 32);
     memcpy(text + 32, vote->lineage.bytes, 32);
     tw_put_u64(text + 64, vote->round);
     tw_put_u64(text + 72, vote->ballot);
-    memcpy(text + 80, vote->digest.bytes, 32);
+    tw_put_u64(text + 80, vote->lock_ballot);
+    memcpy(text + 88, vote->digest.bytes, 32);
 }
 
 size_t tw_proof_encode(const struct tw_proof *proof, uint8_t bytes[TW_PROOF_BYTES_MAX]) {
@@ -57,6 +59,43 @@ enum tw_status tw_proof_decode(const uint8_t *bytes, size_t size, struct tw_proo
         if ((proof->voters >> i & 1) == 0) continue;
         memcpy(proof->signatures[i], bytes, TW_SIGNATURE_BYTES);
         bytes += TW_SIGNATURE_BYTES;
+    }
+    return TW_OK;
+}
+
+enum { VOTERS_BYTES = 8, PROMISE_BYTES = 8 + TW_SIGNATURE_BYTES };
+
+size_t tw_promises_encode(const struct tw_promises *promises,
+                          uint8_t bytes[TW_PROMISES_BYTES_MAX]) {
+    size_t size = VOTERS_BYTES;
+    if (promises->voters == 0) return 0;
+    tw_put_u64(bytes, promises->voters);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if ((promises->voters >> i & 1) == 0) continue;
+        tw_put_u64(bytes + size, promises->lock_ballots[i]);
+        memcpy(bytes + size + 8, promises->signatures[i], TW_SIGNATURE_BYTES);
+        size += PROMISE_BYTES;
+    }
+    return size;
+}
+
+enum tw_status tw_promises_decode(const uint8_t *bytes, size_t size, struct tw_promises *promises,
+                                  struct tw_error *err) {
+    memset(promises, 0, sizeof(*promises));
+    if (size < VOTERS_BYTES)
+        return tw_fail(err, TW_PROTO, "promises of %zu bytes, at least %d belong", size,
+                       VOTERS_BYTES);
+    promises->voters = tw_get_u64(bytes);
+    const size_t voters = (size_t)__builtin_popcountll(promises->voters);
+    if (voters == 0) return tw_fail(err, TW_PROTO, "promises without voters");
+    if (size != VOTERS_BYTES + voters * PROMISE_BYTES)
+        return tw_fail(err, TW_PROTO, "promises of %zu voters in %zu bytes", voters, size);
+    bytes += VOTERS_BYTES;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if ((promises->voters >> i & 1) == 0) continue;
+        promises->lock_ballots[i] = tw_get_u64(bytes);
+        memcpy(promises->signatures[i], bytes + 8, TW_SIGNATURE_BYTES);
+        bytes += PROMISE_BYTES;
     }
     return TW_OK;
 }

@@ -1,15 +1,22 @@
-/* proof.h - the proof that a round is decided: votes of a majority of its roster, with signatures.
+/* proof.h - votes of members with signatures, and the proofs made of them.
  *
- * Any node that knows the roster can check a proof, from whomever it comes. To forge one takes the
- * keys of a majority. A proof does not rule out a second one: a member that lies may vote twice.
+ * A round is decided in two phases (sync/vote/). A proof of phase 1 is a lock: no other record can
+ * be decided at that ballot. A proof of phase 2 says that the round is decided. A set of promises
+ * frees a proposer: it may propose any record, or must carry on the newest lock among them.
+ *
+ * Any node that knows the roster can check them, from whomever they come. Of n members, up to
+ * f = (n - 1) / 3 may lie and sign anything. Two sets of tw_votes_needed(n) have f + 1 members in
+ * common, so at least one that does not lie.
  *
  * A member signs, with the key that is its id (Ed25519), all little-endian:
  *
- *    "thinwire-vote-v1\0" || run id || lineage || u64 round || u64 ballot || digest of the record
+ *    "thinwire-vote-v1\0" || u8 phase || run id || lineage || u64 round || u64 ballot ||
+ *    u64 ballot of its lock (phase 0, else 0) || digest of the record (zero in phase 0)
  *
- * The digest fixes the parent record, and with it the roster. Bytes of a proof:
+ * The digest fixes the parent record, and with it the roster. Bytes of a proof, and of promises:
  *
  *    u64 ballot || u64 voters (bit i: member i of the roster) || 64 bytes for each voter
+ *    u64 voters || (u64 ballot of its lock || 64 bytes) for each voter
  *
  * Pure: the caller signs and verifies. */
 #ifndef TW_PROTO_PROOF_H
@@ -23,9 +30,15 @@
 #include "base/status.h"
 
 enum {
-    TW_SIGNATURE_BYTES = 64, /* Ed25519 */
-    TW_VOTE_TEXT_BYTES = 17 + 3 * 32 + 2 * 8,
+    TW_VOTE_TEXT_BYTES = 17 + 1 + 3 * 32 + 3 * 8,
     TW_PROOF_BYTES_MAX = 16 + TW_MEMBERS_MAX * TW_SIGNATURE_BYTES,
+    TW_PROMISES_BYTES_MAX = 8 + TW_MEMBERS_MAX * (8 + TW_SIGNATURE_BYTES),
+};
+
+enum tw_vote_phase {
+    TW_VOTE_PROMISE, /* no vote at a lower ballot any more */
+    TW_VOTE_ACCEPT,  /* holds every result of the record, and finds it sound */
+    TW_VOTE_COMMIT,  /* has the lock, and will report it in every later promise */
 };
 
 struct tw_proof {
@@ -34,13 +47,22 @@ struct tw_proof {
     uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES]; /* by roster index, of voters alone */
 };
 
-/* Number of votes that decide among `count` > 0 members. */
+/* Promises of one ballot. */
+struct tw_promises {
+    uint64_t voters;                       /* 0: none */
+    uint64_t lock_ballots[TW_MEMBERS_MAX]; /* of the lock that the voter has; 0: none */
+    uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES];
+};
+
+/* Number of votes that decide among `count` > 0 members: the least majority of which every two
+ * share more members than may lie. Groups of up to three survive no liar. */
 uint32_t tw_votes_needed(uint32_t count);
 
 /* The vote of one member. */
 struct tw_ballot_vote {
     struct tw_id run, lineage;
-    uint64_t round, ballot;
+    uint64_t round, ballot, lock_ballot;
+    enum tw_vote_phase phase;
     struct tw_id digest; /* of the record */
 };
 
@@ -54,5 +76,10 @@ size_t tw_proof_encode(const struct tw_proof *proof, uint8_t bytes[TW_PROOF_BYTE
  * zero in *proof. Checks no signature. On TW_PROTO *proof is undefined. */
 enum tw_status tw_proof_decode(const uint8_t *bytes, size_t size, struct tw_proof *proof,
                                struct tw_error *err);
+
+/* The same for promises. */
+size_t tw_promises_encode(const struct tw_promises *promises, uint8_t bytes[TW_PROMISES_BYTES_MAX]);
+enum tw_status tw_promises_decode(const uint8_t *bytes, size_t size, struct tw_promises *promises,
+                                  struct tw_error *err);
 
 #endif

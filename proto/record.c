@@ -8,7 +8,7 @@
 
 enum {
     HEAD_BYTES = 108,
-    CONTRIBUTOR_BYTES = 56,
+    CONTRIBUTOR_BYTES = 56 + TW_SIGNATURE_BYTES,
     PART_BYTES = 48,
     ROSTER_HEAD_BYTES = 8,
     MEMBER_BYTES = 44,
@@ -19,7 +19,7 @@ _Static_assert(TW_RECORD_BYTES_MAX == HEAD_BYTES + TW_MEMBERS_MAX * CONTRIBUTOR_
                                           TW_MEMBERS_MAX * MEMBER_BYTES,
                "the largest record");
 
-static const uint8_t magic[4] = {'T', 'W', 'C', '1'};
+static const uint8_t magic[4] = {'T', 'W', 'C', '2'};
 
 /* ---- rules --------------------------------------------------------------------------------- */
 
@@ -125,6 +125,8 @@ size_t tw_record_encode(const struct tw_record *record, uint8_t bytes[TW_RECORD_
         to = put_u64(to, contributor->tokens);
         to = put_u64(to, contributor->fragment_tokens);
         to = put_id(to, &contributor->root);
+        memcpy(to, contributor->signature, TW_SIGNATURE_BYTES);
+        to += TW_SIGNATURE_BYTES;
     }
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
@@ -171,6 +173,8 @@ static void take_lists(const uint8_t *from, struct tw_record *record) {
         contributor->tokens = take_u64(&from);
         contributor->fragment_tokens = take_u64(&from);
         contributor->root = take_id(&from);
+        memcpy(contributor->signature, from, TW_SIGNATURE_BYTES);
+        from += TW_SIGNATURE_BYTES;
     }
     for (uint32_t k = 0; k < record->parts_count; k++) {
         struct tw_part *part = &record->parts[k];
@@ -195,7 +199,7 @@ enum tw_status tw_record_decode(const uint8_t *bytes, size_t size, struct tw_rec
     if (size < HEAD_BYTES || size > TW_RECORD_BYTES_MAX)
         return tw_fail(err, TW_PROTO, "record: %zu bytes", size);
     if (memcmp(bytes, magic, sizeof(magic)) != 0)
-        return tw_fail(err, TW_PROTO, "record: does not start with TWC1");
+        return tw_fail(err, TW_PROTO, "record: does not start with TWC2");
     const uint8_t *from = bytes + sizeof(magic);
     record->lineage = take_id(&from);
     record->parent = take_id(&from);
@@ -235,4 +239,20 @@ struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t part
     static const char domain[] = "thinwire-contribution-v1"; /* its NUL is hashed too */
     TW_ASSERT(parts_count <= TW_PARTS_MAX);
     return tw_sha256_pair(domain, sizeof(domain), part_hashes, parts_count * sizeof(struct tw_id));
+}
+
+void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, uint64_t round,
+                         const struct tw_contributor *contributor,
+                         uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]) {
+    static const char domain[] = "thinwire-contrib-v1";
+    uint8_t *to = text;
+    memcpy(to, domain, sizeof(domain)); /* with its NUL */
+    to = put_id(to + sizeof(domain), run);
+    to = put_id(to, lineage);
+    to = put_u64(to, round);
+    to = put_u64(to, contributor->tokens);
+    to = put_u64(to, contributor->fragment_tokens);
+    to = put_u32(to, contributor->fragment_steps);
+    to = put_id(to, &contributor->root);
+    TW_ASSERT(to == text + TW_CONTRIBUTOR_TEXT_BYTES);
 }

@@ -33,6 +33,8 @@ struct tw_contributor {
     uint64_t tokens;
     uint64_t fragment_tokens; /* tokens of those steps: for weights */
     struct tw_id root;        /* SHA-256 over its part hashes: see tw_contribution_root */
+    /* Of the member, under tw_contributor_text. Zero: not known here, or of a roster of one. */
+    uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
 struct tw_part {
@@ -58,7 +60,8 @@ struct tw_record {
 };
 
 enum {
-    TW_RECORD_BYTES_MAX = 108 + TW_MEMBERS_MAX * 56 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
+    TW_CONTRIBUTOR_TEXT_BYTES = 20 + 3 * 32 + 3 * 8 + 4,
+    TW_RECORD_BYTES_MAX = 108 + TW_MEMBERS_MAX * 120 + TW_PARTS_MAX * 48 + 8 + TW_MEMBERS_MAX * 44,
 };
 
 /* The rules a record keeps by itself, whatever the roster. TW_PROTO names the one it breaks.
@@ -85,6 +88,14 @@ struct tw_id tw_record_digest(const struct tw_record *record);
 
 /* SHA-256("thinwire-contribution-v1\0" || hash_0 || ... || hash_{n-1}), n <= TW_PARTS_MAX. */
 struct tw_id tw_contribution_root(const struct tw_id *part_hashes, uint32_t parts_count);
+
+/* Writes the bytes that a member signs for its contribution, all little-endian:
+ *
+ *    "thinwire-contrib-v1\0" || run id || lineage || u64 round || u64 tokens ||
+ *    u64 fragment tokens || u32 fragment steps || root */
+void tw_contributor_text(const struct tw_id *run, const struct tw_id *lineage, uint64_t round,
+                         const struct tw_contributor *contributor,
+                         uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES]);
 
 /* Index of `id` in the roster (binary search), or -1. */
 int tw_roster_find(const struct tw_roster *roster, const struct tw_id *id);

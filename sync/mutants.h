@@ -15,7 +15,7 @@
     X(LOST_ACK, "lost-acknowledgement", "a vote is sent before it is on disk")                     \
     X(FORGOTTEN_VOTE, "forgotten-vote", "a restart forgets the vote and keeps the seat")           \
     X(KEPT_NAME, "kept-name", "a restart alone goes on under the old lineage")                     \
-    X(OTHER_VALUE, "other-value", "a proposer proposes its own record over an accepted one")       \
+    X(OTHER_VALUE, "other-value", "a proposer proposes its own record over a lock")                \
     X(ABSENT_APPLIED, "absent-applied", "a part without a result is applied like one with")        \
     X(MIX_FOR_SHIFT, "mix-for-shift", "a node that did not contribute mixes, not shifts")          \
     X(TOKENS_TWICE, "tokens-twice", "listed tokens are offered again in the next round")           \
@@ -29,7 +29,7 @@
     X(HALF_A_STATE, "half-a-state", "a node that gives up a transfer keeps half of it")            \
     X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \
     X(INSANE_TAKEN, "insane-taken", "results that the worker finds out of line are voted for")     \
-    X(FREED_EARLY, "freed-early", "a member without a promise counts as having accepted nothing")  \
+    X(LOCK_HIDDEN, "lock-hidden", "a promise does not report the lock")                            \
     X(ACCUSER_BELIEVED, "accuser-believed",                                                        \
       "a member accused of a false merge is struck without audit")                                 \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")

@@ -103,7 +103,9 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
 static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind kind) {
     const bool is_solo = node->cfg.alone_nodes > 0 && node->cfg.together_tokens == 0;
     const bool has_group = !node->cfg.is_pair && !is_solo;
-    if ((kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK) || kind == TW_MSG_ACCUSE) return !has_group;
+    if ((kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK) || kind == TW_MSG_ACCUSE ||
+        kind == TW_MSG_LOCK)
+        return !has_group;
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
@@ -124,6 +126,9 @@ static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_mes
     } else if (message->kind == TW_MSG_PROPOSE) {
         lineage = &message->u.propose.record.lineage;
         round = message->u.propose.record.round;
+    } else if (message->kind == TW_MSG_LOCK) {
+        lineage = &message->u.lock.lineage;
+        round = message->u.lock.round;
     }
     return lineage == NULL || tw_log_is_at(node, peer, lineage, round);
 }
@@ -155,6 +160,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PREPARE: tw_acceptor_prepare(node, peer, &message->u.prepare); break;
     case TW_MSG_PROMISE: tw_proposer_promise(node, peer, &message->u.promise); break;
     case TW_MSG_PROPOSE: tw_acceptor_propose(node, peer, &message->u.propose); break;
+    case TW_MSG_LOCK: tw_acceptor_lock(node, peer, &message->u.lock); break;
     case TW_MSG_ACCEPT:
         if (tw_proposer_accept(node, peer, &message->u.accept)) commit_chosen(node);
         break;

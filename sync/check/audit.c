@@ -29,6 +29,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
+#include "sync/round/contributor.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
@@ -87,8 +88,7 @@ static bool add_input(struct audit *audit, const struct past_round *past,
     if (!heard->has) return false;
     /* The record has one row per contributor, from the first owner that lists it. Other owners may
      * have merged by the true CONTRIB, so a false row proves nothing against them. */
-    if (!tw_round_is_as_announced(heard, by) || heard->announced.bytes[audit->part] == 0)
-        return false;
+    if (!tw_contributor_is_of(heard, by) || heard->announced.bytes[audit->part] == 0) return false;
     audit->inputs[audit->inputs_count++] =
         (struct audit_input){.from = past->roster.members[by->member_idx].id,
                              .hash = heard->announced.hashes[audit->part],

@@ -10,6 +10,8 @@
  *                 not due yet by this node's clock. An early record is not refused: it waits, and
  *                 delays nobody.
  *   empty         As early, but left-out parts whose results this node holds and accepts count too.
+ *                 After two ballots, twice as many may be left out, then any number: members that
+ *                 refuse different results must agree in the end.
  *   company       The next roster lacks this node, or more than one in eight members are unknown,
  *                 or missing although linked. Otherwise two lying proposers would soon be a
  *                 majority among themselves.
@@ -67,9 +69,15 @@ static bool is_unannounced(const struct tw_node *node, const struct tw_record *r
     return false;
 }
 
-/* More parts than an honest proposer leaves out. */
+/* More parts than an honest proposer leaves out in one of the first ballots. */
 static bool is_much(const struct tw_node *node, uint32_t parts) {
     return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * parts > node->round.owners_count;
+}
+
+/* Of so many parts, this ballot's share counts. */
+static uint32_t share_of(uint64_t ballot, uint32_t parts) {
+    const uint64_t attempt = ballot / TW_MEMBERS_MAX;
+    return attempt < 2 ? parts : attempt == 2 ? parts / 2 : 0;
 }
 
 static bool is_left_out(const struct tw_record *record, uint32_t k) {
@@ -108,7 +116,7 @@ bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record) 
     return is_much(node, count_to_come(node, record));
 }
 
-bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record) {
+bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     const struct round *round = &node->round;
     uint32_t left_out = count_to_come(node, record);
     for (uint32_t k = 0; k < round->owners_count; k++) {
@@ -117,7 +125,7 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record) 
                     tw_payload_is_held(node, &announced->hash) &&
                     !tw_payload_is_refused(node, &announced->hash, round->count[k]);
     }
-    return is_much(node, left_out);
+    return is_much(node, share_of(ballot, left_out));
 }
 
 /* Too many members are left out although they are linked, or are let in without a link to us. */
@@ -196,20 +204,20 @@ static bool is_skewed(const struct tw_node *node, const struct tw_record *record
     return is_skewed_by(node, record, false) && is_skewed_by(node, record, true);
 }
 
-static bool is_rigged(struct tw_node *node, const struct tw_record *record) {
+static bool is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     if (is_unannounced(node, record) || tw_proposal_is_early(node, record)) return true;
-    if (tw_proposal_is_empty(node, record)) return true;
+    if (tw_proposal_is_empty(node, record, ballot)) return true;
     if (node->roster.count < node->cfg.judges_min) return false;
     return is_unlikely_company(node, &record->next) ||
            (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, record));
 }
 
 /* The check ends before a node would fork because the round stays open. */
-bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record) {
+bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     const uint64_t end_us =
         node->round.active_us +
         at_most(RIGGED_PATIENCES * node->pace.patience_us, node->cfg.orphan_us / 2);
-    if (node->now_us >= end_us || !is_rigged(node, record)) return false;
+    if (node->now_us >= end_us || !is_rigged(node, record, ballot)) return false;
     tw_act_wake(node, end_us);
     return true;
 }

@@ -4,10 +4,10 @@
 
 #include "sync/core/state/node.h"
 
-/* No honest proposer would have written the record. It gets no vote for a while. */
-bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record);
+/* No honest proposer would have written the record for this ballot. It gets no vote for a while. */
+bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot);
 /* The record leaves out too many results that are here or have yet to arrive. */
-bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record);
+bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, uint64_t ballot);
 /* The record leaves out too many results that have yet to arrive; it is judged when they have.
  * NULL: too few results are announced for any proposal. */
 bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record);

@@ -8,25 +8,15 @@
  *
  *   R1  A member does not accept a record with a result that it refuses: an outlier, or other bytes
  *       than the owner announced (proposal_check.c). It answers NACK with the parts. If NACKs leave
- *       no majority, the proposer proposes again without those parts, as if their owners had died.
- *       If too little is left (proposal_check.c), it lets members of other ranks propose first.
- *   R2  Exceptions: a record that the member accepted before, and one that it proposes itself
- *       because the record may already be chosen. A round that may already be decided is thus never
- *       held up.
- *   R3  A proposer proposes again (carries on) a record that others accepted. It need not if too
- *       many promises lack that record for any majority to have accepted it.
- *   R4  A proposer whose proposal was refused is passed over after RETRY_US.
- *   R5  A member that refuses a carried-on record proposes itself, whatever its rank. Only the
- *       promises can tell it whether the record may be chosen. If so, it carries the record on too,
- *       and accepts it (R2). A few refusing members thus do not hold a round up. Meanwhile the
- *       refused proposer backs off, longer each time.
- *   R6  A member does not accept a record that no honest proposer would have written
- *       (proposal_check.c). R2 to R5 hold here too. Members differ in the messages and links that
- *       they see, so this rule ends after some patiences.
- *
- * R3 ensures that at most one record per round is chosen. If a majority M accepted v, every later
- * ballot proposes v, by induction. So each member of M that promises this ballot reports v. The
- * promises that report v are then at least a majority less the members that have not answered. */
+ *       too few votes, the proposer proposes again without the fewest parts whose loss wins enough
+ *       votes back, as if their owners had died. If too little is left (proposal_check.c), it lets
+ *       members of other ranks propose first.
+ *   R2  Exceptions: a record that the member accepted before, and one that a lock requires
+ *       (vote/acceptor.c). A round that may already be decided is thus never held up.
+ *   R3  A proposer whose proposal was refused is passed over after RETRY_US.
+ *   R4  A member does not accept a record that no honest proposer would have written
+ *       (proposal_check.c). R2 and R3 hold here too. Members differ in the messages and links that
+ *       they see, so this rule ends after some patiences. */
 #include "sync/check/veto.h"
 
 #include "sync/check/proposal_check.h"
@@ -54,20 +44,18 @@ uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record) {
     return parts;
 }
 
-void tw_veto_pass(struct tw_node *node) {
+void tw_veto_pass(struct tw_node *node, uint64_t ballot) {
     struct round *round = &node->round;
-    if (round->offer_from == NO_PEER) return;
     if (round->refused_ranks == 0) round->refused_us = node->now_us;
-    round->refused_ranks |= UINT64_C(1) << tw_ballot_rank(round->offer_ballot);
+    round->refused_ranks |= UINT64_C(1) << tw_ballot_rank(ballot);
 }
 
 void tw_veto_proposer(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->offer_from == NO_PEER) return;
-    tw_veto_pass(node);
-    if (tw_proposal_is_empty(node, &round->offer))
+    tw_veto_pass(node, round->offer_ballot);
+    if (tw_proposal_is_empty(node, &round->offer, round->offer_ballot))
         round->empty_ranks |= UINT64_C(1) << tw_ballot_rank(round->offer_ballot);
-    round->has_refused_late |= round->offer_ballot > 1;
 }
 
 void tw_veto_not(struct tw_node *node) {
@@ -89,32 +77,77 @@ void tw_veto_offer(struct tw_node *node, uint32_t parts) {
     tw_act_send(node, message, round->offer_from);
 }
 
-/* Number of members that have accepted our proposal, or still may. */
-static uint32_t count_acceptors(const struct tw_node *node, uint64_t refusing) {
+/* Set of members that have not accepted our proposal, and refuse a part that is still in it. */
+static uint64_t refusing_members(const struct round *round) {
+    uint64_t members = 0;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        if (round->proposal.parts[k].bytes > 0 && (round->left_out >> k & 1) == 0)
+            members |= round->refused_by[k];
+    }
+    return members & ~round->accepted_by;
+}
+
+/* Number of members that have accepted our proposal, or still may. A silent one may for a while. */
+static uint32_t count_acceptors(struct tw_node *node) {
+    const struct round *round = &node->round;
+    const uint64_t refusing = refusing_members(round), late_us = round->phase_us + RETRY_US;
+    uint64_t refused = 0;
     uint32_t count = 0;
+    if (node->now_us < late_us) tw_act_wake(node, late_us);
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) refused |= round->refused_by[k];
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        count += (node->round.accepted_by >> i & 1) != 0 ||
-                 ((refusing >> i & 1) == 0 && tw_membership_is_seated(node, i));
+        const bool is_silent = ((round->accepted_by | refused) >> i & 1) == 0;
+        count += (round->accepted_by >> i & 1) != 0 ||
+                 ((refusing >> i & 1) == 0 && tw_membership_is_seated(node, i) &&
+                  (!is_silent || node->now_us < late_us));
     }
     return count;
 }
 
-bool tw_veto_is_ballot_lost(struct tw_node *node, uint32_t member, uint32_t parts) {
-    struct round *round = &node->round;
-    uint64_t refusing = 0;
-    uint32_t most = 1;
+/* Set of parts that the member refuses and that are still in our proposal. */
+static uint32_t refused_parts(const struct round *round, uint32_t member) {
+    uint32_t parts = 0;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
-        if (round->proposal.parts[k].bytes == 0) continue;
-        if ((parts >> k & 1) != 0) round->refused_by[k] |= UINT64_C(1) << member;
-        refusing |= round->refused_by[k];
-        if (tw_bits(round->refused_by[k]) > most) most = tw_bits(round->refused_by[k]);
+        if (round->proposal.parts[k].bytes > 0 && (round->refused_by[k] >> member & 1) != 0)
+            parts |= 1u << k;
     }
-    if (refusing == 0) return false; /* none of these parts is proposed */
-    if (count_acceptors(node, refusing) >= tw_membership_votes_needed(node)) return false;
+    return parts & ~round->left_out;
+}
+
+/* Leaves out the parts of the refusing member that refuses the fewest. A member that refuses many
+ * parts without reason thus does not take them from the others. False: no vote can be won. */
+static bool give_in(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint64_t refusing = refusing_members(round);
+    uint32_t fewest = UINT32_MAX, parts = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const uint32_t refused = (refusing >> i & 1) != 0 ? refused_parts(round, i) : 0;
+        if (refused == 0 || tw_bits(refused) >= fewest || !tw_membership_is_seated(node, i))
+            continue;
+        fewest = tw_bits(refused);
+        parts = refused;
+    }
+    round->left_out |= parts;
+    return parts != 0;
+}
+
+void tw_veto_refused(struct tw_node *node, uint32_t member, uint32_t parts) {
+    struct round *round = &node->round;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
-        if (round->proposal.parts[k].bytes == 0 || tw_bits(round->refused_by[k]) != most) continue;
-        round->left_out |= 1u << k;
-        if (!round->has_best) round->proposal.parts[k].bytes = 0;
+        if (round->proposal.parts[k].bytes > 0 && (parts >> k & 1) != 0)
+            round->refused_by[k] |= UINT64_C(1) << member;
+    }
+}
+
+bool tw_veto_is_ballot_lost(struct tw_node *node) {
+    struct round *round = &node->round;
+    const uint32_t needed = tw_membership_votes_needed(node);
+    if (refusing_members(round) == 0) return false; /* none of these parts is proposed */
+    if (count_acceptors(node) >= needed) return false;
+    if (round->best_lock.ballot != 0) return true;
+    while (count_acceptors(node) < needed && give_in(node)) continue;
+    for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
+        if ((round->left_out >> k & 1) != 0) round->proposal.parts[k].bytes = 0;
     }
     return true;
 }
@@ -128,43 +161,4 @@ static bool is_time(struct tw_node *node) {
 
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank) {
     return (node->round.refused_ranks >> rank & 1) != 0 && is_time(node);
-}
-
-bool tw_veto_must_look(struct tw_node *node) {
-    return node->round.has_refused_late && is_time(node);
-}
-
-/* Another member may still promise this ballot, and there is time to wait for it. */
-static bool may_get_more(struct tw_node *node) {
-    const uint64_t end_us = node->round.phase_us + BALLOT_TIMEOUT_US / 2;
-    if (node->now_us >= end_us) return false;
-    tw_act_wake(node, end_us);
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        if ((node->round.promised_by >> i & 1) == 0 && tw_membership_is_seated(node, i))
-            return true;
-    }
-    return false;
-}
-
-bool tw_veto_must_carry(struct tw_node *node, bool *is_open) {
-    const struct round *round = &node->round;
-    uint32_t left_out = 0, accepted_count = 0;
-    *is_open = false;
-    for (uint32_t k = 0; k < round->best.parts_count; k++) {
-        if (round->best.parts[k].bytes > 0) left_out |= round->left_out & 1u << k;
-    }
-    if (left_out == 0 && tw_veto_find(node, &round->best) == 0 &&
-        !tw_proposal_is_rigged(node, &round->best))
-        return true;
-    const struct tw_id digest = tw_record_digest(&round->best);
-    for (uint32_t i = 0; i < node->roster.count; i++) {
-        accepted_count +=
-            (round->promised_by >> i & 1) != 0 && tw_id_equal(&round->promised_digest[i], &digest);
-    }
-    const uint32_t unknown_count = TW_IS_MUTANT(node, TW_MUTANT_FREED_EARLY)
-                                       ? 0
-                                       : node->roster.count - tw_bits(round->promised_by);
-    if (accepted_count + unknown_count < tw_membership_votes_needed(node)) return false;
-    *is_open = may_get_more(node);
-    return !*is_open;
 }

@@ -36,6 +36,13 @@ static void put_record(struct writer *out, bool has_close, const struct tw_recor
     out->size += size;
 }
 
+/* u32 size (0: no proof), then the proof. */
+static void put_proof(struct writer *out, const struct tw_proof *proof) {
+    const size_t size = tw_proof_encode(proof, out->bytes + out->size + 4);
+    put_u32(out, (uint32_t)size);
+    out->size += size;
+}
+
 /* The two records written last are the same, or both are absent. */
 static bool is_twice(const uint8_t *first, const uint8_t *second, const uint8_t *end) {
     return second - first == end - second && memcmp(first, second, (size_t)(end - second)) == 0;
@@ -124,9 +131,7 @@ size_t tw_position_encode(const struct tw_position *position, uint32_t fragments
         put_u64(&out, position->delta_tokens[i]);
         put_u64(&out, position->delta_steps[i]);
     }
-    const size_t proof_bytes = tw_proof_encode(&position->tip_proof, bytes + out.size + 4);
-    put_u32(&out, (uint32_t)proof_bytes);
-    out.size += proof_bytes;
+    put_proof(&out, &position->tip_proof);
     const size_t tip = out.size;
     put_record(&out, position->has_tip != 0, &position->tip);
     const size_t held = out.size;
@@ -201,6 +206,7 @@ size_t tw_vote_encode(const struct tw_vote *vote, uint8_t bytes[TW_VOTE_BYTES_MA
     put_u64(&out, vote->promised);
     put_u64(&out, vote->accepted_ballot);
     put_record(&out, vote->has_accepted != 0, &vote->accepted);
+    put_proof(&out, &vote->lock);
     TW_ASSERT(out.size <= TW_VOTE_BYTES_MAX);
     return out.size;
 }
@@ -215,10 +221,13 @@ enum tw_status tw_vote_decode(const uint8_t *bytes, size_t size, struct tw_vote 
     vote->promised = get_u64(&in);
     vote->accepted_ballot = get_u64(&in);
     TW_TRY(get_record(&in, &vote->has_accepted, &vote->accepted, err));
+    TW_TRY(get_proof(&in, &vote->lock, err));
     TW_TRY(check_end(&in, err));
     if (vote->has_accepted != 0 && (vote->accepted.round != vote->round ||
                                     !tw_id_equal(&vote->accepted.lineage, &vote->lineage))) {
         return tw_fail(err, TW_CORRUPT, "its accepted manifest is of another round");
     }
+    if (vote->lock.ballot != 0 && vote->has_accepted == 0)
+        return tw_fail(err, TW_CORRUPT, "its lock has no manifest");
     return TW_OK;
 }

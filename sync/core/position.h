@@ -23,6 +23,8 @@ struct tw_vote {
     uint64_t accepted_ballot;
     uint32_t has_accepted;
     struct tw_record accepted;
+    struct tw_proof lock; /* phase 1, of `accepted`: no other record was decided at its ballot;
+                             may be none */
 };
 
 /* The node's place in its lineage; part of a checkpoint, together with (phi, u). */
@@ -51,7 +53,7 @@ struct tw_position {
 enum {
     TW_POSITION_BYTES_MAX =
         128 + 2 * TW_RECORD_BYTES_MAX + TW_PROOF_BYTES_MAX + TW_FRAGMENTS_MAX * 56,
-    TW_VOTE_BYTES_MAX = 96 + TW_RECORD_BYTES_MAX,
+    TW_VOTE_BYTES_MAX = 96 + TW_RECORD_BYTES_MAX + TW_PROOF_BYTES_MAX,
 };
 
 /* Encodes *position with its first `fragments_count` fragments, and returns the number of bytes.
@@ -68,8 +70,8 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
 
 size_t tw_vote_encode(const struct tw_vote *vote, uint8_t bytes[TW_VOTE_BYTES_MAX]);
 
-/* Strict inverse. An accepted record must be of the vote's lineage and round. TW_CORRUPT names the
- * field; *vote is then undefined. */
+/* Strict inverse. An accepted record must be of the vote's lineage and round, and a lock has one.
+ * TW_CORRUPT names the field; *vote is then undefined. */
 enum tw_status tw_vote_decode(const uint8_t *bytes, size_t size, struct tw_vote *vote,
                               struct tw_error *err);
 

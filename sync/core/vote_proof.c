@@ -6,42 +6,83 @@
 #include "base/assert.h"
 #include "sync/core/membership.h"
 
-static void write_text(const struct tw_node *node, const struct tw_msg_accept *accept,
-                       uint8_t text[TW_VOTE_TEXT_BYTES]) {
-    const struct tw_ballot_vote vote = {.run = node->cfg.run,
-                                        .lineage = accept->lineage,
-                                        .round = accept->round,
-                                        .ballot = accept->ballot,
-                                        .digest = accept->digest};
-    tw_ballot_vote_text(&vote, text);
+/* ---- single votes --------------------------------------------------------------------------- */
+
+static struct tw_ballot_vote vote_of(const struct tw_node *node,
+                                     const struct tw_msg_accept *accept) {
+    return (struct tw_ballot_vote){.run = node->cfg.run,
+                                   .lineage = accept->lineage,
+                                   .round = accept->round,
+                                   .ballot = accept->ballot,
+                                   .phase = accept->phase,
+                                   .digest = accept->digest};
+}
+
+static struct tw_ballot_vote promise_of(const struct tw_node *node,
+                                        const struct tw_msg_promise *promise) {
+    return (struct tw_ballot_vote){.run = node->cfg.run,
+                                   .lineage = promise->lineage,
+                                   .round = promise->round,
+                                   .ballot = promise->ballot,
+                                   .lock_ballot = promise->lock.ballot,
+                                   .phase = TW_VOTE_PROMISE};
+}
+
+static void sign(const struct tw_node *node, const struct tw_ballot_vote *vote,
+                 uint8_t signature[TW_SIGNATURE_BYTES]) {
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    tw_ballot_vote_text(vote, text);
+    node->cfg.signing.sign(node->cfg.signing.key, text, sizeof(text), signature);
+}
+
+static bool is_signed(const struct tw_node *node, uint32_t idx, const struct tw_ballot_vote *vote,
+                      const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    tw_ballot_vote_text(vote, text);
+    return node->cfg.signing.is_signed(&node->roster.members[idx].id, text, sizeof(text),
+                                       signature);
 }
 
 void tw_vote_proof_sign(const struct tw_node *node, struct tw_msg_accept *accept) {
-    const struct tw_signing *signing = &node->cfg.signing;
-    uint8_t text[TW_VOTE_TEXT_BYTES];
-    write_text(node, accept, text);
-    signing->sign(signing->key, text, sizeof(text), accept->signature);
+    const struct tw_ballot_vote vote = vote_of(node, accept);
+    sign(node, &vote, accept->signature);
+}
+
+void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promise *promise) {
+    const struct tw_ballot_vote vote = promise_of(node, promise);
+    sign(node, &vote, promise->signature);
 }
 
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept) {
-    uint8_t text[TW_VOTE_TEXT_BYTES];
-    write_text(node, accept, text);
-    return node->cfg.signing.is_signed(&node->roster.members[idx].id, text, sizeof(text),
-                                       accept->signature);
+    const struct tw_ballot_vote vote = vote_of(node, accept);
+    return is_signed(node, idx, &vote, accept->signature);
 }
 
-static struct tw_msg_accept vote_for(const struct tw_record *record, uint64_t ballot) {
+bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
+                              const struct tw_msg_promise *promise) {
+    const struct tw_ballot_vote vote = promise_of(node, promise);
+    if (!is_signed(node, idx, &vote, promise->signature)) return false;
+    if (promise->lock.ballot == 0) return true;
+    return promise->lock.ballot < promise->ballot &&
+           tw_vote_proof_holds(node, TW_VOTE_ACCEPT, &promise->locked, &promise->lock);
+}
+
+/* ---- sets of votes -------------------------------------------------------------------------- */
+
+static struct tw_msg_accept vote_for(const struct tw_record *record, enum tw_vote_phase phase,
+                                     uint64_t ballot) {
     return (struct tw_msg_accept){.lineage = record->lineage,
                                   .round = record->round,
                                   .ballot = ballot,
+                                  .phase = phase,
                                   .digest = tw_record_digest(record)};
 }
 
-bool tw_vote_proof_holds(const struct tw_node *node, const struct tw_record *record,
-                         const struct tw_proof *proof) {
+bool tw_vote_proof_holds(const struct tw_node *node, enum tw_vote_phase phase,
+                         const struct tw_record *record, const struct tw_proof *proof) {
     const uint32_t needed = tw_membership_votes_needed(node);
-    struct tw_msg_accept vote = vote_for(record, proof->ballot);
+    struct tw_msg_accept vote = vote_for(record, phase, proof->ballot);
     uint32_t votes = 0;
     if (tw_bits(proof->voters) < needed) return false;
     for (uint32_t i = 0; i < node->roster.count && votes < needed; i++) {
@@ -53,9 +94,33 @@ bool tw_vote_proof_holds(const struct tw_node *node, const struct tw_record *rec
     return votes >= needed;
 }
 
+bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_propose *propose) {
+    const struct tw_promises *promises = &propose->promises;
+    const uint32_t needed = tw_membership_votes_needed(node);
+    struct tw_ballot_vote vote = {.run = node->cfg.run,
+                                  .lineage = propose->record.lineage,
+                                  .round = propose->record.round,
+                                  .ballot = propose->ballot,
+                                  .phase = TW_VOTE_PROMISE};
+    uint64_t newest = 0;
+    uint32_t votes = 0;
+    if (tw_bits(promises->voters) < needed) return false;
+    for (uint32_t i = 0; i < node->roster.count && votes < needed; i++) {
+        if ((promises->voters >> i & 1) == 0) continue;
+        vote.lock_ballot = promises->lock_ballots[i];
+        if (!is_signed(node, i, &vote, promises->signatures[i])) return false;
+        if (vote.lock_ballot > newest) newest = vote.lock_ballot;
+        votes++;
+    }
+    if (votes < needed || newest > propose->lock.ballot) return false;
+    if (propose->lock.ballot == 0) return true;
+    return propose->lock.ballot < propose->ballot &&
+           tw_vote_proof_holds(node, TW_VOTE_ACCEPT, &propose->record, &propose->lock);
+}
+
 void tw_vote_proof_alone(const struct tw_node *node, const struct tw_record *record,
                          struct tw_proof *proof) {
-    struct tw_msg_accept vote = vote_for(record, 1);
+    struct tw_msg_accept vote = vote_for(record, TW_VOTE_COMMIT, 1);
     TW_ASSERT(node->roster.count == 1);
     tw_vote_proof_sign(node, &vote);
     *proof = (struct tw_proof){.ballot = 1, .voters = 1};

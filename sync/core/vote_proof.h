@@ -5,15 +5,22 @@
 #include "proto/message.h"
 #include "sync/core/state/node.h"
 
-/* Signs the vote with this node's key. */
+/* Sign with this node's key. */
 void tw_vote_proof_sign(const struct tw_node *node, struct tw_msg_accept *accept);
+void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promise *promise);
 /* Member `idx` of the roster signed this vote. */
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept);
-/* Enough members of the present roster signed a vote for the record of the open round. One check of
- * a signature for each vote needed, at most. */
-bool tw_vote_proof_holds(const struct tw_node *node, const struct tw_record *record,
-                         const struct tw_proof *proof);
+/* Member `idx` signed this promise, and the lock in it holds. */
+bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
+                              const struct tw_msg_promise *promise);
+/* Enough members of the present roster signed a vote of this phase for the record of the open
+ * round. One check of a signature for each vote needed, at most. */
+bool tw_vote_proof_holds(const struct tw_node *node, enum tw_vote_phase phase,
+                         const struct tw_record *record, const struct tw_proof *proof);
+/* Enough members promised the ballot of this proposal. If one of them has a lock, the proposal
+ * carries the newest of these locks on. */
+bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_propose *propose);
 /* Proves a record of a roster that is this node alone. */
 void tw_vote_proof_alone(const struct tw_node *node, const struct tw_record *record,
                          struct tw_proof *proof);

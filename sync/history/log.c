@@ -305,8 +305,9 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     if (record->round < node->at.rounds) return;
     if (!tw_id_equal(&record->parent, &node->tip_digest) ||
         record->fragment != tw_progress_fragment(node, record->round) ||
-        (node->roster.count > 0 && (!tw_record_is_sound(node, record) ||
-                                    !tw_vote_proof_holds(node, record, &commit->proof)))) {
+        (node->roster.count > 0 &&
+         (!tw_record_is_sound(node, record) ||
+          !tw_vote_proof_holds(node, TW_VOTE_COMMIT, record, &commit->proof)))) {
         tw_act_report(node, TW_REPORT_FORGED, &node->links[peer].id);
         tw_act_close(node, peer, TW_PROTO);
         return;

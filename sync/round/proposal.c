@@ -5,6 +5,7 @@
 #include "sync/core/progress.h"
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
+#include "sync/round/contributor.h"
 #include "sync/round/part_weights.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
@@ -172,6 +173,7 @@ static void add_contributors(const struct tw_node *node, struct tw_record *recor
         for (uint32_t j = record->contributors_count++; j > at; j--)
             record->contributors[j] = record->contributors[j - 1];
         record->contributors[at] = *by;
+        (void)tw_contributor_complete(node, &record->contributors[at]);
     }
 }
 
@@ -221,7 +223,7 @@ void tw_proposal_write(struct tw_node *node) {
              tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner) ||
              (payload != NULL && tw_payload_is_lost(payload))))
             continue;
-        if ((round->left_out >> k & 1) != 0) continue;
+        if ((round->left_out >> k & 1) != 0 || !tw_round_is_provable(node, k)) continue;
         part->bytes = result->bytes;
         part->result = result->hash;
         part->contributors = tw_proposal_contributors(result);

@@ -19,6 +19,7 @@
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/round/account.h"
+#include "sync/round/contributor.h"
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
 #include "sync/trust/conduct.h"
@@ -87,12 +88,12 @@ void tw_round_open(struct tw_node *node) {
     round->intake_closed = round->is_reducing = round->is_reduced = false;
     round->merged = round->refused = 0;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
-    round->results_us = 0;
-    round->has_offer = round->has_best = round->is_lost = false;
+    round->results_us = round->turn_us = 0;
+    round->has_offer = round->is_lost = false;
     round->left_out = 0;
     memset(round->refused_by, 0, sizeof(round->refused_by));
     round->refused_ranks = round->refused_us = round->reported = 0;
-    round->has_refused_late = false;
+    round->best_lock.ballot = 0;
     round->empty_ranks = 0;
     tw_lease_clear(&node->lease);
     round->phase = PROPOSER_IDLE;
@@ -102,7 +103,7 @@ void tw_round_open(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
         link->was_sent_contrib = link->was_sent_result = false;
-        link->sent_prepare = link->sent_propose = 0;
+        link->sent_prepare = link->sent_propose = link->sent_lock = 0;
     }
     const int idx = tw_roster_find(&node->roster, &node->cfg.self);
     if (idx >= 0 && node->roster.members[idx].nonce == node->at.nonce) round->self_idx = idx;
@@ -146,14 +147,6 @@ void tw_round_touch(struct tw_node *node) {
 }
 
 /* ---- messages of other members -------------------------------------------------------------- */
-
-bool tw_round_is_as_announced(const struct contribution *heard, const struct tw_contributor *row) {
-    const struct tw_msg_contrib *announced = &heard->announced;
-    const struct tw_id root = tw_contribution_root(announced->hashes, announced->parts_count);
-    return tw_id_equal(&root, &row->root) && row->tokens == announced->tokens &&
-           row->fragment_tokens == announced->fragment_tokens &&
-           row->fragment_steps == announced->fragment_steps;
-}
 
 /* This node owns no part, and all owners have this anchor. Nothing from ours can be merged. A home
  * that is linked to the owners alone never receives half of the contributions. */
@@ -218,12 +211,36 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     struct contribution *entry = &round->contributions[idx];
     /* A member without a contribution may have restarted, and have one after all. */
     if (entry->has && (!entry->is_absent || is_of_nothing(contrib))) return;
+    const struct tw_contributor row = tw_contributor_of((uint32_t)idx, contrib);
+    if (!is_of_nothing(contrib) && !tw_contributor_is_signed(node, &row)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     *entry = (struct contribution){.has = true,
                                    .is_absent = is_of_nothing(contrib),
                                    .received_us = begin_us(node),
                                    .announced = *contrib};
     if (!entry->is_absent) tw_round_touch(node);
     check_anchor(node, &contrib->base);
+}
+
+/* Signatures that the result brings along must hold. Others may be in a CONTRIB still to come. */
+static bool are_signatures_true(const struct tw_node *node, const struct tw_msg_result *result) {
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        struct tw_contributor row = result->contributors[i];
+        if (tw_contributor_complete(node, &row) && !tw_contributor_is_signed(node, &row))
+            return false;
+    }
+    return true;
+}
+
+bool tw_round_is_provable(const struct tw_node *node, uint32_t k) {
+    const struct tw_msg_result *result = &node->round.results[k].announced;
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        struct tw_contributor row = result->contributors[i];
+        if (!tw_contributor_complete(node, &row)) return false;
+    }
+    return true;
 }
 
 void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result) {
@@ -244,6 +261,10 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
             return;
     }
     if (round->results[result->part].has) return;
+    if (!are_signatures_true(node, result)) {
+        tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     /* Bytes that are known with another content were not checked as a result, and never will be. */
     const uint64_t elements = round->count[result->part];
     const struct payload *known = tw_payload_find(node, &result->hash);
@@ -357,6 +378,7 @@ void tw_round_encoded(struct tw_node *node, const struct tw_event *event) {
         announced->hashes[k] = event->u.encoded.hashes[k];
         announced->bytes[k] = event->u.encoded.bytes[k];
     }
+    tw_contributor_sign(node, announced);
 }
 
 /* Counts our contribution once it is due or another member has begun the round. */
@@ -485,13 +507,7 @@ static void set_result(struct tw_node *node, const struct tw_id *hash, uint32_t 
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (bytes == 0 || (round->merged >> i & 1) == 0) continue;
         const struct tw_msg_contrib *contrib = &round->contributions[i].announced;
-        announced->contributors[announced->contributors_count++] = (struct tw_contributor){
-            .member_idx = i,
-            .fragment_steps = contrib->fragment_steps,
-            .tokens = contrib->tokens,
-            .fragment_tokens = contrib->fragment_tokens,
-            .root = tw_contribution_root(contrib->hashes, contrib->parts_count),
-        };
+        announced->contributors[announced->contributors_count++] = tw_contributor_of(i, contrib);
     }
     round->results[part].has = true;
     round->results[part].announced_us = node->now_us;
@@ -610,6 +626,15 @@ static bool has_refused(const struct tw_node *node) {
     return node->round.own == OWN_REFUSED && node->round.active_us != 0;
 }
 
+/* A member with a link to every other has sent its CONTRIB, with the signature, to all of them. */
+static void drop_known_signatures(const struct tw_node *node, struct tw_msg_result *result) {
+    for (uint32_t i = 0; i < result->contributors_count; i++) {
+        struct tw_contributor *row = &result->contributors[i];
+        if (tw_reach_count(node, row->member_idx) < node->roster.count) continue;
+        memset(row->signature, 0, sizeof(row->signature));
+    }
+}
+
 /* Sends CONTRIB and RESULT to each acceptor at this round that has not had them yet. */
 static void send_announcements(struct tw_node *node) {
     struct round *round = &node->round;
@@ -629,6 +654,7 @@ static void send_announcements(struct tw_node *node) {
             if (result == NULL) result = tw_act_message(node, TW_MSG_RESULT);
             if (result == NULL) return;
             result->u.result = round->results[round->self_part].announced;
+            drop_known_signatures(node, &result->u.result);
             tw_act_send(node, result, i);
             link->was_sent_result = true;
         }

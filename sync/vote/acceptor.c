@@ -1,8 +1,24 @@
-/* acceptor.c - the acceptor of the open round: single-decree Paxos among the roster.
+/* acceptor.c - the acceptor of the open round. proposer.c is the other side.
  *
- * State per round: promised ballot, accepted (ballot, record). It is on disk before it is sent. A
- * record is accepted only if every result in it is held and verified here. A majority can thus
- * always serve a committed round. proposer.c is the other side; check/veto.c has the refusals. */
+ * A ballot has two phases, as in PBFT, because members may lie. State per round: promised ballot,
+ * accepted (ballot, record), lock. It is on disk before it is sent.
+ *
+ *   phase 1  A member accepts a record once it holds and has verified every result in it. Enough
+ *            members can thus always serve a committed round. check/veto.c has the refusals.
+ *   lock     Enough votes of phase 1. No other record gets as many at this ballot.
+ *   phase 2  A member that has the lock votes to commit. Enough such votes decide the round.
+ *
+ * A ballot above the lowest begins with signed promises, each with the newest lock of its member.
+ * The proposal must carry the newest of these locks on, and is free without one.
+ *
+ * Why one record is decided: let v be decided at ballot b. Of its voters in phase 2, all but f are
+ * honest and have the lock. Enough promises for a ballot above b include one of these members. It
+ * promised after it had voted, because it votes for no ballot below its promise, so it reports a
+ * lock of b or later. By induction, the locks of all ballots from b on are of v. The proposal is v.
+ *
+ * A member that accepts another record at a later ballot drops its lock. Enough members promised
+ * that ballot without this lock, or with a newer one. So its record was not decided and cannot be.
+ */
 #include "sync/vote/acceptor.h"
 
 #include "sync/check/proposal_check.h"
@@ -12,6 +28,7 @@
 #include "sync/core/peers.h"
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
+#include "sync/round/contributor.h"
 #include "sync/round/record_check.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
@@ -34,6 +51,7 @@ void tw_acceptor_reset(struct tw_node *node) {
     node->vote.promised = 0;
     node->vote.accepted_ballot = 0;
     node->vote.has_accepted = 0;
+    node->vote.lock = (struct tw_proof){.ballot = 0};
     node->acceptor.vote_floor = 0;
     node->acceptor.replies_count = 0;
     node->acceptor.nonce_seq = tw_acceptor_store(node);
@@ -45,6 +63,7 @@ void tw_acceptor_turn(struct tw_node *node) {
     node->vote.promised = 0;
     node->vote.accepted_ballot = 0;
     node->vote.has_accepted = 0;
+    node->vote.lock = (struct tw_proof){.ballot = 0};
     node->acceptor.replies_count = 0;
 }
 
@@ -75,16 +94,23 @@ static void reply_later(struct tw_node *node, enum reply_kind kind, uint16_t pee
     if (TW_IS_MUTANT(node, TW_MUTANT_LOST_ACK)) node->acceptor.stored_seq = seq;
 }
 
+void tw_acceptor_write_promise(const struct tw_node *node, uint64_t ballot,
+                               struct tw_msg_promise *promise) {
+    const struct tw_vote *vote = &node->vote;
+    *promise =
+        (struct tw_msg_promise){.lineage = vote->lineage, .round = vote->round, .ballot = ballot};
+    if (vote->lock.ballot != 0 && !TW_IS_MUTANT(node, TW_MUTANT_LOCK_HIDDEN)) {
+        promise->lock = vote->lock;
+        promise->locked = vote->accepted;
+    }
+    tw_vote_proof_sign_promise(node, promise);
+}
+
 static void send_promise(struct tw_node *node, const struct reply *reply) {
     const uint16_t peer = tw_peers_find(node, &reply->to);
     struct tw_message *message = peer != NO_PEER ? tw_act_message(node, TW_MSG_PROMISE) : NULL;
     if (message == NULL) return;
-    message->u.promise = (struct tw_msg_promise){.lineage = node->vote.lineage,
-                                                 .round = node->vote.round,
-                                                 .ballot = reply->ballot,
-                                                 .has_accepted = node->vote.has_accepted,
-                                                 .accepted_ballot = node->vote.accepted_ballot};
-    if (node->vote.has_accepted != 0) message->u.promise.accepted = node->vote.accepted;
+    tw_acceptor_write_promise(node, reply->ballot, &message->u.promise);
     tw_act_send(node, message, peer);
 }
 
@@ -106,10 +132,13 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
     if (seq > node->acceptor.stored_seq) node->acceptor.stored_seq = seq;
 }
 
-/* The reply still agrees with the vote. A later promise may have overtaken it. */
+/* The reply still agrees with the vote. A later promise may have overtaken it, or a vote at its own
+ * ballot: the lock of then is gone, and the proposer has enough promises. */
 static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
-    if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised;
-    return vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
+    const bool has_vote = vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
+    if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised && !has_vote;
+    if (reply->kind == REPLY_COMMIT) return reply->ballot == vote->lock.ballot;
+    return has_vote;
 }
 
 bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
@@ -128,6 +157,8 @@ bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own) {
         *own = (struct tw_msg_accept){.lineage = vote->lineage,
                                       .round = vote->round,
                                       .ballot = reply.ballot,
+                                      .phase = reply.kind == REPLY_COMMIT ? TW_VOTE_COMMIT
+                                                                          : TW_VOTE_ACCEPT,
                                       .digest = tw_record_digest(&vote->accepted)};
         tw_vote_proof_sign(node, own);
         if (reply.to_self) return true;
@@ -190,21 +221,6 @@ void tw_acceptor_promise(struct tw_node *node) {
     }
 }
 
-/* The record lists contributions as this node received them, and no unknown ones of live members.
- * A member sends CONTRIB to every acceptor that it can reach. A contribution that a majority has
- * not received was invented by its owner, to make an audit impossible (check/audit.c). Checked only
- * at the lowest ballot: later, a value that a majority may have accepted must pass. Besides, a
- * restarted member contributes again, and a member may die before its CONTRIB arrives. */
-static bool is_as_announced(const struct tw_node *node, const struct tw_record *record) {
-    for (uint32_t i = 0; i < record->contributors_count; i++) {
-        const struct tw_contributor *by = &record->contributors[i];
-        const struct contribution *heard = &node->round.contributions[by->member_idx];
-        if (!heard->has && !tw_membership_is_live(node, by->member_idx)) continue;
-        if (!heard->has || heard->is_absent || !tw_round_is_as_announced(heard, by)) return false;
-    }
-    return true;
-}
-
 /* Drops the offer. Results that only the offer listed are no longer fetched. */
 static void forget_offer(struct tw_node *node) {
     struct round *round = &node->round;
@@ -219,24 +235,34 @@ static void forget_offer(struct tw_node *node) {
     round->has_offer = false;
 }
 
-/* The offer was accepted before, or this node must carry it on as a proposer. It is then accepted
- * whatever its results are. */
+/* The offer was accepted before, or has a lock. It is then accepted whatever its results are: it
+ * may be decided. */
 static bool is_offer_settled(const struct tw_node *node) {
     const struct round *round = &node->round;
-    if (round->offer_from == NO_PEER && round->has_best && round->offer_ballot == round->ballot)
-        return true;
+    if (round->is_offer_carried || round->offer_lock.ballot != 0) return true;
     if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
     const struct tw_id before = tw_record_digest(&node->vote.accepted);
     const struct tw_id now = tw_record_digest(&round->offer);
     return tw_id_equal(&before, &now);
 }
 
+/* The offer of a member that was proven false waits until others have had time to propose. */
+static bool must_offer_wait(struct tw_node *node) {
+    const struct round *round = &node->round;
+    const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
+    if (round->offer_from == NO_PEER || is_offer_settled(node)) return false;
+    return tw_conduct_is_proven_false(node, &node->roster.members[proposer].id) &&
+           tw_lease_must_wait(node, proposer, round->offer_us);
+}
+
 /* A weak offer: its ballot is not promised, and no honest proposer would have proposed it, or not
  * yet. It gets a vote only if no better one arrives, and this node does not wait for it. */
 static bool is_offer_weak(struct tw_node *node) {
     const struct round *round = &node->round;
+    if (must_offer_wait(node)) return true;
     return round->offer_from != NO_PEER && round->offer_ballot > node->vote.promised &&
-           !is_offer_settled(node) && tw_proposal_is_rigged(node, &round->offer);
+           !is_offer_settled(node) &&
+           tw_proposal_is_rigged(node, &round->offer, round->offer_ballot);
 }
 
 bool tw_acceptor_has_offer(struct tw_node *node) {
@@ -250,6 +276,26 @@ static void lease_offer(struct tw_node *node) {
     round->is_offer_leased = true;
     const uint32_t proposer = round->rank[tw_ballot_rank(round->offer_ballot)];
     tw_lease_propose(node, proposer, round->offer_ballot);
+}
+
+/* The lowest ballot needs no promises: no member can have voted before it. */
+static bool is_justified(const struct tw_node *node, const struct tw_msg_propose *propose) {
+    const bool needs_promises = propose->ballot > 1 || propose->promises.voters != 0;
+    return !needs_promises || TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE) ||
+           tw_vote_proof_justifies(node, propose);
+}
+
+/* Promises free the proposer to propose this, and every contributor signed its row. Otherwise an
+ * owner could list a contribution that nobody made, and no audit could repeat the merge. Of a
+ * record with a lock, the voters in it have checked the rows. */
+static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *propose) {
+    const struct tw_record *record = &propose->record;
+    if (!is_justified(node, propose)) return false;
+    if (propose->lock.ballot != 0) return true;
+    for (uint32_t i = 0; i < record->contributors_count; i++) {
+        if (!tw_contributor_is_signed(node, &record->contributors[i])) return false;
+    }
+    return true;
 }
 
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
@@ -283,13 +329,22 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
      * without us. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
-    if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record)) return;
+    if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record, propose->ballot))
+        return;
+    if (peer != NO_PEER && !is_proven(node, propose)) {
+        tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+        tw_veto_pass(node, propose->ballot);
+        return;
+    }
     forget_offer(node);
     round->is_offer_leased = false;
     round->has_offer = true;
     round->offer_from = peer;
     round->offer_ballot = propose->ballot;
+    round->offer_us = node->now_us;
     round->offer = propose->record;
+    round->is_offer_carried = propose->lock.ballot != 0;
+    round->offer_lock = (struct tw_proof){.ballot = 0};
     lease_offer(node);
 }
 
@@ -327,11 +382,31 @@ static bool is_offer_silent(struct tw_node *node) {
     return false;
 }
 
+/* Votes for the offer in phase 1; in phase 2 if its lock is here. */
+static void accept_offer(struct tw_node *node) {
+    struct round *round = &node->round;
+    struct tw_vote *vote = &node->vote;
+    bool is_same = false;
+    if (vote->has_accepted != 0) {
+        const struct tw_id before = tw_record_digest(&vote->accepted);
+        const struct tw_id now = tw_record_digest(&round->offer);
+        is_same = tw_id_equal(&before, &now);
+    }
+    if (!is_same) vote->lock = (struct tw_proof){.ballot = 0};
+    if (round->offer_lock.ballot != 0) vote->lock = round->offer_lock;
+    vote->promised = vote->accepted_ballot = round->offer_ballot;
+    vote->has_accepted = 1;
+    vote->accepted = round->offer;
+    reply_later(node, round->offer_lock.ballot != 0 ? REPLY_COMMIT : REPLY_ACCEPT,
+                round->offer_from, round->offer_ballot);
+}
+
 void tw_acceptor_consider(struct tw_node *node) {
     struct round *round = &node->round;
     round->is_lost = false;
     if (!round->has_offer) return;
     lease_offer(node);
+    if (must_offer_wait(node)) return;
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
     /* Only an accepted record is lost with a result: another proposer leaves the result out. */
@@ -343,17 +418,14 @@ void tw_acceptor_consider(struct tw_node *node) {
     }
     if (!is_settled && round->offer_from != NO_PEER) {
         if (tw_proposal_is_early(node, &round->offer)) return;
-        if (tw_proposal_is_rigged(node, &round->offer)) {
+        if (tw_proposal_is_rigged(node, &round->offer, round->offer_ballot)) {
             tw_veto_proposer(node);
             return;
         }
     }
     if (!is_complete) {
-        if (!is_settled && is_offer_silent(node)) tw_veto_pass(node);
-        return;
-    }
-    if (!is_settled && round->offer_ballot == 1 && !is_as_announced(node, &round->offer)) {
-        tw_veto_proposer(node); /* the offer stays: the CONTRIB may still arrive */
+        if (!is_settled && round->offer_from != NO_PEER && is_offer_silent(node))
+            tw_veto_pass(node, round->offer_ballot);
         return;
     }
     round->has_offer = false;
@@ -367,9 +439,49 @@ void tw_acceptor_consider(struct tw_node *node) {
         return;
     }
     tw_veto_not(node);
-    node->vote.promised = round->offer_ballot;
-    node->vote.accepted_ballot = round->offer_ballot;
-    node->vote.has_accepted = 1;
-    node->vote.accepted = round->offer;
-    reply_later(node, REPLY_ACCEPT, round->offer_from, round->offer_ballot);
+    accept_offer(node);
+}
+
+/* ---- lock ----------------------------------------------------------------------------------- */
+
+/* The vote is for the record of the lock, at its ballot. */
+static bool has_accepted(const struct tw_vote *vote, const struct tw_msg_lock *lock) {
+    if (vote->has_accepted == 0 || vote->accepted_ballot != lock->proof.ballot) return false;
+    const struct tw_id digest = tw_record_digest(&vote->accepted);
+    return tw_id_equal(&digest, &lock->digest);
+}
+
+/* The offer is the record of the lock, at its ballot, and waits for results. */
+static bool is_offered(const struct round *round, const struct tw_msg_lock *lock) {
+    if (!round->has_offer || round->offer_ballot != lock->proof.ballot) return false;
+    const struct tw_id digest = tw_record_digest(&round->offer);
+    return tw_id_equal(&digest, &lock->digest);
+}
+
+void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock) {
+    struct round *round = &node->round;
+    struct tw_vote *vote = &node->vote;
+    if (!tw_membership_is_voter(node) || tw_membership_sender(node, peer) < 0) return;
+    tw_acceptor_turn(node);
+    if (peer != NO_PEER && !is_ballot_of(node, peer, lock->proof.ballot)) return;
+    if (lock->proof.ballot < vote->promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
+        send_nack(node, peer, vote->promised);
+        return;
+    }
+    const bool has_vote = has_accepted(vote, lock);
+    if (!has_vote && !is_offered(round, lock)) return; /* the next ballot carries the record on */
+    const bool is_known = vote->lock.ballot == lock->proof.ballot && has_vote;
+    if (!is_known &&
+        !tw_vote_proof_holds(node, TW_VOTE_ACCEPT, has_vote ? &vote->accepted : &round->offer,
+                             &lock->proof)) {
+        if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
+    if (!has_vote) {
+        round->offer_lock = lock->proof; /* both votes are due once the results are here */
+        return;
+    }
+    vote->promised = lock->proof.ballot;
+    vote->lock = lock->proof;
+    reply_later(node, REPLY_COMMIT, peer, lock->proof.ballot);
 }

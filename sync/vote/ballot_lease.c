@@ -8,13 +8,14 @@
  *       a promise is ignored.
  *   L2  The lease ends early when its holder is gone, or is passed over for a refused proposal
  *       (check/veto.c), or when the ballot is our own and we have given it up.
- *   L3  A higher ballot is promised all the same: its proposer may have a reason (R5 of veto.c).
+ *   L3  A higher ballot is promised all the same: a lock may have to be carried on.
  *       But these are stalls (trust/conduct.c): a holder proposes nothing; it takes the lease from
  *       another and leaves the round open; a proposer is silent in its turn; a proposer proposes
  *       nearly nothing and is passed over for that (check/proposal_check.c).
- *   L4  A proposer that has stalled before is not waited for. Its PREPAREs wait for LEASE_US and
- *       for the present holder. Then they are promised: otherwise two nodes that distrust each
- *       other would never decide a round.
+ *   L4  A proposer that has stalled before, or was proven false, is not waited for. Its PREPAREs
+ *       wait for LEASE_US and for the present holder, and so do the proposals of one that was
+ *       proven false. Then they are answered: otherwise two nodes that distrust each other would
+ *       never decide a round.
  *   L5  No PREPARE is promised before there is a round to propose (proposal_check.c).
  *
  * To promise late, or never, is always safe. */
@@ -28,12 +29,22 @@
 #include "sync/core/state/node.h"
 #include "sync/trust/conduct.h"
 
-/* Time for a round trip, votes written to slow disks, and the wait of R3 of veto.c. */
+/* Time for a round trip, votes written to slow disks, and a lock. */
 #define LEASE_US (5 * SECOND_US)
 #define BLAME_US (3 * SECOND_US) /* time in which a holder can propose */
 
-static bool is_stalled(const struct tw_node *node, uint32_t member) {
+static bool has_stalled(const struct tw_node *node, uint32_t member) {
     return tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
+}
+
+/* Where half of the members stalled, the cause is the network, or proposers that did not wait for
+ * each other. To wait for nobody would keep it so. */
+bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
+    uint32_t count = 0;
+    if (tw_conduct_is_proven_false(node, &node->roster.members[member].id)) return true;
+    if (!has_stalled(node, member)) return false;
+    for (uint32_t i = 0; i < node->roster.count; i++) count += has_stalled(node, i);
+    return 2 * count < node->roster.count;
 }
 
 /* The proposer of this rank proposed nearly nothing and was passed over for that. */
@@ -69,8 +80,8 @@ void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
 }
 
 /* L4. */
-static bool must_wait(struct tw_node *node, uint32_t member) {
-    const uint64_t due_us = node->lease.asked[member].asked_us + LEASE_US;
+bool tw_lease_must_wait(struct tw_node *node, uint32_t member, uint64_t since_us) {
+    const uint64_t due_us = since_us + LEASE_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);
     return node->now_us < due_us || tw_lease_is_others(node, member);
 }
@@ -85,7 +96,7 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
             lease->asked[i].ballot = 0;
             continue;
         }
-        if (is_stalled(node, i) && must_wait(node, i)) continue;
+        if (tw_lease_is_distrusted(node, i) && tw_lease_must_wait(node, i, asked_us)) continue;
         if (tw_proposal_is_early(node, NULL)) continue;
         if (first == TW_MEMBERS_MAX || asked_us < lease->asked[first].asked_us) first = i;
     }
@@ -151,7 +162,7 @@ void tw_lease_note_turns(struct tw_node *node) {
     for (uint32_t rank = 0; rank < node->roster.count; rank++) {
         const uint32_t member = round->rank[rank];
         if ((int)member == round->self_idx || (node->lease.active >> member & 1) != 0) return;
-        if (!tw_membership_is_live(node, member) || is_stalled(node, member)) continue;
+        if (!tw_membership_is_live(node, member) || tw_lease_is_distrusted(node, member)) continue;
         if (!tw_reach_has_majority(node, member)) continue;
         tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
         return;

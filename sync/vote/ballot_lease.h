@@ -12,6 +12,10 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot);
 void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot);
 /* `member` proposed a sound record. */
 void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot);
+/* The member is not waited for as a proposer: it was proven false, or it stalled. */
+bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member);
+/* A ballot of the member arrived at `since_us`, and others have not had time for theirs. */
+bool tw_lease_must_wait(struct tw_node *node, uint32_t member, uint64_t since_us);
 /* Another member than `member` holds the lease. */
 bool tw_lease_is_others(struct tw_node *node, uint32_t member);
 /* The open round is about to be committed: notes the stalls of proposers that missed their turn or

@@ -1,13 +1,14 @@
-/* proposer.c - the proposer of the open round: single-decree Paxos with acceptor.c.
+/* proposer.c - the proposer of the open round. acceptor.c is the other side, and has the proof.
  *
  *   IDLE -> STORING         it is this node's turn: stores its own promise, so that no ballot is
  *                           used twice
- *   STORING -> PREPARING    the promise is on disk: asks a majority for accepted records
- *   PREPARING -> PROPOSING  a majority promised: proposes, or carries the newest accepted record on
+ *   STORING -> PREPARING    the promise is on disk: asks for promises, which report locks
+ *   PREPARING -> PROPOSING  enough promises: proposes, or carries the newest lock's record on
+ *   PROPOSING -> LOCKING    enough votes of phase 1: sends them as the lock
  *   any -> IDLE             nacked, refused (check/veto.c) or too late; again after a pause
  *
- * The first rank skips PREPARING at its first ballot, the lowest of the round: nothing can have
- * been accepted before it. */
+ * Enough votes of phase 2 decide the round. The first rank skips PREPARING at its first ballot, the
+ * lowest of the round: no lock can exist before it. */
 #include "sync/vote/proposer.h"
 
 #include <string.h>
@@ -30,6 +31,8 @@
 #include "sync/vote/acceptor.h"
 #include "sync/vote/ballot_lease.h"
 
+#define SKIP_US (SECOND_US / 4) /* wait for each rank skipped without a proof */
+
 void tw_proposer_write(struct tw_node *node) {
     struct round *round = &node->round;
     tw_proposal_draft(node);
@@ -37,35 +40,41 @@ void tw_proposer_write(struct tw_node *node) {
     tw_proposal_write(node);
 }
 
+static void write_propose(const struct round *round, struct tw_msg_propose *propose) {
+    propose->ballot = round->ballot;
+    propose->record = round->proposal;
+    propose->promises = round->promises;
+    propose->lock = round->best_lock;
+}
+
+static void write_lock(const struct tw_node *node, struct tw_msg_lock *lock) {
+    *lock = (struct tw_msg_lock){.lineage = node->at.lineage,
+                                 .round = node->at.rounds,
+                                 .digest = tw_record_digest(&node->round.proposal),
+                                 .proof = node->round.lock};
+}
+
 static void start_proposing(struct tw_node *node) {
     struct round *round = &node->round;
     round->phase = PROPOSER_PROPOSING;
     round->phase_us = node->now_us;
     round->accepted_by = 0;
-    if (round->has_best && !TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE)) {
+    if (round->best_lock.ballot != 0 && !TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE)) {
         round->proposal = round->best;
     } else {
         tw_proposer_write(node);
     }
-    struct tw_msg_propose *propose = &(struct tw_msg_propose){.ballot = round->ballot};
-    propose->record = round->proposal;
-    tw_acceptor_propose(node, NO_PEER, propose);
+    struct tw_msg_propose propose;
+    write_propose(round, &propose);
+    tw_acceptor_propose(node, NO_PEER, &propose);
 }
 
-/* A majority has promised: proposes, unless more promises are worth waiting for. */
+/* Proposes once enough members have promised. */
 static void consider_promises(struct tw_node *node) {
     struct round *round = &node->round;
-    bool is_open = false;
     if (round->phase != PROPOSER_PREPARING ||
         tw_bits(round->promised_by) < tw_membership_votes_needed(node))
         return;
-    if (round->has_best) round->has_best = tw_veto_must_carry(node, &is_open) || is_open;
-    /* A silent member delays this for a bounded time only. */
-    const uint64_t end_us = round->phase_us + BALLOT_TIMEOUT_US;
-    if (is_open && node->now_us < end_us) {
-        tw_act_wake(node, end_us);
-        return;
-    }
     start_proposing(node);
 }
 
@@ -83,7 +92,8 @@ static void start_ballot(struct tw_node *node) {
     round->phase = PROPOSER_STORING;
     round->phase_us = node->now_us;
     round->promised_by = round->nacked_by = 0;
-    round->has_best = false;
+    round->promises = (struct tw_promises){.voters = 0};
+    round->best_lock = (struct tw_proof){.ballot = 0};
     round->attempt++;
 }
 
@@ -93,26 +103,50 @@ void tw_proposer_promise(struct tw_node *node, uint16_t peer,
     if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
     if (promise->round != node->at.rounds || round->phase != PROPOSER_PREPARING) return;
     const int idx = tw_membership_sender(node, peer);
-    if (idx < 0 || promise->ballot != round->ballot) return;
-    if (promise->has_accepted != 0 && promise->accepted_ballot >= promise->ballot) return;
-    if (promise->has_accepted != 0 && !tw_record_is_sound(node, &promise->accepted)) return;
+    if (idx < 0 || promise->ballot != round->ballot || (round->promised_by >> idx & 1) != 0) return;
+    if (promise->lock.ballot != 0 && !tw_record_is_sound(node, &promise->locked)) return;
+    if (!tw_vote_proof_is_promise(node, (uint32_t)idx, promise)) {
+        if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
+        return;
+    }
     round->promised_by |= UINT64_C(1) << idx;
-    round->promised_digest[idx] = (struct tw_id){{0}};
-    if (promise->has_accepted != 0)
-        round->promised_digest[idx] = tw_record_digest(&promise->accepted);
-    if (promise->has_accepted != 0 &&
-        (!round->has_best || promise->accepted_ballot > round->best_ballot)) {
-        round->has_best = true;
-        round->best_ballot = promise->accepted_ballot;
-        round->best = promise->accepted;
+    round->promises.voters = round->promised_by;
+    round->promises.lock_ballots[idx] = promise->lock.ballot;
+    memcpy(round->promises.signatures[idx], promise->signature, TW_SIGNATURE_BYTES);
+    if (promise->lock.ballot > round->best_lock.ballot) {
+        round->best_lock = promise->lock;
+        round->best = promise->locked;
     }
     consider_promises(node);
+}
+
+/* Enough members voted in phase 1: tells all of them, this node included. */
+static void start_locking(struct tw_node *node) {
+    struct round *round = &node->round;
+    round->phase = PROPOSER_LOCKING;
+    round->phase_us = node->now_us;
+    round->lock = round->proof;
+    round->accepted_by = 0;
+    round->proof = (struct tw_proof){.ballot = 0};
+    struct tw_msg_lock lock;
+    write_lock(node, &lock);
+    tw_acceptor_lock(node, NO_PEER, &lock);
+}
+
+static void send_commit(struct tw_node *node) {
+    struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
+    if (message == NULL) return;
+    message->u.commit.record = node->round.proposal;
+    message->u.commit.proof = node->round.proof;
+    tw_peers_broadcast(node, message);
 }
 
 bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept) {
     struct round *round = &node->round;
     if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return false;
-    if (accept->round != node->at.rounds || round->phase != PROPOSER_PROPOSING) return false;
+    const enum proposer_phase phase =
+        accept->phase == TW_VOTE_COMMIT ? PROPOSER_LOCKING : PROPOSER_PROPOSING;
+    if (accept->round != node->at.rounds || round->phase != phase) return false;
     const int idx = tw_membership_sender(node, peer);
     if (idx < 0 || accept->ballot != round->ballot) return false;
     const struct tw_id digest = tw_record_digest(&round->proposal);
@@ -126,12 +160,11 @@ bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg
     if (tw_bits(round->accepted_by) < tw_membership_votes_needed(node)) return false;
     round->proof.ballot = round->ballot;
     round->proof.voters = round->accepted_by;
-    struct tw_message *message = tw_act_message(node, TW_MSG_COMMIT);
-    if (message != NULL) {
-        message->u.commit.record = round->proposal;
-        message->u.commit.proof = round->proof;
-        tw_peers_broadcast(node, message);
+    if (phase == PROPOSER_PROPOSING) {
+        start_locking(node);
+        return false;
     }
+    send_commit(node);
     return true;
 }
 
@@ -146,7 +179,7 @@ static void back_off(struct tw_node *node) {
 static uint32_t count_supporters(const struct tw_node *node) {
     const struct round *round = &node->round;
     const uint64_t yes =
-        round->phase == PROPOSER_PROPOSING ? round->accepted_by : round->promised_by;
+        round->phase == PROPOSER_PREPARING ? round->promised_by : round->accepted_by;
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         count += (yes >> i & 1) != 0 ||
@@ -155,12 +188,13 @@ static uint32_t count_supporters(const struct tw_node *node) {
     return count;
 }
 
-static void consider_refusal(struct tw_node *node, uint32_t member, uint32_t parts) {
+static void consider_refusals(struct tw_node *node) {
     struct round *round = &node->round;
-    if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node, member, parts)) return;
-    /* A carried-on value cannot change; a later ballot may be free of it. A proposal that we would
-     * refuse ourselves as empty waits until others have tried. */
-    if (round->has_best || tw_proposal_is_empty(node, &round->proposal)) {
+    if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node)) return;
+    const uint64_t next = round->ballot + TW_MEMBERS_MAX;
+    /* A carried-on record cannot change. A proposal that we would refuse ourselves as empty waits
+     * until others have tried. */
+    if (round->best_lock.ballot != 0 || tw_proposal_is_empty(node, &round->proposal, next)) {
         back_off(node);
         return;
     }
@@ -173,8 +207,11 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     if (!tw_id_equal(&nack->lineage, &node->at.lineage)) return;
     if (nack->round != node->at.rounds || round->phase == PROPOSER_IDLE) return;
     const int idx = tw_membership_sender(node, peer);
-    if (idx >= 0 && nack->promised == round->ballot && nack->refused_parts != 0)
-        consider_refusal(node, (uint32_t)idx, nack->refused_parts);
+    if (idx >= 0 && nack->promised == round->ballot && nack->refused_parts != 0 &&
+        round->phase == PROPOSER_PROPOSING) {
+        tw_veto_refused(node, (uint32_t)idx, nack->refused_parts);
+        consider_refusals(node);
+    }
     if (nack->promised <= round->ballot || idx < 0) return;
     if (nack->promised - round->ballot > BALLOT_LEAP_MAX) return;
     /* A single NACK may be a lie. NACKs count once they leave no majority. */
@@ -191,7 +228,8 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
 static bool has_results_of_others(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if ((int)k == round->self_part || !tw_round_is_unannounced(node, k)) continue;
+        if ((int)k == round->self_part) continue;
+        if (!tw_round_is_unannounced(node, k) && tw_round_is_provable(node, k)) continue;
         if (tw_membership_is_live(node, round->owners[k])) return false;
     }
     return true;
@@ -222,7 +260,7 @@ static bool is_proposer_mute(struct tw_node *node) {
  * delay each other. */
 static bool is_proposer_skipped(const struct tw_node *node, uint32_t member) {
     const struct tw_id *const id = &node->roster.members[member].id;
-    if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, id)) return true;
+    if (tw_lease_is_distrusted(node, member)) return true;
     return node->roster.count < node->cfg.judges_min ? tw_conduct_is_proven_false(node, id)
                                                      : tw_conduct_is_struck(node, id);
 }
@@ -234,16 +272,25 @@ static bool has_voters(const struct tw_node *node) {
     return count >= tw_membership_votes_needed(node);
 }
 
+/* No lower rank is worth waiting for. Members differ in the ranks that they skip without a proof,
+ * so each of these costs a short wait. Otherwise all would begin a ballot at once, and end each
+ * other's. */
 static bool is_my_turn(struct tw_node *node) {
-    const struct round *round = &node->round;
+    struct round *round = &node->round;
+    uint64_t skipped = 0;
     for (int rank = 0; rank < round->self_rank; rank++) {
-        if (tw_membership_is_live(node, round->rank[rank]) &&
-            tw_reach_has_majority(node, round->rank[rank]) &&
-            !tw_veto_is_passed(node, (uint32_t)rank) &&
-            !is_proposer_skipped(node, round->rank[rank]))
-            return false;
+        if (!tw_membership_is_live(node, round->rank[rank]) ||
+            !tw_reach_has_majority(node, round->rank[rank]) ||
+            tw_veto_is_passed(node, (uint32_t)rank))
+            continue;
+        if (!is_proposer_skipped(node, round->rank[rank])) return false;
+        skipped += !tw_conduct_is_proven_false(node, &node->roster.members[round->rank[rank]].id);
     }
-    return true;
+    if (!has_all_results(node)) return false;
+    if (round->turn_us == 0) round->turn_us = node->now_us;
+    const uint64_t due_us = round->turn_us + skipped * SKIP_US;
+    if (node->now_us < due_us) tw_act_wake(node, due_us);
+    return node->now_us >= due_us;
 }
 
 /* It is time for this node to propose. */
@@ -270,8 +317,7 @@ static bool should_propose(struct tw_node *node) {
     }
     if (tw_lease_is_others(node, (uint32_t)round->self_idx)) return false;
     if (!has_voters(node)) return false;
-    if (is_my_turn(node) && has_all_results(node)) return true;
-    if (tw_veto_must_look(node) && has_results_of_others(node)) return true;
+    if (is_my_turn(node)) return true;
     const uint64_t step_us = (uint64_t)round->self_rank * TAKEOVER_STEP_US;
     uint64_t late_us = round->active_us + 2 * node->pace.patience_us + step_us;
     if (is_proposer_mute(node) && round->results_us + step_us < late_us)
@@ -280,26 +326,37 @@ static bool should_propose(struct tw_node *node) {
     return node->now_us >= late_us;
 }
 
+/* The message of the present phase. NULL: no room in this event. */
+static struct tw_message *phase_message(struct tw_node *node) {
+    const struct round *round = &node->round;
+    const enum tw_message_kind kind = round->phase == PROPOSER_PREPARING ? TW_MSG_PREPARE
+                                      : round->phase == PROPOSER_LOCKING ? TW_MSG_LOCK
+                                                                         : TW_MSG_PROPOSE;
+    struct tw_message *message = tw_act_message(node, kind);
+    if (message == NULL) return NULL;
+    if (kind == TW_MSG_LOCK) {
+        write_lock(node, &message->u.lock);
+    } else if (kind == TW_MSG_PROPOSE) {
+        write_propose(round, &message->u.propose);
+    } else {
+        message->u.prepare = (struct tw_msg_prepare){
+            .lineage = node->at.lineage, .round = node->at.rounds, .ballot = round->ballot};
+    }
+    return message;
+}
+
 static void send_phase(struct tw_node *node) {
     const struct round *round = &node->round;
     struct tw_message *message = NULL;
     for (uint16_t i = 0; i < node->links_end; i++) {
         struct link *link = &node->links[i];
         if (!tw_peers_is_at_round(node, i)) continue;
-        uint64_t *announced =
-            round->phase == PROPOSER_PREPARING ? &link->sent_prepare : &link->sent_propose;
+        uint64_t *announced = round->phase == PROPOSER_PREPARING ? &link->sent_prepare
+                              : round->phase == PROPOSER_LOCKING ? &link->sent_lock
+                                                                 : &link->sent_propose;
         if (*announced == round->ballot) continue;
-        if (message == NULL && round->phase == PROPOSER_PREPARING) {
-            message = tw_act_message(node, TW_MSG_PREPARE);
-            if (message == NULL) return;
-            message->u.prepare = (struct tw_msg_prepare){
-                .lineage = node->at.lineage, .round = node->at.rounds, .ballot = round->ballot};
-        } else if (message == NULL) {
-            message = tw_act_message(node, TW_MSG_PROPOSE);
-            if (message == NULL) return;
-            message->u.propose.ballot = round->ballot;
-            message->u.propose.record = round->proposal;
-        }
+        if (message == NULL) message = phase_message(node);
+        if (message == NULL) return;
         tw_act_send(node, message, i);
         *announced = round->ballot;
     }
@@ -308,12 +365,8 @@ static void send_phase(struct tw_node *node) {
 /* Takes our own promise, which is on disk, unless a higher ballot was promised meanwhile. */
 static void promise_self(struct tw_node *node) {
     if (node->vote.promised != node->round.ballot) return;
-    struct tw_msg_promise own = {.lineage = node->at.lineage,
-                                 .round = node->at.rounds,
-                                 .ballot = node->round.ballot,
-                                 .has_accepted = node->vote.has_accepted,
-                                 .accepted_ballot = node->vote.accepted_ballot};
-    if (own.has_accepted != 0) own.accepted = node->vote.accepted;
+    struct tw_msg_promise own;
+    tw_acceptor_write_promise(node, node->round.ballot, &own);
     tw_proposer_promise(node, NO_PEER, &own);
 }
 
@@ -321,7 +374,7 @@ static void promise_self(struct tw_node *node) {
  * has gone for RETRY_US. Another ballot leaves the result out. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
-    if (round->phase != PROPOSER_PROPOSING || round->has_best) return false;
+    if (round->phase != PROPOSER_PROPOSING || round->best_lock.ballot != 0) return false;
     if (tw_veto_find(node, &round->proposal) != 0) return true;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {
         const struct tw_part *part = &round->proposal.parts[k];
@@ -341,6 +394,7 @@ static bool is_hopeless(struct tw_node *node) {
 void tw_proposer_advance(struct tw_node *node) {
     struct round *round = &node->round;
     if (is_hopeless(node)) round->phase = PROPOSER_IDLE;
+    consider_refusals(node);
     if (round->phase == PROPOSER_IDLE && should_propose(node)) start_ballot(node);
     if (round->phase == PROPOSER_STORING && node->acceptor.stored_seq >= round->ballot_seq) {
         if (round->ballot == 1) {
@@ -355,7 +409,7 @@ void tw_proposer_advance(struct tw_node *node) {
 
 void tw_proposer_announce(struct tw_node *node) {
     struct round *round = &node->round;
-    if (round->phase == PROPOSER_PREPARING || round->phase == PROPOSER_PROPOSING) send_phase(node);
+    if (round->phase >= PROPOSER_PREPARING) send_phase(node);
     if (round->phase == PROPOSER_IDLE) return;
     const uint64_t timeout_us = (BALLOT_TIMEOUT_US << (round->attempt < 8 ? round->attempt : 8)) +
                                 (round->phase == PROPOSER_PROPOSING ? node->pace.patience_us : 0);

@@ -11,19 +11,12 @@
 #include "base/hash.h"
 #include "sync/core/position.h"
 #include "sync/node.h"
+#include "tests/fuzz/payload_rows.h"
 #include "tests/sync/signing.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { PEERS = 5, STORES_MAX = 64, VERIFIES_MAX = 2 * TW_PAYLOADS_MAX, SAME_TIME_TICKS_MAX = 8 };
-
-enum held { HELD_NOT, HELD_EXPECTED, HELD_CHECKING, HELD_YES };
-
-struct row {
-    enum held held;
-    struct tw_id hash;
-    uint32_t bytes;
-};
+enum { PEERS = 5, STORES_MAX = 64, VERIFIES_MAX = ROWS_MAX, SAME_TIME_TICKS_MAX = 8 };
 
 static struct {
     const uint8_t *data;
@@ -34,7 +27,7 @@ static struct {
     uint64_t now_us;
     uint32_t boot;
     bool is_up[PEERS];
-    struct row rows[2 * TW_PAYLOADS_MAX];
+    struct row rows[ROWS_MAX];
 
     bool worker_up, has_encode, has_reduce, has_export;
     bool has_change[TW_FRAGMENTS_MAX]; /* one at a time per fragment */
@@ -82,29 +75,6 @@ static uint64_t near(uint64_t right) {
     return far[how % 6];
 }
 
-static struct row *find_row(const struct tw_id *hash) {
-    for (uint32_t i = 0; i < 2 * TW_PAYLOADS_MAX; i++) {
-        struct row *row = &rig.rows[i];
-        if (row->held != HELD_NOT && tw_id_equal(&row->hash, hash)) return row;
-    }
-    return NULL;
-}
-
-static void put_row(const struct tw_id *hash, uint32_t bytes, enum held held) {
-    struct row *row = find_row(hash);
-    for (uint32_t i = 0; row == NULL; i++) {
-        TW_ASSERT(i < 2 * TW_PAYLOADS_MAX);
-        if (rig.rows[i].held == HELD_NOT) row = &rig.rows[i];
-    }
-    *row = (struct row){.held = held, .hash = *hash, .bytes = bytes};
-}
-
-static void must_hold(const struct tw_id *hash) {
-    const struct row *row = find_row(hash);
-    TW_ASSERT(row != NULL);
-    TW_ASSERT(row->held == HELD_YES);
-}
-
 /* ---- actions: can a runtime carry them out? -------------------------------------------------- */
 
 static void put_change(const struct tw_action *action, uint32_t fragment) {
@@ -121,7 +91,7 @@ static void check_apply(const struct tw_action *action) {
     for (uint32_t k = 0; !is_solo && k < action->u.apply.parts_count; k++) {
         const struct tw_apply_part *part = &action->u.apply.parts[k];
         TW_ASSERT(part->begin + part->count <= rig.config.fragment_elements[fragment]);
-        if (part->mode != TW_APPLY_ABSENT) must_hold(&action->inputs[k]);
+        if (part->mode != TW_APPLY_ABSENT) must_hold(rig.rows, &action->inputs[k]);
     }
     put_change(action, fragment);
 }
@@ -138,8 +108,8 @@ static void check_pair(const struct tw_action *action) {
     TW_ASSERT(action->u.pair_apply.fragment < rig.config.fragments_count);
     TW_ASSERT(!rig.has_change[action->u.pair_apply.fragment]);
     for (unsigned k = 0; k < TW_PAIR_PAYLOADS && !action->u.pair_apply.is_alone; k++) {
-        must_hold(&action->inputs[k]);
-        must_hold(&action->inputs[TW_PAIR_THEIRS + k]);
+        must_hold(rig.rows, &action->inputs[k]);
+        must_hold(rig.rows, &action->inputs[TW_PAIR_THEIRS + k]);
     }
     put_change(action, action->u.pair_apply.fragment);
 }
@@ -153,7 +123,8 @@ static void check_work(const struct tw_action *action) {
         rig.has_encode = true;
     } else if (action->kind == TW_ACT_REDUCE) {
         TW_ASSERT(action->u.reduce.inputs_count > 0);
-        for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++) must_hold(&action->inputs[i]);
+        for (uint32_t i = 0; i < action->u.reduce.inputs_count; i++)
+            must_hold(rig.rows, &action->inputs[i]);
         rig.reduce = *action;
         rig.has_reduce = true;
     } else if (action->kind == TW_ACT_EXPORT) {
@@ -163,24 +134,24 @@ static void check_work(const struct tw_action *action) {
     } else {
         TW_ASSERT(action->u.load.fragment < rig.config.fragments_count);
         TW_ASSERT(!rig.has_change[action->u.load.fragment]);
-        if (!tw_id_is_zero(&action->inputs[0])) must_hold(&action->inputs[0]);
+        if (!tw_id_is_zero(&action->inputs[0])) must_hold(rig.rows, &action->inputs[0]);
         put_change(action, action->u.load.fragment);
     }
 }
 
 static void check_payload(const struct tw_action *action) {
     const struct tw_id *hash = &action->u.payload.hash;
-    struct row *row = find_row(hash);
+    struct row *row = find_row(rig.rows, hash);
     switch ((int)action->kind) {
     case TW_ACT_SEND_CHUNK:
-        must_hold(hash);
+        must_hold(rig.rows, hash);
         TW_ASSERT((uint64_t)action->u.payload.idx * TW_CHUNK_BYTES_MAX < row->bytes);
         break;
     case TW_ACT_EXPECT:
         TW_ASSERT(action->u.payload.bytes > 0);
         TW_ASSERT(action->u.payload.bytes <= TW_PAYLOAD_BYTES_MAX);
         if (row == NULL || row->held != HELD_YES)
-            put_row(hash, action->u.payload.bytes, HELD_EXPECTED);
+            put_row(rig.rows, hash, action->u.payload.bytes, HELD_EXPECTED);
         break;
     case TW_ACT_VERIFY:
         TW_ASSERT(row != NULL);
@@ -199,6 +170,7 @@ static void check_message(const struct tw_action *action) {
     TW_ASSERT(rig.is_up[action->peer]);
     TW_ASSERT(tw_message_check(message, &err) == TW_OK);
     TW_ASSERT(!rig.config.is_pair || message->kind < TW_MSG_JOIN || message->kind > TW_MSG_NACK);
+    TW_ASSERT(!rig.config.is_pair || message->kind != TW_MSG_LOCK);
     if (message->kind == TW_MSG_PAIR_REQUEST) rig.pair = message->u.pair_request.pair;
     if (message->kind == TW_MSG_PREPARE) rig.ballot = message->u.prepare.ballot;
     if (message->kind == TW_MSG_PROPOSE) {
@@ -334,6 +306,8 @@ static void near_close(struct tw_record *record) {
             if (part->bytes != 0) part->result = near_hash();
         }
     }
+    signing_rows(&rig.config.run, &rig.view.roster, &record->lineage, record->round,
+                 record->contributors, record->contributors_count);
     for (uint32_t i = 0; i < record->contributors_count; i++)
         record->clock_tokens += record->contributors[i].tokens;
     record->clock_tokens = near(record->clock_tokens);
@@ -363,25 +337,31 @@ static uint64_t near_ballot(void) {
     return near(rig.ballot);
 }
 
-static void sign_accept(uint32_t peer, struct tw_msg_accept *accept) {
-    uint8_t text[TW_VOTE_TEXT_BYTES];
-    struct tw_id signer = peer_id(peer);
-    const struct tw_ballot_vote vote = {rig.config.run, accept->lineage, accept->round,
-                                        accept->ballot, accept->digest};
-    tw_ballot_vote_text(&vote, text);
-    signing_sign(&signer, text, sizeof(text), accept->signature);
+/* All members have voted for the record. */
+static void prove(enum tw_vote_phase phase, uint64_t ballot, const struct tw_record *record,
+                  struct tw_proof *proof) {
+    struct tw_error err;
+    if (tw_record_check(record, &err) != TW_OK) return;
+    signing_prove(&rig.config.run, &rig.view.roster, phase, ballot, record, proof);
 }
 
-/* All members have voted for the record. */
-static void prove(struct tw_msg_commit *commit) {
+/* A proposal that all members promised; sometimes one of them has a lock. */
+static void near_propose(struct tw_msg_propose *propose) {
     struct tw_error err;
-    if (tw_record_check(&commit->record, &err) != TW_OK || rig.view.roster.count == 0) return;
-    signing_prove(&rig.config.run, &rig.view.roster, commit);
+    propose->ballot = near_ballot();
+    near_close(&propose->record);
+    const uint8_t how = take();
+    if (how < 64 || tw_record_check(&propose->record, &err) != TW_OK) return;
+    const uint64_t lock_ballot = how < 192 ? 0 : near_ballot();
+    signing_justify(&rig.config.run, &rig.view.roster, how % PEERS, lock_ballot, propose);
+    if (lock_ballot != 0 && propose->promises.voters != 0)
+        prove(TW_VOTE_ACCEPT, lock_ballot, &propose->record, &propose->lock);
 }
 
 static void near_vote_message(struct tw_message *message) {
     const struct tw_id lineage = near_lineage();
     const uint64_t round = near(rig.view.rounds), ballot = near_ballot();
+    struct tw_id signer;
     switch ((int)message->kind) {
     case TW_MSG_PREPARE:
         message->u.prepare = (struct tw_msg_prepare){lineage, round, ballot};
@@ -390,20 +370,30 @@ static void near_vote_message(struct tw_message *message) {
         message->u.promise.lineage = lineage;
         message->u.promise.round = round;
         message->u.promise.ballot = ballot;
-        message->u.promise.has_accepted = take() % 2;
-        message->u.promise.accepted_ballot = near_ballot();
-        if (message->u.promise.has_accepted != 0) near_close(&message->u.promise.accepted);
+        if (take() % 2 != 0) {
+            near_close(&message->u.promise.locked);
+            prove(TW_VOTE_ACCEPT, near_ballot(), &message->u.promise.locked,
+                  &message->u.promise.lock);
+        }
+        signer = peer_id(take() % PEERS);
+        signing_promise(&rig.config.run, &signer, &message->u.promise);
         break;
-    case TW_MSG_PROPOSE:
-        message->u.propose.ballot = ballot;
-        near_close(&message->u.propose.record);
+    case TW_MSG_PROPOSE: near_propose(&message->u.propose); break;
+    case TW_MSG_LOCK:
+        message->u.lock = (struct tw_msg_lock){lineage, round, name(1), {.ballot = ballot}};
+        if (!rig.has_close) break;
+        message->u.lock.digest = tw_record_digest(&rig.record);
+        prove(TW_VOTE_ACCEPT, ballot, &rig.record, &message->u.lock.proof);
         break;
     case TW_MSG_ACCEPT:
-        message->u.accept = (struct tw_msg_accept){lineage, round, ballot, name(1), {0}};
+        message->u.accept = (struct tw_msg_accept){
+            lineage, round, ballot, take() % 2 == 0 ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT,
+            name(1), {0}};
         struct tw_error err;
         if (rig.has_close && tw_record_check(&rig.record, &err) == TW_OK)
             message->u.accept.digest = tw_record_digest(&rig.record);
-        sign_accept(take() % PEERS, &message->u.accept);
+        signer = peer_id(take() % PEERS);
+        signing_accept(&rig.config.run, &signer, &message->u.accept);
         break;
     default: message->u.nack = (struct tw_msg_nack){lineage, round, ballot, 0}; break;
     }
@@ -451,6 +441,7 @@ static enum tw_message_kind some_kind(void) {
     if (rig.config.is_pair && how >= 96)
         return (enum tw_message_kind)(TW_MSG_PAIR_REQUEST + how % 4);
     if (how == 95) return TW_MSG_LINKS;
+    if (how >= 90 && how < 95) return TW_MSG_LOCK;
     return (enum tw_message_kind)(1 + how % TW_MSG_MISSING);
 }
 
@@ -492,15 +483,21 @@ static void near_message(struct tw_message *message) {
         if (message->u.result.bytes == 0) break;
         message->u.result.hash = near_hash();
         near_contributors(message->u.result.contributors, &message->u.result.contributors_count);
+        if ((take() & 1) != 0)
+            signing_rows(&rig.config.run, &rig.view.roster, &message->u.result.lineage,
+                         message->u.result.round, message->u.result.contributors,
+                         message->u.result.contributors_count);
         break;
     case TW_MSG_PREPARE:
     case TW_MSG_PROMISE:
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
+    case TW_MSG_LOCK:
     case TW_MSG_NACK: near_vote_message(message); break;
     case TW_MSG_COMMIT:
         near_close(&message->u.commit.record);
-        if ((take() & 3) != 0) prove(&message->u.commit);
+        if ((take() & 3) != 0)
+            prove(TW_VOTE_COMMIT, 1, &message->u.commit.record, &message->u.commit.proof);
         break;
     case TW_MSG_LOG_GET:
         message->u.log_get =
@@ -553,6 +550,9 @@ static void hear(uint8_t how) {
         if (seat >= 0) message.u.status.nonce = rig.view.roster.members[seat].nonce;
     }
     if (!rig.is_up[event.peer] || tw_message_check(&message, &err) != TW_OK) return;
+    const struct tw_id sender = peer_id(event.peer);
+    if (message.kind == TW_MSG_CONTRIB && (how & 0x40) == 0)
+        signing_contrib(&rig.config.run, &sender, &message.u.contrib);
     event.u.message = &message;
     feed(&event);
 }
@@ -619,7 +619,7 @@ static void answer_pair_encode(uint8_t how) {
     for (uint32_t k = 0; event.ok && k < TW_PAIR_PAYLOADS; k++) {
         event.u.encoded.hashes[k] = name((uint8_t)(64 + take() % 32));
         event.u.encoded.bytes[k] = 100;
-        put_row(&event.u.encoded.hashes[k], 100, HELD_YES);
+        put_row(rig.rows, &event.u.encoded.hashes[k], 100, HELD_YES);
     }
     feed(&event);
 }
@@ -639,7 +639,7 @@ static void answer_encode(uint8_t how) {
         if (rig.encode.u.encode.parts[k].count == 0) continue;
         event.u.encoded.hashes[k] = name((uint8_t)(64 + take() % 32));
         event.u.encoded.bytes[k] = 100;
-        put_row(&event.u.encoded.hashes[k], 100, HELD_YES);
+        put_row(rig.rows, &event.u.encoded.hashes[k], 100, HELD_YES);
     }
     feed(&event);
 }
@@ -653,7 +653,7 @@ static void answer_reduce(uint8_t how) {
     event.u.reduced.hash = name((uint8_t)(96 + take() % 32));
     event.u.reduced.bytes = 100;
     event.u.reduced.refused = how > 200 ? how % 8 : 0;
-    if (event.ok) put_row(&event.u.reduced.hash, 100, HELD_YES);
+    if (event.ok) put_row(rig.rows, &event.u.reduced.hash, 100, HELD_YES);
     feed(&event);
 }
 
@@ -689,7 +689,7 @@ static void answer_export(uint8_t how) {
     event.u.exported.digest = rig.digests[fragment];
     event.u.exported.hash = name((uint8_t)(128 + how % 16));
     event.u.exported.bytes = 3 * TW_CHUNK_BYTES_MAX;
-    if (event.ok) put_row(&event.u.exported.hash, event.u.exported.bytes, HELD_YES);
+    if (event.ok) put_row(rig.rows, &event.u.exported.hash, event.u.exported.bytes, HELD_YES);
     feed(&event);
 }
 

@@ -35,6 +35,10 @@ void tw_sample_roster(struct tw_rng *rng, struct tw_roster *roster, uint32_t cou
     }
 }
 
+static void sample_signature(struct tw_rng *rng, uint8_t signature[TW_SIGNATURE_BYTES]) {
+    for (unsigned i = 0; i < TW_SIGNATURE_BYTES; i++) signature[i] = (uint8_t)tw_rng_next(rng);
+}
+
 /* Ascending distinct members with chance 1/2 each. */
 static uint32_t sample_contributors(struct tw_rng *rng, uint32_t members_count,
                                     struct tw_contributor contributors[TW_MEMBERS_MAX]) {
@@ -46,6 +50,7 @@ static uint32_t sample_contributors(struct tw_rng *rng, uint32_t members_count,
                                                         .tokens = draw_u64(rng),
                                                         .fragment_tokens = draw_u64(rng),
                                                         .root = tw_sample_id(rng)};
+        if (tw_rng_below(rng, 4) != 0) sample_signature(rng, contributors[count - 1].signature);
     }
     return count;
 }
@@ -88,6 +93,7 @@ void tw_sample_close_full(struct tw_rng *rng, struct tw_record *record) {
                                                           .tokens = UINT64_MAX,
                                                           .fragment_tokens = UINT64_MAX,
                                                           .root = tw_sample_id(rng)};
+        sample_signature(rng, record->contributors[i].signature);
     }
     record->parts_count = TW_PARTS_MAX;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) {
@@ -133,6 +139,7 @@ static void sample_contrib(struct tw_rng *rng, struct tw_msg_contrib *contrib) {
         contrib->hashes[k] = tw_sample_id(rng);
         contrib->bytes[k] = draw_between(rng, 0, TW_PAYLOAD_BYTES_MAX);
     }
+    if (tw_rng_below(rng, 4) != 0) sample_signature(rng, contrib->signature);
 }
 
 static void sample_result(struct tw_rng *rng, struct tw_msg_result *result) {
@@ -155,16 +162,45 @@ static void sample_any_close(struct tw_rng *rng, struct tw_record *record) {
     tw_sample_close(rng, record, &roster);
 }
 
+static void sample_proof(struct tw_rng *rng, struct tw_proof *proof) {
+    if (tw_rng_below(rng, 3) == 0) return;
+    proof->ballot = draw_u64(rng) | 1;
+    proof->voters = (tw_rng_next(rng) & tw_rng_next(rng)) | UINT64_C(1) << tw_rng_below(rng, 64);
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if ((proof->voters >> i & 1) != 0) sample_signature(rng, proof->signatures[i]);
+    }
+}
+
 static void sample_promise(struct tw_rng *rng, struct tw_msg_promise *promise) {
     promise->lineage = tw_sample_id(rng);
     promise->round = draw_u64(rng);
     promise->ballot = draw_u64(rng);
-    promise->has_accepted = (uint32_t)tw_rng_below(rng, 2);
-    if (promise->has_accepted == 0) return;
-    promise->accepted_ballot = draw_u64(rng);
-    sample_any_close(rng, &promise->accepted);
-    promise->lineage = promise->accepted.lineage;
-    promise->round = promise->accepted.round;
+    sample_signature(rng, promise->signature);
+    sample_proof(rng, &promise->lock);
+    if (promise->lock.ballot == 0) return;
+    sample_any_close(rng, &promise->locked);
+    promise->lineage = promise->locked.lineage;
+    promise->round = promise->locked.round;
+}
+
+static void sample_propose(struct tw_rng *rng, struct tw_msg_propose *propose) {
+    propose->ballot = draw_u64(rng);
+    sample_any_close(rng, &propose->record);
+    if (tw_rng_below(rng, 3) == 0) return;
+    propose->promises.voters = tw_rng_next(rng) | 1;
+    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
+        if ((propose->promises.voters >> i & 1) == 0) continue;
+        propose->promises.lock_ballots[i] = draw_u64(rng);
+        sample_signature(rng, propose->promises.signatures[i]);
+    }
+    sample_proof(rng, &propose->lock);
+}
+
+static void sample_lock(struct tw_rng *rng, struct tw_msg_lock *lock) {
+    lock->lineage = tw_sample_id(rng);
+    lock->round = draw_u64(rng);
+    lock->digest = tw_sample_id(rng);
+    while (lock->proof.ballot == 0) sample_proof(rng, &lock->proof);
 }
 
 static void sample_status(struct tw_rng *rng, struct tw_msg_status *status) {
@@ -197,19 +233,6 @@ static void sample_pull(struct tw_rng *rng, struct tw_msg_pull *pull) {
     pull->count = draw_between(rng, 1, TW_CHUNKS_MAX - pull->first);
 }
 
-static void sample_signature(struct tw_rng *rng, uint8_t signature[TW_SIGNATURE_BYTES]) {
-    for (unsigned i = 0; i < TW_SIGNATURE_BYTES; i++) signature[i] = (uint8_t)tw_rng_next(rng);
-}
-
-static void sample_proof(struct tw_rng *rng, struct tw_proof *proof) {
-    if (tw_rng_below(rng, 3) == 0) return;
-    proof->ballot = draw_u64(rng) | 1;
-    proof->voters = (tw_rng_next(rng) & tw_rng_next(rng)) | UINT64_C(1) << tw_rng_below(rng, 64);
-    for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) {
-        if ((proof->voters >> i & 1) != 0) sample_signature(rng, proof->signatures[i]);
-    }
-}
-
 void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_message *message) {
     memset(message, 0, sizeof(*message));
     message->kind = kind;
@@ -226,13 +249,15 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
     case TW_MSG_RESULT: sample_result(rng, &message->u.result); break;
     case TW_MSG_PREPARE: message->u.prepare = (struct tw_msg_prepare){id, a, b}; break;
     case TW_MSG_PROMISE: sample_promise(rng, &message->u.promise); break;
-    case TW_MSG_PROPOSE:
-        message->u.propose.ballot = a;
-        sample_any_close(rng, &message->u.propose.record);
-        break;
+    case TW_MSG_PROPOSE: sample_propose(rng, &message->u.propose); break;
+    case TW_MSG_LOCK: sample_lock(rng, &message->u.lock); break;
     case TW_MSG_ACCEPT:
         message->u.accept =
-            (struct tw_msg_accept){.lineage = id, .round = a, .ballot = b, .digest = other};
+            (struct tw_msg_accept){.lineage = id,
+                                   .round = a,
+                                   .ballot = b,
+                                   .phase = a % 2 == 0 ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT,
+                                   .digest = other};
         sample_signature(rng, message->u.accept.signature);
         break;
     case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id, a, b, (uint32_t)a & 0xFFFF}; break;

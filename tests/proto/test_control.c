@@ -157,10 +157,10 @@ static void largest_messages_are_within_the_memory_bound(void **state) {
 
     memset(&sample, 0, sizeof(sample));
     sample.kind = TW_MSG_PROMISE;
-    sample.u.promise.has_accepted = 1;
-    tw_sample_close_full(&rng, &sample.u.promise.accepted);
-    sample.u.promise.lineage = sample.u.promise.accepted.lineage;
-    sample.u.promise.round = sample.u.promise.accepted.round;
+    sample.u.promise.lock = (struct tw_proof){.ballot = 1, .voters = UINT64_MAX};
+    tw_sample_close_full(&rng, &sample.u.promise.locked);
+    sample.u.promise.lineage = sample.u.promise.locked.lineage;
+    sample.u.promise.round = sample.u.promise.locked.round;
     assert_int_equal(tw_control_encode(&sample, body, sizeof(body), &size, &err), TW_OK);
     assert_int_equal(decode(), TW_OK);
     assert_memory_equal(&sample, &back, sizeof(sample));
@@ -252,7 +252,7 @@ static void counts_beyond_the_arrays_are_refused(void **state) {
 /* A drawn message, spoilt, must fail the check that encode asserts and decode ends with. */
 static void spoilt(enum tw_message_kind kind, void (*spoil)(struct tw_message *message)) {
     do tw_sample_message(&rng, kind, &sample);
-    while ((kind == TW_MSG_PROMISE && sample.u.promise.has_accepted == 0) ||
+    while ((kind == TW_MSG_PROMISE && sample.u.promise.lock.ballot == 0) ||
            (kind == TW_MSG_RESULT && sample.u.result.contributors_count < 2) ||
            (kind == TW_MSG_PEERS && sample.u.peers.count == 0) ||
            (kind == TW_MSG_STATE && sample.u.state.bytes == 0));
@@ -306,17 +306,27 @@ static void absent_with_a_hash(struct tw_message *m) {
     m->u.result.bytes = 0;
     m->u.result.contributors_count = 0;
 }
-static void accepted_in_another_round(struct tw_message *m) {
+static void locked_in_another_round(struct tw_message *m) {
     m->u.promise.round++;
 }
-static void accepted_in_another_lineage(struct tw_message *m) {
+static void locked_in_another_lineage(struct tw_message *m) {
     m->u.promise.lineage.bytes[0] ^= 1;
 }
-static void accepted_is_unsound(struct tw_message *m) {
-    m->u.promise.accepted.next.count = 0;
+static void locked_is_unsound(struct tw_message *m) {
+    m->u.promise.locked.next.count = 0;
 }
 static void proposal_is_unsound(struct tw_message *m) {
     m->u.propose.record.next.count = 0;
+}
+static void lock_without_promises(struct tw_message *m) {
+    m->u.propose.lock.ballot = 1;
+    m->u.propose.promises.voters = 0;
+}
+static void accept_that_promises(struct tw_message *m) {
+    m->u.accept.phase = TW_VOTE_PROMISE;
+}
+static void lock_without_proof(struct tw_message *m) {
+    m->u.lock.proof.ballot = 0;
 }
 static void commit_is_unsound(struct tw_message *m) {
     m->u.commit.record.fragment = TW_FRAGMENTS_MAX;
@@ -406,10 +416,13 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_RESULT, refused_contributor);
     spoilt(TW_MSG_RESULT, contributors_unsorted);
     spoilt(TW_MSG_RESULT, absent_with_a_hash);
-    spoilt(TW_MSG_PROMISE, accepted_in_another_round);
-    spoilt(TW_MSG_PROMISE, accepted_in_another_lineage);
-    spoilt(TW_MSG_PROMISE, accepted_is_unsound);
+    spoilt(TW_MSG_PROMISE, locked_in_another_round);
+    spoilt(TW_MSG_PROMISE, locked_in_another_lineage);
+    spoilt(TW_MSG_PROMISE, locked_is_unsound);
     spoilt(TW_MSG_PROPOSE, proposal_is_unsound);
+    spoilt(TW_MSG_PROPOSE, lock_without_promises);
+    spoilt(TW_MSG_ACCEPT, accept_that_promises);
+    spoilt(TW_MSG_LOCK, lock_without_proof);
     spoilt(TW_MSG_COMMIT, commit_is_unsound);
     spoilt(TW_MSG_STATE_GET, asked_fragment_outside);
     spoilt(TW_MSG_STATE, fragment_outside);

@@ -90,8 +90,9 @@ static void fill_close(struct tw_record *record) {
     record->roster_number = 7;
     record->finals = 1;
     record->contributors_count = 2;
-    record->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(0x21)};
-    record->contributors[1] = (struct tw_contributor){2, 15, 15360, 15360, id(0x22)};
+    record->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(0x21), {0}};
+    memset(record->contributors[0].signature, 0x69, TW_SIGNATURE_BYTES);
+    record->contributors[1] = (struct tw_contributor){2, 15, 15360, 15360, id(0x22), {0}};
     record->parts_count = 2;
     record->parts[0] = (struct tw_part){0, 65536, 0x5, id(0x31)};
     record->parts[1] = (struct tw_part){.owner_idx = 2}; /* ABSENT */
@@ -102,31 +103,42 @@ static void fill_close(struct tw_record *record) {
     record->next.members[2] = (struct tw_member){id(0x43), 0xABCDEF, UINT32_MAX};
 }
 
+static struct tw_proof proof_at(uint64_t ballot) {
+    struct tw_proof proof = {.ballot = ballot, .voters = 0x5};
+    memset(proof.signatures[0], 0x5A, TW_SIGNATURE_BYTES);
+    memset(proof.signatures[2], 0xA5, TW_SIGNATURE_BYTES);
+    return proof;
+}
+
 static void fill_voting(struct tw_message *message) {
     switch ((int)message->kind) {
     case TW_MSG_PREPARE: message->u.prepare = (struct tw_msg_prepare){id(1), 5, 0x300000002}; break;
     case TW_MSG_PROMISE:
-        fill_close(&message->u.promise.accepted);
+        fill_close(&message->u.promise.locked);
         message->u.promise.lineage = id(0x11);
-        message->u.promise.round = message->u.promise.accepted.round;
+        message->u.promise.round = message->u.promise.locked.round;
         message->u.promise.ballot = 9;
-        message->u.promise.has_accepted = 1;
-        message->u.promise.accepted_ballot = 4;
+        message->u.promise.lock = proof_at(4);
+        memset(message->u.promise.signature, 0x3C, TW_SIGNATURE_BYTES);
         break;
     case TW_MSG_PROPOSE:
         message->u.propose.ballot = 9;
         fill_close(&message->u.propose.record);
+        message->u.propose.promises.voters = 0x3;
+        message->u.propose.promises.lock_ballots[1] = 4;
+        memset(message->u.propose.promises.signatures[0], 0x3C, TW_SIGNATURE_BYTES);
+        memset(message->u.propose.promises.signatures[1], 0xC3, TW_SIGNATURE_BYTES);
+        message->u.propose.lock = proof_at(4);
         break;
+    case TW_MSG_LOCK: message->u.lock = (struct tw_msg_lock){id(1), 5, id(2), proof_at(9)}; break;
     case TW_MSG_ACCEPT:
-        message->u.accept = (struct tw_msg_accept){id(1), 5, 9, id(2), {0}};
+        message->u.accept = (struct tw_msg_accept){id(1), 5, 9, TW_VOTE_COMMIT, id(2), {0}};
         memset(message->u.accept.signature, 0x5A, TW_SIGNATURE_BYTES);
         break;
     case TW_MSG_NACK: message->u.nack = (struct tw_msg_nack){id(1), 5, 10, 5}; break;
     case TW_MSG_COMMIT:
         fill_close(&message->u.commit.record);
-        message->u.commit.proof = (struct tw_proof){.ballot = 9, .voters = 0x5};
-        memset(message->u.commit.proof.signatures[0], 0x5A, TW_SIGNATURE_BYTES);
-        memset(message->u.commit.proof.signatures[2], 0xA5, TW_SIGNATURE_BYTES);
+        message->u.commit.proof = proof_at(9);
         break;
     default: fail();
     }
@@ -147,6 +159,7 @@ static void fill_round(struct tw_message *message) {
         contrib->hashes[1] = id(4);
         contrib->bytes[0] = 70000;
         contrib->bytes[1] = 1;
+        memset(contrib->signature, 0x69, TW_SIGNATURE_BYTES);
     } else {
         result->lineage = id(1);
         result->round = 5;
@@ -154,8 +167,9 @@ static void fill_round(struct tw_message *message) {
         result->bytes = 70000;
         result->hash = id(2);
         result->contributors_count = 2;
-        result->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(3)};
-        result->contributors[1] = (struct tw_contributor){63, 0, 0, 0, id(4)};
+        result->contributors[0] = (struct tw_contributor){0, 30, 30720, 61440, id(3), {0}};
+        memset(result->contributors[0].signature, 0x69, TW_SIGNATURE_BYTES);
+        result->contributors[1] = (struct tw_contributor){63, 0, 0, 0, id(4), {0}};
     }
 }
 
@@ -208,6 +222,7 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
     case TW_MSG_PROMISE:
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
+    case TW_MSG_LOCK:
     case TW_MSG_NACK:
     case TW_MSG_COMMIT: fill_voting(message); break;
     case TW_MSG_LOG_GET: message->u.log_get = (struct tw_msg_log_get){id(1), 700}; break;

@@ -42,11 +42,34 @@ static void other_sizes_and_empty_proofs_are_refused(void **state) {
     assert_int_equal(tw_proof_encode(&proof, bytes), 0);
 }
 
-static void two_sets_of_votes_share_a_member(void **state) {
+static void promises_survive_their_bytes_alone(void **state) {
+    (void)state;
+    static struct tw_promises promises, decoded;
+    uint8_t bytes[TW_PROMISES_BYTES_MAX + 1] = {0};
+    assert_int_equal(tw_promises_encode(&promises, bytes), 0);
+    promises.voters = UINT64_C(1) << 63 | 0x1;
+    promises.lock_ballots[63] = 65;
+    memset(promises.signatures[0], 0x11, TW_SIGNATURE_BYTES);
+    memset(promises.signatures[63], 0x22, TW_SIGNATURE_BYTES);
+    const size_t size = tw_promises_encode(&promises, bytes);
+    assert_int_equal(size, 8 + 2 * (8 + TW_SIGNATURE_BYTES));
+    assert_int_equal(tw_promises_decode(bytes, size, &decoded, NULL), TW_OK);
+    assert_memory_equal(&decoded, &promises, sizeof(promises));
+    for (size_t other = 0; other <= sizeof(bytes); other++) {
+        if (other == size) continue;
+        assert_int_equal(tw_promises_decode(bytes, other, &decoded, NULL), TW_PROTO);
+    }
+    memset(bytes, 0, 8); /* nobody promised */
+    assert_int_equal(tw_promises_decode(bytes, 8, &decoded, NULL), TW_PROTO);
+}
+
+static void sets_of_votes_share_a_member_that_does_not_lie(void **state) {
     (void)state;
     for (uint32_t count = 1; count <= TW_MEMBERS_MAX; count++) {
-        assert_true(2 * tw_votes_needed(count) > count);
-        assert_true(tw_votes_needed(count) <= count);
+        const uint32_t liars = (count - 1) / 3, needed = tw_votes_needed(count);
+        assert_true(2 * needed > count + liars); /* in common: more than all liars */
+        assert_true(needed <= count - liars);    /* the others decide without them */
+        assert_true(2 * (needed - 1) <= count + liars);
     }
 }
 
@@ -74,6 +97,12 @@ static void signed_text_names_all_that_the_vote_is_about(void **state) {
     other.ballot = 66;
     assert_true(differ(&vote, &other));
     other = vote;
+    other.lock_ballot = 1;
+    assert_true(differ(&vote, &other));
+    other = vote;
+    other.phase = TW_VOTE_COMMIT;
+    assert_true(differ(&vote, &other));
+    other = vote;
     other.digest.bytes[31] = 1;
     assert_true(differ(&vote, &other));
 }
@@ -82,7 +111,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(proof_survives_its_bytes),
         cmocka_unit_test(other_sizes_and_empty_proofs_are_refused),
-        cmocka_unit_test(two_sets_of_votes_share_a_member),
+        cmocka_unit_test(promises_survive_their_bytes_alone),
+        cmocka_unit_test(sets_of_votes_share_a_member_that_does_not_lie),
         cmocka_unit_test(signed_text_names_all_that_the_vote_is_about),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,7 +14,7 @@ struct tw_sim_roster {
     } members[TW_MEMBERS_MAX];
 };
 
-enum { TW_SIM_BALLOTS_KEPT = 64, TW_SIM_ENCODED_KEPT = 4 };
+enum { TW_SIM_BALLOTS_KEPT = 64, TW_SIM_ENCODED_KEPT = 16 };
 
 /* A committed round record. */
 struct tw_sim_commit {
@@ -33,9 +33,10 @@ struct tw_sim_commit {
 /* The nodes that accepted a record. */
 struct tw_sim_acceptance {
     uint64_t nodes; /* bit set: in any ballot, durable or not */
+    bool is_locked; /* by some member */
     uint32_t count;
     struct {
-        uint64_t ballot, nodes; /* bit set: durably, in this ballot */
+        uint64_t ballot, nodes; /* bit set: durably locked in this ballot */
     } ballots[TW_SIM_BALLOTS_KEPT];
 };
 
@@ -45,9 +46,11 @@ struct tw_sim_chosen {
     uint64_t ballot;
 };
 
-/* The highest ballots that a node sent in its PROMISEs and ACCEPTs of one round. */
+/* The highest ballots that a node sent in one round: in PROMISEs and ACCEPTs, and in the ACCEPTs of
+ * phase 2. */
 struct tw_sim_told {
-    uint64_t promised, accepted_ballot;
+    uint64_t promised, lock_ballot;
+    struct tw_id locked; /* record of the lock */
 };
 
 /* The contributions that a node encoded for one round: several, if it restarted. */
@@ -143,6 +146,7 @@ void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_promise *promise);
 void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_msg_accept *accept);
+void tw_sim_check_lock(struct tw_sim_world *world, const struct tw_id *digest);
 void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_propose *propose);
 

@@ -14,15 +14,15 @@ static uint64_t roster_set(const struct tw_sim_roster *roster) {
     return set;
 }
 
-/* A node accepts no result that it finds to be an outlier. Exempt are records that it
- * accepted before or proposes itself, because these may be chosen ones: see check_ballot(). */
+/* A node accepts no result that it finds to be an outlier. Exempt are records that it accepted
+ * before or proposes itself, and those that somebody has a lock of: they may be chosen. */
 static void check_no_outlier(struct tw_sim_world *world, struct tw_sim_node *node,
                              const struct tw_vote *vote,
                              const struct tw_sim_acceptance *acceptance) {
     const struct tw_sim_key key = tw_sim_key_of(&vote->lineage, vote->round, vote->accepted_ballot);
     const uint32_t *proposer = tw_sim_map_get(&world->check->proposers, &key);
     if (world->options.liars_count == 0 || (proposer != NULL && *proposer == node->idx)) return;
-    if ((acceptance->nodes >> node->idx & 1) != 0) return;
+    if ((acceptance->nodes >> node->idx & 1) != 0 || acceptance->is_locked) return;
     for (uint32_t k = 0; k < vote->accepted.parts_count; k++) {
         const struct tw_part *part = &vote->accepted.parts[k];
         const struct tw_sim_payload *payload = tw_sim_pool_find(node, &part->result);
@@ -44,6 +44,26 @@ void tw_sim_check_unwritten(struct tw_sim_world *world, struct tw_sim_node *node
     acceptance->nodes |= UINT64_C(1) << node->idx;
 }
 
+static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_node *node,
+                                   const struct tw_id *lineage, uint64_t round) {
+    const struct tw_sim_key key = tw_sim_key_of(lineage, round, node->idx);
+    return tw_sim_map_put(&world->check->told, &key, NULL);
+}
+
+/* The commit whose roster decides the round of the vote. The node must have a seat in it. NULL: a
+ * solo round, or no seat. */
+static const struct tw_sim_commit *has_seat(struct tw_sim_world *world, struct tw_sim_node *node,
+                                            const struct tw_vote *vote) {
+    const struct tw_sim_key key = tw_sim_key_of(&vote->accepted.parent, 0, 0);
+    const struct tw_sim_commit *parent = tw_sim_map_get(&world->check->commits, &key);
+    if (parent == NULL || !tw_id_equal(&parent->lineage, &vote->lineage)) return NULL;
+    const int member = tw_sim_roster_find(&parent->next, node->idx);
+    if (member >= 0 && parent->next.members[member].nonce == vote->nonce) return parent;
+    tw_sim_fail(world, node, "17", "votes in round %" PRIu64 " without a seat there", vote->round);
+    return NULL;
+}
+
+/* A record is chosen once enough members have its lock of one ballot on disk. */
 void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_vote *vote) {
     if (!vote->has_accepted) return;
@@ -52,31 +72,29 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_sim_key key = tw_sim_key_of(&digest, 0, 0);
     struct tw_sim_acceptance *acceptance = tw_sim_map_put(&check->accepted, &key, NULL);
     check_no_outlier(world, node, vote, acceptance);
+    struct tw_sim_told *told = told_of(world, node, &vote->lineage, vote->round);
+    if (!tw_id_equal(&told->locked, &digest))
+        told->lock_ballot = 0; /* dropped for another record */
     acceptance->nodes |= UINT64_C(1) << node->idx;
-    uint32_t row = 0;
-    while (row < acceptance->count && acceptance->ballots[row].ballot != vote->accepted_ballot) {
-        row++;
+    if (vote->lock.ballot == 0) {
+        has_seat(world, node, vote);
+        return;
     }
+    uint32_t row = 0;
+    while (row < acceptance->count && acceptance->ballots[row].ballot != vote->lock.ballot) row++;
     if (row == TW_SIM_BALLOTS_KEPT) { /* many ballots: replace the lowest */
         row = 0;
         for (uint32_t i = 1; i < TW_SIM_BALLOTS_KEPT; i++) {
             if (acceptance->ballots[i].ballot < acceptance->ballots[row].ballot) row = i;
         }
-        if (vote->accepted_ballot < acceptance->ballots[row].ballot) return;
-        acceptance->ballots[row].ballot = vote->accepted_ballot;
+        if (vote->lock.ballot < acceptance->ballots[row].ballot) return;
+        acceptance->ballots[row].ballot = vote->lock.ballot;
         acceptance->ballots[row].nodes = 0;
     } else if (row == acceptance->count) {
-        acceptance->ballots[acceptance->count++].ballot = vote->accepted_ballot;
+        acceptance->ballots[acceptance->count++].ballot = vote->lock.ballot;
     }
-    const struct tw_sim_key parent_key = tw_sim_key_of(&vote->accepted.parent, 0, 0);
-    const struct tw_sim_commit *parent = tw_sim_map_get(&check->commits, &parent_key);
-    if (parent == NULL || !tw_id_equal(&parent->lineage, &vote->lineage)) return; /* a solo round */
-    const int member = tw_sim_roster_find(&parent->next, node->idx);
-    if (member < 0 || parent->next.members[member].nonce != vote->nonce) {
-        tw_sim_fail(world, node, "17", "votes in round %" PRIu64 " without a seat there",
-                    vote->round);
-        return;
-    }
+    const struct tw_sim_commit *parent = has_seat(world, node, vote);
+    if (parent == NULL) return;
     acceptance->ballots[row].nodes |= UINT64_C(1) << node->idx;
     const uint64_t nodes = acceptance->ballots[row].nodes & roster_set(&parent->next);
     if (count_bits(nodes) < tw_votes_needed(parent->next.count)) return;
@@ -84,12 +102,12 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     bool is_new;
     struct tw_sim_chosen *chosen = tw_sim_map_put(&check->chosen, &round, &is_new);
     if (is_new) {
-        *chosen = (struct tw_sim_chosen){.digest = digest, .ballot = vote->accepted_ballot};
+        *chosen = (struct tw_sim_chosen){.digest = digest, .ballot = vote->lock.ballot};
     } else if (!tw_id_equal(&chosen->digest, &digest)) {
         tw_sim_fail(world, node, "G1", "two records have enough votes for round %" PRIu64,
                     vote->round);
-    } else if (vote->accepted_ballot < chosen->ballot) {
-        chosen->ballot = vote->accepted_ballot;
+    } else if (vote->lock.ballot < chosen->ballot) {
+        chosen->ballot = vote->lock.ballot;
     }
 }
 
@@ -148,10 +166,9 @@ static bool is_durable(const struct tw_sim_node *node, const struct tw_id *linea
     return disk->has_vote && disk->vote.round == round && tw_id_equal(&disk->vote.lineage, lineage);
 }
 
-static struct tw_sim_told *told_of(struct tw_sim_world *world, struct tw_sim_node *node,
-                                   const struct tw_id *lineage, uint64_t round) {
-    const struct tw_sim_key key = tw_sim_key_of(lineage, round, node->idx);
-    return tw_sim_map_put(&world->check->told, &key, NULL);
+static bool is_digest_of(const struct tw_record *record, const struct tw_id *digest) {
+    const struct tw_id now = tw_record_digest(record);
+    return tw_id_equal(&now, digest);
 }
 
 void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -167,9 +184,8 @@ void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "17", "promises ballot %" PRIu64 " after %" PRIu64,
                     promise->ballot, told->promised);
     }
-    if (told->accepted_ballot != 0 &&
-        (!promise->has_accepted || promise->accepted_ballot < told->accepted_ballot)) {
-        tw_sim_fail(world, node, "17", "promises and conceals the record that it accepted");
+    if (promise->lock.ballot < told->lock_ballot) {
+        tw_sim_fail(world, node, "17", "promises and conceals the lock that it has");
     }
     told->promised = promise->ballot;
 }
@@ -177,12 +193,10 @@ void tw_sim_check_promise(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_msg_accept *accept) {
     const struct tw_vote *vote = &node->disk.vote;
+    const bool is_commit = accept->phase == TW_VOTE_COMMIT;
     bool is_kept = is_durable(node, &accept->lineage, accept->round) && vote->has_accepted &&
-                   vote->accepted_ballot == accept->ballot;
-    if (is_kept) {
-        const struct tw_id digest = tw_record_digest(&vote->accepted);
-        is_kept = tw_id_equal(&digest, &accept->digest);
-    }
+                   accept->ballot == (is_commit ? vote->lock.ballot : vote->accepted_ballot);
+    is_kept = is_kept && is_digest_of(&vote->accepted, &accept->digest);
     if (!is_kept) {
         tw_sim_fail(world, node, "17", "sends ACCEPT of ballot %" PRIu64 " before it is on disk",
                     accept->ballot);
@@ -194,8 +208,17 @@ void tw_sim_check_accept(struct tw_sim_world *world, struct tw_sim_node *node,
                     accept->ballot, told->promised);
     }
     told->promised = accept->ballot;
-    told->accepted_ballot = accept->ballot;
+    if (is_commit) {
+        told->lock_ballot = accept->ballot;
+        told->locked = accept->digest;
+    }
     check_ballot(world, node, &accept->lineage, accept->round, accept->ballot, &accept->digest);
+}
+
+void tw_sim_check_lock(struct tw_sim_world *world, const struct tw_id *digest) {
+    const struct tw_sim_key key = tw_sim_key_of(digest, 0, 0);
+    struct tw_sim_acceptance *acceptance = tw_sim_map_put(&world->check->accepted, &key, NULL);
+    acceptance->is_locked = true;
 }
 
 void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
@@ -205,6 +228,7 @@ void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_key_of(&propose->record.lineage, propose->record.round, propose->ballot);
     *(uint32_t *)tw_sim_map_put(&world->check->proposers, &key, NULL) = node->idx;
     note_try(world, &propose->record.lineage, propose->record.round, propose->ballot);
+    if (propose->lock.ballot != 0) tw_sim_check_lock(world, &digest);
     check_ballot(world, node, &propose->record.lineage, propose->record.round, propose->ballot,
                  &digest);
 }

@@ -136,12 +136,16 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
     case TW_MSG_PROMISE:
         h = mix_ballot(h, &message->u.promise.lineage, message->u.promise.round,
                        message->u.promise.ballot);
-        if (!message->u.promise.has_accepted) return h;
-        h = tw_sim_mix(h, message->u.promise.accepted_ballot);
-        return mix_close(h, &message->u.promise.accepted);
+        if (message->u.promise.lock.ballot == 0) return h;
+        h = tw_sim_mix(h, message->u.promise.lock.ballot);
+        return mix_close(h, &message->u.promise.locked);
     case TW_MSG_PROPOSE:
         h = tw_sim_mix(h, message->u.propose.ballot);
         return mix_close(h, &message->u.propose.record);
+    case TW_MSG_LOCK:
+        h = mix_ballot(h, &message->u.lock.lineage, message->u.lock.round,
+                       message->u.lock.proof.ballot);
+        return tw_sim_mix_id(h, &message->u.lock.digest);
     case TW_MSG_ACCEPT:
         h = mix_ballot(h, &message->u.accept.lineage, message->u.accept.round,
                        message->u.accept.ballot);
@@ -282,6 +286,7 @@ static uint64_t mix_pair_apply(uint64_t h, const struct tw_action *action) {
 static uint64_t mix_vote(uint64_t h, const struct tw_vote *vote) {
     h = mix_ballot(h, &vote->lineage, vote->round, vote->promised);
     h = tw_sim_mix(tw_sim_mix(h, vote->nonce), vote->accepted_ballot);
+    h = tw_sim_mix(h, vote->lock.ballot);
     return vote->has_accepted ? mix_close(h, &vote->accepted) : h;
 }
 

@@ -41,9 +41,11 @@ static void no_invariant_is_broken_where_paths_are_missing(void **state) {
 }
 
 /* One public node and homes, no relay and no faults: as many rounds, and about the same loss, as
- * the same nodes with all their links. */
+ * the same nodes with all their links. The sums are tested: single worlds differ by chance. */
 static void star_trains_like_a_mesh(void **state) {
     (void)state;
+    uint64_t star_rounds = 0, mesh_rounds = 0;
+    double star_loss = 0, mesh_loss = 0;
     for (uint64_t seed = 1; seed <= seeds_count; seed += 8) {
         struct tw_sim_options options;
         tw_sim_options_draw(&options, seed, 0, 0.5);
@@ -59,9 +61,13 @@ static void star_trains_like_a_mesh(void **state) {
                seed, result.group_rounds, result.loss_end, mesh.group_rounds, mesh.loss_end);
         if (result.is_failed) fail_msg("%s: %s", result.invariant, result.message);
         assert_true(result.strikes == 0);
-        assert_true(result.group_rounds * 10 >= mesh.group_rounds * 8);
-        assert_true(result.loss_end < 1.2 * mesh.loss_end + 0.03);
+        star_rounds += result.group_rounds;
+        mesh_rounds += mesh.group_rounds;
+        star_loss += result.loss_end;
+        mesh_loss += mesh.loss_end + 0.02;
     }
+    assert_true(star_rounds * 10 >= mesh_rounds * 9);
+    assert_true(star_loss < 1.2 * mesh_loss);
 }
 
 int main(int argc, char **argv) {

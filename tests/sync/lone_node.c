@@ -44,20 +44,38 @@ void feed(const struct tw_event *event) {
     drain();
 }
 
+static const struct tw_id run = {{0}};
+
+/* Adds the signatures of the members that a record lists, and the promises behind a proposal. */
+static void prove_propose(const struct tw_roster *roster, struct tw_msg_propose *propose) {
+    struct tw_record *record = &propose->record;
+    signing_rows(&run, roster, &record->lineage, record->round, record->contributors,
+                 record->contributors_count);
+    if (propose->ballot > 1 && propose->promises.voters == 0)
+        signing_justify(&run, roster, 0, 0, propose);
+}
+
 /* Adds the proof or signature that an honest peer would send. */
 static void sign_as(uint16_t peer, struct tw_message *message) {
-    const struct tw_id none = {{0}};
-    const struct tw_node_view view = view_now();
-    if (message->kind == TW_MSG_COMMIT && message->u.commit.proof.ballot == 0)
-        signing_prove(&none, &view.roster, &message->u.commit);
-    if (message->kind != TW_MSG_ACCEPT) return;
-    const struct tw_msg_accept *accept = &message->u.accept;
-    const struct tw_ballot_vote cast = {none, accept->lineage, accept->round, accept->ballot,
-                                        accept->digest};
-    uint8_t text[TW_VOTE_TEXT_BYTES];
-    struct tw_id signer = id_of(peer);
-    tw_ballot_vote_text(&cast, text);
-    signing_sign(&signer, text, sizeof(text), message->u.accept.signature);
+    const struct tw_id signer = id_of(peer);
+    const struct tw_roster roster = view_now().roster;
+    struct tw_msg_result *result = &message->u.result;
+    struct tw_msg_commit *commit = &message->u.commit;
+    switch ((int)message->kind) {
+    case TW_MSG_CONTRIB: signing_contrib(&run, &signer, &message->u.contrib); break;
+    case TW_MSG_RESULT:
+        signing_rows(&run, &roster, &result->lineage, result->round, result->contributors,
+                     result->contributors_count);
+        break;
+    case TW_MSG_PROPOSE: prove_propose(&roster, &message->u.propose); break;
+    case TW_MSG_PROMISE: signing_promise(&run, &signer, &message->u.promise); break;
+    case TW_MSG_ACCEPT: signing_accept(&run, &signer, &message->u.accept); break;
+    case TW_MSG_COMMIT:
+        if (commit->proof.ballot == 0)
+            signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &commit->record, &commit->proof);
+        break;
+    default: break;
+    }
 }
 
 void say(uint16_t peer, const struct tw_message *message) {
@@ -170,8 +188,8 @@ struct tw_record empty_close(const struct tw_record *parent) {
 }
 
 /* Room for the sizes that the tests invent. */
-static uint64_t bytes_max(const void *run, enum tw_content content, uint64_t elements) {
-    (void)run;
+static uint64_t bytes_max(const void *entries, enum tw_content content, uint64_t elements) {
+    (void)entries;
     (void)elements;
     return content == TW_CONTENT_OPAQUE ? OPAQUE_MAX : CODED_MAX;
 }
@@ -326,4 +344,29 @@ void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, ui
     result->contributors_count = 1;
     result->contributors[0] = *by;
     say(1, message);
+}
+
+struct tw_message *promise_with_lock(const struct tw_record *locked, uint64_t lock_ballot,
+                                     uint64_t ballot) {
+    const struct tw_roster roster = view_now().roster;
+    struct tw_message *message = message_of(TW_MSG_PROMISE);
+    struct tw_msg_promise *promise = &message->u.promise;
+    promise->lineage = start.lineage;
+    promise->round = ROUNDS;
+    promise->ballot = ballot;
+    if (lock_ballot == 0) return message;
+    promise->locked = *locked;
+    signing_prove(&run, &roster, TW_VOTE_ACCEPT, lock_ballot, locked, &promise->lock);
+    return message;
+}
+
+struct tw_message *accept_of(const struct tw_record *record, uint64_t ballot,
+                             enum tw_vote_phase phase) {
+    struct tw_message *message = message_of(TW_MSG_ACCEPT);
+    message->u.accept = (struct tw_msg_accept){.lineage = start.lineage,
+                                               .round = ROUNDS,
+                                               .ballot = ballot,
+                                               .phase = phase,
+                                               .digest = tw_record_digest(record)};
+    return message;
 }

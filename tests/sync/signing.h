@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/id.h"
 #include "proto/message.h"
 #include "sync/core/config.h"
 
@@ -25,21 +26,106 @@ static inline bool signing_is_signed(const struct tw_id *id, const void *text, s
     return memcmp(wanted, signature, sizeof(wanted)) == 0;
 }
 
-/* Makes a proof in which all members of the roster voted for the record at the lowest ballot. */
-static inline void signing_prove(const struct tw_id *run, const struct tw_roster *roster,
-                                 struct tw_msg_commit *commit) {
-    const struct tw_record *record = &commit->record;
-    const struct tw_ballot_vote vote = {*run, record->lineage, record->round, 1,
-                                        tw_record_digest(record)};
+/* `signer` signs the vote. */
+static inline void signing_vote(const struct tw_id *signer, const struct tw_ballot_vote *vote,
+                                uint8_t signature[TW_SIGNATURE_BYTES]) {
     uint8_t text[TW_VOTE_TEXT_BYTES];
+    struct tw_id key = *signer;
+    tw_ballot_vote_text(vote, text);
+    signing_sign(&key, text, sizeof(text), signature);
+}
+
+static inline void signing_accept(const struct tw_id *run, const struct tw_id *signer,
+                                  struct tw_msg_accept *accept) {
+    const struct tw_ballot_vote vote = {.run = *run,
+                                        .lineage = accept->lineage,
+                                        .round = accept->round,
+                                        .ballot = accept->ballot,
+                                        .phase = accept->phase,
+                                        .digest = accept->digest};
+    signing_vote(signer, &vote, accept->signature);
+}
+
+static inline void signing_promise(const struct tw_id *run, const struct tw_id *signer,
+                                   struct tw_msg_promise *promise) {
+    const struct tw_ballot_vote vote = {.run = *run,
+                                        .lineage = promise->lineage,
+                                        .round = promise->round,
+                                        .ballot = promise->ballot,
+                                        .lock_ballot = promise->lock.ballot,
+                                        .phase = TW_VOTE_PROMISE};
+    signing_vote(signer, &vote, promise->signature);
+}
+
+/* All members of the roster cast this vote. */
+static inline void signing_prove_vote(const struct tw_roster *roster,
+                                      const struct tw_ballot_vote *vote, struct tw_proof *proof) {
     if (roster->count == 0) return;
-    tw_ballot_vote_text(&vote, text);
-    commit->proof = (struct tw_proof){.ballot = 1};
+    *proof = (struct tw_proof){.ballot = vote->ballot};
     for (uint32_t i = 0; i < roster->count; i++) {
-        struct tw_id signer = roster->members[i].id;
-        commit->proof.voters |= UINT64_C(1) << i;
-        signing_sign(&signer, text, sizeof(text), commit->proof.signatures[i]);
+        proof->voters |= UINT64_C(1) << i;
+        signing_vote(&roster->members[i].id, vote, proof->signatures[i]);
     }
+}
+
+static inline void signing_prove(const struct tw_id *run, const struct tw_roster *roster,
+                                 enum tw_vote_phase phase, uint64_t ballot,
+                                 const struct tw_record *record, struct tw_proof *proof) {
+    const struct tw_ballot_vote vote = {.run = *run,
+                                        .lineage = record->lineage,
+                                        .round = record->round,
+                                        .ballot = ballot,
+                                        .phase = phase,
+                                        .digest = tw_record_digest(record)};
+    signing_prove_vote(roster, &vote, proof);
+}
+
+/* All members of the roster promised the ballot; member `locked` has a lock of that ballot. */
+static inline void signing_justify(const struct tw_id *run, const struct tw_roster *roster,
+                                   uint32_t locked, uint64_t lock_ballot,
+                                   struct tw_msg_propose *propose) {
+    for (uint32_t i = 0; i < roster->count; i++) {
+        const struct tw_ballot_vote vote = {.run = *run,
+                                            .lineage = propose->record.lineage,
+                                            .round = propose->record.round,
+                                            .ballot = propose->ballot,
+                                            .lock_ballot = i == locked ? lock_ballot : 0,
+                                            .phase = TW_VOTE_PROMISE};
+        propose->promises.voters |= UINT64_C(1) << i;
+        propose->promises.lock_ballots[i] = vote.lock_ballot;
+        signing_vote(&roster->members[i].id, &vote, propose->promises.signatures[i]);
+    }
+}
+
+/* Signs the row as this node, unless it has a signature. */
+static inline void signing_row(const struct tw_id *run, const struct tw_id *lineage, uint64_t round,
+                               const struct tw_id *signer, struct tw_contributor *row) {
+    static const uint8_t none[TW_SIGNATURE_BYTES];
+    uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES];
+    struct tw_id key = *signer;
+    if (memcmp(row->signature, none, sizeof(none)) != 0) return;
+    tw_contributor_text(run, lineage, round, row, text);
+    signing_sign(&key, text, sizeof(text), row->signature);
+}
+
+/* Each row is signed by its member, if the roster has it. */
+static inline void signing_rows(const struct tw_id *run, const struct tw_roster *roster,
+                                const struct tw_id *lineage, uint64_t round,
+                                struct tw_contributor *rows, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (rows[i].member_idx >= roster->count) continue;
+        signing_row(run, lineage, round, &roster->members[rows[i].member_idx].id, &rows[i]);
+    }
+}
+
+static inline void signing_contrib(const struct tw_id *run, const struct tw_id *signer,
+                                   struct tw_msg_contrib *contrib) {
+    struct tw_contributor row = {.fragment_steps = contrib->fragment_steps,
+                                 .tokens = contrib->tokens,
+                                 .fragment_tokens = contrib->fragment_tokens};
+    row.root = tw_contribution_root(contrib->hashes, contrib->parts_count);
+    signing_row(run, &contrib->lineage, contrib->round, signer, &row);
+    memcpy(contrib->signature, row.signature, sizeof(row.signature));
 }
 
 /* Signs as `self`, which is borrowed. */

@@ -301,23 +301,23 @@ static void node_without_a_worker_is_not_followed(void **state) {
 
 static void partition_ends_in_one_lineage(void **state) {
     (void)state;
-    mesh_init(&mesh, 5, 3);
+    mesh_init(&mesh, 7, 3);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(30));
-    for (uint32_t a = 0; a < 3; a++) {
-        for (uint32_t b = 3; b < 5; b++) {
+    for (uint32_t a = 0; a < 5; a++) {
+        for (uint32_t b = 5; b < 7; b++) {
             mesh_unlink(&mesh, a, b);
         }
     }
     mesh_run(&mesh, SECONDS(600));
-    const struct tw_node_view large = mesh_view(&mesh, 0), small = mesh_view(&mesh, 3);
-    assert_int_equal(large.roster_count, 3);
+    const struct tw_node_view large = mesh_view(&mesh, 0), small = mesh_view(&mesh, 5);
+    assert_int_equal(large.roster_count, 5);
     assert_int_equal(small.roster_count, 2);
     assert_memory_not_equal(&large.lineage, &small.lineage, sizeof(large.lineage));
     assert_true(large.clock_tokens > small.clock_tokens);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(60));
-    for (uint32_t i = 0; i < 5; i++) {
+    for (uint32_t i = 0; i < 7; i++) {
         const struct tw_node_view view = mesh_view(&mesh, i);
         assert_memory_equal(&view.lineage, &large.lineage, sizeof(view.lineage));
         assert_int_equal(view.state, TW_STATE_MEMBER);

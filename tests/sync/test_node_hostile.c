@@ -177,7 +177,15 @@ static void commit_nobody_could_have_accepted_closes_the_link(void **state) {
 /* A record that is sound, and that no majority has signed, is refused from anybody. */
 static void commit_without_a_majority_of_signatures_is_refused(void **state) {
     (void)state;
-    enum { UNSIGNED, ONE_VOTE, OF_ANOTHER_BALLOT, OF_ANOTHER_RECORD, OF_STRANGERS, CASES };
+    enum {
+        UNSIGNED,
+        ONE_VOTE,
+        OF_ANOTHER_BALLOT,
+        OF_ANOTHER_RECORD,
+        OF_STRANGERS,
+        OF_THE_FIRST_PHASE,
+        CASES
+    };
     for (int i = 0; i < CASES; i++) {
         start_again();
         const struct tw_node_view view = view_now();
@@ -187,7 +195,9 @@ static void commit_without_a_majority_of_signatures_is_refused(void **state) {
         for (uint32_t k = 0; k < strangers.count; k++) strangers.members[k].id.bytes[31] ^= 1;
         const struct tw_id run = {{0}};
         commit->record = empty_close(&start.tip);
-        signing_prove(&run, i == OF_STRANGERS ? &strangers : &view.roster, commit);
+        signing_prove(&run, i == OF_STRANGERS ? &strangers : &view.roster,
+                      i == OF_THE_FIRST_PHASE ? TW_VOTE_ACCEPT : TW_VOTE_COMMIT, 1, &commit->record,
+                      &commit->proof);
         if (i == UNSIGNED) memset(&commit->proof, 0, sizeof(commit->proof));
         if (i == ONE_VOTE) commit->proof.voters = 0x2;
         if (i == OF_ANOTHER_BALLOT) commit->proof.ballot++;

@@ -1,7 +1,9 @@
 /* test_round.c - one round as a member sees it: opening it, voting in it, and learning how long
  * rounds take. */
 #include "sync/core/state/node.h"
+#include "sync/round/round.h"
 #include "tests/sync/lone_node.h"
+#include "tests/sync/signing.h"
 
 /* The owner of `part` announces that it had nothing to merge. */
 static void say_nothing_as(uint16_t peer, uint32_t part) {
@@ -298,12 +300,27 @@ static struct tw_id root_of_two(void) {
     return tw_contribution_root(hashes, 3);
 }
 
-/* tokens and steps of that contribution */
-static const uint64_t *counts_of_two = (const uint64_t[]){100, 10};
+enum forgery { TRUE_ROW, UNSIGNED, OTHER_TOKENS, OTHER_STEPS, OTHER_ROOT, OTHER_MEMBER, FORGERIES };
+
+/* The row of that contribution, changed after its member signed it. */
+static struct tw_contributor row_of_two(enum forgery how) {
+    const struct tw_id run = {{0}}, signer = id_of(how == OTHER_MEMBER ? 1 : 2);
+    struct tw_contributor row = {.member_idx = 2,
+                                 .tokens = 100,
+                                 .fragment_tokens = 100,
+                                 .fragment_steps = 10,
+                                 .root = root_of_two()};
+    signing_row(&run, &start.lineage, ROUNDS, &signer, &row);
+    if (how == UNSIGNED) memset(row.signature, 1, sizeof(row.signature));
+    if (how == OTHER_TOKENS) row.fragment_tokens = 101;
+    if (how == OTHER_STEPS) row.fragment_steps = 9;
+    if (how == OTHER_ROOT) row.root.bytes[0] ^= 1;
+    return row;
+}
 
 /* The result of part 1, merged from member 2 alone, arrives and is good. The first proposer
  * proposes it. */
-static void propose_with_two(void) {
+static void propose_with_two(enum forgery how) {
     const struct tw_id result = name_of("result");
     say_result_of(2, &result, 90);
     struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 1};
@@ -317,10 +334,7 @@ static void propose_with_two(void) {
     struct tw_record *record = &message->u.propose.record;
     *record = absent_record();
     record->contributors_count = 1;
-    record->contributors[0] =
-        (struct tw_contributor){.member_idx = 2, .tokens = 100, .root = root_of_two()};
-    record->contributors[0].fragment_tokens = counts_of_two[0];
-    record->contributors[0].fragment_steps = (uint32_t)counts_of_two[1];
+    record->contributors[0] = row_of_two(how);
     record->clock_tokens += 100;
     record->parts[1].bytes = 90;
     record->parts[1].result = result;
@@ -342,45 +356,69 @@ static void sit_out_as(uint16_t peer) {
     say(peer, message);
 }
 
-static void member_that_sat_out_is_no_contributor(void **state) {
+/* With or without the true CONTRIB, nobody can list work that the member did not sign. */
+static void contribution_that_its_member_did_not_sign_gets_no_vote(void **state) {
     (void)state;
-    worker_up();
-    sit_out_as(2);
-    propose_with_two();
-    wait_us(SECONDS(1));
-    assert_false(has_accepted());
-    contribute_as(2); /* restarted, and has something now */
-    assert_true(has_accepted());
-}
-
-static void contribution_not_yet_announced_is_waited_for(void **state) {
-    (void)state;
-    worker_up();
-    propose_with_two();
-    wait_us(SECONDS(1));
-    assert_false(has_accepted());
-    contribute_as(2);
-    assert_true(has_accepted());
-}
-
-/* The root is right, but the counts are not those that the contributor announced. */
-static void contribution_with_other_counts_gets_no_vote(void **state) {
-    (void)state;
-    static const uint64_t others[2][2] = {{101, 10}, {100, 9}}, said[2] = {100, 10};
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 2 * FORGERIES; i++) {
+        const enum forgery how = (enum forgery)(i / 2);
         if (i > 0) start_again();
         worker_up();
-        contribute_as(2);
-        counts_of_two = i < 2 ? others[i] : said;
-        propose_with_two();
+        if (i % 2 == 0) contribute_as(2);
+        propose_with_two(how);
         wait_us(SECONDS(1));
-        assert_int_equal(has_accepted(), i == 2);
+        assert_int_equal(has_accepted(), how == TRUE_ROW);
     }
 }
 
-/* Every result is here, but the first proposer lists a contribution that its member never
- * announced. */
-static void proposer_that_lists_a_member_that_sat_out_is_passed_over(void **state) {
+static void forged_contribution_closes_the_link(void **state) {
+    (void)state;
+    worker_up();
+    struct tw_message *message = message_of(TW_MSG_CONTRIB);
+    message->u.contrib.lineage = start.lineage;
+    message->u.contrib.round = ROUNDS;
+    message->u.contrib.base = start.fragment_digests[ROUNDS % FRAGMENTS];
+    message->u.contrib.parts_count = 3;
+    for (uint32_t k = 0; k < 3; k++) message->u.contrib.bytes[k] = 100;
+    say_unsigned(2, message);
+    assert_non_null(find_action(TW_ACT_CLOSE));
+}
+
+/* The owner of part 1 announces a result of this row. */
+static void say_result_of_row(const struct tw_contributor *row) {
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    message->u.result = (struct tw_msg_result){.lineage = start.lineage,
+                                               .round = ROUNDS,
+                                               .part = 1,
+                                               .bytes = 90,
+                                               .hash = name_of("result"),
+                                               .contributors_count = 1};
+    message->u.result.contributors[0] = *row;
+    say_unsigned(1, message);
+}
+
+/* A home has no link to member 2. It gets the signature from the owner that merged the work. */
+static void signature_of_a_member_without_a_link_comes_with_the_result(void **state) {
+    (void)state;
+    const struct tw_contributor row = row_of_two(TRUE_ROW), forged = row_of_two(OTHER_TOKENS);
+    struct tw_contributor bare = row;
+    memset(bare.signature, 0, sizeof(bare.signature));
+    worker_up();
+    say_result_of_row(&bare);
+    assert_false(tw_round_is_provable(node, 1));
+    contribute_as(2); /* over a link that came late */
+    assert_true(tw_round_is_provable(node, 1));
+    start_again();
+    worker_up();
+    say_result_of_row(&row);
+    assert_true(tw_round_is_provable(node, 1));
+    start_again();
+    worker_up();
+    say_result_of_row(&forged);
+    assert_non_null(find_action(TW_ACT_CLOSE));
+}
+
+/* Every result is here, but the first proposer lists a contribution that its member never made. */
+static void proposer_that_lists_a_forged_contribution_is_passed_over(void **state) {
     (void)state;
     worker_up();
     encode_ours();
@@ -393,7 +431,7 @@ static void proposer_that_lists_a_member_that_sat_out_is_passed_over(void **stat
     reduced.u.reduced.bytes = 50;
     reduced.u.reduced.hash = name_of("merged");
     feed(&reduced);
-    propose_with_two();
+    propose_with_two(OTHER_ROOT);
     say_nothing_as(2, 2);
     assert_int_equal(node->round.self_rank, 1);
     forget();
@@ -562,7 +600,7 @@ static uint64_t propose_ours(uint16_t peer) {
     return ballot;
 }
 
-static void rest_of_a_refused_proposal_is_proposed_at_once_if_acceptable(void **state) {
+static void rest_of_a_refused_proposal_is_proposed_at_once(void **state) {
     (void)state;
     for (uint32_t refused_count = 1; refused_count <= 2; refused_count++) {
         if (refused_count == 2) start_again();
@@ -578,8 +616,8 @@ static void rest_of_a_refused_proposal_is_proposed_at_once_if_acceptable(void **
                                                .promised = ballot,
                                                .refused_parts = refused_count == 1 ? 2 : 6};
         say(peer, message);
-        assert_int_equal(find_message(TW_MSG_PREPARE, peer) != NULL, refused_count == 1);
-        assert_true(propose_ours(peer) > ballot); /* otherwise after a while */
+        assert_non_null(find_message(TW_MSG_PREPARE, peer));
+        assert_true(propose_ours(peer) > ballot);
     }
 }
 
@@ -598,16 +636,16 @@ int main(void) {
         TEST(empty_round_leaves_patience_unchanged),
         TEST(round_already_decided_leaves_patience_unchanged),
         TEST(late_contribution_doubles_patience),
-        TEST(member_that_sat_out_is_no_contributor),
-        TEST(contribution_not_yet_announced_is_waited_for),
-        TEST(contribution_with_other_counts_gets_no_vote),
-        TEST(proposer_that_lists_a_member_that_sat_out_is_passed_over),
+        TEST(contribution_that_its_member_did_not_sign_gets_no_vote),
+        TEST(forged_contribution_closes_the_link),
+        TEST(signature_of_a_member_without_a_link_comes_with_the_result),
+        TEST(proposer_that_lists_a_forged_contribution_is_passed_over),
         TEST(request_to_a_full_group_is_reported_once_in_a_while),
         TEST(node_without_a_seat_says_so_until_it_has_one),
         TEST(empty_round_waits_for_pending_results),
         TEST(patience_ends_the_wait_for_pending_results),
         TEST(no_promise_while_the_round_is_empty),
-        TEST(rest_of_a_refused_proposal_is_proposed_at_once_if_acceptable),
+        TEST(rest_of_a_refused_proposal_is_proposed_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -283,7 +283,7 @@ static void early_member_is_not_merged_alone(void **state) {
     close_group();
 }
 
-/* The culprit never proposes, and claims in every promise that it has accepted an empty round. */
+/* The culprit never proposes, and claims in every promise that it has a lock on an empty round. */
 static bool claims_empty_round(struct mesh *world, uint32_t from, uint32_t to,
                                struct tw_message *said) {
     (void)to;
@@ -292,9 +292,8 @@ static bool claims_empty_round(struct mesh *world, uint32_t from, uint32_t to,
     if (!is_on || from != culprit) return true;
     if (said->kind == TW_MSG_PROMISE) {
         write_empty_round(world, &nothing);
-        said->u.promise.has_accepted = 1;
-        said->u.promise.accepted_ballot = 1;
-        said->u.promise.accepted = nothing.record;
+        said->u.promise.lock = (struct tw_proof){.ballot = 1, .voters = (1 << 5) - 1};
+        said->u.promise.locked = nothing.record;
     }
     return !is_asking(said, &asked);
 }

@@ -278,41 +278,34 @@ static void second_record_of_a_ballot_is_not_accepted(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 1));
 }
 
-/* Member 2 promises `ballot` and reports that it has accepted `accepted`. */
-static void promise_as_two(const struct tw_record *accepted, uint64_t ballot) {
-    struct tw_message *message = message_of(TW_MSG_PROMISE);
-    message->u.promise.lineage = start.lineage;
-    message->u.promise.round = ROUNDS;
-    message->u.promise.ballot = ballot;
-    message->u.promise.has_accepted = 1;
-    message->u.promise.accepted_ballot = TW_MEMBERS_MAX;
-    message->u.promise.accepted = *accepted;
-    say(2, message);
-}
-
-static void accepted_record_is_carried_on_by_a_node_that_refused_it(void **state) {
+static void locked_record_is_carried_on_by_a_node_that_refused_it(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_OUTLIER);
     const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_NACK, 1));
-    wait_us(SECONDS(3));
-    const struct tw_message *prepare = find_message(TW_MSG_PREPARE, 2);
+    const struct tw_message *prepare = NULL;
+    for (uint32_t second = 0; second < 300 && prepare == NULL; second++) {
+        wait_us(SECONDS(1));
+        prepare = find_message(TW_MSG_PREPARE, 2);
+    }
     assert_non_null(prepare);
     const uint64_t ballot = prepare->u.prepare.ballot;
-    promise_as_two(&record, ballot);
-    wait_us(SECONDS(6)); /* peer 1 does not say whether it has accepted the record */
+    say(2, promise_with_lock(&record, TW_MEMBERS_MAX, ballot));
     const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
     assert_non_null(propose);
     assert_int_equal(propose->u.propose.record.parts[1].bytes, 90);
-    struct tw_message *message = message_of(TW_MSG_ACCEPT);
-    message->u.accept = (struct tw_msg_accept){.lineage = start.lineage,
-                                               .round = ROUNDS,
-                                               .ballot = ballot,
-                                               .digest = tw_record_digest(&record)};
-    say_unsigned(2, message); /* a vote without a signature is none */
-    assert_true(view_now().rounds == ROUNDS && find_action(TW_ACT_CLOSE) != NULL);
-    say(2, message); /* with our own vote these are two of three */
+    assert_int_equal(propose->u.propose.lock.ballot, TW_MEMBERS_MAX);
+    assert_null(find_message(TW_MSG_LOCK, 2));
+    say(2, accept_of(&record, ballot, TW_VOTE_COMMIT)); /* no lock yet: out of turn */
+    assert_null(find_message(TW_MSG_LOCK, 2));
+    /* A vote without a signature is none. */
+    say_unsigned(2, accept_of(&record, ballot, TW_VOTE_ACCEPT));
+    assert_true(find_message(TW_MSG_LOCK, 2) == NULL && find_action(TW_ACT_CLOSE) != NULL);
+    say(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* with ours, two of three */
+    assert_non_null(find_message(TW_MSG_LOCK, 2));
+    assert_int_equal(view_now().rounds, ROUNDS);
+    say(2, accept_of(&record, ballot, TW_VOTE_COMMIT));
     assert_int_equal(view_now().rounds, ROUNDS + 1);
 }
 
@@ -425,9 +418,7 @@ static void roster_of_proven_liars_gets_no_vote(void **state) {
     divide_weights(&record, 0, 1);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    wait_us(SECONDS(3)); /* and starts a ballot for another record */
-    assert_non_null(find_message(TW_MSG_PREPARE, 2));
-    wait_us(SECONDS(60)); /* but the findings of one node do not block for ever */
+    wait_us(SECONDS(63)); /* but the findings of one node do not block for ever */
     propose_at(500, 2, &record);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
@@ -544,8 +535,6 @@ static void nobody_votes_itself_out(void **state) {
     const struct tw_record record = record_for(others, 2);
     propose_from(2, &record);
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    wait_us(SECONDS(3)); /* and starts a ballot of its own */
-    assert_non_null(find_message(TW_MSG_PREPARE, 2));
     assert_accepted_in_the_end(&record);
 }
 
@@ -738,7 +727,7 @@ static void refused_proposer_pauses_longer_each_time(void **state) {
         if (prepare != NULL && prepare->u.prepare.ballot > ballot) {
             ballot = prepare->u.prepare.ballot;
             ballots_count++;
-            promise_as_two(&record, ballot);
+            say(2, promise_with_lock(&record, TW_MEMBERS_MAX, ballot));
         }
         const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
         if (propose == NULL || propose->u.propose.ballot != ballot) continue;
@@ -792,7 +781,7 @@ int main(void) {
                                         tear_down),
         TEST(undecodable_result_is_fetched_once),
         TEST(second_record_of_a_ballot_is_not_accepted),
-        TEST(accepted_record_is_carried_on_by_a_node_that_refused_it),
+        TEST(locked_record_is_carried_on_by_a_node_that_refused_it),
         TEST(refused_proposer_pauses_longer_each_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

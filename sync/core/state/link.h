@@ -36,7 +36,7 @@ struct link {
     uint64_t ignored_until_us;   /* end of the time in which its accusations are ignored */
     /* Messages and ballots sent to the peer since it announced that it is at the open round. */
     bool was_sent_contrib, was_sent_result;
-    uint64_t sent_prepare, sent_propose;
+    uint64_t sent_prepare, sent_propose, sent_lock;
     /* Chunks under way, in the order of requests. */
     uint32_t pulls_count;
     struct pull pulls[PULLS_MAX];

@@ -29,7 +29,13 @@ enum own_state {
     OWN_SENT,
     OWN_REFUSED, /* not encoded; tried again until the round is active, then sent as absent */
 };
-enum proposer_phase { PROPOSER_IDLE, PROPOSER_STORING, PROPOSER_PREPARING, PROPOSER_PROPOSING };
+enum proposer_phase {
+    PROPOSER_IDLE,
+    PROPOSER_STORING,
+    PROPOSER_PREPARING,
+    PROPOSER_PROPOSING,
+    PROPOSER_LOCKING,
+};
 
 /* The one round that is being decided: number node->at.rounds. Sets of members are bit masks by
  * roster index, sets of parts by part number, sets of ranks by rank. */
@@ -56,14 +62,17 @@ struct round {
         struct tw_msg_result announced;
     } results[TW_PARTS_MAX];
     uint64_t results_us; /* when the last result was announced; 0: some are missing */
+    uint64_t turn_us;    /* when it became this node's turn to propose; 0: not yet */
 
     /* acceptor: the offer is a proposal that is accepted once its results are here */
     bool has_offer;
-    bool is_lost;         /* no peer can serve one of its results */
-    bool is_offer_leased; /* its proposer got the ballot lease for it */
-    uint16_t offer_from;  /* NO_PEER: this node */
-    uint64_t offer_ballot;
+    bool is_lost;                    /* no peer can serve one of its results */
+    bool is_offer_leased;            /* its proposer got the ballot lease for it */
+    uint16_t offer_from;             /* NO_PEER: this node */
+    uint64_t offer_ballot, offer_us; /* offer_us: when it arrived */
     struct tw_record offer;
+    bool is_offer_carried;      /* a lock requires it */
+    struct tw_proof offer_lock; /* LOCK arrived before the results: phase 1 at offer_ballot */
 
     /* vetoes: veto.c */
     uint32_t left_out;                 /* set of parts that our proposals leave out */
@@ -71,20 +80,18 @@ struct round {
     uint64_t refused_ranks;            /* ranks of proposers that this node refused */
     uint64_t empty_ranks;              /* those refused because they left out most of the round */
     uint64_t refused_us;               /* when the first proposal was refused */
-    bool has_refused_late; /* a refused proposal has a later ballot, so its record may already be
-                              chosen */
-    uint64_t reported;     /* set of owners whose refused results were reported */
+    uint64_t reported;                 /* set of owners whose refused results were reported */
 
     /* proposer */
     enum proposer_phase phase;
     uint32_t attempt;
     uint64_t ballot, ballot_seq, phase_us, retry_us;
     uint64_t promised_by, accepted_by, nacked_by; /* sets of members that answered this ballot */
-    bool has_best; /* a promise reported `best`, accepted at `best_ballot`, the highest so far */
-    uint64_t best_ballot;
-    struct tw_id promised_digest[TW_MEMBERS_MAX]; /* record each member accepted; zero: none */
-    struct tw_record best, proposal;
-    struct tw_proof proof; /* votes of accepted_by for `proposal` */
+    struct tw_promises promises;                  /* of promised_by */
+    struct tw_proof best_lock;                    /* the newest lock in a promise; none: ballot 0 */
+    struct tw_record best;                        /* its record */
+    struct tw_record proposal;
+    struct tw_proof lock, proof; /* votes of accepted_by for `proposal`, of phase 1 and 2 */
 };
 
 /* Times learned from earlier rounds. */

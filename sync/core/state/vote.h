@@ -10,7 +10,7 @@
 
 enum { REPLIES_MAX = 8 };
 
-enum reply_kind { REPLY_PROMISE, REPLY_ACCEPT };
+enum reply_kind { REPLY_PROMISE, REPLY_ACCEPT, REPLY_COMMIT };
 
 /* A reply that must not be sent before the vote is on disk. */
 struct reply {

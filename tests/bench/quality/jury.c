@@ -13,6 +13,7 @@
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/history/log.h"
+#include "sync/round/contributor.h"
 #include "sync/round/round.h"
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
@@ -198,6 +199,7 @@ void jury_hear(struct jury *jury, uint32_t node, uint64_t tokens, uint64_t fragm
         entry->announced.tokens = tokens;
         entry->announced.fragment_tokens = fragment_tokens;
         entry->announced.fragment_steps = fragment_steps;
+        memset(entry->announced.signature, 1, TW_SIGNATURE_BYTES); /* of the right member */
         for (uint32_t k = 0; k < entry->announced.parts_count; k++) {
             entry->announced.hashes[k] = name_of("delta", core->at.rounds, node * TW_PARTS_MAX + k);
             entry->announced.bytes[k] = 1;
@@ -207,11 +209,7 @@ void jury_hear(struct jury *jury, uint32_t node, uint64_t tokens, uint64_t fragm
 
 static struct tw_contributor row_of(const struct tw_node *core, uint32_t member) {
     const struct tw_msg_contrib *said = &core->round.contributions[member].announced;
-    return (struct tw_contributor){.member_idx = member,
-                                   .fragment_steps = said->fragment_steps,
-                                   .tokens = said->tokens,
-                                   .fragment_tokens = said->fragment_tokens,
-                                   .root = tw_contribution_root(said->hashes, said->parts_count)};
+    return tw_contributor_of(member, said);
 }
 
 void jury_told(struct jury *jury, uint32_t part, const struct tw_id *result, uint32_t bytes,
@@ -291,13 +289,15 @@ static bool votes_for(struct tw_node *core, uint32_t proposer, const struct tw_m
 
 uint32_t jury_votes(struct jury *jury, uint32_t proposer, const struct tw_record *record) {
     const struct round *round = &jury->cores[0].round;
-    struct tw_msg_propose *said = malloc(sizeof(*said));
+    struct tw_msg_propose *said = calloc(1, sizeof(*said));
     uint32_t votes = 0;
     uint64_t rank = 0;
     if (said == NULL) abort();
     while (jury_node_of(jury, round->rank[rank]) != proposer) rank++;
     said->ballot = rank == 0 ? 1 : TW_MEMBERS_MAX + rank;
     said->record = *record;
+    if (said->ballot > 1)
+        signing_justify(&jury->cores[0].cfg.run, &jury->cores[0].roster, 0, 0, said);
     for (uint32_t i = 0; i < jury->honest; i++) {
         if (member_of(&jury->cores[i], i) < 0) continue;
         memcpy(jury->scratch, &jury->cores[i], sizeof(*jury->scratch));

@@ -1,0 +1,19 @@
+/* contributor.h - signed contributions: nobody can list work that its node never announced. */
+#ifndef TW_SYNC_ROUND_CONTRIBUTOR_H
+#define TW_SYNC_ROUND_CONTRIBUTOR_H
+
+#include "sync/core/state/node.h"
+
+/* The row of a member's CONTRIB in a record. */
+struct tw_contributor tw_contributor_of(uint32_t member, const struct tw_msg_contrib *contrib);
+/* Signs our own CONTRIB. */
+void tw_contributor_sign(const struct tw_node *node, struct tw_msg_contrib *contrib);
+/* Member row->member_idx of the roster signed this row for the open round. Costs one check of a
+ * signature, unless the same CONTRIB was received. */
+bool tw_contributor_is_signed(const struct tw_node *node, const struct tw_contributor *row);
+/* Adds the signature to a row that has none, if its CONTRIB was received. False: still none. */
+bool tw_contributor_complete(const struct tw_node *node, struct tw_contributor *row);
+/* The contribution received is that of the row. */
+bool tw_contributor_is_of(const struct contribution *received, const struct tw_contributor *row);
+
+#endif
