@@ -165,6 +165,13 @@ static void parts_of_spark_are_known_by_content(void **state) {
     free(path);
 }
 
+/* JSON text sequences, as of jq --seq: a byte 0x1E before each record. */
+static void separators_of_records_are_blanks(void **state) {
+    struct prepare_fixture *const at = *state;
+    expect_text(at, "a", "\x1E{\"text\":\"a\"}\n\x1E{\"text\":\"b\"}\n", "\0a\0b", 4);
+    expect_text(at, "a", "\x1E{\n\"text\":\"a\"}\n\x1E{\n\"text\":\"b\"}\n", "\0a\0b", 4);
+}
+
 static void names_that_claim_json_are_no_text(void **state) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a.json", "// a comment\n{}\n", "a.json:1: invalid JSON: no { of an object");
@@ -270,6 +277,7 @@ int main(int argc, char **argv) {
         TEST(archives_give_the_texts_of_their_members),
         TEST(archives_that_are_cut_are_refused),
         TEST(parts_of_spark_are_known_by_content),
+        TEST(separators_of_records_are_blanks),
         TEST(names_that_claim_json_are_no_text),
         TEST(other_kinds_are_refused_by_name),
         TEST(files_in_folders_are_not_passed_over_in_silence),
