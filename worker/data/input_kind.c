@@ -8,7 +8,10 @@
 enum { LINES_LOOKED_AT = 8, INVALID_MIN = 16 };
 
 static size_t skip_blank(const uint8_t *bytes, size_t size, size_t at) {
-    while (at < size && (bytes[at] == ' ' || (bytes[at] >= '\t' && bytes[at] <= '\r'))) at++;
+    while (at < size &&
+           (bytes[at] == ' ' || bytes[at] == 0x1E || (bytes[at] >= '\t' && bytes[at] <= '\r'))) {
+        at++; /* 0x1E: of JSON text sequences, RFC 7464 */
+    }
     return at;
 }
 

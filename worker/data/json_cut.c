@@ -8,7 +8,10 @@ static enum tw_cut fail_cut(struct tw_error *err, const char *why) {
 }
 
 static size_t skip_blank(const uint8_t *text, size_t size, size_t at) {
-    while (at < size && (text[at] == ' ' || (text[at] >= '\t' && text[at] <= '\r'))) at++;
+    while (at < size &&
+           (text[at] == ' ' || text[at] == 0x1E || (text[at] >= '\t' && text[at] <= '\r'))) {
+        at++; /* 0x1E: of JSON text sequences, RFC 7464 */
+    }
     return at;
 }
 

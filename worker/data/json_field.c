@@ -28,7 +28,9 @@ static int peek(const struct scan *scan) {
 }
 
 static void skip_space(struct scan *scan) {
-    for (int c = peek(scan); c == ' ' || c == '\t' || c == '\n' || c == '\r'; c = peek(scan)) {
+    enum { RECORD_SEPARATOR = 0x1E }; /* of JSON text sequences, RFC 7464 */
+    for (int c = peek(scan);
+         c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == RECORD_SEPARATOR; c = peek(scan)) {
         scan->at++;
     }
 }

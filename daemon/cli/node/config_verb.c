@@ -1,4 +1,5 @@
 /* config_verb.c - `thinwire config check | example | show`. */
+#include <grp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,8 +9,8 @@
 #include "daemon/auth/identity.h"
 #include "daemon/auth/secret.h"
 #include "daemon/cli/common/cli.h"
-#include "daemon/cli/node/listen_check.h"
 #include "daemon/cli/node/node_start.h"
+#include "daemon/cli/node/start_check.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
 
@@ -94,6 +95,18 @@ static void check_listen(const struct tw_config *config, enum tw_admission admis
     report_finding(findings, TW_EXIT_PORT, name, status == TW_OK ? NULL : err.message);
 }
 
+static void check_places(const struct tw_config *config, struct findings *findings) {
+    struct tw_error err;
+    enum tw_status status = cli_folder_check(config->node.run_dir, &err);
+    report_finding(findings, TW_EXIT_STATE_DIR, "run folder", status == TW_OK ? NULL : err.message);
+    status = cli_worker_check(config, &err);
+    report_finding(findings, TW_EXIT_USAGE, "worker", status == TW_OK ? NULL : err.message);
+    if (config->api.group[0] == '\0' || getgrnam(config->api.group) != NULL) return;
+    (void)tw_fail(&err, TW_CONFIG, "api.group: there is no group `%s`; groupadd --system makes one",
+                  config->api.group);
+    report_finding(findings, TW_EXIT_USAGE, "group", err.message);
+}
+
 static void check_files(const struct tw_config *config, struct findings *findings) {
     static struct tw_run run;
     struct tw_error err = {0};
@@ -116,6 +129,7 @@ static void check_files(const struct tw_config *config, struct findings *finding
     }
     report_finding(findings, TW_EXIT_STATE_DIR, what, is_writable ? NULL : err.message);
 
+    check_places(config, findings);
     (void)snprintf(key, sizeof(key), "%s/identity.key", config->node.state_dir);
     enum tw_status status = tw_identity_open(key, &identity, &err);
     report_finding(findings, TW_EXIT_IDENTITY, "identity", status == TW_OK ? NULL : err.message);

@@ -306,7 +306,19 @@ holder=$!
 until [[ -s held ]]; do sleep 0.05; done
 expect 6 'is in use: another process listens there' other_address "127.0.0.1:$(cat held)"
 kill $holder
-rm other.conf
+other_key() {
+    { cat node.conf; printf '%s\n' "$@"; } >other.conf
+    tw --config other.conf config check
+}
+touch a-file
+other_folder() {
+    sed 's|^run_dir = .*|run_dir = a-file/x|' node.conf >other.conf
+    tw --config other.conf config check
+}
+expect 5 'run folder .*a-file/x cannot be used or made: Not a directory' other_folder
+expect 2 'the worker /no/worker: No such file or directory' other_key '[node]' 'worker_path = /no/worker'
+expect 2 'there is no group `nobodys`' other_key '[api]' 'group = nobodys'
+rm other.conf a-file
 expect 0 '"ok": true' tw --config node.conf config check --json
 echo tampered >>text.txt
 expect 4 '"exit_status": 4' tw --config node.conf config check --json

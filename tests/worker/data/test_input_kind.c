@@ -19,6 +19,7 @@ static void json_is_told_from_text(void **state) {
     check(TW_INPUT_LINES, "{\"text\": broken\n\n{\"text\": \"a\"}\n"); /* its first line is named */
     check(TW_INPUT_LINES, "{\"text\": \"cut");
     check(TW_INPUT_LINES, "[1, 2]\n[3]\n");
+    check(TW_INPUT_LINES, "\x1E{\"text\": \"a\"}\n\x1E{\"text\": \"b\"}\n"); /* jq --seq */
     check(TW_INPUT_OBJECTS, "{\n \"text\": \"a\"\n}\n{\n \"text\": \"b\"\n}\n");
     check(TW_INPUT_OBJECTS, "{\"text\": \"a\"}{\"text\": \"b\"}");
     check(TW_INPUT_OBJECTS, "{\n \"text\": \"cut");

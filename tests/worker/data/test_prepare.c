@@ -765,16 +765,6 @@ static void bytes_that_are_no_utf8_are_kept_and_counted(void **state) {
     free(seen);
 }
 
-/* As Python writes broken UTF-16: no character, so it is reported. */
-static void halves_of_pairs_are_counted(void **state) {
-    struct prepare_fixture *const at = *state;
-    static const char LINE[] = "{\"text\": \"a\\ud83d b\"}\n";
-    prepare_fixture_write(at, "a", LINE, sizeof(LINE) - 1);
-    at->options.heldout_millionths = 0;
-    succeed(at);
-    assert_int_equal(at->summary.counts.invalid_bytes, 3);
-}
-
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
@@ -805,7 +795,6 @@ int main(int argc, char **argv) {
         TEST(bad_documents_are_skipped_and_counted),
         TEST(too_few_documents_are_reported),
         TEST(bytes_that_are_no_utf8_are_kept_and_counted),
-        TEST(halves_of_pairs_are_counted),
 #undef TEST
     };
     assert_int_equal(argc, 2);

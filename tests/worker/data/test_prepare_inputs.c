@@ -165,6 +165,13 @@ static void parts_of_spark_are_known_by_content(void **state) {
     free(path);
 }
 
+/* JSON text sequences, as of jq --seq: a byte 0x1E before each record. */
+static void separators_of_records_are_blanks(void **state) {
+    struct prepare_fixture *const at = *state;
+    expect_text(at, "a", "\x1E{\"text\":\"a\"}\n\x1E{\"text\":\"b\"}\n", "\0a\0b", 4);
+    expect_text(at, "a", "\x1E{\n\"text\":\"a\"}\n\x1E{\n\"text\":\"b\"}\n", "\0a\0b", 4);
+}
+
 static void names_that_claim_json_are_no_text(void **state) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a.json", "// a comment\n{}\n", "a.json:1: invalid JSON: no { of an object");
@@ -262,6 +269,16 @@ static void records_continue_where_they_stopped(void **state) {
     }
 }
 
+/* As Python writes broken UTF-16: no character, so it is reported. */
+static void halves_of_pairs_are_counted(void **state) {
+    struct prepare_fixture *const at = *state;
+    static const char LINE[] = "{\"text\": \"a\\ud83d b\"}\n";
+    prepare_fixture_write(at, "a", LINE, sizeof(LINE) - 1);
+    struct tw_error err = {.message = ""};
+    if (tw_prepare(&at->options, &at->summary, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_int_equal(at->summary.counts.invalid_bytes, 3);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
@@ -270,11 +287,13 @@ int main(int argc, char **argv) {
         TEST(archives_give_the_texts_of_their_members),
         TEST(archives_that_are_cut_are_refused),
         TEST(parts_of_spark_are_known_by_content),
+        TEST(separators_of_records_are_blanks),
         TEST(names_that_claim_json_are_no_text),
         TEST(other_kinds_are_refused_by_name),
         TEST(files_in_folders_are_not_passed_over_in_silence),
         TEST(bad_records_are_named_by_place),
         TEST(records_continue_where_they_stopped),
+        TEST(halves_of_pairs_are_counted),
 #undef TEST
     };
     assert_int_equal(argc, 2);

@@ -1,6 +1,6 @@
-/* listen_check.h - tries the addresses that a daemon would listen on, as the daemon does. */
-#ifndef TW_DAEMON_CLI_NODE_LISTEN_CHECK_H
-#define TW_DAEMON_CLI_NODE_LISTEN_CHECK_H
+/* start_check.h - tries addresses, folders and programs that a daemon needs to start. */
+#ifndef TW_DAEMON_CLI_NODE_START_CHECK_H
+#define TW_DAEMON_CLI_NODE_START_CHECK_H
 
 #include <stdbool.h>
 
@@ -18,5 +18,11 @@ enum tw_status cli_line_check(const struct tw_config *config, struct tw_egress *
  * address of this machine, not permitted. */
 enum tw_status cli_listen_check(const char *address, const struct tw_egress *egress,
                                 bool is_one_of_many, bool is_loopback_only, struct tw_error *err);
+
+/* Whether the folder of sockets can be used, or made. TW_IO. */
+enum tw_status cli_folder_check(const char *path, struct tw_error *err);
+
+/* Whether the program of the worker can be started, if the daemon starts it. TW_CONFIG. */
+enum tw_status cli_worker_check(const struct tw_config *config, struct tw_error *err);
 
 #endif

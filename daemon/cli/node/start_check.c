@@ -1,6 +1,9 @@
-#include "daemon/cli/node/listen_check.h"
+#include "daemon/cli/node/start_check.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/address.h"
 #include "base/assert.h"
@@ -46,4 +49,36 @@ enum tw_status cli_listen_check(const char *address, const struct tw_egress *egr
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     TW_ASSERT(uv_loop_close(&loop) == 0);
     return status;
+}
+
+enum tw_status cli_folder_check(const char *path, struct tw_error *err) {
+    char there[TW_PATH_BYTES];
+    (void)snprintf(there, sizeof(there), "%s", path);
+    while (access(there, F_OK) != 0 && errno == ENOENT) { /* up to a folder that exists */
+        char *const slash = strrchr(there, '/');
+        if (slash == NULL || slash == there) {
+            (void)snprintf(there, sizeof(there), "%s", slash == NULL ? "." : "/");
+            break;
+        }
+        *slash = '\0';
+    }
+    if (access(there, W_OK | X_OK) == 0) return TW_OK;
+    return tw_fail(err, TW_IO, "run folder %.120s cannot be used or made: %s (node.run_dir)", path,
+                   strerror(errno));
+}
+
+enum tw_status cli_worker_check(const struct tw_config *config, struct tw_error *err) {
+    char path[TW_PATH_BYTES + 32];
+    if (!config->node.spawn_worker) return TW_OK;
+    (void)snprintf(path, sizeof(path), "%s", config->node.worker_path);
+    if (path[0] == '\0') { /* beside this program */
+        const ssize_t size = readlink("/proc/self/exe", path, TW_PATH_BYTES - 1);
+        path[size > 0 ? size : 0] = '\0';
+        char *const slash = strrchr(path, '/');
+        if (slash != NULL) (void)snprintf(slash, 32, "/thinwire-worker");
+    }
+    if (access(path, X_OK) == 0) return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "the worker %.120s: %s (set node.worker_path, or node.spawn_worker = off)", path,
+                   strerror(errno));
 }
