@@ -46,7 +46,8 @@ static enum tw_status read_tokenizer(struct convert_words *words, const struct t
 }
 
 enum tw_status tw_convert_words_read(struct convert_words *words, const struct tw_run *run,
-                                  const struct convert_words_source *source, struct tw_error *err) {
+                                     const struct convert_words_source *source,
+                                     struct tw_error *err) {
     memset(words, 0, sizeof(*words));
     TW_TRY(read_text(words, source, err));
     TW_TRY(read_tokenizer(words, run, err));

@@ -30,7 +30,8 @@ struct convert_words_source {
  * kind that is not supported is an error only if the option names the file. TW_CONFIG also if the
  * tokenizer has more tokens than the model. Free *words also after a failure. */
 enum tw_status tw_convert_words_read(struct convert_words *words, const struct tw_run *run,
-                                  const struct convert_words_source *source, struct tw_error *err);
+                                     const struct convert_words_source *source,
+                                     struct tw_error *err);
 void tw_convert_words_free(struct convert_words *words);
 
 #endif

@@ -35,13 +35,11 @@ static void succeed(struct prepare_fixture *at) {
 static void refuse(struct prepare_fixture *at, enum tw_status status, const char *why) {
     struct tw_error err = {.message = ""};
     const enum tw_status got = tw_prepare(&at->options, &at->summary, &err);
-    if (got != status || strstr(err.message, why) == NULL) {
+    if (got != status || strstr(err.message, why) == NULL)
         fail_msg("%s: %s, not %s", tw_status_name(got), err.message, why);
-    }
 }
 
-/* ---- content of a dataset ----------------------------------------------------------------------
- */
+/* ---- content of a dataset ------------------------------------------------------------------- */
 
 /* All documents of all shards of byte tokens, in the order of the index. */
 struct seen {
@@ -254,8 +252,7 @@ static void the_token_that_ends_a_document_can_be_named(void **state) {
     refuse(at, TW_CONFIG, "--eos <|no_such_token|>: it is neither the text of a token");
 }
 
-/* ---- token files as inputs --------------------------------------------------------------------
- */
+/* ---- token files as inputs ------------------------------------------------------------------- */
 
 static void put_words(uint8_t *to, size_t count, const uint16_t *words) {
     for (size_t i = 0; i < count; i++) tw_put_u16(to + 2 * i, words[i]);
@@ -451,8 +448,7 @@ static void packed_inputs_give_what_plain_ones_do(void **state) {
     free(packed);
 }
 
-/* ---- repeated calls ---------------------------------------------------------------------------
- */
+/* ---- repeated calls -------------------------------------------------------------------------- */
 
 static void done_is_done(void **state) {
     struct prepare_fixture *const at = *state;
@@ -603,8 +599,7 @@ static void failed_start_does_not_block_a_later_one(void **state) {
     succeed(at);
 }
 
-/* ---- unusable inputs --------------------------------------------------------------------------
- */
+/* ---- unusable inputs ------------------------------------------------------------------------- */
 
 static void refuse_file(struct prepare_fixture *at, const char *name, const void *bytes,
                         size_t size, const char *why) {
