@@ -196,6 +196,29 @@ static void stranger_gets_no_byte_in_a_flood(void **state) {
     rounds_go_on();
 }
 
+/* "A stranger learns nothing of the run": the answer to a HELLO of another run, and to one without
+ * the secret. */
+static void stranger_learns_no_run(void **state) {
+    (void)state;
+    static struct hostile h;
+    char run[9];
+    open_with("");
+    tw_id_short(&target.run, run);
+    for (unsigned i = 0; i < 2; i++) {
+        struct hostile_target stranger = target;
+        struct tw_hello hello;
+        stranger.secret = NULL;
+        if (i == 1) memset(&stranger.run, 0x42, sizeof(stranger.run));
+        assert_true(hostile_open(&h, &stranger, NULL));
+        hostile_hello(&h, &stranger, TW_ROLE_CONTROL, NULL, &hello);
+        assert_true(hostile_say(&h, &hello) && hostile_ends(&h, 5) && h.has_goodbye);
+        assert_int_equal(h.goodbye.status, i == 0 ? TW_WRONG_SECRET : TW_OTHER_RUN);
+        assert_null(strstr(h.goodbye.sentence, run));
+        hostile_close(&h);
+    }
+    rounds_go_on();
+}
+
 /* ---- peers of no merge -------------------------------------------------------------------- */
 
 /* Links as a member does, with these ports of `host` as its addresses. */
@@ -492,12 +515,19 @@ static void old_round_is_no_cheap_question(void **state) {
 int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(refused_stranger_costs_no_download),  TEST(strangers_use_up_no_quota),
-        TEST(flood_shuts_no_new_member_out),       TEST(stranger_gets_no_byte_in_a_flood),
-        TEST(peer_has_no_ports_scanned),           TEST(unasked_chunks_end_the_link),
-        TEST(new_links_are_told_of_together),      TEST(crowd_shuts_no_member_out),
-        TEST(fresh_ids_push_no_events_out),        TEST(peer_has_no_local_service_dialled),
-        TEST(claim_above_the_codec_ends_the_link), TEST(old_round_is_no_cheap_question),
+        TEST(refused_stranger_costs_no_download),
+        TEST(strangers_use_up_no_quota),
+        TEST(flood_shuts_no_new_member_out),
+        TEST(stranger_gets_no_byte_in_a_flood),
+        TEST(stranger_learns_no_run),
+        TEST(peer_has_no_ports_scanned),
+        TEST(unasked_chunks_end_the_link),
+        TEST(new_links_are_told_of_together),
+        TEST(crowd_shuts_no_member_out),
+        TEST(fresh_ids_push_no_events_out),
+        TEST(peer_has_no_local_service_dialled),
+        TEST(claim_above_the_codec_ends_the_link),
+        TEST(old_round_is_no_cheap_question),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);
