@@ -64,6 +64,12 @@ static void rounds_go_on(void) {
     has_passed = true;
 }
 
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 /* ---- strangers ----------------------------------------------------------------------------- */
 
 /* Sends raw bytes until the daemon closes or `most` are sent. Returns the number sent. */
@@ -196,6 +202,59 @@ static void stranger_gets_no_byte_in_a_flood(void **state) {
     rounds_go_on();
 }
 
+/* Sends noise from changing hosts until the time is over: half of it behind a refused HELLO, half
+ * in place of TLS. At most 1 Gbit/s. Tells the sum by the pipe. */
+static void pump_gigabit(double until_s, int told_fd) {
+    enum { PER_S = 125 * 1000 * 1000, AT_ONCE = 4 * MIB };
+    const double begin_s = now_s();
+    uint64_t sent = 0;
+    target.secret = NULL;
+    for (unsigned i = 0; now_s() < until_s; i++) {
+        char host[32];
+        (void)snprintf(host, sizeof(host), "127.%u.%u.1", 10 + i / 250 % 100, i % 250);
+        target.from = host;
+        const int fd = i % 2 == 0 ? -1 : hostile_tcp(&target);
+        sent += i % 2 == 0 ? pump_refused() : fd >= 0 ? pump(fd, AT_ONCE) : 0;
+        if (fd >= 0) (void)close(fd);
+        while (now_s() < until_s && (double)sent > (now_s() - begin_s) * PER_S)
+            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    TW_ASSERT(write(told_fd, &sent, sizeof(sent)) == sizeof(sent));
+    _exit(0);
+}
+
+/* A stranger at up to 1 Gbit/s leaves a node with a download cap and a quota its rounds, while it
+ * lasts and afterwards. TW_FLOOD_S: seconds, 3 by default. */
+static void gigabit_of_a_stranger_stops_no_round(void **state) {
+    (void)state;
+    const char *text = getenv("TW_FLOOD_S");
+    const unsigned seconds = text != NULL ? (unsigned)strtoul(text, NULL, 10) : 3;
+    uint64_t sent = 0;
+    int ends[2];
+    open_with("download = 10mbit\nquota = 1TB/month\n");
+    assert_int_equal(pipe(ends), 0);
+    const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
+    const double begin_s = now_s();
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) pump_gigabit(begin_s + seconds, ends[1]);
+    for (unsigned i = 1; i <= seconds; i++) { /* in every second of it */
+        const double now = cluster_number(&cluster, 0, "sync.rounds_committed");
+        assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", now + 1, 5));
+        while (now_s() < begin_s + i) cluster_pause(.05);
+    }
+    const double made = cluster_number(&cluster, 0, "sync.rounds_committed") - rounds;
+    assert_true(read(ends[0], &sent, sizeof(sent)) == sizeof(sent));
+    (void)waitpid(child, NULL, 0);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    print_message("%u s, %.1f MB sent, %.0f rounds, %.0f bytes of strangers\n", seconds,
+                  (double)sent / 1e6, made,
+                  cluster_number(&cluster, 0, "network.caps.strangers_bytes"));
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=links_rest"), 0);
+    rounds_go_on();
+}
+
 /* "A stranger learns nothing of the run": the answer to a HELLO of another run, and to one without
  * the secret. */
 static void stranger_learns_no_run(void **state) {
@@ -307,12 +366,6 @@ static void crowd_leave(struct hostile **crowd, unsigned count) {
         if (crowd[i]->fd >= 0) hostile_close(crowd[i]);
         free(crowd[i]);
     }
-}
-
-static double now_s(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* "New links do not make a node tell everybody each time": a peer counts its PEERS. */
@@ -520,6 +573,7 @@ int main(int argc, char **argv) {
         TEST(flood_shuts_no_new_member_out),
         TEST(stranger_gets_no_byte_in_a_flood),
         TEST(stranger_learns_no_run),
+        TEST(gigabit_of_a_stranger_stops_no_round),
         TEST(peer_has_no_ports_scanned),
         TEST(unasked_chunks_end_the_link),
         TEST(new_links_are_told_of_together),
