@@ -6,6 +6,7 @@
 
 #include "base/address.h"
 #include "base/assert.h"
+#include "daemon/net/reachability.h"
 #include "daemon/net/transport_impl.h"
 
 /* The winner of the race is used; the other connections are closed. */
@@ -128,10 +129,24 @@ enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error 
 
 /* ---- control ------------------------------------------------------------------------------- */
 
+/* Of the addresses that a name has, keeps those outside of this machine and its cable. */
+static void sift_candidates(struct tw_lookup *lookup) {
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < lookup->count; i++) {
+        char text[TW_ADDR_BYTES];
+        tw_seen_address(&lookup->candidates[i], text);
+        if (!tw_reachability_is_local(text)) lookup->candidates[kept++] = lookup->candidates[i];
+    }
+    if (kept == 0 && lookup->count > 0)
+        (void)tw_fail(&lookup->error, TW_IO, "its name means this machine or its cable");
+    lookup->count = kept;
+}
+
 static void on_lookup(struct tw_lookup *lookup) {
     struct tw_dialling *dialling =
         (struct tw_dialling *)((char *)lookup - offsetof(struct tw_dialling, lookup));
     struct tw_transport *t = dialling->transport;
+    if (dialling->is_hearsay) sift_candidates(lookup);
     if (dialling->is_orphan) {
         TW_ASSERT(t->orphans_count > 0);
         t->orphans_count--;
@@ -202,6 +217,14 @@ enum tw_status tw_transport_connect(struct tw_transport *t, const char *address,
                                     const struct tw_id *expected, struct tw_error *err) {
     struct tw_dialling *started;
     return dial_start(t, address, TW_ROLE_CONTROL, expected, &started, err);
+}
+
+enum tw_status tw_transport_connect_hearsay(struct tw_transport *t, const char *address,
+                                            const struct tw_id *expected, struct tw_error *err) {
+    struct tw_dialling *started;
+    TW_TRY(dial_start(t, address, TW_ROLE_CONTROL, expected, &started, err));
+    started->is_hearsay = true; /* a lookup ends later, from the loop */
+    return TW_OK;
 }
 
 enum tw_status tw_transport_probe(struct tw_transport *t, const char *address,

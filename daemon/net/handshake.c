@@ -174,7 +174,7 @@ enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_
 
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
                               const struct tw_id *authenticated, struct tw_error *err) {
-    char we[9], they[9], our_run[9], their_run[9];
+    char we[9], they[9], their_run[9];
     tw_id_short(&ours->id, we);
     tw_id_short(authenticated, they);
     if (!tw_id_equal(&theirs->id, authenticated))
@@ -185,10 +185,9 @@ enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hel
                        they, theirs->version_min, theirs->version_max, we, ours->version_min,
                        ours->version_max);
     if (!tw_id_equal(&theirs->run, &ours->run)) {
-        tw_id_short(&ours->run, our_run);
         tw_id_short(&theirs->run, their_run);
-        return tw_fail(err, TW_OTHER_RUN, "node %s is in run %s, node %s in run %s", they,
-                       their_run, we, our_run);
+        return tw_fail(err, TW_OTHER_RUN, "node %s is in run %s, node %s in another", they,
+                       their_run, we);
     }
     return TW_OK;
 }

@@ -72,7 +72,8 @@ void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
 
 /* Checks that `theirs` belongs to this run. `authenticated` is the id that the other node's TLS key
  * proved. Checked in this order: TW_PROTO (the HELLO claims another id), TW_VERSION, TW_OTHER_RUN.
- * The error text is the detail of tw_dial_sentence, here and (by GOODBYE) at the other node. */
+ * The error text tells nothing of our run, as its reader may be a stranger. It is the detail of
+ * tw_dial_sentence, here and (by GOODBYE) at the other node. */
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
                               const struct tw_id *authenticated, struct tw_error *err);
 

@@ -196,6 +196,11 @@ void tw_transport_destroy(struct tw_transport *transport, const char *sentence,
 enum tw_status tw_transport_connect(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, struct tw_error *err);
 
+/* The same for an address that other nodes told of: a name that resolves to an address of this
+ * machine or of its cable is not dialled there. */
+enum tw_status tw_transport_connect_hearsay(struct tw_transport *transport, const char *address,
+                                            const struct tw_id *expected, struct tw_error *err);
+
 /* Tests whether `address` leads to that node, without making a link. Answered by probe_done. Fails
  * as tw_transport_connect does. */
 enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,

@@ -80,6 +80,7 @@ struct tw_dialling {
     char address[TW_ADDR_BYTES];
     enum tw_role role;
     bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
+    bool is_hearsay;  /* a name: no address of this machine or its cable */
     bool is_awaiting; /* another connection should link this node to `id` */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */

@@ -497,8 +497,11 @@ static void dial_peers(struct tw_daemon *daemon, uint64_t now_us) {
             tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
             continue;
         }
-        const enum tw_status status = tw_transport_connect(daemon->transport, dial.address,
-                                                           dial.has_id ? &dial.id : NULL, &err);
+        const struct tw_id *id = dial.has_id ? &dial.id : NULL;
+        const enum tw_status status =
+            dial.is_hearsay
+                ? tw_transport_connect_hearsay(daemon->transport, dial.address, id, &err)
+                : tw_transport_connect(daemon->transport, dial.address, id, &err);
         if (status == TW_OK) continue;
         tw_members_dialled(daemon->members, dial.address, false, NULL, now_us);
         if (status == TW_LIMIT) return; /* enough dials are under way */

@@ -272,7 +272,8 @@ bool tw_members_next_dial(struct tw_members *members, uint64_t now_us, struct tw
     if (addr == NULL || dial_us(entry, addr) > now_us) return false;
     addr->is_dialling = true;
     entry->dialled_us = now_us;
-    *dial = (struct tw_dial){.has_id = entry->has_id, .id = entry->id};
+    *dial = (struct tw_dial){
+        .has_id = entry->has_id, .id = entry->id, .is_hearsay = !addr->is_bootstrap};
     memcpy(dial->address, addr->text, sizeof(dial->address));
     return true;
 }

@@ -79,6 +79,7 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *entr
 struct tw_dial {
     char address[TW_ADDR_BYTES];
     bool has_id;
+    bool is_hearsay; /* not configured here */
     struct tw_id id; /* expected at this address */
 };
 

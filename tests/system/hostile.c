@@ -69,6 +69,15 @@ static int take_any(X509_STORE_CTX *store, void *unused) {
     return 1;
 }
 
+static void show_knock(SSL *ssl, const struct hostile_target *target) {
+    char name[TW_KNOCK_NAME_BYTES];
+    if (target->secret == NULL) return;
+    const struct tw_knock_key key = {
+        .bytes = target->secret->bytes, .size = TW_SECRET_BYTES, .run = target->run};
+    tw_knock_write(&key, (uint64_t)time(NULL), name);
+    TW_ASSERT(SSL_set_tlsext_host_name(ssl, name) == 1);
+}
+
 static bool tls_open(struct hostile *h, const struct hostile_target *target) {
     h->ctx = SSL_CTX_new(TLS_client_method());
     TW_ASSERT(h->ctx != NULL);
@@ -78,13 +87,7 @@ static bool tls_open(struct hostile *h, const struct hostile_target *target) {
     TW_ASSERT(SSL_CTX_set_alpn_protos(h->ctx, ALPN, sizeof(ALPN)) == 0);
     h->ssl = SSL_new(h->ctx);
     TW_ASSERT(h->ssl != NULL && SSL_set_fd(h->ssl, h->fd) == 1);
-    if (target->secret != NULL) {
-        const struct tw_knock_key key = {
-            .bytes = target->secret->bytes, .size = TW_SECRET_BYTES, .run = target->run};
-        char name[TW_KNOCK_NAME_BYTES];
-        tw_knock_write(&key, (uint64_t)time(NULL), name);
-        TW_ASSERT(SSL_set_tlsext_host_name(h->ssl, name) == 1);
-    }
+    show_knock(h->ssl, target);
     if (SSL_connect(h->ssl) != 1) return false;
     return SSL_export_keying_material(h->ssl, h->ekm, sizeof(h->ekm), TW_HELLO_EXPORT,
                                       strlen(TW_HELLO_EXPORT), NULL, 0, 0) == 1 &&
@@ -92,13 +95,14 @@ static bool tls_open(struct hostile *h, const struct hostile_target *target) {
                                       strlen(TW_LINK_EXPORT), NULL, 0, 0) == 1;
 }
 
-size_t hostile_client_hello(uint8_t *bytes, size_t capacity) {
+size_t hostile_client_hello(const struct hostile_target *target, uint8_t *bytes, size_t capacity) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
     SSL *ssl = SSL_new(ctx);
     BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());
     TW_ASSERT(ctx != NULL && ssl != NULL && in != NULL && out != NULL);
     TW_ASSERT(SSL_set_alpn_protos(ssl, ALPN, sizeof(ALPN)) == 0);
     TW_ASSERT(SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) == 1);
+    show_knock(ssl, target);
     SSL_set_bio(ssl, in, out);
     (void)SSL_connect(ssl);
     const int size = BIO_read(out, bytes, (int)capacity);

@@ -65,6 +65,12 @@ static void rounds_go_on(void) {
     has_passed = true;
 }
 
+static double now_s(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
 /* ---- strangers ----------------------------------------------------------------------------- */
 
 /* Sends raw bytes until the daemon closes or `most` are sent. Returns the number sent. */
@@ -136,7 +142,8 @@ static void flood(unsigned per_s, unsigned at_once) {
     enum { OPEN_MAX = 256 };
     static int open_fds[OPEN_MAX];
     uint8_t hello[KIB];
-    const size_t size = hostile_client_hello(hello, sizeof(hello));
+    target.secret = NULL;
+    const size_t size = hostile_client_hello(&target, hello, sizeof(hello));
     const struct timespec pause = {.tv_nsec = 1000000000L / per_s};
     for (unsigned i = 0;; i++) {
         char host[32];
@@ -176,13 +183,12 @@ static void flood_shuts_no_new_member_out(void **state) {
     rounds_go_on();
 }
 
-/* "Strangers whose buckets are empty get no byte": they are closed behind their ClientHello. */
-static void stranger_gets_no_byte_in_a_flood(void **state) {
-    (void)state;
+/* Says the same ClientHello again and again from one network: beyond the limits of strangers it is
+ * closed without a byte. */
+static void repeat_client_hello(void) {
     uint8_t hello[KIB], answer[KIB];
-    const size_t size = hostile_client_hello(hello, sizeof(hello));
+    const size_t size = hostile_client_hello(&target, hello, sizeof(hello));
     unsigned answered = 0, silent = 0;
-    open_with("");
     target.from = "127.30.0.1";
     for (unsigned i = 0; i < 2 * TW_HANDSHAKE_LIMITER_NET_BURST; i++) {
         const int fd = hostile_tcp(&target);
@@ -194,6 +200,101 @@ static void stranger_gets_no_byte_in_a_flood(void **state) {
     }
     assert_true(answered <= TW_HANDSHAKE_LIMITER_NET_BURST + 20);
     assert_true(answered + silent == 2 * TW_HANDSHAKE_LIMITER_NET_BURST);
+}
+
+static void stranger_gets_no_byte_in_a_flood(void **state) {
+    (void)state;
+    open_with("");
+    target.secret = NULL;
+    repeat_client_hello();
+    rounds_go_on();
+}
+
+/* "A knock that is seen twice is none": a copy pays as a stranger, and leaves new members theirs.
+ */
+static void copied_knock_pays_as_a_stranger(void **state) {
+    (void)state;
+    static struct hostile h;
+    open_with("");
+    repeat_client_hello();
+    assert_true(hostile_join(&h, &target, NULL)); /* of the same network, with a knock of its own */
+    hostile_close(&h);
+    rounds_go_on();
+}
+
+/* Sends noise from changing hosts until the time is over: half of it behind a refused HELLO, half
+ * in place of TLS. At most 1 Gbit/s. Tells the sum by the pipe. */
+static void pump_gigabit(double until_s, int told_fd) {
+    enum { PER_S = 125 * 1000 * 1000, AT_ONCE = 4 * MIB };
+    const double begin_s = now_s();
+    uint64_t sent = 0;
+    target.secret = NULL;
+    for (unsigned i = 0; now_s() < until_s; i++) {
+        char host[32];
+        (void)snprintf(host, sizeof(host), "127.%u.%u.1", 10 + i / 250 % 100, i % 250);
+        target.from = host;
+        const int fd = i % 2 == 0 ? -1 : hostile_tcp(&target);
+        sent += i % 2 == 0 ? pump_refused() : fd >= 0 ? pump(fd, AT_ONCE) : 0;
+        if (fd >= 0) (void)close(fd);
+        while (now_s() < until_s && (double)sent > (now_s() - begin_s) * PER_S)
+            (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    TW_ASSERT(write(told_fd, &sent, sizeof(sent)) == sizeof(sent));
+    _exit(0);
+}
+
+/* A stranger at up to 1 Gbit/s leaves a node with a download cap and a quota its rounds, while it
+ * lasts and afterwards. TW_FLOOD_S: seconds, 3 by default. */
+static void gigabit_of_a_stranger_stops_no_round(void **state) {
+    (void)state;
+    const char *text = getenv("TW_FLOOD_S");
+    const unsigned seconds = text != NULL ? (unsigned)strtoul(text, NULL, 10) : 3;
+    uint64_t sent = 0;
+    int ends[2];
+    open_with("download = 10mbit\nquota = 1TB/month\n");
+    assert_int_equal(pipe(ends), 0);
+    const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
+    const double begin_s = now_s();
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) pump_gigabit(begin_s + seconds, ends[1]);
+    for (unsigned i = 1; i <= seconds; i++) { /* in every second of it */
+        const double now = cluster_number(&cluster, 0, "sync.rounds_committed");
+        assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", now + 1, 5));
+        while (now_s() < begin_s + i) cluster_pause(.05);
+    }
+    const double made = cluster_number(&cluster, 0, "sync.rounds_committed") - rounds;
+    assert_true(read(ends[0], &sent, sizeof(sent)) == sizeof(sent));
+    (void)waitpid(child, NULL, 0);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    print_message("%u s, %.1f MB sent, %.0f rounds, %.0f bytes of strangers\n", seconds,
+                  (double)sent / 1e6, made,
+                  cluster_number(&cluster, 0, "network.caps.strangers_bytes"));
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=links_rest"), 0);
+    rounds_go_on();
+}
+
+/* "A stranger learns nothing of the run": the answer to a HELLO of another run, and to one without
+ * the secret. */
+static void stranger_learns_no_run(void **state) {
+    (void)state;
+    static struct hostile h;
+    char run[9];
+    open_with("");
+    tw_id_short(&target.run, run);
+    for (unsigned i = 0; i < 2; i++) {
+        struct hostile_target stranger = target;
+        struct tw_hello hello;
+        stranger.secret = NULL;
+        if (i == 1) memset(&stranger.run, 0x42, sizeof(stranger.run));
+        assert_true(hostile_open(&h, &stranger, NULL));
+        hostile_hello(&h, &stranger, TW_ROLE_CONTROL, NULL, &hello);
+        assert_true(hostile_say(&h, &hello) && hostile_ends(&h, 5) && h.has_goodbye);
+        assert_int_equal(h.goodbye.status, i == 0 ? TW_WRONG_SECRET : TW_OTHER_RUN);
+        assert_null(strstr(h.goodbye.sentence, run));
+        hostile_close(&h);
+    }
     rounds_go_on();
 }
 
@@ -285,12 +386,6 @@ static void crowd_leave(struct hostile **crowd, unsigned count) {
         if (crowd[i]->fd >= 0) hostile_close(crowd[i]);
         free(crowd[i]);
     }
-}
-
-static double now_s(void) {
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 /* "New links do not make a node tell everybody each time": a peer counts its PEERS. */
@@ -537,17 +632,102 @@ static void old_round_is_no_cheap_question(void **state) {
     rounds_go_on();
 }
 
+/* Resident memory of node 0 in pages. */
+static unsigned long resident_pages(void) {
+    char path[64];
+    unsigned long total = 0, resident = 0;
+    (void)snprintf(path, sizeof(path), "/proc/%d/statm", (int)cluster.nodes[0].pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu %lu", &total, &resident), 2);
+    (void)fclose(file);
+    return resident;
+}
+
+/* A message of that kind for the open round of the group, otherwise empty or invented. */
+static void invent(const struct tw_msg_status *at, enum tw_message_kind kind, unsigned n,
+                   struct tw_message *message) {
+    struct tw_id name = {{(uint8_t)n, (uint8_t)(n >> 8), 1}};
+    *message = (struct tw_message){.kind = kind};
+    switch ((int)kind) { /* the others ask for nothing */
+    case TW_MSG_LOG_GET: message->u.log_get.lineage = at->lineage; break;
+    case TW_MSG_STATE_GET: message->u.state_get.lineage = at->lineage; break;
+    case TW_MSG_PULL: message->u.pull = (struct tw_msg_pull){.hash = name, .count = 1}; break;
+    case TW_MSG_PREPARE:
+        message->u.prepare = (struct tw_msg_prepare){
+            .lineage = at->lineage, .round = at->rounds + n % 100, .ballot = 64 + n};
+        break;
+    case TW_MSG_JOIN:
+        message->u.join = (struct tw_msg_join){
+            .lineage = at->lineage, .rounds = at->rounds, .nonce = 1 + n, .weight = 1};
+        break;
+    case TW_MSG_ACCUSE: message->u.accuse.lineage = at->lineage; break;
+    case TW_MSG_RELAY_CALL: message->u.relay_call.from = name; break;
+    case TW_MSG_STATUS:
+        message->u.status = *at;
+        message->u.status.rounds += n;
+        break;
+    case TW_MSG_PEERS:
+        message->u.peers.count = 1;
+        message->u.peers.rows[0].id = name;
+        (void)snprintf(message->u.peers.rows[0].addrs[0], TW_ADDR_BYTES, "10.%u.%u.9:1",
+                       n >> 8 & 255, n & 255);
+        break;
+    default: message->u.probe.token = n; break;
+    }
+}
+
+/* "No message is a cheap question with a dear answer": 2000 of each kind, by an id that reads
+ * nothing, stop no round and take no memory. */
+static void cheap_questions_stop_no_round(void **state) {
+    (void)state;
+    static const enum tw_message_kind kinds[] = {
+        TW_MSG_LOG_GET, TW_MSG_STATE_GET,  TW_MSG_PULL,   TW_MSG_PREPARE, TW_MSG_JOIN,
+        TW_MSG_ACCUSE,  TW_MSG_RELAY_CALL, TW_MSG_STATUS, TW_MSG_PEERS,   TW_MSG_PROBE};
+    enum { COUNT = sizeof(kinds) / sizeof(kinds[0]), TIMES = 2000 };
+    static struct hostile h;
+    static struct tw_message message;
+    open_with("");
+    const unsigned long before = resident_pages();
+    for (unsigned k = 0; k < COUNT; k++) {
+        unsigned sent = 0;
+        assert_true(hostile_join(&h, &target, NULL) && hear(&h, TW_MSG_STATUS, &message));
+        const struct tw_msg_status at = message.u.status;
+        do {
+            invent(&at, kinds[k], sent, &message);
+        } while (sent < TIMES && hostile_message(&h, &message) && ++sent > 0);
+        const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
+        assert_true(cluster_reaches(&cluster, 1, "sync.rounds_committed", rounds + 3, 10));
+        print_message("%s: %u sent\n", tw_message_name(kinds[k]), sent);
+        hostile_close(&h);
+    }
+    const unsigned long grown = resident_pages() - before;
+    print_message("%lu pages more\n", grown);
+    assert_true(resident_pages() < before + 32UL * MIB / 4096);
+    rounds_go_on();
+}
+
 /* One argument: the names of the tests to run, as a pattern. */
 int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_teardown(name, close_all)
     const struct CMUnitTest tests[] = {
-        TEST(refused_stranger_costs_no_download), TEST(strangers_use_up_no_quota),
-        TEST(flood_shuts_no_new_member_out),      TEST(stranger_gets_no_byte_in_a_flood),
-        TEST(peer_has_no_ports_scanned),          TEST(unasked_chunks_end_the_link),
-        TEST(new_links_are_told_of_together),     TEST(crowd_shuts_no_member_out),
-        TEST(banned_node_has_to_change_its_host), TEST(fresh_ids_push_no_events_out),
-        TEST(peer_has_no_local_service_dialled),  TEST(claim_above_the_codec_ends_the_link),
+        TEST(refused_stranger_costs_no_download),
+        TEST(strangers_use_up_no_quota),
+        TEST(flood_shuts_no_new_member_out),
+        TEST(stranger_gets_no_byte_in_a_flood),
+        TEST(copied_knock_pays_as_a_stranger),
+        TEST(stranger_learns_no_run),
+        TEST(gigabit_of_a_stranger_stops_no_round),
+        TEST(peer_has_no_ports_scanned),
+        TEST(unasked_chunks_end_the_link),
+        TEST(new_links_are_told_of_together),
+        TEST(crowd_shuts_no_member_out),
+        TEST(banned_node_has_to_change_its_host),
+        TEST(fresh_ids_push_no_events_out),
+        TEST(peer_has_no_local_service_dialled),
+        TEST(claim_above_the_codec_ends_the_link),
         TEST(old_round_is_no_cheap_question),
+        TEST(cheap_questions_stop_no_round),
     };
 #undef TEST
     (void)signal(SIGPIPE, SIG_IGN);

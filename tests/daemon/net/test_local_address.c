@@ -356,6 +356,23 @@ static void refresh_without_a_change_changes_nothing(void **state) {
     assert_int_equal(a->downs + b->downs, 0);
 }
 
+/* The resolver reads "2130706433" as 127.0.0.1, so it stands for any name with such an address. */
+static void name_of_this_machine_is_not_dialled_by_hearsay(void **state) {
+    (void)state;
+    struct tw_error err;
+    char address[64];
+    struct world_node *a = world_start(&world, 0, NULL), *b = world_start(&world, 1, NULL);
+    (void)snprintf(address, sizeof(address), "2130706433:%u",
+                   (unsigned)tw_transport_port(b->transport, 0));
+    assert_int_equal(tw_transport_connect_hearsay(a->transport, address, NULL, &err), TW_OK);
+    world_run(&world, a_dial_is_over);
+    assert_int_equal(a->dial_cause, TW_DIAL_DNS);
+    has_word(a->dial_sentence, "means this machine");
+    assert_int_equal(a->ups, 0);
+    assert_int_equal(tw_transport_connect(a->transport, address, NULL, &err), TW_OK);
+    world_run(&world, both_have_bulk);
+}
+
 int main(void) {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
@@ -368,6 +385,7 @@ int main(void) {
         T(unusable_source_addresses_are_refused),
         T(dial_from_an_address_that_is_gone_says_so),
         T(probe_tells_whether_an_address_leads_to_a_node),
+        T(name_of_this_machine_is_not_dialled_by_hearsay),
         T(own_addresses_are_told_from_others),
         T(interface_gives_the_address_where_there_is_no_way_out),
         T(address_at_the_router_is_announced_while_it_is_there),
