@@ -13,9 +13,10 @@
 
 enum { TW_HF_CONFIG_BYTES_MAX = 1024 * 1024 };
 
-/* Fills run->model (except its seed) from untrusted JSON, and sets run->data.tokenizer to ids. Other
- * members of *run stay. TW_CONFIG: not supported; TW_CORRUPT: malformed; TW_NOMEM. On failure *run is
- * unchanged. Every key of the result is within its range; the caller must still call tw_run_check.
+/* Fills run->model (except its seed) from untrusted JSON, and sets run->data.tokenizer to ids.
+ * Other members of *run stay. TW_CONFIG: not supported; TW_CORRUPT: malformed; TW_NOMEM. On failure
+ * *run is unchanged. Every key of the result is within its range; the caller must still call
+ * tw_run_check.
  */
 enum tw_status tw_hf_config_parse(struct tw_run *run, const char *json, size_t size,
                                   struct tw_error *err);

@@ -228,32 +228,6 @@ static void separator_is_the_first_token_of_the_template(void **state) {
     }
 }
 
-static void the_token_that_ends_a_document_can_be_named(void **state) {
-    struct prepare_fixture *const at = *state;
-    char path[512];
-    struct tw_tokenizer *tokenizer;
-    size_t size = 0;
-    prepare_fixture_write(at, "a.txt", "One.\n", 5);
-    at->options.eos = "!";
-    refuse(at, TW_CONFIG, "--eos needs --tokenizer");
-    (void)snprintf(path, sizeof(path), "%s/gpt2.json", tokenizers);
-    assert_int_equal(tw_tokenizer_create_file(&tokenizer, path, NULL), TW_OK);
-    const uint32_t token = tw_tokenizer_find_any(tokenizer, "!");
-    tw_tokenizer_destroy(tokenizer);
-    at->options.tokenizer = path;
-    at->options.heldout_millionths = 0;
-    succeed(at);
-    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
-    assert_int_equal(tw_get_u16(file + 4096), token);
-    free(file);
-    struct seen *const seen = see(at);
-    assert_int_equal(seen->dataset.separator, token);
-    free(seen);
-    at->options.is_restart = true;
-    at->options.eos = "<|no_such_token|>";
-    refuse(at, TW_CONFIG, "--eos <|no_such_token|>: it is neither the text of a token");
-}
-
 /* ---- token files as inputs --------------------------------------------------------------------
  */
 
@@ -783,7 +757,6 @@ int main(int argc, char **argv) {
         TEST(whole_files_are_one_document_each),
         TEST(sources_have_shards_of_their_own),
         TEST(separator_is_the_first_token_of_the_template),
-        TEST(the_token_that_ends_a_document_can_be_named),
         TEST(token_files_of_others_are_taken_as_they_are),
         TEST(pair_of_files_is_taken_once),
         TEST(many_tokens_are_taken_whatever_the_threads),

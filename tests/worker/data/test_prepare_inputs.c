@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/bytes.h"
 #include "prepare_fixture.h"
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
@@ -262,6 +263,26 @@ static void records_continue_where_they_stopped(void **state) {
     }
 }
 
+static void the_token_that_ends_a_document_can_be_named(void **state) {
+    struct prepare_fixture *const at = *state;
+    struct tw_error err;
+    char path[512];
+    size_t size = 0;
+    prepare_fixture_write(at, "a.txt", "One.\n", 5);
+    at->options.eos = "5";
+    assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "--eos needs --tokenizer"));
+    (void)snprintf(path, sizeof(path), "%s/../golden/tokenizers/gpt2.json", written_by_others);
+    at->options.tokenizer = path;
+    assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_OK);
+    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
+    assert_int_equal(tw_get_u16(file + HEAD_BYTES), 5);
+    free(file);
+    at->options.eos = "<|no_such_token|>";
+    assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "it is neither the text of a token"));
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
@@ -275,6 +296,7 @@ int main(int argc, char **argv) {
         TEST(files_in_folders_are_not_passed_over_in_silence),
         TEST(bad_records_are_named_by_place),
         TEST(records_continue_where_they_stopped),
+        TEST(the_token_that_ends_a_document_can_be_named),
 #undef TEST
     };
     assert_int_equal(argc, 2);
