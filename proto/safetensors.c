@@ -166,7 +166,15 @@ static enum tw_status scan_metadata(struct scan *scan, struct tw_safetensors *st
     return expect(scan, '}', "',' or '}'");
 }
 
-static enum tw_status scan_dtype(struct scan *scan, enum tw_dtype *dtype) {
+static bool is_plain(const char *bytes, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (bytes[i] < 0x20 || bytes[i] > 0x7e || bytes[i] == '"' || bytes[i] == '\\') return false;
+    }
+    return true;
+}
+
+static enum tw_status scan_dtype(struct scan *scan, struct tw_safetensors *st,
+                                 enum tw_dtype *dtype) {
     struct tw_safetensors_text text;
     TW_TRY(scan_text(scan, &text));
     for (uint32_t i = 0; i < TW_DTYPES_COUNT; i++) {
@@ -174,11 +182,18 @@ static enum tw_status scan_dtype(struct scan *scan, enum tw_dtype *dtype) {
         *dtype = (enum tw_dtype)i;
         return TW_OK;
     }
-    return scan_fail(scan, "a known dtype");
+    st->is_unsupported = true;
+    const int size = text.size < 16 ? (int)text.size : 16;
+    return tw_fail(
+        scan->err, TW_CORRUPT,
+        "a tensor has the type %.*s, which is not known: numbers in F32, BF16 and F16 can "
+        "be read",
+        is_plain(text.bytes, text.size) ? size : 0, text.bytes);
 }
 
 /* {"dtype":..,"shape":..,"data_offsets":..} in any order, each once. */
-static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors_tensor *tensor) {
+static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors *st,
+                                  struct tw_safetensors_tensor *tensor) {
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
     unsigned seen = 0;
     TW_TRY(expect(scan, '{', "'{' after a tensor's name"));
@@ -189,7 +204,7 @@ static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors_tenso
         TW_TRY(expect(scan, ':', "':'"));
         if (text_is(&key, "dtype")) {
             field = DTYPE;
-            TW_TRY(scan_dtype(scan, &tensor->dtype));
+            TW_TRY(scan_dtype(scan, st, &tensor->dtype));
         } else if (text_is(&key, "shape")) {
             field = SHAPE;
             TW_TRY(scan_numbers(scan, tensor->shape, TW_SAFETENSORS_RANK_MAX, &tensor->rank));
@@ -212,19 +227,19 @@ static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors_tenso
                                              : scan_fail(scan, "dtype, shape and data_offsets");
 }
 
-static bool is_plain(const char *bytes, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-        if (bytes[i] < 0x20 || bytes[i] > 0x7e || bytes[i] == '"' || bytes[i] == '\\') return false;
-    }
-    return true;
-}
-
-static enum tw_status scan_name(const struct scan *scan, const struct tw_safetensors_text *text,
+static enum tw_status scan_name(const struct scan *scan, struct tw_safetensors *st,
+                                const struct tw_safetensors_text *text,
                                 struct tw_safetensors_tensor *tensor) {
     if (text->size == 0 || text->size >= TW_SAFETENSORS_NAME_BYTES) {
         return scan_fail(scan, "a tensor name of 1 to 95 bytes");
     }
-    if (!is_plain(text->bytes, text->size)) return scan_fail(scan, "a tensor name in plain ASCII");
+    if (!is_plain(text->bytes, text->size)) {
+        st->is_unsupported = true;
+        return tw_fail(scan->err, TW_CORRUPT,
+                       "header byte %zu: the name of a tensor is not plain ASCII, which is not "
+                       "supported",
+                       (size_t)(scan->at - scan->start));
+    }
     memset(tensor, 0, sizeof(*tensor));
     memcpy(tensor->name, text->bytes, text->size);
     return TW_OK;
@@ -248,8 +263,8 @@ static enum tw_status scan_header(struct scan *scan, struct tw_safetensors *st) 
                 return tw_fail(scan->err, TW_LIMIT, "more than %u tensors", st->tensors_capacity);
             }
             struct tw_safetensors_tensor *tensor = &st->tensors[st->tensors_count];
-            TW_TRY(scan_name(scan, &name, tensor));
-            TW_TRY(scan_tensor(scan, tensor));
+            TW_TRY(scan_name(scan, st, &name, tensor));
+            TW_TRY(scan_tensor(scan, st, tensor));
             st->tensors_count++;
         } while (take(scan, ','));
         TW_TRY(expect(scan, '}', "',' or '}'"));
@@ -357,6 +372,7 @@ enum tw_status tw_safetensors_parse(struct tw_safetensors *st, const char *json,
     struct scan scan = {.at = json, .end = json + json_bytes, .start = json, .err = err};
     st->tensors_count = 0;
     st->metadata_count = 0;
+    st->is_unsupported = false;
     if (json_bytes == 0 || json[0] != '{') return scan_fail(&scan, "'{'");
     TW_TRY(scan_header(&scan, st));
     return check_tensors(st, data_bytes, err);

@@ -70,6 +70,7 @@ struct tw_safetensors_pair {
 struct tw_safetensors {
     struct tw_safetensors_tensor *tensors; /* the caller's, tensors_capacity of them */
     uint32_t tensors_capacity, tensors_count;
+    bool is_unsupported; /* parse failed at a feature of the format that is not read: no damage */
     uint32_t metadata_count;
     struct tw_safetensors_pair metadata[TW_SAFETENSORS_METADATA_MAX];
 };

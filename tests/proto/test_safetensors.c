@@ -89,7 +89,7 @@ static void other_formats_are_refused(void **state) {
     refused("{\"a", 8, "the end of a string");
     refused("{\"\":{}}", 0, "1 to 95");
     refused("{\"a\\u0062\":{}}", 0, "plain ASCII");
-    refused("{\"a\":{\"dtype\":\"F33\"}}", 0, "known dtype");
+    refused("{\"a\":{\"dtype\":\"F33\"}}", 0, "type F33, which is not known");
     refused("{\"a\":{\"shape\":[-1]}}", 0, "without sign");
     refused("{\"a\":{\"shape\":[01]}}", 0, "without sign");
     refused("{\"a\":{\"shape\":[1.5]}}", 0, "']'");

@@ -7,7 +7,7 @@
 
 #include "worker/files/tensor_file.h"
 
-void tw_convert_words_free(struct convert_words *words) {
+void tw_engine_words_free(struct convert_words *words) {
     tw_tokenizer_destroy(words->tokenizer);
     free(words->text);
     words->tokenizer = NULL;
@@ -45,9 +45,9 @@ static enum tw_status read_tokenizer(struct convert_words *words, const struct t
     return status == TW_NOMEM ? tw_fail(err, status, "%s", words->why.message) : TW_OK;
 }
 
-enum tw_status tw_convert_words_read(struct convert_words *words, const struct tw_run *run,
-                                     const struct convert_words_source *source,
-                                     struct tw_error *err) {
+enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw_run *run,
+                                    const struct convert_words_source *source,
+                                    struct tw_error *err) {
     memset(words, 0, sizeof(*words));
     TW_TRY(read_text(words, source, err));
     TW_TRY(read_tokenizer(words, run, err));

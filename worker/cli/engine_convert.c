@@ -343,14 +343,14 @@ static enum tw_status write_model(const struct convert *convert, const struct tw
                                                 .is_folder = feed->source->is_folder,
                                                 .tokenizer = convert->tokenizer,
                                                 .eos = convert->eos};
-    enum tw_status status = tw_convert_words_read(&words, feed->run, &source, err);
+    enum tw_status status = tw_engine_words_read(&words, feed->run, &source, err);
     if (status == TW_OK) {
         engine_warn_ends(&words.ends, words.tokenizer, feed->run->model.vocab);
         status = is_gguf ? export_gguf(convert, feed, &words, folder, err)
                          : export_folder(convert, feed, &words, folder, err);
     }
     *has_words = words.tokenizer != NULL || (!is_gguf && words.text != NULL);
-    tw_convert_words_free(&words);
+    tw_engine_words_free(&words);
     return status;
 }
 

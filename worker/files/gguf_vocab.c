@@ -132,7 +132,7 @@ static enum tw_status put_ends(struct tw_gguf_head *head, const struct tw_tokeni
     return TW_OK;
 }
 
-/* Refuses vocabularies that llama.cpp would read otherwise without a word. */
+/* Refuses features that llama.cpp would ignore without a word. */
 static enum tw_status check_plain(const struct tw_tokenizer *tokenizer, struct tw_error *err) {
     const uint32_t strips = tw_tokenizer_strips(tokenizer);
     const uint32_t known =

@@ -321,8 +321,12 @@ static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw
     static const char *const NEVER[] = {"auto_map", "quantization_config", "compression_config",
                                         NULL};
     for (const char *const *key = NEVER; *key != NULL; key++) {
-        if (get_key(root, *key) != NULL)
-            return refuse(*key, get_key(root, *key), "models without it", err);
+        const json_t *const value = get_key(root, *key), *method;
+        if (value == NULL) continue;
+        method = get_key(value, "quant_method");
+        if (method == NULL) return refuse(*key, value, "models without it", err);
+        return refuse("quant_method", method,
+                      "weights that are not quantised: take the model in bf16, f16 or f32", err);
     }
     run->model.family = kind->family;
     run->model.qkv_bias = kind->qkv_bias;

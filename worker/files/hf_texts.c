@@ -51,14 +51,17 @@ static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const 
 
 /* ---- tokenizer_config.json ------------------------------------------------------------------- */
 
-/* A token as tokenizer.json spells it. A token of text is left out: readers take all that is named
- * here for special wherever it occurs. */
+/* A token as tokenizer.json spells it, else null. A token of text is left out: readers take a
+ * token that is named here for special wherever it occurs. */
 static void put_token(FILE *to, const char *key, const struct tw_tokenizer *tokenizer,
                       uint32_t token) {
     size_t size;
-    if (token == TW_TOKEN_NONE || tw_tokenizer_is_text(tokenizer, token)) return;
-    const uint8_t *const text = tw_tokenizer_token(tokenizer, token, &size);
     (void)fprintf(to, ",\n  \"%s\": ", key);
+    if (token == TW_TOKEN_NONE || tw_tokenizer_is_text(tokenizer, token)) {
+        (void)fputs("null", to);
+        return;
+    }
+    const uint8_t *const text = tw_tokenizer_token(tokenizer, token, &size);
     tw_json_text_print(to, text, size);
 }
 
@@ -73,13 +76,14 @@ static enum tw_status make_tokenizer_config(struct tw_hf_texts *texts, const str
                   "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
                   "  \"clean_up_tokenization_spaces\": false,\n  \"model_max_length\": %u",
                   run->model.context);
-    if (source->tokenizer != NULL && source->tokenizer_text != NULL) {
-        const struct tw_end_ids *const ids = &source->ends->tokenizer;
-        put_token(to, "bos_token", source->tokenizer, ids->bos);
-        put_token(to, "eos_token", source->tokenizer,
-                  ids->eos_count > 0 ? ids->eos[0] : TW_TOKEN_NONE);
-        put_token(to, "pad_token", source->tokenizer, ids->pad);
-    }
+    static const struct tw_end_ids NONE = {.bos = TW_TOKEN_NONE, .pad = TW_TOKEN_NONE};
+    const bool is_known = source->tokenizer != NULL && source->tokenizer_text != NULL;
+    const struct tw_end_ids *const ids = is_known ? &source->ends->tokenizer : &NONE;
+    put_token(to, "bos_token", source->tokenizer, ids->bos);
+    put_token(to, "eos_token", source->tokenizer, ids->eos_count > 0 ? ids->eos[0] : TW_TOKEN_NONE);
+    put_token(to, "pad_token", source->tokenizer, ids->pad);
+    /* Without null, transformers 5 adds "<|endoftext|>" to the tokens of a qwen2 model. */
+    put_token(to, "unk_token", source->tokenizer, TW_TOKEN_NONE);
     (void)fputs("\n}\n", to);
     if (fclose(to) != 0) {
         free(text);

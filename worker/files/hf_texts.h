@@ -1,9 +1,8 @@
 /* hf_texts.h - the text files of a Hugging Face folder beside config.json: the tokenizer, and the
  * tokens that begin, end and pad a text.
  *
- * Every word of a file of the source is copied unchanged. Where it has no such file, one is
- * written: a reader would guess by the kind of model otherwise, and add tokens that the model does
- * not have.
+ * A file of the source is copied unchanged. Where the source has no such file, one is written: a
+ * reader would guess by the kind of model otherwise, and add tokens that the model does not have.
  */
 #ifndef TW_WORKER_FILES_HF_TEXTS_H
 #define TW_WORKER_FILES_HF_TEXTS_H

@@ -76,6 +76,28 @@ enum tw_status tw_text_file_read(const char *path, size_t bytes_max, char **text
     return TW_OK;
 }
 
+/* Names a file of another kind by its first bytes. */
+static enum tw_status check_kind(const struct tw_tensor_file *file, const uint8_t *first,
+                                 struct tw_error *err) {
+    static const struct {
+        const char *bytes;
+        const char *kind;
+    } KINDS[] = {
+        {"GGUF", "a GGUF file: take the model as safetensors"},
+        {"PK\x03\x04", "a file of torch.save, not safetensors: save the model by save_pretrained"},
+        {"\x80\x02", "a pickle, not safetensors: save the model by save_pretrained"},
+        {"version ", "a pointer of Git LFS, not the file itself: run `git lfs pull` in its folder"},
+        {"<!DOCTYP", "a web page, not the file itself: fetch the raw file"},
+        {"<!doctyp", "a web page, not the file itself: fetch the raw file"},
+        {"<html", "a web page, not the file itself: fetch the raw file"},
+    };
+    for (unsigned i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        if (memcmp(first, KINDS[i].bytes, strlen(KINDS[i].bytes)) != 0) continue;
+        return tw_fail(err, TW_CONFIG, "%s is %s", file->name, KINDS[i].kind);
+    }
+    return TW_OK;
+}
+
 static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
                                   struct tw_error *err) {
     enum { ENTRY_BYTES_MIN = 48 }; /* "":{"dtype":"F32","shape":[],"data_offsets":[0,4]} */
@@ -87,6 +109,7 @@ static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
     }
     int failed = read_at(file->fd, prefix, sizeof(prefix), 0);
     if (failed != 0) return tw_fail(err, TW_IO, "%s: %s", file->name, reason(failed));
+    TW_TRY(check_kind(file, prefix, err));
     if (tw_safetensors_prefix(prefix, bytes, TW_TENSOR_FILE_JSON_MAX, &json_bytes, &why) != TW_OK) {
         return tw_fail(err, TW_CORRUPT, "%s: %s", file->name, why.message);
     }
@@ -101,11 +124,11 @@ static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
     failed = read_at(file->fd, file->json, json_bytes, sizeof(prefix));
     if (failed != 0) return tw_fail(err, TW_IO, "%s: %s", file->name, reason(failed));
     file->data_at = sizeof(prefix) + json_bytes;
-    if (tw_safetensors_parse(&file->st, file->json, json_bytes, bytes - file->data_at, &why) !=
-        TW_OK) {
-        return tw_fail(err, TW_CORRUPT, "%s: %s", file->name, why.message);
-    }
-    return TW_OK;
+    const enum tw_status status =
+        tw_safetensors_parse(&file->st, file->json, json_bytes, bytes - file->data_at, &why);
+    if (status == TW_OK) return TW_OK;
+    return tw_fail(err, file->st.is_unsupported ? TW_CONFIG : TW_CORRUPT, "%s: %s", file->name,
+                   why.message);
 }
 
 enum tw_status tw_tensor_file_open(struct tw_tensor_file *file, const char *path,

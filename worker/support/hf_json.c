@@ -48,9 +48,15 @@ static enum tw_status parse(json_t **root, const char *json, size_t size, bool w
 
 static enum tw_status parse_object(json_t **root_out, const char *json, size_t size,
                                    size_t bytes_max, bool with_strings, struct tw_error *err) {
+    static const char LFS[] = "version https://git-lfs";
     json_t *root;
     if (size > bytes_max) {
         return tw_fail(err, TW_CORRUPT, "%zu bytes of JSON; at most %zu are read", size, bytes_max);
+    }
+    if (size >= strlen(LFS) && memcmp(json, LFS, strlen(LFS)) == 0) {
+        return tw_fail(
+            err, TW_CONFIG,
+            "a pointer of Git LFS, not the file itself: run `git lfs pull` in its folder");
     }
     json_set_alloc_funcs(allocate, free);
     is_out_of_memory = false;

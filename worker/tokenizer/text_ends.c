@@ -131,7 +131,7 @@ static void set_eos(struct tw_end_ids *ids, uint32_t token) {
     ids->eos_count = token != TW_TOKEN_NONE;
 }
 
-/* Fills the fields that `ids` leaves open. */
+/* Fills the fields of `ids` that say nothing. */
 static void fill_ids(struct tw_end_ids *ids, const struct tw_end_ids *from) {
     if (ids->eos_count == 0) {
         ids->eos_count = from->eos_count;

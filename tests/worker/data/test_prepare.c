@@ -35,11 +35,13 @@ static void succeed(struct prepare_fixture *at) {
 static void refuse(struct prepare_fixture *at, enum tw_status status, const char *why) {
     struct tw_error err = {.message = ""};
     const enum tw_status got = tw_prepare(&at->options, &at->summary, &err);
-    if (got != status || strstr(err.message, why) == NULL)
+    if (got != status || strstr(err.message, why) == NULL) {
         fail_msg("%s: %s, not %s", tw_status_name(got), err.message, why);
+    }
 }
 
-/* ---- content of a dataset ------------------------------------------------------------------- */
+/* ---- content of a dataset ----------------------------------------------------------------------
+ */
 
 /* All documents of all shards of byte tokens, in the order of the index. */
 struct seen {
@@ -226,33 +228,8 @@ static void separator_is_the_first_token_of_the_template(void **state) {
     }
 }
 
-static void the_token_that_ends_a_document_can_be_named(void **state) {
-    struct prepare_fixture *const at = *state;
-    char path[512];
-    struct tw_tokenizer *tokenizer;
-    size_t size = 0;
-    prepare_fixture_write(at, "a.txt", "One.\n", 5);
-    at->options.eos = "!";
-    refuse(at, TW_CONFIG, "--eos needs --tokenizer");
-    (void)snprintf(path, sizeof(path), "%s/gpt2.json", tokenizers);
-    assert_int_equal(tw_tokenizer_create_file(&tokenizer, path, NULL), TW_OK);
-    const uint32_t token = tw_tokenizer_find_any(tokenizer, "!");
-    tw_tokenizer_destroy(tokenizer);
-    at->options.tokenizer = path;
-    at->options.heldout_millionths = 0;
-    succeed(at);
-    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
-    assert_int_equal(tw_get_u16(file + 4096), token);
-    free(file);
-    struct seen *const seen = see(at);
-    assert_int_equal(seen->dataset.separator, token);
-    free(seen);
-    at->options.is_restart = true;
-    at->options.eos = "<|no_such_token|>";
-    refuse(at, TW_CONFIG, "--eos <|no_such_token|>: it is neither the text of a token");
-}
-
-/* ---- token files as inputs ------------------------------------------------------------------- */
+/* ---- token files as inputs --------------------------------------------------------------------
+ */
 
 static void put_words(uint8_t *to, size_t count, const uint16_t *words) {
     for (size_t i = 0; i < count; i++) tw_put_u16(to + 2 * i, words[i]);
@@ -448,7 +425,8 @@ static void packed_inputs_give_what_plain_ones_do(void **state) {
     free(packed);
 }
 
-/* ---- repeated calls -------------------------------------------------------------------------- */
+/* ---- repeated calls ---------------------------------------------------------------------------
+ */
 
 static void done_is_done(void **state) {
     struct prepare_fixture *const at = *state;
@@ -599,7 +577,8 @@ static void failed_start_does_not_block_a_later_one(void **state) {
     succeed(at);
 }
 
-/* ---- unusable inputs ------------------------------------------------------------------------- */
+/* ---- unusable inputs --------------------------------------------------------------------------
+ */
 
 static void refuse_file(struct prepare_fixture *at, const char *name, const void *bytes,
                         size_t size, const char *why) {
@@ -760,6 +739,16 @@ static void bytes_that_are_no_utf8_are_kept_and_counted(void **state) {
     free(seen);
 }
 
+/* As Python writes broken UTF-16: no character, so it is reported. */
+static void halves_of_pairs_are_counted(void **state) {
+    struct prepare_fixture *const at = *state;
+    static const char LINE[] = "{\"text\": \"a\\ud83d b\"}\n";
+    prepare_fixture_write(at, "a", LINE, sizeof(LINE) - 1);
+    at->options.heldout_millionths = 0;
+    succeed(at);
+    assert_int_equal(at->summary.counts.invalid_bytes, 3);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
@@ -768,7 +757,6 @@ int main(int argc, char **argv) {
         TEST(whole_files_are_one_document_each),
         TEST(sources_have_shards_of_their_own),
         TEST(separator_is_the_first_token_of_the_template),
-        TEST(the_token_that_ends_a_document_can_be_named),
         TEST(token_files_of_others_are_taken_as_they_are),
         TEST(pair_of_files_is_taken_once),
         TEST(many_tokens_are_taken_whatever_the_threads),
@@ -790,6 +778,7 @@ int main(int argc, char **argv) {
         TEST(bad_documents_are_skipped_and_counted),
         TEST(too_few_documents_are_reported),
         TEST(bytes_that_are_no_utf8_are_kept_and_counted),
+        TEST(halves_of_pairs_are_counted),
 #undef TEST
     };
     assert_int_equal(argc, 2);

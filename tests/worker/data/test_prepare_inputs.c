@@ -5,6 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/bytes.h"
 #include "prepare_fixture.h"
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
@@ -165,13 +166,6 @@ static void parts_of_spark_are_known_by_content(void **state) {
     free(path);
 }
 
-/* JSON text sequences, as of jq --seq: a byte 0x1E before each record. */
-static void separators_of_records_are_blanks(void **state) {
-    struct prepare_fixture *const at = *state;
-    expect_text(at, "a", "\x1E{\"text\":\"a\"}\n\x1E{\"text\":\"b\"}\n", "\0a\0b", 4);
-    expect_text(at, "a", "\x1E{\n\"text\":\"a\"}\n\x1E{\n\"text\":\"b\"}\n", "\0a\0b", 4);
-}
-
 static void names_that_claim_json_are_no_text(void **state) {
     struct prepare_fixture *const at = *state;
     refuse_text(at, "a.json", "// a comment\n{}\n", "a.json:1: invalid JSON: no { of an object");
@@ -269,14 +263,24 @@ static void records_continue_where_they_stopped(void **state) {
     }
 }
 
-/* As Python writes broken UTF-16: no character, so it is reported. */
-static void halves_of_pairs_are_counted(void **state) {
+static void the_token_that_ends_a_document_can_be_named(void **state) {
     struct prepare_fixture *const at = *state;
-    static const char LINE[] = "{\"text\": \"a\\ud83d b\"}\n";
-    prepare_fixture_write(at, "a", LINE, sizeof(LINE) - 1);
-    struct tw_error err = {.message = ""};
-    if (tw_prepare(&at->options, &at->summary, &err) != TW_OK) fail_msg("%s", err.message);
-    assert_int_equal(at->summary.counts.invalid_bytes, 3);
+    struct tw_error err;
+    char path[512];
+    size_t size = 0;
+    prepare_fixture_write(at, "a.txt", "One.\n", 5);
+    at->options.eos = "5";
+    assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "--eos needs --tokenizer"));
+    (void)snprintf(path, sizeof(path), "%s/../golden/tokenizers/gpt2.json", written_by_others);
+    at->options.tokenizer = path;
+    assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_OK);
+    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
+    assert_int_equal(tw_get_u16(file + HEAD_BYTES), 5);
+    free(file);
+    at->options.eos = "<|no_such_token|>";
+    assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "it is neither the text of a token"));
 }
 
 int main(int argc, char **argv) {
@@ -287,13 +291,12 @@ int main(int argc, char **argv) {
         TEST(archives_give_the_texts_of_their_members),
         TEST(archives_that_are_cut_are_refused),
         TEST(parts_of_spark_are_known_by_content),
-        TEST(separators_of_records_are_blanks),
         TEST(names_that_claim_json_are_no_text),
         TEST(other_kinds_are_refused_by_name),
         TEST(files_in_folders_are_not_passed_over_in_silence),
         TEST(bad_records_are_named_by_place),
         TEST(records_continue_where_they_stopped),
-        TEST(halves_of_pairs_are_counted),
+        TEST(the_token_that_ends_a_document_can_be_named),
 #undef TEST
     };
     assert_int_equal(argc, 2);

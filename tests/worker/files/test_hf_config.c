@@ -146,6 +146,8 @@ static void unsupported_config_is_refused_by_name(void **state) {
         {LLAMA, "architectures", "[\"LlamaForSequenceClassification\"]", "architectures is "},
         {LLAMA, "architectures", "[\"LlamaForCausalLM\", \"LlamaModel\"]", "architectures is "},
         {LLAMA, "auto_map", "{\"AutoModel\": \"x.y\"}", "auto_map"},
+        {LLAMA, "quantization_config", "{\"quant_method\": \"gptq\"}",
+         "quant_method is \"gptq\"; supported: weights that are not quantised"},
         {LLAMA, "quantization_config", "{\"bits\": 4}", "quantization_config is {\"bits\":4}"},
         {LLAMA, "hidden_act", "\"gelu\"", "hidden_act is \"gelu\"; supported: silu"},
         {LLAMA, "attention_bias", "true", "attention_bias is true; supported: false"},

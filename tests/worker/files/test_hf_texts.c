@@ -93,7 +93,9 @@ static void a_model_on_bytes_names_no_token_that_it_lacks(void **state) {
     assert_string_equal(text_of("tokenizer_config.json"),
                         "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
                         "  \"clean_up_tokenization_spaces\": false,\n"
-                        "  \"model_max_length\": 64\n}\n");
+                        "  \"model_max_length\": 64,\n"
+                        "  \"bos_token\": null,\n  \"eos_token\": null,\n"
+                        "  \"pad_token\": null,\n  \"unk_token\": null\n}\n");
     assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 0\n}\n");
 }
 
@@ -106,8 +108,10 @@ static void what_config_json_says_is_written_for_other_readers(void **state) {
                         "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
                         "  \"clean_up_tokenization_spaces\": false,\n"
                         "  \"model_max_length\": 64,\n"
+                        "  \"bos_token\": null,\n"
                         "  \"eos_token\": \"<|\\u0022end|>\",\n"
-                        "  \"pad_token\": \"<|\\u0022end|>\"\n}\n");
+                        "  \"pad_token\": \"<|\\u0022end|>\",\n"
+                        "  \"unk_token\": null\n}\n");
     assert_string_equal(text_of("generation_config.json"),
                         "{\n  \"pad_token_id\": 256,\n  \"eos_token_id\": [256, 7]\n}\n");
 }
@@ -136,7 +140,7 @@ static void files_of_the_source_are_copied(void **state) {
 static void a_token_of_text_is_not_named_as_special(void **state) {
     (void)state;
     make("7");
-    assert_null(strstr(text_of("tokenizer_config.json"), "eos_token"));
+    assert_non_null(strstr(text_of("tokenizer_config.json"), "\"eos_token\": null"));
     assert_string_equal(text_of("generation_config.json"), "{\n  \"eos_token_id\": 7\n}\n");
 }
 

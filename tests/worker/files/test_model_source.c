@@ -347,9 +347,49 @@ static void names_of_a_base_model_are_found(void **state) {
 static void quantised_weights_are_named(void **state) {
     (void)state;
     folder_copy(golden, "qwen2", folder);
+    patch(SINGLE, "\"BF16\"", "\"F4\"  ");
+    refused(TW_CONFIG, "a tensor has the type F4, which is not known");
+    folder_copy(golden, "qwen2", folder);
     patch(SINGLE, "down_proj.weight\":{\"dtype\":\"BF16\",\"shape\":[8,20]",
           "down_proj.qweight\":{\"dtype\":\"BF16\",\"shape\":[160]");
     refused(TW_CONFIG, "quantised weights are not read");
+}
+
+/* The first bytes of files that other programs write. */
+static void files_of_other_kinds_are_named(void **state) {
+    (void)state;
+    static const char *const CASES[][2] = {
+        {"GGUF\x03....................", "model.safetensors is a GGUF file"},
+        {"PK\x03\x04.................", "a file of torch.save"},
+        {"\x80\x02}q................", "a pickle"},
+        {"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"},
+        {"<!DOCTYPE html><html></html>", "a web page"},
+    };
+    folder_copy(golden, "qwen2", folder);
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        write_in(SINGLE, CASES[i][0], strlen(CASES[i][0]));
+        refused(TW_CONFIG, CASES[i][1]);
+    }
+    folder_copy(golden, "qwen2", folder);
+    write_in(CONFIG, CASES[3][0], strlen(CASES[3][0]));
+    refused(TW_CONFIG, "config.json: a pointer of Git LFS");
+}
+
+static void models_in_other_forms_are_named(void **state) {
+    (void)state;
+    char path[FOLDER_PATH_BYTES];
+    write_in("adapter_config.json", "{}", 2);
+    refused(TW_CONFIG, "an adapter of peft");
+    folder_copy(golden, "qwen2", folder);
+    folder_path(path, folder, SINGLE);
+    const size_t size = read_in(SINGLE);
+    assert_int_equal(unlink(path), 0);
+    write_in("pytorch_model.bin", "PK", 2);
+    refused(TW_CONFIG, "AutoModelForCausalLM");
+    write_in("model.fp16.safetensors", bytes, size);
+    refused(TW_CONFIG, "model.fp16.safetensors, not model.safetensors: name that file itself");
+    write_in("model-00001-of-00002.safetensors", bytes, size);
+    refused(TW_CONFIG, "a part of a model, but no model.safetensors.index.json");
 }
 
 static enum tw_tokenizer_kind kind_of_tokens(void) {
@@ -396,6 +436,8 @@ int main(int argc, char **argv) {
         T(an_embedding_stored_as_the_head_is_found),
         T(names_of_a_base_model_are_found),
         T(quantised_weights_are_named),
+        T(files_of_other_kinds_are_named),
+        T(models_in_other_forms_are_named),
         T(a_vocabulary_of_256_is_bytes_only_by_its_tokenizer),
     };
     golden = argc > 1 ? argv[1] : "tests/golden/hf";

@@ -93,7 +93,7 @@ static void generation_stops_at_every_token_of_the_list(void **state) {
     write_in("generation_config.json", "{\"eos_token_id\": [257, 256], \"do_sample\": false}");
     assert_int_equal(read_ends(NULL), TW_OK);
     assert_stops(SECOND, FIRST);
-    /* What an export writes into config.json again. */
+    /* The ids that an export writes into config.json again. */
     assert_int_equal(ends.config.eos_count, 1);
     assert_int_equal(ends.config.eos[0], SECOND);
     assert_int_equal(ends.config.pad, THIRD);
