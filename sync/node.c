@@ -133,7 +133,7 @@ static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_mes
     return lineage == NULL || tw_log_is_at(node, peer, lineage, round);
 }
 
-/* Enough members have accepted our proposal. */
+/* A majority has voted twice for our proposal. */
 static void commit_chosen(struct tw_node *node) {
     tw_log_commit(node, &node->round.proposal, &node->round.proof);
 }
@@ -263,7 +263,7 @@ static void measure_step(struct tw_node *node, uint64_t step) {
     node->worker.stepped_us = node->now_us;
 }
 
-/* Sends replies whose vote is on disk. Our own vote may complete a majority. */
+/* Sends replies whose vote is on disk. Our own vote may decide the round. */
 static void send_replies(struct tw_node *node) {
     while (tw_vote_reply(node)) commit_chosen(node);
 }

@@ -87,10 +87,13 @@ static uint64_t refusing_members(const struct round *round) {
     return members & ~round->accepted_by;
 }
 
-/* Number of members that have accepted our proposal, or still may. A silent one may for a while. */
+/* Number of members that have accepted our proposal, or still may. A silent one may for a while; as
+ * long as this phase lasts if a lock requires the proposal, because no part can be left out then.
+ */
 static uint32_t count_acceptors(struct tw_node *node) {
     const struct round *round = &node->round;
-    const uint64_t refusing = refusing_members(round), late_us = round->phase_us + RETRY_US;
+    const uint64_t refusing = refusing_members(round);
+    const uint64_t late_us = round->best_lock.ballot != 0 ? UINT64_MAX : round->phase_us + RETRY_US;
     uint64_t refused = 0;
     uint32_t count = 0;
     if (node->now_us < late_us) tw_act_wake(node, late_us);

@@ -236,6 +236,7 @@ static bool are_signatures_true(const struct tw_node *node, const struct tw_msg_
 
 bool tw_round_is_provable(const struct tw_node *node, uint32_t k) {
     const struct tw_msg_result *result = &node->round.results[k].announced;
+    if (!node->round.results[k].has) return true;
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         struct tw_contributor row = result->contributors[i];
         if (!tw_contributor_complete(node, &row)) return false;

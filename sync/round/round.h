@@ -18,7 +18,8 @@ void tw_round_advance(struct tw_node *node);
 /* Counts live members that this record, about to be committed, does not list as late arrivals. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record);
 
-/* Every contribution in the result announced for part k has its signature, or is received. */
+/* Every contribution in the result announced for part k has its signature, or is received. Without
+ * a result there is nothing to prove. */
 bool tw_round_is_provable(const struct tw_node *node, uint32_t k);
 /* This round waits for the member's contribution once it is announced. A member that often fails to
  * deliver is waited for in few rounds. */

@@ -224,21 +224,14 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     back_off(node);
 }
 
-/* No more results of other owners are worth waiting for. */
-static bool has_results_of_others(const struct tw_node *node) {
+/* No more results, or signatures of contributors to them, are worth waiting for. */
+static bool has_all_results(const struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->owners_count; k++) {
-        if ((int)k == round->self_part) continue;
         if (!tw_round_is_unannounced(node, k) && tw_round_is_provable(node, k)) continue;
         if (tw_membership_is_live(node, round->owners[k])) return false;
     }
     return true;
-}
-
-static bool has_all_results(const struct tw_node *node) {
-    const int own = node->round.self_part;
-    return has_results_of_others(node) &&
-           (own < 0 || !tw_round_is_unannounced(node, (uint32_t)own));
 }
 
 /* All results are announced, and no proposal is here. A linked proposer with a full disk, or one

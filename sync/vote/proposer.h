@@ -5,7 +5,7 @@
 #include "sync/core/state/node.h"
 
 void tw_proposer_promise(struct tw_node *node, uint16_t peer, const struct tw_msg_promise *promise);
-/* True: a majority has accepted round.proposal, and it must be committed. */
+/* True: a majority has voted twice for round.proposal, and it must be committed. */
 bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg_accept *accept);
 void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_nack *nack);
 /* Writes round.proposal without the results that this node refuses. */

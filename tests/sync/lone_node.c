@@ -346,6 +346,14 @@ void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, ui
     say(1, message);
 }
 
+uint64_t wait_for_prepare(uint16_t peer, uint32_t seconds) {
+    for (uint32_t second = 0; find_message(TW_MSG_PREPARE, peer) == NULL; second++) {
+        assert_true(second < seconds);
+        wait_us(SECONDS(1));
+    }
+    return find_message(TW_MSG_PREPARE, peer)->u.prepare.ballot;
+}
+
 struct tw_message *promise_with_lock(const struct tw_record *locked, uint64_t lock_ballot,
                                      uint64_t ballot) {
     const struct tw_roster roster = view_now().roster;

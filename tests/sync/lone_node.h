@@ -82,6 +82,8 @@ void say_result_by(const struct tw_contributor *by, const struct tw_id *hash, ui
 /* The owner of this part (1 or 2) of the open round announces that it has nothing to merge. */
 void say_no_result(uint32_t part);
 
+/* Waits until this node asks the peer for a promise, for so long at most. Returns the ballot. */
+uint64_t wait_for_prepare(uint16_t peer, uint32_t seconds);
 /* A promise of this ballot for say(). It reports a lock of the record; lock_ballot 0: none. */
 struct tw_message *promise_with_lock(const struct tw_record *locked, uint64_t lock_ballot,
                                      uint64_t ballot);

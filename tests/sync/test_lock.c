@@ -178,13 +178,7 @@ static void promise_with_a_forged_lock_closes_the_link(void **state) {
         start_again();
         const struct tw_record record = record_of(0);
         worker_up();
-        const struct tw_message *prepare = NULL;
-        for (uint32_t second = 0; second < 300 && prepare == NULL; second++) {
-            wait_us(SECONDS(1));
-            prepare = find_message(TW_MSG_PREPARE, 2);
-        }
-        assert_non_null(prepare);
-        const uint64_t ballot = prepare->u.prepare.ballot;
+        const uint64_t ballot = wait_for_prepare(2, 300);
         struct tw_message *message = promise_with_lock(&record, 1, ballot);
         struct tw_proof *lock = &message->u.promise.lock;
         if (i == 1) memset(lock->signatures, 0, sizeof(lock->signatures));

@@ -585,16 +585,8 @@ static void deliver_result(uint32_t part) {
 /* The first proposer is gone, so it is our turn. `peer` promises our ballot and gets the
  * proposal. Returns the ballot. */
 static uint64_t propose_ours(uint16_t peer) {
-    for (uint32_t second = 0; find_message(TW_MSG_PREPARE, peer) == NULL; second++) {
-        assert_true(second < 60);
-        wait_us(SECONDS(1));
-    }
-    const uint64_t ballot = find_message(TW_MSG_PREPARE, peer)->u.prepare.ballot;
-    struct tw_message *message = message_of(TW_MSG_PROMISE);
-    message->u.promise.lineage = start.lineage;
-    message->u.promise.round = ROUNDS;
-    message->u.promise.ballot = ballot;
-    say(peer, message);
+    const uint64_t ballot = wait_for_prepare(peer, 60);
+    say(peer, promise_with_lock(NULL, 0, ballot));
     assert_non_null(find_message(TW_MSG_PROPOSE, peer));
     forget();
     return ballot;

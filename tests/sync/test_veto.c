@@ -284,13 +284,7 @@ static void locked_record_is_carried_on_by_a_node_that_refused_it(void **state) 
     const struct tw_record record = record_with(&result, 90);
     propose_from(1, &record);
     assert_non_null(find_message(TW_MSG_NACK, 1));
-    const struct tw_message *prepare = NULL;
-    for (uint32_t second = 0; second < 300 && prepare == NULL; second++) {
-        wait_us(SECONDS(1));
-        prepare = find_message(TW_MSG_PREPARE, 2);
-    }
-    assert_non_null(prepare);
-    const uint64_t ballot = prepare->u.prepare.ballot;
+    const uint64_t ballot = wait_for_prepare(2, 300);
     say(2, promise_with_lock(&record, TW_MEMBERS_MAX, ballot));
     const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
     assert_non_null(propose);

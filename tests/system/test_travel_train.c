@@ -12,8 +12,7 @@
 #include <cmocka.h>
 
 #include "base/exit_codes.h"
-#include "tests/daemon/dataset/dataset_sample.h"
-#include "tests/system/cluster.h"
+#include "tests/system/cluster_dataset.h"
 
 static struct cluster cluster;
 static struct dataset_sample sample;
@@ -22,20 +21,9 @@ static bool has_passed;
 
 static int open_two(void **state) {
     (void)state;
-    char hex[TW_ID_HEX_BYTES];
-    const struct sample_options options = {.train = 3, .heldout = 1, .tokens = 400000};
     const struct cluster_options empty = {.has_no_data = true, .more = "stop_step = 0"};
     const struct cluster_options whole = {.no_data = folder, .network = "upload = 4mbit"};
-    dataset_sample_make(&sample, &options);
-    tw_id_hex(&sample.hash, hex);
-    cluster_open(&cluster, "200k");
-    const char *const keys[][2] = {
-        {"data.form", "dataset"}, {"data.sha256", hex}, {"data.heldout", "0.01"}, {NULL, NULL}};
-    cluster_set_run(&cluster, keys);
-    cluster_make(&cluster, 2);
-    (void)snprintf(folder, sizeof(folder), "%s/text", cluster.nodes[0].dir);
-    assert_int_equal(mkdir(folder, 0755), 0);
-    dataset_sample_write_all(&sample, folder);
+    cluster_dataset_make(&cluster, &sample, "200k", 2, folder, sizeof(folder));
     cluster_configure(&cluster, 0, &whole);
     cluster_configure(&cluster, 1, &empty);
     return 0;

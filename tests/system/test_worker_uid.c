@@ -22,8 +22,7 @@
 #include <cmocka.h>
 
 #include "base/exit_codes.h"
-#include "tests/daemon/dataset/dataset_sample.h"
-#include "tests/system/cluster.h"
+#include "tests/system/cluster_dataset.h"
 
 enum { PATHS_MAX = 128 };
 
@@ -37,23 +36,12 @@ static bool has_passed;
 
 static int open_two(void **state) {
     (void)state;
-    char hex[TW_ID_HEX_BYTES];
-    const struct sample_options options = {.train = 3, .heldout = 1, .tokens = 400000};
     /* The group of both may even read the status. */
     const struct cluster_options empty = {.has_no_data = true,
                                           .more = "spawn_worker = off\nworker_user = nobody",
                                           .network = "[api]\ngroup = root"};
     const struct cluster_options whole = {.no_data = folder};
-    dataset_sample_make(&sample, &options);
-    tw_id_hex(&sample.hash, hex);
-    cluster_open(&cluster, "1g");
-    const char *const keys[][2] = {
-        {"data.form", "dataset"}, {"data.sha256", hex}, {"data.heldout", "0.01"}, {NULL, NULL}};
-    cluster_set_run(&cluster, keys);
-    cluster_make(&cluster, 2);
-    (void)snprintf(folder, sizeof(folder), "%s/text", cluster.nodes[0].dir);
-    assert_int_equal(mkdir(folder, 0755), 0);
-    dataset_sample_write_all(&sample, folder);
+    cluster_dataset_make(&cluster, &sample, "1g", 2, folder, sizeof(folder));
     cluster_configure(&cluster, 0, &whole);
     cluster_configure(&cluster, 1, &empty);
     return chmod(cluster.dir, 0755); /* as /run and /var/lib are */
