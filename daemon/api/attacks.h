@@ -45,7 +45,7 @@ void tw_attacks_note(struct tw_attacks *attacks, enum tw_attack_kind kind, const
 uint32_t tw_attacks_recent(const struct tw_attacks *attacks, uint64_t now_us,
                            struct tw_attack *rows);
 
-/* "Node ab12cd34 sent a round that its group did not decide, 3 times". */
+/* "Node ab12cd34 sent a round that its group did not decide (3 times)". */
 void tw_attack_text(const struct tw_attack *attack, char text[TW_ATTACK_TEXT_BYTES]);
 
 /* The way out, for a person. Static storage. */

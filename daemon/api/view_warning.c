@@ -59,7 +59,7 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
         if (view->worker.heartbeat_us == TW_VIEW_NEVER || view->worker.heartbeat_us < MINUTE_US) {
             break;
         }
-        add(list, "see the worker's log; the daemon kills it if this lasts",
+        add(list, "see the worker's log; if this lasts, it is started again",
             "The worker's heartbeat stopped %" PRIu64 " s ago",
             view->worker.heartbeat_us / 1000000);
         break;

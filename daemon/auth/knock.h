@@ -5,9 +5,10 @@
  *    nonce  8 bytes: the low byte of the hour, 7 random bytes
  *    mac    first 16 bytes of HMAC-SHA256(secret, "thinwire-knock" || run id || nonce || hour u64)
  *
- * A knock proves nothing: a node that sees one may copy it within the hour. It only decides which
- * bucket of handshake_limiter.h a connection pays into, before this node has computed or sent
- * anything. */
+ * Where a run has no secret, the key is zeros: a sender then knows the run id alone, as anybody
+ * with the manifest does. A knock proves nothing: a node that sees one may copy it for up to three
+ * hours, and the copy is right once 256 others were seen in between. It only decides which bucket
+ * of handshake_limiter.h a connection pays into, before this node has computed or sent anything. */
 #ifndef TW_DAEMON_AUTH_KNOCK_H
 #define TW_DAEMON_AUTH_KNOCK_H
 

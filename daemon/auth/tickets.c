@@ -51,8 +51,12 @@ static bool hex_read(const char *hex, uint8_t *bytes, size_t count) {
 
 /* ---- one ticket ---------------------------------------------------------------------------- */
 
+bool tw_ticket_may_return(const struct tw_ticket_row *row, uint64_t now_s) {
+    return !row->is_withdrawn && now_s < row->expires_s;
+}
+
 static bool is_good(const struct tw_ticket_row *row, uint64_t now_s) {
-    return !row->is_withdrawn && now_s < row->expires_s && row->guests_count < row->uses;
+    return tw_ticket_may_return(row, now_s) && row->guests_count < row->uses;
 }
 
 static void time_write(uint64_t unix_s, char text[32]) {

@@ -56,6 +56,9 @@ struct tw_ticket_row *tw_tickets_find(struct tw_tickets *tickets,
  */
 uint32_t tw_tickets_sweep(struct tw_tickets *tickets, uint64_t now_s);
 
+/* The ticket is neither expired nor withdrawn. Its uses may be spent: a guest may return. */
+bool tw_ticket_may_return(const struct tw_ticket_row *row, uint64_t now_s);
+
 /* Checks that `node` may join with the ticket. TW_OK; *is_new: the node had not used it before, so
  * a use is counted. An expired ticket lets nobody in, not even a node that used it.
  * TW_TICKET_EXPIRED or TW_TICKET_USED with the detail. */

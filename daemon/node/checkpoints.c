@@ -29,7 +29,7 @@ enum stage {
 
 /* Contents of a generation, as far as two generations differ in them. */
 struct mark {
-    bool exists;
+    bool exists, has_live;
     uint64_t step, tokens, rounds;
     uint64_t fragment_rounds[TW_FRAGMENTS_MAX];
     struct tw_id fragment_digests[TW_FRAGMENTS_MAX];
@@ -164,8 +164,9 @@ void tw_daemon_checkpoints_wild(struct tw_daemon *daemon) {
     tw_generations_wild(&daemon->checkpoints->generations, tw_daemon_now_us());
 }
 
-static struct mark mark_of(const struct tw_checkpoint_state *state) {
-    struct mark mark = {.exists = true, .step = state->step, .tokens = state->tokens};
+static struct mark mark_of(const struct tw_checkpoint_state *state, bool has_live) {
+    struct mark mark = {
+        .exists = true, .has_live = has_live, .step = state->step, .tokens = state->tokens};
     if (!state->has_position) return mark;
     mark.rounds = state->position.rounds;
     memcpy(mark.fragment_rounds, state->position.fragment_rounds, sizeof(mark.fragment_rounds));
@@ -174,8 +175,8 @@ static struct mark mark_of(const struct tw_checkpoint_state *state) {
 }
 
 static bool is_same(const struct mark *a, const struct mark *b) {
-    return a->exists && b->exists && a->step == b->step && a->tokens == b->tokens &&
-           a->rounds == b->rounds &&
+    return a->exists && b->exists && a->has_live == b->has_live && a->step == b->step &&
+           a->tokens == b->tokens && a->rounds == b->rounds &&
            memcmp(a->fragment_rounds, b->fragment_rounds, sizeof(a->fragment_rounds)) == 0 &&
            memcmp(a->fragment_digests, b->fragment_digests, sizeof(a->fragment_digests)) == 0;
 }
@@ -286,7 +287,7 @@ static void take_loaded(struct tw_daemon *daemon, const struct tw_checkpoint_fou
     if (!daemon->checkpoints->has_position) tw_daemon_votes_forget(daemon);
     describe_memory(daemon, state, has_live);
     daemon->host->has_anchor = true;
-    daemon->checkpoints->newest = mark_of(state);
+    daemon->checkpoints->newest = mark_of(state, has_live);
     tw_generations_resume(&daemon->checkpoints->generations, state->least_e6, state->is_wild != 0);
     daemon->checkpoints->step = state->step;
     daemon->checkpoints->has_step = true;
@@ -416,7 +417,7 @@ static void on_write_done(uv_work_t *work, int status) {
         end_save(daemon, save->status, sentence);
         return;
     }
-    save->newest = mark_of(&save->state);
+    save->newest = mark_of(&save->state, save->has_live);
     tw_generations_saved(&save->generations, save->frozen_us);
     save->step = save->state.step;
     save->has_step = true;
@@ -449,7 +450,7 @@ static void on_copy_done(uv_work_t *work, int status) {
     }
     save->state.least_e6 = save->generations.least_e6;
     save->state.is_wild = save->generations.is_wild;
-    const struct mark mark = mark_of(&save->state);
+    const struct mark mark = mark_of(&save->state, save->has_live);
     if (is_same(&mark, &save->newest)) { /* a copy of it would cost the generation before */
         char sentence[96];
         (void)snprintf(sentence, sizeof(sentence), "checkpoint %llu of step %llu is on disk",

@@ -13,6 +13,7 @@
 #include "daemon/node/caps.h"
 #include "daemon/node/samples.h"
 #include "daemon/node/workers.h"
+#include "daemon/store/checkpoint.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/dataset_run.h"
 #include "sync/fetch/fetch.h"
@@ -20,7 +21,6 @@
 enum {
     FETCH_ALIGN = 64,
     RESERVE_BYTES = 256 << 20,
-    STATE_BYTES_PARAM = 20,
     LOOK_US = 5 * 1000 * 1000, /* time between two searches for files that the user copied */
 };
 
@@ -390,9 +390,8 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,
-        /* Room for two checkpoints, the pinned one, the undone one and one being written, before
-         * any shard. */
-        .reserve_bytes = RESERVE_BYTES + 5 * STATE_BYTES_PARAM * setup->layout.params,
+        /* Room for the checkpoints, before any shard. */
+        .reserve_bytes = RESERVE_BYTES + TW_CHECKPOINTS_BYTES_PARAM * setup->layout.params,
         .events = {.opened = on_opened,
                    .stored = on_stored,
                    .checked = on_checked,

@@ -200,6 +200,7 @@ static struct waiting *wait_for_save(struct tw_daemon_invites *invites, bool is_
 bool tw_daemon_invites_is_knock(const struct tw_daemon *daemon, const char *name, size_t size) {
     const struct tw_tickets *tickets = &daemon->invites->tickets;
     for (uint32_t i = 0; i < tickets->count; i++) {
+        if (!tw_ticket_may_return(&tickets->rows[i], unix_s())) continue;
         const struct tw_knock_key key = {.bytes = tickets->rows[i].key,
                                          .size = TW_TICKET_KEY_BYTES,
                                          .run = daemon->setup->run_id};

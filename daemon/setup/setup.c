@@ -317,9 +317,14 @@ static bool share_files(const char *folder) {
     DIR *const dir = opendir(folder);
     bool is_shared = dir != NULL;
     for (struct dirent *at; is_shared && (at = readdir(dir)) != NULL;) {
-        if (at->d_type == DT_REG) is_shared = fchmodat(dirfd(dir), at->d_name, 0640, 0) == 0;
+        struct stat info;
+        is_shared = fstatat(dirfd(dir), at->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+        if (is_shared && S_ISREG(info.st_mode))
+            is_shared = fchmodat(dirfd(dir), at->d_name, 0640, 0) == 0;
     }
+    const int cause = errno;
     if (dir != NULL) (void)closedir(dir);
+    errno = cause;
     return is_shared;
 }
 

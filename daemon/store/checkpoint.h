@@ -42,6 +42,9 @@ enum {
     TW_CHECKPOINT_PINNED = TW_CHECKPOINT_SLOTS,
     TW_CHECKPOINT_UNDONE,
     TW_CHECKPOINT_FILES,
+    /* Most disk that a node needs for them: all files and the one being written, each with phi, u,
+     * theta and two moments of four bytes. */
+    TW_CHECKPOINTS_BYTES_PARAM = (TW_CHECKPOINT_FILES + 1) * 20,
 };
 
 /* Addresses of the tensors of each kind, fragment by fragment; a displaced fragment may be in the
@@ -131,6 +134,10 @@ void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept)
 /* Reads the header of one file; the arrays are not read. */
 void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,
                         struct tw_checkpoint_about *about);
+
+/* Reads every byte of one file. TW_CORRUPT, TW_IO: it is not intact, or is not there. */
+enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t file,
+                                    struct tw_error *err);
 
 /* Makes the generation in `file` the one that the next load finds, after a check of every byte. It
  * keeps its name, too. The newest generation moves to the undone file. Durable when TW_OK; a crash

@@ -36,9 +36,8 @@ void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,
     about->lineage = state.position.lineage;
 }
 
-/* Reads every byte of the file. */
-static enum tw_status verify(struct tw_checkpoint *checkpoint, uint32_t file,
-                             struct tw_error *err) {
+enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t file,
+                                    struct tw_error *err) {
     static struct tw_checkpoint_arrays nowhere;
     static struct tw_checkpoint_state state;
     struct slot slot;
@@ -97,7 +96,10 @@ static enum tw_status name_too(const struct tw_checkpoint *checkpoint, const cha
     (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY); /* of a crash before */
     const bool is_named = ops->link(ops->ctx, file, checkpoint->dir, TEMPORARY) >= 0;
     (void)ops->close(ops->ctx, file);
-    return move(checkpoint, is_named ? TEMPORARY : from, to, err);
+    TW_TRY(move(checkpoint, is_named ? TEMPORARY : from, to, err));
+    /* Of two names of one file, rename leaves both. */
+    (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY);
+    return TW_OK;
 }
 
 enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t file,
@@ -106,7 +108,7 @@ enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t 
     uint32_t newest;
     uint64_t generation;
     TW_ASSERT(file < TW_CHECKPOINT_FILES);
-    TW_TRY(verify(checkpoint, file, err));
+    TW_TRY(tw_checkpoint_verify(checkpoint, file, err));
     tw_checkpoint_look(checkpoint, file, &about);
     TW_TRY(find_newest(checkpoint, &newest, &generation, err));
     if (newest < TW_CHECKPOINT_SLOTS && about.generation == generation) return TW_OK;

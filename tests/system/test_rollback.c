@@ -1,6 +1,7 @@
 /* Checkpoints while nothing changes, and the way back to one of them: `thinwire rollback`. TW_CLI:
  * the program. */
 #include <fcntl.h>
+#include <glob.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -114,6 +115,40 @@ static void save_often(unsigned times) {
     }
 }
 
+/* Number of files of this name in the run's folder of node 0; `path` gets the last one. */
+static size_t find(const char *name, char path[256]) {
+    char pattern[160];
+    glob_t files;
+    (void)snprintf(pattern, sizeof(pattern), "%s/state/*/%s", cluster.nodes[0].dir, name);
+    if (glob(pattern, 0, NULL, &files) != 0) return 0;
+    const size_t count = files.gl_pathc;
+    (void)snprintf(path, 256, "%s", files.gl_pathv[count - 1]);
+    globfree(&files);
+    return count;
+}
+
+static size_t found(const char *name) {
+    char path[256];
+    return find(name, path);
+}
+
+/* Changes a byte of the pinned generation, or changes it back. */
+static void spoil(bool is_new) {
+    static uint8_t before;
+    char path[256];
+    uint8_t byte = before;
+    assert_int_equal(find("ckpt.pinned*", path), 1);
+    const int file = open(path, O_RDWR);
+    const off_t at = lseek(file, -64, SEEK_END);
+    assert_true(at > 0);
+    if (is_new) {
+        assert_int_equal(pread(file, &before, 1, at), 1);
+        byte = before ^ 1;
+    }
+    assert_int_equal(pwrite(file, &byte, 1, at), 1);
+    assert_int_equal(close(file), 0);
+}
+
 /* The anchor is spoilt from step 600 on. */
 static void pinned_generation_is_from_before_the_harm(void **state) {
     (void)state;
@@ -135,7 +170,12 @@ static void pinned_generation_is_from_before_the_harm(void **state) {
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_in_range(step_of_pinned(), 1, SPOILT);
     const double step = step_of_pinned();
+    spoil(true);
+    assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_CORRUPT);
+    assert_int_equal(found("refused"), 0); /* nothing was changed: a start stays in the group */
+    spoil(false);
     assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_OK);
+    assert_int_equal(found("refused"), 1);
     cluster_start(&cluster, 0, NULL);
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 1, 20));
     assert_in_range(cluster_number(&cluster, 0, "checkpoint.steps"), step, step);

@@ -27,8 +27,8 @@ struct convert_words_source {
 };
 
 /* Reads the tokenizer.json named by the option, else the folder's; bytes for a model on bytes. A
- * kind that is not supported is an error only if the option names the file. TW_CONFIG also if the
- * tokenizer has more tokens than the model. Free *words also after a failure. */
+ * kind that is not supported gives no words: an export that needs them refuses it. TW_CONFIG also
+ * if the tokenizer has more tokens than the model. Free *words also after a failure. */
 enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw_run *run,
                                     const struct convert_words_source *source,
                                     struct tw_error *err);

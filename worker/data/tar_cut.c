@@ -131,6 +131,7 @@ static bool has_ending(const char *name, const char *const *endings, unsigned co
 bool tw_tar_is_member(enum tw_tar_members members, const char *name) {
     static const char *const TEXTS[] = {"txt", "text", "transcript"}, *const JSON[] = {"json",
                                                                                        "jsn"};
+    if (strlen(name) == TW_TAR_NAME_BYTES - 1) return true;
     if (members == TW_TAR_TEXTS) return has_ending(name, TEXTS, 3);
     return members == TW_TAR_ALL || has_ending(name, JSON, 2);
 }

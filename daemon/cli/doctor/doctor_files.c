@@ -16,15 +16,13 @@
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/run/data_path.h"
 #include "daemon/cli/run/manifest_text.h"
+#include "daemon/store/checkpoint.h"
 #include "proto/run/layout.h"
 
 enum {
     SPEED_BYTES = 16 << 20,
     SPEED_STEP_BYTES = 1 << 20,
     SYNCS = 8,
-    /* size of a checkpoint: phi, u, theta and two moments, four bytes each */
-    CHECKPOINT_PARAM_BYTES = 20,
-    CHECKPOINTS = 5, /* two generations, the pinned one, the undone one, one being written */
 };
 
 #define MB 1e6
@@ -137,7 +135,7 @@ static uint64_t bytes_wanted(const struct doctor *doctor) {
     static struct tw_layout layout;
     uint64_t bytes = 64 << 20; /* for votes, member cache, logs */
     if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK) return bytes;
-    return bytes + layout.params * CHECKPOINT_PARAM_BYTES * CHECKPOINTS;
+    return bytes + layout.params * TW_CHECKPOINTS_BYTES_PARAM;
 }
 
 static void look_at_room(struct doctor *doctor) {

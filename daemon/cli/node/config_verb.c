@@ -1,5 +1,6 @@
 /* config_verb.c - `thinwire config check | example | show`. */
 #include <grp.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -101,6 +102,12 @@ static void check_places(const struct tw_config *config, struct findings *findin
     report_finding(findings, TW_EXIT_STATE_DIR, "run folder", status == TW_OK ? NULL : err.message);
     status = cli_worker_check(config, &err);
     report_finding(findings, TW_EXIT_USAGE, "worker", status == TW_OK ? NULL : err.message);
+    if (config->node.worker_user[0] != '\0' && getpwnam(config->node.worker_user) == NULL) {
+        (void)tw_fail(&err, TW_CONFIG,
+                      "node.worker_user: there is no user `%s`; systemd-sysusers makes it",
+                      config->node.worker_user);
+        report_finding(findings, TW_EXIT_USAGE, "worker's user", err.message);
+    }
     if (config->api.group[0] == '\0' || getgrnam(config->api.group) != NULL) return;
     (void)tw_fail(&err, TW_CONFIG, "api.group: there is no group `%s`; groupadd --system makes one",
                   config->api.group);

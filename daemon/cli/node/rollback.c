@@ -229,16 +229,20 @@ static enum tw_exit go_back(struct rollback *back, uint32_t file, bool is_yes) {
     enum tw_exit rc = lock_state(back);
     if (rc == TW_EXIT_OK) rc = confirm(back, file, is_yes);
     if (rc != TW_EXIT_OK) return rc;
-    enum tw_status status = refuse_lineages(back, &err);
+    /* Refused lineages make this node leave its group: nothing is written before the file is good.
+     */
+    enum tw_status status = tw_checkpoint_verify(back->files, file, &err);
+    if (status == TW_OK) status = refuse_lineages(back, &err);
     if (status == TW_OK) status = tw_checkpoint_go_back(back->files, file, &err);
     if (status != TW_OK) {
         return cli_fail(status == TW_CORRUPT ? TW_EXIT_CORRUPT : TW_EXIT_STATE_DIR, "rollback: %s",
                         err.message);
     }
     (void)printf("This node is at round %" PRIu64 ", step %" PRIu64
-                 ". Its next start begins a lineage there.\n"
-                 "`thinwire rollback undone` goes forward again.\n",
-                 back->about[file].rounds, back->about[file].step);
+                 ". Its next start begins a lineage there.\n%s",
+                 back->about[file].rounds, back->about[file].step,
+                 file == find_newest(back) ? ""
+                                           : "`thinwire rollback undone` goes forward again.\n");
     return TW_EXIT_OK;
 }
 

@@ -341,6 +341,8 @@ static int disk_rename(void *ctx, int dir, const char *from, const char *to) {
     if (fault < 0) return fault;
     const struct entry *entry = entry_find(disk->seen, from);
     if (entry == NULL) return -ENOENT;
+    const struct entry *before = entry_find(disk->seen, to);
+    if (before != NULL && before->file == entry->file) return 0; /* POSIX: both names stay */
     move_add(disk, from, to, entry->file);
     return 0;
 }

@@ -612,6 +612,21 @@ static void pinned_generation_stays_for_the_next_time(void **state) {
     }
 }
 
+/* After one save, the slot and the pinned file are still one file under two names. */
+static void second_rollback_leaves_no_file_behind(void **state) {
+    (void)state;
+    save_up_to(2);
+    tw_checkpoint_keep_replaced(checkpoint, true);
+    assert_int_equal(save(3), TW_OK);
+    tw_checkpoint_keep_replaced(checkpoint, false);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
+        assert_false(tw_disk_exists(disk, "ckpt.back.tmp"));
+        assert_int_equal(load(), TW_OK);
+        assert_int_equal(save(4), TW_OK);
+    }
+}
+
 /* A header that cannot be read now may be the newest one's. */
 static void unreadable_slot_stops_a_rollback(void **state) {
     (void)state;
@@ -710,6 +725,7 @@ int main(void) {
         CASE(a_replaced_generation_is_kept_when_it_is_good),
         CASE(going_back_can_be_undone),
         CASE(pinned_generation_stays_for_the_next_time),
+        CASE(second_rollback_leaves_no_file_behind),
         CASE(unreadable_slot_stops_a_rollback),
         CASE(nobody_goes_back_to_a_damaged_generation),
         CASE(no_crash_of_a_rollback_loses_both),

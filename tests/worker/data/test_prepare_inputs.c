@@ -283,6 +283,45 @@ static void the_token_that_ends_a_document_can_be_named(void **state) {
     assert_non_null(strstr(err.message, "it is neither the text of a token"));
 }
 
+/* The header of a regular member, with its sum. */
+static void put_header(uint8_t header[512], const char *name, size_t size) {
+    unsigned sum = 0;
+    memset(header, 0, 512);
+    (void)snprintf((char *)header, 101, "%s", name);
+    (void)snprintf((char *)header + 124, 12, "%011zo", size);
+    memcpy(header + 257,
+           "ustar\0"
+           "00",
+           8);
+    header[156] = '0';
+    memset(header + 148, ' ', 8);
+    for (unsigned i = 0; i < 512; i++) sum += header[i];
+    (void)snprintf((char *)header + 148, 8, "%06o", sum);
+}
+
+/* A sample of WebDataset with a film, beside a text with a short or a long name. */
+static void large_members_without_text_are_passed(void **state) {
+    struct prepare_fixture *const at = *state;
+    enum { FILM = 17 << 20, TEXT_AT = 512 + FILM, SIZE = TEXT_AT + 1024 + 1024 };
+    static uint8_t bytes[SIZE];
+    for (int is_long = 0; is_long < 2; is_long++) {
+        char name[101] = "0.txt";
+        if (is_long) memset(name, 'n', 100); /* GNU and pax tell the rest elsewhere */
+        memset(bytes, 0, sizeof(bytes));
+        /* The first sample decides which members hold texts: its text comes first. */
+        put_header(bytes, "0.txt", 3);
+        memcpy(bytes + 512, "one", 3);
+        put_header(bytes + 1024, "0.mp4", 0);
+        put_header(bytes + 1536, "1.mp4", FILM - 2048);
+        put_header(bytes + TEXT_AT, is_long ? name : "1.txt", 3);
+        memcpy(bytes + TEXT_AT + 512, "two", 3);
+        prepare_fixture_write(at, "a.tar", bytes, sizeof(bytes));
+        struct tw_error err = {.message = ""};
+        if (tw_prepare(&at->options, &at->summary, &err) != TW_OK) fail_msg("%s", err.message);
+        assert_int_equal(at->summary.counts.documents, 2);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin_test, end_test)
@@ -296,6 +335,7 @@ int main(int argc, char **argv) {
         TEST(files_in_folders_are_not_passed_over_in_silence),
         TEST(bad_records_are_named_by_place),
         TEST(records_continue_where_they_stopped),
+        TEST(large_members_without_text_are_passed),
         TEST(the_token_that_ends_a_document_can_be_named),
 #undef TEST
     };

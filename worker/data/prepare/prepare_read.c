@@ -76,22 +76,34 @@ static void explain_long(const struct read *read, struct tw_text_cut cut, struct
                   is_whole ? "document" : "line", is_whole ? "; cut it with --text passages" : "");
 }
 
+/* Of a tar archive, only some members hold text. */
+static enum tw_document_fate fate_of(const struct read *read, struct tw_text_cut cut) {
+    char name[TW_TAR_NAME_BYTES];
+    const struct tw_block *const block = read->fill.block;
+    if (block->kind != TW_INPUT_TAR || cut.begin == cut.taken) return TW_DOCUMENT_EMPTY;
+    tw_tar_name(block->text + read->fill.cut_bytes + cut.begin - TW_TAR_BLOCK, name);
+    return tw_tar_is_member(read->members, name) ? TW_DOCUMENT_EMPTY : TW_DOCUMENT_PASSED;
+}
+
 /* Sends an overlong document as the last of its block. False: stop reading. */
 static bool take_long(struct read *read, struct tw_text_cut cut) {
     struct tw_block *const block = read->fill.block;
     struct tw_error err;
     const bool is_tar = block->kind == TW_INPUT_TAR;
-    explain_long(read, cut, &block->bad);
-    block->bad_document = block->documents_count;
+    const bool is_passed = fate_of(read, cut) == TW_DOCUMENT_PASSED;
+    if (!is_passed) {
+        explain_long(read, cut, &block->bad);
+        block->bad_document = block->documents_count;
+    }
     /* The line ends before the overlong document stay in the text, to be counted. */
     tw_prepare_fill_add(&read->fill, (struct tw_text_cut){.taken = cut.begin, .begin = cut.begin},
-                        TW_DOCUMENT_BAD);
+                        is_passed ? TW_DOCUMENT_PASSED : TW_DOCUMENT_BAD);
     struct tw_block_document *const document = &block->documents[block->documents_count - 1];
     for (size_t i = document->at; i < document->begin && !is_tar; i++) {
         document->lines_before += block->text[i] == '\n';
     }
     document->lines = document->lines_before + 1;
-    if (!read->fill.reader->skip_bad) {
+    if (!read->fill.reader->skip_bad && !is_passed) {
         block->bytes = read->fill.cut_bytes;
         send_block(read, TW_BLOCK_GOES_ON, 0);
         return false;
@@ -135,15 +147,6 @@ static enum tw_cut cut_next(const struct read *read, struct tw_text_cut *cut,
     case TW_INPUT_KINDS: break;
     }
     return tw_text_cut(read->unit, text, size, read->is_end, cut);
-}
-
-/* Of a tar archive, only some members hold text. */
-static enum tw_document_fate fate_of(const struct read *read, struct tw_text_cut cut) {
-    char name[TW_TAR_NAME_BYTES];
-    const struct tw_block *const block = read->fill.block;
-    if (block->kind != TW_INPUT_TAR || cut.begin == cut.taken) return TW_DOCUMENT_EMPTY;
-    tw_tar_name(block->text + read->fill.cut_bytes + cut.begin - TW_TAR_BLOCK, name);
-    return tw_tar_is_member(read->members, name) ? TW_DOCUMENT_EMPTY : TW_DOCUMENT_PASSED;
 }
 
 /* Cuts all complete documents in the block. TW_AGAIN: stop reading this file; TW_DATA: no document
