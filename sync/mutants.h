@@ -25,6 +25,7 @@
     X(EARLY_JOIN, "early-join", "a follower asks to join before it holds the state")               \
     X(ROUNDS_COMPARED, "rounds-compared", "lineages are compared by rounds, not by clock")         \
     X(SMALLER_CLOCK, "smaller-clock", "the lineage with the smaller clock wins")                   \
+    X(CLAIM_BELIEVED, "claim-believed", "a lineage is followed on the word of one node")           \
     X(BORROWED_CLOCK, "borrowed-clock", "a child counts rounds that its weights do not have")      \
     X(HALF_A_STATE, "half-a-state", "a node that gives up a transfer keeps half of it")            \
     X(EARLY_FINISH, "early-finish", "the run ends at half of its budget")                          \

@@ -11,6 +11,7 @@
 #include "sync/core/reach.h"
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
+#include "sync/history/claim.h"
 #include "sync/history/lineage.h"
 #include "sync/history/log.h"
 #include "sync/pair/pair.h"
@@ -96,6 +97,7 @@ void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
     } else {
         tw_lineage_fork(node);
     }
+    node->lineage.support = (struct support){node->roster.count, node->roster.count};
     node->deadline_us = now_us;
 }
 
@@ -165,9 +167,15 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
         if (tw_proposer_accept(node, peer, &message->u.accept)) commit_chosen(node);
         break;
     case TW_MSG_NACK: tw_proposer_nack(node, peer, &message->u.nack); break;
-    case TW_MSG_COMMIT: tw_log_received(node, peer, &message->u.commit); break;
+    case TW_MSG_COMMIT:
+        if (!tw_claim_record(node, peer, &message->u.commit))
+            tw_log_received(node, peer, &message->u.commit);
+        break;
     case TW_MSG_LOG_GET: tw_log_get(node, peer, &message->u.log_get); break;
-    case TW_MSG_LOG_NONE: tw_log_none(node, peer, &message->u.log_none); break;
+    case TW_MSG_LOG_NONE:
+        tw_claim_none(node, peer, &message->u.log_none);
+        tw_log_none(node, peer, &message->u.log_none);
+        break;
     case TW_MSG_STATE_GET: tw_state_get(node, peer, &message->u.state_get); break;
     case TW_MSG_STATE: tw_state_offer(node, peer, &message->u.state); break;
     case TW_MSG_PULL: tw_payload_pull(node, peer, &message->u.pull); break;
@@ -380,6 +388,7 @@ void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t 
     node->now_us = now_us;
     node->queue.head = node->queue.tail = 0;
     node->queue.messages_count = node->queue.bodies_count = 0;
+    node->log.is_reported = false;
     handle_event(node, event);
     advance(node);
 }

@@ -35,12 +35,12 @@ static void sign(const struct tw_node *node, const struct tw_ballot_vote *vote,
     node->cfg.signing.sign(node->cfg.signing.key, text, sizeof(text), signature);
 }
 
-static bool is_signed(const struct tw_node *node, uint32_t idx, const struct tw_ballot_vote *vote,
+static bool is_signed(const struct tw_node *node, const struct tw_id *id,
+                      const struct tw_ballot_vote *vote,
                       const uint8_t signature[TW_SIGNATURE_BYTES]) {
     uint8_t text[TW_VOTE_TEXT_BYTES];
     tw_ballot_vote_text(vote, text);
-    return node->cfg.signing.is_signed(&node->roster.members[idx].id, text, sizeof(text),
-                                       signature);
+    return node->cfg.signing.is_signed(id, text, sizeof(text), signature);
 }
 
 void tw_vote_proof_sign(const struct tw_node *node, struct tw_msg_accept *accept) {
@@ -56,13 +56,13 @@ void tw_vote_proof_sign_promise(const struct tw_node *node, struct tw_msg_promis
 bool tw_vote_proof_is_vote(const struct tw_node *node, uint32_t idx,
                            const struct tw_msg_accept *accept) {
     const struct tw_ballot_vote vote = vote_of(node, accept);
-    return is_signed(node, idx, &vote, accept->signature);
+    return is_signed(node, &node->roster.members[idx].id, &vote, accept->signature);
 }
 
 bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
                               const struct tw_msg_promise *promise) {
     const struct tw_ballot_vote vote = promise_of(node, promise);
-    if (!is_signed(node, idx, &vote, promise->signature)) return false;
+    if (!is_signed(node, &node->roster.members[idx].id, &vote, promise->signature)) return false;
     if (promise->lock.ballot == 0) return true;
     return promise->lock.ballot < promise->ballot &&
            tw_vote_proof_holds(node, TW_VOTE_ACCEPT, &promise->locked, &promise->lock);
@@ -79,19 +79,35 @@ static struct tw_msg_accept vote_for(const struct tw_record *record, enum tw_vot
                                   .digest = tw_record_digest(record)};
 }
 
-bool tw_vote_proof_holds(const struct tw_node *node, enum tw_vote_phase phase,
-                         const struct tw_record *record, const struct tw_proof *proof) {
-    const uint32_t needed = tw_membership_votes_needed(node);
-    struct tw_msg_accept vote = vote_for(record, phase, proof->ballot);
+/* The first `needed` voters, if these members of the roster signed. */
+static uint64_t check_voters(const struct tw_node *node, const struct tw_roster *roster,
+                             uint32_t needed, const struct tw_msg_accept *accept,
+                             const struct tw_proof *proof) {
+    const struct tw_ballot_vote vote = vote_of(node, accept);
+    uint64_t checked = 0;
     uint32_t votes = 0;
-    if (tw_bits(proof->voters) < needed) return false;
-    for (uint32_t i = 0; i < node->roster.count && votes < needed; i++) {
+    if (tw_bits(proof->voters) < needed) return 0;
+    for (uint32_t i = 0; i < roster->count && votes < needed; i++) {
         if ((proof->voters >> i & 1) == 0) continue;
-        memcpy(vote.signature, proof->signatures[i], sizeof(vote.signature));
-        if (!tw_vote_proof_is_vote(node, i, &vote)) return false;
+        if (!is_signed(node, &roster->members[i].id, &vote, proof->signatures[i])) return 0;
+        checked |= UINT64_C(1) << i;
         votes++;
     }
-    return votes >= needed;
+    return votes >= needed ? checked : 0;
+}
+
+bool tw_vote_proof_holds(const struct tw_node *node, enum tw_vote_phase phase,
+                         const struct tw_record *record, const struct tw_proof *proof) {
+    const struct tw_msg_accept vote = vote_for(record, phase, proof->ballot);
+    const uint32_t needed = tw_membership_votes_needed(node);
+    return check_voters(node, &node->roster, needed, &vote, proof) != 0;
+}
+
+uint64_t tw_vote_proof_voters(const struct tw_node *node, const struct tw_roster *roster,
+                              enum tw_vote_phase phase, const struct tw_record *record,
+                              const struct tw_proof *proof) {
+    const struct tw_msg_accept vote = vote_for(record, phase, proof->ballot);
+    return check_voters(node, roster, tw_votes_needed(roster->count), &vote, proof);
 }
 
 bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_propose *propose) {
@@ -108,7 +124,8 @@ bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_pro
     for (uint32_t i = 0; i < node->roster.count && votes < needed; i++) {
         if ((promises->voters >> i & 1) == 0) continue;
         vote.lock_ballot = promises->lock_ballots[i];
-        if (!is_signed(node, i, &vote, promises->signatures[i])) return false;
+        if (!is_signed(node, &node->roster.members[i].id, &vote, promises->signatures[i]))
+            return false;
         if (vote.lock_ballot > newest) newest = vote.lock_ballot;
         votes++;
     }

@@ -18,6 +18,11 @@ bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
  * round. One check of a signature for each vote needed, at most. */
 bool tw_vote_proof_holds(const struct tw_node *node, enum tw_vote_phase phase,
                          const struct tw_record *record, const struct tw_proof *proof);
+/* The same for any roster. Returns the set of members whose votes were checked; 0: not enough, or a
+ * signature is false. */
+uint64_t tw_vote_proof_voters(const struct tw_node *node, const struct tw_roster *roster,
+                              enum tw_vote_phase phase, const struct tw_record *record,
+                              const struct tw_proof *proof);
 /* Enough members promised the ballot of this proposal. If one of them has a lock, the proposal
  * carries the newest of these locks on. */
 bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_propose *propose);

@@ -1,13 +1,14 @@
 /* lineage.c - the lineage that this node follows, and its way into another one.
  *
  * One node founds a lineage: at a fresh start, after a restart alone, or without a majority for too
- * long. The lineage grows by admission. When two lineages meet, the one whose clock counts more
- * tokens wins; on a tie, the smaller id. This order is total and clocks only grow. A node that
- * decides to leave stops deciding rounds in the same event, so two nodes cannot swap places.
+ * long. The lineage grows by admission. When two lineages meet, the one with far more supporters
+ * wins, then the one whose clock counts more tokens, then the smaller id. A node that decides to
+ * leave stops deciding rounds in the same event, so two nodes cannot swap places. DESIGN.md has the
+ * argument.
  *
- * To follow another lineage, a node fetches its newest record. Then it fetches (phi, u) of each
- * fragment from members (transfer/state_transfer.c), and replays the rounds decided meanwhile. Last
- * it sends JOIN until a record lists it under its new nonce.
+ * To follow another lineage, a node has its newest record proven (claim.c). Then it fetches
+ * (phi, u) of each fragment from members (transfer/state_transfer.c), and replays the rounds
+ * decided meanwhile. Last it sends JOIN until a record lists it under its new nonce.
  *
  * A model belongs to one lineage. (phi, u) arrive fragment by fragment, because a second copy of
  * all may not fit in memory, and are kept up to date. Theta stays in the old lineage until all
@@ -30,6 +31,7 @@
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
 #include "sync/core/vote_proof.h"
+#include "sync/history/claim.h"
 #include "sync/history/log.h"
 #include "sync/pair/pair.h"
 #include "sync/pair/pair_clock.h"
@@ -124,6 +126,7 @@ void tw_lineage_fork(struct tw_node *node) {
      * counted them would attract others to weights with less training than it shows. */
     tw_log_note_held(node);
     node->lineage.needs_tip = false;
+    node->lineage.leader = (struct tw_id){{0}};
     if (!TW_IS_MUTANT(node, TW_MUTANT_BORROWED_CLOCK))
         tw_log_begin_at(node, node->at.has_held != 0 ? &node->at.held : NULL, NULL);
     node->at.first_round = node->at.rounds;
@@ -142,6 +145,7 @@ void tw_lineage_fork(struct tw_node *node) {
         node->fetch[p].offer = (struct tw_msg_state){.fragment = p, .rounds = node->at.rounds};
     }
     tw_acceptor_reset(node);
+    for (uint16_t i = 0; i < node->links_end; i++) node->links[i].claim_us = 0;
     const struct tw_roster alone = tw_lineage_founder(node);
     tw_round_set_roster(node, &alone);
     tw_log_clock(node);
@@ -198,11 +202,14 @@ static bool is_among_most(const struct tw_node *node) {
     return node->roster.count > 1 && 2 * here > node->roster.count;
 }
 
-/* Follows the lineage of `peer` from now on. */
-static void adopt_lineage(struct tw_node *node, uint16_t peer) {
+/* Follows the lineage of `peer` from now on. `claim` is its proof; NULL: it has no round yet. */
+static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct claim *claim) {
     const struct tw_msg_status *status = &node->links[peer].status;
     if (!node->cfg.is_pair && is_among_most(node))
         tw_act_report(node, TW_REPORT_LEFT, &node->links[peer].id);
+    node->lineage.support = claim != NULL ? tw_claim_support(node) : (struct support){.met = 0};
+    node->lineage.leader = node->links[peer].id;
+    node->lineage.moved_us = node->now_us;
     tw_pair_abandon(node);
     node->pair.is_donor_lost = false;
     node->pair.gained_tokens = 0;
@@ -225,19 +232,57 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer) {
     tw_acceptor_reset(node);
     const struct tw_roster unknown = {.count = 0};
     tw_round_set_roster(node, &unknown);
+    if (claim != NULL) tw_log_adopt_tip(node, &claim->record, &claim->proof);
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;
 }
 
-static bool is_better(uint64_t clock_a, const struct tw_id *id_a, uint64_t clock_b,
-                      const struct tw_id *id_b) {
-    if (clock_a != clock_b) return clock_a > clock_b;
-    return tw_id_compare(id_a, id_b) < 0;
+/* ---- the better lineage --------------------------------------------------------------------- */
+
+/* A lineage, as far as it can be compared with others. */
+struct standing {
+    uint32_t met, all; /* classes of the numbers of its supporters */
+    uint64_t clock_tokens;
+    struct tw_id lineage;
+};
+
+/* Classes of supporters: 0 to 2, 3 to 5, 6 to 11, 12 to 23, and so on. Of 3 f + 1 nodes, f may lie:
+ * they are always in a lower class than the other 2 f + 1. */
+static uint32_t support_class(uint32_t supporters) {
+    uint32_t class = 0;
+    for (uint32_t least = 3; supporters >= least; least *= 2) class ++;
+    return class;
 }
 
-static uint64_t claim_of(const struct tw_node *node, const struct tw_msg_status *status) {
-    if (TW_IS_MUTANT(node, TW_MUTANT_ROUNDS_COMPARED)) return status->rounds;
-    return status->clock_tokens;
+static struct standing standing_of(const struct tw_node *node, const struct support *support,
+                                   const struct tw_record *tip, const struct tw_id *lineage) {
+    struct standing standing = {.met = support_class(support->met),
+                                .all = support_class(support->all),
+                                .lineage = *lineage};
+    if (tip != NULL) standing.clock_tokens = tip->clock_tokens;
+    if (tip != NULL && TW_IS_MUTANT(node, TW_MUTANT_ROUNDS_COMPARED))
+        standing.clock_tokens = tip->round + 1;
+    return standing;
+}
+
+static bool is_better(const struct tw_node *node, const struct standing *a,
+                      const struct standing *b) {
+    if (a->met != b->met) return a->met > b->met;
+    if (a->all != b->all) return a->all > b->all;
+    if (a->clock_tokens != b->clock_tokens)
+        return (a->clock_tokens > b->clock_tokens) != TW_IS_MUTANT(node, TW_MUTANT_SMALLER_CLOCK);
+    return tw_id_compare(&a->lineage, &b->lineage) < 0;
+}
+
+/* A member supports its own lineage unless it is linked here and says that it is in another one. */
+static void note_own_support(struct tw_node *node) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const uint16_t peer = tw_peers_find(node, &node->roster.members[i].id);
+        count +=
+            peer == NO_PEER || !tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer);
+    }
+    node->lineage.support = (struct support){.met = count, .all = count};
 }
 
 /* No donor of the lineage has been here for LINEAGE_LOST_US. */
@@ -246,42 +291,60 @@ static bool is_without_donor(const struct tw_node *node) {
            node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;
 }
 
-/* The peer whose lineage should be followed instead of ours, or NO_PEER. */
-static uint16_t find_better(const struct tw_node *node) {
-    const bool is_lost = is_without_donor(node);
-    uint64_t clock_tokens = node->at.has_tip != 0 ? node->at.tip.clock_tokens : 0;
-    if (TW_IS_MUTANT(node, TW_MUTANT_ROUNDS_COMPARED)) clock_tokens = node->at.rounds;
-    struct tw_id lineage = node->at.lineage;
-    bool has_standing = !is_lost;
-    uint16_t best = NO_PEER;
-    /* A receiver counts with the clock of its lineage, not with its own progress. Otherwise it
-     * would go back and forth between lineages. */
-    for (uint16_t i = 0; i < node->links_end && has_standing; i++) {
-        if (!tw_peers_is_donor(node, i)) continue;
-        const uint64_t ours = claim_of(node, &node->links[i].status);
-        if (ours > clock_tokens) clock_tokens = ours;
-    }
+/* The other lineage should be followed instead of ours. */
+static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
+    if (is_without_donor(node)) /* unless we hold a newer state than that */
+        return other->clock_tokens >= tw_progress_held_tokens(node);
+    const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
+    const struct standing own = standing_of(node, &node->lineage.support, tip, &node->at.lineage);
+    /* At an equal clock, a node does not return to the lineage that it left. */
+    if (other->met == own.met && other->all == own.all && other->clock_tokens == own.clock_tokens &&
+        tw_id_equal(&other->lineage, &node->at.lineage_parent))
+        return false;
+    return is_better(node, other, &own);
+}
+
+/* The peer in the best lineage of those without a round, which have nothing to prove, if that one
+ * should be followed; or NO_PEER. */
+static uint16_t find_fresh(const struct tw_node *node) {
+    const bool is_believed = TW_IS_MUTANT(node, TW_MUTANT_CLAIM_BELIEVED);
+    const struct support none = {.met = 0}, support = is_believed ? node->lineage.support : none;
+    struct standing best;
+    uint16_t peer = NO_PEER;
     for (uint16_t i = 0; i < node->links_end; i++) {
         if (!tw_peers_is_live(node, i) || tw_peers_in_lineage(node, i)) continue;
         const struct tw_msg_status *status = &node->links[i].status;
-        if (status->state == TW_STATE_RECEIVER) continue;
+        if (status->state == TW_STATE_RECEIVER || (status->rounds > 0 && !is_believed)) continue;
         if (tw_lineage_is_refused(node, &status->lineage)) continue;
-        const uint64_t theirs = claim_of(node, status);
-        if (is_lost && theirs < tw_progress_held_tokens(node))
-            continue; /* we hold a newer state than that */
-        /* At an equal clock, a node does not return to the lineage that it left. */
-        if (has_standing && theirs == clock_tokens &&
-            tw_id_equal(&status->lineage, &node->at.lineage_parent))
-            continue;
-        if (has_standing && is_better(theirs, &status->lineage, clock_tokens, &lineage) ==
-                                TW_IS_MUTANT(node, TW_MUTANT_SMALLER_CLOCK))
-            continue;
-        has_standing = true;
-        clock_tokens = theirs;
-        lineage = status->lineage;
-        best = i;
+        if (tw_conduct_is_disbelieved(node, &node->links[i].id)) continue;
+        struct standing other = standing_of(node, &support, NULL, &status->lineage);
+        if (is_believed) other.clock_tokens = status->clock_tokens;
+        if (!is_to_follow(node, &other)) continue;
+        if (peer != NO_PEER && !is_better(node, &other, &best)) continue;
+        best = other;
+        peer = i;
     }
-    return best;
+    return peer;
+}
+
+/* Follows a better lineage as soon as the worker has no open request. */
+static void seek_better(struct tw_node *node) {
+    const bool may_leave = !node->has_left && node->worker.applying == 0 && !node->log.is_reported;
+    if (node->round.self_idx >= 0) note_own_support(node);
+    tw_claim_advance(node);
+    const struct claim *claim = tw_claim_proven(node);
+    if (claim != NULL) {
+        const struct support support = tw_claim_support(node);
+        const struct standing other = standing_of(node, &support, &claim->record, &claim->lineage);
+        if (!is_to_follow(node, &other)) claim = NULL;
+        if (claim == NULL) tw_claim_close(node);
+    }
+    const uint16_t peer = claim != NULL ? claim->peer : find_fresh(node);
+    node->lineage.is_settling = peer != NO_PEER && !node->has_left;
+    if (peer != NO_PEER && node->log.is_reported) tw_act_wake(node, node->now_us + 1);
+    if (peer == NO_PEER || !may_leave) return;
+    adopt_lineage(node, peer, claim);
+    tw_claim_close(node);
 }
 
 /* ---- joining -------------------------------------------------------------------------------- */
@@ -449,12 +512,34 @@ static bool is_hopeless(struct tw_node *node) {
     return node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US && is_nobody_ahead(node);
 }
 
+/* A lineage was followed whose donors are here, but give nothing: neither the newest record nor a
+ * chunk of state for twice as long as an orphan waits. So a lie about a lineage does not hold a
+ * node for ever. The peer that led here is not believed for a while. */
+static bool is_starved(struct tw_node *node) {
+    bool is_owed = node->lineage.needs_tip, has_donor = false;
+    if (node->state != TW_STATE_RECEIVER || node->has_left) return false;
+    if (tw_id_is_zero(&node->lineage.leader)) return false;
+    for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
+        is_owed |= node->at.fragment_rounds[p] == NOT_HELD;
+    for (uint16_t i = 0; i < node->links_end; i++) has_donor |= tw_peers_is_donor(node, i);
+    if (!is_owed || !node->worker.is_up || node->worker.applying != 0)
+        node->lineage.moved_us = node->now_us;
+    if (!has_donor) return false;
+    const uint64_t starved_us = node->lineage.moved_us + 2 * node->cfg.orphan_us;
+    if (node->now_us < starved_us) {
+        tw_act_wake(node, starved_us);
+        return false;
+    }
+    tw_conduct_note_false_claim(node, &node->lineage.leader);
+    return true;
+}
+
 static void consider_fork(struct tw_node *node) {
     if (node->state != TW_STATE_MEMBER && node->state != TW_STATE_RECEIVER) return;
     const bool is_member = node->state == TW_STATE_MEMBER;
     const uint64_t orphan_us =
         (is_member ? node->lineage.majority_us : node->lineage.donor_us) + node->cfg.orphan_us;
-    if (node->now_us >= orphan_us || is_hopeless(node)) {
+    if (node->now_us >= orphan_us || is_hopeless(node) || is_starved(node)) {
         node->lineage.is_settling = !node->has_left;
         if (node->worker.applying != 0 || node->has_left) return;
         tw_lineage_fork(node);
@@ -498,15 +583,20 @@ static void part_ways(struct tw_node *node) {
         node->now_us + SOLO_HOLD_US; /* peers may still be copying the old lineage's state */
 }
 
+/* Pairs: takes over the state of a node that is far ahead. */
+static void seek_ahead(struct tw_node *node) {
+    const uint16_t peer = tw_pair_find_ahead(node);
+    node->lineage.is_settling = peer != NO_PEER && !node->has_left;
+    if (node->lineage.is_settling && node->worker.applying == 0) adopt_lineage(node, peer, NULL);
+}
+
 void tw_lineage_advance(struct tw_node *node) {
-    uint16_t better = NO_PEER;
+    node->lineage.is_settling = false;
     if (node->cfg.is_pair) {
-        better = tw_pair_find_ahead(node);
+        seek_ahead(node);
     } else if (!tw_progress_is_apart(node) || is_without_donor(node)) {
-        better = find_better(node);
+        seek_better(node);
     }
-    node->lineage.is_settling = better != NO_PEER && !node->has_left;
-    if (node->lineage.is_settling && node->worker.applying == 0) adopt_lineage(node, better);
     consider_fork(node);
     if (tw_state_receive(node)) tw_lineage_fork(node); /* each fragment then has an offer */
     move_theta(node);

@@ -244,6 +244,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
     report->u.report.state = node->state;
     report->u.report.id = node->tip_digest;
     report->u.report.record = entry;
+    node->log.is_reported = true;
     if (TW_IS_MUTANT(node, TW_MUTANT_WRONG_ROSTER) && node->roster.count > 1)
         tw_round_open(node);
     else
@@ -266,17 +267,15 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
-/* Takes over the newest record of a lineage that this node begins to follow, on the word of one
- * donor. Its proof is kept for members that check it: the roster before it is not known here. */
-static void adopt_tip(struct tw_node *node, const struct tw_msg_commit *commit) {
-    const struct tw_record *record = &commit->record;
+void tw_log_adopt_tip(struct tw_node *node, const struct tw_record *tip,
+                      const struct tw_proof *proof) {
     node->lineage.needs_tip = false;
-    tw_log_begin_at(node, record, &commit->proof);
+    tw_log_begin_at(node, tip, proof);
     node->pace.last_commit_us = node->now_us;
     node->pace.was_active = false;
     const struct tw_roster none = {.count = 0};
-    const bool is_ours = tw_id_equal(&record->lineage, &node->at.lineage);
-    tw_round_set_roster(node, is_ours ? &record->next : &none);
+    const bool is_ours = tw_id_equal(&tip->lineage, &node->at.lineage);
+    tw_round_set_roster(node, is_ours ? &tip->next : &none);
     tw_log_clock(node);
     node->status_us = 0;
 }
@@ -294,7 +293,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
         if (record->round < node->at.rounds) return; /* a late answer, not the newest record */
         if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
                                               tw_id_equal(&record->lineage, &node->at.lineage)))
-            adopt_tip(node, commit);
+            tw_log_adopt_tip(node, record, &commit->proof);
         return;
     }
     if (!tw_id_equal(&record->lineage, &node->at.lineage) || node->cfg.is_pair) return;

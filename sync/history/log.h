@@ -25,6 +25,10 @@ void tw_log_note_held(struct tw_node *node);
  * NULL: the record cannot be proven to others. */
 void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip,
                      const struct tw_proof *proof);
+/* Takes over the newest record of a lineage that this node begins to follow. Its proof is kept for
+ * members that check it. */
+void tw_log_adopt_tip(struct tw_node *node, const struct tw_record *tip,
+                      const struct tw_proof *proof);
 /* Every fragment is held, and none is so far behind that peers may drop its results soon. */
 bool tw_log_is_close(const struct tw_node *node);
 

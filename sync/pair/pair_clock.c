@@ -5,6 +5,7 @@
  * own advance. */
 #include "sync/pair/pair_clock.h"
 
+#include "base/median.h"
 #include "sync/core/peers.h"
 #include "sync/core/progress.h"
 #include "sync/core/state/node.h"
@@ -24,10 +25,14 @@ static uint32_t live_count(const struct tw_node *node) {
     return count;
 }
 
-bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t other) {
+/* Tokens of two periods of all linked nodes. */
+static uint64_t slack_of(const struct tw_node *node) {
     const uint64_t period_steps = (uint64_t)node->cfg.period_steps * node->cfg.fragments_count;
-    const uint64_t slack = 2 * period_steps * node->cfg.step_tokens * (1 + live_count(node));
-    return other / 2 > clock && other - 2 * clock > slack;
+    return 2 * period_steps * node->cfg.step_tokens * (1 + live_count(node));
+}
+
+bool tw_pair_is_far_behind(const struct tw_node *node, uint64_t clock, uint64_t other) {
+    return other / 2 > clock && other - 2 * clock > slack_of(node);
 }
 
 /* Tokens per second of all other nodes together, and *count: their number. Each node reports its
@@ -94,6 +99,24 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
 
 /* ---- peers that are ahead ------------------------------------------------------------------- */
 
+/* Largest clock that is believed: four times the median of the linked nodes that are no newcomers.
+ * Of one or two, any may be the only one that has trained for long. */
+static uint64_t clock_max(const struct tw_node *node) {
+    enum { JUDGES_MIN = 3, TIMES_MAX = 4 };
+    const uint64_t slack = slack_of(node);
+    uint64_t clocks[TW_PEERS_MAX];
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_is_live(node, i)) continue;
+        if (node->links[i].status.clock_tokens > slack)
+            clocks[count++] = node->links[i].status.clock_tokens;
+    }
+    if (count < JUDGES_MIN) return UINT64_MAX;
+    tw_sort_u64(clocks, count);
+    const uint64_t median = clocks[(count - 1) / 2];
+    return median < UINT64_MAX / TIMES_MAX ? TIMES_MAX * median : UINT64_MAX;
+}
+
 uint16_t tw_pair_find_ahead(struct tw_node *node) {
     const bool is_lost =
         node->state == TW_STATE_RECEIVER &&
@@ -102,6 +125,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
     if (TW_IS_MUTANT(node, TW_MUTANT_LEFT_BEHIND)) return NO_PEER;
     uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
     if (clock < tw_progress_held_tokens(node)) clock = tw_progress_held_tokens(node);
+    const uint64_t most = clock_max(node);
     /* Any node ahead will do; newcomers should not all choose the same one. */
     const uint16_t start = (uint16_t)tw_rng_below(&node->rng, node->links_end);
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -109,6 +133,7 @@ uint16_t tw_pair_find_ahead(struct tw_node *node) {
         if (!tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer)) continue;
         const struct tw_msg_status *status = &node->links[peer].status;
         if (status->state == TW_STATE_RECEIVER || status->rounds == 0) continue;
+        if (status->clock_tokens > most) continue;
         if (tw_conduct_is_resting(node, &node->links[peer].id)) continue;
         if (is_lost ? status->clock_tokens >= clock
                     : tw_pair_is_far_behind(node, clock, status->clock_tokens))

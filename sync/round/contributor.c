@@ -53,6 +53,13 @@ bool tw_contributor_is_signed(const struct tw_node *node, const struct tw_contri
                                        sizeof(text), row->signature);
 }
 
+bool tw_contributor_has_signed(const struct tw_node *node, const struct tw_record *record,
+                               const struct tw_contributor *row, const struct tw_id *id) {
+    uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES];
+    tw_contributor_text(&node->cfg.run, &record->lineage, record->round, row, text);
+    return node->cfg.signing.is_signed(id, text, sizeof(text), row->signature);
+}
+
 bool tw_contributor_complete(const struct tw_node *node, struct tw_contributor *row) {
     const struct contribution *received = &node->round.contributions[row->member_idx];
     if (!has_signature(row) && tw_contributor_is_of(received, row))

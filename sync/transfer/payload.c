@@ -157,7 +157,7 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     payload->have[idx / 64] |= UINT64_C(1) << (idx % 64);
     payload->chunks_have++;
     payload->failed_rounds = 0;
-    payload->progress_us = node->now_us;
+    payload->progress_us = node->lineage.moved_us = node->now_us;
     tw_chunks_arrived(node, payload, peer, idx);
     if (payload->chunks_have == payload->chunks) tw_chunks_forget(node, payload);
     if (payload->chunks_have == payload->chunks && TW_IS_MUTANT(node, TW_MUTANT_UNVERIFIED)) {

@@ -14,6 +14,7 @@
  *             contributor keeps the work and sends less the next time, so an honest node recovers
  *             soon. A node that never recovers is broken or lies: reported at a falling rate.
  *   donor     Pairs: a node whose state was taken over is not used again for a while.
+ *   claim     A node whose claim to be in a better lineage was false is not asked for a while.
  *
  * All are findings of this node. They affect only its own proposals and the members that it waits
  * for, never its votes. */
@@ -160,4 +161,15 @@ void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id) {
 
 bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id) {
     return tw_penalty_left_us(node->penalties.donors, DONORS_KEPT, id, node->now_us) > 0;
+}
+
+/* ---- claims --------------------------------------------------------------------------------- */
+
+void tw_conduct_note_false_claim(struct tw_node *node, const struct tw_id *id) {
+    tw_penalty_add(tw_penalty_take(node->penalties.claims, CLAIMS_KEPT, id), TW_PENALTY_CLAIM,
+                   node->now_us);
+}
+
+bool tw_conduct_is_disbelieved(const struct tw_node *node, const struct tw_id *id) {
+    return tw_penalty_left_us(node->penalties.claims, CLAIMS_KEPT, id, node->now_us) > 0;
 }

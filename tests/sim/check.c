@@ -292,7 +292,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
     const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
                           position->first_round == position->rounds && is_founder;
     if (is_child || state == TW_STATE_RECEIVER) return; /* a receiver may give up */
-    bool is_better = false;
+    /* Three supporters or more outweigh a clock: sync/history/lineage.c. */
+    bool is_better = !world->options.is_pair && roster->count >= 3;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
         const struct tw_msg_status *status = &world->view->peers[i].status;
         if (!world->view->peers[i].is_up || !tw_id_equal(&status->lineage, &node->lineage)) {

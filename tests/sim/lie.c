@@ -5,12 +5,17 @@
  * liar's result as fair, and half of the honest results as outliers. As a proposer it thus insists
  * on lies, and as an acceptor it vetoes honest results. Judgement differs between nodes: some
  * honest ones miss a lie, or take a good result for an outlier. All this follows from hashes and
- * takes no random draw, so worlds without liars stay the same. */
+ * takes no random draw, so worlds without liars stay the same.
+ *
+ * While there are faults, a liar also claims now and then to be in a lineage that nobody founded,
+ * far ahead of all others. No node may follow it. */
 #include <math.h>
 #include <string.h>
 
 #include "tests/sim/hash.h"
 #include "tests/sim/world.h"
+
+static const char INVENTED[] = "a lineage that nobody founded";
 
 bool tw_sim_is_liar(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.liars_count;
@@ -51,4 +56,30 @@ enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_s
     bool is_outlier = is_lie ? draw % 8 != 0 : draw % one_in == 0;
     if (tw_sim_is_liar(world, node)) is_outlier = !is_lie && draw % 2 == 0;
     return is_outlier ? TW_SANITY_OUTLIER : TW_SANITY_FAIR;
+}
+
+/* In one of eight times of 16 s. */
+static bool is_boasting(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    const uint64_t time = world->now_us / (16 * UINT64_C(1000000));
+    return world->now_us < world->options.chaos_us && tw_sim_mix(node->idx, time) % 8 == 0;
+}
+
+void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        struct tw_message *message) {
+    if (!tw_sim_is_liar(world, node)) return;
+    if (world->options.is_pair) {
+        if (message->kind == TW_MSG_PAIR_OFFER)
+            message->u.pair_offer.clock_tokens += UINT64_C(1) << 40;
+    } else if (message->kind == TW_MSG_STATUS && is_boasting(world, node)) {
+        struct tw_msg_status *status = &message->u.status;
+        memcpy(status->lineage.bytes, INVENTED, sizeof INVENTED);
+        status->lineage.bytes[31] = (uint8_t)node->idx;
+        status->state = TW_STATE_MEMBER;
+        status->rounds += 1000;
+        status->clock_tokens += UINT64_C(1) << 40;
+    }
+}
+
+bool tw_sim_is_invented(const struct tw_id *lineage) {
+    return memcmp(lineage->bytes, INVENTED, sizeof INVENTED) == 0;
 }

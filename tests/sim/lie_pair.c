@@ -3,7 +3,7 @@
  * Liars have honest cores here too. A hash selects the lie of each round: an outer gradient that is
  * not finite or far too large, an anchor far away, both slightly wrong (which no partner can
  * detect), payloads that are never sent, or a PAIR_BUSY after the step. Every offer of a liar also
- * claims a clock in the far future. Its worker steps alone. */
+ * claims a clock in the far future (lie.c). Its worker steps alone. */
 #include <math.h>
 #include <string.h>
 
@@ -69,10 +69,4 @@ void tw_sim_lie_desert(struct tw_sim_world *world, struct tw_sim_node *node, uin
         if (link->nodes[0] == other || link->nodes[1] == other)
             tw_sim_net_message(world, node, peer, &busy);
     }
-}
-
-void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,
-                        struct tw_message *message) {
-    if (!world->options.is_pair || !tw_sim_is_liar(world, node)) return;
-    if (message->kind == TW_MSG_PAIR_OFFER) message->u.pair_offer.clock_tokens += UINT64_C(1) << 40;
 }

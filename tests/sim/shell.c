@@ -149,6 +149,8 @@ static void take_action(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_ACT_STORE_VOTE: store_vote(world, node, action); break;
     case TW_ACT_REPORT:
         if (action->u.report.kind == TW_REPORT_LINEAGE) world->result->lineages++;
+        if (action->u.report.kind == TW_REPORT_LINEAGE && tw_sim_is_invented(&action->u.report.id))
+            tw_sim_fail(world, node, "1", "follows a lineage that nobody founded");
         if (world->trace != NULL) trace_report(world, node, action);
         break;
     }

@@ -335,6 +335,12 @@ bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result)
 enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_sim_node *node,
                              const struct tw_id *result);
 
+/* Falsifies a message that a liar sends. */
+void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        struct tw_message *message);
+/* A liar claimed to be in this lineage, and no node founded it. */
+bool tw_sim_is_invented(const struct tw_id *lineage);
+
 /* ---- lie_pair.c */
 /* The bytes that a liar offers its partner instead of this payload (TW_PAIR_DELTA, TW_PAIR_PHI). */
 const struct tw_sim_content *tw_sim_lie_pair(struct tw_sim_world *world,
@@ -346,9 +352,6 @@ bool tw_sim_is_withheld(const struct tw_sim_world *world, const struct tw_sim_no
                         const struct tw_id *hash);
 /* After its step, a liar may send PAIR_BUSY, as if it had not merged. */
 void tw_sim_lie_desert(struct tw_sim_world *world, struct tw_sim_node *node, uint64_t round);
-/* Falsifies a message that a liar sends. */
-void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,
-                        struct tw_message *message);
 
 /* ---- faults.c */
 void tw_sim_faults_init(struct tw_sim_world *world);

@@ -110,6 +110,39 @@ void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
     say(peer, message);
 }
 
+void prove_lineage(uint16_t peer, struct tw_record *tip) {
+    const struct tw_message *asked = find_message(TW_MSG_LOG_GET, peer);
+    assert_non_null(asked);
+    assert_memory_equal(&asked->u.log_get.lineage, &tip->lineage, sizeof(tip->lineage));
+    struct tw_id parent = {{0}};
+    for (uint64_t round = asked->u.log_get.round; round <= tip->round; round++) {
+        struct tw_message *message = message_of(TW_MSG_COMMIT);
+        struct tw_msg_commit *commit = &message->u.commit;
+        commit->record = *tip;
+        commit->record.round = round;
+        commit->record.fragment = (uint32_t)(round % FRAGMENTS);
+        commit->record.parent = parent;
+        commit->record.roster_number = tip->next.number;
+        signing_prove(&run, &tip->next, TW_VOTE_COMMIT, 1, &commit->record, &commit->proof);
+        parent = tw_record_digest(&commit->record);
+        if (round == tip->round) *tip = commit->record;
+        say_unsigned(peer, message);
+    }
+}
+
+void say_and_prove(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
+                   uint64_t clock_tokens) {
+    static struct tw_record tip;
+    tip = start.tip;
+    tip.lineage = *lineage;
+    tip.round = rounds - 1;
+    tip.clock_tokens = clock_tokens;
+    tip.next.count = 1;
+    tip.next.members[0].id = id_of(peer);
+    say_status(peer, lineage, rounds, clock_tokens);
+    prove_lineage(peer, &tip);
+}
+
 void link_up(uint16_t peer) {
     struct tw_event event = {.kind = TW_EV_PEER_UP, .peer = peer};
     event.u.id = id_of(peer);

@@ -48,6 +48,12 @@ void say_unsigned(uint16_t peer, const struct tw_message *message);
 /* Returns an empty message in static memory, to fill and pass to say(). */
 struct tw_message *message_of(enum tw_message_kind kind);
 void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds, uint64_t clock_tokens);
+/* The peer answers LOG_GET, asked to prove its lineage, by records up to `tip`, all of the roster
+ * tip->next and signed by all of it. Sets tip->parent. */
+void prove_lineage(uint16_t peer, struct tw_record *tip);
+/* The peer is in this lineage, and proves it as its only member. */
+void say_and_prove(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
+                   uint64_t clock_tokens);
 void worker_up(void);
 void step_to(uint64_t step);
 /* Ticks every second until `for_us` has passed. All linked peers report the node's own round. */

@@ -723,6 +723,20 @@ static void boaster_is_followed_ever_more_rarely(void **state) {
     mesh_deinit(&mesh);
 }
 
+/* Of three linked nodes that have trained for long, the one far ahead of the two others lies. */
+static void boaster_among_many_is_not_followed(void **state) {
+    (void)state;
+    start(4, 2);
+    mesh_link_all(&mesh);
+    mesh_run(&mesh, SECONDS(120));
+    const uint32_t forks = mesh.forks[0];
+    mesh.is_boaster[3] = true;
+    mesh_run(&mesh, SECONDS(300));
+    assert_int_equal(mesh.forks[0], forks);
+    assert_true(mesh_view(&mesh, 0).pairs.merged > 100);
+    mesh_deinit(&mesh);
+}
+
 int main(void) {
     tw_rng_seed(&rng, 7);
     const struct CMUnitTest tests[] = {
@@ -754,6 +768,7 @@ int main(void) {
         cmocka_unit_test(lies_cost_nothing),
         cmocka_unit_test(lying_clock_lifts_by_half_at_most),
         cmocka_unit_test(boaster_is_followed_ever_more_rarely),
+        cmocka_unit_test(boaster_among_many_is_not_followed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

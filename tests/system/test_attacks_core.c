@@ -13,6 +13,7 @@
 #include <jansson.h>
 
 #include "base/exit_codes.h"
+#include "daemon/auth/signature.h"
 #include "proto/control.h"
 #include "tests/system/cluster.h"
 #include "tests/system/hostile.h"
@@ -23,15 +24,14 @@ static struct tw_secret secret;
 static struct hostile liar;
 static bool has_passed;
 
-static void open_two(void) {
+static void open_group(uint32_t count) {
     has_passed = false;
     cluster_open(&cluster, "1g");
-    cluster_make(&cluster, 2);
+    cluster_make(&cluster, count);
     hostile_know(&target, &secret, cluster.dir, cluster.nodes[0].port);
     target.secret = &secret;
-    cluster_start(&cluster, 0, NULL);
-    cluster_start(&cluster, 1, NULL);
-    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
+    for (uint32_t i = 0; i < count; i++) cluster_start(&cluster, i, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", count, 30));
 }
 
 static int close_all(void **state) {
@@ -100,7 +100,7 @@ static bool warns(uint32_t node, const char *words) {
 static void forged_commit_takes_no_node_out_of_its_group(void **state) {
     (void)state;
     static struct tw_message message;
-    open_two();
+    open_group(2);
     const unsigned states = cluster_lines(&cluster, 0, "ev=state ");
     const double rounds = cluster_number(&cluster, 1, "sync.rounds_committed");
     const uint32_t fragments = count_fragments();
@@ -130,8 +130,116 @@ static void forged_commit_takes_no_node_out_of_its_group(void **state) {
     has_passed = true;
 }
 
+/* ---- an invented lineage -------------------------------------------------------------------- */
+
+enum { INVENTED = 12, INVENTED_ROUNDS = 1000 };
+
+static struct tw_identity invented[INVENTED]; /* sorted by id */
+
+static int compare_ids(const void *a, const void *b) {
+    const struct tw_identity *const left = a, *const right = b;
+    return tw_id_compare(&left->id, &right->id);
+}
+
+static void invent_nodes(void) {
+    for (uint32_t i = 0; i < INVENTED; i++)
+        assert_int_equal(tw_identity_ephemeral(&invented[i], NULL), TW_OK);
+    qsort(invented, INVENTED, sizeof(invented[0]), compare_ids);
+}
+
+/* A record of the invented lineage, decided by all of the invented nodes. */
+static void invent_round(uint64_t round, uint32_t fragments, const struct tw_id *parent,
+                         struct tw_msg_commit *commit) {
+    struct tw_record *record = &commit->record;
+    memset(commit, 0, sizeof(*commit));
+    memset(record->lineage.bytes, 0xAB, sizeof(record->lineage.bytes));
+    record->parent = *parent;
+    record->round = round;
+    record->fragment = (uint32_t)(round % fragments);
+    record->clock_tokens = UINT64_C(1) << 40;
+    record->next.count = INVENTED;
+    for (uint32_t i = 0; i < INVENTED; i++)
+        record->next.members[i] = (struct tw_member){invented[i].id, i + 1, 1};
+    const struct tw_ballot_vote vote = {.run = target.run,
+                                        .lineage = record->lineage,
+                                        .round = round,
+                                        .ballot = 1,
+                                        .phase = TW_VOTE_COMMIT,
+                                        .digest = tw_record_digest(record)};
+    uint8_t text[TW_VOTE_TEXT_BYTES];
+    tw_ballot_vote_text(&vote, text);
+    commit->proof.ballot = 1;
+    for (uint32_t i = 0; i < INVENTED; i++) {
+        commit->proof.voters |= UINT64_C(1) << i;
+        tw_sign(invented[i].key, text, sizeof(text), commit->proof.signatures[i]);
+    }
+}
+
+/* Claims the invented lineage once. */
+static bool claim_lineage(void) {
+    static struct tw_message message;
+    memset(&message, 0, sizeof(message));
+    message.kind = TW_MSG_STATUS;
+    message.u.status.state = TW_STATE_MEMBER;
+    memset(message.u.status.lineage.bytes, 0xAB, sizeof(message.u.status.lineage.bytes));
+    message.u.status.rounds = INVENTED_ROUNDS;
+    message.u.status.clock_tokens = UINT64_C(1) << 40;
+    message.u.status.nonce = message.u.status.boot = 1;
+    return hostile_message(&liar, &message);
+}
+
+/* Answers a question about the invented lineage. */
+static void answer_claim(const struct tw_msg_log_get *get, uint32_t fragments) {
+    static struct tw_message message;
+    struct tw_id parent = {{0}};
+    for (uint64_t round = get->round; round < INVENTED_ROUNDS; round++) {
+        message.kind = TW_MSG_COMMIT;
+        invent_round(round, fragments, &parent, &message.u.commit);
+        parent = tw_record_digest(&message.u.commit.record);
+        assert_true(hostile_message(&liar, &message));
+    }
+}
+
+/* A linked id claims a lineage far ahead of all others, and proves it by many nodes that it
+ * invented. The group goes on. */
+static void invented_lineage_draws_no_node_out_of_its_group(void **state) {
+    (void)state;
+    static struct tw_message message;
+    struct tw_frame frame;
+    uint32_t asked = 0;
+    open_group(3);
+    invent_nodes();
+    const unsigned states = cluster_lines(&cluster, 0, "ev=state ");
+    const unsigned lineages = cluster_lines(&cluster, 0, "ev=lineage ");
+    const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
+    const uint32_t fragments = count_fragments();
+    assert_true(hostile_join(&liar, &target, NULL));
+    for (uint32_t told = 0; told < 5; told++) {
+        assert_true(claim_lineage());
+        while (hostile_next(&liar, 0.5, &frame) == TW_OK) {
+            if (frame.kind != TW_MSG_LOG_GET) continue;
+            if (tw_control_decode(frame.kind, frame.body, frame.body_bytes, &message, NULL) !=
+                TW_OK)
+                continue;
+            answer_claim(&message.u.log_get, fragments);
+            asked++;
+        }
+    }
+    assert_true(asked > 0);
+    hostile_close(&liar);
+    for (uint32_t i = 0; i < INVENTED; i++) tw_identity_close(&invented[i]);
+    assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", rounds + 5, 30));
+    assert_true(cluster_number(&cluster, 0, "sync.roster_members") == 3);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=state "), states);
+    assert_int_equal(cluster_lines(&cluster, 0, "ev=lineage "), lineages);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(invented_lineage_draws_no_node_out_of_its_group, close_all),
         cmocka_unit_test_teardown(forged_commit_takes_no_node_out_of_its_group, close_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,20 +22,46 @@ struct log {
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
     uint64_t refused_count;                   /* committed rounds in which was_refused */
     struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
-    bool is_finish_sent;                      /* FINISH was sent: the run is over */
+    bool is_reported;    /* a report of this event borrows a record: none may take its place */
+    bool is_finish_sent; /* FINISH was sent: the run is over */
     struct {
         struct tw_id id;
         uint64_t round;      /* newest such round + 1; 0: free row */
     } mixed[TW_MEMBERS_MAX]; /* nodes whose work entered this node's anchor */
 };
 
+/* Supporters of a lineage: nodes that signed its newest records. */
+struct support {
+    uint32_t met; /* those that this node is linked to, or that stand in its own roster */
+    uint32_t all;
+};
+
+/* The claim of one peer that its lineage is better than ours: history/claim.c. */
+struct claim {
+    enum { CLAIM_NONE, CLAIM_ASKED, CLAIM_PROVEN } phase;
+    uint16_t peer;
+    struct tw_id from;           /* id of the peer */
+    struct tw_id lineage;        /* the lineage that it claims to be in */
+    uint64_t asked_us;           /* when LOG_GET was sent */
+    uint64_t next_round, rounds; /* rounds [next_round, rounds) have yet to arrive */
+    bool has_record;
+    struct tw_record record; /* the newest one that arrived; once PROVEN, the tip */
+    struct tw_proof proof;   /* that `record` is decided */
+    struct tw_id digest;     /* of `record` */
+    uint64_t signers;        /* set of members of record.next that signed a record so far */
+};
+
 struct lineage {
-    bool needs_tip;       /* following a lineage whose newest record is not here yet */
-    bool was_shared;      /* the state held is or was the merge of a group */
-    bool is_settling;     /* the lineage is about to change: no more of its rounds are applied */
-    bool is_shut_out;     /* this node is a RECEIVER that asks to join a full roster */
-    uint64_t majority_us; /* last time at which a majority of the roster was live */
-    uint64_t donor_us;    /* last time at which a donor of the lineage was live */
+    bool needs_tip;         /* following a lineage whose newest record is not here yet */
+    bool was_shared;        /* the state held is or was the merge of a group */
+    bool is_settling;       /* the lineage is about to change: no more of its rounds are applied */
+    bool is_shut_out;       /* this node is a RECEIVER that asks to join a full roster */
+    uint64_t majority_us;   /* last time at which a majority of the roster was live */
+    uint64_t donor_us;      /* last time at which a donor of the lineage was live */
+    struct support support; /* of our lineage: its roster, or that with which it was adopted */
+    struct claim claim;     /* of another lineage, being checked */
+    struct tw_id leader;    /* peer on whose claim the lineage was adopted; zero: none */
+    uint64_t moved_us;      /* when a chunk last arrived, or nothing was owed: is_starved */
     /* Time before which no solo round may start, and the start of that hold. */
     uint64_t solo_hold_us, hold_began_us;
     uint64_t fed_us;  /* when a peer last received a chunk of our state that was new to it */

@@ -31,6 +31,7 @@ struct link {
     uint64_t up_us, received_us; /* when the link came up; last arrival of anything */
     uint64_t log_asked_us;       /* when LOG_GET was last sent */
     uint64_t log_told_us;        /* when a message of an old round was last answered by the log */
+    uint64_t claim_us;           /* when the claim of its lineage was last checked; 0: never */
     uint64_t log_begin;          /* oldest round in the peer's log, as it announced */
     uint8_t pairs_missed;        /* exchanges in a row whose payloads did not arrive */
     uint64_t ignored_until_us;   /* end of the time in which its accusations are ignored */

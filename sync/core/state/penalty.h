@@ -15,6 +15,7 @@ enum tw_penalty_kind {
                                   decision */
     TW_PENALTY_UNMERGED,       /* contribution too large to be merged: only counted */
     TW_PENALTY_DONOR,          /* pairs: its state was taken over, so its clock may be false */
+    TW_PENALTY_CLAIM,          /* its claim about its lineage was false */
     TW_PENALTY_FETCH,          /* wrong bytes of the dataset */
     TW_PENALTY_KINDS
 };
@@ -34,7 +35,7 @@ struct strike_cause {
     uint64_t proven_until_us; /* end of the penalty of the newest proven strike */
 };
 
-enum { DONORS_KEPT = 8 };
+enum { DONORS_KEPT = 8, CLAIMS_KEPT = 16 };
 
 struct penalties {
     struct tw_penalty strikes[TW_MEMBERS_MAX];
@@ -42,6 +43,7 @@ struct penalties {
     struct tw_penalty owner_stalls[TW_MEMBERS_MAX], proposer_stalls[TW_MEMBERS_MAX];
     struct tw_penalty unmerged[TW_MEMBERS_MAX];
     struct tw_penalty donors[DONORS_KEPT];
+    struct tw_penalty claims[CLAIMS_KEPT];
     uint64_t unmerged_count; /* contributions left out here since the start */
 };
 

@@ -1,0 +1,20 @@
+/* claim.h - the claim of a peer that it is in a better lineage, and its proof. */
+#ifndef TW_SYNC_HISTORY_CLAIM_H
+#define TW_SYNC_HISTORY_CLAIM_H
+
+#include "sync/core/state/node.h"
+
+/* Asks the next peer of another lineage for its newest records, unless a claim is being checked. */
+void tw_claim_advance(struct tw_node *node);
+/* Takes a record that answers the question. True: it does. */
+bool tw_claim_record(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit);
+/* The peer has newer records only, of those that it was asked for. */
+void tw_claim_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
+/* A proven claim, whose peer is still there; or NULL. */
+const struct claim *tw_claim_proven(const struct tw_node *node);
+/* Supporters of the proven lineage, as far as this node can tell. */
+struct support tw_claim_support(const struct tw_node *node);
+/* Ends the check, proven or not. */
+void tw_claim_close(struct tw_node *node);
+
+#endif
