@@ -235,15 +235,26 @@ static void forget_offer(struct tw_node *node) {
     round->has_offer = false;
 }
 
+/* The offer is the record that this node accepted last. */
+static bool is_offer_accepted(const struct tw_node *node) {
+    if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
+    const struct tw_id before = tw_record_digest(&node->vote.accepted);
+    const struct tw_id now = tw_record_digest(&node->round.offer);
+    return tw_id_equal(&before, &now);
+}
+
 /* The offer was accepted before, or has a lock. It is then accepted whatever its results are: it
  * may be decided. */
 static bool is_offer_settled(const struct tw_node *node) {
     const struct round *round = &node->round;
-    if (round->is_offer_carried || round->offer_lock.ballot != 0) return true;
-    if (node->vote.has_accepted == 0 || node->vote.round != node->at.rounds) return false;
-    const struct tw_id before = tw_record_digest(&node->vote.accepted);
-    const struct tw_id now = tw_record_digest(&round->offer);
-    return tw_id_equal(&before, &now);
+    return round->is_offer_carried || round->offer_lock.ballot != 0 || is_offer_accepted(node);
+}
+
+/* Another record at the ballot of our vote. A lock of an earlier ballot does not justify it: its
+ * proposer has promises for both, and a member that voted twice could lock both. */
+static bool is_second_offer(const struct tw_node *node) {
+    return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
+           node->round.offer_ballot == node->vote.accepted_ballot && !is_offer_accepted(node);
 }
 
 /* The offer of a member that was proven false waits until others have had time to propose. */
@@ -429,10 +440,7 @@ void tw_acceptor_consider(struct tw_node *node) {
         return;
     }
     round->has_offer = false;
-    /* A second record at the same ballot would be a lie. */
-    if (!is_settled && node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
-        round->offer_ballot == node->vote.accepted_ballot)
-        return;
+    if (is_second_offer(node)) return;
     if (round->offer_ballot < node->vote.promised &&
         !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         send_nack(node, round->offer_from, node->vote.promised);

@@ -96,6 +96,28 @@ static void proposal_carries_the_newest_lock_on(void **state) {
     }
 }
 
+/* A lying proposer has two sets of promises for one ballot: one without a lock, and one with it. A
+ * member votes once in a ballot, or two records could be locked there. */
+static void second_record_of_a_ballot_gets_no_vote(void **state) {
+    (void)state;
+    const struct tw_record record = record_of(0), other = record_of(1);
+    const struct tw_roster roster = view_now().roster;
+    say(1, proposal(1, 2, &record));
+    assert_non_null(vote_in(TW_VOTE_ACCEPT, 1));
+    forget();
+    struct tw_message *message = proposal(1, 2, &other);
+    struct tw_msg_propose *propose = &message->u.propose;
+    signing_justify(&run, &roster, 1, ballot_of(2, 1), propose);
+    signing_prove(&run, &roster, TW_VOTE_ACCEPT, ballot_of(2, 1), &other, &propose->lock);
+    say_unsigned(1, message);
+    assert_null(vote_in(TW_VOTE_ACCEPT, 1));
+    propose->ballot = ballot_of(1, 3);
+    memset(&propose->promises, 0, sizeof(propose->promises));
+    signing_justify(&run, &roster, 1, ballot_of(2, 1), propose);
+    say_unsigned(1, message);
+    assert_non_null(vote_in(TW_VOTE_ACCEPT, 1));
+}
+
 /* ---- locks ---------------------------------------------------------------------------------- */
 
 static void lock_is_kept_and_reported(void **state) {
@@ -194,6 +216,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(proposal_above_the_lowest_ballot_needs_promises),
         TEST(proposal_carries_the_newest_lock_on),
+        TEST(second_record_of_a_ballot_gets_no_vote),
         TEST(lock_is_kept_and_reported),
         TEST(lock_without_enough_votes_closes_the_link),
         TEST(lock_below_the_promise_gets_no_vote),
