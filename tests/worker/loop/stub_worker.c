@@ -6,6 +6,7 @@
  *                 [--poison-from-update N]  its anchor's loss is far too high
  *                 [--gpu ADDRESS]      pretends to compute on this GPU */
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
