@@ -108,6 +108,7 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
 enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_learner *learner,
                                       const struct tw_learner_config *config,
                                       struct tw_error *err) {
+    TW_TRY(tw_run_check_engine(config->run, err));
     memset(real, 0, sizeof(*real));
     real->run = config->run;
     real->data_seed = config->data_seed;
