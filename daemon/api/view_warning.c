@@ -45,6 +45,8 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
             view->worker.restarts, tw_units_s(view->worker.restarts), why);
         break;
     case TW_VIEW_WORKER_ABSENT:
+        /* A trainer of the user's own may leave when the run is over. */
+        if (view->node.state == TW_STATE_FINISHED) break;
         if (view->node.uptime_us < MINUTE_US / 2 || judge_device(view, why, list)) break;
         add(list, "start thinwire-worker, or set spawn_worker = on",
             "No worker is attached, so nothing is trained%s%s",

@@ -234,9 +234,16 @@ static enum tw_status heldout(void *self, const float *params, double *loss, str
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
+/* A run of any model begins with the trainer's own parameters. */
 static void init(void *self, float *params) {
-    const struct tw_bridge *bridge = self;
-    tw_engine_init_params(bridge->run, bridge->layout, params);
+    struct tw_bridge *bridge = self;
+    TW_ASSERT(params == bridge->mirror[0]);
+    if (bridge->run->model.family != TW_FAMILY_TENSORS) {
+        tw_engine_init_params(bridge->run, bridge->layout, params);
+        return;
+    }
+    bridge->failure =
+        pull(bridge, TW_ENGINE_THETA, 0, bridge->layout->elements, &bridge->failure_err);
 }
 
 static float lr(void *self, uint64_t clock_tokens) {

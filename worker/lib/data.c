@@ -28,18 +28,21 @@ enum thinwire_status thinwire_worker_draw(struct thinwire_worker *worker, uint32
     return status == TW_OK ? THINWIRE_OK : tw_worker_tell(error, status, &reason);
 }
 
+uint64_t thinwire_worker_heldout_count(struct thinwire_worker *worker,
+                                       struct thinwire_error *error) {
+    struct tw_error reason = {.status = TW_OK};
+    const enum tw_status status = data_ready(worker, &reason);
+    (void)tw_worker_tell(error, status, &reason);
+    return status == TW_OK ? tw_data_heldout_count(&worker->data) : 0;
+}
+
 enum thinwire_status thinwire_worker_heldout(struct thinwire_worker *worker, uint64_t index,
                                              uint64_t count, uint32_t *tokens,
                                              struct thinwire_error *error) {
     struct tw_error reason = {.status = TW_OK};
     enum tw_status status = data_ready(worker, &reason);
-    if (status == TW_OK && tw_data_heldout_count(&worker->data) == 0)
-        status = tw_fail(&reason, TW_AGAIN, "no held-out shard has arrived yet");
-    if (status == TW_OK) {
-        const uint64_t all = tw_data_heldout_count(&worker->data);
-        const uint64_t wanted = count == 0 || count > all ? all : count;
-        if (index >= wanted) return tw_worker_refuse(error, "there are fewer held-out windows");
-        status = tw_data_heldout(&worker->data, index, wanted, tokens, &reason);
-    }
+    if (status == TW_OK && (index >= count || count > tw_data_heldout_count(&worker->data)))
+        return tw_worker_refuse(error, "there is no held-out window of this number");
+    if (status == TW_OK) status = tw_data_heldout(&worker->data, index, count, tokens, &reason);
     return status == TW_OK ? THINWIRE_OK : tw_worker_tell(error, status, &reason);
 }

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/learn/eval.h"
+
 /* Cuts the canonical text into lines that end in NUL. */
 static enum tw_status manifest_make(struct tw_run_view *view, struct tw_error *err) {
     view->manifest = calloc(1, TW_MANIFEST_BYTES_MAX + 1);
@@ -36,9 +38,10 @@ static enum tw_status tensors_make(struct tw_run_view *view, const struct tw_lay
         view->tensors[i] = (struct thinwire_tensor){
             .name = tensor->name,
             .elements = (uint64_t)tensor->rows * tensor->cols,
-            .rank = tensor->rank,
-            .shape = {tensor->rows, tensor->cols},
+            .rank = tensor->shape.rank,
         };
+        for (uint32_t side = 0; side < tensor->shape.rank; side++)
+            view->tensors[i].shape[side] = tensor->shape.sides[side];
     }
     return TW_OK;
 }
@@ -64,6 +67,7 @@ enum tw_status tw_run_view_make(struct tw_run_view *view, const struct tw_learne
         .tokens = run->train.tokens,
         .data_path = view->data_path,
         .data_seed = config->data_seed,
+        .heldout_windows = tw_eval_windows(run),
         .threads = config->compute.threads,
     };
     tw_id_hex(&id, view->run.id);

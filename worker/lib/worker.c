@@ -39,6 +39,8 @@ enum thinwire_status tw_worker_tell(struct thinwire_error *error, enum tw_status
     const enum thinwire_status told = status_of(status);
     if (error == NULL) return told;
     error->status = told;
+    error->message[0] = '\0';
+    if (status == TW_OK) return told;
     (void)snprintf(error->message, sizeof(error->message), "%s", reason->message);
     return told;
 }

@@ -50,6 +50,7 @@ static enum tw_status answer_await(const struct tw_session_config *config,
 static enum tw_status daemon_attach(const struct tw_session_config *config,
                                     struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
                                     int *memfd, struct tw_error *err) {
+    const uint64_t first = config->is_embedded ? 10 : 0; /* our caller tells its user */
     for (uint64_t tries = 0; !config->must_end(config->self); tries++) {
         enum tw_status status = tw_daemon_link_open(link, config->socket, err);
         if (status == TW_OK) {
@@ -58,7 +59,7 @@ static enum tw_status daemon_attach(const struct tw_session_config *config,
             tw_daemon_link_close(link);
         }
         if (status != TW_AGAIN) return status;
-        if (tries % REMIND_TRIES == 0) {
+        if (tries % REMIND_TRIES == first) {
             tw_log(TW_LOG_WARN, "daemon_awaited", "text=\"%s; trying every %d ms\"", err->message,
                    RETRY_MS);
         }

@@ -396,6 +396,14 @@ static enum tw_status step_tell(struct tw_trainer *trainer, const struct tw_step
     return status;
 }
 
+/* Adds a step to the work of this node. At the start of a node its rate is below that of others. */
+static void work_note(struct tw_trainer *trainer, const struct tw_step_result *result, float lr) {
+    const struct tw_run *run = &trainer->welcome->run;
+    const float full = tw_schedule_lr(run, trainer->clock_tokens, UINT64_MAX);
+    trainer->merger.work.is_known = true;
+    if (!result->is_skipped && full > 0) trainer->merger.work.done += (double)(lr / full);
+}
+
 static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
     const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
@@ -418,6 +426,7 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
         trainer->step_us_mean == 0 ? took_us : (7 * trainer->step_us_mean + took_us) / 8;
     atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
 
+    work_note(trainer, &result, lr);
     trainer->skips_in_a_row = result.is_skipped ? trainer->skips_in_a_row + 1 : 0;
     if (trainer->skips_in_a_row == TW_SKIPS_MAX) {
         return tw_fail(err, TW_CORRUPT, "gradients of %d steps in a row are not finite",

@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/cli/run/weight_files.h"
 #include "proto/safetensors.h"
@@ -158,7 +159,25 @@ static enum tw_status check_patterns(const struct picking *picking, struct tw_er
                    pick->train_count + pick->frozen_count > 0 ? " with these patterns" : "");
 }
 
-enum tw_status cli_pick_tensors(struct cli_pick *pick, struct tw_error *err) {
+/* Whether --tensors is a list, as model.tensors has it. */
+static bool is_list(const char *text) {
+    return strchr(text, ':') != NULL && access(text, F_OK) != 0;
+}
+
+static enum tw_status take_list(struct cli_pick *pick, struct tw_error *err) {
+    struct tw_tensor_list_size size;
+    TW_TRY(tw_tensor_list_check(pick->path, &size, err));
+    if (pick->train_count + pick->frozen_count > 0)
+        return tw_fail(err, TW_CONFIG, "--train and --frozen choose from a file, and --tensors is "
+                                       "a list: leave out the tensors that are not trained");
+    (void)snprintf(pick->text, sizeof(pick->text), "%s", pick->path);
+    pick->tensors = pick->seen = size.tensors;
+    pick->elements_seen = size.elements;
+    pick->path = "the list";
+    return TW_OK;
+}
+
+static enum tw_status take_files(struct cli_pick *pick, struct tw_error *err) {
     static struct cli_weight_files files;
     struct picking picking = {.pick = pick};
     TW_TRY(cli_weight_files_find(pick->path, &files, err));
@@ -170,7 +189,13 @@ enum tw_status cli_pick_tensors(struct cli_pick *pick, struct tw_error *err) {
     if (status == TW_OK) status = check_patterns(&picking, err);
     if (status == TW_OK) status = cli_tensors_fold(picking.tensors, pick->tensors, pick->text, err);
     free(picking.tensors);
-    if (status != TW_OK || pick->base == NULL) return status;
+    return status;
+}
+
+enum tw_status cli_pick_tensors(struct cli_pick *pick, struct tw_error *err) {
+    static struct cli_weight_files files;
+    TW_TRY(is_list(pick->path) ? take_list(pick, err) : take_files(pick, err));
+    if (pick->base == NULL) return TW_OK;
     TW_TRY(cli_weight_files_find(pick->base, &files, err));
     return cli_weight_files_digest(&files, &pick->base_digest, err);
 }

@@ -260,7 +260,7 @@ static void merges_are_added_to_steps_taken_meanwhile(void **state) {
     uint32_t inside = 0, outside = 0;
     for (uint32_t t = 0; t < dae.layout.tensors_count; t++) {
         const struct tw_tensor *tensor = &dae.layout.tensors[t];
-        if (tensor->rank != 1 || strstr(tensor->name, ".bias") == NULL) continue;
+        if (tensor->shape.rank != 1 || strstr(tensor->name, ".bias") == NULL) continue;
         if (tensor->fragment == fragment) inside = t;
         if (tensor->fragment != fragment) outside = t;
     }

@@ -81,6 +81,7 @@ struct thinwire_run {
     uint64_t tokens;          /* budget of the run, over all nodes */
     const char *data_path;    /* training data as the daemon has them; empty: the trainer's own */
     uint64_t data_seed;       /* seed of this node's order of the data */
+    uint64_t heldout_windows; /* held-out windows that thinwire-worker evaluates */
     uint32_t threads;         /* that the node's configuration allows; 0: no limit */
 };
 
@@ -183,9 +184,13 @@ THINWIRE_API enum thinwire_status thinwire_worker_draw(struct thinwire_worker *w
                                                        uint32_t *tokens,
                                                        struct thinwire_error *error);
 
-/* Reads window `index` of `count` evenly spaced held-out windows into tokens (context + 1). No
- * token is a target of two of them. THINWIRE_WAIT: no held-out data have arrived yet.
- * THINWIRE_DATA. */
+/* Number of held-out windows of context + 1 tokens; 0: none has arrived yet, or an error. */
+THINWIRE_API uint64_t thinwire_worker_heldout_count(struct thinwire_worker *worker,
+                                                    struct thinwire_error *error);
+
+/* Reads window `index` of `count` evenly spaced held-out windows into tokens (context + 1), with
+ * index < count <= thinwire_worker_heldout_count. No token is a target of two windows.
+ * THINWIRE_INVALID, THINWIRE_DATA. */
 THINWIRE_API enum thinwire_status thinwire_worker_heldout(struct thinwire_worker *worker,
                                                           uint64_t index, uint64_t count,
                                                           uint32_t *tokens,
