@@ -267,6 +267,7 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
     case TW_WMSG_RESUME: trainer->is_paused = false; break;
     case TW_WMSG_FINISH:
         trainer->is_finished = msg->u.finish.goes_on == 0 || is_at_stop(trainer);
+        trainer->is_settled = msg->u.finish.is_settled != 0;
         break;
     case TW_WMSG_EXIT: trainer->is_over = true; break;
     default:
@@ -457,6 +458,12 @@ static bool has_changed(const struct tw_trainer *trainer) {
            trainer->evaluated_step != trainer->step;
 }
 
+static enum tw_rest rest_of(const struct tw_trainer *trainer) {
+    if (!trainer->is_finished) return TW_REST_PAUSED;
+    const bool is_settled = trainer->is_settled || is_at_stop(trainer);
+    return is_settled && !has_changed(trainer) ? TW_REST_SETTLED : TW_REST_FINISHED;
+}
+
 /* After the last rounds: evaluates the result and takes a snapshot. */
 static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_error *err) {
     if (!trainer->is_finished || !has_changed(trainer) || trainer->waiting_count > 0) return TW_OK;
@@ -474,9 +481,7 @@ enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err)
     }
     const struct tw_learner *learner = trainer->learner;
     if (learner->rest != NULL) {
-        learner->rest(learner->self, !trainer->is_finished  ? TW_REST_PAUSED
-                                     : has_changed(trainer) ? TW_REST_FINISHED
-                                                            : TW_REST_SETTLED);
+        learner->rest(learner->self, rest_of(trainer));
     }
     const enum tw_status status = tw_step_server_has_kept(&trainer->side)
                                       ? TW_OK

@@ -187,9 +187,9 @@ static double work_share(const struct tw_merger *merger, uint32_t fragment) {
     return fmin(1, steps / merger->run->sync.period);
 }
 
-/* Notes the sizes of this own outer gradient v (kernels/outlier.h). A node that has just come, or is
- * slow, or warms up, has done less work than others, and outer gradients grow with the work at most.
- * That of almost no work tells nothing about others. */
+/* Notes the sizes of this own outer gradient v (kernels/outlier.h). A node that has just come, or
+ * is slow, or warms up, has done less work than others, and outer gradients grow with the work at
+ * most. That of almost no work tells nothing about others. */
 static void note_own(struct tw_merger *merger, uint32_t fragment, const float *v) {
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);

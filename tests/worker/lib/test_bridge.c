@@ -297,6 +297,11 @@ static void end_is_told_when_the_last_merge_is_in(void **state) {
     msg.u.apply.is_final = 1;
     fake_daemon_send(&dae, &msg);
     await(TW_WMSG_APPLIED, &msg);
+    await_status(THINWIRE_WAIT); /* further merges may come */
+    memset(&msg, 0, sizeof(msg));
+    msg.kind = TW_WMSG_FINISH;
+    msg.u.finish.is_settled = 1;
+    fake_daemon_send(&dae, &msg);
     await_status(THINWIRE_FINISHED);
     tw_shm_view(&dae.shm, 0, &view);
     for (uint32_t t = 0; t < dae.layout.tensors_count; t++) {

@@ -60,7 +60,7 @@ def trainer(socket, seed, out):
         while following is not None:
             for i, x in enumerate(numbers):
                 numbers[i] = x + 0.02 * (TARGET - x)
-            time.sleep(0.002)
+            time.sleep(0.01)
             following = worker.step(loss())
     pathlib.Path(out).write_bytes(numbers.tobytes())
 
@@ -92,7 +92,7 @@ def module(socket, seed, out):
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            time.sleep(0.002)
+            time.sleep(0.01)
             node.step(loss)
     pathlib.Path(out).write_bytes(model.w.detach().numpy().tobytes())
 
