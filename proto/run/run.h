@@ -238,6 +238,9 @@ enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err);
  * our engine. */
 enum tw_status tw_run_check_engine(const struct tw_run *run, struct tw_error *err);
 
+/* True if the trainer of a run of any model brings its data: no node has or fetches any. */
+bool tw_run_has_own_data(const struct tw_run *run);
+
 /* Canonical text without NUL; *size_out <= TW_MANIFEST_BYTES_MAX. Cannot fail on a checked run. */
 void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 

@@ -35,7 +35,7 @@ static bool is_of_data(const struct tw_run_key *key) {
 bool tw_run_is_for_engine(const struct tw_run_key *key, const struct tw_run *run) {
     if (run->model.family != TW_FAMILY_TENSORS) return false;
     if (has(engine_keys, sizeof(engine_keys) / sizeof(engine_keys[0]), key->name)) return true;
-    return tw_id_is_zero(&run->data.sha256) && is_of_data(key);
+    return tw_run_has_own_data(run) && is_of_data(key);
 }
 
 void tw_run_clear_engine(struct tw_run *run) {
@@ -86,4 +86,8 @@ enum tw_status tw_run_check_engine(const struct tw_run *run, struct tw_error *er
                    "model.family = tensors is for trainers of your own, because this engine "
                    "computes gpt2 and llama alone: start your trainer, which attaches to the "
                    "daemon's worker socket, and set spawn_worker = off or worker_path = PROGRAM");
+}
+
+bool tw_run_has_own_data(const struct tw_run *run) {
+    return run->model.family == TW_FAMILY_TENSORS && tw_id_is_zero(&run->data.sha256);
 }

@@ -353,6 +353,11 @@ other_folder() {
     sed 's|^run_dir = .*|run_dir = a-file/x|' node.conf >other.conf
     tw --config other.conf config check
 }
+any_model() {
+    sed "s|^\[node]|[node]\nrun = ./any1.manifest|; /^data = /d" node.conf >other.conf
+    tw --config other.conf config check
+}
+expect 0 "training data: the trainer's own" any_model
 expect 5 'run folder .*a-file/x cannot be used or made: Not a directory' other_folder
 expect 2 'the worker /no/worker: No such file or directory' other_key '[node]' 'worker_path = /no/worker'
 expect 2 'there is no group `nobodys`' other_key '[api]' 'group = nobodys'
