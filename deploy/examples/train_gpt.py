@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# train_gpt.py - a PyTorch model as the worker of a node.
 """Trains a small GPT with PyTorch as the worker of a Thinwire node.
 
 Give the node `spawn_worker = off` in its configuration, start it, and run this beside it:

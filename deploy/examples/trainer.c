@@ -1,5 +1,5 @@
-/* trainer.c - a whole trainer in C as the worker of a Thinwire node. Its model is a table of bigrams:
- * row x of the tensor "bigram" has the logits of the byte that follows byte x.
+/* trainer.c - a whole trainer in C as the worker of a Thinwire node. Its model is a table of
+ * bigrams: row x of the tensor "bigram" has the logits of the byte that follows byte x.
  *
  *     thinwire run new bigrams --tensors bigram:256x256 --data text.txt --batch 8 --context 128 \
  *              --tokens 4m --set train.lr=0.5
@@ -13,7 +13,6 @@
 #include <thinwire/worker.h>
 
 enum { BYTES = 256 };
-
 struct model {
     float bigram[BYTES * BYTES];
     struct thinwire_worker *worker;
@@ -37,7 +36,8 @@ static int write_model(void *self, enum thinwire_array array, uint32_t tensor, u
     return 0;
 }
 
-/* Loss of `count` successions of bytes, in nats each; with lr > 0 also a step of plain SGD on each. */
+/* Loss of `count` successions of bytes, in nats each; with lr > 0 also a step of plain SGD on each.
+ */
 static double pass(struct model *model, const uint32_t *tokens, uint64_t count, float lr) {
     double loss = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -71,13 +71,14 @@ static enum thinwire_status train(struct model *model, const struct thinwire_nex
     const uint64_t length = model->run->context + 1, batch = model->run->batch;
     *done = (struct thinwire_step){.loss = 0};
     for (uint64_t i = 0; i < batch && status == THINWIRE_OK; i++)
-        done->loss += (float)(pass(model, model->tokens + i * length, length - 1, next->lr) / batch);
+        done->loss += (float)pass(model, model->tokens + i * length, length - 1, next->lr) / batch;
     return status;
 }
 
 int main(int argc, char **argv) {
     static struct model model;
-    const struct thinwire_config config = {.socket = argc > 1 ? argv[1] : NULL, .device = "bigrams"};
+    const struct thinwire_config config = {.socket = argc > 1 ? argv[1] : NULL,
+                                           .device = "bigrams"};
     const struct thinwire_trainer trainer = {
         .self = &model, .read = read_model, .write = write_model, .heldout = heldout};
     struct thinwire_error error;
@@ -88,7 +89,8 @@ int main(int argc, char **argv) {
         model.run = thinwire_worker_run(model.worker);
         model.tokens = calloc(model.run->batch, (model.run->context + 1) * sizeof(uint32_t));
         status = thinwire_worker_start(model.worker, &trainer, &error);
-        if (status == THINWIRE_OK) status = thinwire_worker_step(model.worker, NULL, -1, &next, &error);
+        if (status == THINWIRE_OK)
+            status = thinwire_worker_step(model.worker, NULL, -1, &next, &error);
         while (status == THINWIRE_OK && train(&model, &next, &done, &error) == THINWIRE_OK)
             status = thinwire_worker_step(model.worker, &done, -1, &next, &error);
         thinwire_worker_close(model.worker);

@@ -168,8 +168,9 @@ static enum tw_status take_list(struct cli_pick *pick, struct tw_error *err) {
     struct tw_tensor_list_size size;
     TW_TRY(tw_tensor_list_check(pick->path, &size, err));
     if (pick->train_count + pick->frozen_count > 0)
-        return tw_fail(err, TW_CONFIG, "--train and --frozen choose from a file, and --tensors is "
-                                       "a list: leave out the tensors that are not trained");
+        return tw_fail(err, TW_CONFIG,
+                       "--train and --frozen choose from a file, and --tensors is "
+                       "a list: leave out the tensors that are not trained");
     (void)snprintf(pick->text, sizeof(pick->text), "%s", pick->path);
     pick->tensors = pick->seen = size.tensors;
     pick->elements_seen = size.elements;

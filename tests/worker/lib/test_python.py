@@ -1,8 +1,8 @@
 """test_python.py LIBRARY BIN [TORCH] - the Python package against real daemons.
 
-Two nodes train a run of any model. One has a trainer in Python, without PyTorch or anything else;
-the other has the C example, or with TORCH (a Python that has torch) a PyTorch module. Both must learn
-and end with the same anchors.
+Two nodes train a run of any model, and start from different parameters. One has a trainer in Python
+without PyTorch; the other has the same, or with TORCH (a Python that has torch) a PyTorch module.
+Both must learn, and end with the same parameters.
 """
 import array
 import ctypes
@@ -84,7 +84,7 @@ def module(socket, seed, out):
             return ((self.w - TARGET) ** 2).mean()
 
     model = Square()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.06)
     with thinwire.torch.attach(model, optimizer, heldout=lambda _: model(), lr="own",
                                socket=socket, timeout=PATIENCE_S) as node:
         while node.goes_on:
@@ -126,7 +126,7 @@ def digests(folder, idx):
 
 
 def train(library, bin_dir, folder, second):
-    """Trains the run on two nodes; `second` is the interpreter and the kind of trainer of node 1."""
+    """Trains the run on two nodes; `second` is the interpreter and kind of trainer of node 1."""
     held = [ports.hold(), ports.hold()]
     run(bin_dir / "thinwire", "run", "new", "python", "--tensors", f"w:{SIDE}x{SIDE}", "--batch",
         "4", "--context", "16", "--tokens", "60k", "--nodes", "2", "--set", "sync.period=20",

@@ -106,5 +106,5 @@ def load() -> ctypes.CDLL:
             return _declare(ctypes.CDLL(candidate))
         except OSError as reason:
             tried.append(str(reason))
-    raise ImportError("libthinwire was not found: install the package libthinwire, or name the file "
-                      "in THINWIRE_LIBRARY (" + "; ".join(tried) + ")")
+    raise ImportError("libthinwire was not found: install the package libthinwire, or name the "
+                      "file in THINWIRE_LIBRARY (" + "; ".join(tried) + ")")

@@ -8,9 +8,9 @@
         node.step(loss)
     torch.save(model.state_dict(), "merged.pt")
 
-The trainer stays the user's: model, data, loss, optimizer, devices. At each `step` the node may copy
-parameters out, or put merged ones in. Encoding, merging and the network run on other threads and in
-the daemon.
+The trainer stays the user's: model, data, loss, optimizer, devices. At each `step` the node may
+copy parameters out, or put merged ones in. Encoding, merging and the network run on other threads
+and in the daemon.
 """
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Module:
         self.engine = f"PyTorch {torch.__version__}, {', '.join(devices)}, {', '.join(types)}"
 
     def _flat(self, array: int, tensor: int, makes: bool) -> Optional[torch.Tensor]:
-        """The tensor that holds an array's numbers; None: it does not exist, and counts as zeros."""
+        """The tensor that holds an array's numbers; None: there is none, which counts as zeros."""
         parameter = self.parameters[tensor]
         if array == c.PARAMETERS:
             return parameter.data

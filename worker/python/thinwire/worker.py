@@ -17,7 +17,7 @@ POLL_MS = 200  # the C library returns this often, so that Ctrl-C works while it
 
 
 class ThinwireError(RuntimeError):
-    """The daemon refuses, the run's data are missing, or a call was wrong. The message says which."""
+    """The daemon refuses, data are missing, or a call was wrong. The message says which."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
