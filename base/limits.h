@@ -4,10 +4,13 @@
 
 enum tw_limits {
     /* the run */
-    TW_MEMBERS_MAX = 64,   /* nodes in a group roster: contributors are one 64-bit set */
-    TW_FRAGMENTS_MAX = 64, /* fragments of a model */
-    TW_PARTS_MAX = 16,     /* owners (and so parts) of one round */
-    TW_TENSORS_MAX = 4096, /* tensors of a model */
+    TW_MEMBERS_MAX = 64,          /* nodes in a group roster: contributors are one 64-bit set */
+    TW_FRAGMENTS_MAX = 64,        /* fragments of a model */
+    TW_PARTS_MAX = 16,            /* owners (and so parts) of one round */
+    TW_TENSORS_MAX = 4096,        /* tensors of a model */
+    TW_TENSOR_NAME_BYTES = 128,   /* name of a tensor and NUL */
+    TW_TENSOR_RANK_MAX = 6,       /* sides of a tensor */
+    TW_TENSORS_TEXT_BYTES = 8192, /* names and shapes of a run's tensors as text, and NUL */
     TW_PART_ALIGN = 1024, /* elements; part boundaries are multiples of this, which is a multiple of
                              every codec's block */
     TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements; (phi, u) of a fragment is one payload */
@@ -39,7 +42,7 @@ enum tw_limits {
     TW_FRAME_BODY_MAX = TW_CHUNK_BYTES_MAX + TW_CHUNK_HEADER_BYTES,
     TW_PAYLOAD_BYTES_MAX = 1 << 30, /* one payload */
     TW_CHUNKS_MAX = TW_PAYLOAD_BYTES_MAX / TW_CHUNK_BYTES_MAX,
-    TW_MANIFEST_BYTES_MAX = 16 * 1024, /* canonical text of a run manifest */
+    TW_MANIFEST_BYTES_MAX = 24 * 1024, /* canonical text of a run manifest */
 
     /* connections */
     TW_LISTEN_MAX = 4,           /* addresses a node listens on */
@@ -48,7 +51,7 @@ enum tw_limits {
     TW_HELLO_EXTENSIONS_MAX = 8, /* extensions of a HELLO */
     TW_HELLO_EXTENSIONS_BYTES =
         600, /* bytes of all extensions: the rest of a HELLO with 4 long addresses */
-    TW_WELCOME_BYTES_MAX = 20 * 1024, /* body of a WELCOME: a manifest and 4 KiB for the rest */
+    TW_WELCOME_BYTES_MAX = 28 * 1024, /* body of a WELCOME: a manifest and 4 KiB for the rest */
     TW_ACCEPTS_PER_S = 500,           /* TCP connections taken from the kernel */
     TW_HANDSHAKE_LIMITER_PER_S = 50,  /* handshakes begun by strangers, all together */
     TW_HANDSHAKE_LIMITER_BURST = 512, /* burst of these */

@@ -4,10 +4,9 @@
 # tests/deploy/test_hardened.sh reads it off the programs.
 include(CheckCCompilerFlag)
 set(tw_host $<COMPILE_LANGUAGE:C,CXX>)
-set(tw_is_shared $<IN_LIST:$<TARGET_PROPERTY:TYPE>,MODULE_LIBRARY$<SEMICOLON>SHARED_LIBRARY>)
 set(tw_is_program $<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>)
 add_compile_options($<${tw_host}:-fstack-protector-strong>
-                    $<$<AND:${tw_host},$<NOT:${tw_is_shared}>>:-fPIE>)
+                    $<$<AND:${tw_host},${tw_is_program}>:-fPIE>)
 # Not every compiler and processor has these; on others the flags are left out.
 foreach(flag stack-clash-protection cf-protection)
   check_c_compiler_flag(-f${flag} TW_HAS_${flag})

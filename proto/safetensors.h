@@ -17,8 +17,8 @@
 
 enum {
     TW_SAFETENSORS_PREFIX_BYTES = 8,
-    TW_SAFETENSORS_NAME_BYTES = 96, /* with NUL */
-    TW_SAFETENSORS_RANK_MAX = 4,
+    TW_SAFETENSORS_NAME_BYTES = 160, /* with NUL */
+    TW_SAFETENSORS_RANK_MAX = 6,
     TW_SAFETENSORS_METADATA_MAX = 64,            /* pairs of __metadata__ */
     TW_SAFETENSORS_JSON_MAX = 100 * 1000 * 1000, /* bytes; the format's own limit */
     TW_SAFETENSORS_ALIGN = 64, /* bytes: alignment of the data in files that this program writes */

@@ -44,7 +44,7 @@
 #include "proto/run/run.h"
 #include "proto/worker_request.h"
 
-enum { TW_WORKER_VERSION = 7, TW_WORKER_MSG_BYTES_MAX = 8192, TW_SNAPSHOT_SLOTS = 2 };
+enum { TW_WORKER_VERSION = 8, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS = 2 };
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 

@@ -164,7 +164,8 @@ struct tw_wmsg_clock {
 
 /* The run is over: the worker stops stepping and keeps serving. */
 struct tw_wmsg_finish {
-    uint32_t goes_on; /* 1: the run is not over after all */
+    uint32_t goes_on;    /* 1: the run is not over after all */
+    uint32_t is_settled; /* 1: no further merge will change the parameters */
 };
 
 #endif

@@ -63,6 +63,8 @@ ROOMS = {
     "worker/merge": {"worker/engine", "worker/support"},
     "worker/learn": {"worker/data", "worker/engine", "worker/merge", "worker/support"},
     "worker/loop": {"worker/engine", "worker/learn", "worker/merge", "worker/support"},
+    "worker/lib": {"worker/data", "worker/engine", "worker/learn", "worker/loop", "worker/merge",
+                   "worker/support"},
     "worker/files": {"worker/learn", "worker/support", "worker/tokenizer"},
     "worker/cli": {"worker/data", "worker/data/prepare", "worker/engine", "worker/files",
                    "worker/learn", "worker/support", "worker/tokenizer"},
@@ -391,6 +393,8 @@ def check_head(src):
     if not src.path.endswith((".h", ".cuh")):
         return
     wanted = "TW_" + re.sub(r"\W", "_", src.path).upper()
+    if "/include/" in src.path:  # installed: programs of others include it
+        wanted = re.sub(r"\W", "_", src.path.split("/include/")[1]).upper()
     directives = [line for line in src.lines if re.match(r"\s*#", line)][:2]
     if src.module == "tests" and directives and directives[0].startswith("#ifndef TW_"):
         wanted = directives[0].split()[1]  # any name of ours, as nothing outside includes it
@@ -405,7 +409,7 @@ def check_names(src):
         return
     for number, line in enumerate(src.code, 1):
         match = re.match(r"(?!static|typedef|#|extern \"C\")[a-z_][\w ]*[ *]+(\w+)\s*\(", line)
-        if match and not match[1].startswith(("tw_", "TW_", "_Static_assert")) and \
+        if match and not match[1].startswith(("tw_", "TW_", "thinwire_", "_Static_assert")) and \
                 not line.startswith("_Static_assert"):
             yield number, f"{match[1]} has external linkage: its name starts with tw_"
 
@@ -456,7 +460,8 @@ def check_links(paths):
     owner, edges, findings = {"tw_flags": "base"}, {}, []
     lists = [path for path in paths if path.endswith("CMakeLists.txt") and "/" in path]
     for path in lists:
-        for match in re.finditer(r"add_library\(\s*(tw_\w+)", (ROOT / path).read_text()):
+        text = (ROOT / path).read_text()
+        for match in re.finditer(r"add_library\(\s*((?:tw|thinwire)_\w+)", text):
             owner[match[1]] = path.split("/")[0]
     for path in lists:
         module = path.split("/")[0]

@@ -196,7 +196,7 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
 static void put_data(struct out *to, const struct tw_status_view *view) {
     put_gauge(to, "train_token_share_ratio", "Share of the run's tokens that this node trained on.",
               view->train.token_share);
-    if (view->data.state == TW_VIEW_DATA_TEXT) return;
+    if (view->data.state == TW_VIEW_DATA_TEXT || view->data.state == TW_VIEW_DATA_TRAINER) return;
     put_gauge(to, "data_ready", "1 when a whole training shard is here.",
               view->data.train_whole > 0);
     put_gauge(to, "data_files", "Files of the run's dataset.", view->data.files);

@@ -95,6 +95,7 @@ const char *tw_view_topology_name(enum tw_topology topology) {
 const char *tw_view_data_name(enum tw_view_data data) {
     switch (data) {
     case TW_VIEW_DATA_TEXT: return "text";
+    case TW_VIEW_DATA_TRAINER: return "trainer";
     case TW_VIEW_DATA_WAITING: return "waiting";
     case TW_VIEW_DATA_FETCHING: return "fetching";
     case TW_VIEW_DATA_PARTIAL: return "partial";

@@ -49,6 +49,7 @@ enum tw_view_worker {
 
 enum tw_view_data {
     TW_VIEW_DATA_TEXT,     /* a local text; nothing is fetched or served */
+    TW_VIEW_DATA_TRAINER,  /* the trainer brings its own: a run of any model */
     TW_VIEW_DATA_WAITING,  /* a dataset without a whole training shard yet */
     TW_VIEW_DATA_FETCHING, /* training on the local shards while others are fetched */
     TW_VIEW_DATA_PARTIAL,  /* the user's folder lacks files */
@@ -184,6 +185,7 @@ struct tw_status_view {
         uint32_t fragments_count;
         uint64_t fragment_versions[TW_FRAGMENTS_MAX]; /* rounds applied to each (phi, u) */
         uint64_t params;
+        bool is_any_model;  /* a run of any model: the worker is a trainer of the user's own */
         uint64_t period_us; /* mean time between two rounds; TW_VIEW_NEVER */
     } run;
 

@@ -56,13 +56,14 @@ static json_t *run_json(const struct tw_status_view *view) {
     for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
         (void)json_array_append_new(versions, count(view->run.fragment_versions[i]));
     }
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "id", hex(&view->run.id),
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:b,s:o,s:o}", "id", hex(&view->run.id),
                      "name", text(view->run.name), "lineage", hex(&view->run.lineage),
                      "lineage_short", short_hex(&view->run.lineage), "clock_tokens", count(clock),
                      "budget_tokens", count(budget), "done_percent",
                      real(budget > 0 ? 100.0 * (double)clock / (double)budget : NAN), "eta_s",
                      seconds(view->run.eta_us), "model_params", count(view->run.params),
-                     "round_period_s", seconds(view->run.period_us), "fragment_rounds", versions);
+                     "any_model", view->run.is_any_model, "round_period_s",
+                     seconds(view->run.period_us), "fragment_rounds", versions);
 }
 
 static json_t *losses_json(const struct tw_status_view *view) {
@@ -253,7 +254,8 @@ static json_t *spend_json(const struct tw_status_view *view) {
 }
 
 static json_t *data_json(const struct tw_status_view *view) {
-    const bool is_dataset = view->data.state != TW_VIEW_DATA_TEXT;
+    const bool is_dataset =
+        view->data.state != TW_VIEW_DATA_TEXT && view->data.state != TW_VIEW_DATA_TRAINER;
     json_t *const data = json_pack(
         "{s:s,s:o,s:b,s:b,s:o,s:o}", "state", tw_view_data_name(view->data.state), "path",
         text(view->data.path), "own_text", view->data.is_any, "fetched", view->data.is_fetched,

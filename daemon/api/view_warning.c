@@ -45,7 +45,15 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
             view->worker.restarts, tw_units_s(view->worker.restarts), why);
         break;
     case TW_VIEW_WORKER_ABSENT:
+        /* A trainer of the user's own may leave when the run is over. */
+        if (view->node.state == TW_STATE_FINISHED) break;
         if (view->node.uptime_us < MINUTE_US / 2 || judge_device(view, why, list)) break;
+        if (view->run.is_any_model) {
+            add(list, "start your trainer, which attaches to the daemon's worker socket",
+                "No trainer is attached, so nothing is trained%s%s",
+                view->worker.error[0] != 0 ? ": " : "", view->worker.error);
+            break;
+        }
         add(list, "start thinwire-worker, or set spawn_worker = on",
             "No worker is attached, so nothing is trained%s%s",
             view->worker.error[0] != 0 ? ": " : "", view->worker.error);

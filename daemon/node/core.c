@@ -86,6 +86,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .together_tokens = tw_run_together_tokens(run),
         .alone_nodes = tw_run_together_tokens(run) < run->train.tokens ? run->sync.nodes : 0,
         .is_pair = run->sync.topology == TW_TOPOLOGY_PAIR,
+        .has_own_start = run->model.family == TW_FAMILY_TENSORS,
         .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
         .signing = {.key = setup->identity.key, .sign = sign, .is_signed = tw_is_signed},

@@ -515,7 +515,8 @@ void tw_daemon_data_fill(const struct tw_daemon *daemon, uint64_t now_us,
     (void)snprintf(view->data.path, sizeof(view->data.path), "%.250s", daemon->setup->data_path);
     view->data.is_any = tw_id_is_zero(&daemon->setup->run.data.sha256);
     if (data->store == NULL) {
-        view->data.state = TW_VIEW_DATA_TEXT;
+        const bool is_own = tw_run_has_own_data(&daemon->setup->run);
+        view->data.state = is_own ? TW_VIEW_DATA_TRAINER : TW_VIEW_DATA_TEXT;
         return;
     }
     const struct tw_data_folder *folder = &data->store->folder;

@@ -5,6 +5,7 @@
 #include "daemon/api/status_view.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/process/notify.h"
+#include "daemon/workerlink/worker_host.h"
 
 enum { OPENINGS_MAX = 16 };
 
@@ -142,6 +143,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_daemon_note(daemon, TW_LOG_INFO, "state", "state=%s",
                        tw_view_state_name(action->u.report.state));
         tw_notify("STATUS=%s", tw_view_state_name(action->u.report.state));
+        tw_worker_host_set_settled(daemon->host, action->u.report.state == TW_STATE_FINISHED);
         return;
     case TW_REPORT_PAIRED:
         tw_id_short(&action->u.report.id, hex);

@@ -62,6 +62,7 @@ static void fill_run(const struct tw_daemon *daemon, struct tw_status_view *view
         view->run.fragment_versions[p] = fragment.state.rounds;
     }
     view->run.params = setup->layout.params;
+    view->run.is_any_model = setup->run.model.family == TW_FAMILY_TENSORS;
 }
 
 static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *view) {

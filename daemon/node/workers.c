@@ -232,7 +232,7 @@ static void on_died(void *user, const struct tw_worker_death *death) {
         tw_daemon_leave_step(daemon);
         return;
     }
-    const bool is_foreign = !daemon->setup->config.node.spawn_worker;
+    const bool is_foreign = !daemon->setup->spawns_worker;
     if (is_foreign) {
         tw_worker_host_set_held(daemon->host, true);
         if (death->was_hanging) {
@@ -318,7 +318,7 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
     daemon->host->memory.shm.hashed = &daemon->moved;
     const struct tw_supervisor_config supervisor = {
         .loop = &daemon->loop,
-        .worker_path = setup->config.node.spawn_worker ? setup->worker_path : NULL,
+        .worker_path = setup->spawns_worker ? setup->worker_path : NULL,
         .socket_path = setup->worker_socket,
         .seed = tw_get_u64(setup->identity.id.bytes + 8),
         .died = on_died,
@@ -428,7 +428,7 @@ static enum tw_view_worker worker_state(const struct tw_daemon *daemon) {
     const bool is_there = tw_worker_link_is_open(&daemon->host->link);
     if (daemon->is_data_awaited) return TW_VIEW_WORKER_WAITING;
     if (daemon->workers->supervisor.state == TW_SUPERVISOR_FAILED) return TW_VIEW_WORKER_FAILED;
-    if (!is_there && !daemon->setup->config.node.spawn_worker) return TW_VIEW_WORKER_ABSENT;
+    if (!is_there && !daemon->setup->spawns_worker) return TW_VIEW_WORKER_ABSENT;
     if (daemon->workers->supervisor.state == TW_SUPERVISOR_PAUSING)
         return TW_VIEW_WORKER_RESTARTING;
     if (!is_there) {

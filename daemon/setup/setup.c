@@ -94,6 +94,7 @@ static enum tw_exit open_manifest(struct tw_setup *setup, struct tw_error *err) 
 static enum tw_exit plan_fetch(struct tw_setup *setup, struct tw_error *err) {
     const char *const where =
         setup->config.path[0] != '\0' ? setup->config.path : "the configuration";
+    if (tw_run_has_own_data(&setup->run)) return TW_EXIT_OK;
     if (setup->run.data.form == TW_FORM_FILE) {
         (void)tw_fail(err, TW_DATA, "no training text: set node.data in %.80s; %s", where,
                       tw_id_is_zero(&setup->run.data.sha256)
@@ -352,12 +353,16 @@ static enum tw_exit find_worker_user(struct tw_setup *setup, struct tw_error *er
     return TW_EXIT_STATE_DIR;
 }
 
+/* Our worker knows no run of any model, so it is not started for one. */
 static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
+    const bool is_named = setup->config.node.worker_path[0] != '\0';
+    setup->spawns_worker = setup->config.node.spawn_worker &&
+                           (is_named || tw_run_check_engine(&setup->run, NULL) == TW_OK);
     if (!join_path(setup->worker_socket, setup->config.node.run_dir, "worker.sock")) {
         (void)tw_fail(err, TW_CONFIG, "node.run_dir is too long");
         return TW_EXIT_USAGE;
     }
-    if (setup->config.node.worker_path[0] != '\0') {
+    if (is_named) {
         (void)snprintf(setup->worker_path, sizeof(setup->worker_path), "%s",
                        setup->config.node.worker_path);
     } else {
@@ -368,7 +373,7 @@ static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
         if (slash != NULL) *slash = '\0';
         if (!join_path(setup->worker_path, own, "thinwire-worker")) return TW_EXIT_USAGE;
     }
-    if (setup->config.node.spawn_worker && access(setup->worker_path, X_OK) != 0) {
+    if (setup->spawns_worker && access(setup->worker_path, X_OK) != 0) {
         (void)tw_fail(err, TW_CONFIG,
                       "the worker %s: %s (set node.worker_path, or node.spawn_worker = off)",
                       setup->worker_path, strerror(errno));

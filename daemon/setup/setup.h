@@ -30,8 +30,9 @@ struct tw_setup {
     struct tw_layout layout;
     char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text, with NUL */
     char run_state_dir[TW_PATH_BYTES];        /* STATE_DIR/first 16 digits of the run id */
-    char data_path[TW_PATH_BYTES];            /* text or dataset to train on */
-    bool is_data_fetched; /* data_path is RUN_STATE_DIR/data, filled from peers */
+    char data_path[TW_PATH_BYTES]; /* text or dataset to train on; "": the trainer has its own */
+    bool is_data_fetched;          /* data_path is RUN_STATE_DIR/data, filled from peers */
+    bool spawns_worker;            /* the daemon starts and restarts the worker */
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];
     uint32_t worker_uid; /* user that may run the worker too; 0: no other user */

@@ -38,21 +38,30 @@ void tw_checkpoint_arrays_set(struct tw_checkpoint_arrays *arrays, enum tw_check
     }
 }
 
-uint8_t *tw_checkpoint_tensor_at(const struct tw_checkpoint_arrays *arrays,
-                                 enum tw_checkpoint_kind kind, const struct tw_layout *layout,
-                                 const struct tw_tensor *tensor) {
-    if (arrays->at[kind][0] == NULL) return NULL;
-    TW_ASSERT(arrays->at[kind][tensor->fragment] != NULL);
-    const uint64_t offset = tensor->offset - layout->fragment_begin[tensor->fragment];
-    uint8_t *fragment = arrays->at[kind][tensor->fragment];
-    return fragment + offset * (arrays->is_bf16[kind] ? 2 : 4);
+bool tw_checkpoint_range_next(const struct tw_checkpoint_arrays *arrays,
+                              enum tw_checkpoint_kind kind, const struct tw_layout *layout,
+                              const struct tw_tensor *tensor, struct tw_checkpoint_range *range) {
+    const uint64_t size = (uint64_t)tensor->rows * tensor->cols;
+    range->first += range->count;
+    if (range->first == size) return false;
+    range->fragment = range->count == 0 ? tensor->fragment : range->fragment + 1;
+    const uint64_t *begin = &layout->fragment_begin[range->fragment];
+    const uint64_t at = tensor->offset + range->first;
+    TW_ASSERT(at >= begin[0] && at < begin[1]);
+    range->count = size - range->first < begin[1] - at ? size - range->first : begin[1] - at;
+    range->memory = NULL;
+    if (arrays->at[kind][0] == NULL) return true;
+    TW_ASSERT(arrays->at[kind][range->fragment] != NULL);
+    uint8_t *fragment = arrays->at[kind][range->fragment];
+    range->memory = fragment + (at - begin[0]) * (arrays->is_bf16[kind] ? 2 : 4);
+    return true;
 }
 
 enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
                                     const struct tw_file_ops *ops, const char *dir_path,
                                     const struct tw_layout *layout, const struct tw_id *run,
                                     struct tw_error *err) {
-    enum { HEADER_ROOM = 1 << 20, TENSOR_TEXT_BYTES = 320, SPARE_TENSORS = 256 };
+    enum { HEADER_ROOM = 1 << 20, TENSOR_TEXT_BYTES = 512, SPARE_TENSORS = 256 };
     const int dir = ops->dir_open(ops->ctx, dir_path);
     if (dir < 0) {
         return tw_fail(err, TW_IO, "cannot open the checkpoint folder %s: %s", dir_path,
@@ -77,7 +86,8 @@ enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
     /* Room for the names and shapes of a somewhat larger model. A model beyond that is only
      * reported as larger. */
     const uint32_t tensors_count = layout->tensors_count * TW_CHECKPOINT_KINDS;
-    new->pieces = calloc(tensors_count, sizeof(*new->pieces));
+    const uint32_t cuts = layout->fragments_count * TW_CHECKPOINT_KINDS;
+    new->pieces = calloc(tensors_count + cuts, sizeof(*new->pieces));
     new->st.tensors_capacity = 2 * tensors_count + SPARE_TENSORS;
     new->st.tensors = calloc(new->st.tensors_capacity, sizeof(*new->st.tensors));
     if (new->header == NULL || new->hashes == NULL || new->block == NULL || new->pieces == NULL ||

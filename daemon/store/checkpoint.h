@@ -97,7 +97,7 @@ void tw_checkpoint_arrays_set(struct tw_checkpoint_arrays *arrays, enum tw_check
                               const struct tw_layout *layout, void *array, bool is_bf16);
 
 /* Opens the folder. `layout` and `ops` are borrowed until destroy. Allocates all memory it ever
- * needs: about 2 MiB, 2 KiB per tensor of the model and 128 bytes per MiB of a generation. TW_IO:
+ * needs: about 2 MiB, 5 KiB per tensor of the model and 128 bytes per MiB of a generation. TW_IO:
  * no such folder. */
 enum tw_status tw_checkpoint_create(struct tw_checkpoint **checkpoint,
                                     const struct tw_file_ops *ops, const char *dir_path,

@@ -28,7 +28,8 @@ struct meta {
     char position[2 * TW_POSITION_BYTES_MAX + 1]; /* hex */
 };
 
-/* One tensor in the file, and its address in memory (NULL: only checked). */
+/* The elements of a tensor that lie in one fragment: their place in the file, and their address in
+ * memory (NULL: only checked). */
 struct piece {
     uint64_t begin, end; /* bytes from the start of the data */
     uint8_t *memory;
@@ -52,7 +53,7 @@ struct tw_checkpoint {
     char *hashes; /* SHA-256 of each block in hex, concatenated */
     size_t hashes_capacity;
     uint8_t *block;       /* (BLOCK_BYTES) */
-    struct piece *pieces; /* (kinds * tensors of the layout) */
+    struct piece *pieces; /* (kinds * (tensors + fragments of the layout)) */
     struct meta meta;
 };
 
@@ -62,10 +63,17 @@ extern const char *const tw_checkpoint_slot_names[TW_CHECKPOINT_FILES];
 void tw_checkpoint_tensor_name(enum tw_checkpoint_kind kind, const struct tw_tensor *tensor,
                                char *name);
 
-/* First byte of the tensor in memory; NULL: its kind is left out. */
-uint8_t *tw_checkpoint_tensor_at(const struct tw_checkpoint_arrays *arrays,
-                                 enum tw_checkpoint_kind kind, const struct tw_layout *layout,
-                                 const struct tw_tensor *tensor);
+/* The elements of a tensor that lie in one fragment. */
+struct tw_checkpoint_range {
+    uint64_t first, count; /* elements of the tensor */
+    uint32_t fragment;
+    uint8_t *memory; /* of the first element; NULL: its kind is left out */
+};
+
+/* Moves *range, all zeros at first, to the next range of the tensor; false after the last one. */
+bool tw_checkpoint_range_next(const struct tw_checkpoint_arrays *arrays,
+                              enum tw_checkpoint_kind kind, const struct tw_layout *layout,
+                              const struct tw_tensor *tensor, struct tw_checkpoint_range *range);
 
 /* ---- checkpoint_meta.c ---------------------------------------------------------------------- */
 

@@ -12,27 +12,33 @@
 
 /* ---- header --------------------------------------------------------------------------------- */
 
+enum { SHAPE_BYTES = 24 * TW_SAFETENSORS_RANK_MAX };
+
+/* "(2, 3)" */
+static void shape_text(const uint64_t *sides, uint32_t rank, char text[SHAPE_BYTES]) {
+    int used = snprintf(text, SHAPE_BYTES, "(");
+    for (uint32_t i = 0; i < rank; i++)
+        used += snprintf(text + used, (size_t)(SHAPE_BYTES - used), "%s%llu", i > 0 ? ", " : "",
+                         (unsigned long long)sides[i]);
+    (void)snprintf(text + used, (size_t)(SHAPE_BYTES - used), ")");
+}
+
 static enum tw_status wrong_shape(const struct tw_safetensors_tensor *there,
                                   const struct tw_tensor *here, struct tw_error *err) {
-    char shape[64] = "()";
-    if (there->rank == 1) {
-        (void)snprintf(shape, sizeof(shape), "(%llu)", (unsigned long long)there->shape[0]);
-    } else if (there->rank >= 2) {
-        (void)snprintf(shape, sizeof(shape), "(%llu, %llu%s)", (unsigned long long)there->shape[0],
-                       (unsigned long long)there->shape[1], there->rank > 2 ? ", .." : "");
-    }
-    if (here->rank == 1) {
-        return tw_fail(err, TW_CONFIG, "tensor %s is %s there and (%u) in this run's model",
-                       there->name, shape, here->rows);
-    }
-    return tw_fail(err, TW_CONFIG, "tensor %s is %s there and (%u, %u) in this run's model",
-                   there->name, shape, here->rows, here->cols);
+    char shape[SHAPE_BYTES], wanted[SHAPE_BYTES];
+    uint64_t sides[TW_TENSOR_RANK_MAX];
+    for (uint32_t i = 0; i < here->shape.rank; i++) sides[i] = here->shape.sides[i];
+    shape_text(there->shape, there->rank, shape);
+    shape_text(sides, here->shape.rank, wanted);
+    return tw_fail(err, TW_CONFIG, "tensor %s is %s there and %s in this run's model", there->name,
+                   shape, wanted);
 }
 
 static enum tw_status check_tensor(const struct tw_safetensors_tensor *there,
                                    const struct tw_tensor *here, struct tw_error *err) {
-    const bool is_same = there->rank == here->rank && there->shape[0] == here->rows &&
-                         (here->rank == 1 || there->shape[1] == here->cols);
+    bool is_same = there->rank == here->shape.rank;
+    for (uint32_t i = 0; is_same && i < here->shape.rank; i++)
+        is_same = there->shape[i] == here->shape.sides[i];
     if (!is_same) return wrong_shape(there, here, err);
     if (there->dtype != TW_DTYPE_F32 && there->dtype != TW_DTYPE_BF16) {
         return tw_fail(err, TW_CONFIG, "tensor %s is %s there; F32 or BF16 can be loaded",
@@ -147,7 +153,7 @@ static int compare_pieces(const void *a, const void *b) {
     return (left->begin > right->begin) - (left->begin < right->begin);
 }
 
-/* Lists every tensor of the file with its address in memory, in file order. */
+/* Lists the ranges of every tensor of the file with their addresses in memory, in file order. */
 static uint32_t list_pieces(struct tw_checkpoint *checkpoint,
                             const struct tw_checkpoint_arrays *arrays) {
     const struct tw_layout *layout = checkpoint->layout;
@@ -159,13 +165,18 @@ static uint32_t list_pieces(struct tw_checkpoint *checkpoint,
             tw_checkpoint_tensor_name(kind, &layout->tensors[i], name);
             const struct tw_safetensors_tensor *there = tw_safetensors_find(&checkpoint->st, name);
             if (there == NULL) continue;
-            checkpoint->pieces[count++] = (struct piece){
-                .begin = there->begin,
-                .end = there->end,
-                .memory = tw_checkpoint_tensor_at(arrays, kind, layout, &layout->tensors[i]),
-                .file_is_bf16 = there->dtype == TW_DTYPE_BF16,
-                .memory_is_bf16 = arrays->is_bf16[k],
-            };
+            const uint64_t element = tw_dtype_bytes(there->dtype);
+            struct tw_checkpoint_range range = {0};
+            while (tw_checkpoint_range_next(arrays, kind, layout, &layout->tensors[i], &range)) {
+                const uint64_t begin = there->begin + range.first * element;
+                checkpoint->pieces[count++] = (struct piece){
+                    .begin = begin,
+                    .end = begin + range.count * element,
+                    .memory = range.memory,
+                    .file_is_bf16 = there->dtype == TW_DTYPE_BF16,
+                    .memory_is_bf16 = arrays->is_bf16[k],
+                };
+            }
         }
     }
     qsort(checkpoint->pieces, count, sizeof(*checkpoint->pieces), compare_pieces);

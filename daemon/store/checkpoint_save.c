@@ -49,9 +49,8 @@ void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *l
         memset(to, 0, sizeof(*to));
         tw_checkpoint_tensor_name(kind, from, to->name);
         to->dtype = is_bf16 ? TW_DTYPE_BF16 : TW_DTYPE_F32;
-        to->rank = from->rank;
-        to->shape[0] = from->rows;
-        if (from->rank == 2) to->shape[1] = from->cols;
+        to->rank = from->shape.rank;
+        for (uint32_t s = 0; s < to->rank; s++) to->shape[s] = from->shape.sides[s];
     }
 }
 
@@ -73,10 +72,9 @@ static enum tw_status stream_kind(struct stream *stream, const struct tw_layout 
                                   enum tw_checkpoint_kind kind) {
     const uint64_t element = arrays->is_bf16[kind] ? 2 : 4;
     for (uint32_t i = 0; i < layout->tensors_count; i++) {
-        const struct tw_tensor *tensor = &layout->tensors[i];
-        const uint64_t bytes = (uint64_t)tensor->rows * tensor->cols * element;
-        const uint8_t *from = tw_checkpoint_tensor_at(arrays, kind, layout, tensor);
-        TW_TRY(tw_checkpoint_stream_put(stream, from, bytes));
+        struct tw_checkpoint_range range = {0};
+        while (tw_checkpoint_range_next(arrays, kind, layout, &layout->tensors[i], &range))
+            TW_TRY(tw_checkpoint_stream_put(stream, range.memory, range.count * element));
     }
     return TW_OK;
 }

@@ -119,6 +119,7 @@ static void finish_say(struct tw_worker_host *host) {
     memset(&msg, 0, sizeof(msg));
     msg.kind = TW_WMSG_FINISH;
     msg.u.finish.goes_on = !host->is_finished;
+    msg.u.finish.is_settled = host->is_finished && host->is_settled;
     tw_worker_link_send(&host->link, &msg, -1);
 }
 
@@ -276,6 +277,12 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
     case TW_ACT_REPORT: break;
     }
     TW_NEVER("an action of somebody else");
+}
+
+void tw_worker_host_set_settled(struct tw_worker_host *host, bool is_settled) {
+    if (is_settled == host->is_settled) return;
+    host->is_settled = is_settled;
+    if (host->is_finished && tw_worker_host_is_ready(host)) finish_say(host);
 }
 
 void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind) {

@@ -127,6 +127,7 @@ struct tw_worker_host {
     bool is_closing;
     bool is_held;                /* no WELCOME is sent */
     bool is_theta_held;          /* set by the caller: merges change (phi, u) but not theta */
+    bool is_settled;             /* the core has merged the last rounds of the run */
     bool is_finished, is_paused; /* modes, which are sent to every worker after READY */
     struct tw_wmsg_clock clock;  /* the newest clock; sent after READY too */
     uint64_t step;               /* step in the newest STEP or READY */
@@ -159,6 +160,10 @@ void tw_worker_host_destroy(struct tw_worker_host *host);
  * CLOCK FINISH. Without a ready worker, actions that need a worker are dropped. An action for which
  * there is no room is answered by a failed event of its kind. */
 void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *action);
+
+/* Tells the worker, and later ones, that the core has merged the last rounds of the run, or that it
+ * has not after all. */
+void tw_worker_host_set_settled(struct tw_worker_host *host, bool is_settled);
 
 /* Sends SNAPSHOT, PAUSE, RESUME or EXIT. A PAUSE also holds for later workers; the others need a
  * ready one. */

@@ -86,7 +86,9 @@ static struct tw_tensor *add(struct tw_layout *layout, const char *name, uint32_
     tensor->fragment = fragment;
     tensor->rows = rows;
     tensor->cols = cols == 0 ? 1 : cols;
-    tensor->rank = cols == 0 ? 1 : 2;
+    tensor->shape.rank = cols == 0 ? 1 : 2;
+    tensor->shape.sides[0] = rows;
+    tensor->shape.sides[1] = cols;
     tensor->has_decay = cols != 0;
     return tensor;
 }
@@ -117,8 +119,9 @@ static void add_layer(struct tw_layout *layout, const struct tw_run *run, uint32
     for (const struct row *row = family->rows; row->name != NULL; row++) {
         if (!has_row(run, row)) continue;
         (void)append_text(append_number(append_text(name, family->layer), layer), row->name);
-        struct tw_tensor *tensor = add(layout, name, fragment, sizes[row->rows], sizes[row->cols]);
-        tensor->is_hidden = tensor->rank == 2;
+        const uint32_t cols = sizes[row->cols];
+        struct tw_tensor *tensor = add(layout, name, fragment, sizes[row->rows], cols);
+        tensor->is_hidden = cols != 0;
         tensor->is_residual = row->is_residual;
     }
 }
@@ -148,17 +151,66 @@ static void place(struct tw_layout *layout) {
     layout->elements = at;
 }
 
-enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
-                              struct tw_error *err) {
-    TW_TRY(tw_run_check(run, err));
+/* ---- runs of any model ----------------------------------------------------------------------- */
+
+static void take_tensor(void *self, const char *name, const struct tw_tensor_shape *shape) {
+    struct tw_layout *layout = self;
+    const uint64_t elements = tw_tensor_shape_elements(shape);
+    struct tw_tensor *tensor = add(layout, name, 0, shape->sides[0], 0);
+    tensor->shape = *shape;
+    tensor->cols = (uint32_t)(elements / shape->sides[0]);
+    tensor->has_decay = tensor->is_hidden = shape->rank > 1;
+    tensor->offset = layout->params;
+    layout->params += elements;
+}
+
+/* One sequence of tensors, cut into equal ranges. */
+static void init_tensors(struct tw_layout *layout, const struct tw_run *run) {
+    layout->is_cut = true;
+    tw_tensor_list_expand(run->model.tensors, take_tensor, layout);
+    const uint64_t units = (layout->params + TW_PART_ALIGN - 1) / TW_PART_ALIGN;
+    layout->elements = units * TW_PART_ALIGN;
+    for (uint32_t p = 0; p <= layout->fragments_count; p++)
+        layout->fragment_begin[p] = units * p / layout->fragments_count * TW_PART_ALIGN;
+    uint32_t fragment = 0;
+    for (uint32_t i = 0; i < layout->tensors_count; i++) {
+        while (layout->tensors[i].offset >= layout->fragment_begin[fragment + 1]) fragment++;
+        layout->tensors[i].fragment = fragment;
+    }
+}
+
+uint64_t tw_layout_fragments_least(uint64_t elements) {
+    enum { UNITS_MAX = TW_FRAGMENT_ELEMENTS_MAX / TW_PART_ALIGN };
+    const uint64_t units = (elements + TW_PART_ALIGN - 1) / TW_PART_ALIGN;
+    return (units + UNITS_MAX - 1) / UNITS_MAX;
+}
+
+static enum tw_status fail_tensors(const struct tw_layout *layout, struct tw_error *err) {
+    const uint64_t least = tw_layout_fragments_least(layout->params);
+    if (least > TW_FRAGMENTS_MAX)
+        return tw_fail(err, TW_LIMIT,
+                       "model.tensors has %llu parameters, and %d fragments of at most %d fit one "
+                       "transfer each between nodes: train fewer tensors (`thinwire run new "
+                       "--train PATTERN`), such as adapters",
+                       (unsigned long long)layout->params, TW_FRAGMENTS_MAX,
+                       TW_FRAGMENT_ELEMENTS_MAX);
+    return tw_fail(err, TW_LIMIT,
+                   "%llu parameters in %u fragments are too much for one transfer between nodes, "
+                   "which holds at most %d: set sync.fragments = %llu or more",
+                   (unsigned long long)layout->params, layout->fragments_count,
+                   TW_FRAGMENT_ELEMENTS_MAX, (unsigned long long)least);
+}
+
+/* ---- every run ------------------------------------------------------------------------------- */
+
+static enum tw_status init_family(struct tw_layout *layout, const struct tw_run *run,
+                                  struct tw_error *err) {
     const struct family *family = &families[run->model.family];
     const uint32_t width = run->model.width, vocab = run->model.vocab;
     const uint64_t tensors = 4 + (uint64_t)rows_count(run) * run->model.layers;
     if (tensors > TW_TENSORS_MAX)
         return tw_fail(err, TW_LIMIT, "model.layers = %u makes %llu tensors; at most %d fit",
                        run->model.layers, (unsigned long long)tensors, TW_TENSORS_MAX);
-    memset(layout, 0, sizeof(*layout));
-    layout->fragments_count = run->sync.fragments;
     (void)add(layout, family->tokens, 0, vocab, width);
     if (family->positions != NULL)
         (void)add(layout, family->positions, 0, run->model.context, width);
@@ -171,9 +223,20 @@ enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run
     return TW_OK;
 }
 
+enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
+                              struct tw_error *err) {
+    TW_TRY(tw_run_check(run, err));
+    memset(layout, 0, sizeof(*layout));
+    layout->fragments_count = run->sync.fragments;
+    if (run->model.family != TW_FAMILY_TENSORS) return init_family(layout, run, err);
+    init_tensors(layout, run);
+    return TW_OK;
+}
+
 enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_error *err) {
     for (uint32_t i = 0; i < layout->fragments_count; i++) {
         const uint64_t elements = layout->fragment_begin[i + 1] - layout->fragment_begin[i];
+        if (elements > TW_FRAGMENT_ELEMENTS_MAX && layout->is_cut) return fail_tensors(layout, err);
         if (elements > TW_FRAGMENT_ELEMENTS_MAX)
             return tw_fail(err, TW_LIMIT,
                            "fragment %u has %llu parameters, at most %d fit one transfer between "

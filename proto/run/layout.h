@@ -6,6 +6,10 @@
  * With one fragment everything is in fragment 0. A part of a round is a range of elements of its
  * fragment, cut at multiples of TW_PART_ALIGN.
  *
+ * The tensors of a run of any model (`model.family = tensors`) lie one after the other in the order
+ * of model.tensors, and its fragments are equal ranges of that sequence. A fragment may begin
+ * inside a tensor, and a tensor may reach over several fragments.
+ *
  * Names and orientation are Hugging Face's. gpt2: Conv1D weights are (in, out), row-major. llama:
  * Linear weights are (out, in). The tensors of q, k, v and of gate, up are adjacent, so that each
  * group is one (out, in) matrix and its biases are one vector. */
@@ -18,20 +22,22 @@
 #include "base/limits.h"
 #include "base/status.h"
 #include "proto/run/run.h"
+#include "proto/run/tensor_list.h"
 
 struct tw_tensor {
-    char name[56];       /* "model.layers.3.self_attn.q_proj.weight" */
-    uint32_t rows, cols; /* cols = 1 for a vector of `rows` elements; row-major */
-    uint32_t rank;       /* 1 or 2 */
-    uint32_t fragment;
-    uint64_t offset;  /* elements from the start of the parameters */
-    bool has_decay;   /* the optimizer decays it: true for matrices only */
+    char name[TW_TENSOR_NAME_BYTES]; /* "model.layers.3.self_attn.q_proj.weight" */
+    struct tw_tensor_shape shape;
+    uint32_t rows, cols; /* first side of the shape, and the product of the others; row-major */
+    uint32_t fragment;   /* of the first element */
+    uint64_t offset;     /* elements from the start of the parameters */
+    bool has_decay;      /* the optimizer decays it: true for matrices only */
     bool is_hidden;   /* a matrix of a layer (not an embedding or the head), which Muon updates */
     bool is_residual; /* a matrix whose product is added to the residual stream */
 };
 
 struct tw_layout {
     uint32_t tensors_count, fragments_count;
+    bool is_cut;       /* fragments are ranges of one sequence of tensors */
     uint64_t params;   /* elements without padding */
     uint64_t elements; /* elements with padding; the size of every per-parameter array */
     uint64_t fragment_begin[TW_FRAGMENTS_MAX + 1]; /* elements; [fragments_count] = elements */
@@ -42,6 +48,9 @@ struct tw_layout {
  * tensors. */
 enum tw_status tw_layout_init(struct tw_layout *layout, const struct tw_run *run,
                               struct tw_error *err);
+
+/* Least number of fragments with which a group can train a list of tensors of that size. */
+uint64_t tw_layout_fragments_least(uint64_t elements);
 
 /* Checks that every fragment fits one transfer between nodes: TW_LIMIT. Not needed for a model that
  * one machine trains alone. */

@@ -7,7 +7,10 @@
 #include "proto/run/run_key.h"
 
 static const char first_line[] = "thinwire-run 1\n";
-enum { FIRST_LINE_BYTES = sizeof(first_line) - 1, LINE_BYTES_MAX = 256, KEYS_MAX = 128 };
+enum { FIRST_LINE_BYTES = sizeof(first_line) - 1, KEYS_MAX = 128 };
+
+/* Longest line of a run file, with NUL: model.tensors. */
+enum { LINE_BYTES_MAX = TW_TENSORS_TEXT_BYTES + 256 };
 
 static const char *section_title(const char *key) {
     static const char *const titles[] = {
@@ -54,7 +57,7 @@ static enum tw_status check_llama(const struct tw_run *run, struct tw_error *err
     return TW_OK;
 }
 
-static enum tw_status check_model(const struct tw_run *run, struct tw_error *err) {
+static enum tw_status check_shape(const struct tw_run *run, struct tw_error *err) {
     const uint32_t heads = run->model.heads, kv_heads = run->model.kv_heads;
     if (run->model.head_size == 0 && run->model.width % heads != 0)
         return tw_fail(err, TW_CONFIG,
@@ -66,11 +69,12 @@ static enum tw_status check_model(const struct tw_run *run, struct tw_error *err
                        "model.kv_heads (%u) must divide model.heads (%u): each serves an equal "
                        "group of heads",
                        kv_heads, heads);
-    if (run->model.family == TW_FAMILY_GPT2) {
-        TW_TRY(check_gpt2(run, err));
-    } else {
-        TW_TRY(check_llama(run, err));
-    }
+    return run->model.family == TW_FAMILY_GPT2 ? check_gpt2(run, err) : check_llama(run, err);
+}
+
+static enum tw_status check_model(const struct tw_run *run, struct tw_error *err) {
+    TW_TRY(tw_run_check_tensors(run, err));
+    if (run->model.family != TW_FAMILY_TENSORS) TW_TRY(check_shape(run, err));
     if (run->data.tokenizer == TW_TOKENIZER_BYTES && run->model.vocab != 256)
         return tw_fail(err, TW_CONFIG,
                        "model.vocab is %u, but data.tokenizer = bytes has 256 tokens: set "
@@ -175,6 +179,7 @@ void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], si
               "# their SHA-256. A key that is left out takes its default.\n");
     for (uint32_t i = 0; i < count; i++) {
         char accepts[160];
+        if (tw_run_is_for_engine(&keys[i], run)) continue;
         if (section_title(keys[i].name) != title) {
             title = section_title(keys[i].name);
             put(&out, "\n# ---- ");
@@ -255,18 +260,22 @@ struct lines {
 
 /* A short run file is written by hand and omits keys that keep their default. A file with the first
  * keys in their order and then no more was truncated. */
-static enum tw_status check_end(const struct lines *lines, struct tw_error *err) {
+static enum tw_status check_end(const struct lines *lines, const struct tw_run *run,
+                                struct tw_error *err) {
     enum { BY_HAND_MAX = 8 };
-    uint32_t first = 0, keys_count;
+    uint32_t i = 0, first = 0, last = 0, keys_count;
     const struct tw_run_key *keys = tw_run_keys(&keys_count);
-    while (first < keys_count && lines->of_key[first] != 0 &&
-           (first == 0 || lines->of_key[first] > lines->of_key[first - 1]))
+    for (; i < keys_count; i++) {
+        if (lines->of_key[i] == 0 && tw_run_is_for_engine(&keys[i], run)) continue;
+        if (lines->of_key[i] == 0 || (first > 0 && lines->of_key[i] < lines->of_key[last])) break;
+        last = i;
         first++;
-    if (lines->count == keys_count || lines->count != first || first <= BY_HAND_MAX) return TW_OK;
+    }
+    if (i == keys_count || lines->count != first || first <= BY_HAND_MAX) return TW_OK;
     return tw_fail(err, TW_CONFIG,
                    "it ends after %s, key %u of %u in their order: was it cut off? Copy it again; "
                    "`thinwire run new` writes them all",
-                   keys[first - 1].name, first, keys_count);
+                   keys[last].name, last + 1, keys_count);
 }
 
 /* Sets every key in the file, and records its line in *lines. */
@@ -279,7 +288,7 @@ static enum tw_status read_keys(const char *text, size_t size, struct lines *lin
     bool has_started = false;
     size_t at = 0;
     for (unsigned number = 1; at < size; number++) {
-        struct line line = {{0}, {0}};
+        struct line line;
         struct tw_error why;
         TW_TRY(next_line(text, size, &at, number, &line, err));
         if (line.key[0] == '\0') continue;
@@ -327,7 +336,8 @@ static enum tw_status read_run(const char *text, size_t size, bool is_whole, str
     /* The keys are read several times. The preset's row depends on keys of the file, the file
      * overrides the row, and the rest of the row is then fitted to the file. */
     TW_TRY(read_keys(text, size, &lines, run, err));
-    if (!is_whole) TW_TRY(check_end(&lines, err));
+    tw_run_clear_engine(run);
+    if (!is_whole) TW_TRY(check_end(&lines, run, err));
     tw_run_fit_warmup(run);
     tw_run_apply_preset(run, run->sync.preset);
     TW_TRY(read_keys(text, size, &lines, run, err));

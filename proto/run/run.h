@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 enum tw_answer { TW_NO, TW_YES };
-enum tw_family { TW_FAMILY_GPT2, TW_FAMILY_LLAMA };
+enum tw_family { TW_FAMILY_GPT2, TW_FAMILY_LLAMA, TW_FAMILY_TENSORS };
 enum tw_tokenizer_kind { TW_TOKENIZER_BYTES, TW_TOKENIZER_IDS };
 enum tw_form { TW_FORM_FILE, TW_FORM_DATASET };
 enum tw_documents { TW_DOCUMENTS_JOINED, TW_DOCUMENTS_MASKED };
@@ -84,6 +84,8 @@ struct tw_run {
 
     struct {
         enum tw_family family;
+        char tensors[TW_TENSORS_TEXT_BYTES]; /* family tensors: tensor_list.h; else empty */
+        struct tw_id base; /* of the weights below the tensors of the run; zero = any */
         uint32_t layers, width, heads;
         uint32_t kv_heads, head_size, ffn; /* 0 = the family's default: tw_run_shape */
         uint32_t context, vocab;
@@ -186,6 +188,11 @@ struct tw_run_shape tw_run_shape(const struct tw_run *run);
  * "gpt2-124m" or "llama-1b": run_model.c. TW_CONFIG for an unknown name; *run is then unchanged. */
 enum tw_status tw_run_apply_model(struct tw_run *run, const char *name, struct tw_error *err);
 
+/* Makes the run one of any model: family tensors with this list of tensors (tensor_list.h). The
+ * keys that only our engine reads take the least value that they accept. TW_CONFIG names the
+ * entry; *run is then unchanged. */
+enum tw_status tw_run_apply_tensors(struct tw_run *run, const char *tensors, struct tw_error *err);
+
 /* Name of shape `i`, smallest first; NULL past the last. */
 const char *tw_run_model_name(uint32_t i);
 
@@ -226,6 +233,13 @@ void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval);
 /* Checks the range of every key and the relations between keys: kv_heads divide heads, fragments
  * divide period, overlap < period / fragments, ... TW_CONFIG. */
 enum tw_status tw_run_check(const struct tw_run *run, struct tw_error *err);
+
+/* TW_CONFIG for family tensors: only a trainer of the user's own knows such a model. For users of
+ * our engine. */
+enum tw_status tw_run_check_engine(const struct tw_run *run, struct tw_error *err);
+
+/* True if the trainer of a run of any model brings its data: no node has or fetches any. */
+bool tw_run_has_own_data(const struct tw_run *run);
 
 /* Canonical text without NUL; *size_out <= TW_MANIFEST_BYTES_MAX. Cannot fail on a checked run. */
 void tw_run_encode(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);

@@ -84,6 +84,11 @@ static bool has(const struct idle *row, const char *key) {
 
 enum tw_status tw_run_check_written(const struct tw_run_key *key, const struct tw_run *run,
                                     struct tw_error *err) {
+    if (tw_run_is_for_engine(key, run))
+        return tw_fail(err, TW_CONFIG,
+                       "%s has no effect where model.family = tensors, because our engine alone "
+                       "reads it: leave it out",
+                       key->name);
     for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (!rows[i].is_idle(run) || !has(&rows[i], key->name)) continue;
         return tw_fail(err, TW_CONFIG,

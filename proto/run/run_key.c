@@ -6,6 +6,7 @@
 
 #include "base/nearest.h"
 #include "proto/run/run_value.h"
+#include "proto/run/tensor_list.h"
 
 enum {
     MILLION = 1000000,
@@ -20,7 +21,7 @@ _Static_assert(sizeof(enum tw_family) == sizeof(uint32_t), "enums are stored as 
 static const uint64_t tokens_max = (uint64_t)1000 * 1000 * 1000 * 1000 * 1000;
 
 static const char *const answers[] = {"no", "yes", NULL};
-static const char *const families[] = {"gpt2", "llama", NULL};
+static const char *const families[] = {"gpt2", "llama", "tensors", NULL};
 static const char *const tokenizers[] = {"bytes", "ids", NULL};
 static const char *const forms[] = {"file", "dataset", NULL};
 static const char *const documents[] = {"joined", "masked", NULL};
@@ -49,7 +50,13 @@ static const char *const admissions[] = {"secret", "open", "owner", NULL};
 static const struct tw_run_key keys[] = {
     NUMBER("run.name", TW_RUN_NAME, name, 1, 63, "name of the run, for people"),
 
-    ENUM("model.family", model.family, families, "architecture"),
+    ENUM("model.family", model.family, families,
+         "architecture; tensors: any model, trained by a program of the user's own"),
+    NUMBER("model.tensors", TW_RUN_TENSORS, model.tensors, 0, 0,
+           "tensors: the parameters that nodes train and merge, as NAME:ROWSxCOLS with {0-11} in "
+           "place of the numbers of equal layers"),
+    NUMBER("model.base", TW_RUN_SHA256, model.base, 0, 0,
+           "tensors: SHA-256 of the weights below adapters; `any` leaves them to each node"),
     NUMBER("model.layers", TW_RUN_U32, model.layers, 1, LAYERS_MAX, "transformer blocks"),
     NUMBER("model.width", TW_RUN_U32, model.width, 8, 16384, "channels of the residual stream"),
     NUMBER("model.heads", TW_RUN_U32, model.heads, 1, 256, "attention heads"),
@@ -273,6 +280,14 @@ static void store(const struct tw_run_key *key, struct tw_run *run, uint64_t val
     }
 }
 
+void tw_run_key_set_least(const struct tw_run_key *key, struct tw_run *run) {
+    store(key, run, key->min);
+}
+
+bool tw_run_key_is_least(const struct tw_run_key *key, const struct tw_run *run) {
+    return load(key, run) == key->min;
+}
+
 static const struct tw_unit *units_of(enum tw_run_kind kind) {
     switch (kind) {
     case TW_RUN_TOKENS: return token_units;
@@ -282,7 +297,8 @@ static const struct tw_unit *units_of(enum tw_run_kind kind) {
     case TW_RUN_U64:
     case TW_RUN_NAME:
     case TW_RUN_ENUM:
-    case TW_RUN_SHA256: break;
+    case TW_RUN_SHA256:
+    case TW_RUN_TENSORS: break;
     }
     return plain_units;
 }
@@ -320,6 +336,8 @@ void tw_run_key_accepts(const struct tw_run_key *key, char text[160]) {
         (void)append(text, "1 to 63 of a-z, 0-9 and -");
     } else if (key->kind == TW_RUN_SHA256) {
         (void)append(text, "64 hex digits, or any");
+    } else if (key->kind == TW_RUN_TENSORS) {
+        (void)append(text, "none, or names and shapes");
     } else {
         format_number(key->kind, key->min, number);
         text = append(text, number);
@@ -338,6 +356,7 @@ void tw_run_key_format(const struct tw_run_key *key, const struct tw_run *run,
     switch (key->kind) {
     case TW_RUN_NAME: memcpy(text, from, sizeof(run->name)); break;
     case TW_RUN_ENUM: (void)append(text, key->names[load(key, run)]); break;
+    case TW_RUN_TENSORS: (void)append(text, from[0] == '\0' ? "none" : (const char *)from); break;
     case TW_RUN_SHA256:
         memcpy(&id, from, sizeof(id));
         if (tw_id_is_zero(&id)) {
@@ -389,9 +408,24 @@ static bool parse(const struct tw_run_key *key, const char *text, struct tw_run 
     return true;
 }
 
+static enum tw_status check_list(const char *text, struct tw_error *err) {
+    struct tw_tensor_list_size size;
+    return tw_tensor_list_check(text, &size, err);
+}
+
+static enum tw_status parse_list(const char *text, char to[TW_TENSORS_TEXT_BYTES],
+                                 struct tw_error *err) {
+    const bool is_none = strcmp(text, "none") == 0;
+    if (!is_none) TW_TRY(check_list(text, err));
+    memset(to, 0, TW_TENSORS_TEXT_BYTES);
+    if (!is_none) memcpy(to, text, strlen(text));
+    return TW_OK;
+}
+
 enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
                                 struct tw_error *err) {
     char accepts[160];
+    if (key->kind == TW_RUN_TENSORS) return parse_list(text, (char *)run + key->offset, err);
     if (parse(key, text, run)) return TW_OK;
     tw_run_key_accepts(key, accepts);
     return tw_fail(err, TW_CONFIG, "%s does not take `%.40s`: it takes %s", key->name, text,
@@ -404,6 +438,10 @@ enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_ru
     bool is_good = true;
     if (key->kind == TW_RUN_NAME) {
         is_good = memchr(run->name, '\0', sizeof(run->name)) != NULL && is_name(run->name);
+    } else if (key->kind == TW_RUN_TENSORS) {
+        const char *list = (const char *)run + key->offset;
+        is_good = memchr(list, '\0', TW_TENSORS_TEXT_BYTES) != NULL;
+        if (is_good && list[0] != '\0') return check_list(list, err);
     } else if (key->kind != TW_RUN_SHA256) {
         const uint64_t value = load(key, run);
         is_good = value >= key->min && value <= key->max;

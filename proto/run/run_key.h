@@ -18,16 +18,19 @@ enum tw_run_kind {
     TW_RUN_REAL,     /* uint32_t millionths; a person may write 5% */
     TW_RUN_DURATION, /* uint32_t milliseconds; written in seconds: 1.5s */
     TW_RUN_SHA256,   /* struct tw_id; zero is `any` */
+    TW_RUN_TENSORS,  /* char[TW_TENSORS_TEXT_BYTES]: tensor_list.h; empty is `none` */
 };
 
-enum { TW_RUN_VALUE_BYTES = 72 }; /* bytes of the longest value as text, with NUL */
+enum {
+    TW_RUN_VALUE_BYTES = TW_TENSORS_TEXT_BYTES
+}; /* bytes of the longest value as text, with NUL */
 
 struct tw_run_key {
     const char *name; /* "sync.period" */
     const char *help; /* one line */
     enum tw_run_kind kind;
     uint32_t offset;          /* in struct tw_run */
-    uint64_t min, max;        /* in the stored unit; not for NAME and SHA256 */
+    uint64_t min, max;        /* in the stored unit; not for NAME, SHA256 and TENSORS */
     const char *const *names; /* ENUM: by value, ends with NULL */
 };
 
@@ -54,6 +57,10 @@ const struct tw_run_key *tw_run_key_differing(const struct tw_run *a, const stru
 enum tw_status tw_run_key_parse(const struct tw_run_key *key, const char *text, struct tw_run *run,
                                 struct tw_error *err);
 
+/* For keys with a range: gives *run the least value, or tells whether it has that. */
+void tw_run_key_set_least(const struct tw_run_key *key, struct tw_run *run);
+bool tw_run_key_is_least(const struct tw_run_key *key, const struct tw_run *run);
+
 /* Checks that the key accepts the value in *run: TW_CONFIG if not. */
 enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_run *run,
                                 struct tw_error *err);
@@ -73,6 +80,17 @@ bool tw_run_can_code(enum tw_merge merge, enum tw_codec_id codec);
 /* True for codecs of about a bit per element or less, which send most of an outer gradient rounds
  * later. */
 bool tw_run_is_coarse(enum tw_codec_id codec);
+
+/* True for a key that only our engine reads, in a run of family tensors: the trainer brings its
+ * own. Such a key has the least value that it accepts. */
+bool tw_run_is_for_engine(const struct tw_run_key *key, const struct tw_run *run);
+
+/* Gives these keys that value. */
+void tw_run_clear_engine(struct tw_run *run);
+
+/* Checks that they have it, and relations between the keys of family tensors: run_tensors.c.
+ * TW_CONFIG. */
+enum tw_status tw_run_check_tensors(const struct tw_run *run, struct tw_error *err);
 
 /* Checks that a key that a person wrote has an effect in *run: TW_CONFIG with the reason if not.
  * Only for run files: a manifest always has every key. */

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "proto/run/layout.h"
 #include "proto/run/run_key.h"
+#include "proto/run/tensor_list.h"
 
 struct preset {
     enum tw_topology topology;
@@ -313,13 +315,25 @@ static void fit_outer(struct tw_run *run, const struct preset *row) {
 
 /* One fragment for the embeddings and one per `layers_per_fragment` layers. Limited so that a merge
  * is applied before the next one starts: period / fragments > overlap. */
-static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row) {
+static uint32_t wanted_fragments(uint32_t layers, const struct preset *row) {
     if (row->layers_per_fragment == 0) return 1;
     const uint32_t per_fragment = row->layers_per_fragment;
-    const uint32_t wanted = 1 + (run->model.layers + per_fragment - 1) / per_fragment;
+    const uint32_t wanted = 1 + (layers + per_fragment - 1) / per_fragment;
     const uint32_t most = row->overlap == WHOLE ? wanted : row->period / (row->overlap + 1);
     const uint32_t fragments = wanted < most ? wanted : most;
     return fragments < TW_FRAGMENTS_MAX ? fragments : TW_FRAGMENTS_MAX;
+}
+
+/* A list of tensors is cut anywhere, so a large model gets as many fragments as it needs. */
+static uint32_t fit_fragments(const struct tw_run *run, const struct preset *row) {
+    struct tw_tensor_list_size size;
+    if (run->model.family != TW_FAMILY_TENSORS) return wanted_fragments(run->model.layers, row);
+    if (tw_tensor_list_check(run->model.tensors, &size, NULL) != TW_OK) return 1;
+    const uint32_t wanted = wanted_fragments(size.layers, row);
+    const uint64_t most = (size.elements + TW_PART_ALIGN - 1) / TW_PART_ALIGN;
+    const uint64_t least = tw_layout_fragments_least(size.elements);
+    const uint64_t fragments = wanted < least ? least : wanted < most ? wanted : most;
+    return fragments < TW_FRAGMENTS_MAX ? (uint32_t)fragments : TW_FRAGMENTS_MAX;
 }
 
 /* Two rounds are period / fragments steps apart. The overlap is the least time from sending to

@@ -3,13 +3,33 @@
 
 #include <stdbool.h>
 
-static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *err) {
-    const uint32_t fragments = run->sync.fragments, period = run->sync.period;
+#include "proto/run/tensor_list.h"
+
+/* No fragment may be empty. */
+static enum tw_status check_fragments(const struct tw_run *run, struct tw_error *err) {
+    const uint32_t fragments = run->sync.fragments;
+    if (run->model.family == TW_FAMILY_TENSORS) {
+        struct tw_tensor_list_size size;
+        TW_TRY(tw_tensor_list_check(run->model.tensors, &size, err));
+        const uint64_t most = (size.elements + TW_PART_ALIGN - 1) / TW_PART_ALIGN;
+        if (fragments <= most) return TW_OK;
+        return tw_fail(err, TW_CONFIG,
+                       "sync.fragments (%u) is too much for %llu parameters, because a fragment "
+                       "has at least %d of them: set sync.fragments = %llu or less",
+                       fragments, (unsigned long long)size.elements, TW_PART_ALIGN,
+                       (unsigned long long)most);
+    }
     if (fragments > run->model.layers + 1)
         return tw_fail(err, TW_CONFIG,
                        "sync.fragments (%u) is more than model.layers + 1 (%u): a fragment would "
                        "be empty; set sync.fragments = %u or less",
                        fragments, run->model.layers + 1, run->model.layers + 1);
+    return TW_OK;
+}
+
+static enum tw_status check_rounds(const struct tw_run *run, struct tw_error *err) {
+    const uint32_t fragments = run->sync.fragments, period = run->sync.period;
+    TW_TRY(check_fragments(run, err));
     if (period % fragments != 0)
         return tw_fail(err, TW_CONFIG,
                        "sync.period (%u) must be a multiple of sync.fragments (%u): %u would do",

@@ -54,6 +54,7 @@ struct tw_node_config {
     uint32_t members_max;
     bool has_result_codec; /* results are in another codec than outer gradients */
     bool is_pair;          /* topology pair (pair/pair.c) instead of one group */
+    bool has_own_start;    /* the first weights of each node are its own: runs of any model */
     uint64_t step_tokens;  /* of one inner step, as planned; 0: not known, and no bound follows */
     /* From this reading of the run clock on, nothing is merged any more (topology solo: 0). Each
      * of alone_nodes nodes trains its share of the remaining tokens, and its clock counts for all

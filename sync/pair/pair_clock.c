@@ -117,12 +117,41 @@ static uint64_t clock_max(const struct tw_node *node) {
     return median < UINT64_MAX / TIMES_MAX ? TIMES_MAX * median : UINT64_MAX;
 }
 
+/* The node has not yet merged, nor taken over a state. After a restart it counts as if it had. */
+static bool is_newborn(const struct tw_node *node) {
+    return !node->lineage.was_shared && (node->state == TW_STATE_RECEIVER ||
+                                         tw_id_equal(&node->at.lineage_parent, &node->cfg.run));
+}
+
+/* Where every node has first weights of its own, a newborn node follows the node that is first in
+ * the order of lineages: most tokens, then smallest id. Anchors with different origins would be
+ * pulled together for many rounds. Returns that node or NO_PEER. */
+static uint16_t find_first(const struct tw_node *node, uint64_t clock) {
+    const uint64_t most = clock_max(node);
+    uint16_t first = NO_PEER;
+    struct tw_id lineage = node->at.lineage;
+    for (uint16_t peer = 0; peer < node->links_end; peer++) {
+        const struct tw_msg_status *status = &node->links[peer].status;
+        if (!tw_peers_is_live(node, peer) || tw_peers_in_lineage(node, peer)) continue;
+        if (status->state == TW_STATE_RECEIVER || status->clock_tokens < clock) continue;
+        if (status->clock_tokens > most) continue;
+        if (tw_conduct_is_resting(node, &node->links[peer].id)) continue;
+        if (status->clock_tokens == clock && tw_id_compare(&status->lineage, &lineage) > 0)
+            continue;
+        clock = status->clock_tokens;
+        lineage = status->lineage;
+        first = peer;
+    }
+    return first;
+}
+
 uint16_t tw_pair_find_ahead(struct tw_node *node) {
     const bool is_lost =
         node->state == TW_STATE_RECEIVER &&
         (node->pair.is_donor_lost || node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US);
     if ((node->state != TW_STATE_SOLO && !is_lost) || node->links_end == 0) return NO_PEER;
     if (TW_IS_MUTANT(node, TW_MUTANT_LEFT_BEHIND)) return NO_PEER;
+    if (node->cfg.has_own_start && is_newborn(node)) return find_first(node, tw_pair_clock(node));
     uint64_t clock = is_lost ? tw_pair_clock(node) : tw_pair_clock_now(node);
     if (clock < tw_progress_held_tokens(node)) clock = tw_progress_held_tokens(node);
     const uint64_t most = clock_max(node);

@@ -426,18 +426,23 @@ static void bytes_that_an_owner_signs_are_golden(void **state) {
     expect("revocations-signed", under, TW_REVOKED_SIGNED_BYTES);
 }
 
-static void canonical_manifest_has_its_golden_run_id(void **state) {
-    (void)state;
+static void check_manifest(const char *file, const char *vector) {
     static char canonical[TW_MANIFEST_BYTES_MAX];
     struct tw_run run;
     size_t canonical_size;
-    const size_t size = read_file("run.manifest");
+    const size_t size = read_file(file);
     assert_int_equal(tw_run_decode(text, size, &run, &err), TW_OK);
     const struct tw_id run_id = tw_run_id(&run);
-    expect("run-id", run_id.bytes, sizeof(run_id.bytes));
+    expect(vector, run_id.bytes, sizeof(run_id.bytes));
     tw_run_encode(&run, canonical, &canonical_size);
     assert_int_equal(canonical_size, size);
     assert_memory_equal(canonical, text, size);
+}
+
+static void canonical_manifests_have_their_golden_run_ids(void **state) {
+    (void)state;
+    check_manifest("run.manifest", "run-id");
+    check_manifest("tensors.manifest", "run-id-tensors");
 }
 
 static void no_golden_line_is_left_over(void **state) {
@@ -463,7 +468,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(golden_frames_are_read),
         cmocka_unit_test(manifests_have_their_golden_bytes_and_digest),
         cmocka_unit_test(bytes_that_an_owner_signs_are_golden),
-        cmocka_unit_test(canonical_manifest_has_its_golden_run_id),
+        cmocka_unit_test(canonical_manifests_have_their_golden_run_ids),
         cmocka_unit_test(no_golden_line_is_left_over),
     };
     return cmocka_run_group_tests(tests, load, NULL);

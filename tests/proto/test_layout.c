@@ -95,7 +95,7 @@ static void tensors_have_the_shapes_of_gpt2(void **state) {
         assert_non_null(tensor);
         assert_int_equal(tensor->rows, rows[i].rows);
         assert_int_equal(tensor->cols, rows[i].cols);
-        assert_int_equal(tensor->rank, rows[i].rank);
+        assert_int_equal(tensor->shape.rank, rows[i].rank);
         assert_int_equal(tensor->fragment, rows[i].fragment);
         assert_int_equal(tensor->has_decay, rows[i].rank == 2);
     }
@@ -139,7 +139,7 @@ static void tensors_have_the_shapes_of_llama(void **state) {
         assert_non_null(tensor);
         assert_int_equal(tensor->rows, rows[i].rows);
         assert_int_equal(tensor->cols, rows[i].cols);
-        assert_int_equal(tensor->rank, rows[i].rank);
+        assert_int_equal(tensor->shape.rank, rows[i].rank);
         assert_int_equal(tensor->fragment, rows[i].fragment);
         assert_int_equal(tensor->is_hidden, rows[i].is_hidden);
         assert_int_equal(tensor->is_residual, rows[i].is_residual);
@@ -276,6 +276,101 @@ static void part_sizes_follow_the_weights(void **state) {
     }
 }
 
+static void make_list(const char *tensors, uint32_t fragments) {
+    tw_run_defaults(&run);
+    assert_int_equal(tw_run_apply_tensors(&run, tensors, &err), TW_OK);
+    run.sync.fragments = fragments;
+    run.sync.period = 4 * fragments;
+    if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
+}
+
+static void list_is_one_sequence_in_equal_fragments(void **state) {
+    (void)state;
+    make_list("wte:700x3 h.{0-1}.w:31x100 h.{0-1}.b:2x3x4 out:1500", 3);
+    const struct {
+        const char *name;
+        uint32_t rows, cols, rank, fragment;
+        uint64_t offset;
+    } rows[] = {
+        {"wte", 700, 3, 2, 0, 0},     {"h.0.w", 31, 100, 2, 0, 2100},
+        {"h.0.b", 2, 12, 3, 1, 5200}, {"h.1.w", 31, 100, 2, 1, 5224},
+        {"h.1.b", 2, 12, 3, 2, 8324}, {"out", 1500, 1, 1, 2, 8348},
+    };
+    assert_int_equal(layout.tensors_count, 6);
+    for (size_t i = 0; i < 6; i++) {
+        const struct tw_tensor *tensor = &layout.tensors[i];
+        assert_string_equal(tensor->name, rows[i].name);
+        assert_int_equal(tensor->rows, rows[i].rows);
+        assert_int_equal(tensor->cols, rows[i].cols);
+        assert_int_equal(tensor->shape.rank, rows[i].rank);
+        assert_int_equal(tensor->fragment, rows[i].fragment);
+        assert_int_equal(tensor->offset, rows[i].offset);
+        assert_int_equal(tensor->is_hidden, rows[i].rank > 1);
+    }
+    /* 9848 parameters are 10 units of 1024, cut at 3 and 6 */
+    assert_int_equal(layout.params, 9848);
+    assert_int_equal(layout.elements, 10240);
+    const uint64_t begins[] = {0, 3072, 6144, 10240};
+    for (size_t p = 0; p < 4; p++) assert_int_equal(layout.fragment_begin[p], begins[p]);
+}
+
+static void fragments_of_a_list_are_never_empty(void **state) {
+    (void)state;
+    for (uint32_t fragments = 1; fragments <= 6; fragments++) {
+        make_list("a:2049 b:3000", fragments < 6 ? fragments : 5);
+        for (uint32_t p = 0; p < layout.fragments_count; p++)
+            assert_true(layout.fragment_begin[p] < layout.fragment_begin[p + 1]);
+    }
+    run.sync.fragments = 6;
+    run.sync.period = 24;
+    assert_int_equal(tw_layout_init(&layout, &run, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "set sync.fragments = 5 or less"));
+}
+
+/* An embedding of a 1B model is larger than a fragment may be. */
+static void a_large_tensor_spans_fragments(void **state) {
+    (void)state;
+    make_list("embed:128256x2048 h.{0-15}.w:8192x2048", 4);
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
+    assert_non_null(strstr(err.message, "set sync.fragments = 5 or more"));
+    make_list("embed:128256x2048 h.{0-15}.w:8192x2048", 5);
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_OK);
+    assert_true(layout.tensors[1].fragment == 2);
+    for (uint32_t p = 0; p < 5; p++)
+        assert_true(layout.fragment_begin[p + 1] - layout.fragment_begin[p] <=
+                    TW_FRAGMENT_ELEMENTS_MAX);
+    make_list("h.{0-31}.w:262144x1024", 64); /* 8.6 billion */
+    assert_int_equal(tw_layout_check_group(&layout, &err), TW_LIMIT);
+    assert_non_null(strstr(err.message, "train fewer tensors"));
+}
+
+static void presets_give_a_list_as_many_fragments_as_it_needs(void **state) {
+    (void)state;
+    const struct {
+        const char *tensors;
+        enum tw_preset preset;
+        uint32_t fragments;
+    } rows[] = {
+        {"h.{0-11}.w:1000x1000", TW_PRESET_DILOCO, 1},
+        {"h.{0-11}.w:1000x1000", TW_PRESET_STREAMING, 5},
+        {"w:1000x1000", TW_PRESET_STREAMING, 2},
+        {"w:10", TW_PRESET_STREAMING, 1},
+        {"w:122880x1024", TW_PRESET_DILOCO, 1},
+        {"w:122880x1024 b:1", TW_PRESET_DILOCO, 2},
+        {"w:122880x1024 b:1", TW_PRESET_NOLOCO, 2},
+        {"h.{0-11}.w:122880x2048", TW_PRESET_STREAMING, 24},
+        {"h.{0-63}.w:122880x1024", TW_PRESET_DILOCO, 64},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        tw_run_defaults(&run);
+        assert_int_equal(tw_run_apply_tensors(&run, rows[i].tensors, &err), TW_OK);
+        tw_run_apply_preset(&run, rows[i].preset);
+        assert_int_equal(run.sync.fragments, rows[i].fragments);
+        if (tw_layout_init(&layout, &run, &err) != TW_OK) fail_msg("%s", err.message);
+        assert_int_equal(tw_layout_check_group(&layout, &err), TW_OK);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_belongs_to_at_most_one_tensor),
@@ -289,6 +384,10 @@ int main(void) {
         cmocka_unit_test(fragment_too_large_for_a_payload_is_refused),
         cmocka_unit_test(parts_tile_the_fragment),
         cmocka_unit_test(part_sizes_follow_the_weights),
+        cmocka_unit_test(list_is_one_sequence_in_equal_fragments),
+        cmocka_unit_test(fragments_of_a_list_are_never_empty),
+        cmocka_unit_test(a_large_tensor_spans_fragments),
+        cmocka_unit_test(presets_give_a_list_as_many_fragments_as_it_needs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "proto/run/run_key.h"
 
 static const char *path;
-static char text[1 << 16];
+static char text[1 << 17];
 
 static int load(void **state) {
     (void)state;

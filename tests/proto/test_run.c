@@ -54,6 +54,7 @@ static void random_values_have_one_canonical_form(void **state) {
     for (unsigned trial = 0; trial < 20000; trial++) {
         const struct tw_run_key *key = &keys[tw_rng_below(&rng, count)];
         if (key->kind == TW_RUN_NAME || key->kind == TW_RUN_SHA256) continue;
+        if (key->kind == TW_RUN_TENSORS) continue;
         struct tw_run first, second;
         char a[TW_RUN_VALUE_BYTES], b[TW_RUN_VALUE_BYTES];
         memset(&first, 0, sizeof(first));
@@ -650,6 +651,75 @@ static void by_the_clock_interval_and_period_are_one_plan(void **state) {
     assert_int_equal(tw_run_step_us(&run), 100000); /* a second for three fragments of 30 steps */
 }
 
+static const char two_layers[] = "h.{0-1}.w:100x100 h.{0-1}.b:100";
+
+static void run_of_any_model_survives_text(void **state) {
+    (void)state;
+    struct tw_run back;
+    tw_run_defaults(&run);
+    assert_int_equal(tw_run_apply_tensors(&run, two_layers, &err), TW_OK);
+    memset(run.model.base.bytes, 0xcd, 32);
+    tw_run_encode(&run, text, &size);
+    assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
+    assert_memory_equal(&run, &back, sizeof(run));
+    tw_run_write(&run, text, &size);
+    assert_null(memmem(text, size, "model.width", 11)); /* a person need not read these */
+    assert_int_equal(tw_run_read(text, size, &back, &err), TW_OK);
+    assert_memory_equal(&run, &back, sizeof(run));
+}
+
+static void run_file_of_any_model_may_be_short(void **state) {
+    (void)state;
+    assert_int_equal(read_text("thinwire-run 1\nmodel.family = tensors\n"
+                               "model.tensors = w:2000x1000 # one\ntrain.batch = 4\n"),
+                     TW_OK);
+    assert_string_equal(run.model.tensors, "w:2000x1000");
+    assert_int_equal(run.model.width, 8);
+    assert_int_equal(run.train.batch, 4);
+    assert_int_equal(read_text("thinwire-run 1\nmodel.family = tensors\nmodel.tensors = w:9x9\n"
+                               "data.sha256 = 00000000000000000000000000000000000000000000000000000"
+                               "00000000001\ndata.heldout = 1%\nmodel.vocab = 300\n"
+                               "data.tokenizer = ids\n"),
+                     TW_OK);
+    assert_int_equal(run.data.heldout_millionths, 10000);
+}
+
+static void keys_of_the_engine_are_refused_in_a_run_of_any_model(void **state) {
+    (void)state;
+    const struct {
+        const char *lines, *why;
+    } rows[] = {
+        {"model.width = 64", "model.width has no effect where model.family = tensors, because the "
+                             "trainer brings its own model: leave it out"},
+        {"model.width = 8", "line 4: model.width has no effect"},
+        {"train.optimizer = muon", "train.optimizer has no effect where model.family = tensors, "
+                                   "because the trainer brings its own optimizer"},
+        {"train.beta2 = 0.9", "its own optimizer"},
+        {"model.seed = 3", "model.seed has no effect"},
+        {"sync.pattern = sequential", "sync.pattern has no effect"},
+        {"data.heldout = 3%", "data.heldout has no effect where model.family = tensors and "
+                              "data.sha256 = any, because the trainer brings its own data"},
+        {"model.vocab = 300", "model.vocab has no effect"},
+        {"sync.fragments = 2", "sync.fragments (2) is too much for 900 parameters"},
+        {"data.form = dataset", "data.form has no effect"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char file[512];
+        (void)snprintf(file, sizeof(file),
+                       "thinwire-run 1\nmodel.family = tensors\nmodel.tensors = w:900\n%s\n",
+                       rows[i].lines);
+        assert_int_equal(read_text(file), TW_CONFIG);
+        if (strstr(err.message, rows[i].why) == NULL) fail_msg("%s", err.message);
+    }
+    assert_int_equal(read_text("thinwire-run 1\nmodel.family = tensors\n"), TW_CONFIG);
+    assert_non_null(strstr(err.message, "needs model.tensors"));
+    assert_int_equal(read_text("thinwire-run 1\nmodel.tensors = w:900\n"), TW_CONFIG);
+    assert_non_null(strstr(err.message, "model.tensors needs model.family = tensors"));
+    assert_int_equal(read_text("thinwire-run 1\nmodel.family = tensors\nmodel.tensors = w\n"),
+                     TW_CONFIG);
+    assert_non_null(strstr(err.message, "line 3: model.tensors: `w` has no shape"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_pass_the_check),
@@ -677,6 +747,9 @@ int main(void) {
         cmocka_unit_test(fragments_give_way_to_the_next_fewer),
         cmocka_unit_test(by_the_clock_interval_and_period_are_one_plan),
         cmocka_unit_test(a_key_without_effect_is_refused_if_a_person_wrote_it),
+        cmocka_unit_test(run_of_any_model_survives_text),
+        cmocka_unit_test(run_file_of_any_model_may_be_short),
+        cmocka_unit_test(keys_of_the_engine_are_refused_in_a_run_of_any_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void a_row_yields_to_keys_that_were_set(void **state) {
                                         "sync.codec = ecsq2",
                                         "sync.nodes = 8\nsync.merge = median"};
     for (unsigned preset = 0; preset <= TW_PRESET_BTM; preset++) {
-        char name[TW_RUN_VALUE_BYTES], file[256];
+        char name[TW_RUN_VALUE_BYTES], file[TW_RUN_VALUE_BYTES + 256];
         tw_run_defaults(&run);
         tw_run_apply_preset(&run, (enum tw_preset)preset);
         tw_run_key_format(tw_run_key_find("sync.preset"), &run, name);

@@ -67,7 +67,7 @@ static void every_cut_is_refused(void **state) {
     size = whole + 1;
     refused("after the last field");
     size = TW_WELCOME_BYTES_MAX + 1;
-    refused("of 20481 bytes");
+    refused("of 28673 bytes");
 }
 
 static void fields_have_their_bounds(void **state) {

@@ -299,7 +299,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
         if (!world->view->peers[i].is_up || !tw_id_equal(&status->lineage, &node->lineage)) {
             continue;
         }
-        if (world->options.is_pair) { /* a node adopts the state of a peer far ahead */
+        /* a node adopts the state of a peer far ahead, a newborn one that of any ahead */
+        if (world->options.is_pair && !world->options.has_own_starts) {
             is_better |= status->clock_tokens / 2 > clock_tokens;
             continue;
         }

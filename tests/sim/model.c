@@ -39,8 +39,13 @@ void tw_sim_model_init(struct tw_sim_model *model, const struct tw_sim_options *
     }
 }
 
-void tw_sim_replica_init(const struct tw_sim_model *model, struct tw_sim_replica *replica) {
+void tw_sim_replica_init(const struct tw_sim_model *model, struct tw_sim_replica *replica,
+                         uint64_t start) {
+    struct tw_rng rng;
     memset(replica, 0, sizeof *replica);
+    tw_rng_seed(&rng, start);
+    for (uint32_t d = 0; d < model->dims_count && start != 0; d++)
+        replica->theta[d] = replica->phi[d] = noise_of(&rng);
     for (uint32_t f = 0; f < model->fragments_count; f++) {
         replica->digests[f] = tw_sim_replica_digest(model, replica, f);
     }

@@ -39,7 +39,9 @@ struct tw_sim_replica {
 
 void tw_sim_model_init(struct tw_sim_model *model, const struct tw_sim_options *options,
                        struct tw_rng *rng);
-void tw_sim_replica_init(const struct tw_sim_model *model, struct tw_sim_replica *replica);
+/* start 0: the same first weights on every node; else those of that number. */
+void tw_sim_replica_init(const struct tw_sim_model *model, struct tw_sim_replica *replica,
+                         uint64_t start);
 
 /* One inner step towards `target` (dims_count values) with gradient noise, at this run clock. */
 void tw_sim_model_step(const struct tw_sim_model *model, struct tw_sim_replica *replica,

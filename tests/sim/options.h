@@ -75,6 +75,7 @@ struct tw_sim_options {
     int mutant;            /* mutant switched on in the core; 0 = none */
     bool has_doubt;        /* each honest node takes every eighth result for an outlier */
     bool is_pair;          /* nodes merge in pairs instead of one group */
+    bool has_own_starts;   /* each node starts from weights of its own */
 };
 
 /* Draws all options. `nodes_count` 0 = drawn too. `hours` is split 2:1 into chaos and calm; a calm

@@ -266,6 +266,7 @@ static void fill_config(struct tw_sim_world *world, struct tw_sim_node *node,
         .weight = (uint32_t)(node->upload_bytes_per_s / 1000 + 1),
         .orphan_us = options->orphan_us,
         .is_pair = options->is_pair,
+        .has_own_start = options->has_own_starts,
         .step_tokens = options->tokens_per_step,
 #ifdef TW_MUTANTS
         .mutant = options->mutant,

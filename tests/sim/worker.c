@@ -467,7 +467,8 @@ static void restore_state(struct tw_sim_world *world, struct tw_sim_node *node) 
             worker->replica = node->disk.checkpoint.replica;
         } else {
             worker->step = worker->tokens = 0;
-            tw_sim_replica_init(&world->model, &worker->replica);
+            tw_sim_replica_init(&world->model, &worker->replica,
+                                world->options.has_own_starts ? node->idx + 1 : 0);
         }
         take_snapshot(world, worker);
         return;

@@ -65,6 +65,10 @@ static void manifest_write(const char *path, const char *tokens, const char *con
         if (strcmp(keys[i][0], "sync.preset") == 0) tw_run_apply_preset(&run, run.sync.preset);
     }
     for (; more != NULL && (*more)[0] != NULL; more++) {
+        if (strcmp((*more)[0], "model.tensors") == 0) {
+            if (tw_run_apply_tensors(&run, (*more)[1], &err) != TW_OK) fail_msg("%s", err.message);
+            continue;
+        }
         if (tw_run_set(&run, (*more)[0], (*more)[1], &err) != TW_OK) fail_msg("%s", err.message);
         if (strcmp((*more)[0], "sync.preset") == 0) tw_run_apply_preset(&run, run.sync.preset);
     }
@@ -209,10 +213,11 @@ void cluster_configure(struct cluster *cluster, uint32_t idx,
     const int size = snprintf(
         text, sizeof(text),
         "[node]\nname = node%u\nstate_dir = %s/state\nrun_dir = %s\nrun = %s/manifest\n%s"
-        "threads = 1\nworker_path = %s\nsnapshot_steps = 5\neval_steps = %s\n%s\n"
+        "threads = 1\n%s%s\nsnapshot_steps = 5\neval_steps = %s\n%s\n"
         "[network]\nlisten = 127.0.0.1:%u\npeers = %s\nlinks = %s\nsecret_file = %s/%s\n"
         "%s\n",
-        idx, node->dir, node->dir, options->seed != NULL ? node->dir : cluster->dir, data, worker,
+        idx, node->dir, node->dir, options->seed != NULL ? node->dir : cluster->dir, data,
+        options->has_no_worker ? "" : "worker_path = ", options->has_no_worker ? "" : worker,
         options->is_unevaluated ? "0" : "50", options->more != NULL ? options->more : "",
         node->port, peers, options->is_unlinked ? "off" : "on",
         options->has_own_secret ? node->dir : cluster->dir,

@@ -37,6 +37,7 @@ struct cluster_options {
     const char *seed;    /* model.seed of its own manifest; 0: the shared manifest */
     const char *no_data; /* another path in node.data */
     bool has_no_data;    /* no node.data: the data must come from peers */
+    bool has_no_worker;  /* no node.worker_path */
     const char *network; /* lines added to [network] */
     uint16_t port;       /* port to use; 0: a free one */
     bool is_unevaluated; /* no evaluation on held-out text */
@@ -46,7 +47,8 @@ struct cluster_options {
 /* Finds the programs by TW_DAEMON and TW_WORKER (TW_STUB=1: it is the stub). Makes the secret, the
  * training text and the manifest of a run over `tokens`, such as "1g". */
 void cluster_open(struct cluster *cluster, const char *tokens);
-/* Further keys of the shared manifest, {NULL, NULL} after the last. Call before cluster_make. */
+/* Further keys of the shared manifest, {NULL, NULL} after the last; model.tensors makes it a run of
+ * any model. Call before cluster_make. */
 void cluster_set_run(struct cluster *cluster, const char *const (*keys)[2]);
 /* Kills the daemons and removes the folder. When `failed`, keeps the folder and prints its path. */
 void cluster_close(struct cluster *cluster, bool failed);

@@ -100,7 +100,7 @@ struct tw_step_result {
 
 /* Fills *plan. compute.device = AUTO means TW_DEVICE from the environment, else a usable device.
  * Errors: TW_NOMEM, with a table of sizes, if the plan exceeds the limit (*plan is filled too);
- * TW_CONFIG if compute asks for something unavailable; TW_DEVICE. */
+ * TW_CONFIG if compute asks for something unavailable or by tw_run_check_engine; TW_DEVICE. */
 enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
                                    const struct tw_engine_config *config, struct tw_error *err);
 

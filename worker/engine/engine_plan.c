@@ -237,6 +237,7 @@ enum tw_status tw_engine_plan_make(struct tw_engine_plan *plan,
     const struct tw_matmul_library *library;
     struct tw_device_choice device;
     bool is_free;
+    TW_TRY(tw_run_check_engine(config->run, err));
     TW_TRY(choose_device(config, &device, &is_free, err));
     if (device.kind == TW_DEVICE_CUDA) {
         const enum tw_status status = tw_gpu_plan(plan, config, (int)device.ordinal, err);

@@ -33,7 +33,7 @@ void tw_engine_init_params(const struct tw_run *run, const struct tw_layout *lay
         const struct tw_tensor *tensor = &layout->tensors[i];
         const uint64_t count = (uint64_t)tensor->rows * tensor->cols;
         float *to = params + tensor->offset;
-        if (tensor->rank == 2) {
+        if (tensor->shape.rank == 2) {
             const double scale = tensor->is_residual ? residual : deviation;
             for (uint64_t j = 0; j < count; j++) to[j] = (float)(scale * draw_normal(&rng));
         } else if (ends_with(tensor->name, ".weight")) {

@@ -156,7 +156,7 @@ static enum order name_of(const struct writer *writer, uint32_t i, char name[TW_
 /* Vectors and GPT-2's positions, which are added to activations, stay float32. */
 static enum tw_dtype dtype_of(const struct writer *writer, uint32_t i) {
     const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
-    const bool is_single = tensor->rank == 1 || strcmp(tensor->name, "wpe.weight") == 0;
+    const bool is_single = tensor->shape.rank == 1 || strcmp(tensor->name, "wpe.weight") == 0;
     return is_single ? TW_DTYPE_F32 : writer->dtype;
 }
 
@@ -194,7 +194,7 @@ static void put_tensors(struct writer *writer) {
         const struct tw_tensor *const tensor = &layout->tensors[i];
         char name[TW_GGUF_NAME_BYTES];
         const enum order order = name_of(writer, i, name);
-        if (tensor->rank == 1) {
+        if (tensor->shape.rank == 1) {
             put_tensor(writer, name, tensor->rows, 0, dtype_of(writer, i));
         } else if (order == TRANSPOSED) {
             put_tensor(writer, name, tensor->rows, tensor->cols, dtype_of(writer, i));

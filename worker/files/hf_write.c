@@ -57,7 +57,7 @@ static enum tw_status make_header(const struct shard *shard, uint8_t **header_ou
         struct tw_safetensors_tensor *const to = &st.tensors[i];
         name_of(shard, shard->first + i, to->name);
         to->dtype = tw_model_feed_dtype(shard->feed, shard->first + i, shard->dtype);
-        to->rank = tensor->rank;
+        to->rank = tensor->shape.rank;
         to->shape[0] = tensor->rows;
         to->shape[1] = tensor->cols;
     }

@@ -349,13 +349,13 @@ static enum tw_status check_tensor(const struct tw_model_source *source,
                                    const struct tw_tensor *tensor, struct tw_error *err) {
     const struct tw_safetensors_tensor *const found = place->tensor;
     const char *const file = source->files[place->file].name;
-    const bool has_shape = found->rank == tensor->rank && found->shape[0] == tensor->rows &&
-                           (tensor->rank == 1 || found->shape[1] == tensor->cols);
+    const bool has_shape = found->rank == tensor->shape.rank && found->shape[0] == tensor->rows &&
+                           (tensor->shape.rank == 1 || found->shape[1] == tensor->cols);
     if (!has_shape) {
         char is[96], wanted[32];
         show_shape(found, is);
-        (void)snprintf(wanted, sizeof(wanted), tensor->rank == 1 ? "%u" : "%u x %u", tensor->rows,
-                       tensor->cols);
+        (void)snprintf(wanted, sizeof(wanted), tensor->shape.rank == 1 ? "%u" : "%u x %u",
+                       tensor->rows, tensor->cols);
         return tw_fail(err, TW_CONFIG, "%s: %s has another shape than the model's: %s, not %s",
                        file, found->name, is, wanted);
     }

@@ -193,7 +193,7 @@ static void describe(struct tw_safetensors *st, const struct tw_layout *layout) 
             struct tw_safetensors_tensor *const to = &st->tensors[st->tensors_count++];
             (void)snprintf(to->name, sizeof(to->name), "%s.%s", PREFIXES[part], tensor->name);
             to->dtype = TW_DTYPE_F32;
-            to->rank = tensor->rank;
+            to->rank = tensor->shape.rank;
             to->shape[0] = tensor->rows;
             to->shape[1] = tensor->cols;
         }
@@ -338,8 +338,9 @@ static enum tw_status read_tensor(const struct tw_tensor_file *source, const cha
                        "it was trained with",
                        source->name, name);
     }
-    if (found->dtype != TW_DTYPE_F32 || found->rank != tensor->rank ||
-        found->shape[0] != tensor->rows || (tensor->rank > 1 && found->shape[1] != tensor->cols)) {
+    if (found->dtype != TW_DTYPE_F32 || found->rank != tensor->shape.rank ||
+        found->shape[0] != tensor->rows ||
+        (tensor->shape.rank > 1 && found->shape[1] != tensor->cols)) {
         return tw_fail(err, TW_CONFIG,
                        "%s: %s has another shape than the manifest's model; name the manifest it "
                        "was trained with",

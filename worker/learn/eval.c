@@ -38,6 +38,11 @@ static uint32_t group_of(uint64_t windows) {
     return group < 1 ? 1 : group > GROUP_MAX ? GROUP_MAX : (uint32_t)group;
 }
 
+uint64_t tw_eval_windows(const struct tw_run *run) {
+    const uint64_t wanted = TW_EVAL_TOKENS / run->model.context;
+    return wanted > TW_EVAL_WINDOWS_MIN ? wanted : TW_EVAL_WINDOWS_MIN;
+}
+
 enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,
                                uint64_t windows_count, struct tw_eval *eval, struct tw_error *err) {
     const struct tw_eval_wish wish = {.windows = windows_count};

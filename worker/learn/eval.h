@@ -12,6 +12,12 @@ struct tw_eval {
     uint64_t windows, tokens;
 };
 
+enum { TW_EVAL_TOKENS = 4096, TW_EVAL_WINDOWS_MIN = 8 };
+
+/* Held-out windows of an evaluation during training: enough for TW_EVAL_TOKENS, but at least
+ * TW_EVAL_WINDOWS_MIN. */
+uint64_t tw_eval_windows(const struct tw_run *run);
+
 /* Evaluates `windows_count` evenly spaced held-out windows, always the same ones. 0, or a number
  * above that of all windows, means all. TW_DATA if nothing is held out. */
 enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, const float *params,

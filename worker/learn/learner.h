@@ -1,5 +1,6 @@
-/* learner.h - the interface between the worker's loop and a model that learns. Two implementations:
- * the engine (learner_engine.h) and the stub of the tests. */
+/* learner.h - the interface between the worker's loop and a model that learns. Implementations: the
+ * engine (learner_engine.h), a trainer outside of Thinwire (worker/lib/bridge.h), and the
+ * stub of the tests. */
 #ifndef TW_WORKER_LEARN_LEARNER_H
 #define TW_WORKER_LEARN_LEARNER_H
 
@@ -10,8 +11,22 @@
 #include "proto/worker_msg.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/vectors.h"
+#include "worker/learn/train_state.h"
 
 enum { TW_LEARNER_GPU_BYTES = 32 };
+
+/* Why the loop asks for no step. */
+enum tw_rest {
+    TW_REST_PAUSED,
+    TW_REST_FINISHED, /* the run is over, and its last rounds may still change the parameters */
+    TW_REST_SETTLED,  /* the run is over, and its last rounds are in the parameters */
+};
+
+/* Times of a step that the learner measured. */
+struct tw_learner_times {
+    uint64_t step_us; /* of the step itself */
+    uint64_t held_us; /* that requests of the loop kept the step waiting */
+};
 
 struct tw_learner {
     void *self;
@@ -26,7 +41,8 @@ struct tw_learner {
     /* Writes the run's initial weights to params (elements): the same bits on every node. */
     void (*init)(void *self, float *params);
 
-    /* Draws a batch at *cursor, advances *cursor by tokens_per_step, and trains on the batch. */
+    /* Draws a batch at *cursor, advances *cursor by tokens_per_step, and trains on the batch.
+     * TW_AGAIN: no step was taken, because the process must end. */
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
 
@@ -45,6 +61,20 @@ struct tw_learner {
                            struct tw_error *err);
     enum tw_status (*push)(void *self, uint32_t arrays, uint64_t begin, uint64_t n,
                            struct tw_error *err);
+
+    /* ---- for a learner that steps on another thread; all NULL if it does not ---- */
+
+    /* Stops the learner at its next step boundary and makes vectors.theta, and m and v if they are
+     * there, current in [begin, begin + n). vectors.written hands changes back. */
+    enum tw_status (*borrow)(void *self, uint64_t begin, uint64_t n, struct tw_error *err);
+    /* The learner may step on, while the caller computes with the borrowed range. A change that is
+     * handed back later is added to the steps taken meanwhile. */
+    void (*release)(void *self);
+    /* Holds the learner at its step boundary until the next call of `step`. */
+    void (*rest)(void *self, enum tw_rest why);
+    /* Training begins, or begins again, in this state. */
+    void (*begun)(void *self, const struct tw_train_state *state, enum tw_worker_start start);
+    const struct tw_learner_times *times; /* of the last step; NULL: the loop measures */
 };
 
 struct tw_learner_config {

@@ -32,13 +32,12 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
 
 static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
     struct tw_learner_engine *real = self;
-    const uint64_t wanted = TW_EVAL_TOKENS / real->run->model.context;
-    const uint64_t windows = wanted > TW_EVAL_WINDOWS_MIN ? wanted : TW_EVAL_WINDOWS_MIN;
     struct tw_eval eval;
     if (tw_data_heldout_count(&real->data) == 0) {
         return tw_fail(err, TW_AGAIN, "no held-out shard has arrived yet");
     }
-    TW_TRY(tw_eval_heldout(real->engine, &real->data, params, windows, &eval, err));
+    TW_TRY(
+        tw_eval_heldout(real->engine, &real->data, params, tw_eval_windows(real->run), &eval, err));
     *loss = eval.nats;
     return TW_OK;
 }
@@ -108,6 +107,7 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
 enum tw_status tw_learner_engine_open(struct tw_learner_engine *real, struct tw_learner *learner,
                                       const struct tw_learner_config *config,
                                       struct tw_error *err) {
+    TW_TRY(tw_run_check_engine(config->run, err));
     memset(real, 0, sizeof(*real));
     real->run = config->run;
     real->data_seed = config->data_seed;

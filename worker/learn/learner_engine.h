@@ -7,10 +7,6 @@
 #include "worker/data/data.h"
 #include "worker/learn/learner.h"
 
-/* Held-out windows per evaluation: enough for TW_EVAL_TOKENS, but at least TW_EVAL_WINDOWS_MIN.
- * They depend only on the run and its data, so every node measures the same ones. */
-enum { TW_EVAL_TOKENS = 4096, TW_EVAL_WINDOWS_MIN = 8 };
-
 struct tw_learner_engine {
     struct tw_engine *engine;
     struct tw_data data;

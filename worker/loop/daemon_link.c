@@ -179,9 +179,8 @@ static enum tw_status turned_away(struct tw_error *err) {
                    "another user): the daemon's log says which");
 }
 
-enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, const char *device,
-                                     int timeout_ms, struct tw_wmsg_welcome *welcome,
-                                     int *memfd_out, struct tw_error *err) {
+enum tw_status tw_daemon_link_greet(struct tw_daemon_link *link, const char *device,
+                                    struct tw_error *err) {
     struct tw_worker_msg msg;
     memset(&msg, 0, sizeof(msg));
     msg.kind = TW_WMSG_HELLO;
@@ -189,9 +188,13 @@ enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, const char *de
     msg.u.hello.pid = (uint32_t)getpid();
     memcpy(msg.u.hello.device, device, strnlen(device, sizeof(msg.u.hello.device) - 1));
     const enum tw_status greeted = tw_daemon_link_send(link, &msg, err);
-    if (greeted == TW_IO) return turned_away(err); /* the daemon closed before our HELLO */
-    TW_TRY(greeted);
+    return greeted == TW_IO ? turned_away(err) : greeted; /* closed before our HELLO */
+}
 
+enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, int timeout_ms,
+                                     struct tw_wmsg_welcome *welcome, int *memfd_out,
+                                     struct tw_error *err) {
+    struct tw_worker_msg msg;
     if (tw_daemon_link_wait(link, timeout_ms, err) != TW_OK) {
         return tw_fail(err, TW_AGAIN, "the daemon did not answer within %d ms", timeout_ms);
     }

@@ -23,12 +23,16 @@ enum tw_status tw_daemon_link_open(struct tw_daemon_link *link, const char *path
                                    struct tw_error *err);
 void tw_daemon_link_close(struct tw_daemon_link *link);
 
-/* Sends HELLO and waits for the answer: *welcome, checked (version, run, strings), and the memfd,
- * which the caller owns. TW_DENIED when the daemon refuses, TW_VERSION, TW_PROTO, TW_AGAIN when no
- * answer came within timeout_ms. */
-enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, const char *device,
-                                     int timeout_ms, struct tw_wmsg_welcome *welcome,
-                                     int *memfd_out, struct tw_error *err);
+/* Sends HELLO. TW_DENIED when the daemon turns this worker away. */
+enum tw_status tw_daemon_link_greet(struct tw_daemon_link *link, const char *device,
+                                    struct tw_error *err);
+
+/* Waits for the answer to HELLO: *welcome, checked (version, run, strings), and the memfd, which
+ * the caller owns. TW_DENIED when the daemon refuses, TW_VERSION, TW_PROTO, TW_AGAIN when no answer
+ * came within timeout_ms: it may still come. */
+enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, int timeout_ms,
+                                     struct tw_wmsg_welcome *welcome, int *memfd_out,
+                                     struct tw_error *err);
 
 /* Maps the memory of a welcome after checks of seals, size, geometry and magic. Always closes
  * memfd. The mapping lasts until tw_daemon_link_unmap. */

@@ -1,5 +1,6 @@
 #include "worker/loop/session.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,41 +34,66 @@ static void pause_ms(long ms) {
     (void)nanosleep(&wanted, NULL);
 }
 
-/* Waits for the daemon without limit. TW_AGAIN: a signal ended the wait. */
+/* Greets the daemon and waits for its answer, for at most ANSWER_MS. */
+static enum tw_status answer_await(const struct tw_session_config *config,
+                                   struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
+                                   int *memfd, struct tw_error *err) {
+    TW_TRY(tw_daemon_link_greet(link, config->device, err));
+    for (int waited_ms = 0; waited_ms < ANSWER_MS; waited_ms += RETRY_MS) {
+        const enum tw_status status = tw_daemon_link_attach(link, RETRY_MS, welcome, memfd, err);
+        if (status != TW_AGAIN || config->must_end(config->self)) return status;
+    }
+    return tw_fail(err, TW_AGAIN, "the daemon did not answer within %d ms", ANSWER_MS);
+}
+
+/* Waits for the daemon without limit. TW_AGAIN: must_end ended the wait. */
 static enum tw_status daemon_attach(const struct tw_session_config *config,
                                     struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
                                     int *memfd, struct tw_error *err) {
-    for (uint64_t tries = 0; !tw_signals_wanted(); tries++) {
+    const uint64_t first = config->is_embedded ? 10 : 0; /* our caller tells its user */
+    for (uint64_t tries = 0; !config->must_end(config->self); tries++) {
         enum tw_status status = tw_daemon_link_open(link, config->socket, err);
         if (status == TW_OK) {
-            status = tw_daemon_link_attach(link, config->device, ANSWER_MS, welcome, memfd, err);
+            status = answer_await(config, link, welcome, memfd, err);
             if (status == TW_OK) return TW_OK;
             tw_daemon_link_close(link);
         }
         if (status != TW_AGAIN) return status;
-        if (tries % REMIND_TRIES == 0) {
+        if (tries % REMIND_TRIES == first) {
             tw_log(TW_LOG_WARN, "daemon_awaited", "text=\"%s; trying every %d ms\"", err->message,
                    RETRY_MS);
         }
-        pause_ms(RETRY_MS);
+        if (!config->must_end(config->self)) pause_ms(RETRY_MS);
     }
     return TW_AGAIN;
 }
 
-/* Trains until the daemon or a signal ends it. */
-static enum tw_status train(struct tw_daemon_link *link, const struct tw_wmsg_welcome *welcome,
-                            const struct tw_shm *shm, const struct tw_learner *learner,
+/* One attachment; too large for a stack. */
+struct session {
+    const struct tw_session_config *config;
+    struct tw_daemon_link link;
+    struct tw_wmsg_welcome welcome;
+    struct tw_layout layout;
+    struct tw_shm shm;
+};
+
+/* Trains until the daemon or must_end ends it. */
+static enum tw_status train(struct session *session, const struct tw_learner *learner,
                             struct tw_error *err) {
+    const struct tw_session_config *config = session->config;
     struct tw_trainer trainer;
-    enum tw_status status = tw_trainer_init(&trainer, link, welcome, shm, learner, err);
+    enum tw_status status =
+        tw_trainer_init(&trainer, &session->link, &session->welcome, &session->shm, learner, err);
     /* If the card has too little memory, other processes may be using it for a while. The snapshot
      * is not the cause. */
     if (status == TW_NOMEM && !learner->vectors.is_host) err->status = status = TW_DEVICE;
     TW_TRY(status);
     status = tw_trainer_start(&trainer, err);
     while (status == TW_OK && !trainer.is_over) {
-        status =
-            tw_signals_wanted() ? tw_trainer_finish(&trainer, err) : tw_trainer_turn(&trainer, err);
+        if (!config->must_end(config->self)) status = tw_trainer_turn(&trainer, err);
+        if (status == TW_AGAIN) status = TW_OK; /* a step that must_end prevented */
+        if (status == TW_OK && !trainer.is_over && config->must_end(config->self))
+            status = tw_trainer_finish(&trainer, err);
     }
     tw_trainer_deinit(&trainer);
     return status;
@@ -84,16 +110,16 @@ static void watch_open(struct tw_device_watch *watch, const struct tw_shm *shm,
 }
 
 /* With the memory mapped: makes the learner and trains. */
-static enum tw_status learner_run(const struct tw_session_config *config,
-                                  struct tw_daemon_link *link,
-                                  const struct tw_wmsg_welcome *welcome, const struct tw_shm *shm,
-                                  const struct tw_layout *layout, struct tw_error *err) {
+static enum tw_status learner_run(struct session *session, struct tw_error *err) {
+    const struct tw_session_config *config = session->config;
+    const struct tw_wmsg_welcome *welcome = &session->welcome;
+    const int watched_fd = config->is_embedded ? -1 : session->link.fd;
     struct tw_learner learner;
     struct tw_heartbeat heartbeat;
     struct tw_device_watch watch;
     const struct tw_learner_config wanted = {
         .run = &welcome->run,
-        .layout = layout,
+        .layout = &session->layout,
         .data_path = welcome->data_path,
         .data_seed = welcome->data_seed,
         .compute = {.device = {.kind = (enum tw_device_kind)welcome->device,
@@ -104,13 +130,14 @@ static enum tw_status learner_run(const struct tw_session_config *config,
                     .micro_batch = welcome->micro_batch,
                     .memory_bytes = welcome->memory_bytes},
     };
-    TW_TRY(tw_heartbeat_open(&heartbeat, tw_shm_control(shm), link->fd, TW_WORKER_ORPHAN_US, err));
+    TW_TRY(tw_heartbeat_open(&heartbeat, tw_shm_control(&session->shm), watched_fd,
+                             TW_WORKER_ORPHAN_US, err));
     enum tw_status status = config->learner_open(config->self, &learner, &wanted, err);
     if (status == TW_OK) {
-        watch_open(&watch, shm, &learner);
+        watch_open(&watch, &session->shm, &learner);
         tw_log(TW_LOG_INFO, "attached", "run=%s params=%llu threads=%u", welcome->run.name,
-               (unsigned long long)layout->params, wanted.compute.threads);
-        status = train(link, welcome, shm, &learner, err);
+               (unsigned long long)session->layout.params, wanted.compute.threads);
+        status = train(session, &learner, err);
         tw_device_watch_close(&watch);
         config->learner_close(config->self);
     }
@@ -119,20 +146,15 @@ static enum tw_status learner_run(const struct tw_session_config *config,
 }
 
 /* Owns memfd. */
-static enum tw_status attached_run(const struct tw_session_config *config,
-                                   struct tw_daemon_link *link,
-                                   const struct tw_wmsg_welcome *welcome, int memfd,
-                                   struct tw_error *err) {
-    static struct tw_layout layout; /* too large for a stack */
-    struct tw_shm shm;
-    enum tw_status status = tw_layout_init(&layout, &welcome->run, err);
+static enum tw_status attached_run(struct session *session, int memfd, struct tw_error *err) {
+    enum tw_status status = tw_layout_init(&session->layout, &session->welcome.run, err);
     if (status != TW_OK) {
         (void)close(memfd);
         return status;
     }
-    TW_TRY(tw_daemon_link_map(memfd, welcome, &layout, &shm, err));
-    status = learner_run(config, link, welcome, &shm, &layout, err);
-    tw_daemon_link_unmap(&shm);
+    TW_TRY(tw_daemon_link_map(memfd, &session->welcome, &session->layout, &session->shm, err));
+    status = learner_run(session, err);
+    tw_daemon_link_unmap(&session->shm);
     return status;
 }
 
@@ -146,28 +168,41 @@ static void fatal_tell(struct tw_daemon_link *link, const struct tw_error *err) 
     (void)tw_daemon_link_try_send(link, &msg, NULL);
 }
 
-int tw_session_run(const struct tw_session_config *config) {
-    static struct tw_wmsg_welcome welcome;
-    struct tw_error err = {.status = TW_OK};
-    struct tw_daemon_link link = {.fd = -1};
+enum tw_status tw_session_serve(const struct tw_session_config *config, struct tw_error *err) {
+    struct session *session = calloc(1, sizeof(*session));
     int memfd = -1;
-    tw_signals_catch(false);
-    enum tw_status status = daemon_attach(config, &link, &welcome, &memfd, &err);
+    if (session == NULL) return tw_fail(err, TW_NOMEM, "no memory for a session");
+    session->config = config;
+    session->link.fd = -1;
+    enum tw_status status = daemon_attach(config, &session->link, &session->welcome, &memfd, err);
     if (status == TW_OK) {
-        status = attached_run(config, &link, &welcome, memfd, &err);
+        status = attached_run(session, memfd, err);
         if (status == TW_IO) {
-            tw_log(TW_LOG_WARN, "daemon_gone", "text=\"%s; what it holds is kept\"", err.message);
-            status = TW_OK;
+            tw_log(TW_LOG_WARN, "daemon_gone", "text=\"%s; the state that it holds is kept\"",
+                   err->message);
+            status = TW_AGAIN;
         } else if (status != TW_OK) {
-            fatal_tell(&link, &err);
+            fatal_tell(&session->link, err);
         }
-    } else if (tw_signals_wanted()) {
-        status = TW_OK;
     }
-    tw_daemon_link_close(&link);
-    if (status != TW_OK) {
-        tw_log(TW_LOG_ERROR, "ended", "status=%s exit=%d text=\"%s\"", tw_status_name(status),
-               exit_of(status), err.message);
-    }
+    tw_daemon_link_close(&session->link);
+    free(session);
+    return status;
+}
+
+static bool has_signal(void *self) {
+    (void)self;
+    return tw_signals_wanted();
+}
+
+int tw_session_run(const struct tw_session_config *config) {
+    struct tw_session_config own = *config;
+    struct tw_error err = {.status = TW_OK};
+    own.must_end = has_signal;
+    tw_signals_catch(false);
+    const enum tw_status status = tw_session_serve(&own, &err);
+    if (status == TW_OK || status == TW_AGAIN) return TW_EXIT_OK;
+    tw_log(TW_LOG_ERROR, "ended", "status=%s exit=%d text=\"%s\"", tw_status_name(status),
+           exit_of(status), err.message);
     return exit_of(status);
 }

@@ -76,6 +76,10 @@ uint64_t tw_trainer_clock(struct tw_trainer *trainer) {
 
 /* ---- snapshots and evaluation -------------------------------------------------------------- */
 
+static bool is_running(const struct tw_trainer *trainer) {
+    return !trainer->is_paused && !trainer->is_finished && !trainer->is_over;
+}
+
 /* Steps until the next snapshot: the configured number or, from the time that this one took, so
  * many that snapshots take 1 % of the time. */
 static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t took_us) {
@@ -100,6 +104,7 @@ static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error 
     const uint64_t begin_us = cost_us(trainer);
     if (trainer->welcome->snapshot_mode != TW_SNAPSHOT_OFF)
         TW_TRY(tw_host_mirror_pull_all(learner, TW_ENGINE_STATE, trainer->shm, err));
+    if (learner->release != NULL && is_running(trainer)) learner->release(learner->self);
     TW_TRY(tw_snapshot_save(trainer->shm, (enum tw_snapshot_mode)trainer->welcome->snapshot_mode,
                             &state, &done.u.snapshot_done.slot, err));
     trainer->snapshot_step = trainer->step;
@@ -107,6 +112,11 @@ static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error 
     done.u.snapshot_done.step = trainer->step;
     const uint32_t answers = trainer->snapshots_asked > 0 ? trainer->snapshots_asked : 1;
     trainer->snapshots_asked = 0;
+    /* The end does not wait for a daemon that reads nothing. */
+    if (trainer->is_over) {
+        (void)tw_daemon_link_try_send(trainer->link, &done, NULL);
+        return TW_OK;
+    }
     for (uint32_t i = 0; i < answers; i++) TW_TRY(tw_daemon_link_send(trainer->link, &done, err));
     return TW_OK;
 }
@@ -132,6 +142,7 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     if (status == TW_AGAIN) return TW_OK;
     TW_TRY(status);
     TW_TRY(learner->heldout(learner->self, phi, &anchor, err));
+    if (learner->borrow != NULL) TW_TRY(learner->borrow(learner->self, 0, elements, err));
     const double size = tw_norm_squared(phi, elements);
     const double apart = vectors->distance_squared(
         vectors->self, vectors->theta, tw_device_anchor_all(&trainer->merger.twin), elements);
@@ -256,6 +267,7 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
     case TW_WMSG_RESUME: trainer->is_paused = false; break;
     case TW_WMSG_FINISH:
         trainer->is_finished = msg->u.finish.goes_on == 0 || is_at_stop(trainer);
+        trainer->is_settled = msg->u.finish.is_settled != 0;
         break;
     case TW_WMSG_EXIT: trainer->is_over = true; break;
     default:
@@ -267,16 +279,41 @@ static enum tw_status state_change(struct tw_trainer *trainer, const struct tw_w
     return TW_OK;
 }
 
+/* The range of theta that a request reads or changes; false: none. */
+static bool request_range(const struct tw_trainer *trainer, const struct tw_worker_msg *msg,
+                          uint64_t *begin, uint64_t *n) {
+    const struct tw_shm *shm = trainer->shm;
+    const int64_t fragment = tw_request_fragment_of(msg);
+    if (fragment < 0 || fragment >= shm->fragments_count) return false;
+    const bool is_all = msg->kind == TW_WMSG_LOAD && msg->u.load.mode == TW_LOAD_TURN;
+    *begin = is_all ? 0 : shm->fragment_begin[fragment];
+    *n = is_all ? shm->geometry.elements : tw_shm_fragment_elements(shm, (uint32_t)fragment);
+    return msg->kind != TW_WMSG_EXPORT;
+}
+
+/* Borrows the range of a request from a learner that steps on another thread. A LOAD and the last
+ * merges of a run replace theta, so that no step may be taken meanwhile. */
+static enum tw_status request_borrow(const struct tw_trainer *trainer,
+                                     const struct tw_worker_msg *msg, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    uint64_t begin, n;
+    if (learner->borrow == NULL || !request_range(trainer, msg, &begin, &n)) return TW_OK;
+    TW_TRY(learner->borrow(learner->self, begin, n, err));
+    const bool replaces = msg->kind == TW_WMSG_LOAD ||
+                          (msg->kind == TW_WMSG_APPLY && msg->u.apply.is_final != 0) ||
+                          (msg->kind == TW_WMSG_PAIR_APPLY && msg->u.pair_apply.is_final != 0);
+    if (!replaces && is_running(trainer)) learner->release(learner->self);
+    return TW_OK;
+}
+
 /* Makes theta ready for the next step after a request. Also needed if the request was refused,
  * because it may have taken back work in flight. A device fault ends the worker. */
 static enum tw_status request_settle(const struct tw_trainer *trainer,
                                      const struct tw_worker_msg *msg, struct tw_error *err) {
     const struct tw_vectors *vectors = &trainer->learner->vectors;
-    const struct tw_shm *shm = trainer->shm;
-    const int64_t fragment = tw_request_fragment_of(msg);
-    if (fragment >= 0 && fragment < shm->fragments_count)
-        vectors->written(vectors->self, (size_t)shm->fragment_begin[fragment],
-                         (size_t)tw_shm_fragment_elements(shm, (uint32_t)fragment));
+    uint64_t begin, n;
+    if (request_range(trainer, msg, &begin, &n))
+        vectors->written(vectors->self, (size_t)begin, (size_t)n);
     return vectors->finish(vectors->self, err);
 }
 
@@ -287,6 +324,7 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     enum tw_status status = TW_OK;
     memset(&reply, 0, sizeof(reply));
     if (tw_step_server_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
+    TW_TRY(request_borrow(trainer, msg, err));
     if (!request_answer(trainer, msg, &reply, &status, &reason)) {
         return state_change(trainer, msg, err);
     }
@@ -359,6 +397,14 @@ static enum tw_status step_tell(struct tw_trainer *trainer, const struct tw_step
     return status;
 }
 
+/* Adds a step to the work of this node. At the start of a node its rate is below that of others. */
+static void work_note(struct tw_trainer *trainer, const struct tw_step_result *result, float lr) {
+    const struct tw_run *run = &trainer->welcome->run;
+    const float full = tw_schedule_lr(run, trainer->clock_tokens, UINT64_MAX);
+    trainer->merger.work.is_known = true;
+    if (!result->is_skipped && full > 0) trainer->merger.work.done += (double)(lr / full);
+}
+
 static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
     const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
@@ -366,9 +412,12 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     const uint64_t begin_us = clock_us(CLOCK_MONOTONIC);
     tw_step_server_open(&trainer->side);
     const enum tw_status status = learner->step(learner->self, &trainer->cursor, lr, &result, err);
-    trainer->sync_us += tw_step_server_close(&trainer->side);
+    const uint64_t side_us = tw_step_server_close(&trainer->side);
     TW_TRY(status);
-    const uint64_t took_us = clock_us(CLOCK_MONOTONIC) - begin_us;
+    const bool is_timed = learner->times != NULL;
+    const uint64_t took_us =
+        is_timed ? learner->times->step_us : clock_us(CLOCK_MONOTONIC) - begin_us;
+    trainer->sync_us += is_timed ? learner->times->held_us : side_us;
     trainer->boundary_us = cost_us(trainer);
 
     trainer->step++;
@@ -378,6 +427,7 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
         trainer->step_us_mean == 0 ? took_us : (7 * trainer->step_us_mean + took_us) / 8;
     atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
 
+    work_note(trainer, &result, lr);
     trainer->skips_in_a_row = result.is_skipped ? trainer->skips_in_a_row + 1 : 0;
     if (trainer->skips_in_a_row == TW_SKIPS_MAX) {
         return tw_fail(err, TW_CORRUPT, "gradients of %d steps in a row are not finite",
@@ -397,15 +447,26 @@ static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err)
     trainer->is_behind = false;
     if (trainer->is_over) return tw_trainer_finish(trainer, err);
     TW_TRY(boundary_extras(trainer, err));
-    trainer->sync_us += cost_us(trainer) - trainer->boundary_us;
+    if (trainer->learner->times == NULL)
+        trainer->sync_us += cost_us(trainer) - trainer->boundary_us;
     return TW_OK;
+}
+
+/* Whether the last rounds have changed the parameters since the last evaluation. */
+static bool has_changed(const struct tw_trainer *trainer) {
+    return trainer->evaluated_changes != trainer->merger.changes_count ||
+           trainer->evaluated_step != trainer->step;
+}
+
+static enum tw_rest rest_of(const struct tw_trainer *trainer) {
+    if (!trainer->is_finished) return TW_REST_PAUSED;
+    const bool is_settled = trainer->is_settled || is_at_stop(trainer);
+    return is_settled && !has_changed(trainer) ? TW_REST_SETTLED : TW_REST_FINISHED;
 }
 
 /* After the last rounds: evaluates the result and takes a snapshot. */
 static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_error *err) {
-    const bool has_changed = trainer->evaluated_changes != trainer->merger.changes_count ||
-                             trainer->evaluated_step != trainer->step;
-    if (!trainer->is_finished || !has_changed || trainer->waiting_count > 0) return TW_OK;
+    if (!trainer->is_finished || !has_changed(trainer) || trainer->waiting_count > 0) return TW_OK;
     trainer->evaluated_changes = trainer->merger.changes_count;
     trainer->evaluated_step = trainer->step;
     TW_TRY(snapshot_take(trainer, err));
@@ -417,6 +478,10 @@ enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err)
     if (!trainer->is_paused && !trainer->is_finished) {
         TW_TRY(inner_step(trainer, err));
         return boundary(trainer, err);
+    }
+    const struct tw_learner *learner = trainer->learner;
+    if (learner->rest != NULL) {
+        learner->rest(learner->self, rest_of(trainer));
     }
     const enum tw_status status = tw_step_server_has_kept(&trainer->side)
                                       ? TW_OK
@@ -455,6 +520,8 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     TW_TRY(tw_daemon_link_send(trainer->link, &ready, err));
     tw_log(TW_LOG_INFO, "ready", "start=%s step=%" PRIu64 " tokens=%" PRIu64, start_names[start],
            trainer->step, trainer->tokens);
+    if (trainer->learner->begun != NULL)
+        trainer->learner->begun(trainer->learner->self, &state, start);
     trainer->boundary_us = cost_us(trainer);
     TW_TRY(boundary(trainer, err));
     trainer->sync_us = 0; /* the start delayed no training */

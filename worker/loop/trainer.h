@@ -50,6 +50,7 @@ struct tw_trainer {
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;
     bool is_paused, is_finished, is_over;
+    bool is_settled; /* no further merge will change the parameters */
 
     struct tw_wmsg_clock clock; /* content of the newest CLOCK; zero before the first */
     uint64_t clock_tokens;      /* run clock for the schedule: never decreases */

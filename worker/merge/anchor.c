@@ -214,6 +214,7 @@ static enum tw_status solo_once(struct tw_merger *merger, const struct tw_wmsg_s
     memset(stage.u, 0, stage.elements * sizeof(float));
     TW_TRY(tw_anchor_publish_end(merger, &stage, request->round + 1, NULL, err));
     merger->must_clip[request->fragment] = false;
+    tw_merger_note_begun(merger, request->fragment);
     return TW_OK;
 }
 
@@ -276,6 +277,7 @@ static enum tw_status load_back(struct tw_merger *merger, const struct tw_wmsg_l
     memset(stage.u, 0, stage.elements * sizeof(float));
     TW_TRY(tw_anchor_publish_end(merger, &stage, request->rounds, NULL, err));
     merger->must_clip[request->fragment] = false;
+    tw_merger_note_begun(merger, request->fragment);
     return TW_OK;
 }
 
@@ -315,6 +317,7 @@ static enum tw_status load_once(struct tw_merger *merger, const struct tw_wmsg_l
     case TW_LOAD_RESET:
         vectors->copy(vectors->self, theta, stage.live, stage.elements);
         merger->must_clip[request->fragment] = false;
+        tw_merger_note_begun(merger, request->fragment);
         break;
     case TW_LOAD_KEEP: merger->must_clip[request->fragment] = true; break;
     case TW_LOAD_SHIFT:

@@ -10,6 +10,8 @@
 #include "proto/worker_request.h"
 #include "worker/merge/request.h"
 
+#define WORK_LEAST 0.03125 /* part of a period's work whose outer gradient is no measure */
+
 /* Memory where the parameters lie. */
 static enum tw_status live_init(struct tw_merger *merger, size_t elements, struct tw_error *err) {
     const struct tw_vectors *vectors = merger->vectors;
@@ -174,13 +176,30 @@ static float *place_of(const struct tw_merger *merger, uint32_t fragment) {
     return lost != NULL ? lost : merger->v;
 }
 
-/* Notes the sizes of this own outer gradient v (kernels/outlier.h). */
+void tw_merger_note_begun(struct tw_merger *merger, uint32_t fragment) {
+    merger->work.begun[fragment] = merger->work.done;
+}
+
+/* The part of a period's work that the present outer gradient of the fragment holds. */
+static double work_share(const struct tw_merger *merger, uint32_t fragment) {
+    if (!merger->work.is_known) return 1;
+    const double steps = merger->work.done - merger->work.begun[fragment];
+    return fmin(1, steps / merger->run->sync.period);
+}
+
+/* Notes the sizes of this own outer gradient v (kernels/outlier.h). A node that has just come, or
+ * is slow, or warms up, has done less work than others, and outer gradients grow with the work at
+ * most. That of almost no work tells nothing about others. */
 static void note_own(struct tw_merger *merger, uint32_t fragment, const float *v) {
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);
+    const double share = work_share(merger, fragment);
     double energies[TW_OUTLIER_BLOCKS];
     struct tw_outlier_sizes sizes;
+    tw_merger_note_begun(merger, fragment);
+    if (share < WORK_LEAST) return;
     vectors->energies(vectors->self, energies, v, n);
+    for (size_t b = 0; b < TW_OUTLIER_BLOCKS; b++) energies[b] /= share * share;
     tw_outlier_whole(&sizes, energies, n);
     tw_outlier_note_own(&merger->outlier[fragment], &sizes);
 }

@@ -70,6 +70,13 @@ struct tw_merger {
         float lr;          /* of recent steps */
         float correction2; /* 1 - beta2^t; 0: no step yet */
     } inner;
+    /* Work in steps at the run's full rate, for the sizes of outer gradients. The caller adds to
+     * `done` after each step. */
+    struct {
+        bool is_known; /* false: every outer gradient counts as that of a whole period */
+        double done;
+        double begun[TW_FRAGMENTS_MAX]; /* `done` when the present outer gradient began */
+    } work;
     uint64_t guarded_count; /* contributions refused or scaled, in total */
     bool has_said_mean;     /* logged that robust merges of few inputs are means */
     uint64_t changes_count; /* requests that changed (phi, u) or theta */
@@ -106,6 +113,9 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
 /* For anchor.c: notes whether the Delta in flight was merged. is_merged: some part contains it, and
  * no part refused it for its size. */
 void tw_merger_note_landed(struct tw_merger *merger, uint32_t fragment, bool is_merged);
+
+/* For anchor.c: theta is the anchor, so that an outer gradient of the fragment begins. */
+void tw_merger_note_begun(struct tw_merger *merger, uint32_t fragment);
 
 /* Decodes the inputs, merges them in the given order by the run's rule, and encodes once into
  * `out`. reply->refused: inputs that the guard left out. TW_LIMIT when it would leave out all:

@@ -216,8 +216,7 @@ static enum tw_status merge_mean(struct tw_merger *merger, const struct tw_wmsg_
 static bool piece_find(const struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                        uint32_t t, size_t *from, size_t *n) {
     const struct tw_tensor *tensor = &merger->pieces->layout.tensors[t];
-    if (tensor->fragment != request->fragment) return false;
-    if (tensor->rank == 2 && !tensor->is_hidden) return false;
+    if (tensor->shape.rank == 2 && !tensor->is_hidden) return false;
     const uint64_t part = merger->shm->fragment_begin[request->fragment] + request->begin;
     const uint64_t part_end = part + request->count;
     const uint64_t end = tensor->offset + (uint64_t)tensor->rows * tensor->cols;

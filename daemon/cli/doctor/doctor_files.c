@@ -237,6 +237,10 @@ static void look_at_data(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_SKIP, "data", NULL, "unknown without the manifest");
         return;
     }
+    if (tw_run_has_own_data(&doctor->run)) {
+        doctor_say(doctor, DOCTOR_OK, "data", NULL, "the trainer's own");
+        return;
+    }
     if (path[0] == '\0') {
         if (doctor->run.data.form == TW_FORM_DATASET)
             doctor_say(doctor, DOCTOR_OK, "data", NULL, "a dataset, fetched from other nodes");

@@ -68,21 +68,23 @@ static void look_at_memory(struct doctor *doctor) {
     }
     const uint64_t has = meminfo(text, "MemAvailable:");
     const struct node_memory memory = node_memory(&layout, doctor->config.node.snapshot);
-    const uint64_t wants = memory.shared + memory.engine;
+    const bool is_ours = tw_run_check_engine(&doctor->run, NULL) == TW_OK;
+    const uint64_t wants = memory.shared + (is_ours ? memory.engine : 0);
     /* A running node has already taken its memory from the available memory. */
     const uint64_t taken = doctor->status != NULL ? wants : 0;
     const enum doctor_grade grade = has + taken < wants           ? DOCTOR_FAIL
                                     : has + taken < wants / 2 * 3 ? DOCTOR_WARN
                                                                   : DOCTOR_OK;
-    doctor_say(doctor, grade, "memory",
-               grade == DOCTOR_OK
-                   ? NULL
-                   : "`thinwire train --plan` counts every byte; give it more memory, or take a "
-                     "smaller model",
-               "%s available, the model of %s parameters takes %s and its activations",
-               tw_units_bytes(has_text, (double)has),
-               tw_units_short(params_text, (double)layout.params),
-               tw_units_bytes(wants_text, (double)wants));
+    doctor_say(
+        doctor, grade, "memory",
+        grade == DOCTOR_OK ? NULL
+        : is_ours ? "`thinwire train --plan` counts every byte; give it more memory, or take "
+                    "a smaller model"
+                  : "give it more memory, or train fewer tensors",
+        "%s available, the model of %s parameters takes %s and %s",
+        tw_units_bytes(has_text, (double)has), tw_units_short(params_text, (double)layout.params),
+        tw_units_bytes(wants_text, (double)wants),
+        is_ours ? "its activations" : "the memory of the trainer");
 }
 
 static void look_at_processors(struct doctor *doctor) {
@@ -104,6 +106,12 @@ static void look_at_worker(struct doctor *doctor) {
     ssize_t size = 0;
     if (!doctor->config.node.spawn_worker) {
         doctor_say(doctor, DOCTOR_OK, "worker", NULL, "started by another service, as configured");
+        return;
+    }
+    if (named[0] == '\0' && doctor->has_run && tw_run_check_engine(&doctor->run, NULL) != TW_OK) {
+        doctor_say(doctor, DOCTOR_OK, "worker", NULL,
+                   "your own trainer, which attaches to %.300s/worker.sock",
+                   doctor->config.node.run_dir);
         return;
     }
     if (named[0] != '\0') {

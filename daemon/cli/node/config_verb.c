@@ -50,6 +50,10 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
     } else {
         (void)snprintf(what, sizeof(what), "training data %s", path);
     }
+    if (run != NULL && tw_run_has_own_data(run)) {
+        report_finding(findings, TW_EXIT_DATA, "training data: the trainer's own", NULL);
+        return;
+    }
     if (path[0] == 0 && run == NULL) return; /* neither data nor manifest: nothing can be checked */
     if (path[0] == 0 && !is_fetched) {
         status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");

@@ -202,7 +202,8 @@ static enum tw_exit make_node(struct join *join) {
 
 /* True if the run's data are a text, which the run does not send. */
 static bool lacks_data(const struct join *join) {
-    return join->run.data.form == TW_FORM_FILE && join->files.config.node.data[0] == '\0';
+    return join->run.data.form == TW_FORM_FILE && !tw_run_has_own_data(&join->run) &&
+           join->files.config.node.data[0] == '\0';
 }
 
 static const char *const NEXT[] = {"start", "status --watch", NULL};

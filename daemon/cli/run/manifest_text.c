@@ -32,6 +32,24 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
     return tw_fail(err, TW_CONFIG, "%s: %s", path, inner.message);
 }
 
+json_t *cli_manifest_json(const struct tw_run *run, const char *path) {
+    static struct tw_layout layout;
+    char text[TW_MANIFEST_BYTES_MAX + 1], hex[TW_ID_HEX_BYTES];
+    size_t size;
+    const struct tw_id id = tw_run_id(run);
+    tw_id_hex(&id, hex);
+    tw_run_encode(run, text, &size);
+    text[size] = 0;
+    json_t *const json =
+        json_pack("{s:s,s:s,s:s?,s:I,s:s}", "id", hex, "name", run->name, "path", path,
+                  "planned_outer_steps", (json_int_t)tw_run_outer_steps(run), "manifest", text);
+    if (tw_layout_init(&layout, run, NULL) == TW_OK) {
+        (void)json_object_set_new(json, "tensors", json_integer(layout.tensors_count));
+        (void)json_object_set_new(json, "parameters", json_integer((json_int_t)layout.params));
+    }
+    return json;
+}
+
 /* The value of a key as text. */
 static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
     tw_run_key_format(tw_run_key_find(key), run, text);
@@ -58,10 +76,44 @@ static double round_bytes(const struct tw_run *run, double params, double bits) 
     return 0;
 }
 
-static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
-    char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES],
-        batch[TW_UNITS_BYTES], steps[TW_UNITS_BYTES];
-    const double per_step = (double)run->train.batch * run->model.context;
+/* The entries of model.tensors, one a line: "h.{0-11}.w  768 x 768". */
+static void explain_entries(FILE *to, const char *list) {
+    enum { ENTRIES_MAX = 12 };
+    uint32_t entries = 0;
+    while (*list != '\0') {
+        const size_t name = strcspn(list, ":"), size = strcspn(list, " ");
+        if (++entries <= ENTRIES_MAX) {
+            (void)fprintf(to, "            %.*s  ", (int)name, list);
+            for (size_t i = name + 1; i < size; i++)
+                (void)fprintf(to, list[i] == 'x' ? " x " : "%c", list[i]);
+            (void)fputc('\n', to);
+        }
+        list += size + (list[size] == ' ');
+    }
+    if (entries > ENTRIES_MAX)
+        (void)fprintf(to, "            and %" PRIu32 " more (`model.tensors` of the file)\n",
+                      entries - ENTRIES_MAX);
+}
+
+static void explain_tensors(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
+    char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES], hex[TW_ID_HEX_BYTES];
+    const struct node_memory takes = node_memory(layout, TW_SNAPSHOT_FULL);
+    (void)fprintf(to, "  Model     any, by your own trainer: %" PRIu32 " tensor%s, %s parameters\n",
+                  layout->tensors_count, tw_units_s(layout->tensors_count),
+                  tw_units_count(params, (double)layout->params));
+    explain_entries(to, run->model.tensors);
+    if (!tw_id_is_zero(&run->model.base)) {
+        tw_id_hex(&run->model.base, hex);
+        (void)fprintf(to, "            over weights with SHA-256 %s\n", hex);
+    }
+    (void)fprintf(to,
+                  "            about %s of memory per node for anchor, momentum and snapshots; "
+                  "the\n            trainer's own memory comes on top\n",
+                  tw_units_bytes(memory, (double)takes.shared));
+}
+
+static void explain_family(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
+    char params[TW_UNITS_BYTES], memory[TW_UNITS_BYTES];
     const struct node_memory takes = node_memory(layout, TW_SNAPSHOT_FULL);
     (void)fprintf(to,
                   "  Model     %s, %" PRIu32 " layer%s of width %" PRIu32 ", %" PRIu32
@@ -74,6 +126,16 @@ static void explain_model(FILE *to, const struct tw_run *run, const struct tw_la
                   "            about %s of memory per node for parameters, optimizer, "
                   "anchor\n            and snapshots; activations come on top\n",
                   tw_units_bytes(memory, (double)takes.shared + (double)takes.engine));
+}
+
+static void explain_model(FILE *to, const struct tw_run *run, const struct tw_layout *layout) {
+    char tokens[TW_UNITS_BYTES], batch[TW_UNITS_BYTES], steps[TW_UNITS_BYTES];
+    const double per_step = (double)run->train.batch * run->model.context;
+    if (run->model.family == TW_FAMILY_TENSORS) {
+        explain_tensors(to, run, layout);
+    } else {
+        explain_family(to, run, layout);
+    }
     (void)fprintf(to,
                   "  Training  %s tokens in all; %s per step and node, so %s steps each with "
                   "%" PRIu32 " node%s\n",
@@ -239,10 +301,13 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params,
 }
 
 static void explain_data(FILE *to, const struct tw_run *run) {
+    const char *const named = run->data.form == TW_FORM_DATASET
+                                  ? "one dataset, which nodes without it fetch"
+                                  : "one text, named by its SHA-256";
     (void)fprintf(to, "  Data      %s",
-                  tw_id_is_zero(&run->data.sha256)    ? "any text; each node has its own"
-                  : run->data.form == TW_FORM_DATASET ? "one dataset, which nodes without it fetch"
-                                                      : "one text, named by its SHA-256");
+                  !tw_id_is_zero(&run->data.sha256)        ? named
+                  : run->model.family == TW_FAMILY_TENSORS ? "the trainer's own"
+                                                           : "any text; each node has its own");
     if (run->data.documents == TW_DOCUMENTS_MASKED) (void)fprintf(to, ", documents masked");
     if (run->data.curriculum_millionths > 0) {
         (void)fprintf(to, ", the first %.3g %% from easy to hard",

@@ -2,6 +2,7 @@
 #ifndef TW_DAEMON_CLI_RUN_MANIFEST_TEXT_H
 #define TW_DAEMON_CLI_RUN_MANIFEST_TEXT_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -10,6 +11,10 @@
 
 /* Reads a manifest, or a run file that a person edits. TW_CONFIG names the file and the line. */
 enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw_error *err);
+
+/* Id, name, sizes and canonical text of the run, as `--json` prints them. The caller owns the
+ * object. path may be NULL. */
+json_t *cli_manifest_json(const struct tw_run *run, const char *path);
 
 /* The speed from which bytes per hour are computed. */
 struct cli_pace {

@@ -139,6 +139,7 @@ static const char *unit_of(enum tw_run_kind kind) {
     case TW_RUN_U64: return "whole number";
     case TW_RUN_ENUM: return "word";
     case TW_RUN_NAME: return "name";
+    case TW_RUN_TENSORS: return "list";
     case TW_RUN_SHA256: break;
     }
     return "sha256";

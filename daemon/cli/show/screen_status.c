@@ -72,7 +72,11 @@ void screen_sentence(const json_t *status, char *text, size_t capacity) {
     } else if (strcmp(json_str(status, "state"), "finished") == 0) {
         (void)snprintf(text, capacity, "%s has finished %s and serves it to others", name, run);
     } else if (strcmp(worker, "absent") == 0) {
-        (void)snprintf(text, capacity, "%s does not train: no worker is attached", name);
+        (void)snprintf(text, capacity,
+                       json_yes(status, "run.any_model")
+                           ? "%s waits for its trainer"
+                           : "%s does not train: no worker is attached",
+                       name);
     } else if (strcmp(worker, "waiting") == 0) {
         (void)snprintf(text, capacity, "%s waits for training data", name);
     } else if (strcmp(worker, "starting") == 0 || strcmp(worker, "restarting") == 0) {
@@ -266,16 +270,17 @@ static void print_travel(const struct screen *screen, const json_t *status) {
 static void print_data(const struct screen *screen, const json_t *status) {
     char share[TW_UNITS_BYTES];
     const bool is_text = strcmp(json_str(status, "data.state"), "text") == 0;
+    const bool is_own = strcmp(json_str(status, "data.state"), "trainer") == 0;
     if (is_text && !json_yes(status, "data.own_text")) return;
     struct line line = line_begin(screen, "Data");
-    if (is_text) {
-        line_put(&line, PLAIN, "text of its own%s%s of the run's tokens", sep(screen),
-                 tw_units_percent(share, json_num(status, "train.token_share_ratio")));
+    if (is_text || is_own) {
+        line_put(&line, PLAIN, "%s of its own%s%s of the run's tokens", is_own ? "data" : "text",
+                 sep(screen), tw_units_percent(share, json_num(status, "train.token_share_ratio")));
     } else {
         put_dataset(&line, status);
     }
     line_end(&line);
-    if (is_text) return;
+    if (is_text || is_own) return;
     const char *const wanted = json_str(status, "data.waits_for");
     if (wanted[0] != 0) {
         line = line_begin(screen, "");

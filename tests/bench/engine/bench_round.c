@@ -363,7 +363,8 @@ static enum tw_status run(struct bench *bench, struct tw_error *err) {
     TW_TRY(learner_open(bench, err));
     fake_daemon_welcome(&bench->daemon);
     bench->link.fd = bench->daemon.worker_fd;
-    TW_TRY(tw_daemon_link_attach(&bench->link, "bench", PATIENCE_MS, &bench->welcome, &memfd, err));
+    TW_TRY(tw_daemon_link_greet(&bench->link, "bench", err));
+    TW_TRY(tw_daemon_link_attach(&bench->link, PATIENCE_MS, &bench->welcome, &memfd, err));
     TW_TRY(tw_daemon_link_map(memfd, &bench->welcome, &bench->daemon.layout, &bench->shm, err));
     TW_TRY(tw_trainer_init(&bench->trainer, &bench->link, &bench->welcome, &bench->shm,
                            &bench->learner, err));

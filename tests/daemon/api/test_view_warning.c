@@ -137,6 +137,19 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
     }
 }
 
+static void a_missing_trainer_has_a_way_out_of_its_own(void **state) {
+    (void)state;
+    view.worker.state = TW_VIEW_WORKER_ABSENT;
+    view.node.uptime_us = UINT64_C(60) * 1000 * 1000;
+    const struct tw_warning *warning = find_warning("No worker is attached");
+    assert_non_null(warning);
+    assert_non_null(strstr(warning->way_out, "thinwire-worker"));
+    view.run.is_any_model = true;
+    warning = find_warning("No trainer is attached");
+    assert_non_null(warning);
+    assert_non_null(strstr(warning->way_out, "start your trainer"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(merging_that_hurts_is_named_with_both_losses),
@@ -144,6 +157,7 @@ int main(void) {
         cmocka_unit_test(every_attack_has_a_whole_sentence_and_a_way_out),
         cmocka_unit_test(many_attackers_leave_room_for_other_warnings),
         cmocka_unit_test(twins_are_named_with_the_address_of_the_other_machine),
+        cmocka_unit_test(a_missing_trainer_has_a_way_out_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -285,6 +285,44 @@ expect 0 '"measured_step_s": [0-9.e-]+' tw run new x "${small[@]}" --set sync.pa
 expect 1 '' grep -q measured <(tw run new x "${small[@]}" --json --out m3.manifest)
 expect 2 'cannot be measured here: .*; give it, such as --step-time 0.8s' tw run new x \
     --model llama-8b --budget 20mbit --out x.manifest
+# runs of any model, from files of the real library
+files=$SOURCE/tests/data/safetensors count=(--batch 8 --context 128 --tokens 10m)
+expect 0 'any, by your own trainer: 54 tensors, 1,737 parameters' tw run new x "${count[@]}" \
+    --tensors "$files/gpt2.safetensors" --out any1.manifest
+list='model.tensors = h.\{0-11\}.attn.c_attn.bias:12 h.\{0-11\}.attn.c_attn.weight:4x12'
+list+=' h.\{0-11\}.ln_1.weight:4 h.\{0-11\}.mlp.c_fc.weight:4x16 ln_f.bias:4 ln_f.weight:4'
+list+=' logit_scale:1 patch.weight:4x3x2x2x2 wpe.weight:8x4 wte.weight:16x4$'
+expect 0 "$list" cat any1.manifest
+expect 0 'h.\{0-11\}.attn.c_attn.weight  4 x 12' tw run show any1.manifest
+expect 0 "Data      the trainer's own" tw run show any1.manifest
+expect 0 '"parameters": 1737' tw run show any1.manifest --json
+expect 0 '46 of the 46 of .*moe' tw run new x "${count[@]}" --tensors "$files/moe" --out any2.manifest
+expect 0 'model.layers.\{1-2,4-5\}.mlp.experts.\{0-3\}.up_proj.weight  2 x 4' tw run show any2.manifest
+expect 0 '16 of the 46' tw run new x "${count[@]}" --tensors "$files/moe" --train '*experts*' \
+    --frozen '*down*' --out any3.manifest
+base=$(sha256sum "$files"/moe/*.safetensors | cut -d' ' -f1 | sha256sum | cut -d' ' -f1)
+expect 0 "over weights with SHA-256 $base" tw run new x "${count[@]}" --preset diloco --nodes 2 \
+    --tensors "$files/adapter_model.safetensors" --base "$files/moe" --out any4.manifest
+expect 0 "model.base = $(sha256sum "$files/gpt2.safetensors" | cut -d' ' -f1)" cat <(tw run new x \
+    "${count[@]}" --tensors "$files/adapter_model.safetensors" --base "$files/gpt2.safetensors" \
+    --out any5.manifest >/dev/null; cat any5.manifest)
+expect 2 'say how your trainer counts' tw run new x --tensors "$files/moe" --batch 8 --out x.manifest
+expect 2 'need --tensors FILE' tw run new x --train '*' --out x.manifest
+expect 2 'use one of them' tw run new x --tensors "$files/moe" --model 1m --out x.manifest
+expect 2 'give it, such as --step-time 250ms' tw run new x "${count[@]}" --tensors "$files/moe" \
+    --budget 2mbit --out x.manifest
+expect 3 "--train '.nix': .*moe has no tensor of such a name" tw run new x "${count[@]}" \
+    --tensors "$files/moe" --train '*nix' --out x.manifest
+expect 3 "--frozen '.nix'" tw run new x "${count[@]}" --tensors "$files/moe" --frozen '*nix' --out x.manifest
+expect 3 'has no tensor to train with these patterns' tw run new x "${count[@]}" \
+    --tensors "$files/moe" --frozen '*' --out x.manifest
+expect 3 'model.width has no effect where model.family = tensors' tw run new x "${count[@]}" \
+    --tensors "$files/moe" --set model.width=64 --out x.manifest
+expect 4 'no safetensors file' tw run new x "${count[@]}" --tensors . --out x.manifest
+expect 4 'nothing: No such file' tw run new x "${count[@]}" --tensors nothing --out x.manifest
+expect 4 'cut short, or no safetensors' tw run new x "${count[@]}" --tensors "$SOURCE/README.md" --out x.manifest
+mkdir broken && echo '{"weight_map": {"w": "../w.safetensors"}}' >broken/model.safetensors.index.json
+expect 4 'names no file of the folder for w' tw run new x "${count[@]}" --tensors broken --out x.manifest
 expect 4 'nothing.txt: No such file' tw run new x --data nothing.txt
 [[ ! -e x.manifest ]] || { echo "FAIL: a refused manifest was written"; failures=$((failures + 1)); }
 expect 0 'run bible, id [0-9a-f]{64}' tw run show state/run.manifest
@@ -315,6 +353,11 @@ other_folder() {
     sed 's|^run_dir = .*|run_dir = a-file/x|' node.conf >other.conf
     tw --config other.conf config check
 }
+any_model() {
+    sed "s|^\[node]|[node]\nrun = ./any1.manifest|; /^data = /d" node.conf >other.conf
+    tw --config other.conf config check
+}
+expect 0 "training data: the trainer's own" any_model
 expect 5 'run folder .*a-file/x cannot be used or made: Not a directory' other_folder
 expect 2 'the worker /no/worker: No such file or directory' other_key '[node]' 'worker_path = /no/worker'
 expect 2 'there is no group `nobodys`' other_key '[api]' 'group = nobodys'

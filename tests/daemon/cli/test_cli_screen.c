@@ -427,6 +427,17 @@ static void each_state_has_its_sentence(void **state) {
     }
 }
 
+static void a_node_of_any_model_waits_for_its_trainer(void **state) {
+    (void)state;
+    char sentence[256];
+    view.worker.state = TW_VIEW_WORKER_ABSENT;
+    view.run.is_any_model = true;
+    json_t *const json = tw_view_json_status(&view);
+    screen_sentence(json, sentence, sizeof(sentence));
+    assert_string_equal(sentence, "attic waits for its trainer");
+    json_decref(json);
+}
+
 static void numbers_have_one_unit_and_three_digits(void **state) {
     (void)state;
     char text[TW_UNITS_BYTES];
@@ -473,6 +484,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(one_peer_is_spoken_of_as_one, start),
         cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),
         cmocka_unit_test_setup(each_state_has_its_sentence, start),
+        cmocka_unit_test(a_node_of_any_model_waits_for_its_trainer),
         cmocka_unit_test(numbers_have_one_unit_and_three_digits),
     };
     golden_folder = argc > 1 ? argv[1] : "tests/golden/cli";

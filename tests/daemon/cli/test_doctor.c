@@ -238,6 +238,17 @@ static void model_that_does_not_fit_fails(void **state) {
     is_said("memory", "fail", "train --plan");
 }
 
+static void run_of_any_model_needs_no_worker_of_ours(void **state) {
+    (void)state;
+    tw_run_defaults(&doctor.run);
+    assert_int_equal(tw_run_apply_tensors(&doctor.run, "w:100x100", NULL), TW_OK);
+    doctor.has_run = true;
+    doctor.config.node.spawn_worker = true;
+    doctor_host(&doctor);
+    is_said("worker", "ok", NULL);
+    is_said("memory", "ok", NULL);
+}
+
 static void worker_that_is_not_there_fails(void **state) {
     (void)state;
     (void)snprintf(doctor.config.node.worker_path, sizeof(doctor.config.node.worker_path),
@@ -309,6 +320,7 @@ int main(void) {
         TEST(silent_engine_is_no_failure_unless_a_gpu_is_asked_for),
         TEST(gpu_that_is_here_and_not_used_is_noticed),
         TEST(model_that_does_not_fit_fails),
+        TEST(run_of_any_model_needs_no_worker_of_ours),
         TEST(worker_that_is_not_there_fails),
         TEST(unlinked_node_without_a_daemon_is_no_failure),
         TEST(foreign_listen_address_fails),

@@ -11,7 +11,7 @@ static void add(struct tw_layout *layout, const char *name, uint32_t fragment, u
                 uint32_t cols) {
     struct tw_tensor *tensor = &layout->tensors[layout->tensors_count++];
     TW_ASSERT(snprintf(tensor->name, sizeof(tensor->name), "%s", name) > 0);
-    tensor->rank = cols > 0 ? 2 : 1;
+    tensor->shape = (struct tw_tensor_shape){cols > 0 ? 2 : 1, {rows, cols}};
     tensor->rows = rows;
     tensor->cols = cols > 0 ? cols : 1;
     tensor->fragment = fragment;

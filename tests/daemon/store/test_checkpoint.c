@@ -153,6 +153,57 @@ static void fragments_may_lie_apart(void **state) {
     sample_arrays_deinit(&spare);
 }
 
+static void list_layout(struct tw_layout *to, uint32_t fragments) {
+    static struct tw_run list;
+    tw_run_defaults(&list);
+    assert_int_equal(tw_run_apply_tensors(&list, "a:3000 h.{0-1}.w:50x30x2 h.{0-1}.b:7", &err),
+                     TW_OK);
+    list.sync.fragments = fragments;
+    list.sync.period = 4 * fragments;
+    assert_int_equal(tw_layout_init(to, &list, &err), TW_OK);
+}
+
+/* A tensor that reaches over several fragments is whole in the file. */
+static void tensors_may_reach_over_fragments(void **state) {
+    (void)state;
+    struct sample_arrays in, out;
+    for (uint32_t from = 1; from <= 5; from++) {
+        list_layout(&layout, from);
+        sample_arrays_init(&in, &layout, true);
+        for (uint32_t k = 0; k < TW_CHECKPOINT_KINDS; k++) { /* fragments far apart in memory */
+            struct sample_arrays copy;
+            sample_arrays_init(&copy, &layout, true);
+            sample_fill(&in, &layout, from);
+            sample_fill(&copy, &layout, from);
+            struct tw_checkpoint_arrays split = in.at;
+            for (uint32_t p = 0; p < from; p += 2) split.at[k][p] = copy.at.at[k][p];
+            open_on(disk, &layout, &run_id);
+            sample_state(&state_saved, from, 3, from);
+            enum tw_status status =
+                tw_checkpoint_load(checkpoint, &in.at, &state_loaded, &found, &err);
+            assert_int_equal(status, TW_OK);
+            sample_fill(&in, &layout, from);
+            status = tw_checkpoint_save(checkpoint, &state_saved, &split, &err);
+            if (status != TW_OK) fail_msg("%s", err.message);
+            sample_arrays_deinit(&copy);
+        }
+        for (uint32_t to = 1; to <= 5; to++) {
+            list_layout(&other_layout, to);
+            sample_arrays_init(&out, &other_layout, to % 2 == 0);
+            open_on(disk, &other_layout, &run_id);
+            assert_int_equal(tw_checkpoint_load(checkpoint, &out.at, &state_loaded, &found, &err),
+                             TW_OK);
+            for (uint32_t k = 0; k < TW_CHECKPOINT_KINDS; k++)
+                assert_true(sample_matches(&out, &other_layout, (enum tw_checkpoint_kind)k, from));
+            sample_arrays_deinit(&out);
+        }
+        sample_arrays_deinit(&in);
+        tw_disk_remove(disk, slots[0]);
+        tw_disk_remove(disk, slots[1]);
+    }
+    sample_layout(&layout, &run, 2, 8, 2); /* for the end of the test */
+}
+
 static void moments_change_width_as_the_reader_wishes(void **state) {
     (void)state;
     struct sample_arrays narrow;
@@ -707,6 +758,7 @@ int main(void) {
         CASE(padding_is_neither_stored_nor_written),
         CASE(another_fragment_layout_finds_its_tensors),
         CASE(fragments_may_lie_apart),
+        CASE(tensors_may_reach_over_fragments),
         CASE(moments_change_width_as_the_reader_wishes),
         CASE(bf16_is_rounded_to_nearest_even),
         CASE(kinds_may_be_left_out),

@@ -243,6 +243,16 @@ static void callers_arrays_are_used_in_place(void **state) {
 }
 
 /* FNV-1a of the weights' bits, compared with a recorded value that holds on every machine. */
+static void a_run_of_any_model_is_refused(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_engine_plan plan;
+    struct tw_error err;
+    const struct tw_engine_config config = {.run = &f->run, .layout = &f->layout};
+    assert_int_equal(tw_run_apply_tensors(&f->run, "w:100x100", &err), TW_OK);
+    assert_int_equal(tw_engine_plan_make(&plan, &config, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "start your trainer"));
+}
+
 static void initial_weights_are_the_same_everywhere(void **state) {
     struct engine_fixture *f = *state;
     uint64_t hash = 0xCBF29CE484222325u;
@@ -300,6 +310,7 @@ int main(void) {
         TEST(a_token_outside_the_vocabulary_is_refused),
         TEST(clipping_bounds_the_step_but_not_its_direction),
         TEST(callers_arrays_are_used_in_place),
+        TEST(a_run_of_any_model_is_refused),
         TEST(initial_weights_are_the_same_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,7 @@ static uint32_t hash32(uint32_t tensor, uint32_t index) {
 
 static bool is_norm_weight(const struct tw_tensor *tensor) {
     const size_t length = strlen(tensor->name);
-    return tensor->rank == 1 && strcmp(tensor->name + length - 7, ".weight") == 0;
+    return tensor->shape.rank == 1 && strcmp(tensor->name + length - 7, ".weight") == 0;
 }
 
 static void fill(float *theta) {

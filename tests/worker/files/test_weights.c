@@ -68,7 +68,7 @@ static void write_file(const char *prefix, bool is_bf16, uint32_t skip) {
         struct tw_safetensors_tensor *const to = &st.tensors[st.tensors_count++];
         (void)snprintf(to->name, sizeof(to->name), "%s%s", prefix, tensor->name);
         to->dtype = is_bf16 ? TW_DTYPE_BF16 : TW_DTYPE_F32;
-        to->rank = tensor->rank;
+        to->rank = tensor->shape.rank;
         to->shape[0] = tensor->rows;
         to->shape[1] = tensor->cols;
     }

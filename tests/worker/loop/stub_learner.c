@@ -24,7 +24,8 @@ static float target_common(const struct stub_learner *stub, uint64_t i) {
 static void init(void *self, float *params) {
     const struct stub_learner *stub = self;
     for (uint64_t i = 0; i < stub->layout->elements; i++) {
-        params[i] = 0.1f * noise(stub, stub->run->model.seed, i);
+        params[i] = stub->start_seed != 0 ? 10.0f * noise(stub, stub->start_seed, i)
+                                          : 0.1f * noise(stub, stub->run->model.seed, i);
     }
 }
 

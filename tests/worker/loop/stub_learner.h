@@ -17,6 +17,7 @@ struct stub_learner {
                                 theta at the last `written` */
     uint8_t *is_param;       /* (elements): 0 in the padding, which stays zero */
     uint32_t step_us;        /* duration of a step, slept */
+    uint64_t start_seed;     /* of first weights of its own, far from all others; 0: the run's */
     uint64_t nan_from_step;  /* gradients are not finite from this update on; 0 = never */
     uint64_t wild_from_step; /* the rate is far too high from this update on; 0 = never */
     uint64_t poison_from_step; /* the anchor's loss is far too high from it on; 0 = never */
@@ -24,8 +25,8 @@ struct stub_learner {
     struct far far;            /* with is_remote */
 };
 
-/* Keeps step_us, the three numbers of updates, is_remote and the fields that far_open keeps, and
- * fills in the rest. Allocates: call stub_learner_close. */
+/* Keeps step_us, start_seed, the three numbers of updates, is_remote and the fields that far_open
+ * keeps, and fills in the rest. Allocates: call stub_learner_close. */
 enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *learner,
                                  const struct tw_learner_config *config, struct tw_error *err);
 void stub_learner_close(struct stub_learner *stub);

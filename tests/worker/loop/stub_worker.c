@@ -4,8 +4,10 @@
  *     stub_worker --socket PATH [--step-us N] [--die-at-update N] [--nan-from-update N]
  *                 [--wild-from-update N]    its rate is far too high
  *                 [--poison-from-update N]  its anchor's loss is far too high
+ *                 [--start-seed N]     its first weights are its own
  *                 [--gpu ADDRESS]      pretends to compute on this GPU */
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -55,6 +57,7 @@ int main(int argc, char **argv) {
         {"nan-from-update", required_argument, NULL, 'n'},
         {"wild-from-update", required_argument, NULL, 'w'},
         {"poison-from-update", required_argument, NULL, 'p'},
+        {"start-seed", required_argument, NULL, 'i'},
         {"gpu", required_argument, NULL, 'g'},
         {"device-fails-at", required_argument, NULL, 'f'}, /* number of the pull or push */
         {"threads", required_argument, NULL, 't'},         /* as thinwire-worker; ignored */
@@ -76,6 +79,7 @@ int main(int argc, char **argv) {
         case 'n': stub.learner.nan_from_step = strtoull(optarg, NULL, 10); break;
         case 'w': stub.learner.wild_from_step = strtoull(optarg, NULL, 10); break;
         case 'p': stub.learner.poison_from_step = strtoull(optarg, NULL, 10); break;
+        case 'i': stub.learner.start_seed = strtoull(optarg, NULL, 10); break;
         case 'g': stub.gpu = optarg; break;
         case 'f':
             stub.learner.is_remote = true;

@@ -51,7 +51,8 @@ static void node_open(struct node *node, uint32_t idx, const struct tw_run *run)
     fake_daemon_open(&node->daemon, run, TW_SNAPSHOT_OFF);
     fake_daemon_welcome(&node->daemon);
     node->link.fd = node->daemon.worker_fd;
-    must(tw_daemon_link_attach(&node->link, "test", PATIENCE_MS, &node->welcome, &memfd, &err));
+    must(tw_daemon_link_greet(&node->link, "test", &err));
+    must(tw_daemon_link_attach(&node->link, PATIENCE_MS, &node->welcome, &memfd, &err));
     must(tw_daemon_link_map(memfd, &node->welcome, &node->daemon.layout, &node->shm, &err));
     const struct tw_learner_config config = {
         .run = &node->daemon.run,

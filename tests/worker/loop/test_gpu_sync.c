@@ -47,8 +47,8 @@ static enum tw_status node_open(struct node *node, const struct tw_run *run, boo
     fake_daemon_open(&node->dae, run, TW_SNAPSHOT_OFF);
     node->link.fd = node->dae.worker_fd;
     fake_daemon_welcome(&node->dae);
-    assert_int_equal(tw_daemon_link_attach(&node->link, "test", 1000, &node->welcome, &memfd, &err),
-                     TW_OK);
+    assert_int_equal(tw_daemon_link_greet(&node->link, "test", &err), TW_OK);
+    assert_int_equal(tw_daemon_link_attach(&node->link, 1000, &node->welcome, &memfd, &err), TW_OK);
     assert_int_equal(tw_daemon_link_map(memfd, &node->welcome, &node->dae.layout, &node->shm, &err),
                      TW_OK);
     const struct tw_learner_config config = {

@@ -26,7 +26,8 @@ static void worker_open(void) {
     int memfd;
     link_.fd = dae.worker_fd;
     fake_daemon_welcome(&dae);
-    assert_int_equal(tw_daemon_link_attach(&link_, "stub", 1000, &welcome, &memfd, &err), TW_OK);
+    assert_int_equal(tw_daemon_link_greet(&link_, "stub", &err), TW_OK);
+    assert_int_equal(tw_daemon_link_attach(&link_, 1000, &welcome, &memfd, &err), TW_OK);
     assert_int_equal(tw_daemon_link_map(memfd, &welcome, &dae.layout, &shm, &err), TW_OK);
     const struct tw_learner_config config = {
         .run = &welcome.run, .layout = &dae.layout, .data_seed = welcome.data_seed};

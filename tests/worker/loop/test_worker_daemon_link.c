@@ -33,7 +33,9 @@ static int close_all(void **state) {
 }
 
 static enum tw_status attach(int *memfd) {
-    return tw_daemon_link_attach(&link_, "cpu, 2 cores", 1000, &welcome, memfd, &err);
+    const enum tw_status greeted = tw_daemon_link_greet(&link_, "cpu, 2 cores", &err);
+    if (greeted != TW_OK) return greeted;
+    return tw_daemon_link_attach(&link_, 1000, &welcome, memfd, &err);
 }
 
 static void worker_attaches_and_maps(void **state) {
@@ -83,7 +85,8 @@ static void link_closed_before_hello_is_a_refusal(void **state) {
 static void silent_daemon_is_tried_again(void **state) {
     (void)state;
     int memfd;
-    assert_int_equal(tw_daemon_link_attach(&link_, "cpu", 1, &welcome, &memfd, &err), TW_AGAIN);
+    assert_int_equal(tw_daemon_link_greet(&link_, "cpu", &err), TW_OK);
+    assert_int_equal(tw_daemon_link_attach(&link_, 1, &welcome, &memfd, &err), TW_AGAIN);
 }
 
 static void absent_daemon_is_tried_again(void **state) {

@@ -235,9 +235,7 @@ static void rda_case(uint32_t fragment, uint64_t from, uint64_t count) {
     unsigned pieces = 0;
     for (uint32_t t = 0; t < dae.layout.tensors_count; t++) {
         const struct tw_tensor *tensor = &dae.layout.tensors[t];
-        if (tensor->fragment != fragment || strstr(tensor->name, "wte") != NULL ||
-            strstr(tensor->name, "wpe") != NULL)
-            continue;
+        if (strstr(tensor->name, "wte") != NULL || strstr(tensor->name, "wpe") != NULL) continue;
         const uint64_t base = dae.layout.fragment_begin[fragment] + from;
         for (uint64_t j = 0, first = 0; j <= count; j++) {
             const bool is_inside =
@@ -268,6 +266,18 @@ static void rda_goes_by_tensor_and_part(void **state) {
     rda_case(1, 0, layer);
     rda_case(1, 1024, 1024);                               /* cuts tensors at both ends */
     rda_case(0, 0, tw_shm_fragment_elements(&dae.shm, 0)); /* the embeddings and the last norm */
+}
+
+/* Fragments of a run of any model begin and end inside tensors. */
+static void rda_goes_by_tensor_where_fragments_cut_them(void **state) {
+    (void)state;
+    assert_int_equal(tw_run_apply_tensors(&run, "a:30x100 b:3000 h.{0-1}.c:17x2x100", &err), TW_OK);
+    run.sync.fragments = 3;
+    run.sync.period = 12;
+    run.sync.merge = TW_MERGE_RDA;
+    open_run();
+    for (uint32_t p = 0; p < 3; p++) rda_case(p, 0, tw_shm_fragment_elements(&dae.shm, p));
+    rda_case(1, 1024, 1024);
 }
 
 /* ---- audits: the same merge, of those that were let in --------------------------------------- */
@@ -442,6 +452,7 @@ int main(void) {
         FACT(rules_differ_as_they_should),
         FACT(more_inputs_than_members_are_refused),
         FACT(rda_goes_by_tensor_and_part),
+        FACT(rda_goes_by_tensor_where_fragments_cut_them),
         FACT(audit_gives_the_bits_of_the_owner),
         FACT(of_two_the_one_far_beyond_all_merges_is_refused),
         FACT(one_alone_is_refused_with_a_reason),

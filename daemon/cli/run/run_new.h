@@ -1,0 +1,13 @@
+/* run_new.h - `thinwire run new`: a manifest from options. */
+#ifndef TW_DAEMON_CLI_RUN_RUN_NEW_H
+#define TW_DAEMON_CLI_RUN_RUN_NEW_H
+
+#include "daemon/cli/common/cli.h"
+
+enum tw_exit cli_run_new(struct cli *cli);
+
+/* `thinwire run models`. Runs the engine, which computes the memory that each model takes on this
+ * machine; returns only if it cannot. */
+enum tw_exit cli_run_models(const struct cli *cli);
+
+#endif

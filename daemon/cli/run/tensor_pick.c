@@ -1,0 +1,202 @@
+#include "daemon/cli/run/tensor_pick.h"
+
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/cli/run/weight_files.h"
+#include "proto/safetensors.h"
+
+enum {
+    HEADER_TENSORS_MAX = 1 << 16, /* tensors of one file */
+    HEADER_BYTES_MAX = 64 << 20,  /* of one file */
+};
+
+enum tw_exit cli_pick_read(struct cli *cli, struct cli_pick *pick) {
+    const char *pattern;
+    (void)cli_option(cli, "--tensors", &pick->path);
+    (void)cli_option(cli, "--base", &pick->base);
+    while (cli_option(cli, "--train", &pattern)) {
+        if (pick->train_count == CLI_PATTERNS_MAX)
+            return cli_fail(TW_EXIT_USAGE, "too many --train");
+        pick->train[pick->train_count++] = pattern;
+    }
+    while (cli_option(cli, "--frozen", &pattern)) {
+        if (pick->frozen_count == CLI_PATTERNS_MAX)
+            return cli_fail(TW_EXIT_USAGE, "too many --frozen");
+        pick->frozen[pick->frozen_count++] = pattern;
+    }
+    if (pick->path == NULL && (pick->base != NULL || pick->train_count + pick->frozen_count > 0))
+        return cli_fail(TW_EXIT_USAGE, "--train, --frozen and --base need --tensors FILE, whose "
+                                       "tensors they choose");
+    return TW_EXIT_OK;
+}
+
+/* Tensors of all files so far, and whether each pattern matched. */
+struct picking {
+    struct cli_pick *pick;
+    struct cli_tensor *tensors; /* (TW_TENSORS_MAX) */
+    bool has_train[CLI_PATTERNS_MAX], has_frozen[CLI_PATTERNS_MAX];
+};
+
+static bool is_float(enum tw_dtype dtype) {
+    return dtype == TW_DTYPE_F32 || dtype == TW_DTYPE_BF16 || dtype == TW_DTYPE_F16 ||
+           dtype == TW_DTYPE_F64;
+}
+
+/* Whether one of the patterns matches; notes each that does. */
+static bool matches(const char *name, const char *const *patterns, uint32_t count, bool *has) {
+    bool is_match = false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (fnmatch(patterns[i], name, 0) != 0) continue;
+        has[i] = is_match = true;
+    }
+    return is_match;
+}
+
+static bool is_wanted(struct picking *picking, const char *name) {
+    struct cli_pick *pick = picking->pick;
+    const bool is_trained = matches(name, pick->train, pick->train_count, picking->has_train);
+    const bool is_frozen = matches(name, pick->frozen, pick->frozen_count, picking->has_frozen);
+    return (is_trained || pick->train_count == 0) && !is_frozen;
+}
+
+static enum tw_status add_tensor(struct picking *picking, const struct tw_safetensors_tensor *from,
+                                 struct tw_error *err) {
+    struct cli_pick *pick = picking->pick;
+    uint64_t elements = 1;
+    pick->seen++;
+    if (!is_float(from->dtype)) {
+        pick->no_floats++;
+        return TW_OK;
+    }
+    for (uint32_t i = 0; i < from->rank; i++) elements *= from->shape[i];
+    pick->elements_seen += elements;
+    if (!is_wanted(picking, from->name)) return TW_OK;
+    if (pick->tensors == TW_TENSORS_MAX)
+        return tw_fail(err, TW_CONFIG,
+                       "more than %d tensors: train fewer of them (--train PATTERN), such as "
+                       "adapters",
+                       TW_TENSORS_MAX);
+    struct cli_tensor *to = &picking->tensors[pick->tensors++];
+    memset(to, 0, sizeof(*to));
+    if (strlen(from->name) >= sizeof(to->name) || from->rank > TW_TENSOR_RANK_MAX || elements == 0)
+        return tw_fail(err, TW_CONFIG,
+                       "tensor %.130s has no place in a run: it is empty, has a name of more than "
+                       "127 characters, or more than %d sides; leave it out with --frozen",
+                       from->name, TW_TENSOR_RANK_MAX);
+    memcpy(to->name, from->name, strlen(from->name));
+    to->shape.rank = from->rank > 0 ? from->rank : 1; /* a single number has one row */
+    to->shape.sides[0] = 1;
+    for (uint32_t i = 0; i < from->rank; i++) {
+        if (from->shape[i] > INT32_MAX)
+            return tw_fail(err, TW_CONFIG, "tensor %s is too large for a run", from->name);
+        to->shape.sides[i] = (uint32_t)from->shape[i];
+    }
+    return TW_OK;
+}
+
+static enum tw_status take_header(struct picking *picking, struct tw_safetensors *st, FILE *file,
+                                  struct tw_error *err) {
+    uint8_t prefix[TW_SAFETENSORS_PREFIX_BYTES];
+    uint64_t json_bytes = 0;
+    if (fseeko(file, 0, SEEK_END) != 0) return tw_fail(err, TW_DATA, "%s", strerror(errno));
+    const off_t file_bytes = ftello(file);
+    if (file_bytes < 0 || fseeko(file, 0, SEEK_SET) != 0)
+        return tw_fail(err, TW_DATA, "%s", strerror(errno));
+    if (fread(prefix, 1, sizeof(prefix), file) != sizeof(prefix))
+        return tw_fail(err, TW_DATA, "it is too short for a safetensors file");
+    TW_TRY(tw_safetensors_prefix(prefix, (uint64_t)file_bytes, HEADER_BYTES_MAX, &json_bytes, err));
+    char *json = malloc((size_t)json_bytes + 1);
+    if (json == NULL) return tw_fail(err, TW_NOMEM, "no memory for its header");
+    const bool is_read = fread(json, 1, (size_t)json_bytes, file) == json_bytes;
+    enum tw_status status = TW_DATA;
+    if (is_read)
+        status = tw_safetensors_parse(st, json, (size_t)json_bytes,
+                                      (uint64_t)file_bytes - sizeof(prefix) - json_bytes, err);
+    else
+        (void)tw_fail(err, TW_DATA, "it cannot be read");
+    for (uint32_t i = 0; status == TW_OK && i < st->tensors_count; i++)
+        status = add_tensor(picking, &st->tensors[i], err);
+    free(json);
+    return status;
+}
+
+static enum tw_status take_file(struct picking *picking, const char *path, struct tw_error *err) {
+    static struct tw_safetensors st;
+    struct tw_error why;
+    FILE *const file = fopen(path, "re");
+    if (file == NULL) return tw_fail(err, TW_DATA, "%.200s: %s", path, strerror(errno));
+    st = (struct tw_safetensors){.tensors_capacity = HEADER_TENSORS_MAX};
+    st.tensors = calloc(HEADER_TENSORS_MAX, sizeof(*st.tensors));
+    enum tw_status status = TW_NOMEM;
+    if (st.tensors != NULL)
+        status = take_header(picking, &st, file, &why);
+    else
+        (void)tw_fail(&why, TW_NOMEM, "no memory for its tensors");
+    free(st.tensors);
+    (void)fclose(file);
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "%.100s: %.180s", path, why.message);
+}
+
+/* A pattern without a match is a mistake: the run would have too many tensors, or too few. */
+static enum tw_status check_patterns(const struct picking *picking, struct tw_error *err) {
+    const struct cli_pick *pick = picking->pick;
+    for (uint32_t i = 0; i < pick->train_count; i++) {
+        if (!picking->has_train[i])
+            return tw_fail(err, TW_CONFIG, "--train '%.80s': %.80s has no tensor of such a name",
+                           pick->train[i], pick->path);
+    }
+    for (uint32_t i = 0; i < pick->frozen_count; i++) {
+        if (!picking->has_frozen[i])
+            return tw_fail(err, TW_CONFIG, "--frozen '%.80s': %.80s has no tensor of such a name",
+                           pick->frozen[i], pick->path);
+    }
+    if (pick->tensors > 0) return TW_OK;
+    return tw_fail(err, TW_CONFIG, "%.150s has no tensor to train%s", pick->path,
+                   pick->train_count + pick->frozen_count > 0 ? " with these patterns" : "");
+}
+
+/* Whether --tensors is a list, as model.tensors has it. */
+static bool is_list(const char *text) {
+    return strchr(text, ':') != NULL && access(text, F_OK) != 0;
+}
+
+static enum tw_status take_list(struct cli_pick *pick, struct tw_error *err) {
+    struct tw_tensor_list_size size;
+    TW_TRY(tw_tensor_list_check(pick->path, &size, err));
+    if (pick->train_count + pick->frozen_count > 0)
+        return tw_fail(err, TW_CONFIG,
+                       "--train and --frozen choose from a file, and --tensors is "
+                       "a list: leave out the tensors that are not trained");
+    (void)snprintf(pick->text, sizeof(pick->text), "%s", pick->path);
+    pick->tensors = pick->seen = size.tensors;
+    pick->elements_seen = size.elements;
+    pick->path = "the list";
+    return TW_OK;
+}
+
+static enum tw_status take_files(struct cli_pick *pick, struct tw_error *err) {
+    static struct cli_weight_files files;
+    struct picking picking = {.pick = pick};
+    TW_TRY(cli_weight_files_find(pick->path, &files, err));
+    picking.tensors = calloc(TW_TENSORS_MAX, sizeof(*picking.tensors));
+    if (picking.tensors == NULL) return tw_fail(err, TW_NOMEM, "no memory for the tensors");
+    enum tw_status status = TW_OK;
+    for (uint32_t i = 0; status == TW_OK && i < files.count; i++)
+        status = take_file(&picking, files.paths[i], err);
+    if (status == TW_OK) status = check_patterns(&picking, err);
+    if (status == TW_OK) status = cli_tensors_fold(picking.tensors, pick->tensors, pick->text, err);
+    free(picking.tensors);
+    return status;
+}
+
+enum tw_status cli_pick_tensors(struct cli_pick *pick, struct tw_error *err) {
+    static struct cli_weight_files files;
+    TW_TRY(is_list(pick->path) ? take_list(pick, err) : take_files(pick, err));
+    if (pick->base == NULL) return TW_OK;
+    TW_TRY(cli_weight_files_find(pick->base, &files, err));
+    return cli_weight_files_digest(&files, &pick->base_digest, err);
+}

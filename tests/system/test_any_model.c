@@ -1,0 +1,124 @@
+/* Daemons of a run of any model: workers with first weights of their own agree on one anchor, no
+ * data are needed, and without a trainer the node waits for one. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/exit_codes.h"
+#include "tests/system/cluster.h"
+
+static struct cluster cluster;
+static bool has_passed;
+
+/* 40 tensors in three fragments, which cut some of them. */
+static const char list[] =
+    "embed.weight:700x8 h.{0-11}.w:30x20 h.{0-11}.b:7 h.{0-11}.c:2x3x5 out:11";
+
+static int open_three(void **state) {
+    (void)state;
+    has_passed = false;
+    cluster_open(&cluster, "1g");
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    cluster_close(&cluster, !has_passed);
+    return 0;
+}
+
+/* Node `idx` has no data, and starts from weights of its own. */
+static void configure(uint32_t idx, bool has_worker) {
+    char stub[64];
+    (void)snprintf(stub, sizeof(stub), "--step-us 2000 --start-seed %u", 100 + idx);
+    const struct cluster_options options = {
+        .has_no_data = true, .has_no_worker = !has_worker, .stub = stub};
+    cluster_configure(&cluster, idx, &options);
+}
+
+static void make(uint32_t count, const char *preset) {
+    const char *const keys[][2] = {{"model.tensors", list}, {"sync.preset", preset},
+                                   {"sync.fragments", "3"}, {"sync.period", "24"},
+                                   {"sync.overlap", "2"},   {NULL, NULL}};
+    cluster_set_run(&cluster, keys);
+    cluster_make(&cluster, count);
+    for (uint32_t i = 0; i < count; i++) configure(i, true);
+}
+
+static void end(uint32_t count) {
+    for (uint32_t i = 0; i < count; i++)
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
+static void more_rounds(uint32_t idx, double count) {
+    const double rounds = cluster_number(&cluster, idx, "sync.rounds_committed");
+    assert_true(cluster_reaches(&cluster, idx, "sync.rounds_committed", rounds + count, 30));
+}
+
+/* Two start at the same moment. A third, trained alone for a while, joins later. */
+static void nodes_with_starts_of_their_own_hold_one_anchor(void **state) {
+    (void)state;
+    char text[96];
+    make(3, "streaming");
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.mixed_peers", 1, 30));
+    assert_true(cluster_reaches(&cluster, 1, "sync.mixed_peers", 1, 30));
+    more_rounds(0, 6);
+    cluster_start(&cluster, 2, NULL);
+    assert_true(cluster_reaches(&cluster, 2, "sync.mixed_peers", 2, 30));
+    more_rounds(2, 6);
+    cluster_string(&cluster, 2, "data.state", text);
+    assert_string_equal(text, "trainer");
+    assert_true(cluster_number(&cluster, 2, "run.model_params") ==
+                700 * 8 + 12 * (600 + 7 + 30) + 11);
+    print_message("%u and %u equal digests\n", cluster_digests(&cluster, 0, 1),
+                  cluster_digests(&cluster, 0, 2));
+    assert_true(cluster_digests(&cluster, 0, 1) >= 6);
+    assert_true(cluster_digests(&cluster, 0, 2) >= 4);
+    end(3);
+}
+
+/* The later one in the order of lineages takes over the other's state before it merges. */
+static void pairs_with_starts_of_their_own_begin_at_one(void **state) {
+    (void)state;
+    make(2, "noloco");
+    cluster_start(&cluster, 0, NULL);
+    cluster_start(&cluster, 1, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "sync.pairs.merged", 2, 30));
+    assert_true(cluster_reaches(&cluster, 1, "sync.pairs.merged", 2, 30));
+    const unsigned taken = cluster_lines(&cluster, 0, "ev=state state=receiver") +
+                           cluster_lines(&cluster, 1, "ev=state state=receiver");
+    assert_in_range(taken, 1, 2); /* the first one may also follow the child of its lineage */
+    end(2);
+}
+
+static void without_a_trainer_the_node_waits_for_one(void **state) {
+    (void)state;
+    char text[96];
+    make(1, "streaming");
+    configure(0, false);
+    cluster_start(&cluster, 0, NULL);
+    assert_true(cluster_reaches(&cluster, 0, "run.model_params", 1, 20));
+    cluster_string(&cluster, 0, "worker.state", text);
+    assert_string_equal(text, "absent");
+    assert_int_equal((int)cluster_number(&cluster, 0, "worker.restarts"), 0);
+    end(1);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, open_three, close_all)
+    const struct CMUnitTest tests[] = {
+        TEST(nodes_with_starts_of_their_own_hold_one_anchor),
+        TEST(pairs_with_starts_of_their_own_begin_at_one),
+        TEST(without_a_trainer_the_node_waits_for_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

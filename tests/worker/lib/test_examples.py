@@ -1,0 +1,162 @@
+"""test_examples.py LIBRARY BIN EXAMPLE - the examples as trainers of real nodes.
+
+EXAMPLE is the program made from deploy/examples/trainer.c, or train_gpt.py. Two nodes train on one
+text. Of a GPT the other node is the native worker, so that a plain PyTorch node and thinwire-worker
+must end with the same model.
+"""
+import json
+import os
+import pathlib
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "tests/system"))
+
+import ports  # noqa: E402
+
+PATIENCE_S = 120
+# Losses after training, in nats per byte; before it is ln 256 = 5.5.
+BIGRAMS = (["--tensors", "bigram:256x256", "--batch", "4", "--context", "64", "--tokens", "800k",
+            "--nodes", "2", "--set", "train.lr=0.5", "--set", "sync.period=40"], 2.9)
+GPT = (["--set", "model.layers=2", "--set", "model.width=32", "--set", "model.heads=2", "--set",
+        "model.context=32", "--set", "train.batch=8", "--set", "train.tokens=500k", "--set",
+        "sync.nodes=2", "--set", "train.lr=0.005", "--set", "sync.period=30"], 3.2)
+
+
+def run(*command):
+    """Runs a command that must succeed."""
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
+                          check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"{command}: {done.stderr or done.stdout}")
+    return done.stdout
+
+
+def write_text(path):
+    """Made-up words, the same on every machine."""
+    source = random.Random(1)
+    words = ["".join(source.choice("aeiou" if i % 2 else "bdklmnrst") for i in range(2 + n % 5))
+             for n in range(200)]
+    path.write_text(" ".join(source.choice(words) for _ in range(60000)), encoding="ascii")
+
+
+class Cluster:
+    """Two daemons and their trainers in one folder."""
+
+    def __init__(self, library, bin_dir, example, folder):
+        self.bin, self.example, self.folder = bin_dir, example, folder
+        self.is_gpt = example.suffix == ".py"
+        self.keys, self.loss = GPT if self.is_gpt else BIGRAMS
+        self.environment = {**os.environ, "THINWIRE_LIBRARY": str(library),
+                            "PYTHONPATH": str(ROOT / "worker/python"), "OMP_NUM_THREADS": "1"}
+        self.processes = []
+        write_text(folder / "text")
+        run(bin_dir / "thinwire", "run", "new", "example", "--data", folder / "text", "--out",
+            folder / "manifest", *self.keys)
+        self.held = [ports.hold(), ports.hold()]
+
+    def spawn(self, name, *command):
+        """Starts a process whose output goes to NAME.log."""
+        with open(self.folder / f"{name}.log", "wb") as log:
+            self.processes.append(subprocess.Popen([str(word) for word in command], stdout=log,
+                                                   stderr=log, env=self.environment))
+        return self.processes[-1]
+
+    def start(self, idx):
+        """Starts a daemon, and its trainer. Node 1 of a GPT spawns the native worker itself."""
+        config = self.folder / f"n{idx}.conf"
+        secret = ["--secret-file", self.folder / "n0/run.secret"] if idx > 0 else []
+        run(self.bin / "thinwire", "init", "--config", config, "--name", f"n{idx}", "--state-dir",
+            self.folder / f"n{idx}", "--run-dir", self.folder / f"n{idx}.run", "--run",
+            self.folder / "manifest", "--data", self.folder / "text", "--threads", "1", "--listen",
+            f"127.0.0.1:{self.held[idx]}", "--peers", f"127.0.0.1:{self.held[1 - idx]}", *secret)
+        is_native = self.is_gpt and idx == 1
+        more = "eval_steps = 50\n" + ("" if is_native else "spawn_worker = off\n")
+        text = config.read_text(encoding="ascii")
+        config.write_text(text.replace("[node]\n", "[node]\n" + more, 1), encoding="ascii")
+        self.spawn(f"n{idx}", self.bin / "thinwired", "--config", config)
+        if is_native:
+            return None
+        socket = self.folder / f"n{idx}.run/worker.sock"
+        with_python = ["/usr/bin/python3", self.example, "--socket"] if self.is_gpt else \
+            [self.example]
+        return self.spawn(f"trainer{idx}", *with_python, socket)
+
+    def status(self, idx):
+        """Status of a node; None: no answer yet."""
+        done = subprocess.run([self.bin / "thinwire", "status", "--json", "--config",
+                               self.folder / f"n{idx}.conf"], capture_output=True, check=False)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait_member(self, idx):
+        """Waits until a node's trainer steps, so that both nodes train from the beginning on."""
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            status = self.status(idx)
+            if status is not None and status["train"]["steps"] > 0:
+                return
+            time.sleep(0.2)
+        raise RuntimeError(f"node {idx} took no step")
+
+    def end(self):
+        """Ends all processes."""
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+
+    def rounds(self, idx):
+        """Digest of the anchor by round with both nodes, from the log of a node."""
+        text = (self.folder / f"n{idx}.log").read_text(encoding="utf-8", errors="replace")
+        return dict(re.findall(r"ev=round_done round=(\d+) .*?contributors=2 .*?digest=(\w+)",
+                               text))
+
+
+def check(cluster):
+    """Trains to the end; both nodes must have learned the same."""
+    trainers = [cluster.start(0)]
+    cluster.wait_member(0)
+    trainers.append(cluster.start(1))
+    for trainer in filter(None, trainers):
+        assert trainer.wait(PATIENCE_S) == 0, "a trainer failed"
+    until = time.monotonic() + PATIENCE_S
+    while any(cluster.status(idx)["state"] != "finished" for idx in (0, 1)):
+        assert time.monotonic() < until, "a node does not finish"
+        time.sleep(0.2)
+    left, right = cluster.rounds(0), cluster.rounds(1)
+    both = left.keys() & right.keys()
+    assert len(both) >= 3, f"{len(both)} rounds with both nodes"
+    assert all(left[r] == right[r] for r in both), "the anchors differ"
+    losses = [cluster.status(idx)["train"]["validation_anchor_nats"] for idx in (0, 1)]
+    assert all(loss < cluster.loss for loss in losses), f"losses {losses}: nothing was learned"
+    assert abs(losses[0] - losses[1]) < 0.005 * losses[0], f"losses of one anchor: {losses}"
+    print(f"{len(both)} rounds of both nodes, losses {losses}")
+
+
+def main():
+    """Runs the test."""
+    library, bin_dir, example = (pathlib.Path(word).resolve() for word in sys.argv[1:4])
+    if example.suffix == ".py" and subprocess.run(
+            ["/usr/bin/python3", "-c", "import torch"], check=False,
+            capture_output=True).returncode != 0:
+        print("/usr/bin/python3 has no torch: skipped")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory(prefix="twex") as name:
+        cluster = Cluster(library, bin_dir, example, pathlib.Path(name))
+        try:
+            check(cluster)
+        except BaseException:
+            for log in sorted(cluster.folder.glob("*.log")):
+                print(f"---- {log.name}\n{log.read_text(errors='replace')[-2000:]}")
+            raise
+        finally:
+            cluster.end()
+
+
+if __name__ == "__main__":
+    main()

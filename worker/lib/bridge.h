@@ -1,0 +1,68 @@
+/* bridge.h - a trainer outside of Thinwire as a learner (worker/learn/learner.h).
+ *
+ * The trainer's parameters are reached only by its callbacks, on its own thread (handover.h). The
+ * library keeps a mirror of theta, m and v in host memory. A request borrows a range: the trainer's
+ * thread copies it to the mirror, and the session computes with the mirror. The changes
+ * of the request go back in one of two ways:
+ *
+ *   the trainer was held meanwhile    parameters := mirror
+ *   it took steps meanwhile           parameters += mirror after - mirror before
+ *
+ * The second is exact for every rule that adds to theta. For sync.sent = mix the steps taken
+ * meanwhile are not mixed, as if they had been taken after the merge. */
+#ifndef TW_WORKER_LIB_BRIDGE_H
+#define TW_WORKER_LIB_BRIDGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "worker/learn/learner.h"
+#include "worker/lib/handover.h"
+#include "worker/lib/include/thinwire/worker.h"
+
+enum { TW_BRIDGE_PIECE = 1 << 20 }; /* elements that are read, changed and written at a time */
+
+struct tw_bridge {
+    struct tw_handover handover;
+    struct thinwire_trainer trainer; /* set before the session's thread passes tw_bridge_open */
+    const struct tw_run *run;
+    const struct tw_layout *layout;
+    uint32_t *order;  /* (tensors), owned: tensors by offset */
+    float *mirror[3]; /* (elements) each, owned: theta, m, v */
+    float *before[3]; /* (largest fragment) each, owned: the mirror when it was borrowed; NULL
+                         for arrays that no request changes */
+    float *piece;     /* (TW_BRIDGE_PIECE), owned: of the trainer's thread */
+    uint64_t largest; /* elements of the largest fragment */
+    uint64_t updates; /* optimizer steps in the moments */
+    struct tw_learner_times times; /* of the step taken last */
+    bool leads;                    /* requests read and change the moments */
+
+    /* the range borrowed last */
+    uint64_t begin, n;
+    bool is_released;
+    /* Changes to add at the next boundary, per fragment. The trainer's thread does it before any
+     * call, so no range that the session borrows has any left. Under the handover's mutex. */
+    uint64_t late; /* set of fragments whose mirrors hold changes */
+
+    enum tw_status failure; /* of a hand-back, for `finish` */
+    struct tw_error failure_err;
+
+    /* For the trainer's thread: the position from which it steps. Under the handover's mutex. */
+    struct {
+        uint64_t step, tokens, updates, cursor;
+        float lr;
+        bool is_restored;
+    } position;
+};
+
+/* Fills *learner for one session. TW_NOMEM. */
+enum tw_status tw_bridge_open(struct tw_bridge *bridge, struct tw_learner *learner,
+                              const struct tw_learner_config *config, struct tw_error *err);
+/* Ends the session. Waits until the trainer is at a boundary. */
+void tw_bridge_close(struct tw_bridge *bridge);
+
+/* On the trainer's thread, at a boundary: adds late changes to the parameters. TW_DEVICE if a
+ * callback fails. */
+enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err);
+
+#endif

@@ -1,0 +1,304 @@
+/* The functions of thinwire/worker.h, but for those of training data. */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/log.h"
+#include "worker/lib/run_view.h"
+#include "worker/lib/worker_inner.h"
+#include "worker/loop/session.h"
+
+static const char default_socket[] = "/run/thinwire/worker.sock";
+
+static uint64_t now_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
+static enum thinwire_status status_of(enum tw_status status) {
+    switch ((int)status) { /* as int: most statuses never reach a worker */
+    case TW_OK: return THINWIRE_OK;
+    case TW_AGAIN: return THINWIRE_WAIT;
+    case TW_DENIED: return THINWIRE_DENIED;
+    case TW_DATA: return THINWIRE_DATA;
+    case TW_CORRUPT:
+    case TW_DEVICE: return THINWIRE_TRAINER;
+    default: return THINWIRE_FAILED;
+    }
+}
+
+enum thinwire_status tw_worker_tell(struct thinwire_error *error, enum tw_status status,
+                                    const struct tw_error *reason) {
+    const enum thinwire_status told = status_of(status);
+    if (error == NULL) return told;
+    error->status = told;
+    error->message[0] = '\0';
+    if (status == TW_OK) return told;
+    (void)snprintf(error->message, sizeof(error->message), "%s", reason->message);
+    return told;
+}
+
+enum thinwire_status tw_worker_refuse(struct thinwire_error *error, const char *sentence) {
+    if (error != NULL) {
+        error->status = THINWIRE_INVALID;
+        (void)snprintf(error->message, sizeof(error->message), "%s", sentence);
+    }
+    return THINWIRE_INVALID;
+}
+
+/* ---- the session's thread ------------------------------------------------------------------ */
+
+/* Shows the run to the trainer's thread, and waits until it has started or closes. */
+static enum tw_status trainer_await(struct thinwire_worker *worker,
+                                    const struct tw_learner_config *config, struct tw_error *err) {
+    struct tw_handover *handover = &worker->bridge.handover;
+    enum tw_status status = TW_OK;
+    TW_ASSERT(pthread_mutex_lock(&handover->mutex) == 0);
+    if (!worker->is_attached) {
+        status = tw_run_view_make(&worker->view, config, err);
+        worker->is_attached = status == TW_OK;
+        TW_ASSERT(pthread_cond_broadcast(&handover->changed) == 0);
+    } else if (!tw_run_view_is_of(&worker->view, config->run)) {
+        status = tw_fail(err, TW_CONFIG, "the daemon now trains another run, %s: start again",
+                         config->run->name);
+    }
+    while (status == TW_OK && !worker->is_started && !handover->must_end)
+        TW_ASSERT(pthread_cond_wait(&handover->changed, &handover->mutex) == 0);
+    if (status == TW_OK && !worker->is_started) status = tw_fail(err, TW_AGAIN, "closed");
+    TW_ASSERT(pthread_mutex_unlock(&handover->mutex) == 0);
+    return status;
+}
+
+static enum tw_status learner_open(void *self, struct tw_learner *learner,
+                                   const struct tw_learner_config *config, struct tw_error *err) {
+    struct thinwire_worker *worker = self;
+    TW_TRY(trainer_await(worker, config, err));
+    return tw_bridge_open(&worker->bridge, learner, config, err);
+}
+
+static void learner_close(void *self) {
+    struct thinwire_worker *worker = self;
+    tw_bridge_close(&worker->bridge);
+}
+
+static bool must_end(void *self) {
+    struct thinwire_worker *worker = self;
+    return tw_handover_must_end(&worker->bridge.handover);
+}
+
+static void *serve(void *argument) {
+    struct thinwire_worker *worker = argument;
+    const struct tw_session_config config = {
+        .socket = worker->socket,
+        .device = worker->device,
+        .is_embedded = true,
+        .must_end = must_end,
+        .learner_open = learner_open,
+        .learner_close = learner_close,
+        .self = worker,
+    };
+    enum tw_status status = TW_OK;
+    while ((status == TW_OK || status == TW_AGAIN) && !must_end(worker))
+        status = tw_session_serve(&config, &worker->failure);
+    worker->failure.status = status;
+    tw_handover_say_ended(&worker->bridge.handover);
+    return NULL;
+}
+
+/* The trainer's process has handlers of its own: no signal is for the library's threads, which
+ * inherit this mask. */
+static int thread_start(struct thinwire_worker *worker) {
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    const int failed = pthread_create(&worker->thread, NULL, serve, worker);
+    TW_ASSERT(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    return failed;
+}
+
+/* ---- open, close --------------------------------------------------------------------------- */
+
+static void worker_free(struct thinwire_worker *worker) {
+    tw_data_close(&worker->data);
+    tw_run_view_free(&worker->view);
+    tw_handover_deinit(&worker->bridge.handover);
+    free(worker->socket);
+    free(worker);
+}
+
+static struct thinwire_worker *worker_make(const struct thinwire_config *config) {
+    const char *socket = config == NULL ? NULL : config->socket;
+    const char *device = config == NULL ? NULL : config->device;
+    struct thinwire_worker *worker = calloc(1, sizeof(*worker));
+    if (worker == NULL) return NULL;
+    if (socket == NULL) socket = getenv("THINWIRE_WORKER_SOCKET");
+    worker->socket = strdup(socket == NULL ? default_socket : socket);
+    worker->pid = getpid();
+    tw_handover_init(&worker->bridge.handover);
+    (void)snprintf(worker->device, sizeof(worker->device), "%s", device == NULL ? "" : device);
+    if (worker->socket != NULL) return worker;
+    worker_free(worker);
+    return NULL;
+}
+
+/* Whether the run is known, or never will be, within the time. */
+static bool attached_await(struct thinwire_worker *worker, int timeout_ms) {
+    struct tw_handover *handover = &worker->bridge.handover;
+    struct timespec deadline;
+    int failed = 0;
+    (void)clock_gettime(CLOCK_MONOTONIC, &deadline);
+    deadline.tv_sec += timeout_ms / 1000;
+    deadline.tv_nsec += timeout_ms % 1000 * 1000000L;
+    deadline.tv_sec += deadline.tv_nsec / 1000000000L;
+    deadline.tv_nsec %= 1000000000L;
+    TW_ASSERT(pthread_mutex_lock(&handover->mutex) == 0);
+    while (!worker->is_attached && !handover->is_ended && failed == 0) {
+        failed = timeout_ms < 0
+                     ? pthread_cond_wait(&handover->changed, &handover->mutex)
+                     : pthread_cond_timedwait(&handover->changed, &handover->mutex, &deadline);
+    }
+    const bool is_attached = worker->is_attached;
+    TW_ASSERT(pthread_mutex_unlock(&handover->mutex) == 0);
+    return is_attached;
+}
+
+enum thinwire_status thinwire_worker_open(struct thinwire_worker **worker,
+                                          const struct thinwire_config *config, int timeout_ms,
+                                          struct thinwire_error *error) {
+    const struct tw_error no_memory = {.status = TW_NOMEM, .message = "no memory for a worker"};
+    *worker = NULL;
+    tw_log_set_level(config != NULL && config->is_talkative ? TW_LOG_INFO : TW_LOG_WARN);
+    struct thinwire_worker *made = worker_make(config);
+    if (made == NULL) return tw_worker_tell(error, TW_NOMEM, &no_memory);
+    if (thread_start(made) != 0) {
+        worker_free(made);
+        return tw_worker_tell(error, TW_NOMEM, &no_memory);
+    }
+    if (attached_await(made, timeout_ms)) {
+        *worker = made;
+        return THINWIRE_OK;
+    }
+    tw_handover_end(&made->bridge.handover);
+    TW_ASSERT(pthread_join(made->thread, NULL) == 0);
+    struct tw_error reason = made->failure;
+    if (reason.status == TW_OK) reason.status = TW_AGAIN;
+    worker_free(made);
+    return tw_worker_tell(error, reason.status, &reason);
+}
+
+void thinwire_worker_close(struct thinwire_worker *worker) {
+    if (worker == NULL || worker->pid != getpid()) return;
+    tw_handover_end(&worker->bridge.handover);
+    while (tw_handover_wait(&worker->bridge.handover, true, -1) != TW_TURN_ENDED) continue;
+    TW_ASSERT(pthread_join(worker->thread, NULL) == 0);
+    worker_free(worker);
+}
+
+const struct thinwire_run *thinwire_worker_run(const struct thinwire_worker *worker) {
+    return &worker->view.run;
+}
+
+const char *thinwire_worker_setting(const struct thinwire_worker *worker, const char *key) {
+    return tw_run_view_setting(&worker->view, key);
+}
+
+/* ---- steps --------------------------------------------------------------------------------- */
+
+enum thinwire_status thinwire_worker_start(struct thinwire_worker *worker,
+                                           const struct thinwire_trainer *trainer,
+                                           struct thinwire_error *error) {
+    struct tw_handover *handover = &worker->bridge.handover;
+    if (trainer->read == NULL || trainer->write == NULL)
+        return tw_worker_refuse(error, "a trainer needs the callbacks read and write");
+    TW_ASSERT(pthread_mutex_lock(&handover->mutex) == 0);
+    const bool is_second = worker->is_started;
+    if (!is_second) {
+        worker->bridge.trainer = *trainer;
+        worker->is_started = true;
+        TW_ASSERT(pthread_cond_broadcast(&handover->changed) == 0);
+    }
+    TW_ASSERT(pthread_mutex_unlock(&handover->mutex) == 0);
+    if (is_second) return tw_worker_refuse(error, "the worker was started before");
+    return THINWIRE_OK;
+}
+
+/* Hands in the step that was taken. Its time ran from the end of the last call to `came_us`. */
+static void step_report(struct thinwire_worker *worker, const struct thinwire_step *done,
+                        uint64_t came_us) {
+    const struct tw_report report = {
+        .result = {.loss = done->loss,
+                   .grad_norm = done->grad_norm,
+                   .is_skipped = done->is_skipped},
+        .times = {.step_us = came_us - worker->left_us, .held_us = worker->held_us},
+        .cursor =
+            worker->has_drawn ? worker->cursor : worker->cursor + worker->view.run.tokens_per_step,
+    };
+    worker->cursor = report.cursor;
+    worker->has_drawn = false;
+    worker->next.step++;
+    worker->next.tokens += worker->view.run.tokens_per_step;
+    if (!done->is_skipped) worker->next.updates++;
+    tw_handover_report(&worker->bridge.handover, &report);
+}
+
+static void next_fill(struct thinwire_worker *worker, struct thinwire_next *next) {
+    struct tw_bridge *bridge = &worker->bridge;
+    TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
+    worker->next.is_restored = bridge->position.is_restored;
+    if (bridge->position.is_restored) {
+        worker->next.step = bridge->position.step;
+        worker->next.tokens = bridge->position.tokens;
+        worker->next.updates = bridge->position.updates;
+        worker->cursor = bridge->position.cursor;
+        worker->has_drawn = false;
+        bridge->position.is_restored = false;
+    }
+    worker->next.lr = bridge->position.lr;
+    TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
+    worker->next.lr_share = (float)(worker->next.lr / worker->view.peak_lr);
+    *next = worker->next;
+}
+
+static enum thinwire_status turn_tell(struct thinwire_worker *worker, enum tw_turn turn,
+                                      struct thinwire_next *next, struct thinwire_error *error) {
+    worker->may_step = turn == TW_TURN_STEP;
+    worker->knows_end = turn == TW_TURN_SETTLED;
+    switch (turn) {
+    case TW_TURN_STEP: next_fill(worker, next); return THINWIRE_OK;
+    case TW_TURN_SETTLED: return THINWIRE_FINISHED;
+    case TW_TURN_ENDED: return tw_worker_tell(error, worker->failure.status, &worker->failure);
+    case TW_TURN_WAIT: break;
+    }
+    return THINWIRE_WAIT;
+}
+
+enum thinwire_status thinwire_worker_step(struct thinwire_worker *worker,
+                                          const struct thinwire_step *done, int timeout_ms,
+                                          struct thinwire_next *next,
+                                          struct thinwire_error *error) {
+    const uint64_t came_us = now_us();
+    struct tw_error reason = {.status = TW_OK};
+    if (!worker->is_started)
+        return tw_worker_refuse(error, "thinwire_worker_start must come before a step");
+    if ((done != NULL) != worker->may_step) {
+        return tw_worker_refuse(error, done == NULL ? "the step that was asked for is missing"
+                                                    : "a step was taken that was not asked for");
+    }
+    if (done != NULL) step_report(worker, done, came_us);
+    const enum tw_turn turn =
+        tw_handover_wait(&worker->bridge.handover, worker->knows_end, timeout_ms);
+    const enum tw_status status =
+        turn == TW_TURN_ENDED ? TW_OK : tw_bridge_settle(&worker->bridge, &reason);
+    if (status != TW_OK) return tw_worker_tell(error, status, &reason);
+    worker->left_us = now_us();
+    const bool is_held = done != NULL && !tw_handover_has_rested(&worker->bridge.handover);
+    worker->held_us = is_held ? worker->left_us - came_us : 0;
+    return turn_tell(worker, turn, next, error);
+}

@@ -1,0 +1,274 @@
+"""PyTorch modules as workers of a Thinwire node.
+
+    import thinwire.torch
+
+    node = thinwire.torch.attach(model, optimizer)
+    while node.goes_on:
+        loss = train_one_batch(model, optimizer, next(batches))
+        node.step(loss)
+    torch.save(model.state_dict(), "merged.pt")
+
+The trainer stays the user's: model, data, loss, optimizer, devices. At each `step` the node may
+copy parameters out, or put merged ones in. Encoding, merging and the network run on other threads
+and in the daemon.
+"""
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from typing import Callable, Iterator, Optional, Sequence, Union
+
+import torch
+
+from . import _library as c
+from .worker import Next, Run, ThinwireError, Worker
+
+Loss = Union[float, torch.Tensor]
+
+MOMENTS = {c.MOMENT1: "exp_avg", c.MOMENT2: "exp_avg_sq"}
+WRAPPERS = ("module.", "_orig_mod.")  # DistributedDataParallel, torch.compile
+
+
+def _view(address: int, count: int) -> torch.Tensor:
+    """`count` float32 numbers at an address, shared."""
+    memory = (ctypes.c_float * count).from_address(address)
+    return torch.frombuffer(memory, dtype=torch.float32)
+
+
+def _number(x: Loss) -> float:
+    return float(x.detach()) if isinstance(x, torch.Tensor) else float(x)
+
+
+def _plain_name(name: str) -> str:
+    for wrapper in WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def _match(run: Run, model: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameter of each tensor of the run, by name: its whole name, or else the one name that
+    ends with it ("transformer.wte.weight" for "wte.weight")."""
+    named = {_plain_name(name): parameter for name, parameter in model.named_parameters()}
+    chosen, faults = [], []
+    for tensor in run.tensors:
+        names = [tensor.name] if tensor.name in named else \
+            [name for name in named if name.endswith("." + tensor.name)]
+        if len(names) != 1:
+            faults.append(f"{tensor.name}: " + ("the model has no such parameter" if not names else
+                                                f"{len(names)} parameters have this name"))
+            continue
+        parameter = named[names[0]]
+        if tuple(parameter.shape) != tensor.shape:
+            faults.append(f"{tensor.name}: shape {tuple(parameter.shape)} in the model, "
+                          f"{tensor.shape} in the run")
+        chosen.append(parameter)
+    if not faults:
+        return chosen
+    shown = "; ".join(faults[:5]) + (f"; and {len(faults) - 5} more" if len(faults) > 5 else "")
+    raise ThinwireError(f"the model is not that of run {run.name}: {shown}", c.INVALID)
+
+
+class _Module:
+    """Implements thinwire.worker.Trainer over a module's parameters."""
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter],
+                 optimizer: Optional[torch.optim.Optimizer]) -> None:
+        self.parameters = parameters
+        self.optimizer = optimizer
+        self.measure: Optional[Callable[[], Loss]] = None  # held-out loss
+        self.has_moments = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
+        self.memory_bytes = sum(p.numel() * p.element_size() for p in parameters)
+        devices = sorted({str(p.device) for p in parameters})
+        types = sorted({str(p.dtype).replace("torch.", "") for p in parameters})
+        self.engine = f"PyTorch {torch.__version__}, {', '.join(devices)}, {', '.join(types)}"
+
+    def _flat(self, array: int, tensor: int, makes: bool) -> Optional[torch.Tensor]:
+        """The tensor that holds an array's numbers; None: there is none, which counts as zeros."""
+        parameter = self.parameters[tensor]
+        if array == c.PARAMETERS:
+            return parameter.data
+        assert self.optimizer is not None
+        state = self.optimizer.state[parameter]
+        key = MOMENTS[array]
+        if key not in state and makes:
+            state.setdefault("step", torch.zeros((), dtype=torch.float32))
+            for name in MOMENTS.values():
+                state.setdefault(name, torch.zeros_like(
+                    parameter, memory_format=torch.preserve_format))
+        return state.get(key)
+
+    @torch.no_grad()
+    def read(self, array: int, tensor: int, begin: int, count: int, address: int) -> None:
+        """Implements Trainer.read."""
+        numbers = self._flat(array, tensor, False)
+        to = _view(address, count)
+        if numbers is None:
+            to.zero_()
+        else:
+            to.copy_(numbers.reshape(-1)[begin:begin + count])
+
+    @torch.no_grad()
+    def write(self, array: int, tensor: int, begin: int, count: int, address: int) -> None:
+        """Implements Trainer.write."""
+        numbers = self._flat(array, tensor, True)
+        assert numbers is not None
+        given = _view(address, count)
+        if numbers.is_contiguous():
+            numbers.view(-1)[begin:begin + count].copy_(given)
+            return
+        whole = numbers.contiguous()
+        whole.view(-1)[begin:begin + count].copy_(given)
+        numbers.copy_(whole)
+
+    @property
+    def evaluates(self) -> bool:
+        """Implements Trainer.evaluates."""
+        return self.measure is not None
+
+    def heldout(self) -> float:
+        """Implements Trainer.heldout."""
+        assert self.measure is not None
+        return _number(self.measure())
+
+    def set_updates(self, updates: int) -> None:
+        """Counts the optimizer's steps anew, after its moments were put in place."""
+        if not self.has_moments or self.optimizer is None:
+            return
+        for parameter in self.parameters:
+            state = self.optimizer.state[parameter]
+            if updates == 0:
+                state.clear()
+            elif torch.is_tensor(state.get("step")):
+                state["step"].fill_(float(updates))
+            elif "step" in state:
+                state["step"] = updates
+
+
+class Node:
+    """A model that trains as part of a run. Made by `attach`."""
+
+    def __init__(self, worker: Worker, module: _Module, model: torch.nn.Module,
+                 sets_lr: bool) -> None:
+        self.worker = worker
+        self.model = model
+        self.run: Run = worker.run
+        self.next: Optional[Next] = None  # None: the run is over
+        self._module = module
+        self._shares: Optional[list[float]] = None
+        if sets_lr and module.optimizer is not None:
+            rates = [group["lr"] for group in module.optimizer.param_groups]
+            self._shares = [rate / max(rates) for rate in rates] if max(rates) > 0 else None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a step is to be taken."""
+        return self.next is not None
+
+    @property
+    def step_count(self) -> int:
+        """Steps that this node has taken."""
+        return self.next.step if self.next is not None else 0
+
+    def _follow(self, following: Optional[Next]) -> bool:
+        self.next = following
+        optimizer = self._module.optimizer
+        if following is None:
+            return False
+        if following.is_restored:
+            self._module.set_updates(following.updates)
+        if self._shares is not None and optimizer is not None:
+            for group, share in zip(optimizer.param_groups, self._shares):
+                group["lr"] = following.lr * share
+        return True
+
+    def step(self, loss: Loss, grad_norm: Loss = 0.0) -> bool:
+        """A step boundary, after each step of the optimizer.
+
+        loss       mean of the batch, in nats per token
+        grad_norm  norm of the gradient, as clip_grad_norm_ returns it; shown to people
+
+        Returns whether to go on: False when the run is over, and the model then holds the run's
+        result. Waits while the node is paused. Raises ThinwireError.
+        """
+        number, norm = _number(loss), _number(grad_norm)
+        return self._follow(self.worker.step(number, norm, not math.isfinite(number)))
+
+    def draw(self) -> torch.Tensor:
+        """The node's next batch of the run's data: (batch, context + 1) token numbers.
+
+        Inputs are [:, :-1], targets [:, 1:]. Waits for data that a new node still fetches.
+        """
+        tokens = torch.empty(self.run.batch, self.run.context + 1, dtype=torch.int32)
+        while not self.worker.draw(tokens.data_ptr()):
+            time.sleep(0.5)
+        return tokens.long()
+
+    def batches(self) -> Iterator[torch.Tensor]:
+        """Batches of the run's data as long as the run goes on. Call `step` after each."""
+        while self.goes_on:
+            yield self.draw()
+
+    def heldout_windows(self, count: Optional[int] = None) -> torch.Tensor:
+        """Held-out windows of the run's data, always the same: (count, context + 1).
+
+        None: as many as thinwire-worker evaluates. Fewer where there are not so many; none while
+        no held-out data have arrived.
+        """
+        wanted = min(count or self.run.heldout_windows, self.worker.heldout_count())
+        windows = torch.empty(wanted, self.run.context + 1, dtype=torch.int32)
+        for index, row in enumerate(windows):
+            self.worker.heldout_window(index, wanted, row.data_ptr())
+        return windows.long()
+
+    def close(self) -> None:
+        """Takes a snapshot and detaches."""
+        self.worker.close()
+
+    def __enter__(self) -> "Node":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, *,
+           heldout: Optional[Callable[["Node"], Loss]] = None, lr: str = "run",
+           worker: Optional[Worker] = None, socket: Optional[str] = None,
+           timeout: Optional[float] = None) -> Node:
+    """Makes a module the worker of the node whose daemon listens at `socket`.
+
+    model      its parameters are matched with the run's tensors by name and shape. They may be on
+               any device, in float32 or bfloat16. In bfloat16 a merge is rounded to 8 bits each
+               time it is put in place, so that small changes can be lost: keep float32 parameters
+               and compute under autocast where you can.
+    optimizer  any. Moments of Adam and AdamW follow the node's snapshots, and merges may lead them
+               (sync.lead). Other optimizers begin anew after a restart.
+    heldout    given the node, returns the loss of the model on held-out data, in nats per token.
+               It is called at step boundaries, also with the anchor in place of the parameters.
+               Without it the node cannot warn of merges that hurt.
+    lr         "run": the optimizer's rates follow the run's schedule, each group in the ratio that
+               it has now. "own": the rates are left alone; `node.next.lr_share` is the schedule.
+    worker     a thinwire.Worker that was opened before the model was made, for its `run`; the node
+               owns it. None: one is opened, with the next two
+    socket     None: $THINWIRE_WORKER_SOCKET, else /run/thinwire/worker.sock
+    timeout    seconds to wait for the daemon; None: without limit
+
+    Returns when parameters are in place from which to go on: the run's first weights, or those of
+    the node's newest snapshot. Raises TimeoutError, ThinwireError.
+    """
+    if lr not in ("run", "own"):
+        raise ValueError(f'lr is "run" or "own", not {lr!r}')
+    if worker is None:
+        worker = Worker(socket, f"PyTorch {torch.__version__}", timeout)
+    try:
+        module = _Module(_match(worker.run, model), optimizer)
+        node = Node(worker, module, model, lr == "run")
+        if heldout is not None:
+            module.measure = lambda: heldout(node)
+        worker.start(module)
+        node._follow(worker.step())  # pylint: disable=protected-access
+    except BaseException:
+        worker.close()
+        raise
+    return node
