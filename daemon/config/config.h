@@ -44,14 +44,15 @@ struct tw_config {
     char instance[64];
 
     struct {
-        char name[64];                   /* shown to people; empty = host name */
-        char state_dir[TW_PATH_BYTES];   /* identity, member cache, votes, checkpoints */
-        char run_dir[TW_PATH_BYTES];     /* sockets: thinwired.sock, worker.sock */
-        char run[TW_PATH_BYTES];         /* manifest file; empty = STATE_DIR/run.manifest */
-        char data[TW_PATH_BYTES];        /* training text; empty = none configured */
-        bool spawn_worker;               /* the daemon starts and restarts the worker */
-        char worker_path[TW_PATH_BYTES]; /* empty = thinwire-worker beside the daemon's binary */
-        char worker_user[64];            /* may run the worker too; empty = no other user */
+        char name[64];                      /* shown to people; empty = host name */
+        char state_dir[TW_PATH_BYTES];      /* identity, member cache, votes, checkpoints */
+        char run_dir[TW_PATH_BYTES];        /* sockets: thinwired.sock, worker.sock */
+        char run[TW_PATH_BYTES];            /* manifest file; empty = STATE_DIR/run.manifest */
+        char data[TW_PATH_BYTES];           /* training text; empty = none configured */
+        bool spawn_worker;                  /* the daemon starts and restarts the worker */
+        char worker_path[TW_PATH_BYTES];    /* empty = thinwire-worker beside the daemon's binary */
+        char worker_command[TW_PATH_BYTES]; /* for the shell; empty = worker_path */
+        char worker_user[64];               /* may run the worker too; empty = no other user */
         enum tw_snapshot_mode snapshot;
         /* steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;

@@ -54,6 +54,11 @@ static const struct tw_config_key KEYS[] = {
     {"node", "stop_step", TW_CONFIG_STEPS, FIELD(node.stop_step), 0, UINT64_C(1) << 62, "0", NULL,
      NULL, "Inner step at which training ends; 0: at the run's token budget."},
 
+    {"worker", "command", TW_CONFIG_STRING, FIELD(node.worker_command), 0, 0, "", NULL,
+     "torchrun --nproc-per-node 8 train.py",
+     "Command of your own trainer, which the daemon starts and restarts instead of "
+     "thinwire-worker.\n"
+     "A shell runs it. THINWIRE_WORKER_SOCKET is the socket to attach to; libthinwire reads it."},
     {"worker", "device", TW_CONFIG_DEVICE, FIELD(worker.device), 0, 0, "cpu", NULL, NULL,
      "Device for the model: cpu, cuda (the first GPU), cuda:1 and so on, or auto (a GPU if one\n"
      "is usable, else the CPU). `thinwire info` lists the devices."},

@@ -84,6 +84,7 @@ static void check_stop_step(struct tw_daemon *daemon) {
     if (stop_step == 0 || daemon->counts.step < stop_step || daemon->host->is_finished) return;
     daemon->host->is_finished = true;
     tw_supervisor_set_idle(&daemon->workers->supervisor, true);
+    tw_supervisor_set_over(&daemon->workers->supervisor, true);
     tw_daemon_note(daemon, TW_LOG_INFO, "finished", "step=%llu text=\"stop_step is reached\"",
                    (unsigned long long)daemon->counts.step);
     tw_daemon_checkpoints_save(daemon, NULL);
@@ -173,7 +174,8 @@ static void on_gone(void *user, const char *sentence) {
     struct tw_daemon *daemon = user;
     daemon->workers->pid = 0;
     daemon->workers->is_stepping = false;
-    if (daemon->stage == TW_DAEMON_RUNNING && !daemon->host->is_held) {
+    if (daemon->stage == TW_DAEMON_RUNNING && !daemon->host->is_held &&
+        !daemon->host->is_finished) {
         (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error), "%s", sentence);
         tw_daemon_note(daemon, TW_LOG_WARN, "worker_gone", "text=\"%s\"", sentence);
     }
@@ -205,8 +207,15 @@ static void on_frozen(void *user) {
  * act. */
 static bool is_hopeless(const struct tw_daemon *daemon, const struct tw_worker_death *death) {
     if (daemon->workers->has_ready || death->signal != 0) return false;
+    if (daemon->setup->config.node.worker_command[0] != '\0') return false; /* others' statuses */
     return death->exit_status == TW_EXIT_USAGE || death->exit_status == TW_EXIT_MANIFEST ||
            death->exit_status == TW_EXIT_DATA;
+}
+
+/* The program or command that starts the worker. */
+static const char *worker_name(const struct tw_daemon *daemon) {
+    const char *const command = daemon->setup->config.node.worker_command;
+    return command[0] != '\0' ? command : daemon->setup->worker_path;
 }
 
 /* The restart is due: a worker that the daemon does not start itself may attach now. */
@@ -232,6 +241,12 @@ static void on_died(void *user, const struct tw_worker_death *death) {
         tw_daemon_leave_step(daemon);
         return;
     }
+    if (death->is_done) {
+        daemon->workers->error[0] = '\0';
+        tw_daemon_note(daemon, TW_LOG_INFO, "worker_done",
+                       "text=\"the run is over, and the trainer has left\"");
+        return;
+    }
     const bool is_foreign = !daemon->setup->spawns_worker;
     if (is_foreign) {
         tw_worker_host_set_held(daemon->host, true);
@@ -247,7 +262,7 @@ static void on_died(void *user, const struct tw_worker_death *death) {
         (void)snprintf(daemon->workers->error, sizeof(daemon->workers->error),
                        "%.160s ended with status %d before it attached to the daemon: is it a "
                        "Thinwire worker?",
-                       daemon->setup->worker_path, death->exit_status);
+                       worker_name(daemon), death->exit_status);
     }
     daemon->workers->is_device_fault = death->signal == 0 && death->exit_status == TW_EXIT_DEVICE;
     if (is_hopeless(daemon, death)) {
@@ -319,6 +334,8 @@ enum tw_status tw_daemon_workers_open(struct tw_daemon *daemon, struct tw_error 
     const struct tw_supervisor_config supervisor = {
         .loop = &daemon->loop,
         .worker_path = setup->spawns_worker ? setup->worker_path : NULL,
+        .command =
+            setup->config.node.worker_command[0] != '\0' ? setup->config.node.worker_command : NULL,
         .socket_path = setup->worker_socket,
         .seed = tw_get_u64(setup->identity.id.bytes + 8),
         .died = on_died,
@@ -347,6 +364,7 @@ void tw_daemon_workers_pause(struct tw_daemon *daemon, bool is_paused) {
 void tw_daemon_workers_finished(struct tw_daemon *daemon) {
     tw_supervisor_set_idle(&daemon->workers->supervisor,
                            daemon->workers->is_paused || daemon->host->is_finished);
+    tw_supervisor_set_over(&daemon->workers->supervisor, daemon->host->is_finished);
     if (daemon->host->is_finished) tw_daemon_checkpoints_save(daemon, NULL);
 }
 

@@ -355,14 +355,18 @@ static enum tw_exit find_worker_user(struct tw_setup *setup, struct tw_error *er
 
 /* Our worker knows no run of any model, so it is not started for one. */
 static enum tw_exit find_worker(struct tw_setup *setup, struct tw_error *err) {
-    const bool is_named = setup->config.node.worker_path[0] != '\0';
+    const bool has_command = setup->config.node.worker_command[0] != '\0';
+    const bool is_named = has_command || setup->config.node.worker_path[0] != '\0';
     setup->spawns_worker = setup->config.node.spawn_worker &&
                            (is_named || tw_run_check_engine(&setup->run, NULL) == TW_OK);
     if (!join_path(setup->worker_socket, setup->config.node.run_dir, "worker.sock")) {
         (void)tw_fail(err, TW_CONFIG, "node.run_dir is too long");
         return TW_EXIT_USAGE;
     }
-    if (is_named) {
+    if (has_command) {
+        (void)snprintf(setup->worker_path, sizeof(setup->worker_path), "/bin/sh");
+        if (setenv("THINWIRE_WORKER_SOCKET", setup->worker_socket, 1) != 0) return TW_EXIT_USAGE;
+    } else if (is_named) {
         (void)snprintf(setup->worker_path, sizeof(setup->worker_path), "%s",
                        setup->config.node.worker_path);
     } else {

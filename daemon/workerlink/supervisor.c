@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/exit_codes.h"
@@ -17,11 +18,12 @@ static bool is_foreign(const struct tw_supervisor *supervisor) {
     return supervisor->config.worker_path == NULL;
 }
 
-/* Signals a running process only, and never pid 0, which is the whole process group. A foreign
- * worker runs as long as its link is open, so its pid cannot have been reused. */
+/* Signals a running process only, and never pid 0, which is the daemon's own process group. A
+ * process of ours leads a group, which holds the processes that it started. A foreign worker runs
+ * as long as its link is open, so its pid cannot have been reused. */
 static void process_kill(struct tw_supervisor *supervisor, int signal) {
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->pid <= 0) return;
-    (void)uv_kill(supervisor->pid, signal);
+    (void)uv_kill(is_foreign(supervisor) ? supervisor->pid : -supervisor->pid, signal);
 }
 
 /* ---- ending it ----------------------------------------------------------------------------- */
@@ -79,6 +81,10 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
     const struct tw_supervisor_config *config = &supervisor->config;
     char *args[] = {(char *)(uintptr_t)config->worker_path, (char *)(uintptr_t) "--socket",
                     (char *)(uintptr_t)config->socket_path, NULL};
+    if (config->command != NULL) {
+        args[1] = (char *)(uintptr_t) "-c";
+        args[2] = (char *)(uintptr_t)config->command;
+    }
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_IGNORE},
         {.flags = UV_IGNORE},
@@ -129,14 +135,21 @@ static void on_process_closed(uv_handle_t *handle) {
     pause_begin(supervisor);
 }
 
+/* A trainer may leave when the run is over. The status of a foreign one is not known: -1. */
+static bool is_done(const struct tw_supervisor *supervisor, int exit_status, int signal) {
+    const bool is_clean = signal == 0 && (exit_status == 0 || exit_status == -1);
+    return supervisor->is_over && is_clean && !supervisor->is_hanging && !supervisor->is_stopping;
+}
+
 static void death_handle(struct tw_supervisor *supervisor, int exit_status, int signal) {
     struct tw_worker_death death = {.is_wanted = supervisor->is_stopping,
                                     .exit_status = exit_status,
                                     .signal = signal,
-                                    .was_hanging = supervisor->is_hanging};
+                                    .was_hanging = supervisor->is_hanging,
+                                    .is_done = is_done(supervisor, exit_status, signal)};
     (void)uv_timer_stop(&supervisor->timer);
     supervisor->state = TW_SUPERVISOR_STOPPED;
-    if (!supervisor->is_stopping) {
+    if (!supervisor->is_stopping && !death.is_done) {
         supervisor->deaths++;
         const bool is_device = (signal == 0 && exit_status == TW_EXIT_DEVICE) ||
                                (supervisor->is_hanging && supervisor->is_on_gpu);
@@ -159,6 +172,8 @@ static void death_handle(struct tw_supervisor *supervisor, int exit_status, int 
  * until the link ends. A forked child may keep the link open, so a timer closes it. */
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
     struct tw_supervisor *supervisor = process->data;
+    /* Processes that a command left behind would hold the device. */
+    if (supervisor->config.command != NULL) process_kill(supervisor, SIGKILL);
     supervisor->pid = 0; /* the pid may be reused */
     if (!supervisor->is_attached || supervisor->is_stopping) {
         death_handle(supervisor, (int)exit_status, signal);
@@ -197,8 +212,13 @@ void tw_supervisor_linked(struct tw_supervisor *supervisor, pid_t pid) {
 }
 
 void tw_supervisor_attached(struct tw_supervisor *supervisor, pid_t pid) {
+    const bool has_process = !is_foreign(supervisor) && supervisor->pid > 0;
     supervisor->is_attached =
-        !is_foreign(supervisor) && supervisor->pid > 0 && pid == supervisor->pid;
+        has_process && (pid == supervisor->pid || getpgid(pid) == supervisor->pid);
+    /* A command that started its trainer again in time. */
+    if (has_process && supervisor->config.command != NULL && !supervisor->is_hanging &&
+        !supervisor->is_stopping)
+        (void)uv_timer_stop(&supervisor->timer);
 }
 
 void tw_supervisor_ready(struct tw_supervisor *supervisor) {
@@ -222,6 +242,15 @@ void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle) {
     tw_restart_alive(&supervisor->restart, now_us());
 }
 
+void tw_supervisor_set_over(struct tw_supervisor *supervisor, bool is_over) {
+    const bool goes_on = supervisor->is_over && !is_over;
+    supervisor->is_over = is_over;
+    if (!goes_on || is_foreign(supervisor) || supervisor->state != TW_SUPERVISOR_STOPPED) return;
+    supervisor->pause_us = 0;
+    supervisor->state = TW_SUPERVISOR_PAUSING;
+    if (!supervisor->is_process_open) pause_begin(supervisor);
+}
+
 void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu) {
     supervisor->is_on_gpu = is_on_gpu;
 }
@@ -237,8 +266,9 @@ void tw_supervisor_unlinked(struct tw_supervisor *supervisor, int exit_status) {
         death_handle(supervisor, supervisor->exit_status, supervisor->exit_signal);
         return;
     }
-    if (supervisor->is_stopping) return;
-    if (!supervisor->is_hanging) kill_after(supervisor, TW_KILL_AFTER_US);
+    if (supervisor->is_stopping || supervisor->is_hanging) return;
+    const bool starts_again = supervisor->config.command != NULL;
+    kill_after(supervisor, starts_again ? TW_COMMAND_AGAIN_US : TW_KILL_AFTER_US);
 }
 
 bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us) {

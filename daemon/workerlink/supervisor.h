@@ -24,7 +24,11 @@
 #include "base/status.h"
 #include "daemon/workerlink/restart.h"
 
-enum { TW_KILL_AFTER_US = 5 * 1000 * 1000 };
+enum {
+    TW_KILL_AFTER_US = 5 * 1000 * 1000,
+    /* time in which a command may start its trainer again, as torchrun does when a rank dies */
+    TW_COMMAND_AGAIN_US = 120 * 1000 * 1000,
+};
 
 enum tw_supervisor_state {
     TW_SUPERVISOR_STOPPED,
@@ -38,12 +42,16 @@ struct tw_worker_death {
     int exit_status; /* meaningful when signal is 0; -1: not known */
     int signal;
     bool was_hanging;
+    bool is_done; /* it ended by itself after the run, with status 0 if that is known; it is not
+                     started again */
     struct tw_restart_verdict verdict;
 };
 
 struct tw_supervisor_config {
     uv_loop_t *loop;
     const char *worker_path; /* borrowed; NULL: another program starts the worker */
+    const char *command;     /* borrowed; not NULL: a command line for the shell that starts the
+                                worker, or is it; worker_path is the shell */
     const char *socket_path; /* borrowed */
     uint64_t seed;
     /* Called by the loop after each end; the next start comes after verdict.pause_us. */
@@ -65,6 +73,7 @@ struct tw_supervisor {
     uint64_t snapshot_step, pause_us;
     bool is_stopping, is_hanging, is_killed;
     bool is_idle;   /* paused or finished: no step is due */
+    bool is_over;   /* the run is finished */
     bool is_on_gpu; /* a hang counts as a fault of the device */
     bool is_process_open;
     bool is_attached; /* a worker that the daemon started is attached */
@@ -89,6 +98,9 @@ void tw_supervisor_stepped(struct tw_supervisor *supervisor, uint64_t step_us);
 void tw_supervisor_alive(struct tw_supervisor *supervisor);
 void tw_supervisor_snapshot(struct tw_supervisor *supervisor, uint64_t step);
 void tw_supervisor_set_idle(struct tw_supervisor *supervisor, bool is_idle);
+
+/* The run is finished, or goes on after all: a worker that had left is then started again. */
+void tw_supervisor_set_over(struct tw_supervisor *supervisor, bool is_over);
 
 /* The kind of device the worker computes on, as far as known. */
 void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu);

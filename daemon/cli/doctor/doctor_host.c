@@ -108,6 +108,11 @@ static void look_at_worker(struct doctor *doctor) {
         doctor_say(doctor, DOCTOR_OK, "worker", NULL, "started by another service, as configured");
         return;
     }
+    if (doctor->config.node.worker_command[0] != '\0') {
+        doctor_say(doctor, DOCTOR_OK, "worker", NULL, "your own trainer: %.300s",
+                   doctor->config.node.worker_command);
+        return;
+    }
     if (named[0] == '\0' && doctor->has_run && tw_run_check_engine(&doctor->run, NULL) != TW_OK) {
         doctor_say(doctor, DOCTOR_OK, "worker", NULL,
                    "your own trainer, which attaches to %.300s/worker.sock",

@@ -69,7 +69,12 @@ enum tw_status cli_folder_check(const char *path, struct tw_error *err) {
 
 enum tw_status cli_worker_check(const struct tw_config *config, struct tw_error *err) {
     char path[TW_PATH_BYTES + 32];
-    if (!config->node.spawn_worker) return TW_OK;
+    const bool has_command = config->node.worker_command[0] != '\0';
+    if (has_command && (!config->node.spawn_worker || config->node.worker_path[0] != '\0'))
+        return tw_fail(err, TW_CONFIG,
+                       "worker.command has no effect beside %s: leave one of them out",
+                       config->node.spawn_worker ? "node.worker_path" : "node.spawn_worker = off");
+    if (!config->node.spawn_worker || has_command) return TW_OK;
     (void)snprintf(path, sizeof(path), "%s", config->node.worker_path);
     if (path[0] == '\0') { /* beside this program */
         const ssize_t size = readlink("/proc/self/exe", path, TW_PATH_BYTES - 1);

@@ -173,6 +173,21 @@ static void foreign_open(struct seen *seen) {
     watch_hurry(seen);
 }
 
+/* A supervisor of a command for the shell. */
+static void command_open(struct seen *seen, const char *command) {
+    memset(seen, 0, sizeof(*seen));
+    assert_int_equal(uv_loop_init(&seen->loop), 0);
+    const struct tw_supervisor_config config = {.loop = &seen->loop,
+                                                .worker_path = "/bin/sh",
+                                                .command = command,
+                                                .socket_path = "/nowhere",
+                                                .seed = 1,
+                                                .died = on_died,
+                                                .cut = on_cut,
+                                                .user = seen};
+    tw_supervisor_init(&seen->supervisor, &config);
+}
+
 static void seen_open(struct seen *seen, const char *script) {
     memset(seen, 0, sizeof(*seen));
     (void)strcpy(seen->path, "/tmp/tw-sup-XXXXXX");
@@ -266,6 +281,60 @@ static void worker_is_not_in_the_group_of_the_terminal(void **state) {
     assert_int_not_equal(getpgid(seen.supervisor.pid), getpgrp());
     assert_true(tw_supervisor_stop(&seen.supervisor, 0));
     while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    seen_close(&seen);
+}
+
+/* A launcher such as torchrun starts other processes, and one of them attaches. */
+static void command_ends_with_its_processes(void **state) {
+    (void)state;
+    struct seen seen;
+    int ends[2];
+    pid_t child = 0;
+    char command[64], text[32] = "";
+    assert_int_equal(pipe(ends), 0);
+    (void)snprintf(command, sizeof(command), "sleep 60 & echo $! >&%d; wait", ends[1]);
+    command_open(&seen, command);
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    assert_true(read(ends[0], text, sizeof(text) - 1) > 0);
+    child = (pid_t)strtol(text, NULL, 10);
+    assert_true(child > 1);
+    tw_supervisor_attached(&seen.supervisor, child);
+    assert_true(seen.supervisor.is_attached);
+
+    /* Its trainer dies, and the command starts another one: nothing is ended. */
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_true(uv_is_active((uv_handle_t *)&seen.supervisor.timer));
+    tw_supervisor_attached(&seen.supervisor, child);
+    assert_false(uv_is_active((uv_handle_t *)&seen.supervisor.timer));
+    assert_int_equal(seen.deaths, 0);
+
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_true(tw_supervisor_stop(&seen.supervisor, 0));
+    while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    /* Only the end of the last writer ends the reading. */
+    assert_int_equal(close(ends[1]), 0);
+    while (read(ends[0], text, sizeof(text)) > 0) continue;
+    assert_int_equal(close(ends[0]), 0);
+    tw_supervisor_close(&seen.supervisor);
+    (void)uv_run(&seen.loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&seen.loop), 0);
+}
+
+static void trainer_that_leaves_after_the_run_is_not_started_again(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 0");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    tw_supervisor_set_over(&seen.supervisor, true);
+    while (seen.deaths == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_true(seen.last.is_done);
+    assert_int_equal(seen.supervisor.deaths, 0);
+    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_STOPPED);
+    /* The run goes on after all. */
+    tw_supervisor_set_over(&seen.supervisor, false);
+    while (seen.deaths == 1) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_false(seen.last.is_done);
+    assert_int_equal(seen.supervisor.deaths, 1);
     seen_close(&seen);
 }
 
@@ -500,6 +569,8 @@ int main(void) {
         cmocka_unit_test(stop_waits_for_no_link_of_a_dead_worker),
         cmocka_unit_test(dead_worker_does_not_hang),
         cmocka_unit_test(program_that_cannot_run_is_named),
+        cmocka_unit_test(command_ends_with_its_processes),
+        cmocka_unit_test(trainer_that_leaves_after_the_run_is_not_started_again),
         cmocka_unit_test(worker_of_somebody_else_is_ended_when_it_hangs),
         cmocka_unit_test(worker_of_somebody_else_that_does_not_end_is_cut),
         cmocka_unit_test(workers_of_somebody_else_climb_the_ladder_but_are_not_given_up),

@@ -9,6 +9,7 @@ import os
 import pathlib
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,7 @@ PATIENCE_S = 120
 BIGRAMS = (["--tensors", "bigram:256x256", "--batch", "4", "--context", "64", "--tokens", "800k",
             "--nodes", "2", "--set", "train.lr=0.5", "--set", "sync.period=40"], 2.9)
 GPT = (["--set", "model.layers=2", "--set", "model.width=32", "--set", "model.heads=2", "--set",
-        "model.context=32", "--set", "train.batch=8", "--set", "train.tokens=500k", "--set",
+        "model.context=32", "--set", "train.batch=8", "--set", "train.tokens=1m", "--set",
         "sync.nodes=2", "--set", "train.lr=0.005", "--set", "sync.period=30"], 3.2)
 
 
@@ -68,24 +69,25 @@ class Cluster:
         return self.processes[-1]
 
     def start(self, idx):
-        """Starts a daemon, and its trainer. Node 1 of a GPT spawns the native worker itself."""
+        """Starts a daemon, and the trainer in C. Of a GPT the daemons start their workers: node 0
+        the example, node 1 the native one."""
         config = self.folder / f"n{idx}.conf"
         secret = ["--secret-file", self.folder / "n0/run.secret"] if idx > 0 else []
         run(self.bin / "thinwire", "init", "--config", config, "--name", f"n{idx}", "--state-dir",
             self.folder / f"n{idx}", "--run-dir", self.folder / f"n{idx}.run", "--run",
             self.folder / "manifest", "--data", self.folder / "text", "--threads", "1", "--listen",
             f"127.0.0.1:{self.held[idx]}", "--peers", f"127.0.0.1:{self.held[1 - idx]}", *secret)
-        is_native = self.is_gpt and idx == 1
-        more = "eval_steps = 50\n" + ("" if is_native else "spawn_worker = off\n")
         text = config.read_text(encoding="ascii")
-        config.write_text(text.replace("[node]\n", "[node]\n" + more, 1), encoding="ascii")
+        text = text.replace("[node]\n", "[node]\neval_steps = 50\n", 1)
+        if not self.is_gpt:
+            text = text.replace("[node]\n", "[node]\nspawn_worker = off\n", 1)
+        elif idx == 0:
+            text += f"\n[worker]\ncommand = /usr/bin/python3 {self.example}\n"
+        config.write_text(text, encoding="ascii")
         self.spawn(f"n{idx}", self.bin / "thinwired", "--config", config)
-        if is_native:
+        if self.is_gpt:
             return None
-        socket = self.folder / f"n{idx}.run/worker.sock"
-        with_python = ["/usr/bin/python3", self.example, "--socket"] if self.is_gpt else \
-            [self.example]
-        return self.spawn(f"trainer{idx}", *with_python, socket)
+        return self.spawn(f"trainer{idx}", self.example, self.folder / f"n{idx}.run/worker.sock")
 
     def status(self, idx):
         """Status of a node; None: no answer yet."""
@@ -102,6 +104,26 @@ class Cluster:
                 return
             time.sleep(0.2)
         raise RuntimeError(f"node {idx} took no step")
+
+    def has_finished(self, idx):
+        """Whether a node is at the end of the run, and has evaluated the result."""
+        status = self.status(idx)
+        return status["state"] == "finished" and \
+            status["train"]["validation_steps"] == status["train"]["steps"]
+
+    def kill_worker(self, idx):
+        """Kills the trainer, which must be back by itself and train on."""
+        self.wait_member(1 - idx)
+        before = self.status(idx)
+        os.kill(before["worker"]["pid"], signal.SIGKILL)
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            status = self.status(idx)
+            if status["worker"]["pid"] not in (0, before["worker"]["pid"]) and \
+                    status["train"]["steps"] > before["train"]["steps"]:
+                return
+            time.sleep(0.2)
+        raise RuntimeError("the trainer did not come back")
 
     def end(self):
         """Ends all processes."""
@@ -122,10 +144,12 @@ def check(cluster):
     trainers = [cluster.start(0)]
     cluster.wait_member(0)
     trainers.append(cluster.start(1))
+    if cluster.is_gpt:
+        cluster.kill_worker(0)
     for trainer in filter(None, trainers):
         assert trainer.wait(PATIENCE_S) == 0, "a trainer failed"
     until = time.monotonic() + PATIENCE_S
-    while any(cluster.status(idx)["state"] != "finished" for idx in (0, 1)):
+    while not all(cluster.has_finished(idx) for idx in (0, 1)):
         assert time.monotonic() < until, "a node does not finish"
         time.sleep(0.2)
     left, right = cluster.rounds(0), cluster.rounds(1)
