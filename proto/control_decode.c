@@ -230,6 +230,24 @@ static enum tw_status get_lock(const void *body, struct tw_msg_lock *to, struct 
     return get_id("digest", &from->digest, &to->digest, err);
 }
 
+static enum tw_status get_evidence(const void *body, struct tw_msg_evidence *to,
+                                   struct tw_error *err) {
+    const Thinwire__Evidence *from = body;
+    if (from->phase > TW_VOTE_COMMIT)
+        return tw_fail(err, TW_PROTO, "EVIDENCE of phase %u", from->phase);
+    to->phase = (enum tw_vote_phase)from->phase;
+    to->round = from->round;
+    to->ballot = from->ballot;
+    to->first.lock_ballot = from->first_lock;
+    to->second.lock_ballot = from->second_lock;
+    TW_TRY(get_id("author", &from->author, &to->author, err));
+    TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
+    TW_TRY(get_id("first_digest", &from->first_digest, &to->first.digest, err));
+    TW_TRY(get_id("second_digest", &from->second_digest, &to->second.digest, err));
+    TW_TRY(get_signature(&from->first_signature, to->first.signature, err));
+    return get_signature(&from->second_signature, to->second.signature, err);
+}
+
 static enum tw_status get_nack(const void *body, struct tw_msg_nack *to, struct tw_error *err) {
     const Thinwire__Nack *from = body;
     to->round = from->round;

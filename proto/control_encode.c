@@ -198,6 +198,23 @@ static enum tw_status put_lock(const struct tw_msg_lock *from, struct out *out,
     return pack(&to.base, out, err);
 }
 
+static enum tw_status put_evidence(const struct tw_msg_evidence *from, struct out *out,
+                                   struct tw_error *err) {
+    Thinwire__Evidence to = THINWIRE__EVIDENCE__INIT;
+    to.author = borrow_id(&from->author);
+    to.lineage = borrow_id(&from->lineage);
+    to.round = from->round;
+    to.ballot = from->ballot;
+    to.phase = (uint32_t)from->phase;
+    to.first_lock = from->first.lock_ballot;
+    to.first_digest = borrow_id(&from->first.digest);
+    to.first_signature = borrow(from->first.signature, sizeof(from->first.signature));
+    to.second_lock = from->second.lock_ballot;
+    to.second_digest = borrow_id(&from->second.digest);
+    to.second_signature = borrow(from->second.signature, sizeof(from->second.signature));
+    return pack(&to.base, out, err);
+}
+
 static enum tw_status put_nack(const struct tw_msg_nack *from, struct out *out,
                                struct tw_error *err) {
     Thinwire__Nack to = THINWIRE__NACK__INIT;

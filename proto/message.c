@@ -108,6 +108,20 @@ static enum tw_status check_accept(const struct tw_message *message, struct tw_e
     return TW_OK;
 }
 
+static enum tw_status check_evidence(const struct tw_message *message, struct tw_error *err) {
+    const struct tw_msg_evidence *evidence = &message->u.evidence;
+    const struct tw_statement *a = &evidence->first, *b = &evidence->second;
+    const bool is_promise = evidence->phase == TW_VOTE_PROMISE;
+    if ((unsigned)evidence->phase > TW_VOTE_COMMIT) return bad(message, "phase", err);
+    if (is_promise != (tw_id_is_zero(&a->digest) && tw_id_is_zero(&b->digest)))
+        return bad(message, "digest", err);
+    if (!is_promise && (a->lock_ballot != 0 || b->lock_ballot != 0))
+        return bad(message, "lock", err);
+    if (is_promise ? a->lock_ballot == b->lock_ballot : tw_id_equal(&a->digest, &b->digest))
+        return bad(message, "statement", err);
+    return TW_OK;
+}
+
 static enum tw_status check_state(const struct tw_message *message, struct tw_error *err) {
     const struct tw_msg_state *state = &message->u.state;
     if (state->fragment >= TW_FRAGMENTS_MAX) return bad(message, "fragment", err);
@@ -160,6 +174,7 @@ enum tw_status tw_message_check(const struct tw_message *message, struct tw_erro
     case TW_MSG_PROMISE: return check_promise(message, err);
     case TW_MSG_PROPOSE: return check_propose(message, err);
     case TW_MSG_ACCEPT: return check_accept(message, err);
+    case TW_MSG_EVIDENCE: return check_evidence(message, err);
     case TW_MSG_LOCK:
         if (message->u.lock.proof.ballot == 0) return bad(message, "proof", err);
         return TW_OK;

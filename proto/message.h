@@ -43,7 +43,8 @@
     X(LINKS, 29, links)                                                                            \
     X(RELAY_CALL, 30, relay_call)                                                                  \
     X(PUNCH, 32, punch)                                                                            \
-    X(LOCK, 33, lock)
+    X(LOCK, 33, lock)                                                                              \
+    X(EVIDENCE, 34, evidence)
 
 enum tw_message_kind {
 #define X(name, value, member) TW_MSG_##name = (value),
@@ -162,6 +163,21 @@ struct tw_msg_lock {
     uint64_t round;
     struct tw_id digest;
     struct tw_proof proof; /* phase 1 */
+};
+
+/* The part of a signed text that can differ within one phase, lineage, round and ballot. */
+struct tw_statement {
+    uint64_t lock_ballot; /* of a promise, else 0 */
+    struct tw_id digest;  /* of a vote; zero of a promise */
+    uint8_t signature[TW_SIGNATURE_BYTES];
+};
+
+/* Two statements of one node that exclude each other. */
+struct tw_msg_evidence {
+    struct tw_id author, lineage;
+    uint64_t round, ballot;
+    enum tw_vote_phase phase;
+    struct tw_statement first, second;
 };
 
 struct tw_msg_nack {

@@ -21,6 +21,7 @@
 #include "sync/transfer/payload.h"
 #include "sync/transfer/state_transfer.h"
 #include "sync/vote/acceptor.h"
+#include "sync/vote/evidence.h"
 #include "sync/vote/proposer.h"
 #include "sync/vote/vote.h"
 
@@ -106,7 +107,7 @@ static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind k
     const bool is_solo = node->cfg.alone_nodes > 0 && node->cfg.together_tokens == 0;
     const bool has_group = !node->cfg.is_pair && !is_solo;
     if ((kind >= TW_MSG_JOIN && kind <= TW_MSG_NACK) || kind == TW_MSG_ACCUSE ||
-        kind == TW_MSG_LOCK)
+        kind == TW_MSG_LOCK || kind == TW_MSG_EVIDENCE)
         return !has_group;
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
@@ -162,6 +163,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PREPARE: tw_acceptor_prepare(node, peer, &message->u.prepare); break;
     case TW_MSG_PROMISE: tw_proposer_promise(node, peer, &message->u.promise); break;
     case TW_MSG_PROPOSE: tw_acceptor_propose(node, peer, &message->u.propose); break;
+    case TW_MSG_EVIDENCE: tw_evidence_received(node, peer, &message->u.evidence); break;
     case TW_MSG_LOCK: tw_acceptor_lock(node, peer, &message->u.lock); break;
     case TW_MSG_ACCEPT:
         if (tw_proposer_accept(node, peer, &message->u.accept)) commit_chosen(node);

@@ -15,6 +15,7 @@ enum {
 
 enum tw_attack_kind {
     TW_ATTACK_FORGED,    /* a record that no majority signed */
+    TW_ATTACK_TWO_FACED, /* two votes that exclude each other */
     TW_ATTACK_LEFT,      /* this node left a group that was there, for another history */
     TW_ATTACK_HELD,      /* a result out of all proportion; not accepted here */
     TW_ATTACK_APPLIED,   /* such a result, which the others decided */

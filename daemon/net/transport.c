@@ -398,6 +398,17 @@ void tw_transport_blame(struct tw_transport *t, uint16_t peer, enum tw_status re
     if (slot_up(t, peer) != NULL) tw_peer_blame(t, peer, reason, sentence);
 }
 
+void tw_transport_ban(struct tw_transport *t, const struct tw_id *id, const char *sentence) {
+    const uint64_t now_s = (uint64_t)time(NULL);
+    uint32_t length_s = 0;
+    if (tw_bans_left_s(&t->bans, id, now_s) > 0) return;
+    while (length_s == 0) length_s = tw_bans_offence(&t->bans, id, now_s);
+    if (t->config.events.banned != NULL)
+        t->config.events.banned(t->config.user, id, length_s, sentence);
+    const int peer = tw_peer_find(t, id);
+    if (peer >= 0) tw_peer_end(t, peer, TW_BANNED, sentence);
+}
+
 void tw_transport_rest(struct tw_transport *t, const char *sentence) {
     (void)snprintf(t->rest, sizeof(t->rest), "%s", sentence != NULL ? sentence : "");
     for (int i = 0; i < TW_PEERS_MAX && sentence != NULL; i++) {

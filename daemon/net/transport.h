@@ -306,6 +306,9 @@ void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_s
 void tw_transport_blame(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
+/* Bans a node at once, for a fault that its own signatures prove. It need not be linked. */
+void tw_transport_ban(struct tw_transport *transport, const struct tw_id *id, const char *sentence);
+
 /* Bytes at the socket: TLS records and handshakes included, TCP/IP headers not. */
 struct tw_traffic {
     uint64_t bytes_in, bytes_out;

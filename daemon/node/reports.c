@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "daemon/api/status_view.h"
+#include "daemon/net/transport.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/process/notify.h"
 #include "daemon/workerlink/worker_host.h"
@@ -157,6 +158,11 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_daemon_note(daemon, TW_LOG_INFO, "pair_one_sided", "peer=%s", hex);
         return;
     case TW_REPORT_FORGED: show_attack(daemon, TW_ATTACK_FORGED, "round_forged", action); return;
+    case TW_REPORT_TWO_FACED:
+        show_attack(daemon, TW_ATTACK_TWO_FACED, "two_faced", action);
+        tw_transport_ban(daemon->transport, &action->u.report.id,
+                         "it signed two votes that exclude each other");
+        return;
     case TW_REPORT_LEFT: show_attack(daemon, TW_ATTACK_LEFT, "lineage_left", action); return;
     case TW_REPORT_OUTLIER:
         show_attack(daemon, TW_ATTACK_APPLIED, "outlier_applied", action);

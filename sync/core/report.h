@@ -32,6 +32,8 @@ enum tw_report_kind {
                             of its roster are linked in it */
     TW_REPORT_OUTLIER,   /* a result of member `id` is applied that this node refuses: the others
                             decided so */
+    TW_REPORT_TWO_FACED, /* node `id` signed two statements about one ballot that exclude each
+                            other: every node bans it */
     TW_REPORT_ONE_SIDED, /* this node merged with node `id`, which did not merge with it */
 };
 

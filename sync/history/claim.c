@@ -30,13 +30,13 @@ enum { CLAIM_ROUNDS = 8 }; /* within so many rounds, nearly every member has sig
 
 /* ---- the question --------------------------------------------------------------------------- */
 
-/* The peer of the claim is there, and still in that lineage. */
+/* The peer of the claim is there, and still in that lineage, which is not refused meanwhile. */
 static bool is_peer_there(const struct tw_node *node) {
     const struct claim *claim = &node->lineage.claim;
     const struct link *link = &node->links[claim->peer];
     return tw_peers_is_live(node, claim->peer) && tw_id_equal(&link->id, &claim->from) &&
            tw_id_equal(&link->status.lineage, &claim->lineage) &&
-           link->status.state != TW_STATE_RECEIVER;
+           link->status.state != TW_STATE_RECEIVER && !tw_lineage_is_refused(node, &claim->lineage);
 }
 
 static bool may_be_asked(const struct tw_node *node, uint16_t peer) {

@@ -24,6 +24,7 @@
 #include "sync/transfer/state_transfer.h"
 #include "sync/trust/conduct.h"
 #include "sync/vote/ballot_lease.h"
+#include "sync/vote/evidence.h"
 
 enum {
     LOG_PER_REPLY_MAX = 16,
@@ -31,6 +32,7 @@ enum {
 };
 
 #define PATIENCE_CEILING_US (3600 * SECOND_US)
+#define FORK_ASK_US (60 * SECOND_US) /* between two questions to a peer with another record */
 
 /* A receiver knows rounds whose state has yet to arrive, and a node without a worker knows rounds
  * that it has not applied. at.held stays as it was while a fragment is not held, or while theta
@@ -301,6 +303,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
         request_log(node, peer, node->at.rounds);
         return;
     }
+    if (record->round + 1 == node->at.rounds) tw_evidence_fork(node, commit);
     if (record->round < node->at.rounds) return;
     if (!tw_id_equal(&record->parent, &node->tip_digest) ||
         record->fragment != tw_progress_fragment(node, record->round) ||
@@ -375,6 +378,15 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     tw_membership_derive_state(node);
 }
 
+/* The peer has decided another record of the last round: its proof may name a liar. */
+static bool is_forked(const struct tw_node *node, uint16_t peer) {
+    const struct link *link = &node->links[peer];
+    return !node->cfg.is_pair && node->at.rounds > 0 && link->status.rounds == node->at.rounds &&
+           link->status.state != TW_STATE_RECEIVER && !tw_id_is_zero(&link->status.tip) &&
+           !tw_id_equal(&link->status.tip, &node->tip_digest) &&
+           (link->log_asked_us == 0 || node->now_us >= link->log_asked_us + FORK_ASK_US);
+}
+
 /* Asks peers for the missing part of the log. */
 static void catch_up(struct tw_node *node) {
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -387,6 +399,8 @@ static void catch_up(struct tw_node *node) {
         } else if (!node->cfg.is_pair && status->rounds > node->at.rounds &&
                    node->links[i].log_begin <= node->at.rounds) {
             request_log(node, i, node->at.rounds);
+        } else if (is_forked(node, i)) {
+            request_log(node, i, node->at.rounds - 1);
         }
     }
 }

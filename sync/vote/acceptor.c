@@ -34,6 +34,7 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 #include "sync/vote/ballot_lease.h"
+#include "sync/vote/evidence.h"
 
 /* ---- durable ballots ------------------------------------------------------------------------ */
 
@@ -317,6 +318,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     if (idx < 0) return;
     tw_acceptor_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
+    tw_evidence_promises(node, propose, false);
     tw_round_touch(node);
     if (propose->ballot < node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         send_nack(node, peer, node->vote.promised);
@@ -347,6 +349,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         tw_veto_pass(node, propose->ballot);
         return;
     }
+    if (propose->ballot > 1) tw_evidence_promises(node, propose, true);
     forget_offer(node);
     round->is_offer_leased = false;
     round->has_offer = true;
@@ -472,6 +475,7 @@ void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_l
     if (!tw_membership_is_voter(node) || tw_membership_sender(node, peer) < 0) return;
     tw_acceptor_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, lock->proof.ballot)) return;
+    tw_evidence_lock(node, lock, false);
     if (lock->proof.ballot < vote->promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         send_nack(node, peer, vote->promised);
         return;
@@ -485,6 +489,7 @@ void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_l
         if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
+    tw_evidence_lock(node, lock, true);
     if (!has_vote) {
         round->offer_lock = lock->proof; /* both votes are due once the results are here */
         return;

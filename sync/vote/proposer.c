@@ -30,6 +30,7 @@
 #include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
 #include "sync/vote/ballot_lease.h"
+#include "sync/vote/evidence.h"
 
 #define SKIP_US (SECOND_US / 4) /* wait for each rank skipped without a proof */
 
@@ -103,12 +104,15 @@ void tw_proposer_promise(struct tw_node *node, uint16_t peer,
     if (!tw_id_equal(&promise->lineage, &node->at.lineage)) return;
     if (promise->round != node->at.rounds || round->phase != PROPOSER_PREPARING) return;
     const int idx = tw_membership_sender(node, peer);
-    if (idx < 0 || promise->ballot != round->ballot || (round->promised_by >> idx & 1) != 0) return;
+    if (idx < 0 || promise->ballot != round->ballot) return;
+    tw_evidence_promise(node, (uint32_t)idx, promise, false);
+    if ((round->promised_by >> idx & 1) != 0) return;
     if (promise->lock.ballot != 0 && !tw_record_is_sound(node, &promise->locked)) return;
     if (!tw_vote_proof_is_promise(node, (uint32_t)idx, promise)) {
         if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
+    tw_evidence_promise(node, (uint32_t)idx, promise, true);
     round->promised_by |= UINT64_C(1) << idx;
     round->promises.voters = round->promised_by;
     round->promises.lock_ballots[idx] = promise->lock.ballot;
@@ -146,15 +150,18 @@ bool tw_proposer_accept(struct tw_node *node, uint16_t peer, const struct tw_msg
     if (!tw_id_equal(&accept->lineage, &node->at.lineage)) return false;
     const enum proposer_phase phase =
         accept->phase == TW_VOTE_COMMIT ? PROPOSER_LOCKING : PROPOSER_PROPOSING;
-    if (accept->round != node->at.rounds || round->phase != phase) return false;
+    if (accept->round != node->at.rounds) return false;
     const int idx = tw_membership_sender(node, peer);
     if (idx < 0 || accept->ballot != round->ballot) return false;
+    tw_evidence_vote(node, (uint32_t)idx, accept, false);
+    if (round->phase != phase) return false;
     const struct tw_id digest = tw_record_digest(&round->proposal);
     if (!tw_id_equal(&digest, &accept->digest)) return false;
     if (!tw_vote_proof_is_vote(node, (uint32_t)idx, accept)) {
         if (peer != NO_PEER) tw_act_misbehaved(node, peer, TW_PROTO);
         return false;
     }
+    tw_evidence_vote(node, (uint32_t)idx, accept, true);
     round->accepted_by |= UINT64_C(1) << idx;
     memcpy(round->proof.signatures[idx], accept->signature, TW_SIGNATURE_BYTES);
     if (tw_bits(round->accepted_by) < tw_membership_votes_needed(node)) return false;

@@ -170,7 +170,7 @@ static void check_message(const struct tw_action *action) {
     TW_ASSERT(rig.is_up[action->peer]);
     TW_ASSERT(tw_message_check(message, &err) == TW_OK);
     TW_ASSERT(!rig.config.is_pair || message->kind < TW_MSG_JOIN || message->kind > TW_MSG_NACK);
-    TW_ASSERT(!rig.config.is_pair || message->kind != TW_MSG_LOCK);
+    TW_ASSERT(!rig.config.is_pair || message->kind < TW_MSG_LOCK);
     if (message->kind == TW_MSG_PAIR_REQUEST) rig.pair = message->u.pair_request.pair;
     if (message->kind == TW_MSG_PREPARE) rig.ballot = message->u.prepare.ballot;
     if (message->kind == TW_MSG_PROPOSE) {
@@ -441,7 +441,7 @@ static enum tw_message_kind some_kind(void) {
     if (rig.config.is_pair && how >= 96)
         return (enum tw_message_kind)(TW_MSG_PAIR_REQUEST + how % 4);
     if (how == 95) return TW_MSG_LINKS;
-    if (how >= 90 && how < 95) return TW_MSG_LOCK;
+    if (how >= 90 && how < 95) return how == 94 ? TW_MSG_EVIDENCE : TW_MSG_LOCK;
     return (enum tw_message_kind)(1 + how % TW_MSG_MISSING);
 }
 
@@ -494,6 +494,9 @@ static void near_message(struct tw_message *message) {
     case TW_MSG_ACCEPT:
     case TW_MSG_LOCK:
     case TW_MSG_NACK: near_vote_message(message); break;
+    case TW_MSG_EVIDENCE:
+        signing_denial(&rig.config.run, peer_id(take() % PEERS), &message->u.evidence);
+        break;
     case TW_MSG_COMMIT:
         near_close(&message->u.commit.record);
         if ((take() & 3) != 0)
@@ -527,8 +530,7 @@ static void near_message(struct tw_message *message) {
     }
 }
 
-/* ---- events -----------------------------------------------------------------------------------
- */
+/* ---- events --------------------------------------------------------------------------------- */
 
 static void link_change(uint8_t how) {
     const uint16_t peer = how % PEERS;

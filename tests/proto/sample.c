@@ -203,6 +203,23 @@ static void sample_lock(struct tw_rng *rng, struct tw_msg_lock *lock) {
     while (lock->proof.ballot == 0) sample_proof(rng, &lock->proof);
 }
 
+static void sample_evidence(struct tw_rng *rng, struct tw_msg_evidence *evidence) {
+    evidence->author = tw_sample_id(rng);
+    evidence->lineage = tw_sample_id(rng);
+    evidence->round = draw_u64(rng);
+    evidence->ballot = draw_u64(rng);
+    evidence->phase = (enum tw_vote_phase)draw_between(rng, 0, 2);
+    if (evidence->phase == TW_VOTE_PROMISE) {
+        evidence->first.lock_ballot = draw_between(rng, 0, 9);
+        evidence->second.lock_ballot = draw_between(rng, 10, 99);
+    } else {
+        evidence->first.digest = tw_sample_id(rng);
+        evidence->second.digest = tw_sample_id(rng);
+    }
+    sample_signature(rng, evidence->first.signature);
+    sample_signature(rng, evidence->second.signature);
+}
+
 static void sample_status(struct tw_rng *rng, struct tw_msg_status *status) {
     *status = (struct tw_msg_status){.state = (enum tw_node_state)draw_between(rng, 0, 3),
                                      .lineage = tw_sample_id(rng),
@@ -251,6 +268,7 @@ void tw_sample_message(struct tw_rng *rng, enum tw_message_kind kind, struct tw_
     case TW_MSG_PROMISE: sample_promise(rng, &message->u.promise); break;
     case TW_MSG_PROPOSE: sample_propose(rng, &message->u.propose); break;
     case TW_MSG_LOCK: sample_lock(rng, &message->u.lock); break;
+    case TW_MSG_EVIDENCE: sample_evidence(rng, &message->u.evidence); break;
     case TW_MSG_ACCEPT:
         message->u.accept =
             (struct tw_msg_accept){.lineage = id,

@@ -328,6 +328,21 @@ static void accept_that_promises(struct tw_message *m) {
 static void lock_without_proof(struct tw_message *m) {
     m->u.lock.proof.ballot = 0;
 }
+static void statements_agree(struct tw_message *m) {
+    m->u.evidence.phase = TW_VOTE_ACCEPT;
+    m->u.evidence.first.lock_ballot = m->u.evidence.second.lock_ballot = 0;
+    m->u.evidence.first.digest = m->u.evidence.second.digest = m->u.evidence.author;
+}
+static void promise_names_a_record(struct tw_message *m) {
+    m->u.evidence.phase = TW_VOTE_PROMISE;
+    m->u.evidence.first.digest = m->u.evidence.author;
+}
+static void vote_names_a_lock(struct tw_message *m) {
+    m->u.evidence.phase = TW_VOTE_COMMIT;
+    m->u.evidence.first.digest = m->u.evidence.author;
+    m->u.evidence.second.digest = m->u.evidence.lineage;
+    m->u.evidence.first.lock_ballot = 1;
+}
 static void commit_is_unsound(struct tw_message *m) {
     m->u.commit.record.fragment = TW_FRAGMENTS_MAX;
 }
@@ -423,6 +438,9 @@ static void every_broken_rule_is_refused(void **state) {
     spoilt(TW_MSG_PROPOSE, lock_without_promises);
     spoilt(TW_MSG_ACCEPT, accept_that_promises);
     spoilt(TW_MSG_LOCK, lock_without_proof);
+    spoilt(TW_MSG_EVIDENCE, statements_agree);
+    spoilt(TW_MSG_EVIDENCE, promise_names_a_record);
+    spoilt(TW_MSG_EVIDENCE, vote_names_a_lock);
     spoilt(TW_MSG_COMMIT, commit_is_unsound);
     spoilt(TW_MSG_STATE_GET, asked_fragment_outside);
     spoilt(TW_MSG_STATE, fragment_outside);

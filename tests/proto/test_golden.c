@@ -130,6 +130,14 @@ static void fill_voting(struct tw_message *message) {
         memset(message->u.propose.promises.signatures[1], 0xC3, TW_SIGNATURE_BYTES);
         message->u.propose.lock = proof_at(4);
         break;
+    case TW_MSG_EVIDENCE:
+        message->u.evidence = (struct tw_msg_evidence){
+            .author = id(3), .lineage = id(1), .round = 5, .ballot = 9, .phase = TW_VOTE_COMMIT};
+        message->u.evidence.first.digest = id(2);
+        message->u.evidence.second.digest = id(4);
+        memset(message->u.evidence.first.signature, 0x5A, TW_SIGNATURE_BYTES);
+        memset(message->u.evidence.second.signature, 0xA5, TW_SIGNATURE_BYTES);
+        break;
     case TW_MSG_LOCK: message->u.lock = (struct tw_msg_lock){id(1), 5, id(2), proof_at(9)}; break;
     case TW_MSG_ACCEPT:
         message->u.accept = (struct tw_msg_accept){id(1), 5, 9, TW_VOTE_COMMIT, id(2), {0}};
@@ -223,6 +231,7 @@ static void fill(struct tw_message *message, enum tw_message_kind kind) {
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
     case TW_MSG_LOCK:
+    case TW_MSG_EVIDENCE:
     case TW_MSG_NACK:
     case TW_MSG_COMMIT: fill_voting(message); break;
     case TW_MSG_LOG_GET: message->u.log_get = (struct tw_msg_log_get){id(1), 700}; break;

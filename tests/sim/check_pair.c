@@ -136,6 +136,7 @@ static void check_sent(struct tw_sim_world *world, struct tw_sim_node *node,
     case TW_MSG_PROPOSE:
     case TW_MSG_ACCEPT:
     case TW_MSG_LOCK:
+    case TW_MSG_EVIDENCE:
     case TW_MSG_NACK:
         tw_sim_fail(world, node, "P1", "sends %s, which only groups use",
                     tw_message_name(message->kind));

@@ -142,6 +142,11 @@ uint64_t tw_sim_message_hash(const struct tw_message *message) {
     case TW_MSG_PROPOSE:
         h = tw_sim_mix(h, message->u.propose.ballot);
         return mix_close(h, &message->u.propose.record);
+    case TW_MSG_EVIDENCE:
+        h = mix_ballot(h, &message->u.evidence.lineage, message->u.evidence.round,
+                       message->u.evidence.ballot);
+        h = tw_sim_mix_id(h, &message->u.evidence.first.digest);
+        return tw_sim_mix_id(h, &message->u.evidence.second.digest);
     case TW_MSG_LOCK:
         h = mix_ballot(h, &message->u.lock.lineage, message->u.lock.round,
                        message->u.lock.proof.ballot);
@@ -299,6 +304,7 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_REFUSED:
     case TW_REPORT_FULL:
     case TW_REPORT_FORGED:
+    case TW_REPORT_TWO_FACED:
     case TW_REPORT_LEFT:
     case TW_REPORT_OUTLIER:
     case TW_REPORT_INSANE:

@@ -104,6 +104,7 @@ static void trace_report(struct tw_sim_world *world, const struct tw_sim_node *n
     case TW_REPORT_FULL: tw_sim_trace(world, node, "** no seat for %s", name); break;
     case TW_REPORT_INSANE: tw_sim_trace(world, node, "** result of %s not taken", name); break;
     case TW_REPORT_FORGED: tw_sim_trace(world, node, "** %s forged a round", name); break;
+    case TW_REPORT_TWO_FACED: tw_sim_trace(world, node, "** %s is two-faced", name); break;
     case TW_REPORT_LEFT: tw_sim_trace(world, node, "** leaves most for %s", name); break;
     case TW_REPORT_OUTLIER: tw_sim_trace(world, node, "** outlier of %s applied", name); break;
     case TW_REPORT_PAIRED: tw_sim_trace(world, node, "** merged with %s", name); break;
@@ -151,6 +152,8 @@ static void take_action(struct tw_sim_world *world, struct tw_sim_node *node,
         if (action->u.report.kind == TW_REPORT_LINEAGE) world->result->lineages++;
         if (action->u.report.kind == TW_REPORT_LINEAGE && tw_sim_is_invented(&action->u.report.id))
             tw_sim_fail(world, node, "1", "follows a lineage that nobody founded");
+        if (action->u.report.kind == TW_REPORT_TWO_FACED)
+            tw_sim_fail(world, node, "17", "a member with an honest core is taken for two-faced");
         if (world->trace != NULL) trace_report(world, node, action);
         break;
     }

@@ -14,7 +14,7 @@
 enum {
     TW_SIM_STATES = 4,
     TW_SIM_MESSAGES = TW_EV_MEASURED + 1,
-    TW_SIM_EVENTS = TW_SIM_MESSAGES + TW_MSG_LOCK + 1, /* the highest kind */
+    TW_SIM_EVENTS = TW_SIM_MESSAGES + TW_MSG_EVIDENCE + 1, /* the highest kind */
     TW_SIM_TRIES = 12,
 };
 

@@ -57,6 +57,29 @@ static inline void signing_promise(const struct tw_id *run, const struct tw_id *
     signing_vote(signer, &vote, promise->signature);
 }
 
+/* The author makes both statements. */
+static inline void signing_evidence(const struct tw_id *run, struct tw_msg_evidence *evidence) {
+    struct tw_statement *statements[2] = {&evidence->first, &evidence->second};
+    for (unsigned i = 0; i < 2; i++) {
+        const struct tw_ballot_vote vote = {.run = *run,
+                                            .lineage = evidence->lineage,
+                                            .round = evidence->round,
+                                            .ballot = evidence->ballot,
+                                            .lock_ballot = statements[i]->lock_ballot,
+                                            .phase = evidence->phase,
+                                            .digest = statements[i]->digest};
+        signing_vote(&evidence->author, &vote, statements[i]->signature);
+    }
+}
+
+/* The author promises a ballot without its lock, and with it. */
+static inline void signing_denial(const struct tw_id *run, struct tw_id author,
+                                  struct tw_msg_evidence *evidence) {
+    evidence->author = author;
+    evidence->second.lock_ballot = 1;
+    signing_evidence(run, evidence);
+}
+
 /* All members of the roster cast this vote. */
 static inline void signing_prove_vote(const struct tw_roster *roster,
                                       const struct tw_ballot_vote *vote, struct tw_proof *proof) {

@@ -237,8 +237,70 @@ static void invented_lineage_draws_no_node_out_of_its_group(void **state) {
     has_passed = true;
 }
 
+/* ---- evidence ------------------------------------------------------------------------------- */
+
+/* Two votes of this key in one ballot. */
+static void deny_vote(struct tw_identity *author, struct tw_message *message) {
+    struct tw_msg_evidence *evidence = &message->u.evidence;
+    memset(message, 0, sizeof(*message));
+    message->kind = TW_MSG_EVIDENCE;
+    evidence->author = author->id;
+    evidence->lineage = evidence->first.digest = target.run;
+    evidence->second.digest = author->id;
+    evidence->ballot = 64;
+    evidence->phase = TW_VOTE_ACCEPT;
+    struct tw_statement *statements[2] = {&evidence->first, &evidence->second};
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct tw_ballot_vote vote = {.run = target.run,
+                                            .lineage = evidence->lineage,
+                                            .ballot = evidence->ballot,
+                                            .phase = evidence->phase,
+                                            .digest = statements[i]->digest};
+        uint8_t text[TW_VOTE_TEXT_BYTES];
+        tw_ballot_vote_text(&vote, text);
+        tw_sign(author->key, text, sizeof(text), statements[i]->signature);
+    }
+}
+
+/* Evidence of its own two signatures bans a node. False evidence against an honest one harms its
+ * sender alone. */
+static void evidence_bans_its_author_alone(void **state) {
+    (void)state;
+    static struct tw_message message;
+    static struct hostile witness;
+    struct tw_record tip;
+    open_group(2);
+    const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
+    assert_true(hostile_join(&liar, &target, NULL));
+    assert_true(fetch_tip(&tip));
+    assert_int_equal(tip.next.count, 2);
+    for (uint32_t i = 0; i < 2; i++) { /* one of them is node 0 itself, which takes no notice */
+        assert_true(hostile_join(&witness, &target, NULL));
+        deny_vote(&witness.identity, &message);
+        message.u.evidence.author = tip.next.members[i].id;
+        assert_true(hostile_message(&witness, &message));
+        (void)hostile_ends(&witness, 2);
+        hostile_close(&witness);
+    }
+    assert_true(cluster_number(&cluster, 0, "network.banned") == 0);
+    assert_true(hostile_join(&witness, &target, NULL));
+    deny_vote(&liar.identity, &message);
+    assert_true(hostile_message(&witness, &message));
+    assert_true(hostile_ends(&liar, 10));
+    assert_true(cluster_reaches(&cluster, 0, "network.banned", 1, 10));
+    assert_true(warns(0, "signed two votes that exclude each other"));
+    hostile_close(&witness);
+    hostile_close(&liar);
+    assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", rounds + 5, 30));
+    assert_true(cluster_number(&cluster, 0, "sync.roster_members") == 2);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(cluster_end(&cluster, i, SIGTERM, 20), TW_EXIT_OK);
+    has_passed = true;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(evidence_bans_its_author_alone, close_all),
         cmocka_unit_test_teardown(invented_lineage_draws_no_node_out_of_its_group, close_all),
         cmocka_unit_test_teardown(forged_commit_takes_no_node_out_of_its_group, close_all),
     };

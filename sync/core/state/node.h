@@ -14,6 +14,7 @@
 #include "sync/core/config.h"
 #include "sync/core/position.h"
 #include "sync/core/state/audit.h"
+#include "sync/core/state/evidence.h"
 #include "sync/core/state/lineage.h"
 #include "sync/core/state/link.h"
 #include "sync/core/state/pair.h"
@@ -57,6 +58,7 @@ struct tw_node {
     struct acceptor acceptor;
     struct lease lease; /* of the open round */
     struct audits audits;
+    struct evidence evidence;
     struct penalties penalties;
     struct pair pair;
 

@@ -1,0 +1,23 @@
+/* evidence.h - two statements of one member about one ballot that exclude each other. */
+#ifndef TW_SYNC_VOTE_EVIDENCE_H
+#define TW_SYNC_VOTE_EVIDENCE_H
+
+#include "proto/message.h"
+#include "sync/core/state/node.h"
+
+/* Statements in a message about the open round, before (`is_checked` false) and after their
+ * signatures were checked. A signature is checked here only if the statement excludes one that was
+ * heard before. */
+void tw_evidence_promise(struct tw_node *node, uint32_t idx, const struct tw_msg_promise *promise,
+                         bool is_checked);
+void tw_evidence_vote(struct tw_node *node, uint32_t idx, const struct tw_msg_accept *accept,
+                      bool is_checked);
+void tw_evidence_promises(struct tw_node *node, const struct tw_msg_propose *propose,
+                          bool is_checked);
+void tw_evidence_lock(struct tw_node *node, const struct tw_msg_lock *lock, bool is_checked);
+/* Another record of the round before was decided than here. */
+void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit);
+void tw_evidence_received(struct tw_node *node, uint16_t peer,
+                          const struct tw_msg_evidence *evidence);
+
+#endif

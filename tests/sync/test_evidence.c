@@ -1,0 +1,172 @@
+/* test_evidence.c - two statements of one member about one ballot that exclude each other: found,
+ * checked, passed on once. */
+#include "tests/sync/lone_node.h"
+#include "tests/sync/signing.h"
+
+static const struct tw_id run = {{0}};
+
+/* The node voted for two records in one ballot. */
+static struct tw_message *evidence_against(uint32_t node_idx) {
+    struct tw_message *message = message_of(TW_MSG_EVIDENCE);
+    message->u.evidence = (struct tw_msg_evidence){.author = id_of(node_idx),
+                                                   .lineage = start.lineage,
+                                                   .round = ROUNDS,
+                                                   .ballot = 64,
+                                                   .phase = TW_VOTE_ACCEPT,
+                                                   .first.digest = name_of("one"),
+                                                   .second.digest = name_of("two")};
+    signing_evidence(&run, &message->u.evidence);
+    return message;
+}
+
+static bool is_convicted(uint32_t node_idx) {
+    const struct tw_id id = id_of(node_idx);
+    for (uint32_t i = 0; i < seen_count; i++) {
+        const struct tw_action *action = &seen[i].action;
+        if (action->kind == TW_ACT_REPORT && action->u.report.kind == TW_REPORT_TWO_FACED &&
+            tw_id_equal(&action->u.report.id, &id))
+            return true;
+    }
+    return false;
+}
+
+static bool is_closed(uint16_t peer) {
+    for (uint32_t i = 0; i < seen_count; i++) {
+        if (seen[i].action.kind == TW_ACT_CLOSE && seen[i].action.peer == peer) return true;
+    }
+    return false;
+}
+
+/* ---- the message ---------------------------------------------------------------------------- */
+
+static void evidence_is_checked_and_passed_on_once(void **state) {
+    (void)state;
+    link_up(3);
+    say(1, evidence_against(2));
+    assert_true(is_convicted(2) && is_closed(2));
+    assert_non_null(find_message(TW_MSG_EVIDENCE, 3));
+    assert_null(find_message(TW_MSG_EVIDENCE, 1)); /* it came from there */
+    assert_null(find_message(TW_MSG_EVIDENCE, 2));
+    forget();
+    now_us += 1000;
+    say(3, evidence_against(2));
+    assert_null(find_message(TW_MSG_EVIDENCE, 1));
+    assert_false(is_convicted(2));
+}
+
+static void false_evidence_ends_the_link_of_its_sender(void **state) {
+    (void)state;
+    struct tw_message *message = evidence_against(2);
+    message->u.evidence.second.signature[0] ^= 1;
+    say(1, message);
+    assert_false(is_convicted(2) || is_closed(2));
+    assert_true(is_closed(1));
+}
+
+/* Keys cost nothing, so evidence against strangers would be a flood. This node does not ban itself
+ * either. */
+static void evidence_against_strangers_is_ignored(void **state) {
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t author = i == 0 ? 9 : 0;
+        say(1, evidence_against(author));
+        assert_false(is_convicted(author) || is_closed(1));
+        assert_null(find_message(TW_MSG_EVIDENCE, 2));
+    }
+}
+
+/* ---- where it is found ---------------------------------------------------------------------- */
+
+/* A proposer that lies shows one member's promise without a lock, then with one. */
+static void promises_of_two_proposals_are_compared(void **state) {
+    (void)state;
+    const struct tw_roster roster = view_now().roster;
+    struct tw_message *message = message_of(TW_MSG_PROPOSE);
+    struct tw_msg_propose *propose = &message->u.propose;
+    propose->record = empty_close(&start.tip);
+    for (uint64_t rank = 0; rank < 3; rank++) { /* one of them is peer 2's */
+        propose->ballot = 2 * TW_MEMBERS_MAX + rank;
+        propose->lock = (struct tw_proof){.ballot = 0};
+        propose->promises = (struct tw_promises){.voters = 0};
+        signing_justify(&run, &roster, 1, 0, propose);
+        say_unsigned(2, message);
+        assert_false(is_convicted(1));
+        propose->promises = (struct tw_promises){.voters = 0};
+        signing_justify(&run, &roster, 1, TW_MEMBERS_MAX, propose);
+        signing_prove(&run, &roster, TW_VOTE_ACCEPT, TW_MEMBERS_MAX, &propose->record,
+                      &propose->lock);
+        say_unsigned(2, message);
+        if (is_convicted(1)) break;
+    }
+    assert_true(is_convicted(1) && !is_convicted(2));
+    const struct tw_message *evidence = find_message(TW_MSG_EVIDENCE, 2);
+    assert_non_null(evidence);
+    assert_int_equal(evidence->u.evidence.second.lock_ballot, TW_MEMBERS_MAX);
+}
+
+/* The node is the proposer. */
+static void votes_for_two_records_are_compared(void **state) {
+    (void)state;
+    worker_up();
+    contribute_as(1);
+    for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
+    const uint64_t ballot = wait_for_prepare(2, 300);
+    struct tw_record record = empty_close(&start.tip);
+    say(2, promise_with_lock(&record, 0, ballot));
+    const struct tw_message *propose = find_message(TW_MSG_PROPOSE, 2);
+    assert_non_null(propose);
+    const struct tw_record proposed = propose->u.propose.record;
+    say(2, accept_of(&proposed, ballot, TW_VOTE_ACCEPT));
+    assert_false(is_convicted(2));
+    record = proposed;
+    record.next.members[0].weight++;
+    say_unsigned(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* of nobody */
+    assert_false(is_convicted(2));
+    say(2, accept_of(&record, ballot, TW_VOTE_ACCEPT));
+    assert_true(is_convicted(2));
+}
+
+/* Of three members one voted for both sides: two records of a round are decided. */
+static void fork_names_the_member_that_made_it(void **state) {
+    (void)state;
+    static struct tw_msg_commit theirs;
+    const struct tw_roster roster = view_now().roster;
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    struct tw_msg_commit *commit = &message->u.commit;
+    commit->record = empty_close(&start.tip);
+    theirs.record = commit->record;
+    theirs.record.next.members[1].weight++;
+    signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &commit->record, &commit->proof);
+    signing_prove(&run, &roster, TW_VOTE_COMMIT, 1, &theirs.record, &theirs.proof);
+    commit->proof.voters = 0x5; /* this node and node 2 */
+    theirs.proof.voters = 0x6;
+    say_unsigned(2, message);
+    assert_int_equal(view_now().rounds, ROUNDS + 1);
+    forget();
+    message = message_of(TW_MSG_STATUS);
+    message->u.status = (struct tw_msg_status){.state = TW_STATE_MEMBER,
+                                               .lineage = start.lineage,
+                                               .rounds = ROUNDS + 1,
+                                               .tip = tw_record_digest(&theirs.record)};
+    say(1, message);
+    const struct tw_message *asked = find_message(TW_MSG_LOG_GET, 1);
+    assert_true(asked != NULL && asked->u.log_get.round == ROUNDS);
+    message = message_of(TW_MSG_COMMIT);
+    message->u.commit = theirs;
+    say_unsigned(1, message);
+    assert_true(is_convicted(2) && !is_convicted(1));
+    assert_non_null(find_message(TW_MSG_EVIDENCE, 1));
+}
+
+int main(void) {
+#define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(evidence_is_checked_and_passed_on_once),
+        TEST(false_evidence_ends_the_link_of_its_sender),
+        TEST(evidence_against_strangers_is_ignored),
+        TEST(promises_of_two_proposals_are_compared),
+        TEST(votes_for_two_records_are_compared),
+        TEST(fork_names_the_member_that_made_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
