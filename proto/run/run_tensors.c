@@ -85,7 +85,7 @@ enum tw_status tw_run_check_engine(const struct tw_run *run, struct tw_error *er
     return tw_fail(err, TW_CONFIG,
                    "model.family = tensors is for trainers of your own, because this engine "
                    "computes gpt2 and llama alone: start your trainer, which attaches to the "
-                   "daemon's worker socket, and set spawn_worker = off or worker_path = PROGRAM");
+                   "daemon's worker socket, or name it with worker_path");
 }
 
 bool tw_run_has_own_data(const struct tw_run *run) {

@@ -40,6 +40,12 @@ static enum tw_exit open_run(struct engine_bench *bench) {
             return TW_EXIT_MANIFEST;
         }
     }
+    if (status == TW_OK && bench->run.model.family == TW_FAMILY_TENSORS) {
+        (void)fprintf(stderr,
+                      "thinwire: only the trainer of this run knows its model "
+                      "(model.family = tensors): take its weights with `thinwire export`\n");
+        return TW_EXIT_MANIFEST;
+    }
     if (status == TW_OK) return TW_EXIT_OK;
     (void)fprintf(stderr, "thinwire: %s%s\n", err.message,
                   status == TW_IO ? "; `thinwire run new` writes a manifest" : "");
