@@ -71,6 +71,11 @@ was, now = shapes(sys.argv[1]), shapes(sys.argv[2])
 was["logit_scale"] = [1]
 assert was == now, (was, now)
 PY
+# -- models of several nodes are averaged; none can be measured
+expect 0 'Written to mean.safetensors, with its manifest' tw merge state state --out mean.safetensors
+expect 0 '1.74k parameters as f32' tw export mean.safetensors --out mean.st
+cmp <(tail -c 6948 w.safetensors) <(tail -c 6948 mean.st)
+expect 3 'take its weights with .thinwire export' tw merge state state --data any.manifest
 expect 3 'take its weights with .thinwire export' tw generate state
 expect 3 'take its weights with .thinwire export' tw eval state --data any.manifest
 expect 3 'take its weights with .thinwire export' tw train --run any.manifest --data any.manifest
