@@ -11,8 +11,8 @@ static const char *const engine_keys[] = {
     "model.head_size", "model.ffn",       "model.tied",          "model.norm_eps",
     "model.qk_norm",   "model.qkv_bias",  "model.rope_theta",    "model.rope_factor",
     "model.rope_low",  "model.rope_high", "model.rope_original", "model.seed",
-    "train.optimizer", "train.beta1",     "train.beta2",         "train.muon_momentum",
-    "train.decay",     "train.clip",      "train.z_loss",        "sync.pattern",
+    "train.optimizer", "train.beta1",     "train.muon_momentum", "train.decay",
+    "train.clip",      "train.z_loss",    "sync.pattern",
 };
 
 /* Keys of the training data, which are the trainer's own unless data.sha256 names them. */
