@@ -32,7 +32,8 @@ static const struct tw_config_key KEYS[] = {
     {"node", "threads", TW_CONFIG_COUNT, FIELD(worker.threads), 0, 4096, "0", NULL, NULL,
      "Threads of the worker; 0: one per core."},
     {"node", "spawn_worker", TW_CONFIG_BOOL, FIELD(node.spawn_worker), 0, 0, "on", NULL, NULL,
-     "on: the daemon starts and restarts the worker. off: thinwire-worker@.service does so."},
+     "on: the daemon starts and restarts the worker; in a run of any model (`run new --tensors`)\n"
+     "only one that worker_path names. off: thinwire-worker@.service or your trainer attaches."},
     {"node", "worker_path", TW_CONFIG_PATH, FIELD(node.worker_path), 0, 0, "", NULL,
      "/usr/local/lib/thinwire/my-worker",
      "Program to start as the worker; thinwire-worker beside thinwired when left out."},

@@ -260,8 +260,8 @@ enum tw_status tw_run_read(const char *text, size_t size, struct tw_run *run, st
 enum tw_status tw_run_read_older(const char *text, size_t size, struct tw_run *run,
                                  struct tw_error *err);
 
-/* Writes a run file with a help comment above every key; inverse of tw_run_read on a checked run.
- */
+/* Writes a run file with a help comment above every key, without the keys that only our engine
+ * reads in a run of any model; inverse of tw_run_read on a checked run. */
 void tw_run_write(const struct tw_run *run, char text[TW_MANIFEST_BYTES_MAX], size_t *size_out);
 
 /* SHA-256 of the canonical text. In the library tw_proto, because it needs tw_hash; all other

@@ -11,8 +11,8 @@ static const char *const engine_keys[] = {
     "model.head_size", "model.ffn",       "model.tied",          "model.norm_eps",
     "model.qk_norm",   "model.qkv_bias",  "model.rope_theta",    "model.rope_factor",
     "model.rope_low",  "model.rope_high", "model.rope_original", "model.seed",
-    "train.optimizer", "train.beta1",     "train.beta2",         "train.muon_momentum",
-    "train.decay",     "train.clip",      "train.z_loss",        "sync.pattern",
+    "train.optimizer", "train.beta1",     "train.muon_momentum", "train.decay",
+    "train.clip",      "train.z_loss",    "sync.pattern",
 };
 
 /* Keys of the training data, which are the trainer's own unless data.sha256 names them. */
@@ -85,7 +85,7 @@ enum tw_status tw_run_check_engine(const struct tw_run *run, struct tw_error *er
     return tw_fail(err, TW_CONFIG,
                    "model.family = tensors is for trainers of your own, because this engine "
                    "computes gpt2 and llama alone: start your trainer, which attaches to the "
-                   "daemon's worker socket, and set spawn_worker = off or worker_path = PROGRAM");
+                   "daemon's worker socket, or name it with worker_path");
 }
 
 bool tw_run_has_own_data(const struct tw_run *run) {

@@ -694,7 +694,7 @@ static void keys_of_the_engine_are_refused_in_a_run_of_any_model(void **state) {
         {"model.width = 8", "line 4: model.width has no effect"},
         {"train.optimizer = muon", "train.optimizer has no effect where model.family = tensors, "
                                    "because the trainer brings its own optimizer"},
-        {"train.beta2 = 0.9", "its own optimizer"},
+        {"train.beta1 = 0.9", "its own optimizer"},
         {"model.seed = 3", "model.seed has no effect"},
         {"sync.pattern = sequential", "sync.pattern has no effect"},
         {"data.heldout = 3%", "data.heldout has no effect where model.family = tensors and "

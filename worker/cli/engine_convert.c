@@ -354,6 +354,23 @@ static enum tw_status write_model(const struct convert *convert, const struct tw
     return status;
 }
 
+/* Writes the tensors of a run of any model under their own names, as one safetensors file. */
+static enum tw_status export_tensors(const struct convert *convert,
+                                     const struct tw_model_feed *feed, struct tw_hf_folder *folder,
+                                     struct tw_error *err) {
+    const char *const odd = convert->format != NULL      ? "--format"
+                            : convert->tokenizer != NULL ? "--tokenizer"
+                            : convert->eos != NULL       ? "--eos"
+                            : convert->context != NULL   ? "--context"
+                                                         : NULL;
+    if (odd != NULL)
+        return tw_fail(err, TW_CONFIG,
+                       "%s says nothing of a run of any model (model.family = tensors): its export "
+                       "is one safetensors file",
+                       odd);
+    return tw_hf_write_file(convert->out, feed, folder->dtype, &folder->bytes, err);
+}
+
 static enum tw_status do_export(const struct convert *convert, struct tw_model_source *source,
                                 struct tw_error *err) {
     static struct tw_run run;
@@ -384,17 +401,23 @@ static enum tw_status do_export(const struct convert *convert, struct tw_model_s
     if (context != 0) run.model.context = context;
     struct tw_progress progress = watch(convert, layout.params);
     const struct tw_model_feed feed = feed_of(&run, &layout, source, &progress);
+    const bool is_list = run.model.family == TW_FAMILY_TENSORS;
     bool has_words = false;
-    const enum tw_status written = write_model(convert, &feed, &folder, &has_words, err);
+    const enum tw_status written = is_list ? export_tensors(convert, &feed, &folder, err)
+                                           : write_model(convert, &feed, &folder, &has_words, err);
     tw_progress_end(&progress);
     TW_TRY(written);
-    if (!has_words) {
+    if (!has_words && !is_list) {
         (void)fprintf(stderr,
                       "thinwire: without --tokenizer FILE the %s has no vocabulary: it takes and "
                       "gives token numbers\n",
                       is_gguf ? "file" : "folder");
     }
-    tell_export(convert, is_gguf ? "gguf" : "hf", &folder, layout.params, has_words);
+    tell_export(convert,
+                is_list   ? "safetensors"
+                : is_gguf ? "gguf"
+                          : "hf",
+                &folder, layout.params, has_words);
     return TW_OK;
 }
 

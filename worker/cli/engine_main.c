@@ -91,11 +91,21 @@ static const struct {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
+/* A run of any model can be averaged, but neither computed nor measured. */
+static enum tw_exit check_engine(const struct engine_bench *bench, enum engine_verb verb) {
+    if (bench->run.model.family != TW_FAMILY_TENSORS) return TW_EXIT_OK;
+    if (verb == ENGINE_MERGE && bench->options->data == NULL) return TW_EXIT_OK;
+    (void)fprintf(stderr, "thinwire: only the trainer of this run knows its model (model.family = "
+                          "tensors): take its weights with `thinwire export`\n");
+    return TW_EXIT_MANIFEST;
+}
+
 static enum tw_exit work(unsigned verb, const struct engine_options *options) {
     static struct engine_bench bench;
     bench.options = options;
     bench.compute = options->compute;
     enum tw_exit rc = VERBS[verb].wants_model ? open_run(&bench) : TW_EXIT_OK;
+    if (rc == TW_EXIT_OK) rc = check_engine(&bench, VERBS[verb].verb);
     if (rc == TW_EXIT_OK && options->data != NULL) rc = open_data(&bench);
     if (rc == TW_EXIT_OK) rc = VERBS[verb].run(&bench);
     tw_engine_destroy(bench.engine);

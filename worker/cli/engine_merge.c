@@ -30,13 +30,16 @@ struct merge {
     double merged;
     bool is_one_run; /* the output file gets the run's manifest */
     float *sum;      /* (layout.elements) */
+    float *own;      /* the same; the model at hand where there is no engine, else NULL */
 };
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
 
 static enum tw_status load(struct merge *merge, uint32_t i, struct tw_error *err) {
     struct tw_error inner;
-    const enum tw_status status = engine_load(merge->bench, merge->files[i], &inner);
+    const enum tw_status status =
+        merge->own != NULL ? engine_read(merge->bench, merge->files[i], merge->own, &inner)
+                           : engine_load(merge->bench, merge->files[i], &inner);
     if (status == TW_OK) return TW_OK;
     /* Most messages already name the file; the others get its name in front. */
     if (strstr(inner.message, merge->files[i]) != NULL)
@@ -51,7 +54,8 @@ static enum tw_status blend(struct merge *merge, const double *weights, struct t
     for (uint32_t i = 0; i < merge->count; i++) {
         if (weights[i] == 0) continue;
         TW_TRY(load(merge, i, err));
-        tw_merge_add(merge->sum, merge->bench->engine->theta, (float)weights[i], elements);
+        const float *const params = merge->own != NULL ? merge->own : merge->bench->engine->theta;
+        tw_merge_add(merge->sum, params, (float)weights[i], elements);
     }
     return TW_OK;
 }
@@ -279,9 +283,11 @@ static enum tw_status work(struct merge *merge, struct tw_error *err) {
     struct engine_bench *const bench = merge->bench;
     const struct engine_options *const options = bench->options;
     TW_TRY(check_options(merge, err));
-    TW_TRY(engine_open(bench, ENGINE_MERGE, err));
+    const bool is_list = bench->run.model.family == TW_FAMILY_TENSORS;
+    if (!is_list) TW_TRY(engine_open(bench, ENGINE_MERGE, err));
     merge->sum = calloc((size_t)bench->layout.elements, sizeof(float));
-    if (merge->sum == NULL) {
+    if (is_list) merge->own = calloc((size_t)bench->layout.elements, sizeof(float));
+    if (merge->sum == NULL || (is_list && merge->own == NULL)) {
         return tw_fail(err, TW_NOMEM, "no memory for one more model: %llu bytes wanted",
                        (unsigned long long)bench->layout.elements * sizeof(float));
     }
@@ -308,6 +314,7 @@ enum tw_exit engine_merge(struct engine_bench *bench) {
     for (uint32_t i = 0; i < ENGINE_FILES_MAX; i++) merge.losses[i] = merge.without[i] = NAN;
     const enum tw_status status = work(&merge, &err);
     free(merge.sum);
+    free(merge.own);
     if (status != TW_OK) return engine_fail(&err);
     if (bench->options->json) {
         print_json(&merge);

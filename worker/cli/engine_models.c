@@ -69,8 +69,10 @@ enum tw_exit engine_models(struct engine_bench *bench) {
     }
     char limit[TW_UNITS_BYTES], engine[128];
     tw_engine_plan_describe(&row.training, engine, sizeof(engine));
-    (void)printf("\ntraining: memory for batches of %u on %s; there are %s.\n"
-                 "Begin with `thinwire run new NAME --model MODEL`.\n",
-                 bench->run.train.batch, engine, tw_units_bytes(limit, (double)row.training.limit));
+    (void)printf(
+        "\ntraining: memory for batches of %u on %s; there are %s.\n"
+        "Begin with `thinwire run new NAME --model MODEL`. A model of your own, for your own\n"
+        "trainer: `thinwire run new NAME --tensors FILE.safetensors`.\n",
+        bench->run.train.batch, engine, tw_units_bytes(limit, (double)row.training.limit));
     return TW_EXIT_OK;
 }

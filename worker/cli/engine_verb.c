@@ -66,7 +66,8 @@ enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb,
     return tw_engine_create(&bench->engine, &config, err);
 }
 
-enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err) {
+enum tw_status engine_read(const struct engine_bench *bench, const char *path, float *params,
+                           struct tw_error *err) {
     struct tw_model_source source;
     TW_TRY(tw_engine_source_open(&source, path, &bench->run, &bench->layout, bench->options->part,
                                  err));
@@ -74,9 +75,13 @@ enum tw_status engine_load(struct engine_bench *bench, const char *path, struct 
     for (uint32_t i = 0; status == TW_OK && i < bench->layout.tensors_count; i++) {
         const struct tw_tensor *const tensor = &bench->layout.tensors[i];
         status = tw_model_source_read(&source, i, 0, (uint64_t)tensor->rows * tensor->cols,
-                                      bench->engine->theta + tensor->offset, err);
+                                      params + tensor->offset, err);
     }
     tw_model_source_close(&source);
-    TW_TRY(status);
+    return status;
+}
+
+enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err) {
+    TW_TRY(engine_read(bench, path, bench->engine->theta, err));
     return tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err);
 }

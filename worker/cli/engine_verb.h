@@ -44,6 +44,10 @@ enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, st
 enum tw_status engine_take_state(const char **model, const char **run, const char *part,
                                  struct tw_state_found *found, struct tw_error *err);
 
+/* Reads the model at `path`, of the bench's run, into params[layout.elements]. */
+enum tw_status engine_read(const struct engine_bench *bench, const char *path, float *params,
+                           struct tw_error *err);
+
 /* Loads the parameters of bench->engine from a checkpoint, a training file, weights or a folder. */
 enum tw_status engine_load(struct engine_bench *bench, const char *path, struct tw_error *err);
 

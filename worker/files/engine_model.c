@@ -15,7 +15,6 @@ enum tw_status tw_engine_manifest_read(const char *path, struct tw_run *run,
     TW_TRY(tw_text_file_read(path, TW_MANIFEST_BYTES_MAX, &text, &size, err));
     enum tw_status status = tw_run_read(text, size, run, &why);
     if (status == TW_OK) status = tw_layout_init(layout, run, &why);
-    if (status == TW_OK) status = tw_run_check_engine(run, &why);
     free(text);
     return status == TW_OK ? TW_OK : tw_fail(err, status, "%s: %s", path, why.message);
 }

@@ -58,8 +58,7 @@ static enum tw_status make_header(const struct shard *shard, uint8_t **header_ou
         name_of(shard, shard->first + i, to->name);
         to->dtype = tw_model_feed_dtype(shard->feed, shard->first + i, shard->dtype);
         to->rank = tensor->shape.rank;
-        to->shape[0] = tensor->rows;
-        to->shape[1] = tensor->cols;
+        for (uint32_t s = 0; s < to->rank; s++) to->shape[s] = tensor->shape.sides[s];
     }
     /* Python loaders require "pt". */
     char manifest[TW_MANIFEST_BYTES_MAX];

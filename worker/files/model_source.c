@@ -336,10 +336,12 @@ static enum tw_status choose_names(const struct tw_model_source *source, const c
                    source->path, first, part, first);
 }
 
-static void show_shape(const struct tw_safetensors_tensor *tensor, char text[96]) {
-    int used = snprintf(text, 96, tensor->rank == 0 ? "a number" : "");
+enum { SHAPE_BYTES = 24 * TW_SAFETENSORS_RANK_MAX };
+
+static void show_shape(const struct tw_safetensors_tensor *tensor, char text[SHAPE_BYTES]) {
+    int used = snprintf(text, SHAPE_BYTES, tensor->rank == 0 ? "a number" : "");
     for (uint32_t i = 0; i < tensor->rank; i++) {
-        used += snprintf(text + used, 96 - (size_t)used, "%s%llu", i == 0 ? "" : " x ",
+        used += snprintf(text + used, SHAPE_BYTES - (size_t)used, "%s%llu", i == 0 ? "" : " x ",
                          (unsigned long long)tensor->shape[i]);
     }
 }
@@ -349,13 +351,16 @@ static enum tw_status check_tensor(const struct tw_model_source *source,
                                    const struct tw_tensor *tensor, struct tw_error *err) {
     const struct tw_safetensors_tensor *const found = place->tensor;
     const char *const file = source->files[place->file].name;
-    const bool has_shape = found->rank == tensor->shape.rank && found->shape[0] == tensor->rows &&
-                           (tensor->shape.rank == 1 || found->shape[1] == tensor->cols);
+    struct tw_safetensors_tensor own = {.rank = tensor->shape.rank};
+    bool has_shape = found->rank == own.rank;
+    for (uint32_t i = 0; i < own.rank; i++) {
+        own.shape[i] = tensor->shape.sides[i];
+        has_shape = has_shape && found->shape[i] == own.shape[i];
+    }
     if (!has_shape) {
-        char is[96], wanted[32];
+        char is[SHAPE_BYTES], wanted[SHAPE_BYTES];
         show_shape(found, is);
-        (void)snprintf(wanted, sizeof(wanted), tensor->shape.rank == 1 ? "%u" : "%u x %u",
-                       tensor->rows, tensor->cols);
+        show_shape(&own, wanted);
         return tw_fail(err, TW_CONFIG, "%s: %s has another shape than the model's: %s, not %s",
                        file, found->name, is, wanted);
     }

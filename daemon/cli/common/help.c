@@ -460,6 +460,8 @@ static const struct {
      "                       merges\n"
      "  --context N          context length to record (default: the manifest's)\n"
      "\n"
+     "For a run of any model (`run new --tensors`) --out is one safetensors file with the names\n"
+     "of its tensors.\n"
      "The output appears completely under its name or not at all; nothing is overwritten.\n"},
     {"sim",
      "thinwire sim --seed S --nodes N --hours H [--json]\n"

@@ -1,4 +1,5 @@
 /* config_verb.c - `thinwire config check | example | show`. */
+#include <errno.h>
 #include <grp.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -51,7 +52,10 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
         (void)snprintf(what, sizeof(what), "training data %s", path);
     }
     if (run != NULL && tw_run_has_own_data(run)) {
-        report_finding(findings, TW_EXIT_DATA, "training data: the trainer's own", NULL);
+        const bool is_there = path[0] == 0 || access(path, R_OK) == 0;
+        if (!is_there) (void)tw_fail(&err, TW_DATA, "%.200s: %s", path, strerror(errno));
+        report_finding(findings, TW_EXIT_DATA, "training data: the trainer's own",
+                       is_there ? NULL : err.message);
         return;
     }
     if (path[0] == 0 && run == NULL) return; /* neither data nor manifest: nothing can be checked */

@@ -85,6 +85,12 @@ static bool has_owner(const struct tw_config *config) {
            run.security.admission == TW_ADMISSION_OWNER;
 }
 
+/* True if an existing manifest is of a run whose trainers bring the data. */
+static bool has_own_data(const struct tw_config *config) {
+    static struct tw_run run;
+    return cli_manifest_load(config->node.run, &run, NULL) == TW_OK && tw_run_has_own_data(&run);
+}
+
 static void say_next(const struct init *init, const char *hex, bool is_new_secret) {
     const struct tw_config *const config = &init->files.config;
     static const char *const NEXT[] = {"config check", "start", "status --watch", "invite", NULL};
@@ -98,7 +104,7 @@ static void say_next(const struct init *init, const char *hex, bool is_new_secre
             "makes one for a new run).\n",
             n++, config->node.run);
     }
-    if (config->node.data[0] == 0) {
+    if (config->node.data[0] == 0 && !has_own_data(config)) {
         (void)printf(
             "  %d. Name the training text with `data = ` in the configuration, unless the run\n"
             "     trains on a dataset, which is fetched from the other nodes.\n",

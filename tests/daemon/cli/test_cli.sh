@@ -300,6 +300,7 @@ expect 0 '46 of the 46 of .*moe' tw run new x "${count[@]}" --tensors "$files/mo
 expect 0 'model.layers.\{1-2,4-5\}.mlp.experts.\{0-3\}.up_proj.weight  2 x 4' tw run show any2.manifest
 expect 0 '16 of the 46' tw run new x "${count[@]}" --tensors "$files/moe" --train '*experts*' \
     --frozen '*down*' --out any3.manifest
+expect 0 '118 of the 119 of' tw run new x "${count[@]}" --tensors "$files" --out any6.manifest
 base=$(sha256sum "$files"/moe/*.safetensors | cut -d' ' -f1 | sha256sum | cut -d' ' -f1)
 expect 0 "over weights with SHA-256 $base" tw run new x "${count[@]}" --preset diloco --nodes 2 \
     --tensors "$files/adapter_model.safetensors" --base "$files/moe" --out any4.manifest
