@@ -110,8 +110,14 @@ static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
     int failed = read_at(file->fd, prefix, sizeof(prefix), 0);
     if (failed != 0) return tw_fail(err, TW_IO, "%s: %s", file->name, reason(failed));
     TW_TRY(check_kind(file, prefix, err));
-    if (tw_safetensors_prefix(prefix, bytes, TW_TENSOR_FILE_JSON_MAX, &json_bytes, &why) != TW_OK) {
+    if (tw_safetensors_prefix(prefix, bytes, TW_SAFETENSORS_JSON_MAX, &json_bytes, &why) != TW_OK) {
         return tw_fail(err, TW_CORRUPT, "%s: %s", file->name, why.message);
+    }
+    if (json_bytes > TW_TENSOR_FILE_JSON_MAX) {
+        return tw_fail(err, TW_CONFIG,
+                       "%s has a header of %llu bytes; at most %d are read, enough for every "
+                       "supported model",
+                       file->name, (unsigned long long)json_bytes, TW_TENSOR_FILE_JSON_MAX);
     }
     const uint64_t room = json_bytes / ENTRY_BYTES_MIN + 1;
     file->st.tensors_capacity =
@@ -127,8 +133,8 @@ static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
     const enum tw_status status =
         tw_safetensors_parse(&file->st, file->json, json_bytes, bytes - file->data_at, &why);
     if (status == TW_OK) return TW_OK;
-    return tw_fail(err, file->st.is_unsupported ? TW_CONFIG : TW_CORRUPT, "%s: %s", file->name,
-                   why.message);
+    const bool is_damage = status == TW_CORRUPT && !file->st.is_unsupported;
+    return tw_fail(err, is_damage ? TW_CORRUPT : TW_CONFIG, "%s: %s", file->name, why.message);
 }
 
 enum tw_status tw_tensor_file_open(struct tw_tensor_file *file, const char *path,
