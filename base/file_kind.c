@@ -86,6 +86,11 @@ static const struct magic MAGICS[] = {
     {0, 4, "ID3\x04", {"an MP3 recording", none, TW_HOLDS_NOTHING}},
     {0, 4, "\x1A\x45\xDF\xA3", {"a Matroska film", none, TW_HOLDS_NOTHING}},
     {0, 4, "\177ELF", {"a program (ELF)", none, TW_HOLDS_NOTHING}},
+    {0,
+     23,
+     "version https://git-lfs",
+     {"a pointer of Git LFS, not the file itself", "run `git lfs pull` in its folder",
+      TW_HOLDS_POINTER}},
     /* other encodings: the mark of UTF-32 begins with that of UTF-16 */
     {0, 4, "\xFF\xFE\0\0", {"UTF-32", utf32, TW_HOLDS_TEXT}},
     {0, 4, "\0\0\xFE\xFF", {"UTF-32", utf32, TW_HOLDS_TEXT}},
@@ -162,6 +167,8 @@ static const struct tw_file_kind *find_magic(const uint8_t *bytes, size_t size,
 }
 
 const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
+    /* First: the length of its header may look like a short magic. */
+    if (size >= 10 && bytes[7] == 0 && memcmp(bytes + 8, "{\"", 2) == 0) return &safetensors;
     const struct tw_file_kind *const kind = find_magic(bytes, size, 0);
     if (kind != NULL) return kind;
     const size_t at = skip_mark(bytes, size);
@@ -169,7 +176,6 @@ const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
         const struct magic *const markup = &MARKUPS[i];
         if (begins(bytes + at, size - at, markup->bytes, markup->size)) return &markup->kind;
     }
-    if (size >= 10 && bytes[7] == 0 && memcmp(bytes + 8, "{\"", 2) == 0) return &safetensors;
     return find_utf16(bytes, size);
 }
 
@@ -181,10 +187,18 @@ static bool is_json(const uint8_t *bytes, size_t size) {
     return at < size && bytes[at] == '"';
 }
 
+enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size) {
+    static const uint8_t FRAME[] = {0x28, 0xB5, 0x2F, 0xFD}, SKIPPED[] = {0x2A, 0x4D, 0x18};
+    if (size >= 2 && bytes[0] == 0x1F && bytes[1] == 0x8B) return TW_PACKING_GZIP;
+    if (size < sizeof(FRAME)) return TW_PACKING_NONE;
+    const bool is_skipped = bytes[0] >> 4 == 5 && memcmp(bytes + 1, SKIPPED, 3) == 0;
+    return is_skipped || memcmp(bytes, FRAME, 4) == 0 ? TW_PACKING_ZSTD : TW_PACKING_NONE;
+}
+
 const char *tw_file_kind_prepared(const uint8_t *bytes, size_t size) {
-    static const uint8_t ZSTD[] = {0x28, 0xB5, 0x2F, 0xFD};
-    if (size >= 2 && bytes[0] == 0x1F && bytes[1] == 0x8B) return "packed by gzip";
-    if (size >= sizeof(ZSTD) && memcmp(bytes, ZSTD, sizeof(ZSTD)) == 0) return "packed by zstd";
+    static const char *const PACKED[] = {NULL, "packed by gzip", "packed by zstd"};
+    const enum tw_packing packing = tw_packing_of_bytes(bytes, size);
+    if (packing != TW_PACKING_NONE) return PACKED[packing];
     if (size >= 262 && memcmp(bytes + 257, "ustar", 5) == 0) return "a tar archive";
     return is_json(bytes, size) ? "JSON" : NULL;
 }

@@ -15,6 +15,7 @@ enum tw_file_holds {
     TW_HOLDS_NOTHING, /* no text: a picture, a program */
     TW_HOLDS_TEXT,    /* text or tokens that are wanted, so the file is not passed over */
     TW_HOLDS_MARKUP,  /* a text, but its markup would be read as text, too */
+    TW_HOLDS_POINTER, /* the name of a file that was not fetched */
 };
 
 struct tw_file_kind {
@@ -22,6 +23,11 @@ struct tw_file_kind {
     const char *remedy; /* how it becomes text: a command with IN and OUT, or a sentence */
     enum tw_file_holds holds;
 };
+
+enum tw_packing { TW_PACKING_NONE, TW_PACKING_GZIP, TW_PACKING_ZSTD };
+
+/* Detects the packing by a file's first bytes. */
+enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
 
 /* The kind of a file that begins with bytes[size]; NULL: a text, or unknown. Gzip, zstd, tar and
  * JSON are not among the kinds, as they are read. */

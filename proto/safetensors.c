@@ -142,26 +142,66 @@ static bool text_is(const struct tw_safetensors_text *text, const char *wanted) 
     return text->size == strlen(wanted) && memcmp(text->bytes, wanted, text->size) == 0;
 }
 
+/* A string, or a number, true, false or null, which are not told apart. */
+static enum tw_status skip_scalar(struct scan *scan) {
+    struct tw_safetensors_text text;
+    if (scan->at < scan->end && *scan->at == '"') return scan_text(scan, &text);
+    const char *const first = scan->at;
+    while (scan->at < scan->end && *scan->at != '\0' &&
+           strchr("+-.0123456789Eaeflnrstu", *scan->at) != NULL) {
+        scan->at++;
+    }
+    return scan->at > first ? TW_OK : scan_fail(scan, "a value");
+}
+
+static enum tw_status skip_key(struct scan *scan) {
+    struct tw_safetensors_text key;
+    TW_TRY(scan_text(scan, &key));
+    return expect(scan, ':', "':'");
+}
+
+/* Skips any JSON value. */
+static enum tw_status skip_value(struct scan *scan) {
+    char closers[TW_SAFETENSORS_DEPTH_MAX]; /* (depth) of the open brackets */
+    for (uint32_t depth = 0;;) {
+        const bool is_object = take(scan, '{');
+        if (is_object || take(scan, '[')) {
+            if (depth == TW_SAFETENSORS_DEPTH_MAX) return scan_fail(scan, "fewer open brackets");
+            closers[depth++] = is_object ? '}' : ']';
+            if (!take(scan, closers[depth - 1])) {
+                if (is_object) TW_TRY(skip_key(scan));
+                continue;
+            }
+            depth--;
+        } else {
+            TW_TRY(skip_scalar(scan));
+        }
+        while (depth > 0 && take(scan, closers[depth - 1])) depth--;
+        if (depth == 0) return TW_OK;
+        TW_TRY(expect(scan, ',', "',' or a closing bracket"));
+        if (closers[depth - 1] == '}') TW_TRY(skip_key(scan));
+    }
+}
+
+/* null, or strings by name. The last of two pairs of a name counts; pairs beyond the room are
+ * dropped. */
 static enum tw_status scan_metadata(struct scan *scan, struct tw_safetensors *st) {
+    static const char NOTHING[] = "null";
+    skip_space(scan);
+    if ((size_t)(scan->end - scan->at) >= strlen(NOTHING) &&
+        memcmp(scan->at, NOTHING, strlen(NOTHING)) == 0) {
+        scan->at += strlen(NOTHING);
+        return TW_OK;
+    }
     TW_TRY(expect(scan, '{', "'{' after __metadata__"));
     if (take(scan, '}')) return TW_OK;
     do {
-        if (st->metadata_count == TW_SAFETENSORS_METADATA_MAX) {
-            return tw_fail(scan->err, TW_LIMIT, "more than %d entries in __metadata__",
-                           TW_SAFETENSORS_METADATA_MAX);
-        }
-        struct tw_safetensors_pair *pair = &st->metadata[st->metadata_count];
-        TW_TRY(scan_text(scan, &pair->key));
-        for (uint32_t i = 0; i < st->metadata_count; i++) {
-            const struct tw_safetensors_text *key = &st->metadata[i].key;
-            if (key->size == pair->key.size &&
-                memcmp(key->bytes, pair->key.bytes, key->size) == 0) {
-                return scan_fail(scan, "every key of __metadata__ once");
-            }
-        }
+        struct tw_safetensors_pair pair;
+        TW_TRY(scan_text(scan, &pair.key));
         TW_TRY(expect(scan, ':', "':'"));
-        TW_TRY(scan_text(scan, &pair->value));
-        st->metadata_count++;
+        TW_TRY(scan_text(scan, &pair.value));
+        if (st->metadata_count == TW_SAFETENSORS_METADATA_MAX) continue;
+        st->metadata[st->metadata_count++] = pair;
     } while (take(scan, ','));
     return expect(scan, '}', "',' or '}'");
 }
@@ -191,11 +231,26 @@ static enum tw_status scan_dtype(struct scan *scan, struct tw_safetensors *st,
         is_plain(text.bytes, text.size) ? size : 0, text.bytes);
 }
 
-/* {"dtype":..,"shape":..,"data_offsets":..} in any order, each once. */
+static enum tw_status scan_shape(struct scan *scan, struct tw_safetensors *st,
+                                 struct tw_safetensors_tensor *tensor) {
+    uint64_t shape[TW_SAFETENSORS_SHAPE_MAX];
+    TW_TRY(scan_numbers(scan, shape, TW_SAFETENSORS_SHAPE_MAX, &tensor->rank));
+    if (tensor->rank > TW_SAFETENSORS_RANK_MAX) {
+        st->is_unsupported = true;
+        return tw_fail(scan->err, TW_CORRUPT,
+                       "the tensor %s has %u dimensions; tensors of at most %d are read",
+                       tensor->name, tensor->rank, TW_SAFETENSORS_RANK_MAX);
+    }
+    memcpy(tensor->shape, shape, tensor->rank * sizeof(shape[0]));
+    return TW_OK;
+}
+
+/* {"dtype":..,"shape":..,"data_offsets":..} in any order, each once, and fields of others. */
 static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors *st,
                                   struct tw_safetensors_tensor *tensor) {
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
     unsigned seen = 0;
+    bool has_escape = false; /* in a key, which may be one of the three */
     TW_TRY(expect(scan, '{', "'{' after a tensor's name"));
     do {
         struct tw_safetensors_text key;
@@ -207,7 +262,7 @@ static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors *st,
             TW_TRY(scan_dtype(scan, st, &tensor->dtype));
         } else if (text_is(&key, "shape")) {
             field = SHAPE;
-            TW_TRY(scan_numbers(scan, tensor->shape, TW_SAFETENSORS_RANK_MAX, &tensor->rank));
+            TW_TRY(scan_shape(scan, st, tensor));
         } else if (text_is(&key, "data_offsets")) {
             uint64_t offsets[2];
             uint32_t count;
@@ -217,28 +272,29 @@ static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors *st,
             tensor->begin = offsets[0];
             tensor->end = offsets[1];
         } else {
-            return scan_fail(scan, "dtype, shape or data_offsets");
+            has_escape = has_escape || memchr(key.bytes, '\\', key.size) != NULL;
+            TW_TRY(skip_value(scan));
+            continue;
         }
         if ((seen & field) != 0) return scan_fail(scan, "every field of a tensor once");
         seen |= field;
     } while (take(scan, ','));
     TW_TRY(expect(scan, '}', "',' or '}'"));
-    return seen == (DTYPE | SHAPE | OFFSETS) ? TW_OK
-                                             : scan_fail(scan, "dtype, shape and data_offsets");
+    if (seen == (DTYPE | SHAPE | OFFSETS)) return TW_OK;
+    st->is_unsupported = has_escape;
+    return scan_fail(scan, "dtype, shape and data_offsets, written without escapes");
 }
 
 static enum tw_status scan_name(const struct scan *scan, struct tw_safetensors *st,
                                 const struct tw_safetensors_text *text,
                                 struct tw_safetensors_tensor *tensor) {
-    if (text->size == 0 || text->size >= TW_SAFETENSORS_NAME_BYTES) {
-        return scan_fail(scan, "a tensor name of 1 to 95 bytes");
-    }
-    if (!is_plain(text->bytes, text->size)) {
+    if (text->size == 0 || text->size >= TW_SAFETENSORS_NAME_BYTES ||
+        !is_plain(text->bytes, text->size)) {
         st->is_unsupported = true;
         return tw_fail(scan->err, TW_CORRUPT,
-                       "header byte %zu: the name of a tensor is not plain ASCII, which is not "
-                       "supported",
-                       (size_t)(scan->at - scan->start));
+                       "header byte %zu: the name of a tensor is not 1 to %d characters of plain "
+                       "ASCII: no model of a supported kind has such a tensor",
+                       (size_t)(scan->at - scan->start), TW_SAFETENSORS_NAME_BYTES - 1);
     }
     memset(tensor, 0, sizeof(*tensor));
     memcpy(tensor->name, text->bytes, text->size);
@@ -373,7 +429,6 @@ enum tw_status tw_safetensors_parse(struct tw_safetensors *st, const char *json,
     st->tensors_count = 0;
     st->metadata_count = 0;
     st->is_unsupported = false;
-    if (json_bytes == 0 || json[0] != '{') return scan_fail(&scan, "'{'");
     TW_TRY(scan_header(&scan, st));
     return check_tensors(st, data_bytes, err);
 }
@@ -396,7 +451,7 @@ const struct tw_safetensors_tensor *tw_safetensors_find(const struct tw_safetens
 
 const struct tw_safetensors_text *tw_safetensors_metadata(const struct tw_safetensors *st,
                                                           const char *key) {
-    for (uint32_t i = 0; i < st->metadata_count; i++) {
+    for (uint32_t i = st->metadata_count; i-- > 0;) { /* the last one counts */
         if (text_is(&st->metadata[i].key, key)) return &st->metadata[i].value;
     }
     return NULL;

@@ -19,7 +19,9 @@ enum {
     TW_SAFETENSORS_PREFIX_BYTES = 8,
     TW_SAFETENSORS_NAME_BYTES = 160, /* with NUL */
     TW_SAFETENSORS_RANK_MAX = 6,
-    TW_SAFETENSORS_METADATA_MAX = 64,            /* pairs of __metadata__ */
+    TW_SAFETENSORS_SHAPE_MAX = 64,    /* numbers of a shape that is refused by name */
+    TW_SAFETENSORS_DEPTH_MAX = 127,   /* open brackets; the limit of the safetensors library */
+    TW_SAFETENSORS_METADATA_MAX = 64, /* pairs of __metadata__ */
     TW_SAFETENSORS_JSON_MAX = 100 * 1000 * 1000, /* bytes; the format's own limit */
     TW_SAFETENSORS_ALIGN = 64, /* bytes: alignment of the data in files that this program writes */
 };
@@ -87,10 +89,11 @@ enum tw_status tw_safetensors_prefix(const uint8_t prefix[TW_SAFETENSORS_PREFIX_
 
 /* Parses json[json_bytes] (after the prefix) of a file with data_bytes bytes of data. Untrusted:
  * names must be unescaped printable ASCII, keys unique, sizes equal to shape times element, with no
- * holes, no overlaps and nothing outside the data. The caller sets st->tensors and
- * st->tensors_capacity; the rest is filled, with tensors sorted by name. TW_CORRUPT names the
- * tensor and the reason. TW_LIMIT: more tensors or metadata than there is room for. On failure *st
- * is undefined except for the caller's two fields. O(n log n) time, no memory. */
+ * holes, no overlaps and nothing outside the data. Fields of a tensor that the format does not have
+ * are skipped. So are pairs of __metadata__ beyond the room for them. The caller sets st->tensors
+ * and st->tensors_capacity; the rest is filled, with tensors sorted by name. TW_CORRUPT names the
+ * tensor and the reason. TW_LIMIT: more tensors than there is room for. On failure *st is undefined
+ * except for is_unsupported and the caller's two fields. O(n log n) time, no memory. */
 enum tw_status tw_safetensors_parse(struct tw_safetensors *st, const char *json, size_t json_bytes,
                                     uint64_t data_bytes, struct tw_error *err);
 

@@ -77,6 +77,36 @@ static void markup_is_named_after_marks_and_blanks(void **state) {
     }
 }
 
+static void pointers_of_git_lfs_are_named(void **state) {
+    static const char POINTER[] = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\n";
+    struct tw_error err;
+    const uint8_t *const bytes = (const uint8_t *)POINTER;
+    (void)state;
+    assert_int_equal(tw_file_kind_of(bytes, strlen(POINTER))->holds, TW_HOLDS_POINTER);
+    for (int are_numbers = 0; are_numbers < 2; are_numbers++) {
+        assert_int_equal(tw_file_kind_check("x", bytes, strlen(POINTER), are_numbers != 0, &err),
+                         TW_DATA);
+        assert_non_null(strstr(err.message, "git lfs pull"));
+    }
+}
+
+/* The length of its header, 640, begins a pickle too. */
+static void safetensors_are_named_whatever_their_length(void **state) {
+    (void)state;
+    const struct tw_file_kind *const kind =
+        tw_file_kind_of((const uint8_t *)"\x80\x02\0\0\0\0\0\0{\"a\":", 13);
+    assert_string_equal(kind->name, "a safetensors model");
+}
+
+static void packing_is_known_by_its_first_bytes(void **state) {
+    (void)state;
+    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x1F\x8B", 2), TW_PACKING_GZIP);
+    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x28\xB5\x2F\xFD", 4), TW_PACKING_ZSTD);
+    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x5A\x2A\x4D\x18", 4), TW_PACKING_ZSTD);
+    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x28\xB5\x2F", 3), TW_PACKING_NONE);
+    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"text", 4), TW_PACKING_NONE);
+}
+
 /* Words that begin as a magic does. */
 static void texts_have_no_kind(void **state) {
     static const char *const TEXTS[] = {
@@ -126,6 +156,9 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_of_other_programs_are_named),
         cmocka_unit_test(markup_is_named_after_marks_and_blanks),
+        cmocka_unit_test(pointers_of_git_lfs_are_named),
+        cmocka_unit_test(safetensors_are_named_whatever_their_length),
+        cmocka_unit_test(packing_is_known_by_its_first_bytes),
         cmocka_unit_test(texts_have_no_kind),
         cmocka_unit_test(data_that_must_be_prepared_are_named),
     };

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "worker/files/tensor_file.h"
+#include "worker/support/in_file.h"
 
 void tw_engine_words_free(struct convert_words *words) {
     tw_tokenizer_destroy(words->tokenizer);
@@ -25,8 +25,8 @@ static enum tw_status read_text(struct convert_words *words,
         words->path[0] = 0;
         return TW_OK;
     }
-    TW_TRY(tw_text_file_read(words->path, TW_TOKENIZER_JSON_BYTES_MAX, &words->text, &words->bytes,
-                             err));
+    TW_TRY(tw_in_read_whole(words->path, TW_TOKENIZER_JSON_BYTES_MAX, &words->text, &words->bytes,
+                            err));
     if (words->text[strspn(words->text, " \t\r\n")] == '{') return TW_OK;
     return tw_fail(err, TW_CONFIG, "%s is not a tokenizer.json: name another one with --tokenizer",
                    words->path);

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
-#include "worker/files/tensor_file.h"
+#include "worker/support/in_file.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 /* A tokenizer.json and its SHA-256. */
@@ -27,7 +27,7 @@ static bool has_file(struct side *side, const char *folder, const char *name) {
 
 static enum tw_status read_side(struct side *side, struct tw_error *err) {
     TW_TRY(
-        tw_text_file_read(side->path, TW_TOKENIZER_JSON_BYTES_MAX, &side->json, &side->bytes, err));
+        tw_in_read_whole(side->path, TW_TOKENIZER_JSON_BYTES_MAX, &side->json, &side->bytes, err));
     side->digest = tw_sha256(side->json, side->bytes);
     return TW_OK;
 }

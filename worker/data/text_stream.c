@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/bytes.h"
+#include "base/file_kind.h"
 #include "base/machine.h"
 #include "base/units.h"
 
@@ -43,14 +44,6 @@ struct tw_text_stream {
     int window_log;    /* limit of zstd's window so far */
     uint64_t frame_at; /* place of the zstd frame in the file */
 };
-
-enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size) {
-    static const uint8_t FRAME[] = {0x28, 0xB5, 0x2F, 0xFD}, SKIPPED[] = {0x2A, 0x4D, 0x18};
-    if (size >= 2 && bytes[0] == 0x1F && bytes[1] == 0x8B) return TW_PACKING_GZIP;
-    if (size < sizeof(FRAME)) return TW_PACKING_NONE;
-    const bool is_skipped = bytes[0] >> 4 == 5 && memcmp(bytes + 1, SKIPPED, 3) == 0;
-    return is_skipped || memcmp(bytes, FRAME, 4) == 0 ? TW_PACKING_ZSTD : TW_PACKING_NONE;
-}
 
 static const char *packing_name(enum tw_packing packing) {
     return packing == TW_PACKING_GZIP ? "gzip" : "zstd";

@@ -8,11 +8,6 @@
 
 #include "base/status.h"
 
-enum tw_packing { TW_PACKING_NONE, TW_PACKING_GZIP, TW_PACKING_ZSTD };
-
-/* Detects the packing by a file's first bytes. */
-enum tw_packing tw_packing_of_bytes(const uint8_t *bytes, size_t size);
-
 struct tw_text_stream;
 
 /* Opens a file, whose first bytes tell whether it is packed. Errors name it and a remedy.

@@ -1,4 +1,4 @@
-/* whole_file.h - reads and writes small files as a whole. */
+/* whole_file.h - writes small files as a whole. */
 #ifndef TW_WORKER_DATA_WHOLE_FILE_H
 #define TW_WORKER_DATA_WHOLE_FILE_H
 
@@ -13,10 +13,5 @@
 enum tw_status tw_whole_file_write(const char *folder, const char *name,
                                    const struct tw_range *parts, size_t count,
                                    struct tw_error *err);
-
-/* Reads a file of at most bytes_max into *bytes, with an extra NUL; the caller frees it. TW_AGAIN:
- * missing; TW_IO; TW_LIMIT; TW_NOMEM. */
-enum tw_status tw_whole_file_read(const char *path, size_t bytes_max, char **bytes, size_t *size,
-                                  struct tw_error *err);
 
 #endif

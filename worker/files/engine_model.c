@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "worker/files/model_same.h"
-#include "worker/files/tensor_file.h"
+#include "worker/support/in_file.h"
 
 enum tw_status tw_engine_manifest_read(const char *path, struct tw_run *run,
                                        struct tw_layout *layout, struct tw_error *err) {
     char *text = NULL;
     size_t size = 0;
     struct tw_error why;
-    TW_TRY(tw_text_file_read(path, TW_MANIFEST_BYTES_MAX, &text, &size, err));
+    TW_TRY(tw_in_read_whole(path, TW_MANIFEST_BYTES_MAX, &text, &size, err));
     enum tw_status status = tw_run_read(text, size, run, &why);
     if (status == TW_OK) status = tw_layout_init(layout, run, &why);
     free(text);

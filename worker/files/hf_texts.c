@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/assert.h"
-#include "worker/files/tensor_file.h"
+#include "worker/support/in_file.h"
 #include "worker/support/json_text.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 
@@ -44,7 +44,7 @@ static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const 
     const int n = snprintf(from, sizeof(from), "%.*s/%s", slash != NULL ? (int)(slash - path) : 1,
                            slash != NULL ? path : ".", TW_HF_TEXT_NAMES[name]);
     if (n >= (int)sizeof(from) || access(from, F_OK) != 0) return TW_OK;
-    TW_TRY(tw_text_file_read(from, TW_TEXT_ENDS_BYTES_MAX, &text, &bytes, err));
+    TW_TRY(tw_in_read_whole(from, TW_TEXT_ENDS_BYTES_MAX, &text, &bytes, err));
     *is_there = true;
     return add_text(texts, name, text, bytes, err);
 }

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "worker/files/elements.h"
 #include "worker/files/hf_config.h"
+#include "worker/support/in_file.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum { PATH_BYTES = 1024, COMPARE_ELEMENTS = 16 * 1024 };
@@ -77,7 +78,7 @@ static enum tw_status open_index(struct tw_model_source *source, const char *fol
     size_t size = 0;
     struct tw_error why;
     const char *names[TW_HF_INDEX_FILES_MAX];
-    TW_TRY(tw_text_file_read(path, TW_HF_INDEX_BYTES_MAX, &json, &size, err));
+    TW_TRY(tw_in_read_whole(path, TW_HF_INDEX_BYTES_MAX, &json, &size, err));
     const enum tw_status status = tw_hf_index_parse(&source->index, json, size, &why);
     free(json);
     if (status != TW_OK) {
@@ -159,8 +160,8 @@ static enum tw_status read_config(struct tw_model_source *source, const char *fo
                        "node saves one now and then, or at once by `thinwire checkpoint`",
                        folder);
     }
-    return tw_text_file_read(path, TW_HF_CONFIG_BYTES_MAX, &source->config, &source->config_bytes,
-                             err);
+    return tw_in_read_whole(path, TW_HF_CONFIG_BYTES_MAX, &source->config, &source->config_bytes,
+                            err);
 }
 
 static enum tw_status open_folder(struct tw_model_source *source, const char *folder,

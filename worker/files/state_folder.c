@@ -12,6 +12,7 @@
 #include "base/id.h"
 #include "proto/run/run.h"
 #include "worker/files/tensor_file.h"
+#include "worker/support/in_file.h"
 
 enum {
     SLOTS = 2,
@@ -181,7 +182,7 @@ static bool is_of_run(const char *path, const char *id) {
     char hex[TW_ID_HEX_BYTES], canonical[TW_MANIFEST_BYTES_MAX], *text = NULL;
     struct tw_run run;
     size_t size = 0;
-    if (tw_text_file_read(path, TW_MANIFEST_BYTES_MAX, &text, &size, NULL) != TW_OK) return false;
+    if (tw_in_read_whole(path, TW_MANIFEST_BYTES_MAX, &text, &size, NULL) != TW_OK) return false;
     const bool is_good = tw_run_read(text, size, &run, NULL) == TW_OK;
     free(text);
     if (!is_good) return false;

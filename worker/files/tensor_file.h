@@ -40,9 +40,4 @@ enum tw_status tw_tensor_file_read(const struct tw_tensor_file *file,
 /* The last component of a path, for messages. Points into `path`. */
 const char *tw_tensor_file_base(const char *path);
 
-/* Reads a whole small file: *text_out is heap memory, ends with NUL and has at most bytes_max
- * bytes. TW_IO; TW_CORRUPT if larger; TW_NOMEM. */
-enum tw_status tw_text_file_read(const char *path, size_t bytes_max, char **text_out,
-                                 size_t *size_out, struct tw_error *err);
-
 #endif

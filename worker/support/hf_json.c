@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file_kind.h"
 #include "worker/support/json_python.h"
 
 /* jansson silently drops a byte of a string if it runs out of memory. Anything parsed while an
@@ -48,15 +49,13 @@ static enum tw_status parse(json_t **root, const char *json, size_t size, bool w
 
 static enum tw_status parse_object(json_t **root_out, const char *json, size_t size,
                                    size_t bytes_max, bool with_strings, struct tw_error *err) {
-    static const char LFS[] = "version https://git-lfs";
     json_t *root;
+    const struct tw_file_kind *const kind = tw_file_kind_of((const uint8_t *)json, size);
     if (size > bytes_max) {
         return tw_fail(err, TW_CORRUPT, "%zu bytes of JSON; at most %zu are read", size, bytes_max);
     }
-    if (size >= strlen(LFS) && memcmp(json, LFS, strlen(LFS)) == 0) {
-        return tw_fail(
-            err, TW_CONFIG,
-            "a pointer of Git LFS, not the file itself: run `git lfs pull` in its folder");
+    if (kind != NULL && kind->holds == TW_HOLDS_POINTER) {
+        return tw_fail(err, TW_CONFIG, "%s: %s", kind->name, kind->remedy);
     }
     json_set_alloc_funcs(allocate, free);
     is_out_of_memory = false;

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "worker/support/in_file.h"
 #include "worker/tokenizer/tokenizer_json.h"
 
 struct reading {
@@ -36,12 +37,10 @@ static enum tw_status open_json(const struct reading *reading, const char *folde
     *root_out = NULL;
     const int n = snprintf(path, sizeof(path), "%s/%s", folder, name);
     if (folder[0] == 0 || n >= (int)sizeof(path) || access(path, F_OK) != 0) return TW_OK;
-    enum tw_status status =
-        tw_tokenizer_file_read(path, TW_TEXT_ENDS_BYTES_MAX, &json, &size, &why);
-    if (status == TW_OK) {
-        status = tw_hf_json_parse(root_out, json, size, TW_TEXT_ENDS_BYTES_MAX, &why);
-        free(json);
-    }
+    TW_TRY(tw_in_read_whole(path, TW_TEXT_ENDS_BYTES_MAX, &json, &size, reading->err));
+    const enum tw_status status =
+        tw_hf_json_parse(root_out, json, size, TW_TEXT_ENDS_BYTES_MAX, &why);
+    free(json);
     if (status == TW_OK) return TW_OK;
     return tw_fail(reading->err, status, "%.120s: %.160s", path, why.message);
 }

@@ -18,11 +18,6 @@ const char *tw_tokenizer_word(const json_t *object, const char *key);
 /* object[key] as a boolean, or `otherwise` if it is not one. */
 bool tw_tokenizer_flag(const json_t *object, const char *key, bool otherwise);
 
-/* Reads a file of at most bytes_max into *json_out, which the caller frees. TW_IO, TW_CORRUPT,
- * TW_NOMEM, without the file's name. */
-enum tw_status tw_tokenizer_file_read(const char *path, size_t bytes_max, char **json_out,
-                                      size_t *size_out, struct tw_error *err);
-
 /* Reads vocabulary and merges. TW_CONFIG, TW_CORRUPT, TW_NOMEM. */
 enum tw_status tw_tokenizer_read_model(struct tw_tokenizer *tokenizer, const json_t *root,
                                        struct tw_error *err);

@@ -1,12 +1,11 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/assert.h"
+#include "worker/support/in_file.h"
 #include "worker/tokenizer/tokenizer_json.h"
 
 /* ---- create and destroy ------------------------------------------------------------------------
@@ -67,45 +66,15 @@ enum tw_status tw_tokenizer_create_json(struct tw_tokenizer **tokenizer_out, con
     return TW_OK;
 }
 
-enum tw_status tw_tokenizer_file_read(const char *path, size_t bytes_max, char **json_out,
-                                      size_t *size_out, struct tw_error *err) {
-    FILE *const file = fopen(path, "re");
-    struct stat info;
-    if (file == NULL) return tw_fail(err, TW_IO, "%s", strerror(errno));
-    enum tw_status status = TW_OK;
-    char *json = NULL;
-    size_t size = 0;
-    if (fstat(fileno(file), &info) != 0 || !S_ISREG(info.st_mode)) {
-        status = tw_fail(err, TW_IO, "it is not a plain file");
-    } else if ((uint64_t)info.st_size > bytes_max) {
-        status = tw_fail(err, TW_CORRUPT, "it has %lld bytes; at most %zu are read",
-                         (long long)info.st_size, bytes_max);
-    } else if ((json = malloc((size_t)info.st_size + 1)) == NULL) {
-        status = tw_fail(err, TW_NOMEM, "no memory for its %lld bytes", (long long)info.st_size);
-    } else {
-        size = fread(json, 1, (size_t)info.st_size, file);
-        if (ferror(file) != 0) status = tw_fail(err, TW_IO, "%s", strerror(errno));
-    }
-    (void)fclose(file);
-    if (status != TW_OK) free(json);
-    *json_out = json;
-    *size_out = size;
-    return status;
-}
-
 enum tw_status tw_tokenizer_create_file(struct tw_tokenizer **tokenizer, const char *path,
                                         struct tw_error *err) {
     struct tw_error why;
     char *json = NULL;
     size_t size = 0;
-    enum tw_status status =
-        tw_tokenizer_file_read(path, TW_TOKENIZER_JSON_BYTES_MAX, &json, &size, &why);
-    if (status == TW_OK) {
-        status = tw_tokenizer_create_json(tokenizer, json, size, &why);
-        free(json);
-    }
-    if (status == TW_OK) return TW_OK;
-    return tw_fail(err, status, "tokenizer %.80s: %.160s", path, why.message);
+    TW_TRY(tw_in_read_whole(path, TW_TOKENIZER_JSON_BYTES_MAX, &json, &size, err));
+    const enum tw_status status = tw_tokenizer_create_json(tokenizer, json, size, &why);
+    free(json);
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "%.120s: %.160s", path, why.message);
 }
 
 /* ---- contents ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include "base/file_kind.h"
 #include "base/rng.h"
 #include "tests/test.h"
 #include "worker/data/text_stream.h"
@@ -248,15 +249,6 @@ static void unreadable_files_are_reported(void **state) {
     assert_non_null(strstr(err.message, "is not a plain file"));
 }
 
-static void packing_is_known_by_its_first_bytes(void **state) {
-    (void)state;
-    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x1F\x8B", 2), TW_PACKING_GZIP);
-    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x28\xB5\x2F\xFD", 4), TW_PACKING_ZSTD);
-    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x5A\x2A\x4D\x18", 4), TW_PACKING_ZSTD);
-    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"\x28\xB5\x2F", 3), TW_PACKING_NONE);
-    assert_int_equal(tw_packing_of_bytes((const uint8_t *)"text", 4), TW_PACKING_NONE);
-}
-
 int main(int argc, char **argv) {
     assert_int_equal(argc, 2);
     written_by_others = argv[1];
@@ -268,7 +260,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test(padding_of_gzip_is_skipped),
         cmocka_unit_test(limits_of_zstd_are_not_called_damage),
         cmocka_unit_test(unreadable_files_are_reported),
-        cmocka_unit_test(packing_is_known_by_its_first_bytes),
     };
     return cmocka_run_group_tests(tests, make_text, remove_folder);
 }

@@ -211,7 +211,7 @@ static void a_header_larger_than_its_file_is_refused(void **state) {
     refused(TW_CORRUPT, "larger than the limit");
     folder_path(path, folder, CONFIG);
     assert_int_equal(truncate(path, (off_t)1 << 40), 0);
-    refused(TW_CORRUPT, "at most");
+    refused(TW_CONFIG, "at most");
 }
 
 static void numbers_that_are_not_finite_are_named(void **state) {
@@ -359,20 +359,33 @@ static void quantised_weights_are_named(void **state) {
 static void files_of_other_kinds_are_named(void **state) {
     (void)state;
     static const char *const CASES[][2] = {
-        {"GGUF\x03....................", "model.safetensors is a GGUF file"},
-        {"PK\x03\x04.................", "a file of torch.save"},
-        {"\x80\x02}q................", "a pickle"},
+        {"GGUF\x03\0...................", "model.safetensors is a GGUF model, not safetensors"},
+        {"PK\x03\x04.................", "a zip archive, not safetensors: fetch the model"},
+        {"\x80\x02}q................", "a Python pickle"},
         {"version https://git-lfs.github.com/spec/v1\noid", "git lfs pull"},
-        {"<!DOCTYPE html><html></html>", "a web page"},
+        {"<!DOCTYPE html><html></html>", "an HTML page"},
     };
     folder_copy(golden, "qwen2", folder);
     for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        write_in(SINGLE, CASES[i][0], strlen(CASES[i][0]));
+        write_in(SINGLE, CASES[i][0], i < 3 ? 20 : strlen(CASES[i][0]));
         refused(TW_CONFIG, CASES[i][1]);
     }
     folder_copy(golden, "qwen2", folder);
     write_in(CONFIG, CASES[3][0], strlen(CASES[3][0]));
     refused(TW_CONFIG, "config.json: a pointer of Git LFS");
+}
+
+/* A header of 640 bytes begins with the bytes of a pickle. */
+static void the_length_of_a_header_is_no_magic(void **state) {
+    static const char HEADER[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+    (void)state;
+    char file[8 + 640 + 4];
+    folder_copy(golden, "qwen2", folder);
+    memset(file, ' ', sizeof(file));
+    tw_put_u64((uint8_t *)file, 640);
+    memcpy(file + 8, HEADER, strlen(HEADER));
+    write_in(SINGLE, file, sizeof(file));
+    refused(TW_CONFIG, "holds no tensor");
 }
 
 static void models_in_other_forms_are_named(void **state) {
@@ -437,6 +450,7 @@ int main(int argc, char **argv) {
         T(names_of_a_base_model_are_found),
         T(quantised_weights_are_named),
         T(files_of_other_kinds_are_named),
+        T(the_length_of_a_header_is_no_magic),
         T(models_in_other_forms_are_named),
         T(a_vocabulary_of_256_is_bytes_only_by_its_tokenizer),
     };

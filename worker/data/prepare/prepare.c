@@ -20,6 +20,7 @@
 #include "worker/data/prepare/prepare_report.h"
 #include "worker/data/prepare/prepare_write.h"
 #include "worker/data/whole_file.h"
+#include "worker/support/in_file.h"
 #include "worker/support/signals.h"
 #include "worker/tokenizer/text_ends.h"
 
@@ -87,7 +88,7 @@ static enum tw_status load_tokenizer(struct prepare *prepare, char **json, size_
     }
     if (path == NULL) return tw_tokenizer_create_bytes(&prepare->tokenizer, err);
     const enum tw_status status =
-        tw_whole_file_read(path, TW_DATASET_TOKENIZER_BYTES_MAX, json, size, &why);
+        tw_in_read_whole(path, TW_DATASET_TOKENIZER_BYTES_MAX, json, size, &why);
     if (status != TW_OK) {
         return tw_fail(err, TW_CONFIG, "--tokenizer %.220s", why.message);
     }
@@ -184,11 +185,15 @@ static enum tw_status clear_folder(struct prepare *prepare, struct tw_error *err
     return status;
 }
 
+/* TW_AGAIN: the file is missing. */
 static enum tw_status read_ours(const struct prepare *prepare, const char *name, size_t bytes_max,
                                 char **bytes, size_t *size, struct tw_error *err) {
     char path[1200];
     (void)snprintf(path, sizeof(path), "%s/%s", prepare->options->out, name);
-    return tw_whole_file_read(path, bytes_max, bytes, size, err);
+    if (access(path, F_OK) != 0 && errno == ENOENT) {
+        return tw_fail(err, TW_AGAIN, "%s is missing", path);
+    }
+    return tw_in_read_whole(path, bytes_max, bytes, size, err);
 }
 
 /* ---- continue -----------------------------------------------------------------------------------

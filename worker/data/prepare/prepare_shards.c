@@ -14,6 +14,7 @@
 #include "proto/shard.h"
 #include "worker/data/prepare/prepare.h"
 #include "worker/data/whole_file.h"
+#include "worker/support/in_file.h"
 #include "worker/support/out_file.h"
 
 enum { PENDING_NAME_BYTES = TW_DATASET_FILE_BYTES + 16 };
@@ -317,8 +318,8 @@ static enum tw_status load_pending(struct tw_prepare_shards *shards, struct tw_p
     size_t size = 0;
     if (pending.documents == 0) return TW_OK;
     pending_path(shards, shards->heldout.number, path);
-    enum tw_status status = tw_whole_file_read(path, (size_t)1 << 32, &bytes, &size, err);
-    if (status == TW_AGAIN) return damaged(path, err);
+    if (access(path, F_OK) != 0) return damaged(path, err);
+    enum tw_status status = tw_in_read_whole(path, (size_t)1 << 32, &bytes, &size, err);
     if (status == TW_OK && size < pending.bytes) status = damaged(path, err);
     if (status == TW_OK) {
         status = parse_pending(shards, (const uint8_t *)bytes, (size_t)pending.bytes, path, err);
