@@ -15,7 +15,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import thinwire
 import thinwire.torch
 
 
@@ -63,7 +62,7 @@ class GPT(nn.Module):
         self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(width)
 
-    def loss(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Mean nats per token of (sequences, context + 1) tokens."""
         inputs, targets = tokens[:, :-1], tokens[:, 1:]
         x = self.wte(inputs) + self.wpe.weight[:inputs.shape[1]]
@@ -81,7 +80,7 @@ def main() -> None:
     parser.add_argument("--save", metavar="FILE", help="write the merged model at the end")
     args = parser.parse_args()
 
-    worker = thinwire.Worker(args.socket)
+    worker = thinwire.torch.open(args.socket)
     vocab, context, width, layers, heads = (
         int(worker.setting("model." + key)) for key in ("vocab", "context", "width", "layers",
                                                         "heads"))
@@ -94,11 +93,11 @@ def main() -> None:
 
     def heldout(node: thinwire.torch.Node) -> torch.Tensor:
         with torch.no_grad():
-            return model.loss(node.heldout_windows().to(args.device))
+            return model(node.heldout_windows().to(args.device))
 
     with thinwire.torch.attach(model, optimizer, worker=worker, heldout=heldout) as node:
         for tokens in node.batches():
-            loss = model.loss(tokens.to(args.device))
+            loss = model(tokens.to(args.device))
             optimizer.zero_grad()
             loss.backward()
             norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)

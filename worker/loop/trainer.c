@@ -317,6 +317,19 @@ static enum tw_status request_settle(const struct tw_trainer *trainer,
     return vectors->finish(vectors->self, err);
 }
 
+/* The trainer of somebody else is told when the run has settled, and then holds the run's result: a
+ * node that took over a state last, and trained on, would still hold its own parameters. */
+static enum tw_status result_take(struct tw_trainer *trainer, struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    const struct tw_wmsg_load turn = {.mode = TW_LOAD_TURN};
+    const size_t elements = (size_t)trainer->shm->geometry.elements;
+    struct tw_wmsg_applied reply;
+    TW_TRY(learner->borrow(learner->self, 0, elements, err));
+    TW_TRY(tw_anchor_load(&trainer->merger, &turn, &reply, err));
+    learner->vectors.written(learner->vectors.self, 0, elements);
+    return learner->vectors.finish(learner->vectors.self, err);
+}
+
 static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker_msg *msg,
                               struct tw_error *err) {
     struct tw_worker_msg reply;
@@ -326,7 +339,9 @@ static enum tw_status perform(struct tw_trainer *trainer, const struct tw_worker
     if (tw_step_server_answer(trainer->link, &trainer->merger, msg, &status, err)) return status;
     TW_TRY(request_borrow(trainer, msg, err));
     if (!request_answer(trainer, msg, &reply, &status, &reason)) {
-        return state_change(trainer, msg, err);
+        TW_TRY(state_change(trainer, msg, err));
+        const bool has_result = msg->kind == TW_WMSG_FINISH && msg->u.finish.is_settled != 0;
+        return has_result && trainer->learner->borrow != NULL ? result_take(trainer, err) : TW_OK;
     }
     TW_TRY(request_settle(trainer, msg, err));
     reason.status = status;

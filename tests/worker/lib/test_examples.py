@@ -23,10 +23,10 @@ import ports  # noqa: E402
 PATIENCE_S = 120
 # Losses after training, in nats per byte; before it is ln 256 = 5.5.
 BIGRAMS = (["--tensors", "bigram:256x256", "--batch", "4", "--context", "64", "--tokens", "800k",
-            "--nodes", "2", "--set", "train.lr=0.5", "--set", "sync.period=40"], 2.9)
+            "--set", "train.lr=0.5", "--set", "sync.period=40"], 2.9)
 GPT = (["--set", "model.layers=2", "--set", "model.width=32", "--set", "model.heads=2", "--set",
         "model.context=32", "--set", "train.batch=8", "--set", "train.tokens=1m", "--set",
-        "sync.nodes=2", "--set", "train.lr=0.005", "--set", "sync.period=30"], 3.2)
+        "train.lr=0.005", "--set", "sync.period=30"], 3.2)
 
 
 def run(*command):
@@ -47,9 +47,9 @@ def write_text(path):
 
 
 class Cluster:
-    """Two daemons and their trainers in one folder."""
+    """Daemons and their trainers in one folder."""
 
-    def __init__(self, library, bin_dir, example, folder):
+    def __init__(self, library, bin_dir, example, folder, nodes=2, keys=()):
         self.bin, self.example, self.folder = bin_dir, example, folder
         self.is_gpt = example.suffix == ".py"
         self.keys, self.loss = GPT if self.is_gpt else BIGRAMS
@@ -58,8 +58,8 @@ class Cluster:
         self.processes = []
         write_text(folder / "text")
         run(bin_dir / "thinwire", "run", "new", "example", "--data", folder / "text", "--out",
-            folder / "manifest", *self.keys)
-        self.held = [ports.hold(), ports.hold()]
+            folder / "manifest", "--nodes", nodes, *(keys or self.keys))
+        self.held = [ports.hold() for _ in range(nodes)]
 
     def spawn(self, name, *command):
         """Starts a process whose output goes to NAME.log."""

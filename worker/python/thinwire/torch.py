@@ -14,7 +14,6 @@ and in the daemon.
 """
 from __future__ import annotations
 
-import ctypes
 import math
 import time
 from typing import Callable, Iterator, Optional, Sequence, Union
@@ -22,6 +21,7 @@ from typing import Callable, Iterator, Optional, Sequence, Union
 import torch
 
 from . import _library as c
+from .island import AnyWorker, IslandWorker, held, is_island, meet, view
 from .worker import Next, Run, ThinwireError, Worker
 
 Loss = Union[float, torch.Tensor]
@@ -30,19 +30,17 @@ MOMENTS = {c.MOMENT1: "exp_avg", c.MOMENT2: "exp_avg_sq"}
 WRAPPERS = ("module.", "_orig_mod.")  # DistributedDataParallel, torch.compile
 
 
-def _view(address: int, count: int) -> torch.Tensor:
-    """`count` float32 numbers at an address, shared."""
-    memory = (ctypes.c_float * count).from_address(address)
-    return torch.frombuffer(memory, dtype=torch.float32)
-
-
 def _number(x: Loss) -> float:
+    if hasattr(x, "full_tensor"):  # a DTensor, such as FSDP2's norm of the gradient
+        x = x.full_tensor()
     return float(x.detach()) if isinstance(x, torch.Tensor) else float(x)
 
 
 def _plain_name(name: str) -> str:
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
+    if name.startswith("base_model.model."):  # peft: its files leave out the adapter's name
+        name = (name + ".").replace(".default.", ".")[:-1]
     return name
 
 
@@ -73,8 +71,10 @@ class _Module:
     """Implements thinwire.worker.Trainer over a module's parameters."""
 
     def __init__(self, parameters: Sequence[torch.nn.Parameter],
-                 optimizer: Optional[torch.optim.Optimizer]) -> None:
+                 optimizer: Optional[torch.optim.Optimizer], model: torch.nn.Module) -> None:
         self.parameters = parameters
+        self.places = [held(parameter) for parameter in parameters]
+        self.sharded = [module for module in model.modules() if hasattr(module, "reshard")]
         self.optimizer = optimizer
         self.measure: Optional[Callable[[], Loss]] = None  # held-out loss
         self.has_moments = isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW))
@@ -83,43 +83,52 @@ class _Module:
         types = sorted({str(p.dtype).replace("torch.", "") for p in parameters})
         self.engine = f"PyTorch {torch.__version__}, {', '.join(devices)}, {', '.join(types)}"
 
-    def _flat(self, array: int, tensor: int, makes: bool) -> Optional[torch.Tensor]:
-        """The tensor that holds an array's numbers; None: there is none, which counts as zeros."""
+    def _local(self, array: int, tensor: int, makes: bool) -> Optional[torch.Tensor]:
+        """This rank's part of an array's tensor; None: there is none, which counts as zeros."""
         parameter = self.parameters[tensor]
-        if array == c.PARAMETERS:
-            return parameter.data
-        assert self.optimizer is not None
-        state = self.optimizer.state[parameter]
-        key = MOMENTS[array]
-        if key not in state and makes:
-            state.setdefault("step", torch.zeros((), dtype=torch.float32))
-            for name in MOMENTS.values():
-                state.setdefault(name, torch.zeros_like(
-                    parameter, memory_format=torch.preserve_format))
-        return state.get(key)
+        numbers: Optional[torch.Tensor] = parameter.data
+        if array != c.PARAMETERS:
+            assert self.optimizer is not None
+            state = self.optimizer.state[parameter]
+            if MOMENTS[array] not in state and makes:
+                state.setdefault("step", torch.zeros((), dtype=torch.float32))
+                for name in MOMENTS.values():
+                    state.setdefault(name, torch.zeros_like(
+                        parameter, memory_format=torch.preserve_format))
+            numbers = state.get(MOMENTS[array])
+        return numbers.to_local() if hasattr(numbers, "to_local") else numbers
+
+    def gather_begins(self) -> None:
+        """Frees FSDP2's gathered parameters, which an evaluation leaves: they would hide writes."""
+        for module in self.sharded:
+            module.reshard()
 
     @torch.no_grad()
+    def take(self, array: int, tensor: int, begin: int, piece: torch.Tensor) -> None:
+        """Implements LocalTrainer.take."""
+        local, place = self._local(array, tensor, False), self.places[tensor]
+        if local is not None and place.is_owner:
+            for there, here in meet(place, begin, piece, local):
+                there.copy_(here)
+
+    @torch.no_grad()
+    def put(self, array: int, tensor: int, begin: int, piece: torch.Tensor) -> None:
+        """Implements LocalTrainer.put."""
+        local = self._local(array, tensor, True)
+        assert local is not None
+        for there, here in meet(self.places[tensor], begin, piece, local):
+            here.copy_(there)
+
     def read(self, array: int, tensor: int, begin: int, count: int, address: int) -> None:
         """Implements Trainer.read."""
-        numbers = self._flat(array, tensor, False)
-        to = _view(address, count)
-        if numbers is None:
+        to = view(address, count)
+        if self._local(array, tensor, False) is None:
             to.zero_()
-        else:
-            to.copy_(numbers.reshape(-1)[begin:begin + count])
+        self.take(array, tensor, begin, to)
 
-    @torch.no_grad()
     def write(self, array: int, tensor: int, begin: int, count: int, address: int) -> None:
         """Implements Trainer.write."""
-        numbers = self._flat(array, tensor, True)
-        assert numbers is not None
-        given = _view(address, count)
-        if numbers.is_contiguous():
-            numbers.view(-1)[begin:begin + count].copy_(given)
-            return
-        whole = numbers.contiguous()
-        whole.view(-1)[begin:begin + count].copy_(given)
-        numbers.copy_(whole)
+        self.put(array, tensor, begin, view(address, count))
 
     @property
     def evaluates(self) -> bool:
@@ -148,7 +157,7 @@ class _Module:
 class Node:
     """A model that trains as part of a run. Made by `attach`."""
 
-    def __init__(self, worker: Worker, module: _Module, model: torch.nn.Module,
+    def __init__(self, worker: AnyWorker, module: _Module, model: torch.nn.Module,
                  sets_lr: bool) -> None:
         self.worker = worker
         self.model = model
@@ -157,7 +166,8 @@ class Node:
         self._module = module
         self._shares: Optional[list[float]] = None
         if sets_lr and module.optimizer is not None:
-            rates = [group["lr"] for group in module.optimizer.param_groups]
+            rates = [group.get("initial_lr", group["lr"])
+                     for group in module.optimizer.param_groups]
             self._shares = [rate / max(rates) for rate in rates] if max(rates) > 0 else None
 
     @property
@@ -228,13 +238,27 @@ class Node:
     def __enter__(self) -> "Node":
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:  # ranks of an island that failed cannot be waited for
+            self.worker.abandon()
+
+
+def open(socket: Optional[str] = None,  # pylint: disable=redefined-builtin
+         timeout: Optional[float] = None) -> AnyWorker:
+    """Opens a worker before the model is made, to make it as `run` says.
+
+    Where torch.distributed has several ranks, each calls it, and they are one worker. The
+    arguments are those of `attach`.
+    """
+    device = f"PyTorch {torch.__version__}"
+    return (IslandWorker if is_island() else Worker)(socket, device, timeout)
 
 
 def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, *,
            heldout: Optional[Callable[["Node"], Loss]] = None, lr: str = "run",
-           worker: Optional[Worker] = None, socket: Optional[str] = None,
+           worker: Optional[AnyWorker] = None, socket: Optional[str] = None,
            timeout: Optional[float] = None) -> Node:
     """Makes a module the worker of the node whose daemon listens at `socket`.
 
@@ -249,10 +273,16 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
                Without it the node cannot warn of merges that hurt.
     lr         "run": the optimizer's rates follow the run's schedule, each group in the ratio that
                it has now. "own": the rates are left alone; `node.next.lr_share` is the schedule.
-    worker     a thinwire.Worker that was opened before the model was made, for its `run`; the node
+    worker     of thinwire.torch.open, called before the model was made, for its `run`; the node
                owns it. None: one is opened, with the next two
     socket     None: $THINWIRE_WORKER_SOCKET, else /run/thinwire/worker.sock
     timeout    seconds to wait for the daemon; None: without limit
+
+    Where torch.distributed has several ranks, they are one worker, an island: each rank calls
+    `attach`, `step` and `close`, and rank 0 speaks to the daemon. Parameters may be replicated
+    (DDP) or DTensors (FSDP2, HSDP, tensor parallelism). `heldout` is called on all ranks, and
+    losses are means over them. When a rank dies, torchrun starts all anew, and they go on from the
+    node's snapshot.
 
     Returns when parameters are in place from which to go on: the run's first weights, or those of
     the node's newest snapshot. Raises TimeoutError, ThinwireError.
@@ -260,15 +290,17 @@ def attach(model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = 
     if lr not in ("run", "own"):
         raise ValueError(f'lr is "run" or "own", not {lr!r}')
     if worker is None:
-        worker = Worker(socket, f"PyTorch {torch.__version__}", timeout)
+        worker = open(socket, timeout)
+    elif is_island() and not isinstance(worker, IslandWorker):
+        raise ValueError("the ranks of an island open their worker with thinwire.torch.open")
     try:
-        module = _Module(_match(worker.run, model), optimizer)
+        module = _Module(_match(worker.run, model), optimizer, model)
         node = Node(worker, module, model, lr == "run")
         if heldout is not None:
             module.measure = lambda: heldout(node)
         worker.start(module)
         node._follow(worker.step())  # pylint: disable=protected-access
     except BaseException:
-        worker.close()
+        worker.abandon()
         raise
     return node

@@ -107,6 +107,7 @@ class Worker:
         self._raised: Optional[BaseException] = None
         self._next = c.Next()
         self._has_step = False
+        self.on_wait: Optional[Callable[[], None]] = None  # called often while `step` waits
         config = c.Config(socket.encode() if socket else None, device.encode(), verbose)
         self._open(config, timeout)
         self.run = self._run()
@@ -197,6 +198,8 @@ class Worker:
                 return None
             if status != c.WAIT:
                 self._fail(status)
+            if self.on_wait is not None:
+                self.on_wait()
 
     def draw(self, address: int) -> bool:
         """Draws the node's next batch, (batch, context + 1) uint32, to the address.
@@ -221,6 +224,10 @@ class Worker:
                                                  ctypes.byref(self._error))
         if status != c.OK:
             self._fail(status)
+
+    def abandon(self) -> None:
+        """Detaches after an error of the trainer."""
+        self.close()
 
     def close(self) -> None:
         """Takes a snapshot and detaches. May be called again."""

@@ -1,0 +1,164 @@
+"""test_island.py LIBRARY BIN PYTHON WAY - two ranks of PyTorch as one node of a run.
+
+Node 0 is an island: deploy/examples/train_island.py under torchrun, WAY is ddp or fsdp. Node 1 has
+one PyTorch process, node 2 is native. All must see the same anchor in every round and learn. One
+rank is killed on the way: torchrun starts the ranks anew, and the node goes on from its snapshot.
+"""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import test_examples as examples
+
+HERE = pathlib.Path(__file__).resolve()
+EXAMPLES = examples.ROOT / "deploy/examples"
+STEPS_BEFORE_KILL = 40
+# Steps of some ten milliseconds, so that the nodes are about as fast, and for as long as the ranks
+# need to start again.
+KEYS = ["--set", "model.layers=2", "--set", "model.width=96", "--set", "model.heads=2", "--set",
+        "model.context=64", "--set", "train.batch=16", "--set", "train.tokens=2500k", "--set",
+        "train.lr=0.005", "--set", "sync.period=20"]
+
+
+def again(command):
+    """Starts torchrun until it succeeds, as a daemon or a service manager would do."""
+    for _ in range(4):
+        with subprocess.Popen(command) as process:
+            signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+            if process.wait() == 0:
+                sys.exit(0)
+    sys.exit(1)
+
+
+def ranks_of(folder):
+    """Process ids of the ranks whose socket is in a folder, by rank."""
+    found = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes()
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        rank = re.search(rb"(?:^|\0)RANK=(\d+)", environment)
+        if str(folder).encode() in words and rank is not None:
+            found[int(rank[1])] = int(entry.name)
+    return found
+
+
+class Cluster(examples.Cluster):
+    """Three nodes; `trainer` says how each one trains."""
+
+    def __init__(self, library, bin_dir, folder, python, way):
+        super().__init__(library, bin_dir, EXAMPLES / "train_gpt.py", folder, 3, KEYS)
+        # A restart within torchrun would meet gloo's addresses of the dead ranks in its store.
+        torchrun = [sys.executable, HERE, "again", python, "-m", "torch.distributed.run",
+                    "--nproc_per_node", "2", "--standalone", EXAMPLES / "train_island.py",
+                    "--way", way]
+        self.trainer = [torchrun, [python, EXAMPLES / "train_gpt.py", "--device", "cpu"], None]
+
+    def start(self, idx):
+        """Starts a daemon, and its trainer beside it."""
+        config = self.folder / f"n{idx}.conf"
+        secret = ["--secret-file", self.folder / "n0/run.secret"] if idx > 0 else []
+        peers = ", ".join(f"127.0.0.1:{self.held[i]}" for i in range(3) if i != idx)
+        examples.run(self.bin / "thinwire", "init", "--config", config, "--name", f"n{idx}",
+                     "--state-dir", self.folder / f"n{idx}", "--run-dir",
+                     self.folder / f"n{idx}.run", "--run", self.folder / "manifest", "--data",
+                     self.folder / "text", "--threads", "1", "--listen",
+                     f"127.0.0.1:{self.held[idx]}", "--peers", peers, *secret)
+        more = "eval_steps = 50\n" + ("spawn_worker = off\n" if self.trainer[idx] else "")
+        text = config.read_text(encoding="ascii")
+        config.write_text(text.replace("[node]\n", "[node]\n" + more, 1), encoding="ascii")
+        self.spawn(f"n{idx}", self.bin / "thinwired", "--config", config)
+        if self.trainer[idx] is None:
+            return None
+        return self.spawn(f"trainer{idx}", *self.trainer[idx], "--socket",
+                          self.folder / f"n{idx}.run/worker.sock")
+
+    def wait_steps(self, idx, steps):
+        """Waits until a node has taken so many steps."""
+        until = time.monotonic() + examples.PATIENCE_S
+        while time.monotonic() < until:
+            status = self.status(idx)
+            if status is not None and status["train"]["steps"] >= steps:
+                return status["train"]["steps"]
+            time.sleep(0.2)
+        raise RuntimeError(f"node {idx} took no {steps} steps")
+
+    def digests(self, idx):
+        """Digest of the anchor by round."""
+        text = (self.folder / f"n{idx}.log").read_text(encoding="utf-8", errors="replace")
+        return dict(re.findall(r"ev=round_done round=(\d+) .*?digest=(\w+)", text))
+
+    def contributors(self, idx):
+        """Numbers of nodes of the rounds, as a node saw them."""
+        text = (self.folder / f"n{idx}.log").read_text(encoding="utf-8", errors="replace")
+        return [int(n) for n in re.findall(r"ev=round_done .*?contributors=(\d+)", text)]
+
+
+def check(cluster):
+    """Trains to the end with the death of a rank on the way."""
+    island = cluster.start(0)
+    cluster.wait_steps(0, 1)
+    trainers = [island, cluster.start(1), cluster.start(2)]
+    steps = cluster.wait_steps(0, STEPS_BEFORE_KILL)
+    before = ranks_of(cluster.folder)
+    os.kill(before[1], signal.SIGKILL)
+    for trainer in filter(None, trainers):
+        assert trainer.wait(2 * examples.PATIENCE_S) == 0, "a trainer failed"
+    until = time.monotonic() + examples.PATIENCE_S
+    while any(cluster.status(idx)["state"] != "finished" for idx in range(3)):
+        assert time.monotonic() < until, "a node does not finish"
+        time.sleep(0.2)
+    attached = len(re.findall(r"ev=worker_(?:up|attached)",
+                              (cluster.folder / "n0.log").read_text(errors="replace")))
+    assert attached >= 2, f"the island attached {attached} times"
+    island_steps = cluster.status(0)["train"]["steps"]
+    assert island_steps > steps, f"the island ended at step {island_steps}, was killed at {steps}"
+    left, rounds = cluster.digests(0), 0
+    for idx in (1, 2):
+        right = cluster.digests(idx)
+        both = left.keys() & right.keys()
+        assert all(left[r] == right[r] for r in both), "the anchors differ"
+        rounds = max(rounds, len(both))
+    whole = cluster.contributors(0).count(3)
+    assert rounds >= 6 and whole >= 2, f"{rounds} common rounds, {whole} of three nodes"
+    losses = [cluster.status(idx)["train"]["validation_anchor_nats"] for idx in range(3)]
+    assert all(loss < cluster.loss for loss in losses), f"losses {losses}: nothing was learned"
+    assert max(losses) - min(losses) < 0.005 * losses[0], f"losses of one anchor: {losses}"
+    print(f"{rounds} common rounds, {whole} of three nodes; killed at step {steps}, ended at "
+          f"{island_steps}; losses {losses}")
+
+
+def main():
+    """Runs the test, or torchrun."""
+    if sys.argv[1] == "again":
+        again(sys.argv[2:])
+    library, bin_dir = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
+    python, way = sys.argv[3:5]
+    need = "import torch.distributed" + ("; from torch.distributed.fsdp import fully_shard"
+                                         if way == "fsdp" else "")
+    if subprocess.run([python, "-c", need], check=False, capture_output=True).returncode != 0:
+        print(f"{python} has no torch for {way}: skipped")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory(prefix="twis") as name:
+        cluster = Cluster(library, bin_dir, pathlib.Path(name), python, way)
+        try:
+            check(cluster)
+        except BaseException:
+            for log in sorted(cluster.folder.glob("*.log")):
+                print(f"---- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+            raise
+        finally:
+            cluster.end()
+
+
+if __name__ == "__main__":
+    main()
