@@ -32,7 +32,7 @@ expect 0 'it sets data.tokenizer = bytes, data.heldout = 0.001,' tw run new smal
     --set model.context=32
 
 # -- a text is refused as either kind of tokenizer
-expect 9 'prose.txt: it is not a tokenizer.json: ' tw data prepare code.c --out none --tokenizer prose.txt
+expect 2 'prose.txt: it is not a tokenizer.json: ' tw data prepare code.c --out none --tokenizer prose.txt
 expect 2 'tokenizer none.json: No such file' tw data prepare code.c --out none \
     --tokenizer none.json
 
@@ -169,6 +169,15 @@ t = json.load(open("speaks/tokenizer.json"))
 json.dump(t, open("speaks/tokenizer.json", "w"), indent=1)
 PY
 expect 0 'nats/token' tw eval speaks --run words.manifest --data words
+python3 - <<'PY'
+import json
+t = json.load(open("speaks/tokenizer.json"))
+t["post_processor"] = {"type": "TemplateProcessing", "special_tokens": {"B": {"id": "B", "ids": [7], "tokens": ["B"]}},
+                       "single": [{"SpecialToken": {"id": "B"}}, {"Sequence": {"id": "A"}}]}
+json.dump(t, open("speaks/tokenizer.json", "w"))
+PY
+expect 0 'documents of words begin with no token, texts of the model begin with 7: to change that, prepare' \
+    tw eval speaks --run words.manifest --data words
 python3 - <<'PY'
 import json
 t = json.load(open("speaks/tokenizer.json"))

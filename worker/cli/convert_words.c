@@ -45,19 +45,50 @@ static enum tw_status read_tokenizer(struct convert_words *words, const struct t
     return status == TW_NOMEM ? tw_fail(err, status, "%s", words->why.message) : TW_OK;
 }
 
+enum tw_status tw_engine_words_check(const struct tw_tokenizer *tokenizer, const char *path,
+                                     uint32_t vocab, struct tw_error *err) {
+    if (tokenizer == NULL || tw_tokenizer_normal_vocab(tokenizer) <= vocab) return TW_OK;
+    return tw_fail(err, TW_CONFIG,
+                   "%.160s has %u tokens and the model %u: it is not this model's; name the "
+                   "model's with --tokenizer",
+                   path[0] != 0 ? path : "the byte tokenizer", tw_tokenizer_normal_vocab(tokenizer),
+                   vocab);
+}
+
+void tw_engine_words_hint(const char *folder) {
+    static const char UNREAD[] =
+        "which is not read: make token numbers of texts with its library, for --prompt or a run "
+        "with data.tokenizer=ids";
+    static const struct {
+        const char *file, *hint;
+    } OTHERS[] = {{"tokenizer.model", UNREAD},
+                  {"spiece.model", UNREAD},
+                  {"tekken.json", UNREAD},
+                  {"vocab.json", "of which this makes a tokenizer.json"}};
+    for (unsigned i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
+        char path[PATH_MAX];
+        const int n = snprintf(path, sizeof(path), "%s/%s", folder, OTHERS[i].file);
+        if (n >= (int)sizeof(path) || access(path, F_OK) != 0) continue;
+        (void)fprintf(stderr, "thinwire: %s has no tokenizer.json but %s, %s\n", folder,
+                      OTHERS[i].file, OTHERS[i].hint);
+        if (OTHERS[i].hint != UNREAD) {
+            (void)fprintf(stderr,
+                          "  python3 -c \"from transformers import AutoTokenizer as T; "
+                          "T.from_pretrained('%s').save_pretrained('OUT')\"\n",
+                          folder);
+        }
+        return;
+    }
+}
+
 enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw_run *run,
                                     const struct convert_words_source *source,
                                     struct tw_error *err) {
     memset(words, 0, sizeof(*words));
     TW_TRY(read_text(words, source, err));
+    if (words->text == NULL && source->is_folder) tw_engine_words_hint(source->from);
     TW_TRY(read_tokenizer(words, run, err));
-    if (words->tokenizer != NULL &&
-        tw_tokenizer_normal_vocab(words->tokenizer) > run->model.vocab) {
-        return tw_fail(err, TW_CONFIG,
-                       "%.200s has %u tokens and the model %u: it is not this model's; name the "
-                       "model's with --tokenizer",
-                       words->path, tw_tokenizer_normal_vocab(words->tokenizer), run->model.vocab);
-    }
+    TW_TRY(tw_engine_words_check(words->tokenizer, words->path, run->model.vocab, err));
     const struct tw_text_ends_source ends = {.model = source->from,
                                              .tokenizer_path =
                                                  words->path[0] != 0 ? words->path : NULL,

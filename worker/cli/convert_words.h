@@ -32,6 +32,14 @@ struct convert_words_source {
 enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw_run *run,
                                     const struct convert_words_source *source,
                                     struct tw_error *err);
+
+/* Checks that a model of this vocabulary can have the tokenizer at `path`. TW_CONFIG. */
+enum tw_status tw_engine_words_check(const struct tw_tokenizer *tokenizer, const char *path,
+                                     uint32_t vocab, struct tw_error *err);
+
+/* Says which file without a tokenizer.json holds the tokenizer of this folder, and the way out. */
+void tw_engine_words_hint(const char *folder);
+
 void tw_engine_words_free(struct convert_words *words);
 
 #endif

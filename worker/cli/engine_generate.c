@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "worker/cli/convert_words.h"
 #include "worker/cli/engine_verb.h"
 #include "worker/engine/generate.h"
 #include "worker/support/json_text.h"
@@ -35,16 +36,26 @@ struct text {
 static enum tw_status open_tokenizer(struct text *text, const struct engine_bench *bench,
                                      struct tw_error *err) {
     const struct engine_options *const options = bench->options;
-    char path[PATH_MAX];
-    if (options->tokenizer != NULL) {
-        return tw_tokenizer_create_file(&text->tokenizer, options->tokenizer, err);
+    char path[PATH_MAX] = "";
+    if (options->tokenizer == NULL && bench->run.data.tokenizer == TW_TOKENIZER_BYTES) {
+        TW_TRY(tw_tokenizer_create_bytes(&text->tokenizer, err));
+    } else {
+        const bool is_named = options->tokenizer != NULL;
+        const int n = is_named ? snprintf(path, sizeof(path), "%s", options->tokenizer)
+                               : snprintf(path, sizeof(path), "%s/tokenizer.json", options->file);
+        if (n >= (int)sizeof(path) || (!is_named && access(path, F_OK) != 0)) {
+            tw_engine_words_hint(options->file);
+            return TW_OK;
+        }
+        struct tw_error why;
+        const enum tw_status status = tw_tokenizer_create_file(&text->tokenizer, path, &why);
+        if (status == TW_CONFIG && !is_named) { /* of a kind that is not read */
+            (void)fprintf(stderr, "thinwire: %s; prompt and text are token numbers\n", why.message);
+            return TW_OK;
+        }
+        if (status != TW_OK) return tw_fail(err, status, "%s", why.message);
     }
-    if (bench->run.data.tokenizer == TW_TOKENIZER_BYTES) {
-        return tw_tokenizer_create_bytes(&text->tokenizer, err);
-    }
-    const int n = snprintf(path, sizeof(path), "%s/tokenizer.json", options->file);
-    if (n >= (int)sizeof(path) || access(path, R_OK) != 0) return TW_OK;
-    return tw_tokenizer_create_file(&text->tokenizer, path, err);
+    return tw_engine_words_check(text->tokenizer, path, bench->run.model.vocab, err);
 }
 
 /* Finds the tokens at which a text ends, and says so if nothing names one. */
@@ -61,16 +72,6 @@ static enum tw_status read_ends(struct text *text, const struct engine_bench *be
     if (text->tokenizer != NULL) tw_tokenizer_set_ends(text->tokenizer, &text->ends);
     engine_warn_ends(&text->ends, text->tokenizer, vocab);
     return TW_OK;
-}
-
-/* A tokenizer with more tokens than the model is of another model. */
-static enum tw_status check_vocab(const struct tw_tokenizer *tokenizer, uint32_t vocab,
-                                  struct tw_error *err) {
-    if (tokenizer == NULL || tw_tokenizer_normal_vocab(tokenizer) <= vocab) return TW_OK;
-    return tw_fail(err, TW_CONFIG,
-                   "the tokenizer has %u tokens and the model %u: it is not this model's; name the "
-                   "model's with --tokenizer",
-                   tw_tokenizer_normal_vocab(tokenizer), vocab);
 }
 
 static enum tw_status add_token(struct tw_tokens *tokens, uint32_t token, struct tw_error *err) {
@@ -126,7 +127,6 @@ static enum tw_status read_prompt(struct text *text, const struct engine_bench *
         return tw_fail(err, TW_CONFIG, "--prompt has more than %d KiB", PROMPT_BYTES_MAX / 1024);
     }
     TW_TRY(open_tokenizer(text, bench, err));
-    TW_TRY(check_vocab(text->tokenizer, vocab, err));
     TW_TRY(read_ends(text, bench, err));
     TW_TRY(text->tokenizer == NULL ? read_ids(&text->tokens, prompt, vocab, err)
                                    : encode(text, prompt, err));

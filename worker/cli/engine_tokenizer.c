@@ -1,4 +1,5 @@
-/* engine_tokenizer.c - compares the tokenizer of a model's folder with that of a dataset. */
+/* engine_tokenizer.c - compares the tokenizer of a model's folder with that of a dataset, and the
+ * tokens between texts. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +10,7 @@
 #include "worker/cli/engine_verb.h"
 #include "worker/data/corpus.h"
 #include "worker/support/in_file.h"
-#include "worker/tokenizer/tokenizer_text.h"
+#include "worker/tokenizer/text_ends.h"
 
 /* A tokenizer.json and its SHA-256. */
 struct side {
@@ -68,6 +69,40 @@ static enum tw_status compare(struct side *model, struct side *data, uint32_t vo
                    folder, token, model->path);
 }
 
+/* Says so if the documents begin with another token than the texts that the model knows. */
+static enum tw_status compare_begin(struct side *model, const char *folder, const char *data,
+                                    const struct tw_dataset *dataset, struct tw_error *err) {
+    struct tw_text_ends ends;
+    struct tw_error why;
+    if (model->tokenizer == NULL &&
+        tw_tokenizer_create_json(&model->tokenizer, model->json, model->bytes, &why) != TW_OK) {
+        return TW_OK; /* compare() says so where it matters */
+    }
+    const struct tw_text_ends_source source = {.model = folder,
+                                               .tokenizer_path = model->path,
+                                               .tokenizer = model->tokenizer,
+                                               .vocab = tw_tokenizer_vocab(model->tokenizer)};
+    TW_TRY(tw_text_ends_read(&ends, &source, err));
+    const uint32_t first = tw_tokenizer_first(model->tokenizer);
+    const bool begins = first != TW_TOKEN_NONE;
+    const bool is_end =
+        dataset->separator >= 0 && tw_text_ends_at(&ends, (uint32_t)dataset->separator);
+    const uint32_t wanted = begins || ends.tokenizer.eos_count == 0 ? first : ends.tokenizer.eos[0];
+    if (wanted == TW_TOKEN_NONE || dataset->separator == (int64_t)wanted || (!begins && is_end)) {
+        return TW_OK;
+    }
+    char token[24] = "no token";
+    if (dataset->separator >= 0) {
+        (void)snprintf(token, sizeof(token), "%lld", (long long)dataset->separator);
+    }
+    (void)fprintf(
+        stderr,
+        "thinwire: documents of %.100s begin with %s, texts of the model %s %u: to change "
+        "that, prepare them with --tokenizer %.100s\n",
+        data, token, begins ? "begin with" : "end with", wanted, model->path);
+    return TW_OK;
+}
+
 static enum tw_status check_model(const char *folder, const char *data,
                                   const struct tw_dataset *dataset, struct tw_error *err) {
     static struct side sides[2]; /* of the model, of the dataset */
@@ -83,6 +118,7 @@ static enum tw_status check_model(const char *folder, const char *data,
             status = compare(&sides[0], &sides[1], dataset->vocab, data, err);
         }
     }
+    if (status == TW_OK) status = compare_begin(&sides[0], folder, data, dataset, err);
     for (unsigned i = 0; i < 2; i++) {
         tw_tokenizer_destroy(sides[i].tokenizer);
         free(sides[i].json);

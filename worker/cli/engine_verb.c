@@ -18,6 +18,8 @@ enum tw_exit engine_fail(const struct tw_error *err) {
 
 void engine_warn_ends(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer,
                       uint32_t vocab) {
+    const char *const conflict = tw_text_ends_conflict(ends);
+    if (conflict != NULL) (void)fprintf(stderr, "thinwire: %s\n", conflict);
     const uint32_t text = tokenizer != NULL ? tw_text_ends_text(ends, tokenizer) : TW_TOKEN_NONE;
     if (ends->ignored != TW_TOKEN_NONE) {
         (void)fprintf(stderr,

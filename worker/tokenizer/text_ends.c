@@ -14,6 +14,7 @@ struct reading {
     const struct tw_text_ends_source *source;
     char folders[2][PATH_MAX]; /* of the model, of the tokenizer; empty: none */
     uint32_t ignored;
+    bool begins_otherwise, ends_otherwise;
     struct tw_error *err;
 };
 
@@ -89,6 +90,20 @@ static void take_names(struct reading *reading, const json_t *root, struct tw_en
     said->pad = named_id(reading, root, "pad_token");
 }
 
+/* Compares the template with the one that transformers 4.57 makes of this file. It does so for
+ * Llama's class alone, which it also takes for llama and mistral models without a class. */
+static void compare_template(struct reading *reading, const json_t *root) {
+    const struct tw_tokenizer *const tokenizer = reading->source->tokenizer;
+    const char *const class = tw_tokenizer_word(root, "tokenizer_class");
+    const bool is_llama = strncmp(class, "LlamaTokenizer", strlen("LlamaTokenizer")) == 0;
+    if (root == NULL || tokenizer == NULL || (!is_llama && class[0] != 0)) return;
+    const bool begins = tokenizer->before_count > 0, ends = tokenizer->after_count > 0;
+    reading->begins_otherwise =
+        tw_tokenizer_flag(root, "add_bos_token", is_llama ? true : begins) != begins;
+    reading->ends_otherwise =
+        tw_tokenizer_flag(root, "add_eos_token", is_llama ? false : ends) != ends;
+}
+
 /* ---- all files ------------------------------------------------------------------------------- */
 
 enum { GENERATION, CONFIG, TOKENIZER, SPECIALS, FILES };
@@ -109,6 +124,7 @@ static enum tw_status read_files(struct reading *reading, struct tw_end_ids said
         } else {
             take_names(reading, root, &said[i]);
         }
+        if (i == TOKENIZER) compare_template(reading, root);
         json_decref(root);
     }
     return TW_OK;
@@ -245,6 +261,8 @@ enum tw_status tw_text_ends_read(struct tw_text_ends *ends,
     TW_TRY(read_files(&reading, said));
     combine(source->tokenizer, said, ends);
     ends->ignored = ends->generation.eos_count == 0 ? reading.ignored : TW_TOKEN_NONE;
+    ends->begins_otherwise = reading.begins_otherwise;
+    ends->ends_otherwise = reading.ends_otherwise;
     return take_choice(source, ends, err);
 }
 
@@ -254,6 +272,20 @@ uint32_t tw_text_ends_text(const struct tw_text_ends *ends, const struct tw_toke
             return ends->generation.eos[i];
     }
     return TW_TOKEN_NONE;
+}
+
+const char *tw_text_ends_conflict(const struct tw_text_ends *ends) {
+    if (ends->begins_otherwise) {
+        return "tokenizer.json and tokenizer_config.json (tokenizer_class, add_bos_token) disagree "
+               "about a token before each text: tokenizer.json counts, as in transformers 5; "
+               "transformers 4 follows the other";
+    }
+    return ends->ends_otherwise
+               ? "tokenizer.json and tokenizer_config.json (tokenizer_class, add_eos_token) "
+                 "disagree "
+                 "about a token after each text: tokenizer.json counts, as in transformers 5; "
+                 "transformers 4 follows the other"
+               : NULL;
 }
 
 void tw_tokenizer_set_ends(struct tw_tokenizer *tokenizer, const struct tw_text_ends *ends) {

@@ -34,6 +34,9 @@ struct tw_text_ends {
     struct tw_end_ids tokenizer;  /* of documents: at most one eos */
     bool is_guessed;              /* that eos is known only by its usual name in tokenizer.json */
     uint32_t ignored;             /* an eos_token_id outside the vocabulary, if no other was said */
+    /* tokenizer_config.json makes transformers 4 put another token before (after) a text than
+     * tokenizer.json, which alone counts for transformers 5 and here */
+    bool begins_otherwise, ends_otherwise;
 };
 
 struct tw_text_ends_source {
@@ -54,6 +57,9 @@ bool tw_tokenizer_is_text(const struct tw_tokenizer *tokenizer, uint32_t token);
 
 /* A text token at which generation stops, for a warning; TW_TOKEN_NONE: there is none. */
 uint32_t tw_text_ends_text(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer);
+
+/* A sentence about begins_otherwise or ends_otherwise; NULL: both are false. */
+const char *tw_text_ends_conflict(const struct tw_text_ends *ends);
 
 /* Makes tw_tokenizer_bos and tw_tokenizer_eos say the same. A token that the template puts before a
  * text stays the begin token. */

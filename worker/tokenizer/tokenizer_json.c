@@ -59,6 +59,50 @@ static void name_ends(struct tw_tokenizer *tokenizer) {
     tokenizer->eos = last > 0 ? tokenizer->after[last - 1] : find_first(tokenizer, ENDS);
 }
 
+/* ---- other files of tokenizers --------------------------------------------------------------- */
+
+#define SAVE                                                                                       \
+    "python3 -c \"from transformers import AutoTokenizer as T; "                                   \
+    "T.from_pretrained('FOLDER').save_pretrained('OUT')\""
+
+/* A file that is no JSON object. */
+static enum tw_status refuse_bytes(const char *bytes, size_t size, const char *why,
+                                   struct tw_error *err) {
+    const size_t head = size < 64 ? size : 64;
+    if (size > 0 && bytes[0] == '\n' && memmem(bytes, head, "<unk>", strlen("<unk>")) != NULL) {
+        return tw_fail(err, TW_CONFIG,
+                       "it is a model of sentencepiece, which is not read: make token numbers of "
+                       "texts with its library, for --prompt or a run with data.tokenizer=ids");
+    }
+    if (size >= 9 && memcmp(bytes, "#version:", 9) == 0) {
+        return tw_fail(err, TW_CONFIG,
+                       "it is a list of merges; this makes a tokenizer.json: " SAVE);
+    }
+    if (size >= 7 && memcmp(bytes, "IQ== 0\n", 7) == 0) {
+        return tw_fail(err, TW_CONFIG,
+                       "it is a list of tiktoken; this makes a tokenizer.json: " SAVE);
+    }
+    return tw_fail(err, TW_CONFIG, "it is not a tokenizer.json: %.200s", why);
+}
+
+/* A JSON object without a model. */
+static enum tw_status check_object(const json_t *root, struct tw_error *err) {
+    if (json_object_get(root, "model") != NULL) return TW_OK;
+    if (json_object_get(root, "tokenizer_class") != NULL ||
+        json_object_get(root, "eos_token") != NULL) {
+        return tw_fail(err, TW_CONFIG,
+                       "it is a tokenizer_config.json: name the tokenizer.json beside it");
+    }
+    const json_t *const first = json_object_iter_value(json_object_iter((json_t *)root));
+    if (json_is_integer(first)) {
+        return tw_fail(err, TW_CONFIG,
+                       "it is a vocabulary without merges; this makes a tokenizer.json: " SAVE);
+    }
+    return tw_fail(err, TW_CONFIG, "it is not a tokenizer.json: it has no \"model\"");
+}
+
+/* ---- entry point ----------------------------------------------------------------------------- */
+
 enum tw_status tw_tokenizer_read(struct tw_tokenizer *tokenizer, const char *json, size_t size,
                                  struct tw_error *err) {
     json_t *root;
@@ -66,7 +110,15 @@ enum tw_status tw_tokenizer_read(struct tw_tokenizer *tokenizer, const char *jso
     enum tw_status status =
         tw_hf_json_parse_exact(&root, json, size, TW_TOKENIZER_JSON_BYTES_MAX, &why);
     if (status != TW_OK) {
+        size_t at = 0;
+        while (at < size && strchr(" \t\r\n", json[at]) != NULL && json[at] != 0) at++;
+        if (at == size || json[at] != '{') return refuse_bytes(json, size, why.message, err);
         return tw_fail(err, status, "it is not a tokenizer.json: %.200s", why.message);
+    }
+    status = check_object(root, err);
+    if (status != TW_OK) {
+        json_decref(root);
+        return status;
     }
     tokenizer->is_exact = true;
     status = tw_tokenizer_read_model(tokenizer, root, err);

@@ -149,12 +149,26 @@ uint32_t tw_tokenizer_find_any(const struct tw_tokenizer *tokenizer, const char 
 enum tw_status tw_text_ends_read(struct tw_text_ends *ends,
                                  const struct tw_text_ends_source *source, struct tw_error *err) {
     static const struct tw_end_ids NONE = {.bos = TW_TOKEN_NONE, .pad = TW_TOKEN_NONE};
-    *ends = (struct tw_text_ends){NONE, NONE, NONE, false, TW_TOKEN_NONE};
-    if (source->eos != NULL) {
-        return tw_fail(err, TW_CONFIG, "--eos: this program was built without jansson and PCRE2");
-    }
+    *ends = (struct tw_text_ends){
+        .generation = NONE, .config = NONE, .tokenizer = NONE, .ignored = TW_TOKEN_NONE};
     ends->generation.eos_count = source->tokenizer != NULL; /* eos[0] is 0, which no text has */
+    if (source->eos == NULL) return TW_OK;
+    char *end;
+    const unsigned long number = strtoul(source->eos, &end, 10);
+    if (source->eos[0] < '0' || source->eos[0] > '9' || *end != 0 || number >= source->vocab) {
+        return tw_fail(err, TW_CONFIG,
+                       "--eos %.40s: it is no number below %u, and this program was built without "
+                       "jansson, PCRE2 and utf8proc, which read the texts of tokens",
+                       source->eos, source->vocab);
+    }
+    ends->generation.eos[0] = ends->config.eos[0] = (uint32_t)number;
+    ends->generation.eos_count = ends->config.eos_count = 1;
     return TW_OK;
+}
+
+const char *tw_text_ends_conflict(const struct tw_text_ends *ends) {
+    (void)ends;
+    return NULL;
 }
 
 uint32_t tw_text_ends_text(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer) {
@@ -187,6 +201,11 @@ bool tw_tokenizer_is_text(const struct tw_tokenizer *tokenizer, uint32_t token) 
 uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer) {
     (void)tokenizer;
     return 0;
+}
+
+uint32_t tw_tokenizer_first(const struct tw_tokenizer *tokenizer) {
+    (void)tokenizer;
+    return TW_TOKEN_NONE;
 }
 
 uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer) {

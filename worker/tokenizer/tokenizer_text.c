@@ -74,7 +74,7 @@ enum tw_status tw_tokenizer_create_file(struct tw_tokenizer **tokenizer, const c
     TW_TRY(tw_in_read_whole(path, TW_TOKENIZER_JSON_BYTES_MAX, &json, &size, err));
     const enum tw_status status = tw_tokenizer_create_json(tokenizer, json, size, &why);
     free(json);
-    return status == TW_OK ? TW_OK : tw_fail(err, status, "%.120s: %.160s", path, why.message);
+    return status == TW_OK ? TW_OK : tw_fail(err, status, "%.90s: %s", path, why.message);
 }
 
 /* ---- contents ----------------------------------------------------------------------------------

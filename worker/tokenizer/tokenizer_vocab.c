@@ -71,6 +71,10 @@ uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer) {
     return tokenizer->before_count + tokenizer->after_count;
 }
 
+uint32_t tw_tokenizer_first(const struct tw_tokenizer *tokenizer) {
+    return tokenizer->before_count > 0 ? tokenizer->before[0] : TW_TOKEN_NONE;
+}
+
 uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer) {
     return tokenizer->after_count > 0 ? tokenizer->after[tokenizer->after_count - 1]
                                       : TW_TOKEN_NONE;

@@ -459,6 +459,19 @@ expect 2 'the tokenizer has no token for any of its characters' tw generate w.sa
     --tokenizer a.json --prompt zzz
 expect 9 'the loss of this model is not finite' tw eval other --data text.txt --json
 
+# -- tokenizers in other files, and of kinds that are not read
+tw export w.safetensors --out unread >/dev/null
+mv unread/tokenizer.json kept.json
+printf '\n\016\n\005<unk>\025\0\0\0\0\030\002' >unread/tokenizer.model # as sentencepiece begins one
+expect 0 'unread has no tokenizer.json but tokenizer.model, which is not read' tw generate unread --prompt 7 --tokens 1
+expect 2 'tokenizer.model: it is a model of sentencepiece, which is not read: make token numbers' \
+    tw generate unread --tokenizer unread/tokenizer.model
+rm unread/tokenizer.model
+printf '{"a": 0, "b": 1}' >unread/vocab.json
+expect 0 "T.from_pretrained\('unread'\).save_pretrained" tw export unread --out numbers
+sed 's/"type": "BPE"/"type": "Unigram"/' kept.json >unread/tokenizer.json
+expect 0 'Unigram. is not supported.*; prompt and text are token numbers' tw generate unread --prompt 7 --tokens 1
+
 # -- a running daemon
 mkfifo hold ready
 serve() {

@@ -117,6 +117,35 @@ static void documents_end_with_the_token_of_the_tokenizer(void **state) {
     assert_int_equal(tw_tokenizer_eos(tokenizer), FIRST);
 }
 
+/* Where AutoTokenizer of transformers 4.57.6 and of 5.24.0 put different tokens around a text. */
+static void a_template_that_transformers_4_would_replace_is_told(void **state) {
+    static const struct {
+        const char *config;
+        bool begins, ends; /* whether they differ */
+    } CASES[] = {
+        {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true}", true, false},
+        {"{\"tokenizer_class\": \"LlamaTokenizer\"}", true, false},
+        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false}", false, false},
+        {"{\"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": false, \"add_eos_token\": "
+         "true}",
+         false, true},
+        {"{\"add_bos_token\": true, \"add_eos_token\": true}", true, true},
+        {"{\"eos_token\": \"[EOS]\"}", false, false},
+        {"{\"tokenizer_class\": \"GPT2Tokenizer\", \"add_bos_token\": true}", false, false},
+        {"{\"tokenizer_class\": \"PreTrainedTokenizerFast\", \"add_eos_token\": true}", false,
+         false},
+    };
+    (void)state;
+    make_tokenizer("[EOS]", "[BOS]", "[PAD]");
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        write_in("tokenizer_config.json", CASES[i].config);
+        assert_int_equal(read_ends(NULL), TW_OK);
+        if (ends.begins_otherwise != CASES[i].begins || ends.ends_otherwise != CASES[i].ends)
+            fail_msg("%s: %d %d", CASES[i].config, ends.begins_otherwise, ends.ends_otherwise);
+        assert_int_equal(tw_text_ends_conflict(&ends) != NULL, CASES[i].begins || CASES[i].ends);
+    }
+}
+
 static void old_files_name_it_in_the_map_of_special_tokens(void **state) {
     (void)state;
     make_tokenizer("[EOS]", "[BOS]", "[PAD]");
@@ -202,6 +231,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         T(generation_stops_at_every_token_of_the_list),
         T(documents_end_with_the_token_of_the_tokenizer),
+        T(a_template_that_transformers_4_would_replace_is_told),
         T(old_files_name_it_in_the_map_of_special_tokens),
         T(usual_names_count_where_no_file_says_anything),
         T(tokens_of_text_end_no_document),

@@ -290,6 +290,26 @@ static void assert_model_refused(enum tw_status status, const char *more, const 
     assert_refused(status, json, why);
 }
 
+/* The first bytes of the files of sentencepiece 0.2, GPT-2, tiktoken and transformers 5.24. */
+static void other_files_of_tokenizers_are_named(void **state) {
+    static const char SENTENCEPIECE[] = "\n\016\n\005<unk>\025\0\0\0\0\030\002\n\f\n\003<s>";
+    struct tw_tokenizer *tokenizer = NULL;
+    (void)state;
+    assert_int_equal(
+        tw_tokenizer_create_json(&tokenizer, SENTENCEPIECE, sizeof(SENTENCEPIECE) - 1, &err),
+        TW_CONFIG);
+    assert_non_null(strstr(err.message, "a model of sentencepiece"));
+    assert_refused(TW_CONFIG, "#version: 0.2\n\xC4\xA0 t\n", "AutoTokenizer");
+    assert_refused(TW_CONFIG, "IQ== 0\nIg== 1\n", "a list of tiktoken");
+    assert_refused(TW_CONFIG, "{\"!\": 0, \"\\\"\": 1}", "a vocabulary without merges");
+    assert_refused(TW_CONFIG, "{\"add_prefix_space\": false, \"tokenizer_class\": \"X\"}",
+                   "name the tokenizer.json beside it");
+    assert_refused(TW_CONFIG, "{\"model_type\": \"gpt2\"}", "it has no \"model\"");
+    assert_refused(TW_CONFIG, "", "not a tokenizer.json");
+    assert_refused(TW_CONFIG, "In the beginning", "not a tokenizer.json");
+    assert_refused(TW_CORRUPT, " {\"model\": {\"type\"", "not a tokenizer.json");
+}
+
 static void unsupported_parts_are_named(void **state) {
     (void)state;
     assert_part_refused("\"normalizer\":{\"type\":\"Lowercase\"}", "Lowercase");
@@ -323,9 +343,9 @@ static void unsupported_parts_are_named(void **state) {
 
 static void malformed_tokenizer_is_refused(void **state) {
     (void)state;
-    assert_refused(TW_CORRUPT, "", "line 1");
-    assert_refused(TW_CORRUPT, "[]", "object");
-    assert_refused(TW_CORRUPT, "{}", "model");
+    assert_refused(TW_CONFIG, "", "line 1");
+    assert_refused(TW_CONFIG, "[]", "object");
+    assert_refused(TW_CONFIG, "{}", "model");
     assert_refused(TW_CORRUPT, "{\"model\":{\"type\":\"BPE\",\"merges\":[]}}", "vocab");
     assert_refused(TW_CORRUPT, "{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}",
                    "empty");
@@ -537,6 +557,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(unsupported_parts_are_named),
         cmocka_unit_test(malformed_tokenizer_is_refused),
         cmocka_unit_test(a_byte_without_a_token_is_counted),
+        cmocka_unit_test(other_files_of_tokenizers_are_named),
         cmocka_unit_test(errors_name_the_file),
         cmocka_unit_test(ends_of_texts_are_found),
         cmocka_unit_test(words_of_one_hash_are_told_apart),

@@ -62,6 +62,8 @@ static enum tw_status find_ends(struct prepare *prepare, struct tw_error *err) {
     TW_TRY(tw_text_ends_read(&ends, &source, err));
     tw_tokenizer_set_ends(prepare->tokenizer, &ends);
     if (options->is_quiet) return TW_OK;
+    const char *const conflict = tw_text_ends_conflict(&ends);
+    if (conflict != NULL) (void)fprintf(stderr, "thinwire: %s\n", conflict);
     if (ends.tokenizer.eos_count == 0) {
         (void)fprintf(stderr, "thinwire: nothing says which token ends a document, so documents "
                               "have no end: name it with --eos, as text or number\n");

@@ -17,35 +17,19 @@ static int64_t token_or_none(uint32_t token) {
     return token == TW_TOKEN_NONE ? TW_SHARD_NO_SEPARATOR : (int64_t)token;
 }
 
-/* Whether the template puts the begin-of-text token before an empty text. */
-static enum tw_status has_bos(const struct tw_tokenizer *tokenizer, bool *has,
-                              struct tw_error *err) {
-    struct tw_tokens tokens = {.tokens = NULL};
-    struct tw_encoder *encoder;
-    TW_TRY(tw_encoder_create(&encoder, tokenizer, err));
-    const enum tw_status status =
-        tw_encoder_append(encoder, (const uint8_t *)"", 0, TW_ENCODE_TEMPLATE, &tokens, err);
-    const uint32_t bos = tw_tokenizer_bos(tokenizer);
-    *has = bos != TW_TOKEN_NONE && tokens.count > 0 && tokens.tokens[0] == bos;
-    tw_tokens_deinit(&tokens);
-    tw_encoder_destroy(encoder);
-    return status;
-}
-
 enum tw_status tw_prepare_coder_init(struct tw_prepare_coder *coder,
                                      const struct tw_tokenizer *tokenizer, bool is_bytes,
                                      struct tw_error *err) {
-    bool begins = false;
     memset(coder, 0, sizeof(*coder));
     coder->tokenizer = tokenizer;
     coder->closer = TW_SHARD_NO_SEPARATOR;
-    if (!is_bytes) TW_TRY(has_bos(tokenizer, &begins, err));
     if (pthread_mutex_init(&coder->large, NULL) != 0) {
         return tw_fail(err, TW_NOMEM, "no memory for a lock");
     }
     const int64_t eos = is_bytes ? 0 : token_or_none(tw_tokenizer_eos(tokenizer));
-    coder->separator = begins ? (int64_t)tw_tokenizer_bos(tokenizer) : eos;
-    if (begins && eos != coder->separator) coder->closer = eos;
+    const uint32_t first = tw_tokenizer_first(tokenizer); /* texts of the model begin with it */
+    coder->separator = first != TW_TOKEN_NONE ? (int64_t)first : eos;
+    if (eos != coder->separator) coder->closer = eos;
     return TW_OK;
 }
 
