@@ -5,28 +5,32 @@
  *                 parts are refused like outliers (R1 of veto.c). If an owner announces different
  *                 results to different members, its part is left out without delay.
  *   unannounced   The owner of a listed result is linked and has not announced it yet. Once all
- *                 owners but those that may lie have announced theirs, it has RETRY_US for it: it
- * may be silent to this node alone, so that this node holds its vote back. early         More than
- * a quarter of the parts is left out while their owners are linked and still have time; in rosters
- * below TW_JUDGES_MIN, more than half. Or the round is not due yet by this node's clock. An early
- * record is not refused: it waits, and delays nobody. empty         As early, but left-out parts
- * whose results this node holds and accepts count too. After two ballots, twice as many may be left
- * out, then any number: members that refuse different results must agree in the end. company The
- * next roster lacks this node, or a member that is linked here under its nonce. Or a new member is
- * neither linked here nor known to more members than may lie; a node that sees few members does not
- * judge that. Otherwise a lying proposer would replace honest members by names of its own. skewed
- * The weights of the next roster differ too much from those of round/proposal.c: by upload, among
- * members that were in time and not proven false. Members differ in the strikes and links that they
- * see, so an honest proposer leaves out at most a third. The other owners may get that third more.
- *                 Beyond it, at most an eighth of the fragment (a fifth with few owners) may be
- *                 with the wrong owners. If liars owned half of a round, members would doubt
- *                 themselves (kernels/outlier.h) and accept the next lies.
+ *                 owners but those that may lie have announced theirs, it has RETRY_US left. It may
+ *                 be silent to this node alone, so that this node holds its vote back.
+ *   early         More than a quarter of the parts is left out while their owners are linked and
+ *                 still have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is
+ *                 not due yet by this node's clock. An early record is not refused: it waits, and
+ *                 delays nobody.
+ *   empty         As early, but left-out parts whose results this node holds and accepts count too.
+ *                 After two ballots, twice as many may be left out, then any number: members that
+ *                 refuse different results must agree in the end.
+ *   company       The next roster lacks this node, or a member that is linked here under its nonce.
+ *                 Or a new member is neither linked here nor known to more members than may lie; a
+ *                 node that sees few members does not judge that. Otherwise a lying proposer would
+ *                 replace honest members by names of its own.
+ *   skewed        The weights of the next roster differ too much from those of round/proposal.c: by
+ *                 upload, among members that were in time and not proven false. Members differ in
+ *                 the strikes and links that they see, so an honest proposer leaves out at most a
+ *                 third. The other owners may get that third more. Beyond it, at most an eighth of
+ *                 the fragment (a fifth with few owners) may be with the wrong owners. If liars
+ *                 owned half of a round, members would doubt themselves (kernels/outlier.h) and
+ *                 accept the next lies.
  *
  * With more than TW_PARTS_MAX members the proposer chooses the owners. Company and skewed are
- * checked in rosters that withstand a liar. All checks but false
- * end after some patiences: honest members too may differ after an owner's restart, or when two
- * nodes lose their link. A record decided after that may list results that no owner announced; no
- * owner is struck for it (audit.c). */
+ * checked in rosters that withstand a liar. All checks but false end after some patiences: honest
+ * members too may differ after an owner's restart, or when two nodes lose their link. A record
+ * decided after that may list results that no owner announced; no owner is struck for it
+ * (audit.c). */
 #include "sync/check/proposal_check.h"
 
 #include "base/median.h"
