@@ -322,6 +322,7 @@ void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint
                       const struct tw_sim_payload *payload, uint32_t idx) {
     struct tw_sim_link *link = live_link(world, node, peer, "chunk");
     if (link == NULL) return;
+    if (!link->has_path && link->relay == TW_SIM_NO_RELAY) return; /* its relay has just gone */
     const uint32_t begin = idx * TW_CHUNK_BYTES_MAX, left = payload->bytes - begin;
     const uint32_t bytes = left < TW_CHUNK_BYTES_MAX ? left : TW_CHUNK_BYTES_MAX;
     const uint64_t before_us = node->upload_free_us;
