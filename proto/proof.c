@@ -12,9 +12,13 @@ static const char domain[] = "thinwire-vote-v1";
 _Static_assert(sizeof(domain) + 1 + 3 * 32 + 3 * 8 == TW_VOTE_TEXT_BYTES, "with its NUL");
 _Static_assert(TW_MEMBERS_MAX <= 64, "voters are a set of 64");
 
-uint32_t tw_votes_needed(uint32_t count) {
+uint32_t tw_liars_max(uint32_t count) {
     TW_ASSERT(count > 0);
-    return (count + (count - 1) / 3) / 2 + 1;
+    return (count - 1) / 3;
+}
+
+uint32_t tw_votes_needed(uint32_t count) {
+    return (count + tw_liars_max(count)) / 2 + 1;
 }
 
 void tw_ballot_vote_text(const struct tw_ballot_vote *vote, uint8_t text[TW_VOTE_TEXT_BYTES]) {

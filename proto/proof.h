@@ -54,6 +54,9 @@ struct tw_promises {
     uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES];
 };
 
+/* Number of `count` > 0 members that may lie. */
+uint32_t tw_liars_max(uint32_t count);
+
 /* Number of votes that decide among `count` > 0 members: the least majority of which every two
  * share more members than may lie. Groups of up to three survive no liar. */
 uint32_t tw_votes_needed(uint32_t count);

@@ -40,6 +40,19 @@
     X(UNLINKED_IS_DEAD, "unlinked-is-dead", "a member without a link to this node counts as dead") \
     X(UNREACHED_OWNER, "unreached-owner", "owners are chosen whom contributors cannot reach")
 
+/* The same, found in worlds with traitors. */
+#define TW_MUTANT_TRAITORS_LIST(X)                                                                 \
+    X(UNPROVEN_COMMIT, "unproven-commit", "a record is committed without a look at its proof")     \
+    X(TWO_VOTES, "two-votes", "a proof may hold two votes of one member")                          \
+    X(PHASE_IGNORED, "phase-ignored", "votes of phase 1 prove that a round is decided")            \
+    X(LOCK_IGNORED, "lock-ignored", "a proposal need not carry on the lock in its promises")       \
+    X(PROMISES_UNCHECKED, "promises-unchecked", "a proposal needs no promises")                    \
+    X(ROW_UNSIGNED, "row-unsigned", "the signatures of contributors are not checked")              \
+    X(SECOND_VOTE, "second-vote", "a member votes for two records of one ballot")                  \
+    X(ANY_COMPANY, "any-company", "any next roster is voted for")                                  \
+    X(STRANGERS_KNOWN, "strangers-known", "a node is known if one member says so")                 \
+    X(ONE_LOG, "one-log", "a member believes one other that it is too far behind")
+
 /* The same for runs in pairs. */
 #define TW_MUTANT_PAIR_LIST(X)                                                                     \
     X(SILENT_LEAVE, "silent-leave", "a node that leaves an exchange does not send PAIR_BUSY")      \
@@ -53,7 +66,7 @@
 enum tw_mutant {
     TW_MUTANT_NONE,
 #define X(name, text, what) TW_MUTANT_##name,
-    TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X) TW_MUTANT_PAIR_LIST(X)
+    TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X) TW_MUTANT_TRAITORS_LIST(X) TW_MUTANT_PAIR_LIST(X)
 #undef X
         TW_MUTANTS_COUNT
 };

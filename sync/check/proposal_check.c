@@ -4,7 +4,9 @@
  *                 audits could strike honest owners, and work could be merged twice or lost. Such
  *                 parts are refused like outliers (R1 of veto.c). If an owner announces different
  *                 results to different members, its part is left out without delay.
- *   unannounced   The owner of a listed result is linked and has not announced it yet.
+ *   unannounced   The owner of a listed result is linked and has not announced it yet. Once all
+ *                 owners but those that may lie have announced theirs, it has RETRY_US left. It may
+ *                 be silent to this node alone, so that this node holds its vote back.
  *   early         More than a quarter of the parts is left out while their owners are linked and
  *                 still have time; in rosters below TW_JUDGES_MIN, more than half. Or the round is
  *                 not due yet by this node's clock. An early record is not refused: it waits, and
@@ -12,24 +14,26 @@
  *   empty         As early, but left-out parts whose results this node holds and accepts count too.
  *                 After two ballots, twice as many may be left out, then any number: members that
  *                 refuse different results must agree in the end.
- *   company       The next roster lacks this node, or more than one in eight members are unknown,
- *                 or missing although linked. Otherwise two lying proposers would soon be a
- *                 majority among themselves.
- *   skewed        The weights of the next roster differ too much from those of
- *                 round/proposal.c: by upload, among members that were in time and not proven
- *                 false. Members differ in the strikes and links that they see, so an honest
- *                 proposer leaves out at most a third. The other owners may get that third more.
- *                 Beyond it, at most an eighth of the fragment (a fifth with few owners) may be
- *                 with the wrong owners. If liars owned half of a round, members would doubt
- *                 themselves (kernels/outlier.h) and accept the next lies.
+ *   company       The next roster lacks this node, or a member that is linked here under its nonce.
+ *                 Or a new member is neither linked here nor known to more members than may lie; a
+ *                 node that sees few members does not judge that. Otherwise a lying proposer would
+ *                 replace honest members by names of its own.
+ *   skewed        The weights of the next roster differ too much from those of round/proposal.c: by
+ *                 upload, among members that were in time and not proven false. Members differ in
+ *                 the strikes and links that they see, so an honest proposer leaves out at most a
+ *                 third. The other owners may get that third more. Beyond it, at most an eighth of
+ *                 the fragment (a fifth with few owners) may be with the wrong owners. If liars
+ *                 owned half of a round, members would doubt themselves (kernels/outlier.h) and
+ *                 accept the next lies.
  *
  * With more than TW_PARTS_MAX members the proposer chooses the owners. Company and skewed are
- * checked in rosters of cfg.judges_min and more. All checks but false end after some patiences:
- * honest members too may differ after an owner's restart, or when two nodes lose their link. A
- * record decided after that may list results that no owner announced; no owner is struck for it
+ * checked in rosters that withstand a liar. All checks but false end after some patiences: honest
+ * members too may differ after an owner's restart, or when two nodes lose their link. A record
+ * decided after that may list results that no owner announced; no owner is struck for it
  * (audit.c). */
 #include "sync/check/proposal_check.h"
 
+#include "base/median.h"
 #include "sync/core/actions.h"
 #include "sync/core/membership.h"
 #include "sync/core/peers.h"
@@ -59,7 +63,23 @@ bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_reco
            part->contributors != tw_proposal_contributors(announced);
 }
 
-static bool is_unannounced(const struct tw_node *node, const struct tw_record *record) {
+/* When all results but those of owners that may lie were announced. UINT64_MAX: not yet. */
+static uint64_t announced_us(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    uint64_t times[TW_PARTS_MAX];
+    if (round->owners_count == 0) return UINT64_MAX;
+    for (uint32_t k = 0; k < round->owners_count; k++)
+        times[k] = round->results[k].has ? round->results[k].announced_us : UINT64_MAX;
+    tw_sort_u64(times, round->owners_count);
+    return times[round->owners_count - 1 - tw_liars_max(round->owners_count)];
+}
+
+static bool is_unannounced(struct tw_node *node, const struct tw_record *record) {
+    const uint64_t since_us = announced_us(node);
+    if (since_us != UINT64_MAX && tw_liars_max(node->round.owners_count) > 0) {
+        if (node->now_us >= since_us + RETRY_US) return false;
+        tw_act_wake(node, since_us + RETRY_US);
+    }
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0 || node->round.results[k].has) continue;
@@ -96,7 +116,8 @@ static bool is_coming(struct tw_node *node, uint32_t k) {
 /* Number of left-out parts of other owners whose results may still arrive in time. */
 static uint32_t count_to_come(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
-    const uint64_t end_us = round->active_us + node->pace.patience_us;
+    const uint64_t end_us =
+        round->active_us != 0 ? round->active_us + node->pace.patience_us : UINT64_MAX;
     uint32_t count = 0;
     if (node->now_us >= end_us) return 0;
     for (uint32_t k = 0; k < round->owners_count; k++) {
@@ -128,22 +149,39 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, 
     return is_much(node, share_of(ballot, left_out));
 }
 
-/* Too many members are left out although they are linked, or are let in without a link to us. */
-static bool is_unlikely_company(const struct tw_node *node, const struct tw_roster *next) {
-    const int self = tw_roster_find(next, &node->cfg.self);
-    const bool has_us = self >= 0 && next->members[self].nonce == node->at.nonce;
-    uint32_t count = 0;
-    if (node->state == TW_STATE_MEMBER && !has_us) return true;
+/* The roster has this id under this nonce. */
+static bool has_member(const struct tw_roster *roster, const struct tw_member *member) {
+    const int at = tw_roster_find(roster, &member->id);
+    return at >= 0 && roster->members[at].nonce == member->nonce;
+}
+
+/* The member is here under its nonce, with the whole state. */
+static bool is_seated(const struct tw_node *node, uint32_t idx) {
+    const struct tw_member *member = &node->roster.members[idx];
+    const uint16_t peer = tw_peers_find(node, &member->id);
+    if ((int)idx == node->round.self_idx) return node->state == TW_STATE_MEMBER;
+    return peer != NO_PEER && tw_peers_is_donor(node, peer) &&
+           node->links[peer].status.nonce == member->nonce;
+}
+
+/* The next roster lacks members that are here. */
+static bool lacks_members(const struct tw_node *node, const struct tw_roster *next) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
-        count +=
-            tw_roster_find(next, &node->roster.members[i].id) < 0 && tw_membership_is_live(node, i);
+        if (!has_member(next, &node->roster.members[i]) && is_seated(node, i)) return true;
     }
+    return false;
+}
+
+/* The next roster has strangers. */
+static bool has_strangers(const struct tw_node *node, const struct tw_roster *next) {
+    if (!tw_membership_has_judges(node) || !tw_membership_sees_most(node)) return false;
     for (uint32_t i = 0; i < next->count; i++) {
-        const struct tw_id *id = &next->members[i].id;
-        count += tw_roster_find(&node->roster, id) < 0 && !tw_id_equal(id, &node->cfg.self) &&
-                 !tw_reach_is_known(node, id);
+        const struct tw_member *member = &next->members[i];
+        if (has_member(&node->roster, member) || tw_id_equal(&member->id, &node->cfg.self))
+            continue;
+        if (!tw_reach_is_known(node, &member->id)) return true;
     }
-    return count > (node->roster.count + 4) / 8;
+    return false;
 }
 
 static uint64_t owners_of(const struct tw_roster *roster) {
@@ -207,17 +245,28 @@ static bool is_skewed(const struct tw_node *node, const struct tw_record *record
 static bool is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     if (is_unannounced(node, record) || tw_proposal_is_early(node, record)) return true;
     if (tw_proposal_is_empty(node, record, ballot)) return true;
-    if (node->roster.count < node->cfg.judges_min) return false;
-    return is_unlikely_company(node, &record->next) ||
-           (node->roster.count >= TW_JUDGES_MIN && is_skewed(node, record));
+    return tw_membership_has_judges(node) && tw_liars_max(node->roster.count) > 0 &&
+           is_skewed(node, record);
 }
 
-/* The check ends before a node would fork because the round stays open. */
-bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
-    const uint64_t end_us =
-        node->round.active_us +
-        at_most(RIGGED_PATIENCES * node->pace.patience_us, node->cfg.orphan_us / 2);
-    if (node->now_us >= end_us || !is_rigged(node, record, ballot)) return false;
+/* The round is still younger than this. */
+static bool is_within(struct tw_node *node, uint64_t most_us) {
+    if (node->round.active_us == 0) return true;
+    const uint64_t end_us = node->round.active_us + most_us;
+    if (node->now_us >= end_us) return false;
     tw_act_wake(node, end_us);
     return true;
+}
+
+/* The checks end before a node would fork because the round stays open. That for missing members
+ * ends last: each member that sees them can propose a roster with them. */
+bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
+    const uint64_t patience_us = node->pace.patience_us;
+    if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY)) return false;
+    if (has_strangers(node, &record->next)) return true;
+    if (tw_membership_has_judges(node) && lacks_members(node, &record->next) &&
+        is_within(node, node->cfg.orphan_us + 2 * patience_us))
+        return true;
+    return is_within(node, at_most(RIGGED_PATIENCES * patience_us, node->cfg.orphan_us / 2)) &&
+           is_rigged(node, record, ballot);
 }

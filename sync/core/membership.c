@@ -12,6 +12,20 @@ uint32_t tw_membership_votes_needed(const struct tw_node *node) {
     return node->roster.count > 0 ? tw_votes_needed(node->roster.count) : 1;
 }
 
+bool tw_membership_has_judges(const struct tw_node *node) {
+    const uint32_t count = node->roster.count;
+    return count >= node->cfg.judges_min || (count > 0 && tw_liars_max(count) > 0);
+}
+
+bool tw_membership_sees_most(const struct tw_node *node) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct tw_id *id = &node->roster.members[i].id;
+        count += tw_id_equal(id, &node->cfg.self) || tw_peers_find(node, id) != NO_PEER;
+    }
+    return node->roster.count > 0 && count >= tw_membership_votes_needed(node);
+}
+
 int tw_membership_sender(const struct tw_node *node, uint16_t peer) {
     if (peer == NO_PEER) return node->round.self_idx;
     return tw_roster_find(&node->roster, &node->links[peer].id);

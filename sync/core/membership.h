@@ -4,6 +4,12 @@
 
 #include "sync/core/state/node.h"
 
+/* The roster is large enough to withstand a liar, so its members judge proposals for the
+ * next one. */
+bool tw_membership_has_judges(const struct tw_node *node);
+/* This node is linked to so many members that those that may lie are fewer than half of them. A
+ * node that sees fewer goes by the word of those that it has. */
+bool tw_membership_sees_most(const struct tw_node *node);
 /* Number of votes that decide in the roster: proto/proof.h. */
 uint32_t tw_membership_votes_needed(const struct tw_node *node);
 /* Roster index of a message's sender, where NO_PEER is this node. -1: not a member. */

@@ -141,11 +141,15 @@ bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx) {
 }
 
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id) {
+    uint32_t count = 0;
+    if (tw_peers_find(node, id) != NO_PEER) return true;
     for (uint16_t i = 0; i < node->links_end; i++) {
         const struct link *link = &node->links[i];
-        if (link->is_up && (tw_id_equal(&link->id, id) || is_listed(link, id))) return true;
+        count +=
+            link->is_up && tw_roster_find(&node->roster, &link->id) >= 0 && is_listed(link, id);
     }
-    return false;
+    if (TW_IS_MUTANT(node, TW_MUTANT_STRANGERS_KNOWN)) return count > 0;
+    return node->roster.count > 0 && count > tw_liars_max(node->roster.count);
 }
 
 uint64_t tw_reach_owners(const struct tw_node *node, uint64_t among) {

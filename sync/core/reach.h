@@ -31,7 +31,8 @@ bool tw_reach_is_present(const struct tw_node *node, uint32_t idx);
 uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx);
 /* Member `idx` reaches a majority, so it can decide a round. */
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx);
-/* A peer says that it is linked to node `id`. */
+/* The node is linked to us, or so many members say that it is linked to them that one of them tells
+ * the truth. */
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id);
 /* Members of `among` that most contributors can reach: their number of links to present members is
  * the highest, or less by at most one in REACH_ONE_IN. In a full mesh, all of them. */

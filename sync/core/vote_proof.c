@@ -79,6 +79,15 @@ static struct tw_msg_accept vote_for(const struct tw_record *record, enum tw_vot
                                   .digest = tw_record_digest(record)};
 }
 
+/* The bug TWO_VOTES. */
+static bool is_any_vote(const struct tw_node *node, const struct tw_roster *roster,
+                        const struct tw_ballot_vote *vote, const uint8_t *signature) {
+    for (uint32_t i = 0; TW_IS_MUTANT(node, TW_MUTANT_TWO_VOTES) && i < roster->count; i++) {
+        if (is_signed(node, &roster->members[i].id, vote, signature)) return true;
+    }
+    return false;
+}
+
 /* The first `needed` voters, if these members of the roster signed. */
 static uint64_t check_voters(const struct tw_node *node, const struct tw_roster *roster,
                              uint32_t needed, const struct tw_msg_accept *accept,
@@ -89,7 +98,9 @@ static uint64_t check_voters(const struct tw_node *node, const struct tw_roster 
     if (tw_bits(proof->voters) < needed) return 0;
     for (uint32_t i = 0; i < roster->count && votes < needed; i++) {
         if ((proof->voters >> i & 1) == 0) continue;
-        if (!is_signed(node, &roster->members[i].id, &vote, proof->signatures[i])) return 0;
+        if (!is_signed(node, &roster->members[i].id, &vote, proof->signatures[i]) &&
+            !is_any_vote(node, roster, &vote, proof->signatures[i]))
+            return 0;
         checked |= UINT64_C(1) << i;
         votes++;
     }
@@ -129,6 +140,7 @@ bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_pro
         if (vote.lock_ballot > newest) newest = vote.lock_ballot;
         votes++;
     }
+    if (TW_IS_MUTANT(node, TW_MUTANT_LOCK_IGNORED)) newest = 0;
     if (votes < needed || newest > propose->lock.ballot) return false;
     if (propose->lock.ballot == 0) return true;
     return propose->lock.ballot < propose->ballot &&

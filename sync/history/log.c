@@ -6,6 +6,7 @@
 #include "sync/history/log.h"
 
 #include "base/assert.h"
+#include "base/median.h"
 #include "proto/run/layout.h"
 #include "sync/check/audit.h"
 #include "sync/check/findings.h"
@@ -31,6 +32,7 @@ enum {
     MISSED_MAX = 12, /* after so many, a member is waited for in every 64th round */
 };
 
+#define MEET_US (30 * SECOND_US)
 #define PATIENCE_CEILING_US (3600 * SECOND_US)
 #define FORK_ASK_US (60 * SECOND_US) /* between two questions to a peer with another record */
 
@@ -184,29 +186,81 @@ static bool was_offered(const struct tw_node *node) {
     return false;
 }
 
-/* Learns from this round how long parts take. Patience doubles if live owners had too little time.
- * Two kinds of rounds teach nothing: a round without a contribution, which lasts as long as
- * patience; and a round that was over when this node learned of it. */
-static void learn_patience(struct tw_node *node, const struct tw_record *record) {
-    if (record->parts_count == 0 || node->round.active_us == 0) return;
-    if (record->contributors_count == 0 && !was_offered(node)) return;
+/* Time after which the contributions of all live members but those that may lie were here.
+ * UINT64_MAX: they never were. */
+static uint64_t delivered_us(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    const uint32_t liars = tw_liars_max(node->roster.count);
+    uint64_t times[TW_MEMBERS_MAX];
+    uint32_t count = 0, live_count = 0;
+    for (uint32_t i = 0; i < node->roster.count; i++) {
+        const struct contribution *entry = &round->contributions[i];
+        live_count += tw_membership_is_live(node, i);
+        if (entry->has && entry->ready_us != 0) times[count++] = entry->ready_us;
+    }
+    if (live_count <= liars || count < live_count - liars) return UINT64_MAX;
+    tw_sort_u64(times, count);
+    const uint64_t last_us = times[live_count - liars - 1];
+    return last_us > round->active_us ? last_us - round->active_us : 0;
+}
+
+/* Number of live owners that had too little time for their results. */
+static uint32_t count_late(struct tw_node *node, const struct tw_record *record) {
+    uint32_t count = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
         /* The result was in time, but refused. */
         const struct tw_msg_result *announced = &node->round.results[k].announced;
         if (node->round.results[k].has && tw_payload_is_held(node, &announced->hash)) continue;
         if (!tw_membership_is_live(node, node->round.owners[k])) continue;
-        if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER,
-                                  &node->roster.members[node->round.owners[k]].id))
-            continue; /* its time is no measure */
-        node->pace.patience_us = at_most(2 * node->pace.patience_us, PATIENCE_CEILING_US);
-        return;
+        count += !tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER,
+                                        &node->roster.members[node->round.owners[k]].id);
     }
-    const uint64_t now_us = node->now_us, began_us = node->round.active_us;
-    const uint64_t took_us = now_us > began_us ? now_us - began_us : 0;
+    return count;
+}
+
+static void double_patience(struct tw_node *node) {
+    node->pace.patience_us = at_most(2 * node->pace.patience_us, PATIENCE_CEILING_US);
+}
+
+/* Moves patience towards four times the time that parts took. */
+static void learn_time(struct tw_node *node, uint64_t took_us) {
     const uint64_t wanted_us = 4 * took_us + PATIENCE_FLOOR_US;
     node->pace.patience_us =
         at_most((3 * node->pace.patience_us + wanted_us) / 4, PATIENCE_CEILING_US);
+}
+
+/* Learns the time of parts where members may lie. Its length is no measure: a liar
+ * can make it as long as patience. This node goes by the contributions to its own part that were
+ * delivered, twice because results travel too, and by its own merge. */
+static void learn_delivery(struct tw_node *node) {
+    const struct round *round = &node->round;
+    if (round->self_part < 0 || !round->intake_closed) return;
+    const uint64_t took_us = delivered_us(node);
+    if (took_us == UINT64_MAX) { /* not even the honest ones had time enough */
+        if (round->has_waited_in_vain) double_patience(node);
+        return;
+    }
+    const uint64_t merged_us = round->results[round->self_part].announced_us;
+    const bool is_merged = round->is_reduced && merged_us > round->intake_closed_us;
+    learn_time(node, 2 * took_us + (is_merged ? merged_us - round->intake_closed_us : 0));
+}
+
+/* Learns from this round how long parts take. Patience doubles if live owners had too little time.
+ * Two kinds of rounds teach nothing: a round without a contribution, which lasts as long as
+ * patience; and a round that was over when this node learned of it. */
+static void learn_patience(struct tw_node *node, const struct tw_record *record) {
+    if (record->parts_count == 0 || node->round.active_us == 0) return;
+    if (record->contributors_count == 0 && !was_offered(node)) return;
+    const uint32_t liars = tw_liars_max(node->roster.count);
+    const uint64_t now_us = node->now_us, began_us = node->round.active_us;
+    if (count_late(node, record) > liars) {
+        double_patience(node);
+    } else if (liars > 0) {
+        learn_delivery(node);
+    } else {
+        learn_time(node, now_us > began_us ? now_us - began_us : 0);
+    }
 }
 
 void tw_log_commit(struct tw_node *node, const struct tw_record *record,
@@ -269,6 +323,36 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
+/* The other members have had time to link to this node since its first link came up. */
+static bool has_met_all(const struct tw_node *node) {
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (node->links[i].is_up && node->now_us >= node->links[i].up_us + MEET_US) return true;
+    }
+    return false;
+}
+
+/* So many members say so that one of them does not lie. A node that sees few members for long goes
+ * by the word of one. */
+static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
+    if (TW_IS_MUTANT(node, TW_MUTANT_ONE_LOG)) return count > 0;
+    if (node->roster.count == 0 || (!tw_membership_sees_most(node) && has_met_all(node)))
+        return count > 0;
+    return count > tw_liars_max(node->roster.count);
+}
+
+/* Members of the known roster say that this record is the newest one: its sender, and those whose
+ * STATUS names it. */
+static bool is_tip_vouched(const struct tw_node *node, uint16_t peer, const struct tw_id *digest) {
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const bool is_member =
+            node->roster.count == 0 || tw_roster_find(&node->roster, &node->links[i].id) >= 0;
+        count += is_member && tw_peers_is_donor(node, i) &&
+                 (i == peer || tw_id_equal(&node->links[i].status.tip, digest));
+    }
+    return is_word_of_enough(node, count);
+}
+
 void tw_log_adopt_tip(struct tw_node *node, const struct tw_record *tip,
                       const struct tw_proof *proof) {
     node->lineage.needs_tip = false;
@@ -282,6 +366,14 @@ void tw_log_adopt_tip(struct tw_node *node, const struct tw_record *tip,
     node->status_us = 0;
 }
 
+static bool is_proven(const struct tw_node *node, const struct tw_msg_commit *commit) {
+    const bool is_early = TW_IS_MUTANT(node, TW_MUTANT_PHASE_IGNORED);
+    return TW_IS_MUTANT(node, TW_MUTANT_UNPROVEN_COMMIT) ||
+           (is_early &&
+            tw_vote_proof_holds(node, TW_VOTE_ACCEPT, &commit->record, &commit->proof)) ||
+           tw_vote_proof_holds(node, TW_VOTE_COMMIT, &commit->record, &commit->proof);
+}
+
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit) {
     const struct tw_record *record = &commit->record;
     if (node->worker.is_solo_pending) return; /* only this node decides the round */
@@ -293,8 +385,11 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
         /* A fresh child lineage still ends in a record of its parent: the digest decides. */
         const struct tw_id digest = tw_record_digest(record);
         if (record->round < node->at.rounds) return; /* a late answer, not the newest record */
-        if (tw_peers_is_donor(node, peer) && (tw_id_equal(&digest, &node->links[peer].status.tip) ||
-                                              tw_id_equal(&record->lineage, &node->at.lineage)))
+        if (!tw_peers_is_donor(node, peer) ||
+            (!tw_id_equal(&digest, &node->links[peer].status.tip) &&
+             !tw_id_equal(&record->lineage, &node->at.lineage)))
+            return;
+        if (node->roster.count == 0 || is_tip_vouched(node, peer, &digest))
             tw_log_adopt_tip(node, record, &commit->proof);
         return;
     }
@@ -308,8 +403,7 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     if (!tw_id_equal(&record->parent, &node->tip_digest) ||
         record->fragment != tw_progress_fragment(node, record->round) ||
         (node->roster.count > 0 &&
-         (!tw_record_is_sound(node, record) ||
-          !tw_vote_proof_holds(node, TW_VOTE_COMMIT, record, &commit->proof)))) {
+         (!tw_record_is_sound(node, record) || !is_proven(node, commit)))) {
         tw_act_report(node, TW_REPORT_FORGED, &node->links[peer].id);
         tw_act_close(node, peer, TW_PROTO);
         return;
@@ -370,6 +464,14 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
             node->links[i].log_begin <= node->at.rounds)
             return;
     }
+    uint32_t short_count = 0;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        const bool is_member =
+            node->roster.count == 0 || tw_roster_find(&node->roster, &node->links[i].id) >= 0;
+        short_count +=
+            is_member && tw_peers_is_donor(node, i) && node->links[i].log_begin > node->at.rounds;
+    }
+    if (!is_word_of_enough(node, short_count)) return;
     /* Too far behind to replay: fetches the present state, and keeps our own work in theta. */
     node->lineage.needs_tip = true;
     tw_account_settle_clock(node); /* skipped rounds may list us */

@@ -107,7 +107,7 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
         gone += member->weight;
         member->weight = 0;
     }
-    const uint64_t most = node->roster.count < node->cfg.judges_min ? all : all / 3;
+    const uint64_t most = tw_membership_has_judges(node) ? all / 3 : all;
     uint64_t left = most > gone ? most - gone : 0;
     left -= tw_conduct_drop_struck(node, next, left);
     left -= tw_conduct_drop_stalled(node, next, left);

@@ -1,10 +1,12 @@
 /* round.c - the open round: our outer gradient, the merge of the part we own, the results.
  *
- * A round has no coordinator. It becomes active with the first contribution that is received. Every
- * owner pulls its part of each contribution. It merges when all live members have answered, or when
- * the quorum has delivered and the grace is over. It then announces the result. A member without a
- * contribution (not encoded, or over budget) announces that once the round is active, and thus has
- * answered: the grace is for late members. The vote ends the round (vote/). */
+ * A round has no coordinator. It becomes active when this node contributes, or when so many members
+ * have sent something about it that one of them does not lie. Waits and checks with an end count
+ * from then: a single member cannot make them end before the others are due. Every owner pulls its
+ * part of each contribution. It merges when all live members have answered, or when the quorum has
+ * delivered and the grace is over. It then announces the result. A member without a contribution
+ * (not encoded, or over budget) announces that once the round is active, and thus has answered: the
+ * grace is for late members. The vote ends the round (vote/). */
 #include "sync/round/round.h"
 
 #include <string.h>
@@ -79,16 +81,17 @@ static void divide_parts(struct tw_node *node) {
 void tw_round_open(struct tw_node *node) {
     struct round *round = &node->round;
     /* The large arrays are guarded by their `has` flags: clearing those is enough. */
-    round->active_us = 0;
+    round->active_us = round->begun = 0;
     round->self_idx = round->self_part = round->self_rank = -1;
     round->owners_count = 0;
     round->own = OWN_IDLE;
     round->own_retry_us = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) round->contributions[i].has = false;
     round->intake_closed = round->is_reducing = round->is_reduced = false;
+    round->has_waited_in_vain = false;
     round->merged = round->refused = 0;
     for (uint32_t k = 0; k < TW_PARTS_MAX; k++) round->results[k].has = false;
-    round->results_us = round->turn_us = 0;
+    round->results_us = round->turn_us = round->voted_us = 0;
     round->has_offer = round->is_lost = false;
     round->left_out = 0;
     memset(round->refused_by, 0, sizeof(round->refused_by));
@@ -142,17 +145,26 @@ static uint64_t begin_us(const struct tw_node *node) {
     return is_timed && due_us > node->now_us ? due_us : node->now_us;
 }
 
-void tw_round_touch(struct tw_node *node) {
-    if (node->round.active_us == 0) node->round.active_us = begin_us(node);
+/* A node that cannot tell by its own steps goes by the first message. */
+void tw_round_touch(struct tw_node *node, uint32_t idx) {
+    struct round *round = &node->round;
+    const bool has_steps = node->worker.is_up && node->state == TW_STATE_MEMBER;
+    const uint32_t liars = has_steps ? tw_liars_max(node->roster.count) : 0;
+    round->begun |= UINT64_C(1) << idx;
+    const bool is_own = (int)idx == round->self_idx;
+    if (round->active_us == 0 && (is_own || tw_bits(round->begun) > liars))
+        round->active_us = begin_us(node);
 }
 
 /* ---- messages of other members -------------------------------------------------------------- */
 
-/* This node owns no part, and all owners have this anchor. Nothing from ours can be merged. A home
- * that is linked to the owners alone never receives half of the contributions. */
+/* This node owns no part, and all owners have this anchor, more of them than may lie. Nothing from
+ * ours can be merged. A home that is linked to the owners alone never receives half of the
+ * contributions. */
 static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *base) {
     const struct round *round = &node->round;
     if (round->self_part >= 0) return false;
+    if (round->owners_count <= tw_liars_max(node->roster.count)) return false; /* all may lie */
     for (uint32_t k = 0; k < round->owners_count; k++) {
         const struct contribution *entry = &round->contributions[round->owners[k]];
         if (!entry->has || !tw_id_equal(&entry->announced.base, base)) return false;
@@ -220,7 +232,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
                                    .is_absent = is_of_nothing(contrib),
                                    .received_us = begin_us(node),
                                    .announced = *contrib};
-    if (!entry->is_absent) tw_round_touch(node);
+    if (!entry->is_absent) tw_round_touch(node, (uint32_t)idx);
     check_anchor(node, &contrib->base);
 }
 
@@ -273,7 +285,7 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
     round->results[result->part].has = true;
     round->results[result->part].announced_us = node->now_us;
     round->results[result->part].announced = *result;
-    tw_round_touch(node);
+    tw_round_touch(node, round->owners[result->part]);
     if (result->bytes == 0) return;
     const struct tw_part part = {.bytes = result->bytes, .result = result->hash};
     struct payload *payload =
@@ -394,7 +406,7 @@ static void enter_round(struct tw_node *node) {
     node->round.own = OWN_SENT;
     entry->has = true;
     entry->received_us = entry->ready_us = node->now_us;
-    tw_round_touch(node);
+    tw_round_touch(node, (uint32_t)node->round.self_idx);
 }
 
 /* ---- the part we own ------------------------------------------------------------------------ */
@@ -470,11 +482,17 @@ static bool intake_is_over(struct tw_node *node) {
         pending_count +=
             is_live && !entry->is_bad && entry->ready_us == 0 && tw_round_awaits(node, i);
     }
-    if (first_us == UINT64_MAX) first_us = round->active_us;
-    const uint32_t wanted = node->cfg.quorum < live_count ? node->cfg.quorum : live_count;
+    if (first_us == UINT64_MAX || first_us < round->active_us) first_us = round->active_us;
+    /* Members that may lie may also be silent for ever. */
+    const uint32_t liars = tw_liars_max(node->roster.count);
+    const uint32_t most = live_count > liars ? live_count - liars : 0;
+    const uint32_t wanted = node->cfg.quorum < most ? node->cfg.quorum : most;
     const uint64_t grace_end_us = first_us + grace_us(node);
     const uint64_t patience_end_us = first_us + node->pace.patience_us;
-    if (node->now_us >= patience_end_us) return true;
+    if (node->now_us >= patience_end_us) {
+        node->round.has_waited_in_vain = true;
+        return true;
+    }
     tw_act_wake(node, patience_end_us);
     if (pending_count > 0) return false;
     if (received_count >= live_count) return true;
@@ -562,10 +580,12 @@ static void close_intake(struct tw_node *node) {
             first_us = entry->received_us;
         if (entry->has && entry->ready_us != 0) round->merged |= UINT64_C(1) << i;
     }
+    if (first_us < round->active_us) first_us = round->active_us;
     for (uint32_t i = 0; i < node->roster.count; i++) {
+        const uint64_t received_us = round->contributions[i].received_us;
         if ((round->merged >> i & 1) == 0) continue;
         node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] =
-            round->contributions[i].received_us - first_us;
+            received_us > first_us ? received_us - first_us : 0;
     }
 }
 

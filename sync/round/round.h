@@ -8,8 +8,9 @@
 /* Takes over the roster of the next round and opens it. */
 void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster);
 void tw_round_open(struct tw_node *node);
-/* A message about the open round arrived: the round becomes active, but not before it is due. */
-void tw_round_touch(struct tw_node *node);
+/* Member `idx` sent a message about the open round: the round becomes active once enough members
+ * did, but not before it is due. */
+void tw_round_touch(struct tw_node *node, uint32_t idx);
 void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_contrib *contrib);
 void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_result *result);
 void tw_round_encoded(struct tw_node *node, const struct tw_event *event);

@@ -198,7 +198,7 @@ void tw_acceptor_prepare(struct tw_node *node, uint16_t peer,
     if (idx < 0) return;
     tw_acceptor_turn(node);
     if (!is_ballot_of(node, peer, prepare->ballot)) return;
-    tw_round_touch(node);
+    tw_round_touch(node, (uint32_t)idx);
     if (prepare->ballot <= node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_STALE_PROMISE)) {
         send_nack(node, peer, node->vote.promised);
         return;
@@ -255,7 +255,8 @@ static bool is_offer_settled(const struct tw_node *node) {
  * proposer has promises for both, and a member that voted twice could lock both. */
 static bool is_second_offer(const struct tw_node *node) {
     return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
-           node->round.offer_ballot == node->vote.accepted_ballot && !is_offer_accepted(node);
+           node->round.offer_ballot == node->vote.accepted_ballot && !is_offer_accepted(node) &&
+           !TW_IS_MUTANT(node, TW_MUTANT_SECOND_VOTE);
 }
 
 /* The offer of a member that was proven false waits until others have had time to propose. */
@@ -294,6 +295,7 @@ static void lease_offer(struct tw_node *node) {
 static bool is_justified(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const bool needs_promises = propose->ballot > 1 || propose->promises.voters != 0;
     return !needs_promises || TW_IS_MUTANT(node, TW_MUTANT_OTHER_VALUE) ||
+           TW_IS_MUTANT(node, TW_MUTANT_PROMISES_UNCHECKED) ||
            tw_vote_proof_justifies(node, propose);
 }
 
@@ -305,7 +307,9 @@ static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *p
     if (!is_justified(node, propose)) return false;
     if (propose->lock.ballot != 0) return true;
     for (uint32_t i = 0; i < record->contributors_count; i++) {
-        if (!tw_contributor_is_signed(node, &record->contributors[i])) return false;
+        if (!tw_contributor_is_signed(node, &record->contributors[i]) &&
+            !TW_IS_MUTANT(node, TW_MUTANT_ROW_UNSIGNED))
+            return false;
     }
     return true;
 }
@@ -319,7 +323,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     tw_acceptor_turn(node);
     if (peer != NO_PEER && !is_ballot_of(node, peer, propose->ballot)) return;
     tw_evidence_promises(node, propose, false);
-    tw_round_touch(node);
+    tw_round_touch(node, (uint32_t)idx);
     if (propose->ballot < node->vote.promised && !TW_IS_MUTANT(node, TW_MUTANT_BALLOT_IGNORED)) {
         send_nack(node, peer, node->vote.promised);
         return;
@@ -383,13 +387,16 @@ static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     return is_complete;
 }
 
-/* A result of the offer is late, or its owner is stalled. Another proposer may try meanwhile. */
+/* A result of the offer is late or lost, or its owner is stalled. Another proposer may try
+ * meanwhile. */
 static bool is_offer_silent(struct tw_node *node) {
     const struct round *round = &node->round;
     for (uint32_t k = 0; k < round->offer.parts_count; k++) {
         const struct tw_part *part = &round->offer.parts[k];
         const struct tw_id *owner = &node->roster.members[part->owner_idx].id;
-        if (part->bytes == 0 || tw_payload_is_held(node, &part->result)) continue;
+        const struct payload *payload = tw_payload_find(node, &part->result);
+        if (part->bytes == 0 || (payload != NULL && payload->state == PAYLOAD_HELD)) continue;
+        if (payload != NULL && tw_payload_is_lost(payload)) return true;
         if (tw_conduct_is_stalled(node, TW_PENALTY_STALL_OWNER, owner) || tw_round_is_late(node, k))
             return true;
     }
@@ -410,6 +417,7 @@ static void accept_offer(struct tw_node *node) {
     if (round->offer_lock.ballot != 0) vote->lock = round->offer_lock;
     vote->promised = vote->accepted_ballot = round->offer_ballot;
     vote->has_accepted = 1;
+    round->voted_us = round->offer_from != NO_PEER ? node->now_us : 0;
     vote->accepted = round->offer;
     reply_later(node, round->offer_lock.ballot != 0 ? REPLY_COMMIT : REPLY_ACCEPT,
                 round->offer_from, round->offer_ballot);
@@ -496,5 +504,6 @@ void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_l
     }
     vote->promised = lock->proof.ballot;
     vote->lock = lock->proof;
+    if (!is_known && peer != NO_PEER) round->voted_us = node->now_us;
     reply_later(node, REPLY_COMMIT, peer, lock->proof.ballot);
 }

@@ -10,8 +10,9 @@
  *       (check/veto.c), or when the ballot is our own and we have given it up.
  *   L3  A higher ballot is promised all the same: a lock may have to be carried on.
  *       But these are stalls (trust/conduct.c): a holder proposes nothing; it takes the lease from
- *       another and leaves the round open; a proposer is silent in its turn; a proposer proposes
- *       nearly nothing and is passed over for that (check/proposal_check.c).
+ *       another and leaves the round open; a proposer is silent in its turn; it does nothing with
+ *       votes and is passed over for that; it proposes nearly nothing and is passed over for that
+ *       (check/proposal_check.c).
  *   L4  A proposer that has stalled before, or was proven false, is not waited for. Its PREPAREs
  *       wait for LEASE_US and for the present holder, and so do the proposals of one that was
  *       proven false. Then they are answered: otherwise two nodes that distrust each other would
@@ -140,8 +141,27 @@ void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot) {
     lease->until_us = at_most(node->now_us + LEASE_US, lease->began_us + 2 * LEASE_US);
 }
 
+/* The proposer that got our vote has not used it in the time that a round usually takes. Others may
+ * have been slower with theirs, so it is only passed over. */
+static void pass_silent(struct tw_node *node) {
+    struct round *round = &node->round;
+    if (round->voted_us == 0) return;
+    const uint64_t due_us = round->voted_us + BALLOT_TIMEOUT_US + node->pace.patience_us / 4;
+    if (node->now_us < due_us) {
+        tw_act_wake(node, due_us);
+        return;
+    }
+    const uint64_t ballot = node->vote.accepted_ballot;
+    const uint32_t member = round->rank[tw_ballot_rank(ballot)];
+    round->voted_us = 0;
+    tw_veto_pass(node, ballot);
+    if (tw_membership_is_live(node, member))
+        tw_conduct_stall(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
+}
+
 void tw_lease_advance(struct tw_node *node) {
     struct lease *lease = &node->lease;
+    pass_silent(node);
     if (!lease->is_taken) return;
     if (node->now_us < lease->until_us) {
         tw_act_wake(node, lease->until_us);

@@ -245,8 +245,9 @@ static bool has_all_results(const struct tw_node *node) {
  * that stopped after PREPARE, must not delay the others for the whole patience. */
 static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
-    if (tw_acceptor_has_offer(node) ||
-        (node->vote.round == node->at.rounds && node->vote.has_accepted != 0))
+    const bool has_voted = node->vote.round == node->at.rounds && node->vote.has_accepted != 0;
+    if (tw_acceptor_has_offer(node)) return false;
+    if (has_voted && !tw_veto_is_passed(node, tw_ballot_rank(node->vote.accepted_ballot)))
         return false;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         if (tw_round_is_unannounced(node, k)) return false;
@@ -370,10 +371,18 @@ static void promise_self(struct tw_node *node) {
     tw_proposer_promise(node, NO_PEER, &own);
 }
 
+/* A higher ballot was promised here before this node could vote for its own. */
+static bool is_overtaken(const struct tw_node *node) {
+    const struct round *round = &node->round;
+    return round->phase == PROPOSER_PROPOSING && node->vote.promised > round->ballot &&
+           node->vote.accepted_ballot < round->ballot;
+}
+
 /* This node cannot accept its own proposal: a result in it is lost, late or refused, or its owner
  * has gone for RETRY_US. Another ballot leaves the result out. */
 static bool is_hopeless(struct tw_node *node) {
     const struct round *round = &node->round;
+    if (is_overtaken(node)) return true;
     if (round->phase != PROPOSER_PROPOSING || round->best_lock.ballot != 0) return false;
     if (tw_veto_find(node, &round->proposal) != 0) return true;
     for (uint32_t k = 0; k < round->proposal.parts_count; k++) {

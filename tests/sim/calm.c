@@ -101,6 +101,7 @@ static void check_unity(struct tw_sim_world *world) {
     uint32_t members = 0, running = 0;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         struct tw_sim_node *node = &world->nodes[i];
+        if (tw_sim_is_traitor(world, node)) continue;
         if (!node->is_running) {
             tw_sim_fail(world, node, "calm", "is still down");
             continue;
@@ -110,9 +111,11 @@ static void check_unity(struct tw_sim_world *world) {
         if (!tw_id_equal(&node->lineage, &first->lineage)) {
             tw_sim_fail(world, node, "calm", "is in another lineage than node %u", first->idx);
         }
-        members += node->state == TW_STATE_MEMBER || node->state == TW_STATE_FINISHED ||
-                   (node->state == TW_STATE_SOLO && world->nodes_count == 1) ||
-                   may_lose_seat(world, node);
+        const bool is_member = node->state == TW_STATE_MEMBER || node->state == TW_STATE_FINISHED ||
+                               (node->state == TW_STATE_SOLO && world->nodes_count == 1) ||
+                               may_lose_seat(world, node);
+        members += is_member;
+        running -= !is_member && tw_sim_paths_is_remote(world, i);
     }
     const uint32_t limit = world->options.members_max;
     if (members < (running < limit ? running : limit)) {
@@ -133,7 +136,8 @@ static bool has_mixed(const struct tw_node_view *view) {
 static void check_progress(struct tw_sim_world *world) {
     const double half_us = (double)world->options.calm_us / 2;
     double wanted = half_us / tw_sim_calm_round_us(world) - 2;
-    if (world->options.liars_count > 0) wanted /= 2; /* proposals that lie cost ballots */
+    if (world->options.liars_count + world->options.traitors_count > 0)
+        wanted /= 2; /* proposals that lie cost ballots */
     bool is_finishing = false;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         is_finishing |= world->nodes[i].worker.is_finished;
@@ -141,6 +145,7 @@ static void check_progress(struct tw_sim_world *world) {
     if (is_finishing || !world->is_calm_noted) return;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         struct tw_sim_node *node = &world->nodes[i];
+        if (tw_sim_is_traitor(world, node)) continue;
         tw_node_view(node->core, world->view);
         const uint64_t rounds = world->view->rounds - node->calm_rounds;
         if ((double)rounds < wanted) {
@@ -193,14 +198,17 @@ static void check_finish(struct tw_sim_world *world) {
 
 static void measure_result(struct tw_sim_world *world) {
     struct tw_sim_result *result = world->result;
+    result->calm_paced = UINT64_MAX;
     float mean[TW_SIM_DIMS_MAX] = {0};
     result->loss_start = tw_sim_model_loss(&world->model, mean);
     double loss = 0;
     struct tw_id seen[TW_MEMBERS_MAX];
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         struct tw_sim_node *node = &world->nodes[i];
-        if (!node->is_running) continue;
+        if (!node->is_running || tw_sim_is_traitor(world, node)) continue;
         tw_node_view(node->core, world->view);
+        const uint64_t rounds = world->view->rounds - node->calm_rounds;
+        if (rounds < result->calm_paced) result->calm_paced = rounds;
         if (world->view->clock_tokens > result->clock_tokens) {
             result->clock_tokens = world->view->clock_tokens;
         }

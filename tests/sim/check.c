@@ -265,6 +265,7 @@ static void check_strike(struct tw_sim_world *world, struct tw_sim_node *node,
         if (action->u.report.reason != TW_CORRUPT) continue;
         world->result->strikes++;
         if (tw_sim_is_liar(world, node) || tw_sim_is_liar(world, other)) continue;
+        if (tw_sim_is_traitor(world, other)) continue;
         tw_sim_fail(world, node, "38", "strikes node %u, which merged correctly", i);
     }
 }
@@ -317,6 +318,7 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
 void tw_sim_check_action(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_action *action) {
     if (world->options.is_pair) tw_sim_check_pair_action(world, node, action);
+    tw_sim_treason_action(world, node, action);
     switch ((int)action->kind) {
     case TW_ACT_SEND: check_message(world, node, action->u.message); break;
     case TW_ACT_APPLY: check_apply(world, node, action); break;

@@ -150,6 +150,10 @@ void tw_sim_check_lock(struct tw_sim_world *world, const struct tw_id *digest);
 void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_propose *propose);
 
+/* ---- treason.c */
+void tw_sim_treason_roster(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_sim_commit *commit);
+
 /* ---- check_pair.c */
 void tw_sim_check_pair_start(struct tw_sim_world *world, struct tw_sim_node *node);
 void tw_sim_check_pair_action(struct tw_sim_world *world, struct tw_sim_node *node,

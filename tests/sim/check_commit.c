@@ -81,6 +81,7 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         listed |= UINT64_C(1) << by->member_idx;
         commit->listed[who] += by->tokens;
         commit->roots[who] = by->root;
+        if (tw_sim_is_traitor(world, &world->nodes[who])) continue; /* it may claim anything */
         if (commit->listed[who] > world->nodes[who].tokens_ever) {
             tw_sim_fail(world, node, "G3",
                         "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,
@@ -142,6 +143,7 @@ static void check_roster(struct tw_sim_world *world, struct tw_sim_node *node,
         const uint64_t nonce = commit->next.members[i].nonce;
         const int before = tw_sim_roster_find(&commit->roster, commit->next.members[i].node);
         if (before >= 0 && commit->roster.members[before].nonce == nonce) continue;
+        if (tw_sim_is_traitor(world, &world->nodes[commit->next.members[i].node])) continue;
         const struct tw_sim_key key = tw_sim_key_of(&record->lineage, nonce, record->round);
         if (tw_sim_map_get(&world->check->joins, &key) == NULL) {
             tw_sim_fail(world, node, "G3",
@@ -263,6 +265,7 @@ static void check_new_commit(struct tw_sim_world *world, struct tw_sim_node *nod
     count_given_back(world, record);
     count_unreached(world, record);
     check_roster(world, node, record, commit);
+    if (!world->result->is_failed) tw_sim_treason_roster(world, node, commit);
     world->result->rounds++;
     if (record->contributors_count > 1) {
         world->result->group_rounds++;

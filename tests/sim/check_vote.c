@@ -96,7 +96,8 @@ void tw_sim_check_vote(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_sim_commit *parent = has_seat(world, node, vote);
     if (parent == NULL) return;
     acceptance->ballots[row].nodes |= UINT64_C(1) << node->idx;
-    const uint64_t nodes = acceptance->ballots[row].nodes & roster_set(&parent->next);
+    const uint64_t nodes =
+        (acceptance->ballots[row].nodes | tw_sim_treason_voters(world)) & roster_set(&parent->next);
     if (count_bits(nodes) < tw_votes_needed(parent->next.count)) return;
     const struct tw_sim_key round = tw_sim_key_of(&vote->lineage, vote->round, 0);
     bool is_new;
@@ -121,7 +122,10 @@ static void check_ballot(struct tw_sim_world *world, struct tw_sim_node *node,
     bool is_new;
     struct tw_id *first = tw_sim_map_put(&check->ballots, &key, &is_new);
     if (is_new) *first = *digest;
-    if (!tw_id_equal(first, digest)) {
+    /* A traitor proposes two; no more than one of them gets a lock. */
+    const bool is_ours =
+        world->options.traitors_count == 0 || tw_sim_map_get(&check->proposers, &key) != NULL;
+    if (!tw_id_equal(first, digest) && is_ours) {
         tw_sim_fail(world, node, "17", "round %" PRIu64 " ballot %" PRIu64 " has two records",
                     round, ballot);
     }
@@ -226,7 +230,8 @@ void tw_sim_check_propose(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_id digest = tw_record_digest(&propose->record);
     const struct tw_sim_key key =
         tw_sim_key_of(&propose->record.lineage, propose->record.round, propose->ballot);
-    *(uint32_t *)tw_sim_map_put(&world->check->proposers, &key, NULL) = node->idx;
+    if (!tw_sim_is_traitor(world, node))
+        *(uint32_t *)tw_sim_map_put(&world->check->proposers, &key, NULL) = node->idx;
     note_try(world, &propose->record.lineage, propose->record.round, propose->ballot);
     if (propose->lock.ballot != 0) tw_sim_check_lock(world, &digest);
     check_ballot(world, node, &propose->record.lineage, propose->record.round, propose->ballot,

@@ -10,18 +10,20 @@
 #include "base/limits.h"
 #include "tests/sim/mutants.h"
 #include "tests/sim/sim.h"
+#include "tests/traitor/traitor.h"
 
 struct arguments {
-    uint64_t first, last, liars;
-    uint32_t nodes;
+    uint64_t first, last, liars, traitors;
+    uint32_t nodes, lies;
     double hours;
-    bool is_pair, has_homes, is_json, has_histogram, has_trace;
+    bool is_pair, has_homes, has_traitors, is_json, has_histogram, has_trace;
     int mutant;
 };
 
 static const char usage[] =
     "usage: thinwire-sim [--seed S | --seeds A..B] [--nodes N] [--hours H] [--pairs]\n"
-    "                    [--homes] [--liars K] [--json] [--histogram] [--trace]\n"
+    "                    [--homes] [--liars K] [--traitors K] [--lies L] [--json]\n"
+    "                    [--histogram] [--trace]\n"
     "\n"
     "Runs the sync core of N nodes in virtual time with faults drawn from the seed.\n"
     "Checks the invariants at every event. The same arguments give the same output.\n"
@@ -31,6 +33,8 @@ static const char usage[] =
     "  --nodes N     1 to 64 nodes (default: drawn)\n"
     "  --hours H     simulated hours per seed, two thirds of them with faults (default 1)\n"
     "  --liars K     the last K nodes lie about results, or to their partners (default 0)\n"
+    "  --traitors K  the last K nodes lie in every message (0: drawn, a third at most)\n"
+    "  --lies L      lies that they tell, as in propose,roster (default: drawn)\n"
     "  --pairs       the nodes merge two by two instead of in one group\n"
     "  --homes       some nodes are behind NAT: no link between two of them, or a relayed one\n"
     "  --json        one JSON object per seed\n"
@@ -66,6 +70,21 @@ static bool parse_nodes(const char *text, struct arguments *arguments) {
     return true;
 }
 
+static bool parse_lies(const char *text, uint32_t *lies) {
+    while (*text != 0) {
+        char name[16];
+        const size_t size = strcspn(text, ",");
+        if (size >= sizeof name) return false;
+        memcpy(name, text, size);
+        name[size] = 0;
+        const enum tw_lie lie = tw_lie_find(name);
+        if (lie == TW_LIES_COUNT) return false;
+        *lies |= 1u << lie;
+        text += size + (text[size] == ',');
+    }
+    return *lies != 0;
+}
+
 static bool parse_hours(const char *text, struct arguments *arguments) {
     char *end;
     arguments->hours = strtod(text, &end);
@@ -84,6 +103,8 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
                                           {"help", no_argument, NULL, '?'},
                                           {"mutant", required_argument, NULL, 'p'},
                                           {"liars", required_argument, NULL, 'l'},
+                                          {"traitors", required_argument, NULL, 'T'},
+                                          {"lies", required_argument, NULL, 'L'},
                                           {"pairs", no_argument, NULL, 'P'},
                                           {"homes", no_argument, NULL, 'o'},
                                           {0}};
@@ -101,6 +122,12 @@ static int parse_arguments(int argc, char **argv, struct arguments *arguments) {
         case 'l':
             is_good = parse_u64(optarg, &arguments->liars) && arguments->liars < TW_MEMBERS_MAX;
             break;
+        case 'T':
+            arguments->has_traitors = true;
+            is_good = parse_u64(optarg, &arguments->traitors) &&
+                      arguments->traitors < TW_MEMBERS_MAX / 3 + 1;
+            break;
+        case 'L': is_good = parse_lies(optarg, &arguments->lies); break;
         case 'h': is_good = parse_hours(optarg, arguments); break;
         case 'P': arguments->is_pair = true; break;
         case 'o': arguments->has_homes = true; break;
@@ -142,6 +169,13 @@ static void print_repeat(const struct arguments *arguments, uint64_t seed) {
     if (arguments->nodes != 0) printf(" --nodes %u", arguments->nodes);
     printf(" --hours %g --trace", arguments->hours);
     if (arguments->liars != 0) printf(" --liars %" PRIu64, arguments->liars);
+    if (arguments->has_traitors) printf(" --traitors %" PRIu64, arguments->traitors);
+    if (arguments->lies != 0) printf(" --lies ");
+    for (uint32_t i = 0, lies = arguments->lies; lies != 0; i++) {
+        if ((lies >> i & 1) == 0) continue;
+        lies &= ~(1u << i);
+        printf("%s%s", tw_lie_name((enum tw_lie)i), lies != 0 ? "," : "");
+    }
     if (arguments->is_pair) printf(" --pairs");
     if (arguments->has_homes) printf(" --homes");
     if (arguments->mutant != 0) printf(" --mutant %s", tw_sim_mutant_name(arguments->mutant));
@@ -175,6 +209,9 @@ int main(int argc, char **argv) {
         options.liars_count = arguments.liars < options.nodes_count ? (uint32_t)arguments.liars : 0;
         options.is_pair = arguments.is_pair;
         if (arguments.has_homes) tw_sim_options_draw_homes(&options);
+        options.lies = arguments.lies;
+        if (arguments.has_traitors)
+            tw_sim_options_draw_traitors(&options, (uint32_t)arguments.traitors);
         if (!arguments.is_json) tw_sim_options_print(&options, stdout);
         tw_sim_run(&options, &result, arguments.has_trace ? stdout : NULL);
         if (arguments.is_json) {

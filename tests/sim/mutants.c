@@ -12,7 +12,8 @@ static const struct {
 } mutants[] = {{"none", "no bug"},
 #ifdef TW_MUTANTS
 #define X(upper, name, text) {name, text},
-               TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X) TW_MUTANT_PAIR_LIST(X)
+               TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X) TW_MUTANT_TRAITORS_LIST(X)
+                   TW_MUTANT_PAIR_LIST(X)
 #undef X
 #endif
 };
@@ -32,7 +33,18 @@ const char *tw_sim_mutant_text(int mutant) {
 bool tw_sim_mutant_is_pair(int mutant) {
 #ifdef TW_MUTANTS
 #define X(upper, name, text) +1
-    return mutant > 0 TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X);
+    return mutant > 0 TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X) TW_MUTANT_TRAITORS_LIST(X);
+#undef X
+#else
+    (void)mutant;
+    return false;
+#endif
+}
+
+bool tw_sim_mutant_is_of_traitors(int mutant) {
+#ifdef TW_MUTANTS
+#define X(upper, name, text) +1
+    return mutant > 0 TW_MUTANT_LIST(X) TW_MUTANT_HOMES_LIST(X) && !tw_sim_mutant_is_pair(mutant);
 #undef X
 #else
     (void)mutant;
@@ -43,7 +55,8 @@ bool tw_sim_mutant_is_pair(int mutant) {
 bool tw_sim_mutant_is_of_homes(int mutant) {
 #ifdef TW_MUTANTS
 #define X(upper, name, text) +1
-    return mutant > 0 TW_MUTANT_LIST(X) && !tw_sim_mutant_is_pair(mutant);
+    return mutant > 0 TW_MUTANT_LIST(X) && !tw_sim_mutant_is_pair(mutant) &&
+           !tw_sim_mutant_is_of_traitors(mutant);
 #undef X
 #else
     (void)mutant;

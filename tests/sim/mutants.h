@@ -16,6 +16,9 @@ const char *tw_sim_mutant_text(int mutant);
 /* The mutant exists in worlds where paths are missing. */
 bool tw_sim_mutant_is_of_homes(int mutant);
 
+/* The mutant exists in worlds with traitors. */
+bool tw_sim_mutant_is_of_traitors(int mutant);
+
 /* The mutant exists in runs in pairs only. */
 bool tw_sim_mutant_is_pair(int mutant);
 

@@ -271,27 +271,58 @@ static struct tw_sim_link *live_link(struct tw_sim_world *world, struct tw_sim_n
     return link->ends[end_of(link, node)].is_closing ? NULL : link;
 }
 
+static struct tw_message *copy_of(const struct tw_message *message) {
+    const size_t bytes = offsetof(struct tw_message, u) + member_bytes(message);
+    struct tw_message *copy = malloc(bytes);
+    TW_ASSERT(copy != NULL);
+    memcpy(copy, message, bytes);
+    return copy;
+}
+
+static void put_message(struct tw_sim_world *world, struct tw_sim_node *node,
+                        struct tw_sim_link *link, struct tw_message *message) {
+    if (world->options.is_wire_checked) check_wire(world, node, message);
+    const uint64_t sent_us =
+        reserve_upload(world, node, FRAME_BYTES + member_bytes(message) / 4, false);
+    const struct tw_sim_item item = {
+        .kind = TW_SIM_ITEM_MESSAGE, .at_us = sent_us + travel_us(world, link), .message = message};
+    put_item(world, link, 2 * end_of(link, node), item);
+    world->result->messages++;
+}
+
 void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                         const struct tw_message *message) {
     struct tw_sim_link *link = live_link(world, node, peer, "message");
     if (link == NULL) return;
-    const uint32_t from = end_of(link, node), bytes = member_bytes(message);
-    struct tw_message *copy = malloc(offsetof(struct tw_message, u) + bytes);
-    TW_ASSERT(copy != NULL);
-    memcpy(copy, message, offsetof(struct tw_message, u) + bytes);
+    struct tw_message *copy = copy_of(message);
     tw_sim_lie_message(world, node, copy);
-    if (world->options.is_wire_checked) check_wire(world, node, copy);
-    const uint64_t sent_us = reserve_upload(world, node, FRAME_BYTES + bytes / 4, false);
-    const struct tw_sim_item item = {
-        .kind = TW_SIM_ITEM_MESSAGE, .at_us = sent_us + travel_us(world, link), .message = copy};
-    put_item(world, link, 2 * from, item);
-    world->result->messages++;
+    if (tw_sim_treason_pass(world, node, link->nodes[!end_of(link, node)], copy))
+        put_message(world, node, link, copy);
+}
+
+void tw_sim_net_say(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                    const struct tw_message *message) {
+    struct tw_sim_link *link = live_link(world, node, peer, "message");
+    if (link != NULL) put_message(world, node, link, copy_of(message));
+}
+
+uint16_t tw_sim_peer_of(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        const struct tw_id *id) {
+    for (uint16_t peer = 0; peer < TW_PEERS_MAX; peer++) {
+        if (node->link_of_peer[peer] < 0) continue;
+        const struct tw_sim_link *link = &world->links[node->link_of_peer[peer]];
+        const struct tw_sim_end *end = &link->ends[end_of(link, node)];
+        if (tw_id_equal(&world->nodes[link->nodes[!end_of(link, node)]].id, id))
+            return end->is_up && !end->is_closing ? peer : UINT16_MAX;
+    }
+    return UINT16_MAX;
 }
 
 void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                       const struct tw_sim_payload *payload, uint32_t idx) {
     struct tw_sim_link *link = live_link(world, node, peer, "chunk");
     if (link == NULL) return;
+    if (!link->has_path && link->relay == TW_SIM_NO_RELAY) return; /* its relay has just gone */
     const uint32_t begin = idx * TW_CHUNK_BYTES_MAX, left = payload->bytes - begin;
     const uint32_t bytes = left < TW_CHUNK_BYTES_MAX ? left : TW_CHUNK_BYTES_MAX;
     const uint64_t before_us = node->upload_free_us;
@@ -386,6 +417,7 @@ static void deliver_item(struct tw_sim_world *world, struct tw_sim_link *link, u
         memcpy(world->scratch, item->message,
                offsetof(struct tw_message, u) + member_bytes(item->message));
         event.u.message = world->scratch;
+        tw_sim_treason_hear(world, node, end->peer, world->scratch);
         tw_sim_deliver(world, node, &event);
     }
     free_item(item);

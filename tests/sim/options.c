@@ -127,6 +127,20 @@ void tw_sim_options_draw_homes(struct tw_sim_options *options) {
     options->has_relays = tw_rng_below(&rng, 2) == 0;
 }
 
+void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count) {
+    struct tw_rng rng;
+    tw_rng_seed(&rng, options->seed * 2 + 1);
+    (void)tw_rng_next(&rng);
+    const uint32_t most = (options->nodes_count - 1) / 3;
+    const uint64_t faults = tw_rng_below(&rng, 3);
+    options->members_max = TW_MEMBERS_MAX;
+    options->traitors_count = count != 0  ? count
+                              : most == 0 ? 0
+                                          : 1 + (uint32_t)tw_rng_below(&rng, most);
+    if (faults == 0) options->faults = 0;
+    if (faults == 1) options->faults &= TW_SIM_MILD_FAULTS;
+}
+
 const char *tw_sim_fault_text(enum tw_sim_fault fault) {
     static const char *const texts[] = {
 #define X(name, text) [TW_SIM_##name] = (text),

@@ -33,6 +33,11 @@ enum tw_sim_fault {
         TW_SIM_FAULTS_COUNT
 };
 
+/* Faults that end no process and cut nobody off. */
+#define TW_SIM_MILD_FAULTS                                                                         \
+    (1u << TW_SIM_WORKER | 1u << TW_SIM_SLOW | 1u << TW_SIM_RESET | 1u << TW_SIM_CORRUPT |         \
+     1u << TW_SIM_REFUSE)
+
 struct tw_sim_options {
     uint64_t seed;
     uint32_t nodes_count;       /* 1..64 */
@@ -69,13 +74,15 @@ struct tw_sim_options {
         spread; /* spread: of the nodes' optima */
 
     /* never drawn, set by the caller */
-    uint64_t split_us;     /* begin of one partition in two halves */
-    uint64_t split_end_us; /* its end; 0 = no such partition */
-    uint32_t liars_count;  /* number of nodes that lie, the last ones: lie.c */
-    int mutant;            /* mutant switched on in the core; 0 = none */
-    bool has_doubt;        /* each honest node takes every eighth result for an outlier */
-    bool is_pair;          /* nodes merge in pairs instead of one group */
-    bool has_own_starts;   /* each node starts from weights of its own */
+    uint64_t split_us;       /* begin of one partition in two halves */
+    uint64_t split_end_us;   /* its end; 0 = no such partition */
+    uint32_t liars_count;    /* number of nodes that lie, the last ones: lie.c */
+    uint32_t traitors_count; /* nodes that run no honest core, the last ones: treason.c */
+    uint32_t lies;           /* bit set of enum tw_lie that they tell; 0: drawn */
+    int mutant;              /* mutant switched on in the core; 0 = none */
+    bool has_doubt;          /* each honest node takes every eighth result for an outlier */
+    bool is_pair;            /* nodes merge in pairs instead of one group */
+    bool has_own_starts;     /* each node starts from weights of its own */
 };
 
 /* Draws all options. `nodes_count` 0 = drawn too. `hours` is split 2:1 into chaos and calm; a calm
@@ -85,6 +92,11 @@ void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t
 
 /* Draws homes, cut pairs and relays too, for a world that was drawn. Needs three nodes. */
 void tw_sim_options_draw_homes(struct tw_sim_options *options);
+
+/* Makes nodes traitors, at most a third, and draws which faults there are besides. `count` 0:
+ * drawn.
+ */
+void tw_sim_options_draw_traitors(struct tw_sim_options *options, uint32_t count);
 
 /* One option per line, units included. */
 void tw_sim_options_print(const struct tw_sim_options *options, FILE *file);

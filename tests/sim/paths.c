@@ -5,6 +5,7 @@
  * pairs with a public end are cut for good, as by a firewall. Node 0 is public and cut from nobody,
  * so a group without relays still has a member that reaches all. */
 #include "base/assert.h"
+#include "proto/proof.h"
 #include "tests/sim/world.h"
 
 static bool is_home(const struct tw_sim_world *world, uint32_t node) {
@@ -24,6 +25,13 @@ void tw_sim_paths_init(struct tw_sim_world *world) {
             link->has_path = !is_cut && !(is_home(world, low) && is_home(world, high));
         }
     }
+}
+
+bool tw_sim_paths_is_remote(struct tw_sim_world *world, uint32_t node) {
+    uint32_t count = 0;
+    for (uint32_t other = 0; other < world->nodes_count; other++)
+        count += other != node && tw_sim_link_of(world, node, other)->has_path;
+    return !world->options.has_relays && count <= tw_liars_max(world->nodes_count);
 }
 
 static bool is_linked(struct tw_sim_world *world, uint32_t a, uint32_t b) {

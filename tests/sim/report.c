@@ -56,6 +56,11 @@ void tw_sim_result_print(const struct tw_sim_options *options, const struct tw_s
                 "  lies      %" PRIu64 " published by %u nodes, %" PRIu64 " committed; %" PRIu64
                 " strikes after audits; struck owners got %" PRIu64 " parts\n",
                 r->lies_told, options->liars_count, r->lies_committed, r->strikes, r->given_back);
+    if (options->traitors_count > 0) {
+        fprintf(file,
+                "  traitors  %u; slowest honest node: %" PRIu64 " rounds late in the calm%s\n",
+                options->traitors_count, r->calm_paced, r->is_overrun ? "; overrun" : "");
+    }
     if (!options->is_pair) {
         fprintf(file, "  ballots   above the lowest, rounds with 0, 1, 2-3, 4-7, ...:");
         for (uint32_t i = 0; i < TW_SIM_TRIES && (i == 0 || r->tries_most >> (i - 1) > 0); i++)

@@ -152,7 +152,7 @@ static void take_action(struct tw_sim_world *world, struct tw_sim_node *node,
         if (action->u.report.kind == TW_REPORT_LINEAGE) world->result->lineages++;
         if (action->u.report.kind == TW_REPORT_LINEAGE && tw_sim_is_invented(&action->u.report.id))
             tw_sim_fail(world, node, "1", "follows a lineage that nobody founded");
-        if (action->u.report.kind == TW_REPORT_TWO_FACED)
+        if (action->u.report.kind == TW_REPORT_TWO_FACED && world->options.traitors_count == 0)
             tw_sim_fail(world, node, "17", "a member with an honest core is taken for two-faced");
         if (world->trace != NULL) trace_report(world, node, action);
         break;
@@ -246,12 +246,25 @@ static void deliver_tick(struct tw_sim_world *world, struct tw_sim_node *node) {
 
 /* ---- the process ---------------------------------------------------------------------------- */
 
+/* Of the stub's payloads: model.c. */
+static uint64_t most_bytes(const void *run, enum tw_content content, uint64_t elements) {
+    const struct tw_sim_options *options = run;
+    const uint64_t dims = elements / TW_PART_ALIGN;
+    const uint64_t floats = content == TW_CONTENT_OPAQUE ? 2 * dims : dims;
+    return 8 + floats * sizeof(float) + dims * options->bytes_per_dim;
+}
+
+struct tw_signing tw_sim_signing(struct tw_sim_node *node) {
+    return signing_as(&node->id);
+}
+
 static void fill_config(struct tw_sim_world *world, struct tw_sim_node *node,
                         struct tw_node_config *config) {
     const struct tw_sim_options *options = &world->options;
     *config = (struct tw_node_config){
         .self = node->id,
-        .signing = signing_as(&node->id),
+        .signing = tw_sim_signing(node),
+        .sizes = {.run = options, .bytes_max = most_bytes},
         .run = world->run,
         .seed = tw_rng_next(&node->rng),
         .boot = (uint32_t)node->life,

@@ -72,7 +72,7 @@ void tw_sim_trace(struct tw_sim_world *world, const struct tw_sim_node *node, co
 void tw_sim_fail(struct tw_sim_world *world, const struct tw_sim_node *node, const char *invariant,
                  const char *fmt, ...) {
     struct tw_sim_result *result = world->result;
-    if (result->is_failed) return;
+    if (result->is_failed || (node != NULL && tw_sim_is_traitor(world, node))) return;
     result->is_failed = true;
     result->failed_us = world->now_us;
     result->failed_node = node != NULL ? (int)node->idx : -1;
@@ -116,11 +116,13 @@ static void world_init(struct tw_sim_world *world, const struct tw_sim_options *
     tw_sim_net_init(world);
     tw_sim_check_init(world);
     tw_sim_faults_init(world);
+    tw_sim_treason_init(world);
     tw_sim_push(world, SAMPLE_US, TW_SIM_TIMER_SAMPLE, 0, 0, 0, NULL);
     tw_sim_push(world, world->end_us, TW_SIM_TIMER_END, 0, 0, 0, NULL);
 }
 
 static void world_deinit(struct tw_sim_world *world) {
+    tw_sim_treason_deinit(world);
     tw_sim_check_deinit(world);
     tw_sim_net_deinit(world);
     for (uint32_t i = 0; i < world->nodes_count; i++) tw_sim_node_deinit(&world->nodes[i]);
@@ -142,6 +144,8 @@ static struct tw_sim_node *subject_of(struct tw_sim_world *world,
     case TW_SIM_TIMER_CHECKPOINT:
     case TW_SIM_TIMER_STORED:
     case TW_SIM_TIMER_SAVED:
+    case TW_SIM_TIMER_BETRAY:
+    case TW_SIM_TIMER_LATE:
     case TW_SIM_TIMER_STOP: return &world->nodes[timer->a];
     case TW_SIM_TIMER_STEP:
     case TW_SIM_TIMER_WORKER_UP: {
@@ -173,6 +177,8 @@ static void dispatch(struct tw_sim_world *world, const struct tw_sim_timer *time
     case TW_SIM_TIMER_FAULT:
     case TW_SIM_TIMER_HEAL:
     case TW_SIM_TIMER_CALM: tw_sim_faults_timer(world, timer); break;
+    case TW_SIM_TIMER_BETRAY:
+    case TW_SIM_TIMER_LATE: tw_sim_treason_timer(world, timer); break;
     case TW_SIM_TIMER_SAMPLE:
         tw_sim_calm_sample(world);
         tw_sim_push(world, world->now_us + SAMPLE_US, TW_SIM_TIMER_SAMPLE, 0, 0, 0, NULL);

@@ -47,6 +47,8 @@ struct tw_sim_result {
     uint64_t phis_unread; /* steps alone because the partner's phi was unreadable or an outlier */
     double consensus_end; /* rms distance of the anchors from their mean, at the end */
     uint64_t tokens;      /* in pairs: tokens trained by all nodes in all lives */
+    bool is_overrun;      /* faults left more traitors than a roster survives: the world ended */
+    uint64_t calm_paced;  /* rounds of the slowest honest node in the second half of the calm */
     double node_hours;    /* hours that nodes ran, summed */
     double loss_start, loss_end; /* of the initial model; mean over the running nodes' anchors */
     uint64_t clock_tokens;       /* greatest clock at the end */

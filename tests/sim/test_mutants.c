@@ -18,7 +18,11 @@ static bool is_found(int mutant, uint64_t seed) {
     tw_sim_options_draw(&options, seed, 0, 1);
     options.mutant = mutant;
     options.is_pair = tw_sim_mutant_is_pair(mutant);
-    if (tw_sim_mutant_is_of_homes(mutant)) {
+    if (tw_sim_mutant_is_of_traitors(mutant)) {
+        tw_sim_options_draw(&options, seed, seed % 2 == 0 ? 4 : 7, 1);
+        options.mutant = mutant;
+        tw_sim_options_draw_traitors(&options, 0);
+    } else if (tw_sim_mutant_is_of_homes(mutant)) {
         tw_sim_options_draw_homes(&options);
     } else if (seed % 2 == 0 && !options.is_pair) {
         options.liars_count = options.nodes_count / 4;

@@ -36,6 +36,8 @@ enum tw_sim_timer_kind {
     TW_SIM_TIMER_HEAL,       /* a: enum tw_sim_fault, b: node, or 2 * link + end */
     TW_SIM_TIMER_CALM,       /* end of the faults */
     TW_SIM_TIMER_SAMPLE,     /* calm.c inspects all nodes */
+    TW_SIM_TIMER_BETRAY,     /* a: node; a traitor speaks */
+    TW_SIM_TIMER_LATE,       /* a: node, b: to; life: of the node; data: struct tw_message */
     TW_SIM_TIMER_END,
 };
 
@@ -179,6 +181,8 @@ struct tw_sim_node {
     uint32_t pool_count;
     int32_t link_of_peer[TW_PEERS_MAX]; /* -1 = free */
 
+    struct tw_traitor *traitor; /* NULL: honest */
+
     /* the core's, after its latest event */
     struct tw_id lineage;
     enum tw_node_state state;
@@ -192,6 +196,8 @@ struct tw_sim_node {
 };
 
 struct tw_sim_check; /* check.c */
+struct tw_traitor;   /* traitor.h */
+struct tw_coven;
 
 struct tw_sim_world {
     struct tw_sim_options options;
@@ -217,6 +223,8 @@ struct tw_sim_world {
     struct tw_node_view *view;
     struct tw_position *position;
     struct tw_sim_check *check;
+    uint64_t treason_us; /* the traitors began; 0: not yet */
+    struct tw_coven *coven;
 };
 
 static inline struct tw_sim_link *tw_sim_link_of(struct tw_sim_world *world, uint32_t a,
@@ -244,6 +252,8 @@ void tw_sim_hash(struct tw_sim_world *world, uint64_t value);
 
 /* ---- paths.c */
 void tw_sim_paths_init(struct tw_sim_world *world);
+/* So few nodes have a path to this one that all of them might lie: it may never be admitted. */
+bool tw_sim_paths_is_remote(struct tw_sim_world *world, uint32_t node);
 /* Chooses the path of a connection that is about to be made. False: there is none now. */
 bool tw_sim_paths_choose(struct tw_sim_world *world, struct tw_sim_link *link);
 /* The node is gone, and the connections through it with it. */
@@ -256,6 +266,12 @@ bool tw_sim_net_is_blocked(const struct tw_sim_world *world, const struct tw_sim
                            uint32_t from);
 void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                         const struct tw_message *message);
+/* The same, and no traitor changes it. */
+void tw_sim_net_say(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                    const struct tw_message *message);
+/* The number of the link to this node, or NO_PEER if it is not open. */
+uint16_t tw_sim_peer_of(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                        const struct tw_id *id);
 void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                       const struct tw_sim_payload *payload, uint32_t idx);
 void tw_sim_net_close(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer);
@@ -269,6 +285,8 @@ void tw_sim_net_healed(
 void tw_sim_net_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
 
 /* ---- shell.c */
+/* Signs as this node. Borrowed from it. */
+struct tw_signing tw_sim_signing(struct tw_sim_node *node);
 void tw_sim_node_init(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t idx);
 void tw_sim_node_deinit(struct tw_sim_node *node);
 void tw_sim_node_start(struct tw_sim_world *world, struct tw_sim_node *node);
@@ -340,6 +358,22 @@ void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_no
                         struct tw_message *message);
 /* A liar claimed to be in this lineage, and no node founded it. */
 bool tw_sim_is_invented(const struct tw_id *lineage);
+
+/* ---- treason.c */
+void tw_sim_treason_init(struct tw_sim_world *world);
+void tw_sim_treason_deinit(struct tw_sim_world *world);
+bool tw_sim_is_traitor(const struct tw_sim_world *world, const struct tw_sim_node *node);
+/* A message arrives at the node, before its core gets it. */
+void tw_sim_treason_hear(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                         const struct tw_message *message);
+/* The node sends this message, from malloc, to node `to`. False: it is taken, and not sent now. */
+bool tw_sim_treason_pass(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t to,
+                         struct tw_message *message);
+/* Bit set of nodes that may have voted for anything. */
+uint64_t tw_sim_treason_voters(const struct tw_sim_world *world);
+void tw_sim_treason_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer);
+void tw_sim_treason_action(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_action *action);
 
 /* ---- lie_pair.c */
 /* The bytes that a liar offers its partner instead of this payload (TW_PAIR_DELTA, TW_PAIR_PHI). */

@@ -209,7 +209,7 @@ static void proposal_is_not_ended_by_another(void **state) {
     close_group();
     open_group(5);
     mesh.says = asks_and_robs;
-    expect_merges(5, 90);
+    expect_merges(5, 88);
     close_group();
 }
 

@@ -40,7 +40,8 @@ enum proposer_phase {
 /* The one round that is being decided: number node->at.rounds. Sets of members are bit masks by
  * roster index, sets of parts by part number, sets of ranks by rank. */
 struct round {
-    uint64_t active_us; /* first message about it, or the time it was due; 0: not yet */
+    uint64_t active_us; /* when it began: round.c; 0: not yet */
+    uint64_t begun;     /* set of members whose messages say that it has begun */
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX]; /* elements of each part */
     uint32_t owners[TW_PARTS_MAX], owners_count;
     uint32_t rank[TW_MEMBERS_MAX];      /* rank[i]: roster index of the member with rank i */
@@ -53,7 +54,8 @@ struct round {
 
     /* owner */
     bool intake_closed, is_reducing, is_reduced;
-    uint64_t merged;  /* set of members whose contribution is merged into our part */
+    bool has_waited_in_vain; /* patience ended the intake */
+    uint64_t merged;         /* set of members whose contribution is merged into our part */
     uint64_t refused; /* set of members whose contribution the worker left out for its size */
     uint64_t intake_closed_us;
     struct {
@@ -72,6 +74,7 @@ struct round {
     uint64_t offer_ballot, offer_us; /* offer_us: when it arrived */
     struct tw_record offer;
     bool is_offer_carried;      /* a lock requires it */
+    uint64_t voted_us;          /* our last vote for a proposal of another; 0: not waited for */
     struct tw_proof offer_lock; /* LOCK arrived before the results: phase 1 at offer_ballot */
 
     /* vetoes: veto.c */

@@ -1,0 +1,227 @@
+/* treason.c - worlds with traitors: nodes with valid keys whose words are lies (traitor.c).
+ *
+ * The last nodes are traitors. They are honest until all nodes are one group, and lie from then on
+ * to the end, in the calm too. Nothing is demanded of a traitor (tw_sim_fail). Of the others every
+ * invariant holds, as long as at most (n - 1) / 3 members of a roster are traitors, and besides:
+ *
+ *   T1  no honest node accuses, strikes or disconnects another honest node for misbehaviour
+ *   T2  no roster without an honest node that is here, and none with a node that is not in the run
+ *   T3  no roster with more traitors than it survives
+ *
+ * T2 and T3 end where faults may take honest nodes away: too many traitors then end the world. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "sync/core/state/node.h"
+#include "tests/sim/check.h"
+#include "tests/sim/hash.h"
+#include "tests/traitor/traitor.h"
+
+enum { WATCH_US = 5 * 1000 * 1000, SPEAK_US = 700 * 1000, LATE_US = 3 * 1000 * 1000 };
+
+bool tw_sim_is_traitor(const struct tw_sim_world *world, const struct tw_sim_node *node) {
+    return node->idx >= world->nodes_count - world->options.traitors_count;
+}
+
+static bool has_begun(const struct tw_sim_world *world) {
+    return world->treason_us != 0;
+}
+
+void tw_sim_treason_init(struct tw_sim_world *world) {
+    const struct tw_sim_options *options = &world->options;
+    if (options->traitors_count == 0) return;
+    world->coven = malloc(sizeof *world->coven);
+    TW_ASSERT(world->coven != NULL);
+    tw_coven_init(world->coven, &world->run);
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        struct tw_sim_node *node = &world->nodes[i];
+        if (!tw_sim_is_traitor(world, node)) continue;
+        const struct tw_signing signing = tw_sim_signing(node);
+        node->traitor = malloc(sizeof *node->traitor);
+        TW_ASSERT(node->traitor != NULL);
+        tw_traitor_init(node->traitor, world->coven, &node->id, &signing,
+                        tw_sim_mix(options->seed, i), options->lies);
+        tw_sim_push(world, WATCH_US, TW_SIM_TIMER_BETRAY, i, 0, 0, NULL);
+    }
+}
+
+void tw_sim_treason_deinit(struct tw_sim_world *world) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) free(world->nodes[i].traitor);
+    free(world->coven);
+}
+
+/* ---- traitors ------------------------------------------------------------------------------- */
+
+static void fill_view(const struct tw_sim_world *world, const struct tw_sim_node *node,
+                      struct tw_traitor_view *view) {
+    const struct tw_node *core = node->core;
+    const struct tw_position *at = &core->at;
+    const bool has_tip = at->has_tip != 0;
+    *view = (struct tw_traitor_view){
+        .now_us = world->now_us,
+        .lineage = at->lineage,
+        .tip = core->tip_digest,
+        .rounds = at->rounds,
+        .clock_tokens = has_tip ? at->tip.clock_tokens : 0,
+        .fragment = (uint32_t)(at->rounds % world->options.fragments_count),
+        .finals = has_tip && at->tip.clock_tokens >= world->options.budget_tokens
+                      ? at->tip.finals + 1
+                      : 0,
+        .roster = &core->roster,
+        .idx = core->round.self_idx,
+        .rank = core->round.self_rank,
+        .tip_record = has_tip ? &at->tip : NULL,
+        .tip_proof = &at->tip_proof};
+    for (uint16_t i = 0; i < core->links_end; i++) {
+        if (core->links[i].is_up) view->peers[view->peers_count++] = core->links[i].id;
+    }
+}
+
+void tw_sim_treason_hear(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
+                         const struct tw_message *message) {
+    struct tw_traitor_view view;
+    if (node->traitor == NULL || !has_begun(world)) return;
+    fill_view(world, node, &view);
+    tw_traitor_hear(node->traitor, &view, &node->core->links[peer].id, message);
+}
+
+bool tw_sim_treason_pass(struct tw_sim_world *world, struct tw_sim_node *node, uint32_t to,
+                         struct tw_message *message) {
+    struct tw_traitor_view view;
+    if (node->traitor == NULL || !has_begun(world)) return true;
+    fill_view(world, node, &view);
+    const enum tw_traitor_verdict verdict =
+        tw_traitor_pass(node->traitor, &view, &world->nodes[to].id, message);
+    if (verdict == TW_TRAITOR_SENDS) return true;
+    if (verdict == TW_TRAITOR_DROPS) {
+        free(message);
+        return false;
+    }
+    tw_sim_push(world, world->now_us + tw_sim_exponential_us(&node->rng, LATE_US),
+                TW_SIM_TIMER_LATE, node->idx, to, node->life, message);
+    return false;
+}
+
+struct speaker {
+    struct tw_sim_world *world;
+    struct tw_sim_node *node;
+};
+
+static void say(void *context, const struct tw_id *to, const struct tw_message *message) {
+    const struct speaker *speaker = context;
+    const uint16_t peer = tw_sim_peer_of(speaker->world, speaker->node, to);
+    if (peer != NO_PEER) tw_sim_net_say(speaker->world, speaker->node, peer, message);
+}
+
+/* All nodes are members of one lineage: the traitors begin. */
+static bool is_whole(const struct tw_sim_world *world) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        const struct tw_sim_node *node = &world->nodes[i];
+        if (!node->is_running || node->state != TW_STATE_MEMBER ||
+            node->core->roster.count != world->nodes_count ||
+            !tw_id_equal(&node->lineage, &world->nodes[0].lineage))
+            return false;
+    }
+    return true;
+}
+
+static void betray(struct tw_sim_world *world, struct tw_sim_node *node) {
+    uint64_t wait_us = WATCH_US;
+    if (!has_begun(world) && is_whole(world)) {
+        world->treason_us = world->now_us;
+        world->coven->group = node->lineage;
+        tw_sim_trace(world, NULL, "%u traitors begin", world->options.traitors_count);
+    }
+    if (has_begun(world)) {
+        struct tw_traitor_view view;
+        struct speaker speaker = {world, node};
+        wait_us = 1000 + tw_sim_exponential_us(&node->rng, SPEAK_US);
+        if (node->is_running) {
+            fill_view(world, node, &view);
+            tw_traitor_speak(node->traitor, &view, say, &speaker);
+        }
+    }
+    tw_sim_push(world, world->now_us + wait_us, TW_SIM_TIMER_BETRAY, node->idx, 0, 0, NULL);
+}
+
+void tw_sim_treason_timer(struct tw_sim_world *world, const struct tw_sim_timer *timer) {
+    struct tw_sim_node *node = &world->nodes[timer->a];
+    if (timer->kind == TW_SIM_TIMER_BETRAY) {
+        betray(world, node);
+    } else if (node->is_running && node->life == timer->life) {
+        const struct speaker speaker = {world, node};
+        say((void *)&speaker, &world->nodes[timer->b].id, timer->data);
+    }
+}
+
+uint64_t tw_sim_treason_voters(const struct tw_sim_world *world) {
+    uint64_t voters = 0;
+    for (uint32_t i = 0; i < world->nodes_count && has_begun(world); i++)
+        voters |= (uint64_t)tw_sim_is_traitor(world, &world->nodes[i]) << i;
+    return voters;
+}
+
+/* ---- invariants of the others --------------------------------------------------------------- */
+
+static const struct tw_sim_node *honest_of(const struct tw_sim_world *world,
+                                           const struct tw_id *id) {
+    for (uint32_t i = 0; i < world->nodes_count; i++) {
+        const struct tw_sim_node *node = &world->nodes[i];
+        if (tw_id_equal(&node->id, id)) return tw_sim_is_traitor(world, node) ? NULL : node;
+    }
+    return NULL;
+}
+
+/* Faults end no process and cut nobody off. */
+static bool are_faults_mild(const struct tw_sim_world *world) {
+    return (world->options.faults & ~TW_SIM_MILD_FAULTS) == 0;
+}
+
+static void check_report(struct tw_sim_world *world, struct tw_sim_node *node,
+                         const struct tw_report *report) {
+    const bool is_charge = report->kind == TW_REPORT_STRUCK || report->kind == TW_REPORT_FORGED ||
+                           report->kind == TW_REPORT_TWO_FACED ||
+                           report->kind == TW_REPORT_MISBEHAVED;
+    const struct tw_sim_node *other = is_charge ? honest_of(world, &report->id) : NULL;
+    if (other != NULL && are_faults_mild(world))
+        tw_sim_fail(world, node, "T1", "charges honest node %u: report %d, reason %d", other->idx,
+                    (int)report->kind, (int)report->reason);
+    if (report->kind == TW_REPORT_LEFT && are_faults_mild(world))
+        tw_sim_fail(world, node, "T1", "leaves the group");
+}
+
+void tw_sim_treason_action(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_action *action) {
+    if (!has_begun(world) || tw_sim_is_traitor(world, node)) return;
+    if (action->kind == TW_ACT_CLOSE && action->u.reason != TW_AGAIN) {
+        const struct tw_sim_node *other = honest_of(world, &node->core->links[action->peer].id);
+        if (other != NULL)
+            tw_sim_fail(world, node, "T1", "disconnects honest node %u, reason %d", other->idx,
+                        (int)action->u.reason);
+    }
+    if (action->kind == TW_ACT_REPORT) check_report(world, node, &action->u.report);
+}
+
+void tw_sim_treason_roster(struct tw_sim_world *world, struct tw_sim_node *node,
+                           const struct tw_sim_commit *commit) {
+    const struct tw_sim_roster *next = &commit->next;
+    uint32_t traitors = 0;
+    if (!has_begun(world) || world->options.traitors_count == 0) return;
+    for (uint32_t i = 0; i < next->count; i++)
+        traitors += tw_sim_is_traitor(world, &world->nodes[next->members[i].node]);
+    for (uint32_t i = 0; i < world->nodes_count && are_faults_mild(world); i++) {
+        if (tw_sim_is_traitor(world, &world->nodes[i])) continue;
+        if (tw_sim_roster_find(next, i) < 0)
+            tw_sim_fail(world, node, "T2", "round %llu leaves honest node %u out of the roster",
+                        (unsigned long long)commit->round, i);
+    }
+    if (next->count < 2 || 3 * traitors < next->count) return;
+    if (are_faults_mild(world)) {
+        tw_sim_fail(world, node, "T3", "%u of %u members of the next roster are traitors", traitors,
+                    next->count);
+    } else { /* honest members were down: nothing is promised from here on */
+        world->result->is_overrun = true;
+        world->is_over = true;
+    }
+}

@@ -1,0 +1,255 @@
+/* test_traitor.c - one member of four or more says anything, and no other member believes it alone:
+ * about the next roster, the log, the beginning of a round, or a result that it hides. */
+#include "sync/core/state/node.h"
+#include "tests/sync/lone_node.h"
+
+/* Restarts as member 0 of `members_count`, all linked. Those beyond three own no part. */
+static void begin_with(uint32_t members_count) {
+    struct tw_roster *const roster = &start.tip.next;
+    for (; roster->count < members_count; roster->count++) {
+        roster->members[roster->count] =
+            (struct tw_member){.id = id_of(roster->count), .nonce = 7 + roster->count};
+    }
+    start_again();
+    for (uint16_t peer = 3; peer < members_count; peer++) {
+        link_up(peer);
+        say_status(peer, &start.lineage, start.rounds, start.tip.clock_tokens);
+    }
+    wait_us(SECONDS(1));
+    forget();
+}
+
+static int set_up_four(void **state) {
+    const int status = set_up_few_judges(state);
+    begin_with(4);
+    return status;
+}
+
+/* The peer proposes the record in one of its ballots. */
+static void propose(uint64_t attempt, uint16_t peer, const struct tw_record *record) {
+    for (uint64_t rank = 0; rank < start.tip.next.count; rank++) {
+        struct tw_message *message = message_of(TW_MSG_PROPOSE);
+        message->u.propose.record = *record;
+        message->u.propose.ballot = attempt * TW_MEMBERS_MAX + rank;
+        say(peer, message);
+    }
+}
+
+/* A round without content, which every owner has announced. */
+static struct tw_record empty_round(void) {
+    for (uint32_t k = 1; k <= 2; k++) say_no_result(k);
+    return empty_close(&start.tip);
+}
+
+static void assert_vote(const struct tw_record *record, bool is_wanted) {
+    static uint64_t attempt;
+    propose(++attempt, 2, record);
+    assert_int_equal(find_message(TW_MSG_ACCEPT, 2) != NULL, is_wanted);
+}
+
+/* ---- the next roster ------------------------------------------------------------------------ */
+
+static void remove_third(struct tw_record *record) {
+    record->next.number++;
+    record->next.count = 3;
+}
+
+/* Without member 3, two honest members and a liar would be left: nobody withstands it there. */
+static void group_of_four_votes_no_member_out(void **state) {
+    (void)state;
+    struct tw_record record = empty_round();
+    remove_third(&record);
+    assert_vote(&record, false);
+    feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 3}); /* now it is absent */
+    assert_vote(&record, true);
+}
+
+/* A member with another nonce has lost its seat: its vote would not count any more. */
+static void seat_of_a_present_member_keeps_its_nonce(void **state) {
+    (void)state;
+    struct tw_record record = empty_round();
+    record.next.number++;
+    record.next.members[3].nonce++;
+    assert_vote(&record, false);
+}
+
+static void all_parts_do_not_go_to_one_member(void **state) {
+    (void)state;
+    struct tw_record record = empty_round();
+    record.next.members[0].weight = record.next.members[1].weight = 0;
+    assert_vote(&record, false);
+}
+
+static void say_links_to(uint16_t peer, uint32_t other) {
+    struct tw_message *message = message_of(TW_MSG_LINKS);
+    message->u.links.direct_count = 1;
+    message->u.links.direct[0] = id_of(other);
+    say(peer, message);
+}
+
+static void stranger_needs_the_word_of_two_of_four(void **state) {
+    (void)state;
+    struct tw_record record = empty_round();
+    record.next.number++;
+    record.next.members[record.next.count++] = (struct tw_member){.id = id_of(4), .nonce = 99};
+    say_links_to(2, 4);
+    assert_vote(&record, false);
+    wait_us(SECONDS(400)); /* however long the round stays open */
+    assert_vote(&record, false);
+}
+
+static void node_that_two_members_know_is_voted_in(void **state) {
+    (void)state;
+    struct tw_record record = empty_round();
+    record.next.number++;
+    record.next.members[record.next.count++] = (struct tw_member){.id = id_of(4), .nonce = 99};
+    say_links_to(2, 4);
+    say_links_to(1, 4);
+    assert_vote(&record, true);
+}
+
+/* ---- the log -------------------------------------------------------------------------------- */
+
+static void say_far_behind(uint16_t peer) {
+    say_status(peer, &start.lineage, ROUNDS + 100, 90000);
+    struct tw_message *message = message_of(TW_MSG_LOG_NONE);
+    message->u.log_none = (struct tw_msg_log_none){
+        .lineage = start.lineage, .oldest_round = ROUNDS + 50, .rounds = ROUNDS + 100};
+    say(peer, message);
+}
+
+/* It would drop its state, and take that of the liar. */
+static void one_member_makes_nobody_a_receiver(void **state) {
+    (void)state;
+    say_far_behind(1);
+    assert_int_equal(view_now().state, TW_STATE_MEMBER);
+    say_far_behind(2);
+    assert_int_equal(view_now().state, TW_STATE_RECEIVER);
+}
+
+static void one_member_gives_no_tip(void **state) {
+    (void)state;
+    say_far_behind(1);
+    say_far_behind(2);
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    struct tw_record *record = &message->u.commit.record;
+    *record = empty_close(&start.tip);
+    record->round = ROUNDS + 99;
+    record->fragment = (ROUNDS + 99) % FRAGMENTS;
+    const struct tw_id tip = tw_record_digest(record);
+    const struct tw_message commit = *message;
+    say_unsigned(1, &commit);
+    assert_int_equal(view_now().rounds, ROUNDS);
+    for (uint16_t peer = 1; peer <= 2; peer++) { /* two members say that it is their newest */
+        struct tw_message *status = message_of(TW_MSG_STATUS);
+        status->u.status = (struct tw_msg_status){.state = TW_STATE_MEMBER,
+                                                  .lineage = start.lineage,
+                                                  .tip = tip,
+                                                  .rounds = ROUNDS + 100,
+                                                  .clock_tokens = 90000};
+        say(peer, status);
+    }
+    say_unsigned(1, &commit);
+    assert_int_equal(view_now().rounds, ROUNDS + 100);
+}
+
+/* ---- the round ------------------------------------------------------------------------------ */
+
+static void ask_for_promise(uint16_t peer) {
+    for (uint64_t rank = 0; rank < start.tip.next.count; rank++) {
+        struct tw_message *message = message_of(TW_MSG_PREPARE);
+        message->u.prepare = (struct tw_msg_prepare){
+            .lineage = start.lineage, .round = ROUNDS, .ballot = TW_MEMBERS_MAX + rank};
+        say(peer, message);
+    }
+}
+
+/* Otherwise patience would be over before the others have trained their steps. */
+static void one_member_begins_no_round(void **state) {
+    (void)state;
+    worker_up();
+    ask_for_promise(1);
+    wait_us(SECONDS(5));
+    assert_int_equal(view_now().open_us, 0);
+    ask_for_promise(2);
+    wait_us(SECONDS(5));
+    assert_true(view_now().open_us >= SECONDS(4));
+}
+
+/* Members 1 to 3 own the parts, this node none. */
+static void begin_without_own_part(void) {
+    start.tip.next.members[0].weight = 0;
+    for (uint32_t i = 1; i < 5; i++)
+        start.tip.next.members[i] = (struct tw_member){.id = id_of(i), .nonce = 7 + i, .weight = 1};
+    start.tip.next.count = 5;
+    begin_with(5);
+    worker_up();
+}
+
+static void announce_nothing(uint32_t owner) {
+    struct tw_message *message = message_of(TW_MSG_RESULT);
+    message->u.result =
+        (struct tw_msg_result){.lineage = start.lineage, .round = ROUNDS, .part = owner - 1};
+    say((uint16_t)owner, message);
+}
+
+/* An owner announces its result to the others alone. The vote of this node would be missing. */
+static void result_hidden_from_this_node_is_voted_for_soon(void **state) {
+    (void)state;
+    begin_without_own_part();
+    struct tw_record record = empty_close(&start.tip);
+    const struct tw_id result = name_of("result");
+    record.parts_count = 4;
+    for (uint32_t k = 0; k < 4; k++) record.parts[k] = (struct tw_part){.owner_idx = k + 1};
+    record.parts[3] = (struct tw_part){
+        .owner_idx = 4, .bytes = 90, .result = result, .contributors = UINT64_C(1) << 4};
+    record.contributors_count = 1;
+    record.contributors[0] = (struct tw_contributor){
+        .member_idx = 4, .tokens = 100, .fragment_tokens = 100, .fragment_steps = 10};
+    record.clock_tokens += 100;
+    for (uint32_t i = 1; i < 4; i++) record.next.members[i].weight = 0; /* not punctual */
+    for (uint32_t owner = 1; owner < 4; owner++) announce_nothing(owner);
+    propose(1, 2, &record);
+    assert_non_null(find_action(TW_ACT_EXPECT));
+    struct tw_event event = {.kind = TW_EV_CHUNK, .peer = 4};
+    event.u.chunk.hash = result;
+    feed(&event);
+    event.kind = TW_EV_VERIFIED;
+    event.ok = true;
+    feed(&event);
+    assert_null(find_message(TW_MSG_ACCEPT, 2)); /* the owner may only be a little late */
+    wait_us(SECONDS(3));
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+}
+
+static void proposer_that_keeps_its_votes_is_passed_over(void **state) {
+    (void)state;
+    begin_without_own_part();
+    for (uint32_t owner = 1; owner < 5; owner++) announce_nothing(owner);
+    const struct tw_record record = empty_close(&start.tip);
+    propose(1, 2, &record);
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2));
+    forget();
+    (void)wait_for_prepare(1, 60); /* not two patiences, which are 120 s */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(group_of_four_votes_no_member_out, set_up_four, tear_down),
+        cmocka_unit_test_setup_teardown(seat_of_a_present_member_keeps_its_nonce, set_up_four,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(all_parts_do_not_go_to_one_member, set_up_four, tear_down),
+        cmocka_unit_test_setup_teardown(stranger_needs_the_word_of_two_of_four, set_up_four,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(node_that_two_members_know_is_voted_in, set_up_four,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(one_member_makes_nobody_a_receiver, set_up_four, tear_down),
+        cmocka_unit_test_setup_teardown(one_member_gives_no_tip, set_up_four, tear_down),
+        cmocka_unit_test_setup_teardown(one_member_begins_no_round, set_up_four, tear_down),
+        cmocka_unit_test_setup_teardown(result_hidden_from_this_node_is_voted_for_soon, set_up_four,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(proposer_that_keeps_its_votes_is_passed_over, set_up_four,
+                                        tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

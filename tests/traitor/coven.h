@@ -1,0 +1,47 @@
+/* coven.h - shared by the files of this folder. */
+#ifndef TW_TESTS_TRAITOR_COVEN_H
+#define TW_TESTS_TRAITOR_COVEN_H
+
+#include "tests/traitor/traitor.h"
+
+/* ---- traitor.c: draws and signatures */
+bool tw_traitor_tells(const struct tw_traitor *traitor, enum tw_lie lie);
+bool tw_traitor_draws(struct tw_traitor *traitor, uint64_t one_in);
+struct tw_id tw_traitor_draw_id(struct tw_traitor *traitor);
+/* One of a few nodes that do not exist, the same for all traitors. */
+struct tw_id tw_traitor_draw_stranger(struct tw_traitor *traitor);
+/* The same for one member and one subject, so that a member hears a consistent story. */
+uint64_t tw_traitor_side(const struct tw_traitor *traitor, const struct tw_id *to,
+                         uint64_t subject);
+bool tw_coven_has(const struct tw_coven *coven, const struct tw_id *id);
+void tw_traitor_sign_vote(const struct tw_traitor *traitor, const struct tw_ballot_vote *vote,
+                          uint8_t signature[TW_SIGNATURE_BYTES]);
+void tw_traitor_sign_accept(const struct tw_traitor *traitor, struct tw_msg_accept *accept);
+void tw_traitor_sign_promise(const struct tw_traitor *traitor, struct tw_msg_promise *promise);
+void tw_traitor_sign_row(const struct tw_traitor *traitor, const struct tw_id *lineage,
+                         uint64_t round, struct tw_contributor *row);
+void tw_traitor_sign_contrib(const struct tw_traitor *traitor, struct tw_msg_contrib *contrib);
+
+/* ---- coven.c: the open round */
+bool tw_coven_is_open(const struct tw_coven *coven, const struct tw_id *lineage, uint64_t round);
+/* The traitor is at this round; the coven forgets an earlier one. */
+void tw_traitor_turn(struct tw_traitor *traitor, const struct tw_traitor_view *view);
+struct tw_coven_ballot *tw_coven_put_ballot(struct tw_coven *coven, uint64_t ballot,
+                                            const struct tw_record *record);
+/* One of the known proposals, or NULL. */
+struct tw_coven_ballot *tw_traitor_draw_ballot(struct tw_traitor *traitor);
+/* All traitors vote for this record, twice. */
+void tw_coven_vote(struct tw_coven *coven, const struct tw_traitor_view *view,
+                   struct tw_coven_ballot *row);
+/* All traitors promise the ballot, and claim to have no lock. */
+void tw_coven_promise(struct tw_coven *coven, const struct tw_traitor_view *view, uint64_t ballot);
+
+/* ---- wish.c */
+/* Changes the record of a round in one way. */
+void tw_traitor_spoil(struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                      struct tw_record *record);
+/* The record of a proposal that was heard, changed, or a round without content. */
+void tw_traitor_wish(struct tw_traitor *traitor, const struct tw_traitor_view *view,
+                     struct tw_record *record);
+
+#endif
