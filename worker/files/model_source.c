@@ -217,17 +217,22 @@ void tw_model_source_close(struct tw_model_source *source) {
 
 /* Whether the tokenizer.json beside config.json makes every byte the token of its number. A
  * vocabulary of 256 alone says nothing: other tokenizers have 256 tokens too. */
-static bool has_bytes(const struct tw_model_source *source) {
+static enum tw_status find_bytes(const struct tw_model_source *source, bool *is_bytes,
+                                 struct tw_error *err) {
     char path[PATH_BYTES];
     struct tw_tokenizer *tokenizer = NULL;
     const char *const base = tw_tensor_file_base(source->path);
     const int folder = source->is_folder ? (int)strlen(source->path) : (int)(base - source->path);
     const int n = snprintf(path, sizeof(path), "%.*s%stokenizer.json", folder, source->path,
                            source->is_folder ? "/" : "");
-    if (n >= PATH_BYTES || tw_tokenizer_create_file(&tokenizer, path, NULL) != TW_OK) return false;
-    const bool is_bytes = tw_tokenizer_is_bytes(tokenizer);
+    *is_bytes = false;
+    if (n >= PATH_BYTES || access(path, F_OK) != 0) return TW_OK;
+    const enum tw_status status = tw_tokenizer_create_file(&tokenizer, path, err);
+    if (status == TW_IO || status == TW_NOMEM) return status;
+    if (status != TW_OK) return TW_OK; /* of another kind, whose tokens are no bytes */
+    *is_bytes = tw_tokenizer_is_bytes(tokenizer);
     tw_tokenizer_destroy(tokenizer);
-    return is_bytes;
+    return TW_OK;
 }
 
 enum tw_status tw_model_source_run(const struct tw_model_source *source, struct tw_run *run,
@@ -240,7 +245,9 @@ enum tw_status tw_model_source_run(const struct tw_model_source *source, struct 
     const enum tw_status status =
         tw_hf_config_parse(run, source->config, source->config_bytes, &why);
     if (status != TW_OK) return tw_fail(err, status, "config.json: %s", why.message);
-    if (run->model.vocab == 256 && has_bytes(source)) run->data.tokenizer = TW_TOKENIZER_BYTES;
+    bool is_bytes = false;
+    if (run->model.vocab == 256) TW_TRY(find_bytes(source, &is_bytes, err));
+    if (is_bytes) run->data.tokenizer = TW_TOKENIZER_BYTES;
     return TW_OK;
 }
 
