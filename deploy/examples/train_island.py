@@ -4,10 +4,11 @@
 
 Give the node `spawn_worker = off` in its configuration, start it, and run this beside it:
 
-    torchrun --nproc-per-node 2 --max-restarts 100 train_island.py --socket RUN_DIR/worker.sock
+    torchrun --nproc-per-node 2 train_island.py --socket RUN_DIR/worker.sock
 
 Each rank trains on its share of the batch. Rank 0, on the host of the daemon, speaks to it. When a
-rank dies, torchrun starts all of them anew, and they go on from the node's snapshot.
+rank dies, torchrun ends all of them. Start it again, as `[worker] command` of the daemon's
+configuration does: the ranks go on from the node's snapshot.
 """
 import argparse
 import os
