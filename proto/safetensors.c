@@ -183,8 +183,8 @@ static enum tw_status skip_value(struct scan *scan) {
     }
 }
 
-/* null, or strings by name. The last of two pairs of a name counts; pairs beyond the room are
- * dropped. */
+/* Parses the value of __metadata__: null, or an object of strings. If a key occurs twice, its last
+ * value counts. Pairs for which there is no room are dropped. */
 static enum tw_status scan_metadata(struct scan *scan, struct tw_safetensors *st) {
     static const char NOTHING[] = "null";
     skip_space(scan);

@@ -499,8 +499,8 @@ enum tw_status tw_link_admit(struct tw_link *link, enum tw_role role, struct tw_
         free(queue);
         return tw_fail(err, TW_NOMEM, "no memory for a peer");
     }
-    /* Bytes that arrived behind the HELLO, and frames queued before the role was known, move
-     * over. */
+    /* Move to the new buffers: bytes that arrived behind the HELLO, and frames queued before the
+     * role was known. */
     const size_t held = link->reader.end - link->reader.begin, queued = tw_link_queued(link);
     memcpy(in, link->in + link->reader.begin, held);
     memcpy(queue, link->queue + link->queue_begin, queued);

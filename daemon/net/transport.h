@@ -351,7 +351,7 @@ struct tw_traffic tw_transport_strangers(const struct tw_transport *transport);
 void tw_transport_admit_strangers(struct tw_transport *transport, bool is_on);
 
 /* Suspends all links: every peer receives GOODBYE with the sentence, nothing is dialled and no node
- * is admitted. A call with NULL ends it. */
+ * is admitted. NULL ends the suspension. */
 void tw_transport_rest(struct tw_transport *transport, const char *sentence);
 
 /* Change the limits of a running node; 0 = none. */

@@ -426,8 +426,8 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
     memcpy(view->train.losses, train->losses.points, sizeof(view->train.losses));
 }
 
-/* The GPU's state in the worker's page. The state is not shown if it is too old, because the worker
- * hangs or is gone. */
+/* Copies the GPU's state from the shared memory, where the worker keeps it. An old state is not
+ * shown: the worker hangs or is gone. */
 static void fill_gpu(const struct tw_daemon *daemon, uint64_t now_us, struct tw_view_gpu *gpu) {
     enum { OLD_US = 10 * 1000 * 1000 };
     struct tw_shm_device *const device = &tw_shm_control(&daemon->host->memory.shm)->device;

@@ -1,5 +1,6 @@
-/* lineages_file.h - the lineages that this node refuses to be in, since a rollback: `refused` in
- * the run's state folder, one id in hex a line. A text, so that people can read and remove it. */
+/* lineages_file.h - the lineages that this node refuses since a rollback. They are listed in the
+ * text file `refused` of the run's state folder, one id in hex per line. People can read the file
+ * and remove it. */
 #ifndef TW_DAEMON_STORE_LINEAGES_FILE_H
 #define TW_DAEMON_STORE_LINEAGES_FILE_H
 

@@ -144,10 +144,10 @@ static bool note_refused(struct tw_node *node, const struct tw_record *record) {
     return false;
 }
 
-/* A member that announces contributions and does not deliver is waited for in fewer and fewer
+/* A member that announces contributions but does not deliver them is waited for in fewer and fewer
  * rounds. An owner counts only its own arrivals, in rounds in which it waited: a path may be dead
- * to one owner alone, and a slow member that was not waited for may have been in time elsewhere. A
- * receiver is not waited for, so it misses nothing. */
+ * to one owner alone, and a slow member that was not waited for may have been in time elsewhere. No
+ * round waits for a receiver, so a receiver misses nothing. */
 static void note_deliveries(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     const bool is_owner = round->self_part >= 0 && round->count[round->self_part] > 0;

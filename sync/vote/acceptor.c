@@ -268,8 +268,9 @@ static bool must_offer_wait(struct tw_node *node) {
            tw_lease_must_wait(node, proposer, round->offer_us);
 }
 
-/* A weak offer: its ballot is not promised, and no honest proposer would have proposed it, or not
- * yet. It gets a vote only if no better one arrives, and this node does not wait for it. */
+/* An offer is weak in two cases: its proposer was proven false and must still wait, or its ballot
+ * is not promised and an honest proposer would not have made it. A weak offer gets a vote only if
+ * no better offer arrives, and this node does not wait for it. */
 static bool is_offer_weak(struct tw_node *node) {
     const struct round *round = &node->round;
     if (must_offer_wait(node)) return true;

@@ -8,7 +8,7 @@ void tw_acceptor_prepare(struct tw_node *node, uint16_t peer, const struct tw_ms
 void tw_acceptor_propose(struct tw_node *node, uint16_t peer, const struct tw_msg_propose *propose);
 void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_lock *lock);
 void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok);
-/* Sends replies whose vote is on disk. True: *own is a reply to this node's own proposer; call
+/* Sends this node's votes that are on disk. True: *own is a reply to this node's own proposer; call
  * again after handling it. */
 bool tw_acceptor_reply(struct tw_node *node, struct tw_msg_accept *own);
 /* Writes and signs this node's promise of the ballot. */

@@ -4,8 +4,8 @@
 
 #include "sync/core/state/node.h"
 
-/* Sends replies whose vote is on disk. True: our own vote decides for round.proposal. The caller
- * must commit it and call again. */
+/* Sends this node's votes that are on disk. True: with its own vote a majority has decided on
+ * round.proposal. The caller must commit the proposal and call again. */
 bool tw_vote_reply(struct tw_node *node);
 void tw_vote_advance(struct tw_node *node);
 

@@ -26,9 +26,10 @@ struct convert_words_source {
     const char *eos;       /* the option --eos, or NULL */
 };
 
-/* Reads the tokenizer.json named by the option, else the folder's; bytes for a model on bytes. A
- * kind that is not supported gives no words: an export that needs them refuses it. TW_CONFIG also
- * if the tokenizer has more tokens than the model. Free *words also after a failure. */
+/* Reads the tokenizer.json named by the option, else that of the folder. For a model on bytes the
+ * words are bytes. A kind of tokenizer that is not supported gives no words, and an export that
+ * needs words fails. TW_CONFIG also if the tokenizer has more tokens than the model. Free *words
+ * also after a failure. */
 enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw_run *run,
                                     const struct convert_words_source *source,
                                     struct tw_error *err);

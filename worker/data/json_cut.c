@@ -100,7 +100,7 @@ enum tw_cut tw_json_cut_array(const uint8_t *text, size_t size, bool is_first, b
     const enum tw_cut result = cut_value(text, size, at, is_end, cut, err);
     if (result != TW_CUT_DOCUMENT) return result;
     if (cut->bytes == 0) return fail_cut(err, "no record after a comma");
-    /* The byte after the element tells a cut file from a whole one. */
+    /* The byte after the element tells a truncated file from a whole one. */
     if (skip_blank(text, size, cut->taken) < size) return TW_CUT_DOCUMENT;
     return is_end ? fail_cut(err, is_cut) : no_end;
 }

@@ -14,8 +14,8 @@ enum tw_tar_members { TW_TAR_ALL, TW_TAR_TEXTS, TW_TAR_JSON };
 
 /* Cuts the next regular member of text[size], size > 0: text[begin .. begin + bytes) is its
  * content, after its header. TW_CUT_TOO_LONG: it has more than TW_RECORD_TEXT_BYTES_MAX bytes, and
- * `taken` counts those that are not in the text yet. TW_CUT_BROKEN fills *err: damage, or a cut
- * file. */
+ * `taken` counts those that are not in the text yet. TW_CUT_BROKEN fills *err: the file is
+ * damaged or truncated. */
 enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_text_cut *cut,
                        struct tw_error *err);
 

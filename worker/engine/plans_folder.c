@@ -7,8 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Writes parent + below + "/" if that folder exists or can be made. parent (length) must be
- * absolute. */
+/* Writes the folder name parent[length] + below + "/" to path[size], and creates the folder if it
+ * is missing. False if it cannot be created, or if parent is not absolute. */
 static bool make_folder(char *path, size_t size, const char *parent, size_t length,
                         const char *below) {
     struct stat about;

@@ -80,8 +80,8 @@ static bool is_running(const struct tw_trainer *trainer) {
     return !trainer->is_paused && !trainer->is_finished && !trainer->is_over;
 }
 
-/* Steps until the next snapshot: the configured number or, from the time that this one took, so
- * many that snapshots take 1 % of the time. */
+/* Steps until the next snapshot: the configured number. Without one, enough steps that snapshots
+ * take 1 % of the training time, if each takes took_us. */
 static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t took_us) {
     if (trainer->welcome->snapshot_steps > 0) return trainer->welcome->snapshot_steps;
     if (trainer->step_us_mean == 0) return 1; /* no step yet */

@@ -26,8 +26,8 @@ uint32_t tw_inflight_arrays(const struct tw_run *run) {
     return find_used(used, run);
 }
 
-/* Prepares `room`. If parameters are on a device but encoded on the host, payloads are decoded
- * there and copied back. */
+/* Allocates `room`, if it is needed. When parameters lie on a device but are encoded on the host,
+ * payloads are decoded into `room` on the host and then copied to the device. */
 static enum tw_status room_init(struct tw_inflight *inflight, struct tw_error *err) {
     const size_t bytes = (size_t)inflight->shm->geometry.spare_elements * sizeof(float);
     const bool has_use = inflight->residual_next != NULL || inflight->share != NULL;
