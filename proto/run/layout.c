@@ -11,17 +11,6 @@ static char *append_text(char *to, const char *from) {
     return to;
 }
 
-static char *append_number(char *to, uint32_t number) {
-    char reversed[10];
-    unsigned count = 0;
-    do {
-        reversed[count++] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0);
-    while (count > 0) *to++ = reversed[--count];
-    return to;
-}
-
 /* Sizes of a tensor's sides. Each is a number of the run, such as the width. */
 enum size { NONE, WIDTH, Q, KV, QKV, FFN, HEAD, SIZES_COUNT };
 
@@ -118,7 +107,8 @@ static void add_layer(struct tw_layout *layout, const struct tw_run *run, uint32
     char name[sizeof(layout->tensors[0].name)];
     for (const struct row *row = family->rows; row->name != NULL; row++) {
         if (!has_row(run, row)) continue;
-        (void)append_text(append_number(append_text(name, family->layer), layer), row->name);
+        (void)append_text(tw_tensor_append_number(append_text(name, family->layer), layer),
+                          row->name);
         const uint32_t cols = sizes[row->cols];
         struct tw_tensor *tensor = add(layout, name, fragment, sizes[row->rows], cols);
         tensor->is_hidden = cols != 0;

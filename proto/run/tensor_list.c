@@ -128,7 +128,7 @@ struct expansion {
     uint64_t numbers[TW_TENSOR_BRACES_MAX]; /* in place of the braces */
 };
 
-static char *append_number(char *to, uint64_t number) {
+char *tw_tensor_append_number(char *to, uint64_t number) {
     char reversed[20];
     unsigned count = 0;
     do {
@@ -146,7 +146,7 @@ static void take_tensor(const struct expansion *expansion, const struct entry *e
         TW_ASSERT(to < name + TW_TENSOR_NAME_BYTES);
         if (*at == '{') {
             at = entry->braces[brace].end;
-            to = append_number(to, expansion->numbers[brace++]);
+            to = tw_tensor_append_number(to, expansion->numbers[brace++]);
         } else {
             *to++ = *at;
         }

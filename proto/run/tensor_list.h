@@ -49,4 +49,8 @@ void tw_tensor_list_expand(const char *text,
                                         const struct tw_tensor_shape *shape),
                            void *self);
 
+/* Writes a number of a tensor's name in decimal, at most 20 digits, without NUL. Returns its end.
+ */
+char *tw_tensor_append_number(char *to, uint64_t number);
+
 #endif

@@ -27,7 +27,6 @@ static struct {
     float *tensors[64];
     atomic_int status;  /* enum thinwire_status of the last call */
     atomic_ulong steps; /* taken, without those that a restored state took back */
-    atomic_ulong ahead; /* steps taken since the last call of read */
     atomic_bool must_stop, must_fail, is_done;
     atomic_int restored; /* times */
     struct thinwire_error error;
