@@ -95,7 +95,7 @@ static const char *take_name(const char *at, struct entry *entry) {
 
 static const char *take_shape(const char **at, struct tw_tensor_shape *shape) {
     uint64_t side, elements = 1, below = 1;
-    shape->rank = 0;
+    *shape = (struct tw_tensor_shape){0};
     do {
         (*at)++; /* the colon, or x */
         if (shape->rank == TW_TENSOR_RANK_MAX) return "has a shape of more than 6 numbers";

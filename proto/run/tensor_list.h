@@ -25,7 +25,7 @@ enum {
 
 struct tw_tensor_shape {
     uint32_t rank;                      /* 1 to TW_TENSOR_RANK_MAX */
-    uint32_t sides[TW_TENSOR_RANK_MAX]; /* each at least 1; row-major */
+    uint32_t sides[TW_TENSOR_RANK_MAX]; /* each at least 1, 0 past the rank; row-major */
 };
 
 /* Elements of the shape: below 2^40 for a shape of a checked list. */
