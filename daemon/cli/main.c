@@ -20,6 +20,7 @@ struct verb {
 static const struct verb VERBS[] = {
     {"init", cli_init, NULL},
     {"run", cli_run, NULL},
+    {"plan", cli_plan, NULL},
     {"invite", cli_invite, NULL},
     {"join", cli_join, NULL},
     {"start", cli_start, NULL},

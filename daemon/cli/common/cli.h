@@ -72,6 +72,7 @@ enum tw_exit cli_become(const char *program, int argc, char **argv);
 
 enum tw_exit cli_init(struct cli *cli);
 enum tw_exit cli_run(struct cli *cli);
+enum tw_exit cli_plan(struct cli *cli);
 enum tw_exit cli_invite(struct cli *cli);
 enum tw_exit cli_join(struct cli *cli);
 enum tw_exit cli_secret(struct cli *cli);

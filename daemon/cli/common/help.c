@@ -13,6 +13,7 @@ static const char OVERVIEW[] =
     "  start             start the daemon, in the background or as a service\n"
     "  secret            show the run secret's mark, or replace the secret\n"
     "  run new NAME      write the manifest of a new run; run show explains one\n"
+    "  plan              cost of a run beforehand: bytes, time, memory, loss, for several presets\n"
     "  owner             runs with an owner: sign certificates, revoke nodes\n"
     "  run models        list models by name, and the memory that training one takes here\n"
     "  config check      check what the daemon would read; config example, config show\n"
@@ -160,6 +161,22 @@ static const struct {
      "                       unless it is given\n"
      "  --budget LIMIT       upload of a node (20mbit), or its upload and download in 30 days\n"
      "                       (50GB/month): picks sync.period and codecs that stay below it\n"},
+    {"plan",
+     "thinwire plan [--model MODEL] [--nodes N] [--upload RATE] [--download RATE]\n"
+     "              [--rtt TIME] [--step-time TIME | --tokens-per-s N] [--budget LIMIT]\n"
+     "              [any option of `run new`] [--json]\n"
+     "thinwire plan FILE [--upload RATE] ...\n"
+     "\n"
+     "The cost of a run before it starts, for several presets, periods and codecs: bytes a\n"
+     "day, share of the line, time of a round, time lost to merging, memory, and the loss above\n"
+     "one big batch. It recommends one and prints the command that makes it. FILE is a\n"
+     "manifest. With --preset, only that preset is varied. Keys that are set stay as they are.\n"
+     "\n"
+     "  --upload, --download RATE  the line of a node, such as 20mbit; not given: fast\n"
+     "  --rtt TIME           from a node to another and back (50ms)\n"
+     "  --step-time TIME     of an inner step of a node, or --tokens-per-s N of a node; measured\n"
+     "                       here unless it is given\n"
+     "  --budget LIMIT       as in `run new`; rows above it are marked\n"},
     {"status",
      "thinwire status [--watch] [--every SECONDS] [--json]\n"
      "\n"
