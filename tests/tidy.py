@@ -53,6 +53,7 @@ ROOMS = {
              "sync/pair", "sync/history"},
     "sync/fetch": {"sync/core", "sync/trust"},
     "sync/members": set(),
+    "sync/trace": {"sync/core"},
     "worker/support": set(),
     "worker/tokenizer": {"worker/support"},
     "worker/engine": {"worker/support", "worker/engine/cpu", "worker/engine/cuda"},
@@ -79,9 +80,11 @@ ROOMS = {
     "daemon/router": set(),
     "daemon/process": set(),
     "daemon/api": {"daemon/config", "daemon/net", "daemon/router"},
+    "daemon/recorder": set(),
+    "daemon/replay": {"daemon/auth", "daemon/recorder", "daemon/workerlink"},
     "daemon/node": {"daemon/api", "daemon/auth", "daemon/config", "daemon/dataset", "daemon/net",
-                    "daemon/process", "daemon/router", "daemon/setup", "daemon/store",
-                    "daemon/workerlink"},
+                    "daemon/process", "daemon/recorder", "daemon/router",
+                    "daemon/setup", "daemon/store", "daemon/workerlink"},
     "daemon/cli": {"daemon/auth", "daemon/config", "daemon/net", "daemon/store"},
 }
 # A header that counts as another room's.

@@ -37,6 +37,7 @@ static const struct verb VERBS[] = {
     {"limit", cli_limit, NULL},
     {"unban", cli_unban, NULL},
     {"rollback", cli_rollback, NULL},
+    {"replay", cli_replay, NULL},
     {"doctor", cli_doctor, NULL},
     {"owner", cli_owner, NULL},
     {"config", cli_config_verb, NULL},

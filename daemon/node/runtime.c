@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
+#include "daemon/recorder/recorder.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
 
@@ -79,8 +80,14 @@ void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const cha
 
 static void pump_event(struct tw_daemon *daemon, const struct tw_event *event) {
     struct tw_action action;
-    tw_node_event(daemon->node, event, tw_daemon_now_us());
-    while (tw_node_next_action(daemon->node, &action)) daemon->act(daemon, &action);
+    const uint64_t now_us = tw_daemon_now_us();
+    tw_recorder_event(daemon->recorder, daemon->node, event, daemon->download, now_us);
+    tw_node_event(daemon->node, event, now_us);
+    while (tw_node_next_action(daemon->node, &action)) {
+        tw_recorder_action(daemon->recorder, &action);
+        daemon->act(daemon, &action);
+    }
+    tw_recorder_done(daemon->recorder);
 }
 
 static void on_core_timer(uv_timer_t *timer) {

@@ -69,9 +69,11 @@ struct tw_daemon {
     struct tw_api *api;               /* owned by life.c */
 
     /* the core */
-    struct tw_node *node;     /* owned */
-    struct tw_node_view view; /* scratch: filled by tw_node_view before each use */
-    struct tw_id lineage;     /* lineage of the last report, or of the loaded checkpoint */
+    struct tw_node *node;         /* owned */
+    struct tw_recorder *recorder; /* of the core's events; core.c; NULL: off */
+    struct tw_rate *download;     /* download cap that the core pays from; borrowed */
+    struct tw_node_view view;     /* scratch: filled by tw_node_view before each use */
+    struct tw_id lineage;         /* lineage of the last report, or of the loaded checkpoint */
     struct tw_daemon_measured measured;
     void (*act)(struct tw_daemon *daemon, struct tw_action *action); /* core.c */
     uv_timer_t core_timer;
