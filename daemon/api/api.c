@@ -14,6 +14,7 @@
 #include "base/assert.h"
 #include "daemon/api/api_seats.h"
 #include "daemon/api/api_socket.h"
+#include "daemon/api/history.h"
 #include "daemon/api/metrics.h"
 #include "daemon/api/view_json.h"
 
@@ -120,15 +121,18 @@ static json_t *rounds_json(struct tw_api *api) {
 static json_t *events_json(struct tw_api *api) {
     return tw_view_json_events(&api->view);
 }
+static json_t *history_json(struct tw_api *api) {
+    static const struct tw_history EMPTY;
+    const struct tw_history *const history = api->config.history;
+    return tw_history_json(history != NULL ? history : &EMPTY, api->view.run.fragments_count);
+}
 
 static const struct {
     const char *path;
     json_t *(*make)(struct tw_api *api);
-} READS[] = {{"/v1/status", status_json},
-             {"/v1/peers", peers_json},
-             {"/v1/rounds", rounds_json},
-             {"/v1/run", run_json},
-             {"/v1/events", events_json}};
+} READS[] = {{"/v1/status", status_json}, {"/v1/peers", peers_json},
+             {"/v1/rounds", rounds_json}, {"/v1/run", run_json},
+             {"/v1/events", events_json}, {"/v1/history", history_json}};
 
 static const struct {
     const char *path;
@@ -219,10 +223,11 @@ static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat 
         return refuse(connection, MHD_HTTP_FORBIDDEN, "the Host header is not loopback");
     }
     if (!is_read(path) && find_verb(path) < 0) {
-        return refuse(connection, MHD_HTTP_NOT_FOUND,
-                      "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /metrics, "
-                      "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/reload /v1/limit "
-                      "/v1/invite /v1/unban");
+        return refuse(
+            connection, MHD_HTTP_NOT_FOUND,
+            "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /metrics, "
+            "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/reload /v1/limit "
+            "/v1/invite /v1/unban");
     }
     if (is_read(path) ? !is_get : !is_post) {
         return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,

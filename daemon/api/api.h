@@ -1,7 +1,8 @@
 /* api.h - the local API: HTTP/1.1 and JSON on a Unix socket, and optionally read-only on loopback
  * TCP.
  *
- *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events      JSON, units in every key
+ *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history
+ *                                                                JSON, units in every key
  *   GET  /metrics                                                Prometheus text
  *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           verbs: {"ok":true,"message":...}
  *   POST /v1/invite?uses=2&expires_s=86400&address=HOST:PORT,...
@@ -47,6 +48,7 @@ enum tw_api_verb {
 
 struct uv_loop_s;
 struct tw_api;
+struct tw_history;
 struct json_t;
 
 struct tw_api_config {
@@ -57,6 +59,7 @@ struct tw_api_config {
     const char *http;     /* "127.0.0.1:9464", or NULL / "": no TCP listener */
     uint64_t request_us;  /* time for one request; 0: TW_API_REQUEST_US */
     const char *manifest; /* canonical text of the run for /v1/run; borrowed, may be NULL */
+    const struct tw_history *history; /* for /v1/history; borrowed, read on the loop */
     void *user;
 
     /* Fills a view that tw_status_view_init has prepared. Called on the loop, per request. */

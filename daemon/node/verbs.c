@@ -69,6 +69,7 @@ enum tw_status tw_daemon_verbs_open(struct tw_daemon *daemon, struct tw_error *e
         .group = config->api.group,
         .http = config->api.has_http ? config->api.http.text : NULL,
         .manifest = daemon->setup->manifest,
+        .history = daemon->history,
         .user = daemon,
         .fill = tw_daemon_status_fill,
         .verb = on_verb,
