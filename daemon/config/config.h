@@ -92,6 +92,8 @@ struct tw_config {
         char group[64];             /* group that may use the socket; empty = the daemon's group */
         bool has_http;
         struct tw_address http; /* read-only loopback listener */
+        bool has_web;
+        struct tw_address web; /* loopback listener of the page */
     } api;
 };
 

@@ -143,6 +143,8 @@ static const struct tw_config_key KEYS[] = {
      "Group whose members may read status and metrics; the daemon's own group when left out."},
     {"api", "http", TW_CONFIG_ADDRESS, LIST(api.http, api.has_http), 0, 0, "", NULL,
      "127.0.0.1:9747", "Read-only API and /metrics for a scraper, on loopback only."},
+    {"api", "web", TW_CONFIG_ADDRESS, LIST(api.web, api.has_web), 0, 0, "", NULL, "127.0.0.1:9748",
+     "A page about this node for a browser, on loopback only. `thinwire web` prints its link."},
 };
 
 const struct tw_config_key *tw_config_keys(size_t *count_out) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "daemon/api/history.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
 #include "daemon/recorder/recorder.h"
@@ -27,10 +28,13 @@ enum tw_status tw_daemon_create(struct tw_daemon **out, struct tw_setup *setup,
     if (daemon == NULL) return TW_NOMEM;
     daemon->events = calloc(EVENTS_MAX, sizeof(*daemon->events));
     daemon->event_ring = calloc(1, sizeof(*daemon->event_ring));
+    daemon->history = calloc(1, sizeof(*daemon->history));
     daemon->body = malloc(TW_CONTROL_BYTES_MAX);
-    if (daemon->events == NULL || daemon->event_ring == NULL || daemon->body == NULL) {
+    if (daemon->events == NULL || daemon->event_ring == NULL || daemon->history == NULL ||
+        daemon->body == NULL) {
         free(daemon->events);
         free(daemon->event_ring);
+        free(daemon->history);
         free(daemon->body);
         free(daemon);
         return tw_fail(err, TW_NOMEM, "no memory for the daemon's own tables");
@@ -56,6 +60,7 @@ void tw_daemon_destroy(struct tw_daemon *daemon) {
     free(daemon->node);
     free(daemon->events);
     free(daemon->event_ring);
+    free(daemon->history);
     free(daemon->body);
     free(daemon);
 }

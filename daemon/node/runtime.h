@@ -66,6 +66,7 @@ struct tw_daemon {
     uint64_t started_us;
     struct tw_loop_lag lag;
     struct tw_event_ring *event_ring; /* owned; rows of /v1/events */
+    struct tw_history *history;       /* owned; losses by workers.c, rounds by reports.c */
     struct tw_api *api;               /* owned by life.c */
 
     /* the core */

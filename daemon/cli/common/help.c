@@ -22,6 +22,7 @@ static const char OVERVIEW[] =
     "  status            one screen: what this node does and how well (--watch)\n"
     "  peers             the other nodes, and the traffic with each\n"
     "  rounds, events    the last merges, and recent events\n"
+    "  web               the link of a page about this node, for a browser\n"
     "  doctor            find faults here and on the way to the other nodes, with the remedy\n"
     "\n"
     "Act on the running daemon\n"
@@ -200,6 +201,16 @@ static const struct {
     {"events", "thinwire events [--watch] [--json]\n"
                "\n"
                "Recent events, newest last. The daemon's log has all of them.\n"},
+    {"web",
+     "thinwire web [--json]\n"
+     "\n"
+     "Prints the link of the page: loss, rounds, peers, budget and warnings, as `thinwire status`\n"
+     "and `thinwire peers` have them. The page is off until `web = 127.0.0.1:9748` is set in\n"
+     "[api]. It changes nothing, and it loads nothing from elsewhere. The link holds a token that\n"
+     "each start of the daemon makes anew; anybody with the link may read. Only root and the\n"
+     "daemon's user get it.\n"
+     "\n"
+     "For a machine that you reach by ssh, first `ssh -L 9748:localhost:9748 MACHINE`.\n"},
     {"checkpoint",
      "thinwire checkpoint\n"
      "\n"
