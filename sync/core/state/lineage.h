@@ -18,7 +18,8 @@ struct log {
     struct tw_proof proofs[TW_ROUNDS_KEPT];   /* that they are decided */
     /* An owner left this node's contribution to round r out for its size: r % TW_ROUNDS_KEPT. */
     bool was_refused[TW_ROUNDS_KEPT];
-    uint64_t begin;                           /* rounds [begin, at.rounds) are in `records` */
+    uint64_t begin;     /* rounds [begin, at.rounds) are in `records` */
+    bool is_begin_told; /* the oldest record came with a claim: nothing here proves it */
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
     uint64_t refused_count;                   /* committed rounds in which was_refused */
     struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
