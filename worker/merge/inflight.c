@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "kernels/outer.h"
 
-/* Number of arrays in struct tw_inflight, and which of them this run needs. */
+/* Arrays in struct tw_inflight; find_used tells which of them the run needs. */
 enum { ARRAYS = 6 };
 
 static uint32_t find_used(bool used[ARRAYS], const struct tw_run *run) {
@@ -107,7 +107,7 @@ static struct tw_outer rule_at(const struct tw_inflight *inflight, uint64_t vers
                        inflight->run->sync.outer_ramp, version);
 }
 
-/* rho: the share of e that is in theta. */
+/* Returns rho, the share of the residual e that is in theta. */
 static float rho_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_local_millionths / 1e6);
 }
