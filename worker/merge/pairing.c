@@ -14,8 +14,7 @@
 /* factor on the running maximum of the distance at each exchange */
 #define DISTANCE_KEPT 0.9f
 
-#define INIT_RMS 0.02 /* RMS of initial matrices, assumed for a phi of zeros; biases are smaller   \
-                       */
+#define INIT_RMS 0.02 /* RMS of initial matrices; biases are smaller */
 
 enum tw_status tw_pairing_init(struct tw_pairing *pairing, struct tw_merger *merger,
                                struct tw_error *err) {
