@@ -59,7 +59,7 @@ static enum tw_exit add_set(struct sets *sets, const char *key, const char *valu
     return TW_EXIT_OK;
 }
 
-/* Options that are short for a --set. */
+/* Reads options that stand for a --set, such as --preset. */
 static enum tw_exit read_short_sets(struct cli *cli, struct sets *sets) {
     static const struct {
         const char *option, *key;
@@ -217,7 +217,7 @@ static enum tw_exit check_all(const struct tw_run *run, const struct sets *sets)
 /* The sources of a run's keys. */
 struct sources {
     const char *model;           /* NULL: the small default model */
-    struct cli_pick pick;        /* without a path: no run of any model */
+    struct cli_pick pick;        /* tensors of a run of any model; without a path: none */
     const struct cli_data *data; /* NULL: any data */
 };
 

@@ -12,8 +12,8 @@
 struct cli_speed {
     double steps_per_s; /* 0: neither given nor measured */
     bool is_measured;
-    uint32_t sequences, batch; /* measured sequences, and sequences of a step */
-    char engine[128];          /* engine of the measurement */
+    uint32_t sequences, batch; /* sequences that were measured, and sequences of a whole step */
+    char engine[128];          /* name of the engine that was measured */
 };
 
 /* Takes --steps-per-s or --step-time from the command line. */
