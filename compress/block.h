@@ -40,7 +40,7 @@ struct tw_block_factor {
 
 struct tw_block {
     uint32_t elements;   /* elements of a block, a multiple of TW_BLOCK_GROUP */
-    uint32_t digit_bits; /* elements / 8 * digit_bits is 16 or 32 */
+    uint32_t digit_bits; /* such that elements / 8 * digit_bits is 16 or 32 */
     /* bf16: bound of scales; decoders refuse larger ones, whose values might not be finite */
     uint16_t scale_end;
     /* largest level: the scale is max |x| / top, rounded up; 0: the scale is an average */

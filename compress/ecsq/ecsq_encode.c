@@ -29,7 +29,7 @@ struct writer {
     float *lost; /* NULL, or x itself, which becomes the residual x - D */
     size_t n;
     uint8_t *scales;
-    bool has_scales; /* scales of all blocks are computed */
+    bool has_scales; /* the scales of all blocks have been computed */
     float peak;      /* largest |x| / r of the blocks with a scale */
     struct tw_ecsq_step step;
     uint8_t *at; /* where the next byte goes */

@@ -86,7 +86,7 @@ struct tw_relay_pipe {
 
 /* Two machines have one key. Borrowed for the call. */
 struct tw_twin_report {
-    struct tw_id id;     /* of that key: a peer's, or this node's own */
+    struct tw_id id;     /* id of the key: a peer's, or this node's own */
     const char *address; /* address of the machine that is not linked here; "": not known; NULL:
                             unchanged since the last report */
     const char *linked;  /* address of the linked machine; NULL: the key is this node's own */

@@ -119,7 +119,8 @@ static int counted_sync(void *ctx, int file) {
 }
 
 static const struct tw_file_ops *count_disk(struct tw_daemon *daemon) {
-    daemon->checkpoints->disk = *tw_file_system(); /* its functions use no context */
+    daemon->checkpoints->disk =
+        *tw_file_system(); /* the functions of tw_file_system() use no context */
     daemon->checkpoints->disk.ctx = daemon;
     daemon->checkpoints->disk.read = counted_read;
     daemon->checkpoints->disk.write = counted_write;

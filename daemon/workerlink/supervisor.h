@@ -74,7 +74,7 @@ struct tw_supervisor {
     bool is_stopping, is_hanging, is_killed;
     bool is_idle;   /* paused or finished: no step is due */
     bool is_over;   /* the run is finished */
-    bool is_on_gpu; /* a hang counts as a fault of the device */
+    bool is_on_gpu; /* the worker uses a GPU: a hang counts as a fault of the device */
     bool is_process_open;
     bool is_attached; /* a worker that the daemon started is attached */
     /* the worker's process has ended, but not its link; the next fields say how it ended */

@@ -109,8 +109,8 @@ static void refused_stranger_costs_no_download(void **state) {
     rounds_go_on();
 }
 
-/* "Strangers use up no quota": a stranger sends more than the quota, beside a host that is
- * known. */
+/* SECURITY.md promises that strangers use up no quota: a stranger sends more than the quota, and a
+ * known host is still admitted. */
 static void strangers_use_up_no_quota(void **state) {
     (void)state;
     static struct hostile h;

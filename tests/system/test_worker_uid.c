@@ -36,7 +36,7 @@ static bool has_passed;
 
 static int open_two(void **state) {
     (void)state;
-    /* The group of both may even read the status. */
+    /* The group of daemon and worker may even read the status. */
     const struct cluster_options empty = {.has_no_data = true,
                                           .more = "spawn_worker = off\nworker_user = nobody",
                                           .network = "[api]\ngroup = root"};

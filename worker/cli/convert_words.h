@@ -1,4 +1,4 @@
-/* convert_words.h - the vocabulary of a model that is exported, and the ends of its texts. */
+/* convert_words.h - the vocabulary of an exported model, and the tokens that end its texts. */
 #ifndef TW_WORKER_CLI_CONVERT_WORDS_H
 #define TW_WORKER_CLI_CONVERT_WORDS_H
 

@@ -54,7 +54,7 @@ _Static_assert((TW_WORDS_CACHED & (TW_WORDS_CACHED - 1)) == 0, "a place is some 
 struct tw_encoder {
     const struct tw_tokenizer *tokenizer;
     struct slot *slots;   /* (TW_WORDS_CACHED); NULL until enough words came */
-    uint32_t words_count; /* words before slots exist */
+    uint32_t words_count; /* words counted while `slots` is NULL */
     struct tw_bpe_scratch scratch;
     struct tw_bpe_matcher matcher;
     struct tw_bpe_nfc_buffer *nfc; /* NULL: no normalizer */

@@ -9,7 +9,7 @@
 #include "proto/message.h"
 #include "proto/worker_request.h"
 
-/* Fetching the state of a fragment that is not held. */
+/* The fetch of a fragment's state that this node does not hold. */
 struct state_fetch {
     enum tw_load_mode mode; /* effect of its LOAD on theta */
     bool has_offer;         /* `offer` is the answer to our STATE_GET */
