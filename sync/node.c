@@ -34,6 +34,13 @@ size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);
 }
 
+void tw_node_rebind(struct tw_node *node, const struct tw_signing *signing,
+                    const struct tw_sizes *sizes, struct tw_rate *download) {
+    node->cfg.signing = *signing;
+    node->cfg.sizes = *sizes;
+    node->cfg.download = download;
+}
+
 /* Chooses the load mode of each fragment that is not held. */
 static void resume_fetches(struct tw_node *node) {
     const struct tw_position *at = &node->at;

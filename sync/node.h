@@ -29,6 +29,11 @@ size_t tw_node_bytes(void);
 void tw_node_init(struct tw_node *node, const struct tw_node_config *config,
                   const struct tw_position *position, const struct tw_vote *vote, uint64_t now_us);
 
+/* The memory of a node may be copied between two events, once its actions are taken, and goes on in
+ * another process of the same version. This replaces the pointers in the copy's configuration. */
+void tw_node_rebind(struct tw_node *node, const struct tw_signing *signing,
+                    const struct tw_sizes *sizes, struct tw_rate *download);
+
 /* Advances the machine. `now_us` is any monotonic clock and never goes back. All actions must have
  * been drained before the call. Cannot fail: misbehaviour of a peer becomes TW_ACT_CLOSE. */
 void tw_node_event(struct tw_node *node, const struct tw_event *event, uint64_t now_us);

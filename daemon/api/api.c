@@ -14,8 +14,11 @@
 #include "base/assert.h"
 #include "daemon/api/api_seats.h"
 #include "daemon/api/api_socket.h"
+#include "daemon/api/api_web.h"
+#include "daemon/api/history.h"
 #include "daemon/api/metrics.h"
 #include "daemon/api/view_json.h"
+#include "daemon/web/web_files.h"
 
 enum {
     METRICS_BYTES_MAX = 128 * 1024,
@@ -39,10 +42,12 @@ struct request {
     json_t *data; /* owned; NULL: none */
 };
 
+enum listener_kind { UNIX, HTTP, WEB };
+
 struct listener {
     int fd;
     uv_poll_t poll; /* its data: the API */
-    bool is_unix;
+    enum listener_kind kind;
 };
 
 struct tw_api {
@@ -55,6 +60,7 @@ struct tw_api {
     uv_timer_t timer;
     uint64_t rest_until_us; /* time before which nothing is accepted */
     struct tw_api_seats seats;
+    struct tw_api_web web;
     struct request requests[TW_API_SEATS_MAX];
     struct tw_status_view view;
     char metrics[METRICS_BYTES_MAX];
@@ -62,16 +68,30 @@ struct tw_api {
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
+/* Takes over `response`. */
+static enum MHD_Result queue(struct MHD_Connection *connection, unsigned code, const char *type,
+                             struct MHD_Response *response) {
+    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    tw_api_web_confine(response);
+    const enum MHD_Result result = MHD_queue_response(connection, code, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
 static enum MHD_Result respond(struct MHD_Connection *connection, unsigned code, const char *type,
                                const char *body) {
     struct MHD_Response *const response = MHD_create_response_from_buffer(
         strlen(body), (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
     if (response == NULL) return MHD_NO;
-    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
-    (void)MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
-    const enum MHD_Result result = MHD_queue_response(connection, code, response);
-    MHD_destroy_response(response);
-    return result;
+    return queue(connection, code, type, response);
+}
+
+static enum MHD_Result respond_file(struct MHD_Connection *connection,
+                                    const struct tw_web_file *file) {
+    struct MHD_Response *const response = MHD_create_response_from_buffer(
+        file->size, (void *)(uintptr_t)file->bytes, MHD_RESPMEM_PERSISTENT);
+    return response != NULL ? queue(connection, MHD_HTTP_OK, file->type, response) : MHD_NO;
 }
 
 /* Takes over `json`. */
@@ -121,15 +141,18 @@ static json_t *rounds_json(struct tw_api *api) {
 static json_t *events_json(struct tw_api *api) {
     return tw_view_json_events(&api->view);
 }
+static json_t *history_json(struct tw_api *api) {
+    static const struct tw_history EMPTY;
+    const struct tw_history *const history = api->config.history;
+    return tw_history_json(history != NULL ? history : &EMPTY, api->view.run.fragments_count);
+}
 
 static const struct {
     const char *path;
     json_t *(*make)(struct tw_api *api);
-} READS[] = {{"/v1/status", status_json},
-             {"/v1/peers", peers_json},
-             {"/v1/rounds", rounds_json},
-             {"/v1/run", run_json},
-             {"/v1/events", events_json}};
+} READS[] = {{"/v1/status", status_json}, {"/v1/peers", peers_json},
+             {"/v1/rounds", rounds_json}, {"/v1/run", run_json},
+             {"/v1/events", events_json}, {"/v1/history", history_json}};
 
 static const struct {
     const char *path;
@@ -143,7 +166,8 @@ static const struct {
              {"/v1/unban", TW_API_UNBAN},
              {"/v1/invite", TW_API_INVITE},
              {"/v1/invite/list", TW_API_INVITE_LIST},
-             {"/v1/invite/revoke", TW_API_INVITE_REVOKE}};
+             {"/v1/invite/revoke", TW_API_INVITE_REVOKE},
+             {"/v1/web", TW_API_WEB}};
 
 static enum MHD_Result answer_read(struct tw_api *api, struct MHD_Connection *connection,
                                    const char *path) {
@@ -201,33 +225,22 @@ static enum MHD_Result answer_verb(struct tw_api *api, struct request *request,
     return MHD_YES;
 }
 
-/* Judges a request by its headers. Returns MHD_YES to go on reading. */
-static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat *seat,
-                             struct MHD_Connection *connection, const char *path,
-                             const char *method) {
-    const bool is_unix = api->listeners[seat->listener].is_unix;
+static const char *header(struct MHD_Connection *connection, const char *name) {
+    return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+/* Judges a request by its method, client and path, which is known. */
+static enum MHD_Result admit_method(const struct tw_api *api, const struct tw_api_seat *seat,
+                                    struct MHD_Connection *connection, const char *path,
+                                    const char *method) {
+    const bool is_unix = api->listeners[seat->listener].kind == UNIX;
     const bool is_get =
         strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     const bool is_post = strcmp(method, MHD_HTTP_METHOD_POST) == 0;
-    const char *const length =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    const char *const host =
-        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
-    if (length != NULL && strtoull(length, NULL, 10) > TW_API_REQUEST_BYTES_MAX) {
-        return refuse(connection, MHD_HTTP_CONTENT_TOO_LARGE, "a request has at most 64 KiB");
-    }
-    if (!is_unix && (host == NULL || !tw_api_is_loopback(host))) {
-        return refuse(connection, MHD_HTTP_FORBIDDEN, "the Host header is not loopback");
-    }
-    if (!is_read(path) && find_verb(path) < 0) {
-        return refuse(connection, MHD_HTTP_NOT_FOUND,
-                      "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /metrics, "
-                      "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/reload /v1/limit "
-                      "/v1/invite /v1/unban");
-    }
-    if (is_read(path) ? !is_get : !is_post) {
+    const bool is_verb = find_verb(path) >= 0;
+    if (is_verb ? !is_post : !is_get) {
         return refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED,
-                      is_read(path) ? "this is read with GET" : "this is done with POST");
+                      is_verb ? "this is done with POST" : "this is read with GET");
     }
     if (is_post && !is_unix) {
         return refuse(connection, MHD_HTTP_FORBIDDEN, "verbs go over the Unix socket only");
@@ -237,6 +250,35 @@ static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat 
                       "only root and the user the daemon runs as may do that; try sudo");
     }
     return MHD_YES;
+}
+
+/* Judges a request by its headers. Returns MHD_YES to go on reading. */
+static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat *seat,
+                             struct MHD_Connection *connection, const char *path,
+                             const char *method) {
+    const enum listener_kind kind = api->listeners[seat->listener].kind;
+    const char *const length = header(connection, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    const char *const host = header(connection, MHD_HTTP_HEADER_HOST);
+    const bool is_file = kind == WEB && tw_api_web_file(path) != NULL;
+    if (length != NULL && strtoull(length, NULL, 10) > TW_API_REQUEST_BYTES_MAX) {
+        return refuse(connection, MHD_HTTP_CONTENT_TOO_LARGE, "a request has at most 64 KiB");
+    }
+    if (kind != UNIX && (host == NULL || !tw_api_is_loopback(host))) {
+        return refuse(connection, MHD_HTTP_FORBIDDEN, "the Host header is not loopback");
+    }
+    if (kind == WEB && !is_file &&
+        !tw_api_web_admits(&api->web, header(connection, MHD_HTTP_HEADER_AUTHORIZATION))) {
+        return refuse(connection, MHD_HTTP_UNAUTHORIZED,
+                      "this needs the token of the page; `thinwire web` prints a link with it");
+    }
+    if (!is_file && !is_read(path) && find_verb(path) < 0) {
+        return refuse(
+            connection, MHD_HTTP_NOT_FOUND,
+            "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /metrics, "
+            "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/reload /v1/limit "
+            "/v1/invite /v1/unban /v1/web");
+    }
+    return admit_method(api, seat, connection, path, method);
 }
 
 static uint64_t patience_us(const struct tw_api *api) {
@@ -275,6 +317,8 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     }
     if (request->state == ANSWERED) return respond_verb(connection, request);
     if (request->state == WAITING) return MHD_YES;
+    const struct tw_web_file *const file = tw_api_web_file(path);
+    if (file != NULL) return respond_file(connection, file); /* admit knew it */
     if (is_read(path)) return answer_read(api, connection, path);
     return answer_verb(api, request, (enum tw_api_verb)find_verb(path));
 }
@@ -352,7 +396,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 
 /* Takes over `fd`. */
 static void seat_client(struct tw_api *api, uint8_t listener, int fd) {
-    const bool is_owner = api->listeners[listener].is_unix && tw_api_may_act(fd);
+    const bool is_owner = api->listeners[listener].kind == UNIX && tw_api_may_act(fd);
     const uint64_t deadline_us = now_us(api) + patience_us(api);
     int seat = tw_api_seats_take(&api->seats, is_owner, listener, fd, deadline_us);
     if (seat < 0 && !is_owner) {
@@ -428,7 +472,8 @@ static void on_poll(uv_poll_t *poll, int status, int events) {
 
 static void on_accept(uv_poll_t *poll, int status, int events) {
     struct tw_api *const api = poll->data;
-    const uint8_t listener = poll == &api->listeners[0].poll ? 0 : 1;
+    uint8_t listener = 0;
+    while (poll != &api->listeners[listener].poll) listener++;
     (void)status, (void)events;
     for (unsigned i = 0; i < ACCEPTS_MAX && tw_api_seats_has_room(&api->seats); i++) {
         const int fd = tw_api_accept(api->listeners[listener].fd);
@@ -443,14 +488,15 @@ static void on_accept(uv_poll_t *poll, int status, int events) {
 }
 
 /* Takes over `fd`, also on failure. */
-static enum tw_status listen_on(struct tw_api *api, int fd, bool is_unix, struct tw_error *err) {
+static enum tw_status listen_on(struct tw_api *api, int fd, enum listener_kind kind,
+                                struct tw_error *err) {
     struct listener *const listener = &api->listeners[api->listeners_count];
     if (uv_poll_init(api->config.loop, &listener->poll, fd) != 0) {
         (void)close(fd);
         return tw_fail(err, TW_IO, "the local API could not join the event loop");
     }
     listener->fd = fd;
-    listener->is_unix = is_unix;
+    listener->kind = kind;
     listener->poll.data = api;
     api->listeners_count++;
     api->handles_open++;
@@ -482,6 +528,22 @@ static enum tw_status start_http(struct tw_api *api, struct tw_error *err) {
     return TW_OK;
 }
 
+/* The listeners on loopback that the configuration asks for. */
+static enum tw_status listen_tcp(struct tw_api *api, struct tw_error *err) {
+    const char *const http = api->config.http, *const web = api->config.web;
+    int fd = -1;
+    if (http != NULL && http[0] != 0) {
+        TW_TRY(tw_api_listen_tcp("api.http", http, &fd, err));
+        TW_TRY(listen_on(api, fd, HTTP, err));
+    }
+    if (web != NULL && web[0] != 0) {
+        TW_TRY(tw_api_listen_tcp("api.web", web, &fd, err));
+        TW_TRY(listen_on(api, fd, WEB, err));
+        TW_TRY(tw_api_web_init(&api->web, web, fd, err));
+    }
+    return TW_OK;
+}
+
 enum tw_status tw_api_open(struct tw_api **api_out, const struct tw_api_config *config,
                            struct tw_error *err) {
     struct tw_api *const api = calloc(1, sizeof(*api));
@@ -496,14 +558,11 @@ enum tw_status tw_api_open(struct tw_api **api_out, const struct tw_api_config *
     enum tw_status status = tw_api_listen_unix(socket_path, config->group, &fd, err);
     if (status == TW_OK) {
         api->socket_path = socket_path;
-        status = listen_on(api, fd, true, err);
+        status = listen_on(api, fd, UNIX, err);
     } else {
         free(socket_path);
     }
-    if (status == TW_OK && config->http != NULL && config->http[0] != 0) {
-        status = tw_api_listen_tcp(config->http, &fd, err);
-        if (status == TW_OK) status = listen_on(api, fd, false, err);
-    }
+    if (status == TW_OK) status = listen_tcp(api, err);
     if (status == TW_OK) status = start_http(api, err);
     if (status != TW_OK) {
         tw_api_close(api);
@@ -512,6 +571,10 @@ enum tw_status tw_api_open(struct tw_api **api_out, const struct tw_api_config *
     run_http(api);
     *api_out = api;
     return TW_OK;
+}
+
+const char *tw_api_web_url(const struct tw_api *api) {
+    return api->web.url[0] != 0 ? api->web.url : NULL;
 }
 
 static void free_api(struct tw_api *api) {

@@ -1,13 +1,16 @@
 /* api.h - the local API: HTTP/1.1 and JSON on a Unix socket, and optionally read-only on loopback
- * TCP.
+ * TCP, with or without the page.
  *
- *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events      JSON, units in every key
+ *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history
+ *                                                                JSON, units in every key
  *   GET  /metrics                                                Prometheus text
  *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           verbs: {"ok":true,"message":...}
  *   POST /v1/invite?uses=2&expires_s=86400&address=HOST:PORT,...
  *   POST /v1/invite/list, /v1/invite/revoke?ticket=NAME
  *   POST /v1/reload, /v1/limit?upload=5mbit&download=off         configuration and caps, while it
  * runs POST /v1/unban?node=HEX                                      lifts the ban of a node
+ *   POST /v1/web                                                 the link of the page
+ *   GET  /  /page.css  /page.js ...                              the page, on its own listener
  *
  * Some verbs answer with "data" besides "message".
  *
@@ -17,7 +20,8 @@
  * answered later by ticket.
  *
  * Access: the socket has mode 0660, so owner, group and root can connect. Verbs need uid 0 or the
- * daemon's own uid (SO_PEERCRED). TCP has no verbs and needs a loopback Host header.
+ * daemon's own uid (SO_PEERCRED). TCP has no verbs and needs a loopback Host header. The listener
+ * of the page also needs a token, except for the page's own files (api_web.h).
  *
  * Bounds: 16 seats for root and the daemon's own uid, 16 more per listener for everybody else
  * (api_seats.h), 64 KiB per request. A client has 5 s for each request, however busy it is: from
@@ -43,10 +47,12 @@ enum tw_api_verb {
     TW_API_RELOAD,
     TW_API_LIMIT,
     TW_API_UNBAN,
+    TW_API_WEB,
 };
 
 struct uv_loop_s;
 struct tw_api;
+struct tw_history;
 struct json_t;
 
 struct tw_api_config {
@@ -55,8 +61,10 @@ struct tw_api_config {
         *socket_path;     /* a socket file without a listener is replaced, any other file is not */
     const char *group;    /* "" or NULL: the process's own group */
     const char *http;     /* "127.0.0.1:9464", or NULL / "": no TCP listener */
+    const char *web;      /* the same for the page */
     uint64_t request_us;  /* time for one request; 0: TW_API_REQUEST_US */
     const char *manifest; /* canonical text of the run for /v1/run; borrowed, may be NULL */
+    const struct tw_history *history; /* for /v1/history; borrowed, read on the loop */
     void *user;
 
     /* Fills a view that tw_status_view_init has prepared. Called on the loop, per request. */
@@ -82,6 +90,9 @@ void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message
 /* An argument of the verb (`?name=value`); NULL when it was not given. Borrowed until the answer.
  * The client may do the verb, but the value is not checked. */
 const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name);
+
+/* Link of the page with its token; NULL: config.web is not set. */
+const char *tw_api_web_url(const struct tw_api *api);
 
 /* Stops answering and removes the socket file. Waiting verbs are answered that the daemon stopped.
  * The memory is freed by close callbacks: run the loop once more. `api` may be NULL. */

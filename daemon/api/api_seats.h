@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum {
-    TW_API_LISTENERS_MAX = 2, /* the Unix socket, and loopback TCP when configured */
+    TW_API_LISTENERS_MAX = 3, /* the Unix socket; loopback TCP and the page when configured */
     TW_API_OWNERS_MAX = 16,
     TW_API_GUESTS_MAX = 16, /* per listener */
     TW_API_SEATS_MAX = TW_API_OWNERS_MAX + TW_API_LISTENERS_MAX * TW_API_GUESTS_MAX,

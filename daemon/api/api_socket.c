@@ -105,12 +105,13 @@ bool tw_api_is_loopback(const char *host) {
     return strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") == size;
 }
 
-enum tw_status tw_api_listen_tcp(const char *address, int *fd_out, struct tw_error *err) {
+enum tw_status tw_api_listen_tcp(const char *key, const char *address, int *fd_out,
+                                 struct tw_error *err) {
     char host[72];
     const char *const colon = strrchr(address, ':');
     if (colon == NULL || (size_t)(colon - address) >= sizeof(host) ||
         !tw_api_is_loopback(address)) {
-        return tw_fail(err, TW_CONFIG, "api.http: `%s` is no loopback host:port", address);
+        return tw_fail(err, TW_CONFIG, "%s: `%s` is no loopback host:port", key, address);
     }
     const bool is_v6 = address[0] == '[';
     (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - 2 * is_v6, address + is_v6);
@@ -120,7 +121,7 @@ enum tw_status tw_api_listen_tcp(const char *address, int *fd_out, struct tw_err
     struct addrinfo *found = NULL;
     const bool is_name = strcmp(host, "localhost") == 0;
     const int rc = getaddrinfo(is_name ? "127.0.0.1" : host, colon + 1, &hints, &found);
-    if (rc != 0) return tw_fail(err, TW_CONFIG, "api.http: `%s`: %s", address, gai_strerror(rc));
+    if (rc != 0) return tw_fail(err, TW_CONFIG, "%s: `%s`: %s", key, address, gai_strerror(rc));
     const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int on = 1;
     const bool is_bound =
@@ -130,7 +131,7 @@ enum tw_status tw_api_listen_tcp(const char *address, int *fd_out, struct tw_err
     freeaddrinfo(found);
     if (!is_bound) {
         if (fd >= 0) (void)close(fd);
-        return tw_fail(err, TW_IO, "api.http: %s: %s; choose another port", address, strerror(why));
+        return tw_fail(err, TW_IO, "%s: %s: %s; choose another port", key, address, strerror(why));
     }
     *fd_out = fd;
     return TW_OK;

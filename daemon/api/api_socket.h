@@ -12,9 +12,10 @@
 enum tw_status tw_api_listen_unix(const char *path, const char *group, int *fd_out,
                                   struct tw_error *err);
 
-/* Listens on "127.0.0.1:9747", "[::1]:9747" or "localhost:9747". TW_CONFIG when it is not loopback.
- */
-enum tw_status tw_api_listen_tcp(const char *address, int *fd_out, struct tw_error *err);
+/* Listens on "127.0.0.1:9747", "[::1]:9747" or "localhost:9747". `key` names the setting in errors.
+ * TW_CONFIG when the address is not loopback. */
+enum tw_status tw_api_listen_tcp(const char *key, const char *address, int *fd_out,
+                                 struct tw_error *err);
 
 enum { TW_API_NOBODY = -1, TW_API_EXHAUSTED = -2 };
 

@@ -105,31 +105,6 @@ const char *tw_view_data_name(enum tw_view_data data) {
     return "unknown";
 }
 
-/* Drops every second point; the newest stays. */
-static void thin_out(struct tw_loss_history *history) {
-    uint32_t kept = 0;
-    for (uint32_t i = 1; i < history->count; i += 2) history->points[kept++] = history->points[i];
-    history->count = kept;
-    history->stride = history->stride == 0 ? 2 : 2 * history->stride;
-}
-
-void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_loss *point) {
-    struct tw_view_loss *const newest =
-        history->count > 0 ? &history->points[history->count - 1] : NULL;
-    const uint64_t stride = history->stride > 0 ? history->stride : 1;
-    /* A worker that went back to a snapshot repeats steps: the newest point goes back with it. */
-    const bool is_same = newest != NULL && point->step / stride <= newest->step / stride;
-    if (is_same) {
-        newest->step = point->step;
-        if (!isnan(point->train)) newest->train = point->train;
-        if (!isnan(point->live)) newest->live = point->live;
-        if (!isnan(point->anchor)) newest->anchor = point->anchor;
-        return;
-    }
-    if (history->count == TW_VIEW_LOSSES_MAX) thin_out(history);
-    history->points[history->count++] = *point;
-}
-
 void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
                        const char *name, const char *fmt, ...) {
     struct tw_view_event *const event = &ring->events[ring->added++ % TW_VIEW_EVENTS_MAX];

@@ -396,17 +396,6 @@ uint64_t tw_view_peak(uint64_t peak_flops_s, uint64_t flops, uint64_t took_us);
 
 /* ---- kept between two fills ------------------------------------------------ */
 
-/* Loss curve of a whole run in a fixed number of points. When it is full, every second point is
- * dropped and the spacing doubles. All zero is empty. */
-struct tw_loss_history {
-    uint64_t stride; /* steps */
-    uint32_t count;
-    struct tw_view_loss points[TW_VIEW_LOSSES_MAX];
-};
-
-/* Adds a point, or updates the newest one when the step falls within the spacing. */
-void tw_loss_history_add(struct tw_loss_history *history, const struct tw_view_loss *point);
-
 /* The last TW_VIEW_EVENTS_MAX events. All zero is empty. */
 struct tw_event_ring {
     uint64_t added;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "daemon/api/view_sentence.h"
 #include "daemon/api/view_warning.h"
 
 static json_t *count(uint64_t value) {
@@ -374,14 +375,16 @@ static json_t *bad_merging_json(const struct tw_status_view *view) {
 }
 
 json_t *tw_view_json_status(const struct tw_status_view *view) {
-    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
-                     tw_status_view_state(view), "admission", admission_json(view), "warnings",
-                     warnings_json(view), "node", node_json(view), "run", run_json(view), "train",
-                     train_json(view), "sync", sync_json(view), "bad_merging",
-                     bad_merging_json(view), "data", data_json(view), "network", network_json(view),
-                     "bootstrap", bootstrap_json(view), "contributions", spend_json(view), "worker",
-                     worker_json(view), "checkpoint", checkpoint_json(view), "events",
-                     event_list(view, TW_VIEW_STATUS_EVENTS));
+    char sentence[TW_VIEW_TEXT_BYTES];
+    tw_view_sentence(view, sentence);
+    return json_pack("{s:s,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "state",
+                     tw_status_view_state(view), "sentence", text(sentence), "admission",
+                     admission_json(view), "warnings", warnings_json(view), "node", node_json(view),
+                     "run", run_json(view), "train", train_json(view), "sync", sync_json(view),
+                     "bad_merging", bad_merging_json(view), "data", data_json(view), "network",
+                     network_json(view), "bootstrap", bootstrap_json(view), "contributions",
+                     spend_json(view), "worker", worker_json(view), "checkpoint",
+                     checkpoint_json(view), "events", event_list(view, TW_VIEW_STATUS_EVENTS));
 }
 
 static json_t *peer_json(const struct tw_view_peer *peer) {

@@ -20,6 +20,7 @@ struct verb {
 static const struct verb VERBS[] = {
     {"init", cli_init, NULL},
     {"run", cli_run, NULL},
+    {"plan", cli_plan, NULL},
     {"invite", cli_invite, NULL},
     {"join", cli_join, NULL},
     {"start", cli_start, NULL},
@@ -36,6 +37,8 @@ static const struct verb VERBS[] = {
     {"limit", cli_limit, NULL},
     {"unban", cli_unban, NULL},
     {"rollback", cli_rollback, NULL},
+    {"replay", cli_replay, NULL},
+    {"web", cli_web, NULL},
     {"doctor", cli_doctor, NULL},
     {"owner", cli_owner, NULL},
     {"config", cli_config_verb, NULL},

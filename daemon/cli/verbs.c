@@ -128,6 +128,16 @@ enum tw_exit cli_reload(struct cli *cli) {
     return ask_daemon(cli, "reload");
 }
 
+enum tw_exit cli_web(struct cli *cli) {
+    const enum tw_exit rc = ask_daemon(cli, "web");
+    if (rc == TW_EXIT_OK && getenv("SSH_CONNECTION") != NULL && isatty(STDERR_FILENO) == 1) {
+        (void)fputs("From your own machine, first `ssh -L PORT:localhost:PORT` with the port "
+                    "of the link.\n",
+                    stderr);
+    }
+    return rc;
+}
+
 enum tw_exit cli_unban(struct cli *cli) {
     static const char *const OPTIONS[] = {"--json", "--config", "--socket", "--color", NULL};
     const char *const node = cli_operand(cli);

@@ -57,6 +57,7 @@ struct tw_config {
         enum tw_snapshot_mode snapshot;
         /* steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;
+        uint64_t recorder_bytes; /* of the flight recorder; 0: none */
         /* time between checkpoints; 0 = only on request and at exit */
         uint64_t checkpoint_interval_us;
         uint32_t eval_steps; /* inner steps between held-out evaluations; 0 = never */
@@ -93,6 +94,8 @@ struct tw_config {
         char group[64];             /* group that may use the socket; empty = the daemon's group */
         bool has_http;
         struct tw_address http; /* read-only loopback listener */
+        bool has_web;
+        struct tw_address web; /* loopback listener of the page */
     } api;
 };
 

@@ -47,6 +47,10 @@ static const struct tw_config_key KEYS[] = {
     {"node", "snapshot_steps", TW_CONFIG_COUNT, FIELD(node.snapshot_steps), 0, 1000000000, "0",
      NULL, NULL,
      "Inner steps between snapshots; 0: as many as keep their cost at 1 % of the time."},
+    {"node", "recorder", TW_CONFIG_BYTES, FIELD(node.recorder_bytes), 16000000, 0, "64MB", NULL,
+     NULL,
+     "Size of the flight recorder, from which `thinwire replay` repeats every decision of this\n"
+     "node; at least 16MB. 0: none."},
     {"node", "checkpoint_interval", TW_CONFIG_DURATION, FIELD(node.checkpoint_interval_us), 0,
      UINT64_C(365) * 86400 * 1000000, "10m", NULL, NULL,
      "Time between checkpoints on disk, such as 90s, 10m or 2h; 0: only on request and at exit."},
@@ -139,6 +143,8 @@ static const struct tw_config_key KEYS[] = {
      "Group whose members may read status and metrics; the daemon's own group when left out."},
     {"api", "http", TW_CONFIG_ADDRESS, LIST(api.http, api.has_http), 0, 0, "", NULL,
      "127.0.0.1:9747", "Read-only API and /metrics for a scraper, on loopback only."},
+    {"api", "web", TW_CONFIG_ADDRESS, LIST(api.web, api.has_web), 0, 0, "", NULL, "127.0.0.1:9748",
+     "A page about this node for a browser, on loopback only. `thinwire web` prints its link."},
 };
 
 const struct tw_config_key *tw_config_keys(size_t *count_out) {

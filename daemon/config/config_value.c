@@ -93,6 +93,19 @@ static enum tw_status read_rate(const struct tw_config_key *key, const char *tex
     return TW_OK;
 }
 
+static enum tw_status read_bytes(const struct tw_config_key *key, const char *text, uint64_t *out,
+                                 struct tw_error *err) {
+    char least[TW_UNITS_BYTES];
+    uint64_t bytes;
+    if (!tw_units_parse_bytes(text, &bytes))
+        return tw_fail(err, TW_CONFIG, "`%s` is no size; write one such as 8GB or 512MiB", text);
+    if (bytes > 0 && bytes < key->min)
+        return tw_fail(err, TW_CONFIG, "%s is too small: at least %s, or 0 for none", text,
+                       tw_units_exact_bytes(least, key->min));
+    *out = bytes;
+    return TW_OK;
+}
+
 static enum tw_status read_relay(const struct tw_config_key *key, const char *text,
                                  struct tw_relay_config *out, struct tw_error *err) {
     struct tw_relay_config read = {.is_on = strcmp(text, "off") != 0};
@@ -395,9 +408,7 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_BUDGET: return tw_budget_parse(value, field, err);
     case TW_CONFIG_QUOTA: return read_quota(value, field, err);
     case TW_CONFIG_HOURS: return tw_hours_parse(value, field, err);
-    case TW_CONFIG_BYTES:
-        if (tw_units_parse_bytes(value, field)) return TW_OK;
-        return tw_fail(err, TW_CONFIG, "`%s` is no size; write one such as 8GB or 512MiB", value);
+    case TW_CONFIG_BYTES: return read_bytes(key, value, field, err);
     case TW_CONFIG_DURATION: return read_duration(key, value, field, err);
     case TW_CONFIG_DEVICE: return tw_device_parse(value, field, err);
     case TW_CONFIG_CHOICE: {

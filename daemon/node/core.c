@@ -1,5 +1,6 @@
 #include "daemon/node/core.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "daemon/node/reports.h"
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
+#include "daemon/recorder/recorder.h"
 #include "daemon/workerlink/worker_host.h"
 #include "daemon/workerlink/worker_memory.h"
 
@@ -61,8 +63,11 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     }
 }
 
+/* The recorder keeps signatures, since a replay has no key. */
 static void sign(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]) {
-    tw_sign(key, text, size, signature);
+    const struct tw_daemon *const daemon = key;
+    tw_sign(daemon->setup->identity.key, text, size, signature);
+    tw_recorder_signed(daemon->recorder, signature);
 }
 
 static struct tw_node_config make_config(struct tw_daemon *daemon) {
@@ -89,7 +94,7 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
         .has_own_start = run->model.family == TW_FAMILY_TENSORS,
         .step_tokens = (uint64_t)run->train.batch * run->model.context,
         .has_result_codec = run->sync.result != run->sync.codec,
-        .signing = {.key = setup->identity.key, .sign = sign, .is_signed = tw_is_signed},
+        .signing = {.key = daemon, .sign = sign, .is_signed = tw_is_signed},
         .sizes = {.run = run, .bytes_max = tw_worker_bytes_max},
         .weight = 1,
         .download = tw_daemon_caps_download(daemon),
@@ -106,8 +111,31 @@ static struct tw_node_config make_config(struct tw_daemon *daemon) {
     return config;
 }
 
+/* A node runs without its recorder if the disk refuses it. */
+static void open_recorder(struct tw_daemon *daemon) {
+    const struct tw_setup *setup = daemon->setup;
+    struct tw_recorder_about about = {.id = setup->identity.id,
+                                      .run = setup->run_id,
+                                      .manifest = setup->manifest,
+                                      .bytes_max = setup->config.node.recorder_bytes};
+    char folder[TW_PATH_BYTES + sizeof("/" TW_RECORDER_FOLDER)];
+    struct tw_error err;
+    if (about.bytes_max == 0) return;
+    (void)snprintf(about.node, sizeof(about.node), "%s", setup->config.node.name);
+    (void)snprintf(folder, sizeof(folder), "%s/%s", setup->run_state_dir, TW_RECORDER_FOLDER);
+    if (tw_recorder_create(&daemon->recorder, folder, &about, &err) != TW_OK)
+        tw_daemon_note(daemon, TW_LOG_WARN, "recorder_off", "text=\"%s\"", err.message);
+}
+
+void tw_daemon_core_free(struct tw_daemon *daemon) {
+    tw_recorder_destroy(daemon->recorder);
+    daemon->recorder = NULL;
+}
+
 void tw_daemon_core_open(struct tw_daemon *daemon) {
     const struct tw_node_config config = make_config(daemon);
+    daemon->download = config.download;
+    open_recorder(daemon);
     const size_t bytes = (tw_node_bytes() + NODE_ALIGN - 1) / NODE_ALIGN * NODE_ALIGN;
     daemon->node = aligned_alloc(NODE_ALIGN, bytes);
     TW_ASSERT(daemon->node != NULL);

@@ -1,5 +1,6 @@
 /* core.h - connects the core (sync/node.h) with the concerns: builds its configuration from the
- * manifest, and hands each of its actions to the concern that carries it out. */
+ * manifest, and hands each of its actions to the concern that carries it out. Opens the flight
+ * recorder of its events. */
 #ifndef TW_DAEMON_NODE_CORE_H
 #define TW_DAEMON_NODE_CORE_H
 
@@ -7,5 +8,8 @@
 
 /* Starts the core from the loaded position and vote. All concerns must be open. */
 void tw_daemon_core_open(struct tw_daemon *daemon);
+
+/* Ends the flight recorder. */
+void tw_daemon_core_free(struct tw_daemon *daemon);
 
 #endif

@@ -275,6 +275,7 @@ static enum tw_exit open_all(struct tw_daemon *daemon, struct tw_error *err) {
 }
 
 static void free_all(struct tw_daemon *daemon) {
+    tw_daemon_core_free(daemon);
     tw_daemon_links_free(daemon);
     tw_daemon_data_free(daemon);
     tw_daemon_votes_free(daemon);

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "daemon/api/history.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
 #include "daemon/node/checkpoints.h"
@@ -59,6 +60,10 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
     daemon->reports->round_us = now;
     daemon->reports->rounds_contributed = daemon->view.rounds_contributed;
     tw_round_ring_add(&daemon->reports->rounds, now, &row);
+    tw_history_round(daemon->history, row.round,
+                     row.is_solo   ? TW_OUTCOME_EMPTY
+                     : row.is_ours ? TW_OUTCOME_OURS
+                                   : TW_OUTCOME_OTHERS);
     char digest[TW_ID_HEX_BYTES];
     const struct tw_id id = tw_record_digest(record);
     tw_id_hex(&id, digest);
@@ -149,6 +154,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         return;
     case TW_REPORT_PAIRED:
         tw_id_short(&action->u.report.id, hex);
+        tw_history_pair(daemon->history);
         tw_daemon_note(daemon, TW_LOG_INFO, "paired", "peer=%s", hex);
         tw_round_ring_pair(&daemon->reports->rounds, &action->u.report.id);
         daemon->reports->partner = action->u.report.id;

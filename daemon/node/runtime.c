@@ -5,8 +5,10 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "daemon/api/history.h"
 #include "daemon/api/status_view.h"
 #include "daemon/net/transport.h"
+#include "daemon/recorder/recorder.h"
 #include "daemon/workerlink/worker_host.h"
 #include "proto/control.h"
 
@@ -26,10 +28,13 @@ enum tw_status tw_daemon_create(struct tw_daemon **out, struct tw_setup *setup,
     if (daemon == NULL) return TW_NOMEM;
     daemon->events = calloc(EVENTS_MAX, sizeof(*daemon->events));
     daemon->event_ring = calloc(1, sizeof(*daemon->event_ring));
+    daemon->history = calloc(1, sizeof(*daemon->history));
     daemon->body = malloc(TW_CONTROL_BYTES_MAX);
-    if (daemon->events == NULL || daemon->event_ring == NULL || daemon->body == NULL) {
+    if (daemon->events == NULL || daemon->event_ring == NULL || daemon->history == NULL ||
+        daemon->body == NULL) {
         free(daemon->events);
         free(daemon->event_ring);
+        free(daemon->history);
         free(daemon->body);
         free(daemon);
         return tw_fail(err, TW_NOMEM, "no memory for the daemon's own tables");
@@ -55,6 +60,7 @@ void tw_daemon_destroy(struct tw_daemon *daemon) {
     free(daemon->node);
     free(daemon->events);
     free(daemon->event_ring);
+    free(daemon->history);
     free(daemon->body);
     free(daemon);
 }
@@ -79,8 +85,14 @@ void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const cha
 
 static void pump_event(struct tw_daemon *daemon, const struct tw_event *event) {
     struct tw_action action;
-    tw_node_event(daemon->node, event, tw_daemon_now_us());
-    while (tw_node_next_action(daemon->node, &action)) daemon->act(daemon, &action);
+    const uint64_t now_us = tw_daemon_now_us();
+    tw_recorder_event(daemon->recorder, daemon->node, event, daemon->download, now_us);
+    tw_node_event(daemon->node, event, now_us);
+    while (tw_node_next_action(daemon->node, &action)) {
+        tw_recorder_action(daemon->recorder, &action);
+        daemon->act(daemon, &action);
+    }
+    tw_recorder_done(daemon->recorder);
 }
 
 static void on_core_timer(uv_timer_t *timer) {

@@ -67,12 +67,15 @@ struct tw_daemon {
     uint64_t started_us;
     struct tw_loop_lag lag;
     struct tw_event_ring *event_ring; /* owned; rows of /v1/events */
+    struct tw_history *history;       /* owned; losses by workers.c, rounds by reports.c */
     struct tw_api *api;               /* owned by life.c */
 
     /* the core */
-    struct tw_node *node;     /* owned */
-    struct tw_node_view view; /* scratch: filled by tw_node_view before each use */
-    struct tw_id lineage;     /* lineage of the last report, or of the loaded checkpoint */
+    struct tw_node *node;         /* owned */
+    struct tw_recorder *recorder; /* of the core's events; core.c; NULL: off */
+    struct tw_rate *download;     /* download cap that the core pays from; borrowed */
+    struct tw_node_view view;     /* scratch: filled by tw_node_view before each use */
+    struct tw_id lineage;         /* lineage of the last report, or of the loaded checkpoint */
     struct tw_daemon_measured measured;
     void (*act)(struct tw_daemon *daemon, struct tw_action *action); /* core.c */
     uv_timer_t core_timer;

@@ -31,6 +31,16 @@ static void on_unban(struct tw_daemon *daemon, uint32_t ticket) {
     tw_api_answer(daemon->api, ticket, status, answer.message);
 }
 
+static void on_web(struct tw_daemon *daemon, uint32_t ticket) {
+    const char *const url = tw_api_web_url(daemon->api);
+    if (url != NULL)
+        tw_api_answer(daemon->api, ticket, TW_OK, url);
+    else
+        tw_api_answer(
+            daemon->api, ticket, TW_CONFIG,
+            "the page is off: set `web = 127.0.0.1:9748` in [api] and restart the daemon");
+}
+
 static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     struct tw_daemon *daemon = user;
     switch (verb) {
@@ -58,6 +68,7 @@ static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
     case TW_API_RELOAD: on_reload(daemon, ticket); return;
     case TW_API_LIMIT: on_limit(daemon, ticket); return;
     case TW_API_UNBAN: on_unban(daemon, ticket); return;
+    case TW_API_WEB: on_web(daemon, ticket); return;
     }
 }
 
@@ -68,7 +79,9 @@ enum tw_status tw_daemon_verbs_open(struct tw_daemon *daemon, struct tw_error *e
         .socket_path = config->api.socket,
         .group = config->api.group,
         .http = config->api.has_http ? config->api.http.text : NULL,
+        .web = config->api.has_web ? config->api.web.text : NULL,
         .manifest = daemon->setup->manifest,
+        .history = daemon->history,
         .user = daemon,
         .fill = tw_daemon_status_fill,
         .verb = on_verb,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "daemon/api/history.h"
 #include "daemon/api/status_view.h"
 #include "daemon/node/budget.h"
 #include "daemon/node/checkpoints.h"
@@ -27,7 +28,6 @@ struct tw_daemon_workers {
     bool has_evaluated, has_ready, is_stepping;
     uint64_t steps_skipped;
     uint64_t snapshot_step;
-    struct tw_loss_history losses;
     char device[64];
     struct tw_wmsg_about about; /* description of the learner that was last ready */
     char error[TW_VIEW_TEXT_BYTES];
@@ -133,7 +133,7 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
         train->grad_norm = step->grad_norm;
         const struct tw_view_loss point = {
             .step = step->step, .train = train->loss_mean, .live = NAN, .anchor = NAN};
-        tw_loss_history_add(&train->losses, &point);
+        tw_history_loss(daemon->history, &point);
     }
     tw_supervisor_stepped(&daemon->workers->supervisor, step->step_us);
     check_stop_step(daemon);
@@ -152,7 +152,7 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
         .train = daemon->workers->has_loss ? daemon->workers->loss_mean : NAN,
         .live = evaluated->loss_live,
         .anchor = evaluated->loss_anchor};
-    tw_loss_history_add(&daemon->workers->losses, &point);
+    tw_history_loss(daemon->history, &point);
     tw_daemon_health_evaluated(daemon, evaluated);
     tw_supervisor_alive(&daemon->workers->supervisor);
     tw_log(TW_LOG_DEBUG, "worker_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
@@ -422,8 +422,7 @@ static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *vi
         utilisation((double)daemon->counts.step_us, (double)daemon->counts.sync_us);
     view->train.utilisation_minute = utilisation(tw_daemon_samples_rate(daemon, TW_SAMPLE_STEP_US),
                                                  tw_daemon_samples_rate(daemon, TW_SAMPLE_SYNC_US));
-    view->train.losses_count = train->losses.count;
-    memcpy(view->train.losses, train->losses.points, sizeof(view->train.losses));
+    tw_history_fill(daemon->history, view);
 }
 
 /* Copies the GPU's state from the shared memory, where the worker keeps it. An old state is not

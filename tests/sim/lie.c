@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tests/sim/hash.h"
+#include "sync/trace/hash.h"
 #include "tests/sim/world.h"
 
 static const char INVENTED[] = "a lineage that nobody founded";
@@ -50,7 +50,7 @@ bool tw_sim_is_lie(const struct tw_sim_world *world, const struct tw_id *result)
 enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_sim_node *node,
                              const struct tw_id *result) {
     if (world->options.liars_count == 0 && !world->options.has_doubt) return TW_SANITY_FAIR;
-    const uint64_t draw = tw_sim_mix_id(node->idx, result) >> 32;
+    const uint64_t draw = tw_trace_mix_id(node->idx, result) >> 32;
     const bool is_lie = tw_sim_is_lie(world, result);
     const uint64_t one_in = world->options.has_doubt ? 8 : 32;
     bool is_outlier = is_lie ? draw % 8 != 0 : draw % one_in == 0;
@@ -61,7 +61,7 @@ enum tw_sanity tw_sim_sanity(const struct tw_sim_world *world, const struct tw_s
 /* In one of eight times of 16 s. */
 static bool is_boasting(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     const uint64_t time = world->now_us / (16 * UINT64_C(1000000));
-    return world->now_us < world->options.chaos_us && tw_sim_mix(node->idx, time) % 8 == 0;
+    return world->now_us < world->options.chaos_us && tw_trace_mix(node->idx, time) % 8 == 0;
 }
 
 void tw_sim_lie_message(const struct tw_sim_world *world, const struct tw_sim_node *node,

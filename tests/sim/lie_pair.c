@@ -7,14 +7,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "sync/trace/hash.h"
 #include "tests/sim/check.h"
-#include "tests/sim/hash.h"
 #include "tests/sim/world.h"
 
 enum lie { LIE_NOT_FINITE, LIE_HUGE, LIE_FAR, LIE_SHIFTED, LIE_WITHHELD, LIE_DESERTED, LIES };
 
 static enum lie lie_of(const struct tw_sim_node *node, uint64_t round) {
-    return (enum lie)((tw_sim_mix(tw_sim_mix(node->idx, round), node->life) >> 32) % LIES);
+    return (enum lie)((tw_trace_mix(tw_trace_mix(node->idx, round), node->life) >> 32) % LIES);
 }
 
 static float false_value(enum lie lie, unsigned payload, float value) {

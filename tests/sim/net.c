@@ -10,7 +10,7 @@
 
 #include "base/assert.h"
 #include "proto/control.h"
-#include "tests/sim/hash.h"
+#include "sync/trace/hash.h"
 #include "tests/sim/world.h"
 
 enum {
@@ -241,7 +241,7 @@ static void check_wire(struct tw_sim_world *world, struct tw_sim_node *node,
                     tw_message_name(message->kind), err.message);
         return;
     }
-    if (tw_sim_message_hash(message) != tw_sim_message_hash(decoded)) {
+    if (tw_trace_message(message) != tw_trace_message(decoded)) {
         tw_sim_fail(world, node, "wire", "%s is changed by encoding and decoding",
                     tw_message_name(message->kind));
     }

@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "sync/core/position.h"
 #include "sync/core/state/node.h"
-#include "tests/sim/hash.h"
+#include "sync/trace/hash.h"
 #include "tests/sim/world.h"
 #include "tests/sync/signing.h"
 
@@ -164,7 +164,7 @@ static void take_actions(struct tw_sim_world *world, struct tw_sim_node *node) {
     uint32_t count = 0;
     while (tw_node_next_action(node->core, action)) {
         world->result->actions++;
-        tw_sim_hash(world, tw_sim_action_hash(action));
+        tw_sim_hash(world, tw_trace_action(action));
         tw_sim_check_action(world, node, action);
         take_action(world, node, action);
         if (++count > TW_ACTIONS_MAX) {
@@ -213,7 +213,7 @@ void tw_sim_deliver(struct tw_sim_world *world, struct tw_sim_node *node,
     result->histogram[node->state][column]++;
     tw_sim_hash(world, world->now_us);
     tw_sim_hash(world, node->idx);
-    tw_sim_hash(world, tw_sim_event_hash(event));
+    tw_sim_hash(world, tw_trace_event(event));
     if (event->kind == TW_EV_WORKER_UP) node->core_sees_worker = true;
     if (event->kind == TW_EV_WORKER_DOWN) node->core_sees_worker = false;
     if (world->trace != NULL) trace_event(world, node, event, tw_sim_event_name(column));

@@ -9,7 +9,7 @@
 
 #include "base/assert.h"
 #include "base/hash.h"
-#include "tests/sim/hash.h"
+#include "sync/trace/hash.h"
 #include "tests/sim/world.h"
 
 enum { SECOND_US = 1000 * 1000, SAMPLE_US = 30 * SECOND_US };
@@ -44,7 +44,7 @@ uint64_t tw_sim_exponential_us(struct tw_rng *rng, double mean_us) {
 }
 
 void tw_sim_hash(struct tw_sim_world *world, uint64_t value) {
-    world->result->hash = tw_sim_mix(world->result->hash, value);
+    world->result->hash = tw_trace_mix(world->result->hash, value);
 }
 
 static void trace_line(struct tw_sim_world *world, const struct tw_sim_node *node,

@@ -14,8 +14,8 @@
 
 #include "base/assert.h"
 #include "sync/core/state/node.h"
+#include "sync/trace/hash.h"
 #include "tests/sim/check.h"
-#include "tests/sim/hash.h"
 #include "tests/traitor/traitor.h"
 
 enum { WATCH_US = 5 * 1000 * 1000, SPEAK_US = 700 * 1000, LATE_US = 3 * 1000 * 1000 };
@@ -41,7 +41,7 @@ void tw_sim_treason_init(struct tw_sim_world *world) {
         node->traitor = malloc(sizeof *node->traitor);
         TW_ASSERT(node->traitor != NULL);
         tw_traitor_init(node->traitor, world->coven, &node->id, &signing,
-                        tw_sim_mix(options->seed, i), options->lies);
+                        tw_trace_mix(options->seed, i), options->lies);
         tw_sim_push(world, WATCH_US, TW_SIM_TIMER_BETRAY, i, 0, 0, NULL);
     }
 }

@@ -276,15 +276,20 @@ static void take_action(struct mesh *mesh, uint32_t node, const struct tw_action
 
 static void take_actions(struct mesh *mesh, uint32_t node) {
     struct tw_action action;
-    while (tw_node_next_action(mesh->nodes[node], &action)) take_action(mesh, node, &action);
+    while (tw_node_next_action(mesh->nodes[node], &action)) {
+        if (mesh->tap.acts != NULL) mesh->tap.acts(mesh, node, &action);
+        take_action(mesh, node, &action);
+    }
 }
 
 void mesh_deliver(struct mesh *mesh, uint32_t node, const struct tw_event *event) {
     if (mesh->is_down[node]) return;
     if (mesh->config.is_pair && event->kind == TW_EV_VERIFIED)
         put_held(mesh, node, &event->u.chunk.hash);
+    if (mesh->tap.hears != NULL) mesh->tap.hears(mesh, node, event);
     tw_node_event(mesh->nodes[node], event, mesh->now_us);
     take_actions(mesh, node);
+    if (mesh->tap.ends != NULL) mesh->tap.ends(mesh, node);
 }
 
 void mesh_init(struct mesh *mesh, uint32_t nodes_count, uint32_t fragments_count) {

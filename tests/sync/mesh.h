@@ -83,6 +83,12 @@ struct mesh {
      * it. */
     bool (*says)(struct mesh *mesh, uint32_t from, uint32_t to, struct tw_message *message);
     bool (*gives)(struct mesh *mesh, uint32_t from, uint32_t to, const struct tw_id *hash);
+    /* Called around each event of a core, or NULL. */
+    struct {
+        void (*hears)(struct mesh *mesh, uint32_t node, const struct tw_event *event);
+        void (*acts)(struct mesh *mesh, uint32_t node, const struct tw_action *action);
+        void (*ends)(struct mesh *mesh, uint32_t node);
+    } tap;
     int64_t
         wrap_limit; /* largest distance at which phi in lattice form can be decoded; 0 = no limit */
     uint32_t wholes[MESH_NODES_MAX]; /* number of phi payloads encoded whole */

@@ -99,26 +99,31 @@ class Star:
 
 
 class Nodes:
-    """Daemons of one run, each with a folder in one common folder."""
+    """Daemons of one run, each with a folder in one common folder. `step_us` is the time of a step
+    of the stub worker; None: thinwire-worker trains. `network`: lines of that section. `content`:
+    the text to train on."""
 
-    def __init__(self, bin_dir, folder, count, *, star=None, run_keys=(), step_us=5000):
+    def __init__(self, bin_dir, folder, count, *, star=None, run_keys=(), step_us=5000,
+                 network=(), content="In the beginning was the word.\n" * 4000):
         self.bin, self.folder = pathlib.Path(bin_dir).resolve(), pathlib.Path(folder)
-        self.count, self.star = count, star
+        self.count, self.star, self.network = count, star, network
         self.processes = [None] * count
         self.stopped = set()
         text = self.folder / "text"
-        text.write_text("In the beginning was the word.\n" * 4000, encoding="ascii")
+        text.write_text(content, encoding="utf-8")
         keys = ["model.layers=2", "model.width=32", "model.heads=2", "model.context=32",
                 "train.tokens=1000000000000", f"sync.nodes={min(count, 64)}", *run_keys]
         sets = [word for key in keys for word in ("--set", key)]
         run(self.tool("thinwire"), "run", "new", "nodes", "--data", str(text), "--out",
             str(self.folder / "manifest"), *sets)
         self.ports = [4747] * count if star else [ports.hold() for _ in range(count)]
-        worker = self.folder / "worker"
-        worker.write_text(
-            f"#!/bin/sh\nexec {self.tool('stub_worker')} --step-us {step_us} \"$@\"\n",
-            encoding="ascii")
-        worker.chmod(0o755)
+        worker = None
+        if step_us is not None:
+            worker = self.folder / "worker"
+            worker.write_text(
+                f"#!/bin/sh\nexec {self.tool('stub_worker')} --step-us {step_us} \"$@\"\n",
+                encoding="ascii")
+            worker.chmod(0o755)
         for idx in range(count):
             self._lay_out(idx, worker)
 
@@ -150,8 +155,12 @@ class Nodes:
             str(self.folder / "text"), "--listen", self.address(idx), "--peers",
             ",".join(dict.fromkeys(others)), "--threads", "1", *more)
         config = self.config(idx)
-        config.write_text(config.read_text(encoding="ascii").replace(
-            "[node]\n", f"[node]\nworker_path = {worker}\n", 1), encoding="ascii")
+        text = config.read_text(encoding="ascii")
+        if worker is not None:
+            text = text.replace("[node]\n", f"[node]\nworker_path = {worker}\n", 1)
+        for line in self.network:
+            text = text.replace("[network]\n", f"[network]\n{line}\n", 1)
+        config.write_text(text, encoding="ascii")
 
     def start(self, idx):
         """Starts the daemon unless it runs."""

@@ -1,4 +1,5 @@
-/* thinwire-engine speed: measures the duration of a run's inner step on this machine. */
+/* thinwire-engine speed: measures the duration of a run's inner step on this machine, and plans the
+ * memory of training. With --plan, the memory alone. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,20 +15,26 @@ static const double ENOUGH_S = 3;
 struct speed {
     double step_s; /* duration of a step on the run's whole batch */
     uint32_t steps, sequences;
-    char engine[128];
+    struct tw_engine_plan plan; /* for the whole batch */
+    bool does_fit;
 };
+
+static enum tw_status plan_memory(struct engine_bench *bench, struct speed *speed,
+                                  struct tw_error *err) {
+    const struct tw_engine_config config = {
+        .run = &bench->run, .layout = &bench->layout, .compute = bench->compute};
+    const enum tw_status status = tw_engine_plan_make(&speed->plan, &config, err);
+    speed->does_fit = status == TW_OK;
+    return status == TW_NOMEM ? TW_OK : status;
+}
 
 /* Chooses the number of sequences that would take WHOLE_S at the measured rate of matrix
  * products. */
-static enum tw_status plan_batch(struct engine_bench *bench, uint32_t *sequences,
-                                 struct tw_error *err) {
+static enum tw_status plan_batch(struct engine_bench *bench, const struct tw_engine_plan *plan,
+                                 uint32_t *sequences, struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch, context = bench->run.model.context;
-    const struct tw_engine_config config = {
-        .run = &bench->run, .layout = &bench->layout, .compute = bench->compute};
-    struct tw_engine_plan plan;
     double flops_s;
-    TW_TRY(tw_engine_plan_make(&plan, &config, err));
-    TW_TRY(tw_engine_peak(&plan, &flops_s, err));
+    TW_TRY(tw_engine_peak(plan, &flops_s, err));
     const double one_s = (double)tw_engine_flops_token(&bench->run) * context / flops_s;
     if (one_s > LONGEST_S)
         return tw_fail(err, TW_CONFIG, "one sequence of %" PRIu32 " tokens takes %.0f s and more",
@@ -63,7 +70,8 @@ static enum tw_status measure(struct engine_bench *bench, struct speed *speed,
                               struct tw_error *err) {
     const uint32_t batch = bench->run.train.batch;
     uint32_t sequences = 0;
-    TW_TRY(plan_batch(bench, &sequences, err));
+    if (!speed->does_fit) return tw_fail(err, TW_NOMEM, "the model does not fit into the memory");
+    TW_TRY(plan_batch(bench, &speed->plan, &sequences, err));
     bench->run.train.batch = sequences;
     const size_t count = (size_t)sequences * (bench->run.model.context + 1);
     uint32_t *const tokens = calloc(count, sizeof(*tokens));
@@ -75,7 +83,6 @@ static enum tw_status measure(struct engine_bench *bench, struct speed *speed,
         status = tw_engine_push(bench->engine, TW_ENGINE_THETA, 0, bench->layout.elements, err);
     }
     if (status == TW_OK) status = time_steps(bench, tokens, speed, err);
-    if (status == TW_OK) tw_engine_describe(bench->engine, speed->engine, sizeof(speed->engine));
     free(tokens);
     speed->step_s *= (double)batch / sequences;
     return status;
@@ -84,10 +91,15 @@ static enum tw_status measure(struct engine_bench *bench, struct speed *speed,
 enum tw_exit engine_speed(struct engine_bench *bench) {
     struct speed speed = {0};
     struct tw_error err;
+    char engine[128];
     const uint32_t batch = bench->run.train.batch;
-    if (measure(bench, &speed, &err) != TW_OK) return engine_fail(&err);
+    if (plan_memory(bench, &speed, &err) != TW_OK) return engine_fail(&err);
+    if (!bench->options->is_plan && measure(bench, &speed, &err) != TW_OK) return engine_fail(&err);
+    tw_engine_plan_describe(&speed.plan, engine, sizeof(engine));
     (void)printf("{\"step_s\": %.6g, \"steps\": %" PRIu32 ", \"sequences\": %" PRIu32
-                 ", \"batch\": %" PRIu32 ", \"engine\": \"%s\"}\n",
-                 speed.step_s, speed.steps, speed.sequences, batch, speed.engine);
+                 ", \"batch\": %" PRIu32 ", \"engine\": \"%s\", \"training_bytes\": %" PRIu64
+                 ", \"limit_bytes\": %" PRIu64 ", \"fits\": %s}\n",
+                 speed.step_s, speed.steps, speed.sequences, batch, engine, speed.plan.total,
+                 speed.plan.limit, speed.does_fit ? "true" : "false");
     return TW_EXIT_OK;
 }

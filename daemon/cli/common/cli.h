@@ -72,6 +72,7 @@ enum tw_exit cli_become(const char *program, int argc, char **argv);
 
 enum tw_exit cli_init(struct cli *cli);
 enum tw_exit cli_run(struct cli *cli);
+enum tw_exit cli_plan(struct cli *cli);
 enum tw_exit cli_invite(struct cli *cli);
 enum tw_exit cli_join(struct cli *cli);
 enum tw_exit cli_secret(struct cli *cli);
@@ -87,7 +88,9 @@ enum tw_exit cli_resume(struct cli *cli);
 enum tw_exit cli_reload(struct cli *cli);
 enum tw_exit cli_limit(struct cli *cli);
 enum tw_exit cli_unban(struct cli *cli);
+enum tw_exit cli_web(struct cli *cli);
 enum tw_exit cli_rollback(struct cli *cli);
+enum tw_exit cli_replay(struct cli *cli);
 enum tw_exit cli_doctor(struct cli *cli);
 enum tw_exit cli_owner(struct cli *cli);
 enum tw_exit cli_config_verb(struct cli *cli);

@@ -13,6 +13,7 @@ static const char OVERVIEW[] =
     "  start             start the daemon, in the background or as a service\n"
     "  secret            show the run secret's mark, or replace the secret\n"
     "  run new NAME      write the manifest of a new run; run show explains one\n"
+    "  plan              cost of a run beforehand: bytes, time, memory, loss, for several presets\n"
     "  owner             runs with an owner: sign certificates, revoke nodes\n"
     "  run models        list models by name, and the memory that training one takes here\n"
     "  config check      check what the daemon would read; config example, config show\n"
@@ -21,6 +22,7 @@ static const char OVERVIEW[] =
     "  status            one screen: what this node does and how well (--watch)\n"
     "  peers             the other nodes, and the traffic with each\n"
     "  rounds, events    the last merges, and recent events\n"
+    "  web               the link of a page about this node, for a browser\n"
     "  doctor            find faults here and on the way to the other nodes, with the remedy\n"
     "\n"
     "Act on the running daemon\n"
@@ -33,6 +35,7 @@ static const char OVERVIEW[] =
     "\n"
     "Without a daemon\n"
     "  rollback          list the generations of the model on disk; go back to one of them\n"
+    "  replay            repeat a daemon's decisions, from its flight recorder; compare two\n"
     "  data              training data: data prepare, data info, data weigh\n"
     "  train             train alone, in the foreground; stop and continue at will\n"
     "  eval              loss of a model on held-out text\n"
@@ -160,6 +163,22 @@ static const struct {
      "                       unless it is given\n"
      "  --budget LIMIT       upload of a node (20mbit), or its upload and download in 30 days\n"
      "                       (50GB/month): picks sync.period and codecs that stay below it\n"},
+    {"plan",
+     "thinwire plan [--model MODEL] [--nodes N] [--upload RATE] [--download RATE]\n"
+     "              [--rtt TIME] [--step-time TIME | --tokens-per-s N] [--budget LIMIT]\n"
+     "              [any option of `run new`] [--json]\n"
+     "thinwire plan FILE [--upload RATE] ...\n"
+     "\n"
+     "The cost of a run before it starts, for several presets, periods and codecs: bytes a\n"
+     "day, share of the line, time of a round, time lost to merging, memory, and the loss above\n"
+     "one big batch. It recommends one and prints the command that makes it. FILE is a\n"
+     "manifest. With --preset, only that preset is varied. Keys that are set stay as they are.\n"
+     "\n"
+     "  --upload, --download RATE  the line of a node, such as 20mbit; not given: fast\n"
+     "  --rtt TIME           from a node to another and back (50ms)\n"
+     "  --step-time TIME     of an inner step of a node, or --tokens-per-s N of a node; measured\n"
+     "                       here unless it is given\n"
+     "  --budget LIMIT       as in `run new`; rows above it are marked\n"},
     {"status",
      "thinwire status [--watch] [--every SECONDS] [--json]\n"
      "\n"
@@ -182,6 +201,16 @@ static const struct {
     {"events", "thinwire events [--watch] [--json]\n"
                "\n"
                "Recent events, newest last. The daemon's log has all of them.\n"},
+    {"web",
+     "thinwire web [--json]\n"
+     "\n"
+     "Prints the link of the page: loss, rounds, peers, budget and warnings, as `thinwire status`\n"
+     "and `thinwire peers` have them. The page is off until `web = 127.0.0.1:9748` is set in\n"
+     "[api]. It changes nothing, and it loads nothing from elsewhere. The link holds a token that\n"
+     "each start of the daemon makes anew; anybody with the link may read. Only root and the\n"
+     "daemon's user get it.\n"
+     "\n"
+     "For a machine that you reach by ssh, first `ssh -L 9748:localhost:9748 MACHINE`.\n"},
     {"checkpoint",
      "thinwire checkpoint\n"
      "\n"
@@ -249,6 +278,26 @@ static const struct {
      "for twice as long each time, at most for a week. `thinwire peers` lists banned nodes\n"
      "with the time left. Once that machine is repaired, this command lifts the ban and\n"
      "forgets its cause. NODE is its id or the beginning of it. Each node keeps its own bans.\n"},
+    {"replay",
+     "thinwire replay [LOG]                   repeat every decision, and check it\n"
+     "thinwire replay [LOG] --at TIME|#EVENT  the state of the node at a moment\n"
+     "thinwire replay LOG --against LOG       the first decision in which two nodes differ\n"
+     "\n"
+     "A daemon keeps a bounded log of everything that its protocol core hears: STATE_DIR/RUN/\n"
+     "recorder, `recorder` in [node] of the configuration. The same core repeats it here, and "
+     "must\n"
+     "act as it did. LOG is such a folder or one of its files; left out, it is that of the node\n"
+     "that --config selects. The daemon may run meanwhile. Like a core dump, a log is only for "
+     "the\n"
+     "version that wrote it, and a log of somebody that you do not trust is not safe to replay. "
+     "It\n"
+     "has addresses and ids, and neither keys nor weights.\n"
+     "\n"
+     "  --at TIME        14:03:22 or 2026-11-27T14:03:22 in UTC, or #NUMBER of an event\n"
+     "  --lines N        with --at: lines of events and actions before it (30); -> is an action\n"
+     "  --json           for machines; not with --at\n"
+     "\n"
+     "Exit status 1: the actions are not as recorded, or the two nodes differ.\n"},
     {"rollback",
      "thinwire rollback                       list the generations on disk (--json)\n"
      "thinwire rollback ROUND|FILE [--yes]    go back to one of them\n"

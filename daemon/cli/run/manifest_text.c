@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/units.h"
 #include "compress/codec.h"
 #include "daemon/cli/run/node_memory.h"
+#include "daemon/cli/run/run_traffic.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 
@@ -54,26 +54,6 @@ json_t *cli_manifest_json(const struct tw_run *run, const char *path) {
 static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
     tw_run_key_format(tw_run_key_find(key), run, text);
     return text;
-}
-
-double cli_result_bits(const struct tw_run *run) {
-    const struct tw_codec *const codec = tw_codec_get(run->sync.codec);
-    const double whole = tw_codec_get(run->sync.result)->bits;
-    return codec->is_sparse ? fmin(whole, 2 * codec->bits * run->sync.nodes) : whole;
-}
-
-/* Bytes that one node sends per round of an average fragment. Group: its outer gradient to the
- * owners of the other parts, and the result of its own part to all others. Pair: its outer
- * gradient, and one byte per parameter for its anchor. */
-static double round_bytes(const struct tw_run *run, double params, double bits) {
-    enum { ANCHOR_BITS = 8 };
-    const double nodes = run->sync.nodes, each = params / run->sync.fragments / 8;
-    switch (run->sync.topology) {
-    case TW_TOPOLOGY_GROUP: return (nodes - 1) / nodes * each * (bits + cli_result_bits(run));
-    case TW_TOPOLOGY_PAIR: return each * (bits + ANCHOR_BITS);
-    case TW_TOPOLOGY_SOLO: break;
-    }
-    return 0;
 }
 
 /* The entries of model.tensors, one a line: "h.{0-11}.w  768 x 768". */
@@ -265,13 +245,10 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
 static void explain_wire(FILE *to, const struct tw_run *run, double params,
                          const struct cli_pace *pace) {
     char round[TW_UNITS_BYTES], hour[TW_UNITS_BYTES], dense[TW_UNITS_BYTES];
-    const double nodes = run->sync.nodes;
-    const struct tw_codec *const codec = tw_codec_get(run->sync.codec);
-    const double steps_per_s = pace->steps_per_s;
-    const double bytes = round_bytes(run, params, pace->bits > 0 ? pace->bits : codec->bits);
-    const double rounds_s = run->sync.pace == TW_PACE_CLOCK
-                                ? 1000.0 / run->sync.pace_ms
-                                : steps_per_s * run->sync.fragments / run->sync.period;
+    const double nodes = run->sync.nodes, steps_per_s = pace->steps_per_s;
+    const double bits = pace->bits > 0 ? pace->bits : cli_contribution_bits(run);
+    const struct cli_traffic traffic = cli_traffic_of(run, params, bits, steps_per_s);
+    const double bytes_s = traffic.payload * traffic.rounds_s;
     const double fp32 = 2 * (nodes - 1) / nodes * params * 4 * steps_per_s * 3600;
     if (run->sync.topology == TW_TOPOLOGY_SOLO) {
         (void)fprintf(to, "  Wire      nothing is sent while training; `thinwire merge` makes one "
@@ -279,7 +256,7 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params,
         return;
     }
     (void)fprintf(to, "  Wire      each node sends about %s a round (%s",
-                  tw_units_bytes(round, bytes), codec->name);
+                  tw_units_bytes(round, traffic.payload), tw_codec_get(run->sync.codec)->name);
     if (pace->bits > 0) (void)fprintf(to, " at %.2g bits", pace->bits);
     if (run->sync.topology == TW_TOPOLOGY_PAIR) {
         (void)fprintf(to, ", anchors in 8 bits)\n");
@@ -291,8 +268,8 @@ static void explain_wire(FILE *to, const struct tw_run *run, double params,
     (void)fprintf(to,
                   "            %s an hour (%.2f Mbit/s) at %.3g steps/s; fp32 data parallel "
                   "would send\n            %s, %.0f times as much\n",
-                  tw_units_bytes(hour, bytes * rounds_s * 3600), bytes * rounds_s * 8 / 1e6,
-                  steps_per_s, tw_units_bytes(dense, fp32), fp32 / (bytes * rounds_s * 3600));
+                  tw_units_bytes(hour, bytes_s * 3600), bytes_s * 8 / 1e6, steps_per_s,
+                  tw_units_bytes(dense, fp32), fp32 / (bytes_s * 3600));
     if (pace->is_guess)
         (void)fprintf(to,
                       "            %.3g steps/s is a guess: give the time of a step, such as "

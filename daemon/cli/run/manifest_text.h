@@ -27,8 +27,4 @@ struct cli_pace {
  * constants, and bytes per round and per hour at that pace. */
 void cli_manifest_explain(FILE *to, const struct tw_run *run, const struct cli_pace *pace);
 
-/* Bits per parameter of a result. A merge of sparse contributions has values at the positions of
- * all of them, and a value takes about as much space as a position. */
-double cli_result_bits(const struct tw_run *run);
-
 #endif

@@ -4,56 +4,27 @@
 
 #include "base/units.h"
 #include "compress/codec.h"
-#include "daemon/cli/run/manifest_text.h"
+#include "daemon/cli/run/run_traffic.h"
 #include "proto/run/layout.h"
 #include "proto/run/run_key.h"
 
-/* Measured with three daemons: STATUS once a second to each, and the other messages of a round. */
-#define CONTROL_BYTES_S 300.0
-#define CONTROL_BYTES_ROUND 1500.0
-#define HEADERS 1.03 /* factor for headers of TCP, IP and TLS */
-#define ANCHOR_BITS 8.0
-
 enum { OUTER_STEPS_MIN = 10, DAY_MS = 86400000 };
 
-/* Traffic of a node per round of an average fragment, and in total per 30 days. */
-struct traffic {
-    double round_up, round_down, month_up, month_down; /* bytes */
-};
-
-/* Computes the traffic. Upload equals download: a node receives as many contributions and results
- * as it sends. */
-static struct traffic traffic_of(const struct tw_run *run, double params, double bits,
-                                 double steps_per_s) {
-    const double peers = run->sync.nodes - 1.0, nodes = run->sync.nodes;
-    const double each = params / run->sync.fragments / 8;
-    const double rounds_s = run->sync.pace == TW_PACE_CLOCK
-                                ? 1000.0 / run->sync.pace_ms
-                                : steps_per_s * run->sync.fragments / run->sync.period;
-    double payload = 0.0, control = CONTROL_BYTES_ROUND * peers;
-    if (run->sync.topology == TW_TOPOLOGY_GROUP)
-        payload = peers / nodes * each * (bits + cli_result_bits(run));
-    if (run->sync.topology == TW_TOPOLOGY_PAIR) {
-        payload = each * (bits + ANCHOR_BITS);
-        control = CONTROL_BYTES_ROUND;
-    }
-    if (run->sync.topology == TW_TOPOLOGY_SOLO) control = 0.0;
-    const double round = HEADERS * (payload + control);
-    const double month = TW_MONTH_S * (round * rounds_s + CONTROL_BYTES_S * peers);
-    return (struct traffic){round, round, month, month};
+/* Bytes that a node sends in 30 days, and that it receives. */
+static double month_of(const struct cli_traffic *traffic) {
+    return TW_MONTH_S * cli_traffic_rate(traffic, traffic->rounds_s);
 }
 
 /* Share of the limit that this traffic leaves in 30 days; negative: it exceeds the limit. */
-static double left_of(const struct cli_budget *budget, const struct traffic *traffic) {
-    if (budget->limit.is_month)
-        return (double)budget->limit.bytes - traffic->month_up - traffic->month_down;
-    return (double)budget->limit.bytes * TW_MONTH_S - traffic->month_up;
+static double left_of(const struct cli_budget *budget, const struct cli_traffic *traffic) {
+    if (budget->limit.is_month) return (double)budget->limit.bytes - 2 * month_of(traffic);
+    return (double)budget->limit.bytes * TW_MONTH_S - month_of(traffic);
 }
 
 static double bits_of(const struct tw_run *run, const struct cli_budget *budget, double params) {
     const double most = tw_codec_get(run->sync.codec)->bits;
-    const struct traffic none = traffic_of(run, params, 0.0, budget->steps_per_s);
-    const struct traffic all = traffic_of(run, params, most, budget->steps_per_s);
+    const struct cli_traffic none = cli_traffic_of(run, params, 0.0, budget->steps_per_s);
+    const struct cli_traffic all = cli_traffic_of(run, params, most, budget->steps_per_s);
     const double room = left_of(budget, &none), cost = room - left_of(budget, &all);
     if (cost <= 0.0) return most;
     return most * fmin(1.0, room / cost);
@@ -81,7 +52,7 @@ static bool fits_limit(const struct tw_run *run, const struct cli_budget *budget
                        double bits_min) {
     const double own = tw_codec_get(run->sync.codec)->bits;
     const double least = run->sync.codec == TW_CODEC_AUTO ? bits_min : own;
-    const struct traffic traffic = traffic_of(run, params, least, budget->steps_per_s);
+    const struct cli_traffic traffic = cli_traffic_of(run, params, least, budget->steps_per_s);
     return left_of(budget, &traffic) >= 0.0;
 }
 
@@ -125,9 +96,9 @@ static enum tw_status refuse_budget(const struct tw_run *run, const struct cli_b
     if (!budget->has_codec) least.sync.result = choice->result;
     const double bits =
         least.sync.codec == TW_CODEC_AUTO ? 1.0 : tw_codec_get(least.sync.codec)->bits;
-    const struct traffic traffic = traffic_of(&least, params, bits, budget->steps_per_s);
-    const double need = budget->limit.is_month ? traffic.month_up + traffic.month_down
-                                               : traffic.month_up / TW_MONTH_S * 8 / 1e6;
+    const struct cli_traffic traffic = cli_traffic_of(&least, params, bits, budget->steps_per_s);
+    const double need =
+        budget->limit.is_month ? 2 * month_of(&traffic) : month_of(&traffic) / TW_MONTH_S * 8 / 1e6;
     const char *const codec = budget->has_codec ? "the given codecs" : "the coarsest codec";
     const char *const instead = budget->has_codec    ? "do not set the codecs, or take "
                                 : budget->has_period ? "do not set the period, or take "
@@ -188,24 +159,23 @@ enum tw_status cli_budget_fit(struct tw_run *run, const struct cli_budget *budge
 
 json_t *cli_budget_json(const struct tw_run *run, const struct cli_budget *budget) {
     const double params = params_of(run), bits = bits_of(run, budget, params);
-    const struct traffic traffic = traffic_of(run, params, bits, budget->steps_per_s);
+    const struct cli_traffic traffic = cli_traffic_of(run, params, bits, budget->steps_per_s);
+    const json_int_t round = (json_int_t)traffic.round, month = (json_int_t)month_of(&traffic);
     return json_pack("{s:f,s:f,s:I,s:I,s:I,s:I}", "steps_per_s", budget->steps_per_s,
-                     "bits_per_parameter", bits, "round_up_bytes", (json_int_t)traffic.round_up,
-                     "round_down_bytes", (json_int_t)traffic.round_down, "month_up_bytes",
-                     (json_int_t)traffic.month_up, "month_down_bytes",
-                     (json_int_t)traffic.month_down);
+                     "bits_per_parameter", bits, "round_up_bytes", round, "round_down_bytes", round,
+                     "month_up_bytes", month, "month_down_bytes", month);
 }
 
 void cli_budget_explain(FILE *to, const struct tw_run *run, const struct cli_budget *budget) {
-    char up[TW_UNITS_BYTES], down[TW_UNITS_BYTES];
+    char round[TW_UNITS_BYTES], month[TW_UNITS_BYTES];
     const double params = params_of(run), bits = bits_of(run, budget, params);
-    const struct traffic traffic = traffic_of(run, params, bits, budget->steps_per_s);
-    (void)fprintf(to, "  Budget    a round of a node is %s up and %s down",
-                  tw_units_bytes(up, traffic.round_up), tw_units_bytes(down, traffic.round_down));
+    const struct cli_traffic traffic = cli_traffic_of(run, params, bits, budget->steps_per_s);
+    (void)tw_units_bytes(round, traffic.round);
+    (void)tw_units_bytes(month, month_of(&traffic));
+    (void)fprintf(to, "  Budget    a round of a node is %s up and %s down", round, round);
     if (run->sync.codec == TW_CODEC_AUTO) (void)fprintf(to, ", at %.2g bits per parameter", bits);
     (void)fprintf(to, ";\n            30 days are %s up and %s down (%.3g Mbit/s each way)\n",
-                  tw_units_bytes(up, traffic.month_up), tw_units_bytes(down, traffic.month_down),
-                  traffic.month_up / TW_MONTH_S * 8 / 1e6);
+                  month, month, month_of(&traffic) / TW_MONTH_S * 8 / 1e6);
     (void)fprintf(to,
                   "            at %.3g steps/s; `budget` in [network] of a node holds it to its "
                   "own\n",

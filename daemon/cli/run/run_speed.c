@@ -76,15 +76,16 @@ static bool talk_open(struct talk *talk, const struct tw_run *run) {
     return false;
 }
 
-static int spawn_engine(const struct talk *talk, pid_t *pid) {
+static int spawn_engine(const struct talk *talk, bool is_plan, pid_t *pid) {
     enum { MANIFEST_FD = 3 };
     char program[TW_PATH_BYTES], verb[] = "speed", option[] = "--run", manifest[] = "/dev/fd/3";
+    char plan[] = "--plan";
     posix_spawn_file_actions_t actions;
     const ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 32);
     if (size <= 0) return errno;
     program[size] = '\0';
     (void)snprintf(strrchr(program, '/') + 1, 24, "thinwire-engine");
-    char *const argv[] = {program, verb, option, manifest, NULL};
+    char *const argv[] = {program, verb, option, manifest, is_plan ? plan : NULL, NULL};
     (void)posix_spawn_file_actions_init(&actions);
     (void)posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
     (void)posix_spawn_file_actions_adddup2(&actions, talk->out, 1);
@@ -104,44 +105,56 @@ static const char *read_output(int fd, char *text, size_t capacity) {
     return strncmp(text, name, sizeof(name) - 1) == 0 ? text + sizeof(name) - 1 : text;
 }
 
-static enum tw_exit refuse_measuring(const char *why) {
-    return cli_fail(TW_EXIT_USAGE,
-                    "the time of a step cannot be measured here: %s; give it, such as --step-time "
-                    "0.8s",
-                    why[0] != '\0' ? why : "thinwire-engine ended without a message");
-}
-
-static bool take_result(const char *text, struct cli_speed *speed) {
+static bool take_result(const char *text, bool is_plan, struct cli_speed *speed) {
     json_t *const json = json_loads(text, 0, NULL);
     const double step_s = json_number_value(json_object_get(json, "step_s"));
+    (void)snprintf(speed->engine, sizeof(speed->engine), "%s", json_str(json, "engine"));
+    speed->training_bytes = (uint64_t)json_integer_value(json_object_get(json, "training_bytes"));
+    speed->limit_bytes = (uint64_t)json_integer_value(json_object_get(json, "limit_bytes"));
+    speed->does_fit = json_is_true(json_object_get(json, "fits"));
     speed->sequences = (uint32_t)json_integer_value(json_object_get(json, "sequences"));
     speed->batch = (uint32_t)json_integer_value(json_object_get(json, "batch"));
-    (void)snprintf(speed->engine, sizeof(speed->engine), "%s", json_str(json, "engine"));
     json_decref(json);
+    if (is_plan) return speed->training_bytes > 0;
     if (!(step_s > 1e-6 && step_s < 1e6)) return false;
     speed->steps_per_s = 1 / step_s;
     speed->is_measured = true;
     return true;
 }
 
-enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed) {
+/* Asks the engine. Returns "", or the reason why there is no answer, in text[capacity]. */
+static const char *ask_engine(const struct tw_run *run, bool is_plan, struct cli_speed *speed,
+                              char *text, size_t capacity) {
     struct talk talk;
-    char text[1024];
     pid_t pid = 0;
     int status = 0;
-    if (!talk_open(&talk, run)) return refuse_measuring(strerror(errno));
-    if (isatty(STDERR_FILENO) == 1) (void)fputs("measuring a step of this model ...", stderr);
-    const int code = spawn_engine(&talk, &pid);
+    if (!talk_open(&talk, run)) return strerror(errno);
+    const int code = spawn_engine(&talk, is_plan, &pid);
     while (code == 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
-    if (isatty(STDERR_FILENO) == 1) (void)fputs("\r\033[K", stderr);
-    enum tw_exit rc = TW_EXIT_OK;
-    if (code != 0) {
-        rc = refuse_measuring(strerror(code));
-    } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 ||
-               !take_result(read_output(talk.out, text, sizeof(text)), speed)) {
-        rc = refuse_measuring(read_output(talk.err, text, sizeof(text)));
+    const char *why = code != 0 ? strerror(code) : "";
+    if (code == 0 && (!WIFEXITED(status) || WEXITSTATUS(status) != 0 ||
+                      !take_result(read_output(talk.out, text, capacity), is_plan, speed))) {
+        why = read_output(talk.err, text, capacity);
+        if (why[0] == '\0') why = "thinwire-engine ended without a message";
     }
     talk_close(&talk);
-    return rc;
+    return why;
+}
+
+enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed) {
+    char text[1024];
+    if (isatty(STDERR_FILENO) == 1) (void)fputs("measuring a step of this model ...", stderr);
+    const char *const why = ask_engine(run, false, speed, text, sizeof(text));
+    if (isatty(STDERR_FILENO) == 1) (void)fputs("\r\033[K", stderr);
+    if (why[0] == '\0') return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE,
+                    "the time of a step cannot be measured here: %s; give it, such as --step-time "
+                    "0.8s",
+                    why);
+}
+
+bool cli_speed_plan(const struct tw_run *run, struct cli_speed *speed) {
+    char text[1024];
+    return ask_engine(run, true, speed, text, sizeof(text))[0] == '\0';
 }

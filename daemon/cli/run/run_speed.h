@@ -12,8 +12,11 @@
 struct cli_speed {
     double steps_per_s; /* 0: neither given nor measured */
     bool is_measured;
-    uint32_t sequences, batch; /* sequences that were measured, and sequences of a whole step */
-    char engine[128];          /* name of the engine that was measured */
+    uint32_t sequences, batch; /* measured sequences, and sequences of a step */
+    char engine[128];          /* engine of the measurement or plan */
+    /* memory that training takes by the engine's plan, and that it may take; 0: unknown */
+    uint64_t training_bytes, limit_bytes;
+    bool does_fit;
 };
 
 /* Takes --steps-per-s or --step-time from the command line. */
@@ -22,6 +25,10 @@ enum tw_exit cli_speed_read(struct cli *cli, struct cli_speed *speed);
 /* Runs a few steps of that run with the engine beside this program; takes seconds. *run has been
  * checked. Prints errors itself. */
 enum tw_exit cli_speed_measure(const struct tw_run *run, struct cli_speed *speed);
+
+/* Plans the memory of training with the engine beside this program, without training. False: it
+ * cannot be planned. */
+bool cli_speed_plan(const struct tw_run *run, struct cli_speed *speed);
 
 /* The speed to calculate with. If none was given: the planned speed of a run paced by the clock,
  * else a guess. */

@@ -13,7 +13,4 @@ void screen_peers(const struct screen *screen, const json_t *peers);
 void screen_rounds(const struct screen *screen, const json_t *rounds);
 void screen_events(const struct screen *screen, const json_t *events);
 
-/* Writes only the sentence, to text[capacity]. */
-void screen_sentence(const json_t *status, char *text, size_t capacity);
-
 #endif

@@ -17,90 +17,19 @@ static const char *plural(double n) {
     return n == 1 ? "" : "s";
 }
 
-/* ---- the sentence -------------------------------------------------------------------------- */
-
 /* True for a run with that topology. */
 static bool is_topology(const json_t *status, const char *name) {
     return strcmp(json_str(status, "sync.topology"), name) == 0;
 }
 
-/* The words for a run in which every node is alone. */
-static void describe_alone(double alive, char *text, size_t capacity) {
-    if (alive > 0) {
-        (void)snprintf(text, capacity, "on its own, as %.0f other%s do%s", alive, plural(alive),
-                       alive == 1 ? "es" : "");
-    } else {
-        (void)snprintf(text, capacity, "on its own, as the run says");
-    }
-}
-
-static void describe_company(const json_t *status, char *text, size_t capacity) {
-    const double alive = json_num(status, "sync.alive_peers");
-    /* Peers whose work was mixed in lately may have left since. */
-    const double mixed = fmin(json_num(status, "sync.mixed_peers"), alive);
-    const char *const state = json_str(status, "state");
-    const bool is_pair = is_topology(status, "pair");
-    if (is_topology(status, "solo") && json_yes(status, "node.links")) {
-        describe_alone(alive, text, capacity);
-    } else if (is_pair && strcmp(state, "solo") == 0 && mixed > 0) {
-        (void)snprintf(text, capacity, "in pairs, lately with %.0f other%s", mixed, plural(mixed));
-    } else if (is_pair && strcmp(state, "receiver") == 0 && alive > 0) {
-        (void)snprintf(text, capacity, "and fetches the state of another node");
-    } else if (strcmp(state, "member") == 0 && mixed > 0) {
-        (void)snprintf(text, capacity, "together with %.0f other%s", mixed, plural(mixed));
-    } else if (strcmp(state, "receiver") == 0 && alive > 0) {
-        (void)snprintf(text, capacity, "and fetches the state of the other nodes");
-    } else if (!json_yes(status, "node.links")) {
-        (void)snprintf(text, capacity, "alone, as configured");
-    } else if (alive > 0) {
-        (void)snprintf(text, capacity, "alone so far; %.0f peer%s alive", alive,
-                       alive == 1 ? " is" : "s are");
-    } else {
-        (void)snprintf(text, capacity, "alone; no peer is reachable");
-    }
-}
-
-void screen_sentence(const json_t *status, char *text, size_t capacity) {
-    const char *const name = json_str(status, "node.name"), *const run =
-                                                                json_str(status, "run.name");
-    const char *const worker = json_str(status, "worker.state");
-    char with[96];
-    if (json_yes(status, "node.leaving")) {
-        (void)snprintf(text, capacity, "%s is saving its state and saying goodbye", name);
-    } else if (strcmp(worker, "failed") == 0) {
-        (void)snprintf(text, capacity, "%s does not train: its worker failed", name);
-    } else if (strcmp(json_str(status, "state"), "finished") == 0) {
-        (void)snprintf(text, capacity, "%s has finished %s and serves it to others", name, run);
-    } else if (strcmp(worker, "absent") == 0) {
-        (void)snprintf(text, capacity,
-                       json_yes(status, "run.any_model")
-                           ? "%s waits for its trainer"
-                           : "%s does not train: no worker is attached",
-                       name);
-    } else if (strcmp(worker, "waiting") == 0) {
-        (void)snprintf(text, capacity, "%s waits for training data", name);
-    } else if (strcmp(worker, "starting") == 0 || strcmp(worker, "restarting") == 0) {
-        (void)snprintf(text, capacity, "%s is %s its worker", name, worker);
-    } else if (strcmp(worker, "paused") == 0) {
-        (void)snprintf(text, capacity, "%s is paused; `thinwire resume` continues", name);
-    } else if (strcmp(worker, "finished") == 0) {
-        (void)snprintf(text, capacity, "%s has reached its last step of %s", name, run);
-    } else {
-        describe_company(status, with, sizeof(with));
-        (void)snprintf(text, capacity, "%s trains %s %s", name, run, with);
-    }
-}
-
 static void print_headline(const struct screen *screen, const json_t *status) {
-    char sentence[256];
     const size_t warnings = json_array_size(json_at(status, "warnings"));
     const char *const state = json_str(status, "state");
     const bool is_bad = strcmp(state, "worker_failed") == 0;
     const enum paint paint = is_bad ? RED : warnings > 0 ? YELLOW : GREEN;
     struct line line = line_begin(screen, NULL);
-    screen_sentence(status, sentence, sizeof(sentence));
     line_put(&line, paint, "%s ", screen->has_utf8 ? "●" : "*");
-    line_put(&line, BOLD, "%s", sentence);
+    line_put(&line, BOLD, "%s", json_str(status, "sentence"));
     line_end(&line);
     for (size_t i = 0; i < warnings; i++) {
         const json_t *const warning = json_array_get(json_at(status, "warnings"), i);

@@ -46,6 +46,8 @@ static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
         char text[128];
         (void)snprintf(text, sizeof(text), "node=%s", tw_api_argument(api, ticket, "node"));
         tw_api_answer(api, ticket, TW_OK, text);
+    } else if (kind == TW_API_WEB) {
+        tw_api_answer(api, ticket, TW_OK, tw_api_web_url(api));
     } else {
         tw_api_answer(api, ticket, TW_OK, kind == TW_API_PAUSE ? "paused" : "saved step 12000");
     }
@@ -62,8 +64,12 @@ int main(int argc, char **argv) {
     uv_loop_t loop;
     struct tw_error err;
     if (argc != 2 || uv_loop_init(&loop) != 0) return 1;
-    const struct tw_api_config config = {
-        .loop = &loop, .socket_path = argv[1], .user = &loop, .fill = fill, .verb = verb};
+    const struct tw_api_config config = {.loop = &loop,
+                                         .socket_path = argv[1],
+                                         .web = "127.0.0.1:0",
+                                         .user = &loop,
+                                         .fill = fill,
+                                         .verb = verb};
     if (tw_api_open(&api, &config, &err) != TW_OK) {
         (void)fprintf(stderr, "%s\n", err.message);
         return 1;

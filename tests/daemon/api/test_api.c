@@ -514,9 +514,9 @@ static void the_tcp_listener_reads_and_never_acts(void **state) {
     assert_int_equal(verbs_seen, 0);
     struct tw_error err;
     int fd = -1;
-    assert_int_equal(tw_api_listen_tcp(http, &fd, &err), TW_IO);
+    assert_int_equal(tw_api_listen_tcp("api.http", http, &fd, &err), TW_IO);
     assert_non_null(strstr(err.message, http));
-    assert_int_equal(tw_api_listen_tcp("0.0.0.0:1", &fd, &err), TW_CONFIG);
+    assert_int_equal(tw_api_listen_tcp("api.http", "0.0.0.0:1", &fd, &err), TW_CONFIG);
 }
 
 int main(void) {

@@ -151,31 +151,6 @@ static void a_short_buffer_is_reported_and_never_overrun(void **state) {
     assert_int_equal(small[50], 'x');
 }
 
-static void a_loss_curve_of_any_length_keeps_its_ends(void **state) {
-    (void)state;
-    struct tw_loss_history history = {0};
-    for (uint64_t step = 1; step <= 100000; step++) {
-        const struct tw_view_loss point = {step, (float)step, NAN, NAN};
-        tw_loss_history_add(&history, &point);
-    }
-    assert_true(history.count > TW_VIEW_LOSSES_MAX / 2 - 2 && history.count <= TW_VIEW_LOSSES_MAX);
-    assert_int_equal(history.points[history.count - 1].step, 100000);
-    for (uint32_t i = 1; i < history.count; i++) {
-        assert_true(history.points[i].step > history.points[i - 1].step);
-        assert_true(history.points[i].step - history.points[i - 1].step <= 2 * history.stride);
-    }
-}
-
-static void a_later_value_of_a_point_is_not_lost(void **state) {
-    (void)state;
-    struct tw_loss_history history = {0};
-    const struct tw_view_loss trained = {10, 2.0f, NAN, NAN}, measured = {10, NAN, 2.1f, 2.2f};
-    tw_loss_history_add(&history, &trained);
-    tw_loss_history_add(&history, &measured);
-    assert_int_equal(history.count, 1);
-    assert_true(history.points[0].train == 2.0f && history.points[0].anchor == 2.2f);
-}
-
 static void rings_keep_the_newest_and_tell_their_age(void **state) {
     (void)state;
     static struct tw_event_ring events;
@@ -208,8 +183,6 @@ int main(void) {
         cmocka_unit_test_setup(every_line_is_well_formed, start),
         cmocka_unit_test_setup(a_hostile_name_stays_inside_its_label, start),
         cmocka_unit_test_setup(a_short_buffer_is_reported_and_never_overrun, start),
-        cmocka_unit_test_setup(a_loss_curve_of_any_length_keeps_its_ends, start),
-        cmocka_unit_test_setup(a_later_value_of_a_point_is_not_lost, start),
         cmocka_unit_test_setup(rings_keep_the_newest_and_tell_their_age, start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

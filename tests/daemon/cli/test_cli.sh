@@ -46,7 +46,7 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run invite join start secret owner status peers rounds events doctor checkpoint leave pause \
+for verb in init run plan invite join start secret owner status peers rounds events web doctor checkpoint leave pause \
     resume reload limit unban config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
@@ -372,6 +372,25 @@ chmod 644 state/run.secret
 expect 7 'run.secret' tw --config node.conf config check
 chmod 600 state/run.secret
 
+# -- a plan, before there is a run
+plan=(plan --set model.layers=2 --set model.width=32 --set train.tokens=40m --step-time 250ms)
+expect 0 '^\*   thinwire run new NAME .*--preset [a-z]+ --set sync.period=[0-9]+' tw "${plan[@]}" --upload 5mbit
+expect 0 '^  a node alone  ' tw "${plan[@]}"
+expect 0 '"recommended": [0-9]+,' tw "${plan[@]}" --json
+expect 0 '^! exceeds the budget' tw "${plan[@]}" --budget 70kbit
+expect 0 '^! rounds take longer than the preset leaves them' tw "${plan[@]}" --upload 64kbit
+expect 2 '--upload 5: .* lacks its unit' tw "${plan[@]}" --upload 5
+expect 2 '--rtt 50: ' tw "${plan[@]}" --rtt 50
+expect 2 'both give the speed' tw "${plan[@]}" --tokens-per-s 10
+expect 2 '--tokens-per-s -1: a number above 0' tw plan --tokens-per-s -1
+expect 2 'plan: one node sends nothing' tw "${plan[@]}" --nodes 1
+expect 3 'gone: No such file' tw plan gone
+expect 2 'did you mean --upload' tw plan --uplaod 5mbit
+tw run new planned --set train.tokens=40m >/dev/null
+expect 0 '^\* sync.preset = [a-z]+, sync.period = [0-9]+, sync.codec = ' tw plan planned.manifest --step-time 250ms
+expect 2 'leave it out to plan a new run' tw plan planned.manifest --nodes 8
+tw "${plan[@]}" --upload 5mbit | awk 'length > 90 && !/^\*/ { print "wide: " $0; exit 1 }' || failures=$((failures + 1))
+
 # -- models by name
 expect 0 '^gpt2-124m +gpt2 +124M' tw run models
 expect 0 '"name": "llama-8b"' tw run models --json
@@ -500,6 +519,7 @@ expect 2 'limit: ' tw limit upload 5mbit extra
 expect 0 'banned   77777777  broke the protocol; for 42 min more' tw peers --socket "$home/api.sock"
 expect 0 '"left_s": 2520' tw peers --json --socket "$home/api.sock"
 expect 0 'node=7777' tw unban 7777 --socket "$home/api.sock"
+expect 0 '^http://127.0.0.1:[0-9]+/#[0-9a-f]{64}$' tw web --socket "$home/api.sock"
 expect 2 'unban: which node?' tw unban
 expect 2 'unban: `attic` is no node id, nor the beginning of one' tw unban attic
 expect 2 'unban: `8888` is too much' tw unban 7777 8888

@@ -302,11 +302,8 @@ static void a_run_of_each_for_itself_talks_of_no_merges(void **state) {
     draw(screen_peers, tw_view_json_peers(&view), UTF8, 80);
     assert_null(strstr(drawn, "lately"));
     view.sync.alive = 0;
-    json_t *const json = tw_view_json_status(&view);
-    char sentence[256];
-    screen_sentence(json, sentence, sizeof(sentence));
-    assert_string_equal(sentence, "attic trains bible on its own, as the run says");
-    json_decref(json);
+    draw(screen_status, tw_view_json_status(&view), UTF8, 80);
+    assert_non_null(strstr(drawn, "attic trains bible on its own, as the run says\n"));
 }
 
 /* A wrong secret is reported at once, not after half a minute; the reason is never cut. */
@@ -381,63 +378,6 @@ static void group_without_a_seat_is_reported(void **state) {
     assert_in_range(widest(), 1, 80);
 }
 
-static void each_state_has_its_sentence(void **state) {
-    (void)state;
-    static const struct {
-        enum tw_node_state state;
-        enum tw_view_worker worker;
-        bool links;
-        uint32_t alive, mixed;
-        const char *sentence;
-    } CASES[] = {
-        {TW_STATE_MEMBER, TW_VIEW_WORKER_RUNNING, true, 3, 3,
-         "attic trains bible together with 3 others"},
-        {TW_STATE_MEMBER, TW_VIEW_WORKER_RUNNING, true, 1, 1,
-         "attic trains bible together with 1 other"},
-        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, false, 0, 0,
-         "attic trains bible alone, as configured"},
-        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, true, 0, 0,
-         "attic trains bible alone; no peer is reachable"},
-        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, true, 2, 0,
-         "attic trains bible alone so far; 2 peers are alive"},
-        {TW_STATE_RECEIVER, TW_VIEW_WORKER_RUNNING, true, 2, 0,
-         "attic trains bible and fetches the state of the other nodes"},
-        {TW_STATE_MEMBER, TW_VIEW_WORKER_PAUSED, true, 2, 2,
-         "attic is paused; `thinwire resume` continues"},
-        {TW_STATE_FINISHED, TW_VIEW_WORKER_FINISHED, true, 2, 2,
-         "attic has finished bible and serves it to others"},
-        {TW_STATE_MEMBER, TW_VIEW_WORKER_RESTARTING, true, 2, 2, "attic is restarting its worker"},
-        {TW_STATE_SOLO, TW_VIEW_WORKER_ABSENT, true, 2, 2,
-         "attic does not train: no worker is attached"},
-        {TW_STATE_SOLO, TW_VIEW_WORKER_WAITING, true, 2, 0, "attic waits for training data"},
-        {TW_STATE_MEMBER, TW_VIEW_WORKER_FAILED, true, 2, 2,
-         "attic does not train: its worker failed"},
-    };
-    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
-        char sentence[256];
-        view.node.state = CASES[i].state;
-        view.worker.state = CASES[i].worker;
-        view.node.links = CASES[i].links;
-        view.sync.alive = CASES[i].alive;
-        view.sync.mixed = CASES[i].mixed;
-        json_t *const json = tw_view_json_status(&view);
-        screen_sentence(json, sentence, sizeof(sentence));
-        assert_string_equal(sentence, CASES[i].sentence);
-        json_decref(json);
-    }
-}
-
-static void a_node_of_any_model_waits_for_its_trainer(void **state) {
-    (void)state;
-    char sentence[256];
-    view.worker.state = TW_VIEW_WORKER_ABSENT;
-    view.run.is_any_model = true;
-    json_t *const json = tw_view_json_status(&view);
-    screen_sentence(json, sentence, sizeof(sentence));
-    assert_string_equal(sentence, "attic waits for its trainer");
-    json_decref(json);
-}
-
 static void numbers_have_one_unit_and_three_digits(void **state) {
     (void)state;
     char text[TW_UNITS_BYTES];
@@ -483,8 +423,6 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(refusal_is_shown_at_once_and_in_full, start),
         cmocka_unit_test_setup(one_peer_is_spoken_of_as_one, start),
         cmocka_unit_test_setup(full_disk_is_said_where_it_hurts_others, start),
-        cmocka_unit_test_setup(each_state_has_its_sentence, start),
-        cmocka_unit_test(a_node_of_any_model_waits_for_its_trainer),
         cmocka_unit_test(numbers_have_one_unit_and_three_digits),
     };
     golden_folder = argc > 1 ? argv[1] : "tests/golden/cli";

@@ -1,0 +1,84 @@
+#include "daemon/api/view_sentence.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+enum { COMPANY_BYTES = 96 };
+
+static const char *plural(uint32_t n) {
+    return n == 1 ? "" : "s";
+}
+
+/* The words for a run in which every node is alone. */
+static void describe_alone(uint32_t alive, char text[COMPANY_BYTES]) {
+    if (alive > 0) {
+        (void)snprintf(text, COMPANY_BYTES, "on its own, as %" PRIu32 " other%s do%s", alive,
+                       plural(alive), alive == 1 ? "es" : "");
+    } else {
+        (void)snprintf(text, COMPANY_BYTES, "on its own, as the run says");
+    }
+}
+
+static void describe_company(const struct tw_status_view *view, char text[COMPANY_BYTES]) {
+    const uint32_t alive = view->sync.alive;
+    /* Peers whose work was mixed in lately may have left since. */
+    const uint32_t mixed = view->sync.mixed < alive ? view->sync.mixed : alive;
+    const enum tw_node_state state = view->node.state;
+    const bool is_pair = view->sync.topology == TW_TOPOLOGY_PAIR;
+    if (view->sync.topology == TW_TOPOLOGY_SOLO && view->node.links) {
+        describe_alone(alive, text);
+    } else if (is_pair && state == TW_STATE_SOLO && mixed > 0) {
+        (void)snprintf(text, COMPANY_BYTES, "in pairs, lately with %" PRIu32 " other%s", mixed,
+                       plural(mixed));
+    } else if (is_pair && state == TW_STATE_RECEIVER && alive > 0) {
+        (void)snprintf(text, COMPANY_BYTES, "and fetches the state of another node");
+    } else if (state == TW_STATE_MEMBER && mixed > 0) {
+        (void)snprintf(text, COMPANY_BYTES, "together with %" PRIu32 " other%s", mixed,
+                       plural(mixed));
+    } else if (state == TW_STATE_RECEIVER && alive > 0) {
+        (void)snprintf(text, COMPANY_BYTES, "and fetches the state of the other nodes");
+    } else if (!view->node.links) {
+        (void)snprintf(text, COMPANY_BYTES, "alone, as configured");
+    } else if (alive > 0) {
+        (void)snprintf(text, COMPANY_BYTES, "alone so far; %" PRIu32 " peer%s alive", alive,
+                       alive == 1 ? " is" : "s are");
+    } else {
+        (void)snprintf(text, COMPANY_BYTES, "alone; no peer is reachable");
+    }
+}
+
+/* The words for a node whose worker takes no steps; NULL: it takes some. */
+static const char *describe_rest(const struct tw_status_view *view) {
+    if (view->node.is_leaving) return "is saving its state and saying goodbye";
+    switch (view->worker.state) {
+    case TW_VIEW_WORKER_FAILED: return "does not train: its worker failed";
+    case TW_VIEW_WORKER_ABSENT:
+        return view->run.is_any_model ? "waits for its trainer"
+                                      : "does not train: no worker is attached";
+    case TW_VIEW_WORKER_WAITING: return "waits for training data";
+    case TW_VIEW_WORKER_STARTING: return "is starting its worker";
+    case TW_VIEW_WORKER_RESTARTING: return "is restarting its worker";
+    case TW_VIEW_WORKER_PAUSED: return "is paused; `thinwire resume` continues";
+    case TW_VIEW_WORKER_RUNNING:
+    case TW_VIEW_WORKER_FINISHED: break;
+    }
+    return NULL;
+}
+
+void tw_view_sentence(const struct tw_status_view *view, char text[TW_VIEW_TEXT_BYTES]) {
+    const char *const name = view->node.name, *const run = view->run.name;
+    const char *const rest = describe_rest(view);
+    const bool is_failed = view->worker.state == TW_VIEW_WORKER_FAILED;
+    char with[COMPANY_BYTES];
+    if (view->node.state == TW_STATE_FINISHED && !view->node.is_leaving && !is_failed) {
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s has finished %s and serves it to others", name,
+                       run);
+    } else if (rest != NULL) {
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s %s", name, rest);
+    } else if (view->worker.state == TW_VIEW_WORKER_FINISHED) {
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s has reached its last step of %s", name, run);
+    } else {
+        describe_company(view, with);
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES, "%s trains %s %s", name, run, with);
+    }
+}

@@ -1,0 +1,88 @@
+#include "daemon/cli/plan/penalty.h"
+
+#include <math.h>
+#include <stddef.h>
+
+#include "base/assert.h"
+#include "compress/codec.h"
+
+/* A measured curve: ratios `y` at `x`, which rises. */
+struct curve {
+    unsigned count;
+    double x[5], y[5];
+};
+
+/* Between two points the logarithm of y is linear in that of x. The curve ends at its last points.
+ */
+static double read_curve(const struct curve *curve, double x) {
+    unsigned i = 1;
+    if (!(x > curve->x[0])) return curve->y[0];
+    if (x >= curve->x[curve->count - 1]) return curve->y[curve->count - 1];
+    while (x > curve->x[i]) i++;
+    const double share = log(x / curve->x[i - 1]) / log(curve->x[i] / curve->x[i - 1]);
+    return curve->y[i - 1] * pow(curve->y[i] / curve->y[i - 1], share);
+}
+
+/* Loss above one big batch by merges of each fragment: presets.plan with 400 steps and length.plan
+ * with 1600, each at rate 0.006. `btm` merges for half of the run. */
+static const struct curve presets[] = {
+    [TW_PRESET_DILOCO] = {2, {40, 160}, {.089, .025}},
+    [TW_PRESET_STREAMING] = {2, {40, 160}, {.078, .023}},
+    [TW_PRESET_EAGER] = {2, {40, 160}, {.179, .109}},
+    [TW_PRESET_NOLOCO] = {2, {40, 160}, {.148, .093}},
+    [TW_PRESET_CO2] = {2, {40, 160}, {.175, .102}},
+    [TW_PRESET_DECOUPLED] = {2, {40, 160}, {.091, .025}},
+    [TW_PRESET_SPARSELOCO] = {2, {40, 160}, {.119, .034}},
+    [TW_PRESET_LOCAL_SGD] = {2, {40, 160}, {.161, .089}},
+    [TW_PRESET_BTM] = {2, {20, 80}, {.164, .074}},
+};
+
+/* Fewer merges than 40: the table "Period", as a factor on the loss at 40. */
+static const struct curve few = {3, {8, 20, 40}, {3.2, 1.73, 1}};
+
+/* Coarse contributions, with 40 merges: codecs.plan. By bits per parameter. */
+static const struct curve coarse = {5, {.08, .14, .5, 1, 2}, {.11, .073, .021, .018, .003}};
+static const struct curve coarse_auto = {5, {.137, .41, 1, 2, 4}, {.117, .043, .023, .004, .0005}};
+
+/* Work applied late, with 100 merges: late.plan, by the share of the period. */
+static const struct curve late = {4, {.05, .25, .5, .75}, {.001, .006, .046, .104}};
+
+/* The penalties of coarse codecs and of lateness fall with the number of merges, about as much as
+ * that of `eager` does from 40 to 640. */
+static double fade(double merges, double measured_at) {
+    return merges > measured_at ? pow(measured_at / merges, 0.4) : 1;
+}
+
+double penalty_alone(double steps) {
+    static const struct curve alone = {2, {400, 1600}, {.229, .152}};
+    return read_curve(&alone, steps);
+}
+
+static double of_preset(const struct penalty_case *run) {
+    TW_ASSERT((size_t)run->preset < sizeof(presets) / sizeof(presets[0]));
+    const struct curve *const curve = &presets[run->preset];
+    const double first = curve->x[0];
+    if (run->merges >= first) return read_curve(curve, run->merges);
+    return curve->y[0] * read_curve(&few, run->merges * 40 / first);
+}
+
+/* A preset's own codec is part of its curve. */
+static double of_codec(const struct penalty_case *run) {
+    const bool is_auto = run->codec == TW_CODEC_AUTO;
+    const bool is_own = run->preset == TW_PRESET_SPARSELOCO && run->codec == TW_CODEC_TOPK256;
+    if (is_own || !tw_codec_get(run->codec)->needs_feedback) return 0;
+    return read_curve(is_auto ? &coarse_auto : &coarse, run->bits) * fade(run->merges, 40);
+}
+
+/* Presets that are a whole period late by design have that in their curve. */
+static double of_lateness(const struct penalty_case *run) {
+    const bool is_own = run->preset == TW_PRESET_EAGER || run->preset == TW_PRESET_CO2;
+    if (is_own || run->late < late.x[0]) return 0;
+    return read_curve(&late, run->late) * fade(run->merges, 100);
+}
+
+double penalty_expect(const struct penalty_case *run) {
+    const double most = penalty_alone(run->steps);
+    if (!(run->merges >= 1)) return most;
+    return fmin(most, of_preset(run) + of_codec(run) + of_lateness(run));
+}

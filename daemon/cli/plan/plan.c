@@ -1,0 +1,339 @@
+/* plan.c - `thinwire plan`: the cost of a run before it starts. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "compress/codec.h"
+#include "daemon/cli/common/cli.h"
+#include "daemon/cli/plan/penalty.h"
+#include "daemon/cli/plan/plan_rows.h"
+#include "daemon/cli/run/node_memory.h"
+#include "proto/run/layout.h"
+#include "proto/run/run_key.h"
+
+struct plan {
+    struct cli_wish wish;
+    const char *file;    /* manifest of the run; NULL: made from the options */
+    double tokens_per_s; /* of a node; 0: not given */
+    struct tw_run run;
+    struct tw_layout layout;
+    struct plan_nodes nodes;
+    unsigned count, chosen; /* chosen = count: none */
+    struct plan_row rows[PLAN_ROWS_MAX];
+};
+
+/* ---- options --------------------------------------------------------------------------------- */
+
+static enum tw_exit read_rate(struct cli *cli, const char *option, double *bytes_s) {
+    const char *text;
+    struct tw_error err;
+    uint64_t rate = 0;
+    if (!cli_option(cli, option, &text)) return TW_EXIT_OK;
+    if (tw_rate_parse(text, &rate, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "%s %s: %s", option, text, err.message);
+    *bytes_s = (double)rate;
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit read_rtt(struct cli *cli, double *rtt_s) {
+    const char *text;
+    struct tw_error err;
+    uint64_t us = 0;
+    *rtt_s = 0.05;
+    if (!cli_option(cli, "--rtt", &text)) return TW_EXIT_OK;
+    if (tw_config_duration_parse(text, &us, &err) != TW_OK)
+        return cli_fail(TW_EXIT_USAGE, "--rtt %s: %s", text, err.message);
+    *rtt_s = (double)us / 1e6;
+    return TW_EXIT_OK;
+}
+
+static enum tw_exit read_tokens(struct cli *cli, struct plan *plan) {
+    const char *text;
+    char *end;
+    if (!cli_option(cli, "--tokens-per-s", &text)) return TW_EXIT_OK;
+    plan->tokens_per_s = strtod(text, &end);
+    if (plan->wish.speed.steps_per_s > 0)
+        return cli_fail(TW_EXIT_USAGE, "--tokens-per-s and --step-time both give the speed: use "
+                                       "one of them");
+    if (*end == '\0' && plan->tokens_per_s > 1e-3 && plan->tokens_per_s < 1e12) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE, "--tokens-per-s %s: a number above 0, such as 1200", text);
+}
+
+static enum tw_exit read_options(struct cli *cli, struct plan *plan) {
+    static const char *const OPTIONS[] = {CLI_WISH_OPTIONS, "--upload",       "--download",
+                                          "--rtt",          "--tokens-per-s", NULL};
+    enum tw_exit rc = cli_wish_read(cli, &plan->wish);
+    if (rc == TW_EXIT_OK) rc = read_tokens(cli, plan);
+    if (rc == TW_EXIT_OK) rc = read_rate(cli, "--upload", &plan->nodes.upload_s);
+    if (rc == TW_EXIT_OK) rc = read_rate(cli, "--download", &plan->nodes.download_s);
+    if (rc == TW_EXIT_OK) rc = read_rtt(cli, &plan->nodes.rtt_s);
+    plan->file = cli_operand(cli);
+    if (rc == TW_EXIT_OK) rc = cli_done(cli, "plan", OPTIONS);
+    if (rc != TW_EXIT_OK || plan->file == NULL) return rc;
+    if (plan->wish.model == NULL && plan->wish.pick.path == NULL && plan->wish.data == NULL &&
+        plan->wish.sets.count == 0)
+        return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE,
+                    "plan: %s has the model, the data and the keys of the run; "
+                    "leave it out to plan a new run",
+                    plan->file);
+}
+
+/* ---- the plan -------------------------------------------------------------------------------- */
+
+static enum tw_exit make_run(struct plan *plan) {
+    struct tw_error err;
+    if (plan->file == NULL) return cli_wish_make(&plan->wish, &plan->run);
+    if (cli_manifest_load(plan->file, &plan->run, &err) == TW_OK) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+}
+
+/* The speed, and the memory if the engine knows it. */
+static enum tw_exit ask_engine(struct plan *plan) {
+    struct cli_speed *const speed = &plan->wish.speed;
+    const struct tw_run *const run = &plan->run;
+    if (plan->tokens_per_s > 0)
+        speed->steps_per_s = plan->tokens_per_s / run->train.batch / run->model.context;
+    const enum tw_exit rc = cli_wish_measure(&plan->wish, run);
+    if (rc == TW_EXIT_OK && speed->training_bytes == 0 && run->model.family != TW_FAMILY_TENSORS)
+        (void)cli_speed_plan(run, speed);
+    return rc;
+}
+
+static enum tw_exit make_plan(struct plan *plan) {
+    struct tw_error err;
+    enum tw_exit rc = make_run(plan);
+    if (rc != TW_EXIT_OK) return rc;
+    if (tw_layout_init(&plan->layout, &plan->run, &err) != TW_OK)
+        return cli_fail(TW_EXIT_MANIFEST, "%s", err.message);
+    if (plan->run.sync.nodes < 2)
+        return cli_fail(TW_EXIT_USAGE, "plan: one node sends nothing; say how many there will be, "
+                                       "such as --nodes 4");
+    rc = ask_engine(plan);
+    if (rc != TW_EXIT_OK) return rc;
+    plan->nodes.steps_per_s = plan->wish.speed.steps_per_s;
+    plan->nodes.budget = &plan->wish.budget;
+    plan->wish.budget.steps_per_s = plan->nodes.steps_per_s;
+    plan->count = plan_rows_make(&plan->run, &plan->wish, (double)plan->layout.params, &plan->nodes,
+                                 plan->rows);
+    plan->chosen = plan_row_choose(plan->rows, plan->count);
+    return TW_EXIT_OK;
+}
+
+/* ---- the screen ------------------------------------------------------------------------------ */
+
+static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
+    tw_run_key_format(tw_run_key_find(key), run, text);
+    return text;
+}
+
+static void print_nodes(const struct plan *plan) {
+    char params[TW_UNITS_BYTES], step[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES],
+        steps[TW_UNITS_BYTES], time[TW_UNITS_BYTES];
+    const struct tw_run *const run = &plan->run;
+    const struct cli_speed *const speed = &plan->wish.speed;
+    const double each =
+        (double)run->train.tokens / run->train.batch / run->model.context / run->sync.nodes;
+    (void)printf(
+        "  Nodes     %u, for a model of %s parameters; a step of %u x %u tokens takes %s\n",
+        run->sync.nodes, tw_units_count(params, (double)plan->layout.params), run->train.batch,
+        run->model.context, tw_units_duration(step, 1 / speed->steps_per_s));
+    if (speed->is_measured)
+        (void)printf("            here, measured (%s); give --step-time if\n            that of "
+                     "the nodes differs\n",
+                     speed->engine);
+    (void)printf("  Run       %s tokens: %s steps of each node, about %s\n",
+                 tw_units_short(tokens, (double)run->train.tokens), tw_units_count(steps, each),
+                 tw_units_duration(time, each / speed->steps_per_s / plan->rows[0].busy));
+}
+
+static void print_line(const struct plan *plan) {
+    char rtt[TW_UNITS_BYTES];
+    const struct plan_nodes *const nodes = &plan->nodes;
+    (void)printf("  Line      ");
+    if (nodes->upload_s > 0) (void)printf("%.3g Mbit/s up, ", nodes->upload_s * 8 / 1e6);
+    if (nodes->download_s > 0) (void)printf("%.3g Mbit/s down, ", nodes->download_s * 8 / 1e6);
+    if (nodes->upload_s <= 0 && nodes->download_s <= 0)
+        (void)printf("not given (--upload 20mbit), taken to be fast; ");
+    (void)printf("%s there and back\n", tw_units_duration(rtt, nodes->rtt_s));
+}
+
+static void print_memory(const struct plan *plan) {
+    char training[TW_UNITS_BYTES], shared[TW_UNITS_BYTES], limit[TW_UNITS_BYTES];
+    const struct cli_speed *const speed = &plan->wish.speed;
+    const struct node_memory memory = node_memory(&plan->layout, TW_SNAPSHOT_FULL);
+    (void)printf("  Memory    %s for anchor, momentum and snapshots",
+                 tw_units_bytes(shared, (double)memory.shared));
+    if (speed->training_bytes == 0) {
+        (void)printf("; the trainer's own comes on top\n");
+        return;
+    }
+    (void)printf(", %s for training;\n            this machine has %s%s\n",
+                 tw_units_bytes(training, (double)speed->training_bytes),
+                 tw_units_bytes(limit, (double)speed->limit_bytes),
+                 speed->does_fit ? "" : ": TOO LITTLE");
+}
+
+static void print_row(const struct plan *plan, unsigned i, const struct cli *cli) {
+    const struct plan_row *const row = &plan->rows[i];
+    char preset[TW_RUN_VALUE_BYTES], day[TW_UNITS_BYTES], round[TW_UNITS_BYTES],
+        merges[TW_UNITS_BYTES], used[16] = "";
+    const bool is_chosen = i == plan->chosen, is_bad = row->is_line_full || row->is_over;
+    const char *const paint = !cli->has_colour ? ""
+                              : is_chosen      ? "\033[1m"
+                              : is_bad         ? "\033[2m"
+                                               : "";
+    if (row->run.sync.topology == TW_TOPOLOGY_SOLO) {
+        (void)printf("  %-52s %6.1f %%  %+5.1f %%\n", "a node alone", 100 * row->busy,
+                     100 * row->loss);
+        return;
+    }
+    if (row->used > 0) (void)snprintf(used, sizeof(used), "%.2g %%", 100 * row->used);
+    (void)printf("%s%c %-10s %-7s %6.0f %7s %9s %6s %7s %5.1f %%  %+5.1f %%%s\n", paint,
+                 is_chosen ? '*'
+                 : is_bad  ? '!'
+                           : ' ',
+                 word(&row->run, "sync.preset", preset), tw_codec_get(row->run.sync.codec)->name,
+                 row->period, tw_units_short(merges, row->merges),
+                 tw_units_bytes(day, row->day_bytes), used, tw_units_duration(round, row->round_s),
+                 100 * row->busy, 100 * row->loss, *paint != '\0' ? "\033[0m" : "");
+}
+
+static void print_notes(const struct plan *plan) {
+    bool has_full = false, has_over = false;
+    for (unsigned i = 0; i < plan->count; i++) {
+        has_full = has_full || plan->rows[i].is_line_full;
+        has_over = has_over || plan->rows[i].is_over;
+    }
+    (void)printf("\nA day: sent, and as much received. Round: from sending to merging. Busy: time "
+                 "spent in\nsteps. Loss: above one machine with the batch of all %u nodes, as in "
+                 "runs of small\nmodels with eight nodes; long runs lose less.\n",
+                 plan->run.sync.nodes);
+    if (has_full)
+        (void)printf("! rounds take longer than the preset leaves them: merges come as seldom as "
+                     "`period` says\n");
+    if (has_over) (void)printf("! exceeds the budget\n");
+}
+
+/* A word of a shell command. */
+static void print_word(const char *text) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                "_-./:=,+@%";
+    if (text[0] != '\0' && text[strspn(text, plain)] == '\0') {
+        (void)printf(" %s", text);
+        return;
+    }
+    (void)printf(" '");
+    for (; *text != '\0'; text++) {
+        if (*text == '\'') (void)printf("'\\'");
+        (void)putchar(*text);
+    }
+    (void)putchar('\'');
+}
+
+static void print_option(const char *option, const char *value) {
+    if (value == NULL) return;
+    (void)printf(" %s", option);
+    print_word(value);
+}
+
+/* The options of the user, without the keys that the row decides. */
+static void print_wish(const struct cli_wish *wish) {
+    static const char *const ROW[] = {"sync.preset", "sync.period", "sync.codec"};
+    print_option("--model", wish->model);
+    print_option("--data", wish->data);
+    print_option("--tensors", wish->pick.path);
+    print_option("--base", wish->pick.base);
+    for (uint32_t i = 0; i < wish->pick.train_count; i++)
+        print_option("--train", wish->pick.train[i]);
+    for (uint32_t i = 0; i < wish->pick.frozen_count; i++)
+        print_option("--frozen", wish->pick.frozen[i]);
+    for (unsigned i = 0; i < wish->sets.count; i++) {
+        char pair[256];
+        bool is_of_row = false;
+        for (unsigned k = 0; k < sizeof(ROW) / sizeof(ROW[0]); k++)
+            is_of_row = is_of_row || strcmp(ROW[k], wish->sets.keys[i]) == 0;
+        if (is_of_row) continue;
+        (void)snprintf(pair, sizeof(pair), "%s=%s", wish->sets.keys[i], wish->sets.values[i]);
+        print_option("--set", pair);
+    }
+}
+
+static void print_choice(const struct plan *plan) {
+    char preset[TW_RUN_VALUE_BYTES], codec[TW_RUN_VALUE_BYTES];
+    if (plan->chosen == plan->count) {
+        (void)printf(
+            "\nNone of these fits. Smaller are: a smaller model, fewer nodes, a longer "
+            "--set sync.period=,\n--preset sparseloco; `run new --budget` picks period and "
+            "codec for a budget.\n");
+        return;
+    }
+    const struct tw_run *const run = &plan->rows[plan->chosen].run;
+    (void)word(run, "sync.preset", preset);
+    (void)word(run, "sync.codec", codec);
+    if (plan->file != NULL) {
+        (void)printf("\n* sync.preset = %s, sync.period = %u, sync.codec = %s\n", preset,
+                     run->sync.period, codec);
+        return;
+    }
+    (void)printf("\n*   thinwire run new NAME");
+    print_wish(&plan->wish);
+    (void)printf(" --preset %s --set sync.period=%u", preset, run->sync.period);
+    (void)printf(" --set sync.codec=%s\n", codec);
+}
+
+static void print_plan(const struct plan *plan, const struct cli *cli) {
+    print_nodes(plan);
+    print_line(plan);
+    print_memory(plan);
+    (void)printf("\n  %-10s %-7s %6s %7s %9s %6s %7s %7s %8s\n", "preset", "codec", "period",
+                 "merges", "a day", "line", "round", "busy", "loss");
+    for (unsigned i = 0; i < plan->count; i++) print_row(plan, i, cli);
+    print_notes(plan);
+    print_choice(plan);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static json_t *row_json(const struct plan_row *row) {
+    char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES];
+    return json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:b}", "preset",
+                     word(&row->run, "sync.preset", preset), "topology",
+                     word(&row->run, "sync.topology", topology), "codec",
+                     tw_codec_get(row->run.sync.codec)->name, "result",
+                     tw_codec_get(row->run.sync.result)->name, "bits_per_parameter", row->bits,
+                     "period_steps", row->period, "merges", row->merges, "round_s", row->round_s,
+                     "interval_s", row->interval_s, "day_up_bytes", row->day_bytes, "line_ratio",
+                     row->used, "utilisation_ratio", row->busy, "loss_ratio", row->loss,
+                     "line_full", row->is_line_full, "over_budget", row->is_over);
+}
+
+static enum tw_exit print_json(const struct plan *plan) {
+    const struct node_memory memory = node_memory(&plan->layout, TW_SNAPSHOT_FULL);
+    const struct cli_speed *const speed = &plan->wish.speed;
+    json_t *const rows = json_array();
+    for (unsigned i = 0; i < plan->count; i++)
+        json_array_append_new(rows, row_json(&plan->rows[i]));
+    json_t *const json = json_pack(
+        "{s:I,s:I,s:f,s:b,s:I,s:I,s:I,s:b,s:o,s:o}", "parameters", (json_int_t)plan->layout.params,
+        "nodes", (json_int_t)plan->run.sync.nodes, "step_s", 1 / speed->steps_per_s,
+        "step_measured", (int)speed->is_measured, "shared_bytes", (json_int_t)memory.shared,
+        "training_bytes", (json_int_t)speed->training_bytes, "memory_bytes",
+        (json_int_t)speed->limit_bytes, "fits",
+        (int)(speed->training_bytes == 0 || speed->does_fit), "recommended",
+        plan->chosen < plan->count ? json_integer(plan->chosen) : json_null(), "rows", rows);
+    const int rc = json_dumpf(json, stdout, JSON_INDENT(1));
+    (void)fputc('\n', stdout);
+    json_decref(json);
+    return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
+}
+
+enum tw_exit cli_plan(struct cli *cli) {
+    static struct plan plan;
+    enum tw_exit rc = read_options(cli, &plan);
+    if (rc == TW_EXIT_OK) rc = make_plan(&plan);
+    if (rc != TW_EXIT_OK) return rc;
+    if (cli->json) return print_json(&plan);
+    print_plan(&plan, cli);
+    return TW_EXIT_OK;
+}

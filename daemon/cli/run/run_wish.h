@@ -1,0 +1,63 @@
+/* run_wish.h - the options of `thinwire run new` and `thinwire plan`, and the run that they make.
+ */
+#ifndef TW_DAEMON_CLI_RUN_RUN_WISH_H
+#define TW_DAEMON_CLI_RUN_RUN_WISH_H
+
+#include "daemon/cli/common/cli.h"
+#include "daemon/cli/run/data_path.h"
+#include "daemon/cli/run/manifest_text.h"
+#include "daemon/cli/run/run_budget.h"
+#include "daemon/cli/run/run_speed.h"
+#include "daemon/cli/run/tensor_pick.h"
+
+enum { CLI_SETS_MAX = 64 };
+
+/* `--set key=value`, in the given order. */
+struct cli_sets {
+    unsigned count;
+    char keys[CLI_SETS_MAX][48];
+    const char *values[CLI_SETS_MAX];
+};
+
+struct cli_wish {
+    const char *name;     /* of the run; NULL keeps the default */
+    const char *data;     /* path, or NULL */
+    const char *model;    /* NULL: the small default model */
+    struct cli_pick pick; /* without a path: no run of any model */
+    struct cli_sets sets;
+    struct cli_budget budget; /* limit.bytes 0: no limit */
+    struct cli_speed speed;
+    struct cli_data found; /* of the data, if any are named */
+};
+
+/* The options that cli_wish_read takes, for cli_done. */
+#define CLI_WISH_OPTIONS                                                                           \
+    "--set", "--data", "--preset", "--json", "--steps-per-s", "--step-time", "--config",           \
+        "--model", "--tensors", "--train", "--frozen", "--base", "--budget", "--batch",            \
+        "--context", "--tokens", "--nodes"
+
+/* Takes these options from the command line. Prints errors itself. */
+enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish);
+
+/* Makes the run, and checks it with its data. Reads data and weights; measures the time of a step
+ * if a key depends on it. Prints errors itself. */
+enum tw_exit cli_wish_make(struct cli_wish *wish, struct tw_run *run);
+
+/* Measures the time of an inner step with the engine here, unless it was given. Prints errors
+ * itself. */
+enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run);
+
+/* True if the user set the key. */
+bool cli_wish_has(const struct cli_wish *wish, const char *key);
+
+/* Gives these keys their values from the command line. Prints errors itself. */
+enum tw_exit cli_wish_apply(const struct cli_wish *wish, struct tw_run *run);
+
+/* True if there is a budget, and the run sends something. */
+bool cli_wish_has_budget(const struct cli_wish *wish, const struct tw_run *run);
+
+/* The speed from which bytes are computed. With a budget, also the bits per parameter that it
+ * leaves, which nodes will use. */
+struct cli_pace cli_wish_pace(const struct cli_wish *wish, const struct tw_run *run);
+
+#endif

@@ -1,0 +1,395 @@
+#include "daemon/recorder/recorder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <zstd.h>
+
+#include "base/bytes.h"
+#include "sync/trace/event_bytes.h"
+#include "sync/trace/hash.h"
+
+enum {
+    FLUSH_BYTES = 128 << 10,
+    FLUSH_US = 2 * 1000 * 1000,
+    RETRY_US = 30 * 1000 * 1000,
+    /* the largest event, its signatures, and the tags around them */
+    EVENT_ROOM = TW_EVENT_BYTES_MAX + (64 << 10),
+    HEAD_ROOM = 128 << 10, /* of a file: about and manifest */
+    NAME_BYTES = 32,
+    LEVEL = 1, /* of zstd */
+};
+
+struct block {
+    uint8_t *bytes;
+    size_t size;
+    bool is_new; /* begins a file */
+};
+
+struct tw_recorder {
+    struct tw_recorder_about about;
+    int folder;
+    size_t capacity; /* of a block */
+
+    /* the caller's thread */
+    struct block filling;
+    size_t event_at; /* where the present event begins in the block */
+    uint64_t flushed_us, now_us;
+    uint64_t retry_us;   /* no file is begun before */
+    bool has_file;       /* the block goes on with a file that is intact */
+    bool is_recording;   /* between an event and its end */
+    struct tw_rate rate; /* as recorded last */
+    uint32_t actions;
+    uint64_t hash, events; /* of the present event; events so far, recorded or not */
+
+    /* both, under the lock */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool is_busy, is_ending; /* busy: `writing` belongs to the thread */
+    bool is_file_full, has_failed;
+    char error[128];
+
+    /* the writing thread, while is_busy */
+    struct block writing;
+    int file;
+    uint64_t number, file_bytes;
+    uint8_t *packed;
+    size_t packed_capacity;
+    ZSTD_CCtx *zstd;
+};
+
+/* ---- the writing thread ---------------------------------------------------------------------- */
+
+static bool is_name(const char *name, uint64_t *number) {
+    char *end;
+    if (name[0] < '0' || name[0] > '9') return false;
+    *number = strtoull(name, &end, 10);
+    return strcmp(end, ".flight") == 0;
+}
+
+/* Deletes all files but the newest `keep`. Returns the largest number seen. */
+static uint64_t prune(int folder, unsigned keep) {
+    uint64_t newest[TW_RECORDER_FILES + 1] = {0}, largest = 0;
+    for (unsigned pass = 0; pass < 2; pass++) {
+        const int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        DIR *const dir = copy >= 0 ? fdopendir(copy) : NULL;
+        const struct dirent *row;
+        while (dir != NULL && (row = readdir(dir)) != NULL) {
+            uint64_t number;
+            if (!is_name(row->d_name, &number)) continue;
+            if (number > largest) largest = number;
+            if (pass == 1 && number < newest[keep - 1]) (void)unlinkat(folder, row->d_name, 0);
+            for (unsigned i = 0; pass == 0 && i < keep; i++) {
+                if (number < newest[i]) continue;
+                memmove(&newest[i + 1], &newest[i], (keep - 1 - i) * sizeof(newest[0]));
+                newest[i] = number;
+                break;
+            }
+        }
+        if (dir != NULL) (void)closedir(dir);
+    }
+    return largest;
+}
+
+static bool write_all(struct tw_recorder *recorder, const void *bytes, size_t size) {
+    const uint8_t *at = bytes;
+    while (size > 0) {
+        const ssize_t done = write(recorder->file, at, size);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        at += done;
+        size -= (size_t)done;
+        recorder->file_bytes += (uint64_t)done;
+    }
+    return true;
+}
+
+static bool begin_file(struct tw_recorder *recorder) {
+    char name[NAME_BYTES];
+    if (recorder->file >= 0) (void)close(recorder->file);
+    recorder->number = prune(recorder->folder, TW_RECORDER_FILES - 1) + 1;
+    (void)snprintf(name, sizeof(name), "%08llu.flight", (unsigned long long)recorder->number);
+    recorder->file_bytes = 0;
+    recorder->file =
+        openat(recorder->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
+    return recorder->file >= 0 && write_all(recorder, TW_RECORDER_MAGIC, TW_RECORDER_MAGIC_BYTES);
+}
+
+static bool write_block(struct tw_recorder *recorder) {
+    uint8_t head[8];
+    const struct block *const block = &recorder->writing;
+    if (block->is_new && !begin_file(recorder)) return false;
+    const size_t size = ZSTD_compress2(recorder->zstd, recorder->packed, recorder->packed_capacity,
+                                       block->bytes, block->size);
+    if (ZSTD_isError(size)) {
+        errno = ENOMEM;
+        return false;
+    }
+    tw_put_u32(head, (uint32_t)size);
+    tw_put_u32(head + 4, (uint32_t)block->size);
+    return write_all(recorder, head, sizeof(head)) && write_all(recorder, recorder->packed, size);
+}
+
+static void *run_writer(void *argument) {
+    struct tw_recorder *recorder = argument;
+    (void)pthread_mutex_lock(&recorder->lock);
+    for (;;) {
+        while (!recorder->is_busy && !recorder->is_ending)
+            (void)pthread_cond_wait(&recorder->wake, &recorder->lock);
+        if (!recorder->is_busy) break;
+        (void)pthread_mutex_unlock(&recorder->lock);
+        const bool is_written = write_block(recorder);
+        const int why = errno;
+        (void)pthread_mutex_lock(&recorder->lock);
+        recorder->is_busy = false;
+        recorder->has_failed = !is_written;
+        recorder->is_file_full =
+            recorder->file_bytes >= recorder->about.bytes_max / TW_RECORDER_FILES;
+        recorder->error[0] = '\0';
+        if (!is_written)
+            (void)snprintf(recorder->error, sizeof(recorder->error), "%s", strerror(why));
+        (void)pthread_cond_broadcast(&recorder->wake);
+    }
+    (void)pthread_mutex_unlock(&recorder->lock);
+    return NULL;
+}
+
+/* ---- filling a block ------------------------------------------------------------------------- */
+
+static void put(struct tw_recorder *recorder, const void *bytes, size_t size) {
+    memcpy(recorder->filling.bytes + recorder->filling.size, bytes, size);
+    recorder->filling.size += size;
+}
+
+static void put_tag(struct tw_recorder *recorder, enum tw_flight_tag tag) {
+    recorder->filling.bytes[recorder->filling.size++] = (uint8_t)tag;
+}
+
+static void put_u32(struct tw_recorder *recorder, uint32_t value) {
+    tw_put_u32(recorder->filling.bytes + recorder->filling.size, value);
+    recorder->filling.size += 4;
+}
+
+static void put_u64(struct tw_recorder *recorder, uint64_t value) {
+    tw_put_u64(recorder->filling.bytes + recorder->filling.size, value);
+    recorder->filling.size += 8;
+}
+
+static void put_text(struct tw_recorder *recorder, enum tw_flight_tag tag, const void *text,
+                     size_t size) {
+    put_tag(recorder, tag);
+    put_u32(recorder, (uint32_t)size);
+    put(recorder, text, size);
+}
+
+/* The times of events are of no calendar: the wall clock at one of them. */
+static void put_about(struct tw_recorder *recorder, uint64_t now_us) {
+    char text[512], id[TW_ID_HEX_BYTES], run[TW_ID_HEX_BYTES];
+    struct timespec clock;
+    (void)clock_gettime(CLOCK_REALTIME, &clock);
+    tw_id_hex(&recorder->about.id, id);
+    tw_id_hex(&recorder->about.run, run);
+    const int size = snprintf(text, sizeof(text),
+                              "version %s\nnode %s\nid %s\nrun %s\nevents %llu\nnow_us %llu\n"
+                              "unix_us %llu\n",
+                              TW_RELEASE, recorder->about.node, id, run,
+                              (unsigned long long)recorder->events, (unsigned long long)now_us,
+                              (unsigned long long)clock.tv_sec * 1000000 +
+                                  (unsigned long long)clock.tv_nsec / 1000);
+    put_text(recorder, TW_FLIGHT_ABOUT, text, (size_t)size);
+}
+
+/* Hands the block to the thread, if that is idle. */
+static void flush(struct tw_recorder *recorder) {
+    if (recorder->filling.size == 0) return;
+    (void)pthread_mutex_lock(&recorder->lock);
+    if (!recorder->is_busy) {
+        const struct block done = recorder->filling;
+        recorder->filling = (struct block){.bytes = recorder->writing.bytes};
+        recorder->writing = done;
+        recorder->is_busy = true;
+        recorder->flushed_us = recorder->now_us;
+        (void)pthread_cond_broadcast(&recorder->wake);
+    }
+    (void)pthread_mutex_unlock(&recorder->lock);
+}
+
+/* Begins a file if the last one is full, failed or has a gap. False: not now. */
+static bool prepare(struct tw_recorder *recorder, const struct tw_node *node) {
+    (void)pthread_mutex_lock(&recorder->lock);
+    const bool is_busy = recorder->is_busy, has_failed = recorder->has_failed;
+    const bool is_full = !is_busy && recorder->is_file_full;
+    recorder->has_failed = false;
+    if (is_full) recorder->is_file_full = false;
+    (void)pthread_mutex_unlock(&recorder->lock);
+    if (has_failed) {
+        recorder->has_file = false;
+        recorder->filling.size = 0;
+        recorder->retry_us = recorder->now_us + RETRY_US;
+    }
+    if (is_full && recorder->has_file) {
+        flush(recorder); /* the rest of the full file; the thread was idle */
+        recorder->has_file = false;
+    }
+    if (recorder->has_file) return recorder->capacity - recorder->filling.size > EVENT_ROOM;
+    if (recorder->now_us < recorder->retry_us) return false;
+    if (recorder->filling.size > 0) flush(recorder); /* the events before a gap */
+    if (recorder->filling.size > 0) return false;
+    recorder->filling.is_new = true;
+    recorder->rate = (struct tw_rate){0};
+    put_about(recorder, recorder->now_us);
+    put_text(recorder, TW_FLIGHT_MANIFEST, recorder->about.manifest,
+             strlen(recorder->about.manifest));
+    put_text(recorder, TW_FLIGHT_CORE, node, tw_node_bytes());
+    recorder->has_file = true;
+    return true;
+}
+
+static void put_rate(struct tw_recorder *recorder, const struct tw_rate *rate) {
+    if (rate == NULL || memcmp(rate, &recorder->rate, sizeof(*rate)) == 0) return;
+    recorder->rate = *rate;
+    put_tag(recorder, TW_FLIGHT_RATE);
+    put_u64(recorder, rate->per_s);
+    put_u64(recorder, rate->burst);
+    put_u64(recorder, (uint64_t)rate->credit_millionths);
+    put_u64(recorder, rate->now_us);
+}
+
+void tw_recorder_event(struct tw_recorder *recorder, const struct tw_node *node,
+                       const struct tw_event *event, const struct tw_rate *rate, uint64_t now_us) {
+    if (recorder == NULL) return;
+    recorder->now_us = now_us;
+    recorder->is_recording = prepare(recorder, node);
+    recorder->events++;
+    if (!recorder->is_recording) {
+        recorder->has_file = false; /* a gap */
+        return;
+    }
+    recorder->event_at = recorder->filling.size;
+    recorder->actions = 0;
+    recorder->hash = 0;
+    put_rate(recorder, rate);
+    put_tag(recorder, TW_FLIGHT_EVENT);
+    put_u64(recorder, now_us);
+    uint8_t *const size_at = recorder->filling.bytes + recorder->filling.size;
+    const size_t size = tw_event_encode(event, size_at + 4);
+    tw_put_u32(size_at, (uint32_t)size);
+    recorder->filling.size += 4 + size;
+}
+
+void tw_recorder_signed(struct tw_recorder *recorder, const uint8_t signature[TW_SIGNATURE_BYTES]) {
+    if (recorder == NULL || !recorder->is_recording) return;
+    if (recorder->capacity - recorder->filling.size < 2 * TW_SIGNATURE_BYTES) {
+        recorder->filling.size = recorder->event_at;
+        recorder->is_recording = recorder->has_file = false;
+        return;
+    }
+    put_tag(recorder, TW_FLIGHT_SIGNED);
+    put(recorder, signature, TW_SIGNATURE_BYTES);
+}
+
+void tw_recorder_action(struct tw_recorder *recorder, const struct tw_action *action) {
+    if (recorder == NULL || !recorder->is_recording) return;
+    recorder->actions++;
+    recorder->hash = tw_trace_mix(recorder->hash, tw_trace_action(action));
+}
+
+void tw_recorder_done(struct tw_recorder *recorder) {
+    if (recorder == NULL || !recorder->is_recording) return;
+    put_tag(recorder, TW_FLIGHT_DONE);
+    put_u32(recorder, recorder->actions);
+    put_u64(recorder, recorder->hash);
+    recorder->is_recording = false;
+    if (recorder->filling.is_new || recorder->filling.size >= FLUSH_BYTES ||
+        recorder->now_us - recorder->flushed_us >= FLUSH_US)
+        flush(recorder);
+}
+
+bool tw_recorder_error(struct tw_recorder *recorder, char *text, size_t capacity) {
+    text[0] = '\0';
+    if (recorder == NULL) return false;
+    (void)pthread_mutex_lock(&recorder->lock);
+    (void)snprintf(text, capacity, "%s", recorder->error);
+    (void)pthread_mutex_unlock(&recorder->lock);
+    return text[0] != '\0';
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void release(struct tw_recorder *recorder) {
+    if (recorder->file >= 0) (void)close(recorder->file);
+    if (recorder->folder >= 0) (void)close(recorder->folder);
+    free(recorder->filling.bytes);
+    free(recorder->writing.bytes);
+    free(recorder->packed);
+    (void)ZSTD_freeCCtx(recorder->zstd);
+    free(recorder);
+}
+
+static enum tw_status allocate(struct tw_recorder *recorder, struct tw_error *err) {
+    recorder->capacity = HEAD_ROOM + tw_node_bytes() + 4 * EVENT_ROOM;
+    recorder->packed_capacity = ZSTD_compressBound(recorder->capacity);
+    recorder->filling.bytes = malloc(recorder->capacity);
+    recorder->writing.bytes = malloc(recorder->capacity);
+    recorder->packed = malloc(recorder->packed_capacity);
+    recorder->zstd = ZSTD_createCCtx();
+    if (recorder->filling.bytes == NULL || recorder->writing.bytes == NULL ||
+        recorder->packed == NULL || recorder->zstd == NULL)
+        return tw_fail(err, TW_NOMEM, "no memory for the flight recorder");
+    (void)ZSTD_CCtx_setParameter(recorder->zstd, ZSTD_c_compressionLevel, LEVEL);
+    (void)ZSTD_CCtx_setParameter(recorder->zstd, ZSTD_c_checksumFlag, 1);
+    return TW_OK;
+}
+
+static enum tw_status open_folder(struct tw_recorder *recorder, const char *folder,
+                                  struct tw_error *err) {
+    if (mkdir(folder, 0700) != 0 && errno != EEXIST)
+        return tw_fail(err, TW_IO, "%s: %s", folder, strerror(errno));
+    recorder->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (recorder->folder < 0) return tw_fail(err, TW_IO, "%s: %s", folder, strerror(errno));
+    return TW_OK;
+}
+
+enum tw_status tw_recorder_create(struct tw_recorder **recorder_out, const char *folder,
+                                  const struct tw_recorder_about *about, struct tw_error *err) {
+    struct tw_recorder *const recorder = calloc(1, sizeof(*recorder));
+    if (recorder == NULL) return tw_fail(err, TW_NOMEM, "no memory for the flight recorder");
+    recorder->about = *about;
+    recorder->folder = recorder->file = -1;
+    (void)pthread_mutex_init(&recorder->lock, NULL);
+    (void)pthread_cond_init(&recorder->wake, NULL);
+    enum tw_status status = open_folder(recorder, folder, err);
+    if (status == TW_OK) status = allocate(recorder, err);
+    if (status == TW_OK && pthread_create(&recorder->thread, NULL, run_writer, recorder) != 0)
+        status = tw_fail(err, TW_NOMEM, "no thread for the flight recorder");
+    if (status != TW_OK) {
+        release(recorder);
+        return status;
+    }
+    *recorder_out = recorder;
+    return TW_OK;
+}
+
+void tw_recorder_destroy(struct tw_recorder *recorder) {
+    if (recorder == NULL) return;
+    (void)pthread_mutex_lock(&recorder->lock);
+    while (recorder->is_busy) (void)pthread_cond_wait(&recorder->wake, &recorder->lock);
+    (void)pthread_mutex_unlock(&recorder->lock);
+    flush(recorder);
+    (void)pthread_mutex_lock(&recorder->lock);
+    recorder->is_ending = true;
+    (void)pthread_cond_broadcast(&recorder->wake);
+    (void)pthread_mutex_unlock(&recorder->lock);
+    (void)pthread_join(recorder->thread, NULL);
+    (void)pthread_mutex_destroy(&recorder->lock);
+    (void)pthread_cond_destroy(&recorder->wake);
+    release(recorder);
+}

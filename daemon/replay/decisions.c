@@ -1,0 +1,102 @@
+#include "daemon/replay/decisions.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void add(struct decisions *decisions, const struct decision *row) {
+    if (decisions->count == decisions->capacity) {
+        const size_t capacity = decisions->capacity > 0 ? 2 * decisions->capacity : 1024;
+        struct decision *const rows = realloc(decisions->rows, capacity * sizeof(*rows));
+        if (rows == NULL)
+            return; /* tw_replay_run has more memory than this; done() ends the replay */
+        decisions->rows = rows;
+        decisions->capacity = capacity;
+    }
+    decisions->rows[decisions->count++] = *row;
+}
+
+static void see_event(void *self, const struct replay *replay, const struct tw_event *event) {
+    if (event->kind != TW_EV_APPLIED || !event->ok) return;
+    add(self, &(struct decision){.is_anchor = true,
+                                 .fragment = event->u.applied.fragment,
+                                 .round = event->u.applied.rounds,
+                                 .unix_us = tw_replay_unix_us(replay, replay->now_us),
+                                 .digest = event->u.applied.digest});
+}
+
+static void see_action(void *self, const struct replay *replay, const struct tw_action *action) {
+    if (action->kind != TW_ACT_REPORT || action->u.report.kind != TW_REPORT_ROUND_COMMITTED) return;
+    const struct tw_record *const record = action->u.report.record;
+    add(self, &(struct decision){.fragment = record->fragment,
+                                 .contributors = record->contributors_count,
+                                 .round = record->round,
+                                 .unix_us = tw_replay_unix_us(replay, replay->now_us),
+                                 .lineage = record->lineage,
+                                 .digest = tw_record_digest(record)});
+}
+
+enum tw_status tw_decisions_read(struct decisions *decisions, const char *path,
+                                 struct tw_error *err) {
+    const struct replay_eyes eyes = {.self = decisions, .event = see_event, .action = see_action};
+    memset(decisions, 0, sizeof(*decisions));
+    return tw_replay_run(&decisions->replay, path, &eyes, err);
+}
+
+void tw_decisions_free(struct decisions *decisions) {
+    tw_replay_free(&decisions->replay);
+    free(decisions->rows);
+    decisions->rows = NULL;
+}
+
+/* By round, records before anchors, then by fragment; later entries of a log after earlier ones. */
+static int by_round(const void *left, const void *right) {
+    const struct decision *const a = left, *const b = right;
+    if (a->round != b->round) return a->round < b->round ? -1 : 1;
+    if (a->is_anchor != b->is_anchor) return a->is_anchor ? 1 : -1;
+    if (a->fragment != b->fragment) return a->fragment < b->fragment ? -1 : 1;
+    return a->unix_us < b->unix_us ? -1 : a->unix_us > b->unix_us;
+}
+
+static struct decision *sorted(const struct decisions *decisions) {
+    const size_t bytes = decisions->count * sizeof(struct decision);
+    struct decision *const rows = malloc(bytes > 0 ? bytes : 1);
+    if (rows == NULL) return NULL;
+    if (bytes > 0) memcpy(rows, decisions->rows, bytes);
+    qsort(rows, decisions->count, sizeof(rows[0]), by_round);
+    return rows;
+}
+
+static bool is_same_slot(const struct decision *a, const struct decision *b) {
+    return a->round == b->round && a->is_anchor == b->is_anchor && a->fragment == b->fragment;
+}
+
+/* The last entry of a slot that begins at rows[i]: a node that loads a state passes it again. */
+static size_t end_of(const struct decision *rows, size_t count, size_t i) {
+    while (i + 1 < count && is_same_slot(&rows[i], &rows[i + 1])) i++;
+    return i;
+}
+
+bool tw_decisions_differ(const struct decisions *a, const struct decisions *b,
+                         struct decision *of_a, struct decision *of_b, size_t *common) {
+    struct decision *const rows_a = sorted(a), *const rows_b = sorted(b);
+    bool is_found = false;
+    *common = 0;
+    for (size_t i = 0, k = 0;
+         rows_a != NULL && rows_b != NULL && !is_found && i < a->count && k < b->count;) {
+        const size_t last_i = end_of(rows_a, a->count, i), last_k = end_of(rows_b, b->count, k);
+        struct decision left = rows_a[last_i], right = rows_b[last_k];
+        left.unix_us = right.unix_us = 0;
+        const int order = by_round(&left, &right);
+        if (order == 0) {
+            (*common)++;
+            is_found = !tw_id_equal(&left.digest, &right.digest);
+            *of_a = rows_a[last_i];
+            *of_b = rows_b[last_k];
+        }
+        if (order <= 0) i = last_i + 1;
+        if (order >= 0) k = last_k + 1;
+    }
+    free(rows_a);
+    free(rows_b);
+    return is_found;
+}

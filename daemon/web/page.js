@@ -1,0 +1,214 @@
+// page.js - asks the node every two seconds and draws the answers. Sends nothing but these questions.
+import { drawLosses, drawRounds, palette } from './chart.js';
+import { drawMap } from './map.js';
+import { at, bar, bytes, count, digits, duration, element, fact, has, loss, mood, percent, rate, say, short } from './view.js';
+
+const EVERY_MS = 2000, HISTORY_EVERY_MS = 10000, TIMEOUT_MS = 5000;
+
+/* ---- the token: from the fragment of the link, kept for this tab alone ---- */
+
+function takeToken() {
+  const given = /^#([0-9a-f]{64})$/.exec(location.hash);
+  if (given) {
+    sessionStorage.setItem('token', given[1]);
+    history.replaceState(null, '', location.pathname);
+  }
+  return sessionStorage.getItem('token');
+}
+
+class Locked extends Error {}
+
+async function ask(path) {
+  const token = sessionStorage.getItem('token');
+  if (!token) throw new Locked('The address lacks the token, the long number after the # sign.');
+  const answer = await fetch(path, { headers: { Authorization: `Bearer ${token}` }, cache: 'no-store',
+    credentials: 'omit', referrerPolicy: 'no-referrer', signal: AbortSignal.timeout(TIMEOUT_MS) });
+  if (answer.status === 401) {
+    sessionStorage.removeItem('token');
+    throw new Locked('The link that opened this page is no longer valid.');
+  }
+  if (!answer.ok) throw new Error(`the node answers ${answer.status}`);
+  return answer.json();
+}
+
+/* ---- figures ---- */
+
+function tile(name, value, unit, note, share) {
+  return element('div', { class: 'tile' }, element('span', { class: 'name' }, name),
+    element('span', { class: 'value' }, value, ' ', element('span', { class: 'unit' }, unit)),
+    element('span', { class: 'quiet' }, note), ...(has(share) ? [bar(share)] : []));
+}
+
+function drawTiles({ run, train, sync }) {
+  const isMeasured = has(train.validation_live_nats);
+  const others = { group: `${count(sync.roster_members)} members, ${count(sync.alive_peers)} peers alive`,
+    pair: `${count(sync.alive_peers)} peers alive`, solo: `${count(sync.alive_peers)} peers alive` }[sync.topology];
+  at('tiles').replaceChildren(
+    tile(isMeasured ? 'Validation loss' : 'Training loss', loss(isMeasured ? train.validation_live_nats : train.loss_nats), 'nats',
+      isMeasured ? `anchor ${loss(train.validation_anchor_nats)}, training ${loss(train.loss_nats)}` : 'not validated yet'),
+    tile('Progress', has(run.done_percent) ? digits(run.done_percent) : '–', '%',
+      `${short(run.clock_tokens)} of ${short(run.budget_tokens)} tokens` + (has(run.eta_s) ? `, ${duration(run.eta_s)} left` : ''),
+      run.done_percent / 100),
+    tile('Speed', short(train.tokens_per_s), 'tokens/s',
+      `step ${count(train.steps)}` + (has(train.utilisation_minute_ratio) ? `, ${percent(train.utilisation_minute_ratio)} busy` : '')),
+    tile('Merged with', count(Math.min(sync.mixed_peers, sync.alive_peers)), sync.mixed_peers === 1 ? 'peer' : 'peers', others));
+}
+
+function meter(name, used, most, text) {
+  const isOver = used > 1.02 * most;
+  return fact(name, text, bar(most > 0 ? used / most : 0, isOver ? 'warn' : null));
+}
+
+function drawLine({ network, contributions }) {
+  const { caps } = network, list = [];
+  const flow = (name, now, cap) => (has(cap) ? meter(name, now, cap, `${rate(now)} of ${rate(cap)}`) : fact(name, `${rate(now)}, no cap`));
+  list.push(flow('Upload, last minute', network.out_bytes_per_s, caps.upload_bytes_per_s));
+  list.push(flow('Download, last minute', network.in_bytes_per_s, caps.download_bytes_per_s));
+  if (has(contributions.budget_bytes_per_s)) {
+    list.push(meter(`Budget of ${contributions.budget_counts}`, contributions.used_bytes_per_s, contributions.budget_bytes_per_s,
+      `${rate(contributions.used_bytes_per_s)} of ${rate(contributions.budget_bytes_per_s)}`
+      + (contributions.rounds_left_out > 0 ? `, ${count(contributions.rounds_left_out)} rounds left out` : '')));
+  }
+  if (has(caps.quota_bytes)) {
+    list.push(meter(`Quota until ${caps.month_end}`, caps.month_bytes, caps.quota_bytes, `${bytes(caps.month_bytes)} of ${bytes(caps.quota_bytes)}`));
+  } else {
+    list.push(fact('This month', bytes(caps.month_bytes)));
+  }
+  if (caps.hours_until !== null) list.push(fact('Hours', `${has(caps.hours_bytes_per_s) ? rate(caps.hours_bytes_per_s) : 'no cap of their own'} until ${caps.hours_until}`));
+  if (caps.links_rest !== 'none') list.push(fact('Links rest', `because of the ${caps.links_rest}`));
+  if (has(contributions.bits_per_parameter)) list.push(fact('Contributions', `${digits(contributions.bits_per_parameter)} bits per parameter`));
+  if (network.relay.on && network.relay.relayed_bytes > 0) list.push(fact('Relayed for others', `${bytes(network.relay.relayed_bytes)} on ${count(network.relay.pipes)} links`));
+  list.push(fact('Reachable from outside', network.reachable.text || network.reachable.state));
+  at('meters').replaceChildren(...list);
+}
+
+function drawMachine({ worker, checkpoint, node, data, run }) {
+  const list = [fact('Worker', worker.state + (worker.restarts > 0 ? `, ${count(worker.restarts)} restarts` : ''))];
+  if (worker.engine || worker.device) list.push(fact('Computes on', worker.engine || worker.device));
+  if (worker.gpu) list.push(fact('GPU', `${worker.gpu.load_percent} % busy` + (has(worker.gpu.temperature_c) ? `, ${worker.gpu.temperature_c} °C` : '')));
+  if (has(worker.memory_bytes)) list.push(fact('Memory of the model', bytes(worker.memory_bytes)));
+  list.push(fact('Model', `${short(run.model_params)} parameters`));
+  list.push(fact('Checkpoint', has(checkpoint.steps) ? `step ${count(checkpoint.steps)}, ${duration(checkpoint.age_s)} ago` : 'none yet'));
+  if (has(data.bytes)) list.push(fact('Dataset', `${bytes(data.bytes_here)} of ${bytes(data.bytes)} here`));
+  list.push(fact('Daemon', `up ${duration(node.uptime_s)}, loop late ${duration(node.loop_lag_us / 1e6)} at most`));
+  at('facts').replaceChildren(...list);
+}
+
+/* ---- lists ---- */
+
+function drawWarnings(warnings) {
+  const list = at('warnings').querySelector('ul'), text = warnings.map((w) => w.what + w.way_out).join();
+  at('warnings').hidden = warnings.length === 0;
+  if (list.dataset.text === text) return;
+  list.dataset.text = text;
+  list.replaceChildren(...warnings.map((warning) => element('li', {}, element('strong', {}, warning.what), `→ ${warning.way_out}`)));
+}
+
+const ORDER = { refused: 0, slow: 1, good: 2, waits: 3 };
+
+function peerRows(peer) {
+  const path = peer.path ? peer.path + (peer.via ? ` by ${peer.via}` : '') : '–';
+  const notes = [peer.error, peer.path_text, peer.anomaly, peer.stall, peer.strike, peer.refused, peer.refuses, peer.twin].filter(Boolean);
+  const number = (text, more = '') => element('td', { class: `num ${more}` }, text);
+  const row = element('tr', { class: notes.length ? 'noted' : '' }, element('th', { scope: 'row' }, peer.id_short ?? peer.address ?? '?'),
+    element('td', {}, element('span', { class: `state ${mood(peer)}` }, peer.link)), element('td', {}, path),
+    number(has(peer.rtt_us) ? `${digits(peer.rtt_us / 1000)} ms` : '–'), number(rate(peer.in_bytes_per_s)), number(rate(peer.out_bytes_per_s)),
+    number(has(peer.tokens_per_s) ? `${short(peer.tokens_per_s)} tok/s` : '–', 'wide'), number(count(peer.steps), 'wide'),
+    number(percent(peer.token_share_ratio), 'wide'), number(!has(peer.heard_age_s) ? 'never' : peer.heard_age_s < 2 ? 'now' : `${duration(peer.heard_age_s)} ago`, 'wide'));
+  return notes.length ? [row, element('tr', { class: 'note' }, element('td', { colspan: 10 }, element('span', {}, notes.join('; '))))] : [row];
+}
+
+function drawPeers(peers) {
+  const sorted = [...peers].sort((a, b) => ORDER[mood(a)] - ORDER[mood(b)] || String(a.id).localeCompare(String(b.id)));
+  at('peer-rows').replaceChildren(...(sorted.length ? sorted.flatMap(peerRows)
+    : [element('tr', {}, element('td', { colspan: 10 }, 'No other node is known yet.'))]));
+}
+
+/* The sentence of an event; without one, its values. */
+const sentence = (text) => /text="([^"]+)"/.exec(text)?.[1] ?? text;
+
+function drawEvents(events) {
+  at('event-rows').replaceChildren(...events.map((event) => element('li', { class: event.warning ? 'warning' : '' },
+    element('time', {}, duration(event.age_s)), element('p', {}, element('b', {}, event.name.replaceAll('_', ' ')), ` ${sentence(event.text)}`))));
+}
+
+/* ---- the page ---- */
+
+const last = { status: null, peers: null, past: null };
+
+function draw() {
+  const { status, peers, past } = last;
+  if (status === null || document.hidden) return;
+  performance.mark('draw-begin');
+  const { node, run, warnings } = status;
+  /* Read before anything is written, so that the browser lays the page out once. */
+  const [plot, map, strip] = ['loss-plot', 'map', 'rounds'].map((id) => Math.max(200, at(id).clientWidth - (id === 'rounds' ? 36 : 0)));
+  const colours = palette();
+  document.title = `${run.name} · ${node.name} · thinwire`;
+  say('run', run.name);
+  say('sentence', `${status.sentence}.`);
+  at('sentence').dataset.mood = status.state === 'worker_failed' ? 'bad' : warnings.length ? 'warn' : 'good';
+  drawWarnings(warnings);
+  drawTiles(status);
+  drawLine(status);
+  drawMachine(status);
+  drawEvents(status.events);
+  drawPeers(peers.peers);
+  drawMap(peers.peers, node.name, map);
+  say('foot', `thinwire ${node.version} · node ${node.id_short} · lineage ${run.lineage_short ?? '–'}`);
+  const isAll = past !== null && !last.isDrawn;
+  if (isAll) {
+    drawLosses(past.losses, plot);
+    drawRounds(past.rounds, strip, colours);
+    last.isDrawn = true;
+  }
+  performance.measure(isAll ? 'draw-all' : 'draw', 'draw-begin');
+}
+
+function lock(why) {
+  at('content').hidden = true;
+  at('locked').hidden = false;
+  say('locked-why', why);
+  say('sentence', 'Not connected.');
+  at('sentence').dataset.mood = '';
+  say('fresh', '');
+}
+
+let asked_ms = -HISTORY_EVERY_MS, timer = 0, isAsking = false;
+
+async function refresh() {
+  clearTimeout(timer);
+  if (isAsking) return;
+  isAsking = true;
+  try {
+    const isDue = performance.now() - asked_ms >= HISTORY_EVERY_MS;
+    const [status, peers, past] = await Promise.all([ask('v1/status'), ask('v1/peers'), isDue ? ask('v1/history') : null]);
+    last.status = status;
+    last.peers = peers;
+    if (past !== null) { last.past = past; last.isDrawn = false; asked_ms = performance.now(); }
+    at('locked').hidden = true;
+    at('content').hidden = false;
+    draw();
+    say('fresh', `Live · ${new Date().toLocaleTimeString()}`);
+    at('fresh').dataset.mood = '';
+  } catch (error) {
+    if (error instanceof Locked) { lock(error.message); isAsking = false; return; }
+    say('fresh', 'The node does not answer; trying again');
+    at('fresh').dataset.mood = 'bad';
+  }
+  isAsking = false;
+  if (!document.hidden) timer = setTimeout(refresh, EVERY_MS);
+}
+
+let width = window.innerWidth;
+function redraw() { last.isDrawn = false; draw(); }
+addEventListener('resize', () => {
+  if (window.innerWidth === width) return; // a phone's address bar came or went
+  width = window.innerWidth;
+  requestAnimationFrame(redraw);
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+addEventListener('hashchange', () => { if (takeToken()) refresh(); });
+document.addEventListener('visibilitychange', () => { if (!document.hidden) refresh(); });
+takeToken();
+refresh();

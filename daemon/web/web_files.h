@@ -1,0 +1,16 @@
+/* web_files.h - the files of the page as bytes in the program. */
+#ifndef TW_DAEMON_WEB_WEB_FILES_H
+#define TW_DAEMON_WEB_WEB_FILES_H
+
+#include <stddef.h>
+
+struct tw_web_file {
+    const char *path, *type; /* "/page.js" ("/" for index.html), and its media type */
+    const unsigned char *bytes;
+    size_t size;
+};
+
+extern const struct tw_web_file TW_WEB_FILES[];
+extern const size_t TW_WEB_FILES_COUNT;
+
+#endif

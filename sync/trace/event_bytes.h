@@ -1,0 +1,24 @@
+/* event_bytes.h - events as bytes, for the flight recorder. Little-endian, without padding.
+ *
+ * Bytes: kind, flags, peer (u16), then the fields of the kind. A message is its frame kind (u16)
+ * and its body as on the wire. */
+#ifndef TW_SYNC_TRACE_EVENT_BYTES_H
+#define TW_SYNC_TRACE_EVENT_BYTES_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+#include "sync/core/event.h"
+
+enum { TW_EVENT_BYTES_MAX = 16 + TW_CONTROL_BYTES_MAX };
+
+/* Encodes *event, and returns the number of bytes. A message must hold the bounds of
+ * tw_message_check, as every decoded message does. */
+size_t tw_event_encode(const struct tw_event *event, uint8_t bytes[TW_EVENT_BYTES_MAX]);
+
+/* Strict inverse for untrusted bytes. A message is decoded into *message, which *event then points
+ * to. TW_CORRUPT; *event is then undefined. */
+enum tw_status tw_event_decode(const uint8_t *bytes, size_t size, struct tw_event *event,
+                               struct tw_message *message, struct tw_error *err);
+
+#endif

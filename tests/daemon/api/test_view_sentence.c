@@ -1,0 +1,75 @@
+/* The sentence about a node, for each of its states. */
+#include "tests/test.h"
+
+#include "daemon/api/view_sentence.h"
+#include "view_sample.h"
+
+static struct tw_status_view view;
+
+static int set_up(void **state) {
+    (void)state;
+    tw_status_view_init(&view);
+    view_sample(&view);
+    return 0;
+}
+
+static void each_state_has_its_sentence(void **state) {
+    (void)state;
+    static const struct {
+        enum tw_node_state state;
+        enum tw_view_worker worker;
+        bool links;
+        uint32_t alive, mixed;
+        const char *sentence;
+    } CASES[] = {
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_RUNNING, true, 3, 3,
+         "attic trains bible together with 3 others"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_RUNNING, true, 1, 1,
+         "attic trains bible together with 1 other"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, false, 0, 0,
+         "attic trains bible alone, as configured"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, true, 0, 0,
+         "attic trains bible alone; no peer is reachable"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_RUNNING, true, 2, 0,
+         "attic trains bible alone so far; 2 peers are alive"},
+        {TW_STATE_RECEIVER, TW_VIEW_WORKER_RUNNING, true, 2, 0,
+         "attic trains bible and fetches the state of the other nodes"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_PAUSED, true, 2, 2,
+         "attic is paused; `thinwire resume` continues"},
+        {TW_STATE_FINISHED, TW_VIEW_WORKER_FINISHED, true, 2, 2,
+         "attic has finished bible and serves it to others"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_RESTARTING, true, 2, 2, "attic is restarting its worker"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_ABSENT, true, 2, 2,
+         "attic does not train: no worker is attached"},
+        {TW_STATE_SOLO, TW_VIEW_WORKER_WAITING, true, 2, 0, "attic waits for training data"},
+        {TW_STATE_MEMBER, TW_VIEW_WORKER_FAILED, true, 2, 2,
+         "attic does not train: its worker failed"},
+    };
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char sentence[TW_VIEW_TEXT_BYTES];
+        view.node.state = CASES[i].state;
+        view.worker.state = CASES[i].worker;
+        view.node.links = CASES[i].links;
+        view.sync.alive = CASES[i].alive;
+        view.sync.mixed = CASES[i].mixed;
+        tw_view_sentence(&view, sentence);
+        assert_string_equal(sentence, CASES[i].sentence);
+    }
+}
+
+static void a_node_of_any_model_waits_for_its_trainer(void **state) {
+    (void)state;
+    char sentence[TW_VIEW_TEXT_BYTES];
+    view.worker.state = TW_VIEW_WORKER_ABSENT;
+    view.run.is_any_model = true;
+    tw_view_sentence(&view, sentence);
+    assert_string_equal(sentence, "attic waits for its trainer");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(each_state_has_its_sentence, set_up),
+        cmocka_unit_test_setup(a_node_of_any_model_waits_for_its_trainer, set_up),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
