@@ -88,7 +88,8 @@ struct tw_dialling {
     enum tw_role role;
     bool has_expected, is_over, has_id,
         is_orphan;    /* orphan: over, but its lookup still runs, and frees it at the end */
-    bool is_hearsay;  /* hearsay: a name must not lead to this machine or a link-local address */
+    bool is_hearsay;  /* the address is hearsay, so a name in it must not lead to this machine or a
+                         link-local address */
     bool is_awaiting; /* this dial waits until another connection links this node to `id` */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */

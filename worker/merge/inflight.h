@@ -129,7 +129,7 @@ struct tw_inflight_payload {
     const struct tw_codec *codec;
     const float *v;     /* (n) input to encode; live for pack, on the host for note */
     uint8_t *bytes;     /* host */
-    size_t bytes_count; /* note: size of the payload */
+    size_t bytes_count; /* size of the payload that the encoder made, for note */
     bool has_lost;      /* note: the encoder left v - D in tw_inflight_lost() */
 };
 

@@ -22,7 +22,7 @@
 /* The inputs to merge: those that the guard accepted. */
 struct taken {
     uint32_t count;
-    uint32_t inputs[TW_MEMBERS_MAX]; /* indices in the request */
+    uint32_t inputs[TW_MEMBERS_MAX]; /* numbers of the inputs within the request */
     float factors[TW_MEMBERS_MAX];   /* of the guard */
     float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };
