@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* A remedy for tables: pandas writes JSON Lines. */
+/* Advice for tables: pandas can write them as JSON Lines. */
 #define PANDAS(reader)                                                                             \
     "python3 -c \"import pandas as p; p." reader                                                   \
     "('IN').to_json('OUT.jsonl', orient='records', lines=True)\""
@@ -27,7 +27,7 @@ struct magic {
     struct tw_file_kind kind;
 };
 
-/* The first row that matches counts. No text begins so. */
+/* Known beginnings of files; the first row that matches counts. No text begins with any of them. */
 static const struct magic MAGICS[] = {
     /* tokens */
     {0, 8, "TWSHARD1", {"a shard of a prepared dataset", shard, TW_HOLDS_TEXT}},
@@ -167,7 +167,8 @@ static const struct tw_file_kind *find_magic(const uint8_t *bytes, size_t size,
 }
 
 const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
-    /* First: the length of its header may look like a short magic. */
+    /* This test comes first, because the length at the start of a safetensors file may look like a
+     * short magic. */
     if (size >= 10 && bytes[7] == 0 && memcmp(bytes + 8, "{\"", 2) == 0) return &safetensors;
     const struct tw_file_kind *const kind = find_magic(bytes, size, 0);
     if (kind != NULL) return kind;

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 
-enum { TW_FILE_KIND_BYTES = 512 }; /* first bytes that decide, if the file has as many */
+enum { TW_FILE_KIND_BYTES = 512 }; /* first bytes of a file that decide its kind */
 
 enum tw_file_holds {
     TW_HOLDS_NOTHING, /* no text: a picture, a program */

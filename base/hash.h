@@ -18,7 +18,7 @@ struct tw_id tw_sha256_pair(const void *a, size_t a_size, const void *b, size_t 
 struct tw_sha256_parts {
     void *library; /* state of the crypto library, if one is used */
     uint32_t state[8];
-    uint8_t block[64]; /* the last bytes % 64, not yet in state */
+    uint8_t block[64]; /* bytes that do not fill a block yet and are not in `state` */
     uint64_t bytes;
 };
 void tw_sha256_begin(struct tw_sha256_parts *parts);

@@ -11,9 +11,10 @@ enum tw_limits {
     TW_TENSOR_NAME_BYTES = 128,   /* name of a tensor and NUL */
     TW_TENSOR_RANK_MAX = 6,       /* sides of a tensor */
     TW_TENSORS_TEXT_BYTES = 8192, /* names and shapes of a run's tensors as text, and NUL */
-    TW_PART_ALIGN = 1024, /* elements; part boundaries are multiples of this, which is a multiple of
-                             every codec's block */
-    TW_FRAGMENT_ELEMENTS_MAX = 120 << 20, /* elements; (phi, u) of a fragment is one payload */
+    TW_PART_ALIGN = 1024, /* boundaries of parts are multiples of this many elements; it is a
+                             multiple of every codec's block */
+    TW_FRAGMENT_ELEMENTS_MAX =
+        120 << 20, /* elements of a fragment, whose (phi, u) travel as one payload */
 
     /* the node */
     TW_PEERS_MAX = 64,           /* authenticated peers linked at a time */
@@ -58,43 +59,51 @@ enum tw_limits {
     TW_HANDSHAKE_LIMITER_NET_PER_S =
         10, /* handshakes of one /24 or /48, and of one host from which members connected */
     TW_HANDSHAKE_LIMITER_NET_BURST =
-        128, /* burst of handshakes of one network: all its nodes may restart at once */
-    TW_MESSAGES_PER_S = 4000, /* control messages read from one peer; some count more than one */
-    TW_MESSAGES_BURST = 8000, /* burst of these */
-    TW_PEER_CONTROL_BYTES = 2 << 20,     /* memory of a peer's control connection, at most */
-    TW_PEER_BULK_BYTES = 8 << 20,        /* memory of a peer's bulk connection, at most */
-    TW_HANDSHAKES_MAX = 64,              /* connections accepted and not yet admitted */
-    TW_HANDSHAKES_PER_HOST = 16,         /* handshakes from one address (/64 of IPv6) at a time */
-    TW_HANDSHAKE_US = 5 * 1000 * 1000,   /* time from accept or connect to admission */
-    TW_HANDSHAKE_BYTES_MAX = 16 * 1024,  /* ciphertext received before admission */
-    TW_DIAL_HISTORY_MAX = 32,            /* outgoing connections under way */
-    TW_CONNECT_US = 10 * 1000 * 1000,    /* time for name lookup and TCP connect */
-    TW_PROBE_US = 4 * 1000 * 1000,       /* the same, of dials that a peer asked for */
-    TW_DIAL_STAGGER_US = 250 * 1000,     /* delay between dials to two addresses of one node */
-    TW_CONTROL_QUEUE_BYTES = 256 * 1024, /* per peer: bytes the kernel has not taken yet */
-    TW_BULK_QUEUE_CHUNKS = 1024,         /* per peer: chunks it may have pulled ahead */
-    TW_BACKGROUND_QUEUE_CHUNKS = 64,     /* per peer: dataset chunks read ahead from disk */
-    TW_INFLIGHT_BYTES_MAX = 64 * 1024,   /* per connection: ciphertext not yet in the kernel */
-    /* bytes of one SSL_write, and the most that a control message waits for */
+        128, /* handshakes that one network may begin at once: all its nodes may restart together */
+    TW_MESSAGES_PER_S =
+        4000, /* control messages read from one peer per second; some kinds count as several */
+    TW_MESSAGES_BURST = 8000,           /* burst of these */
+    TW_PEER_CONTROL_BYTES = 2 << 20,    /* memory of a peer's control connection, at most */
+    TW_PEER_BULK_BYTES = 8 << 20,       /* memory of a peer's bulk connection, at most */
+    TW_HANDSHAKES_MAX = 64,             /* connections accepted and not yet admitted */
+    TW_HANDSHAKES_PER_HOST = 16,        /* handshakes from one address (/64 of IPv6) at a time */
+    TW_HANDSHAKE_US = 5 * 1000 * 1000,  /* time from accept or connect to admission */
+    TW_HANDSHAKE_BYTES_MAX = 16 * 1024, /* ciphertext received before admission */
+    TW_DIAL_HISTORY_MAX = 32,           /* outgoing connections under way */
+    TW_CONNECT_US = 10 * 1000 * 1000,   /* time for name lookup and TCP connect */
+    TW_PROBE_US =
+        4 * 1000 * 1000, /* time for name lookup and TCP connect of dials that a peer asked for */
+    TW_DIAL_STAGGER_US = 250 * 1000, /* delay between dials to two addresses of one node */
+    TW_CONTROL_QUEUE_BYTES =
+        256 * 1024, /* bytes of a peer's control queue that the kernel has not taken yet */
+    TW_BULK_QUEUE_CHUNKS = 1024, /* chunks queued for one peer, which it pulled ahead */
+    TW_BACKGROUND_QUEUE_CHUNKS =
+        64, /* dataset chunks queued for one peer, which were read ahead from disk */
+    TW_INFLIGHT_BYTES_MAX =
+        64 * 1024, /* ciphertext of one connection that is not yet in the kernel */
+    /* bytes of one TLS record; a control message waits for one at most */
     TW_TLS_RECORD_BYTES_MAX = 16 * 1024,
 
     /* relayed links: a member carries connections of two others */
-    TW_RELAY_TOKEN_BYTES = 16,    /* name of one call */
-    TW_RELAY_PIPES_MAX = 64,      /* calls and pipes that a relay carries at a time */
-    TW_RELAY_PIPES_PER_PAIR = 4,  /* pipes between two nodes: control, bulk, and their successors */
+    TW_RELAY_TOKEN_BYTES = 16, /* name of one call */
+    TW_RELAY_PIPES_MAX = 64,   /* calls and pipes that a relay carries at a time */
+    TW_RELAY_PIPES_PER_PAIR =
+        4, /* pipes between the same two nodes: control, bulk, and their successors */
     TW_RELAY_PIPES_PER_PEER = 32, /* of one node */
-    TW_RELAY_CALLS_MAX = 16,      /* calls without a pipe yet, of all nodes */
-    TW_RELAY_CALLS_PER_PEER = 4,  /* calls without a pipe yet, from or to one node */
+    TW_RELAY_CALLS_MAX = 16,      /* calls of all nodes together that have no pipe yet */
+    TW_RELAY_CALLS_PER_PEER = 4,  /* calls without a pipe from or to one node */
     TW_RELAY_CALLS_PER_S = 2,     /* calls begun by one node */
     TW_RELAY_ANSWERS_PER_S = 8,   /* calls answered through one relay */
     TW_RELAY_ANSWERS_BURST = 64,  /* burst of these */
     TW_RELAY_CALLS_BURST = 16,    /* burst of these */
-    TW_RELAY_CALL_US = 10 * 1000 * 1000, /* time from a call to its pipe */
-    TW_RELAY_QUEUE_BYTES = 256 * 1024,   /* per direction of a pipe: bytes not sent on yet */
-    TW_RELAY_ANSWERS_MAX = 8,            /* dials at a time that answer a relay's call */
-    TW_RELAY_ANSWERS_PER_PEER = 4,       /* dials at a time to one relay that called */
-    TW_PUNCHES_MAX = 4,                  /* relayed links that are punched at a time */
-    TW_PUNCH_US = 4 * 1000 * 1000,       /* time in which both ends dial */
+    TW_RELAY_CALL_US =
+        10 * 1000 * 1000, /* time from a call to its pipe, after which it is given up */
+    TW_RELAY_QUEUE_BYTES =
+        256 * 1024,                /* bytes of one direction of a pipe that were not sent on yet */
+    TW_RELAY_ANSWERS_MAX = 8,      /* dials at a time that answer a relay's call */
+    TW_RELAY_ANSWERS_PER_PEER = 4, /* dials at a time to one relay that called */
+    TW_PUNCHES_MAX = 4,            /* relayed links that are punched at a time */
+    TW_PUNCH_US = 4 * 1000 * 1000, /* time for which both ends of a punch dial */
 };
 
 _Static_assert(TW_MEMBERS_MAX <= 64, "contributor sets are 64-bit");

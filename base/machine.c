@@ -66,7 +66,8 @@ static uint64_t processors_left(const char *folder, bool is_v2) {
     (void)snprintf(key, sizeof(key), is_v2 ? "%llu " : "", (unsigned long long)quota);
     if (!read_number(folder, is_v2 ? "cpu.max" : "cpu.cfs_period_us", key, &period))
         return UINT64_MAX;
-    if (quota == 0 || quota > INT64_MAX || period == 0) return UINT64_MAX; /* -1 in v1: no bound */
+    if (quota == 0 || quota > INT64_MAX || period == 0)
+        return UINT64_MAX; /* cgroup v1 writes -1, which is no limit */
     return 1 + (quota - 1) / period;
 }
 

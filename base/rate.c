@@ -5,7 +5,7 @@
 
 enum { MILLION = 1000 * 1000 };
 
-/* Bound that keeps the products below in 64 bits: 1 Tbit/s. */
+/* Largest rate, 1 Tbit/s: it keeps the products below in 64 bits. */
 static const uint64_t PER_S_MAX = UINT64_C(125) * 1000 * MILLION;
 
 /* The lowest credit that a debt of TW_RATE_DEBT_S seconds leaves. */

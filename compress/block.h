@@ -24,9 +24,9 @@
 
 enum {
     TW_BLOCK_LANES = 8,
-    TW_BLOCK_GROUP = 64, /* elements: one digit of each of 64; the loop over them is unrolled */
+    TW_BLOCK_GROUP = 64, /* elements whose digits are computed in one unrolled loop */
     TW_BLOCK_SOME = 8,  /* blocks encoded together, so that their scales are computed in parallel */
-    TW_BLOCK_LINE = 16, /* elements of a cache line */
+    TW_BLOCK_LINE = 16, /* elements in a cache line */
     TW_BLOCK_ELEMENTS_MAX = 256
 };
 
@@ -40,7 +40,7 @@ struct tw_block_factor {
 
 struct tw_block {
     uint32_t elements;   /* elements of a block, a multiple of TW_BLOCK_GROUP */
-    uint32_t digit_bits; /* elements / 8 * digit_bits is 16 or 32 */
+    uint32_t digit_bits; /* such that elements / 8 * digit_bits is 16 or 32 */
     /* bf16: bound of scales; decoders refuse larger ones, whose values might not be finite */
     uint16_t scale_end;
     /* largest level: the scale is max |x| / top, rounded up; 0: the scale is an average */
@@ -89,10 +89,10 @@ static inline uint32_t tw_block_max(const float *x, uint32_t count) {
 
 /* ---- scales -------------------------------------------------------------------------------- */
 
-/* Without branches, so that several scales are computed in parallel. */
+/* All scales are computed without branches, so that several are computed in parallel. */
 
-/* The least bf16 that is at least max / top, and not 0 unless max is: the quotient may underflow.
- */
+/* The least bf16 that is at least max / top. It is 0 only if max is, although the quotient may
+ * underflow. */
 static inline uint16_t tw_block_scale_up(uint32_t max, float top) {
     const uint32_t scale = (tw_block_bits(tw_block_float(max) / top) + 0xFFFFu) >> 16;
     return (uint16_t)(scale | ((max != 0) & (scale == 0)));
@@ -270,7 +270,8 @@ static inline bool tw_block_put_some(const struct tw_block *block, struct tw_cod
     if (!tw_block_scales(block, count, &s)) return false;
     for (uint32_t b = 0; b < blocks; b++) {
         const float *const x = source.x + b * elements;
-        if (s.lift[b] == 1.0f) { /* a constant lift of 1 saves a multiplication */
+        if (s.lift[b] ==
+            1.0f) { /* most blocks have a lift of 1: as a constant it saves a multiplication */
             tw_block_put(block, x, (struct tw_block_factor){1.0f, s.by[b]}, words[b]);
         } else {
             tw_block_put(block, x, (struct tw_block_factor){s.lift[b], s.by[b]}, words[b]);

@@ -38,7 +38,7 @@ static uint64_t choose_at(const struct problem *problem, double lambda) {
     return bytes;
 }
 
-/* A value of lambda so high that every piece takes its smallest rung. */
+/* A lambda so large that every piece takes its smallest rung. */
 static double price_of_nothing(const struct problem *problem) {
     double most = 0.0;
     for (size_t i = 0; i < problem->pieces_count; i++) {
@@ -71,7 +71,7 @@ uint64_t tw_budget_choose(struct tw_budget_piece *pieces, size_t pieces_count, u
     uint64_t bytes = choose_at(&problem, 0.0);
     if (bytes <= bytes_max) return bytes;
     uint64_t dear = bits_of(price_of_nothing(&problem)),
-             cheap = 0; /* if any choice fits, the one at `dear` does */
+             cheap = 0; /* one choice fits for certain: that of the largest lambda */
     while (dear - cheap > 1) {
         const uint64_t middle = cheap + (dear - cheap) / 2;
         if (choose_at(&problem, number_of(middle)) <= bytes_max) {

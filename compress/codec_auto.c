@@ -174,7 +174,7 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
     *bytes_out = 0;
     if (n > TW_PAYLOAD_BYTES_MAX || capacity < bound(n)) return TW_LIMIT;
     if (n == 0) return TW_OK;
-    /* A rest below the least piece size is added to the last piece. */
+    /* Cuts whole pieces; a rest shorter than the least piece is added to the last one. */
     const size_t whole = n / TW_AUTO_PIECE_MAX;
     const bool has_more = whole == 0 || n % TW_AUTO_PIECE_MAX >= TW_AUTO_BLOCK;
     const size_t count = whole + has_more;

@@ -180,7 +180,7 @@ static enum tw_status put_pieces(const struct tw_auto *work, const struct tw_aut
     return TW_OK;
 }
 
-/* Sum of the residuals of all cells in the long run, for the decoded values in work->decoded. */
+/* Sum over all cells of the residual in the long run (held), for the values in work->decoded. */
 static double held_of_cells(const struct tw_auto *work, const float *x) {
     double sum = 0.0;
     for (uint32_t i = 0; i < work->cells_count; i++) {
@@ -206,7 +206,7 @@ static enum tw_status try_whole(struct tw_auto *work, const struct tw_auto_part 
     const size_t room = part->bytes_max - HEADS;
     double rate = RATE_ONE;
     if (tw_auto_is_ecsq(rung)) rate *= 8.0 * (double)room / ((double)part->n * codec->bits);
-    if (rate > RATE_MOST) return TW_OK; /* a finer rung is better than such a rate */
+    if (rate > RATE_MOST) return TW_OK; /* at so high a rate, a finer rung is better */
     for (uint32_t tries = 0; tries < TRIES && rate >= RATE_LEAST; tries++) {
         piece.rate_1024 = (uint32_t)rate;
         TW_TRY(tw_auto_put(&piece, head, work->coded, sizeof(work->coded), &bytes));

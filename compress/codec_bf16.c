@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 
-enum { EXPONENT = 0x7F80 }; /* all ones: not finite */
+enum { EXPONENT = 0x7F80 }; /* exponent bits of a bf16; all ones in a value that is not finite */
 
 uint16_t tw_bf16_round(float x) {
     uint32_t bits;
@@ -32,7 +32,7 @@ static enum tw_status encode(const float *src, size_t n, uint8_t *dst, size_t ca
         uint32_t bits;
         memcpy(&bits, src + i, sizeof(bits));
         const uint16_t half = tw_bf16_round(src[i]);
-        /* The input is checked too, because rounding turns some NaNs into zero. */
+        /* The rounded value alone does not suffice: rounding turns some NaNs into zero. */
         bad |= (bits & 0x7F800000u) == 0x7F800000u || (half & EXPONENT) == EXPONENT;
         tw_put_u16(dst + 2 * i, half);
     }

@@ -14,7 +14,8 @@ enum {
 static uint32_t digit(float x, float inverse) {
     const uint32_t bits = tw_block_bits(x * inverse);
     const int32_t size = (int32_t)(bits & 0x7FFFFFFFu);
-    /* 1.5 * 2^e is the midpoint between 2^e and 2^(e + 1). */
+    /* 1.5 * 2^e is the midpoint of 2^e and 2^(e + 1): from there on, adding HALF carries into the
+     * exponent. */
     const int32_t level = ((size + HALF) >> 23) - ZERO, least = size >= LEAST;
     return (uint32_t)(level > least ? level : least) | bits >> 31 << 3;
 }

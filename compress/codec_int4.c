@@ -15,11 +15,12 @@ static float level(uint32_t digit, float scale) {
     return scale * (float)((int32_t)(digit ^ 8u) - 8);
 }
 
-static const struct tw_block int4 = {.elements = ELEMENTS,
-                                     .digit_bits = 4,
-                                     .scale_end = 0x7D80, /* 2^124: times -8 is finite */
-                                     .top = 7.0f,
-                                     .digit = digit,
-                                     .level = level};
+static const struct tw_block int4 = {
+    .elements = ELEMENTS,
+    .digit_bits = 4,
+    .scale_end = 0x7D80, /* bf16 of 2^124: -8 times a smaller scale is finite */
+    .top = 7.0f,
+    .digit = digit,
+    .level = level};
 
 TW_CODEC_ROW(tw_block, int4, INT4, .bits = 4.0 + 16.0 / ELEMENTS)

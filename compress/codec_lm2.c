@@ -8,7 +8,7 @@
 
 enum { ELEMENTS = 64 };
 
-/* Floats from 8 on are 2^-20 apart. */
+/* Adding 8 rounds to multiples of 2^-20, because floats from 8 on are 2^-20 apart. */
 static uint32_t part(float x) {
     return tw_block_bits(x * x + 8.0f);
 }
@@ -28,12 +28,13 @@ static float level(uint32_t digit, float scale) {
     return tw_block_float(((digit & 2u) != 0 ? outer : inner) | digit << 31);
 }
 
-static const struct tw_block lm2 = {.elements = ELEMENTS,
-                                    .digit_bits = 2,
-                                    .scale_end = 0x7F00, /* 2^127: times 1.51 is finite */
-                                    .part = part,
-                                    .average = rms,
-                                    .digit = digit,
-                                    .level = level};
+static const struct tw_block lm2 = {
+    .elements = ELEMENTS,
+    .digit_bits = 2,
+    .scale_end = 0x7F00, /* bf16 of 2^127: 1.51 times a smaller scale is finite */
+    .part = part,
+    .average = rms,
+    .digit = digit,
+    .level = level};
 
 TW_CODEC_ROW(tw_block, lm2, LM2, .bits = 2.0 + 16.0 / ELEMENTS, .needs_feedback = true)

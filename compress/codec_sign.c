@@ -6,7 +6,7 @@
 
 enum { ELEMENTS = 256 };
 
-/* Floats from 4 on are 2^-21 apart. */
+/* Adding 4 rounds to multiples of 2^-21, because floats from 4 on are 2^-21 apart. */
 static uint32_t part(float x) {
     return tw_block_bits(tw_block_float(tw_block_magnitude(x)) + 4.0f);
 }

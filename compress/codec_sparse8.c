@@ -64,7 +64,8 @@ static uint8_t *put_codes(const int8_t *codes, uint32_t elements, uint8_t *head)
     }
     const unsigned r = count > 0 ? r_of(elements, count) : 0;
     uint8_t *const at = head + HEAD_BYTES;
-    /* A position takes at least a bit, so with at most a tenth of zeros the list is longer. */
+    /* A position takes at least a bit. With at most a tenth of zeros, the list of positions is
+     * therefore longer than all codes. */
     if (zeros <= elements / 10 || positions_bytes(positions, count, r) + count >= elements) {
         tw_put_u16(head + 2, (uint16_t)elements);
         memcpy(at, codes, elements);
@@ -110,7 +111,7 @@ struct chunk {
 
 /* Checks codes: none is -128, and 0 occurs only if all codes are sent. */
 static bool are_codes(const uint8_t *codes, uint32_t count, bool may_be_zero) {
-    uint8_t bad = 0, zeros = 0; /* of the width of codes, for vectorisation */
+    uint8_t bad = 0, zeros = 0; /* bytes, like the codes, so that the loop vectorises */
     for (uint32_t i = 0; i < count; i++) {
         bad = (uint8_t)(bad | (codes[i] == 0x80));
         zeros = (uint8_t)(zeros | (codes[i] == 0));

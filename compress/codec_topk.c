@@ -33,8 +33,8 @@ static uint32_t kept_of(const struct topk *topk, uint32_t count) {
     return (topk->k * count + CHUNK - 1) / CHUNK;
 }
 
-/* Bytes for a chunk's bits: k ones, remainders and signs, and the zeros of gaps whose sum is below
- * 4096. */
+/* Bytes of the longest chunk: k ones, remainders and signs, and the zeros of gaps whose sum is
+ * below 4096. */
 static size_t topk_bound(const struct topk *topk, size_t n) {
     const size_t bits = topk->k * (2 + (size_t)topk->r) + (CHUNK >> topk->r);
     return chunks_of(n) * (2 + (bits + 7) / 8);
@@ -104,7 +104,7 @@ static enum tw_status topk_encode(const struct topk *topk, struct tw_codec_sourc
         const struct tw_bits_writer before = to;
         const uint16_t mean = put_chunk(topk, x, kept, k, &to);
         tw_put_u16(dst + 2 * c, mean);
-        if (mean == 0) to = before; /* the positions of such a chunk are not sent */
+        if (mean == 0) to = before; /* without positions in the chunk: it is not sent */
         if (source.lost != NULL && mean != 0) lose_chunk(source.lost + c * CHUNK, kept, k, mean);
     }
     tw_bits_pad(&to);

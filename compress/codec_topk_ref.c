@@ -52,7 +52,8 @@ static uint16_t put_chunk(enum tw_codec_id id, const float *x, uint32_t count,
     uint16_t kept[TW_TOPK_MAX];
     double sum = 0.0;
     for (uint32_t i = 0; i < count; i++) {
-        const float magnitude = fabsf(x[i]); /* bits of magnitudes are ordered like integers */
+        const float magnitude = fabsf(
+            x[i]); /* fabsf keeps the order of magnitudes: their bits are ordered like integers */
         memcpy(&magnitudes[i], &magnitude, sizeof(magnitude));
     }
     tw_topk_select_ref(magnitudes, count, k, kept);

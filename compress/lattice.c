@@ -11,7 +11,8 @@
 enum { BLOCK = TW_LATTICE_BLOCK, HEAD = TW_LATTICE_HEAD_BYTES };
 
 #define INFINITE_BITS 0x7F800000u
-#define SHIFT_TO_INTEGER 6755399441055744.0 /* 1.5 * 2^52: adding it rounds to even */
+#define SHIFT_TO_INTEGER                                                                           \
+    6755399441055744.0 /* 1.5 * 2^52: adding it rounds a double to an integer, ties to even */
 
 static uint32_t bits_of(float x) {
     uint32_t bits;

@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 
 enum {
-    PLANES = 4,          /* bytes of a float, most significant first */
+    PLANES = 4,          /* bytes of a float, one plane each, most significant first */
     FRAMES = 2 * PLANES, /* phi, then u */
     HEADER_BYTES = 16 + 4 * FRAMES,
     VERSION = 1,
@@ -68,7 +68,8 @@ static void take_plane(uint8_t *restrict plane, const float *restrict x, size_t 
     for (size_t i = 0; i < n; i++) plane[i] = (uint8_t)(rotated(x[i]) >> shift);
 }
 
-/* Planes come most significant first: each one shifts the earlier ones up. */
+/* Merges the next plane into x. Planes come most significant first, so each one shifts the earlier
+ * ones up. */
 static void give_plane(float *restrict x, const uint8_t *restrict plane, size_t n, unsigned p) {
     for (size_t i = 0; i < n; i++) {
         uint32_t bits = 0;

@@ -32,7 +32,7 @@ static inline float tw_ref_quotient(float x, float scale, float max) {
     return x * lift * (1.0f / (scale * lift));
 }
 
-/* NaN fails the comparison. */
+/* A NaN fails this comparison, so it is refused too. */
 static inline bool tw_ref_can_send(const float *x, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (!(fabsf(x[i]) < 0x1p126f)) return false;

@@ -61,7 +61,7 @@ struct tw_bits_reader {
 };
 
 static inline void tw_bits_fill(struct tw_bits_reader *from) {
-    if (from->end - from->at >= 8) { /* as many whole bytes as fit */
+    if (from->end - from->at >= 8) { /* fills `held` with as many whole bytes as fit */
         const unsigned bits = (63 - from->count) & ~7u;
         const uint64_t next = tw_get_u64(from->at) & ((UINT64_C(1) << bits) - 1);
         from->held |= next << from->count;
@@ -90,7 +90,8 @@ static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint
                                    uint32_t *gap) {
     uint32_t zeros = 0, low = 0;
     while (from->held == 0) {
-        zeros += from->count; /* zeros up to the end of the held bits */
+        zeros +=
+            from->count; /* the zeros reach the end of the held bits: go on with the next ones */
         from->count = 0;
         if (from->at == from->end || zeros > end) return false;
         tw_bits_fill(from);
@@ -107,7 +108,7 @@ static inline bool tw_bits_get_gap(struct tw_bits_reader *from, unsigned r, uint
 
 /* Checks the rest of the last byte: false unless it is 0. */
 static inline bool tw_bits_end(struct tw_bits_reader *from) {
-    from->at -= from->count / 8; /* whole bytes that were held go back */
+    from->at -= from->count / 8; /* gives back whole bytes that were held but not used */
     const uint64_t rest = from->held & ((1u << from->count % 8) - 1);
     from->held = from->count = 0;
     return rest == 0;

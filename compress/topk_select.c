@@ -12,7 +12,7 @@
 
 enum {
     CHUNK = TW_TOPK_CHUNK,
-    FIRST_STEP = 20, /* 2^20 in float bits is 6 to 12 % */
+    FIRST_STEP = 20, /* first step of the search: 2^20 in the bits of a float is 6 to 12 % of it */
     MARGIN =
         1 << 19, /* distance from a chunk's k-th largest to the first bound of the next chunk */
     WORD = 64,
@@ -35,7 +35,7 @@ static uint32_t largest(const uint32_t *magnitudes, uint32_t count) {
     return (uint32_t)max;
 }
 
-#define NONE UINT32_MAX /* -1: below all magnitudes */
+#define NONE UINT32_MAX /* no bound: as a signed number -1, which is below all magnitudes */
 
 struct search {
     const uint32_t *magnitudes;
@@ -137,7 +137,7 @@ void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, ui
     s.high = max < s.high ? max : s.high;
     narrow(&s, k);
     *guess = s.low > MARGIN ? s.low - MARGIN : 0;
-    /* If more than k are low or more, removes the last of those that equal low. */
+    /* If more than k elements are `low` or more, removes the last ones that equal `low`. */
     for (uint32_t i = found_count, extra = s.least - k; extra > 0; i--) {
         if (listed[i - 1] != s.low) continue;
         listed[i - 1] = NONE;

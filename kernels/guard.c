@@ -19,10 +19,12 @@ static void guard_sizes(double *sizes, const double *norms, const uint32_t *step
         sizes[i] = norms[i] / sqrt(taken[i] < most ? taken[i] : most);
 }
 
-/* A Delta of zero can have this norm by rounding errors; real Deltas have norms above 1e-4. */
+/* A Delta below this norm counts as zero: it may consist of rounding errors. Real Deltas have norms
+ * above 1e-4. */
 static const double NOTHING = 1e-6;
 
-/* If most contributions are 0, as when a round directly follows a merge, the usual size is 0. */
+/* If most contributions are 0, as when a round directly follows a merge, the usual size is 0. All
+ * others are then refused. */
 static uint64_t refuse_all_but_zeros(const double *sizes, uint32_t count) {
     uint32_t zeros = 0;
     uint64_t refused = 0;

@@ -5,11 +5,13 @@
 #include <stdint.h>
 
 enum {
-    TW_GUARD_LEAST = 3, /* least number of contributions: of two, either may be the wrong one */
+    TW_GUARD_LEAST =
+        3, /* least number of contributions for this check: of two, either may be the wrong one */
     TW_GUARD_MAX = 64,
-    TW_GUARD_SCALED = 2,  /* times the usual size: larger contributions are scaled down to it */
-    TW_GUARD_REFUSED = 4, /* times the usual size: larger contributions are left out */
-    TW_GUARD_STEPS = 64,  /* times the usual steps: limit of a claimed count of steps */
+    TW_GUARD_SCALED =
+        2, /* contributions above this multiple of the usual size are scaled down to it */
+    TW_GUARD_REFUSED = 4, /* contributions above this multiple of the usual size are left out */
+    TW_GUARD_STEPS = 64,  /* claimed step counts are limited to this multiple of the usual count */
 };
 
 /* Two passes. The first leaves contributions out. The second scales the others, by the usual size

@@ -159,7 +159,7 @@ void tw_multiply_weight(struct tw_multiplier *multiplier, void *y, const void *a
         return;
     }
     const struct tw_weight_panel panel = panel_of(weight, first);
-    TW_ASSERT(weight->type == TW_F32); /* a master is float32 */
+    TW_ASSERT(weight->type == TW_F32); /* the master weights are always float32 */
     shape.form = panel.form;
     shape.b_stride = panel.master_stride;
     library->multiply(multiplier, to, a, panel.master, &shape);

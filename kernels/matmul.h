@@ -26,7 +26,7 @@
 
 enum {
     TW_MATMUL_SHAPES_MAX = 256,
-    /* See struct tw_weight_product, is_padded. */
+    /* Padding of k and n: see is_padded of struct tw_weight_product. */
     TW_MATMUL_PAD_K = 32,
     TW_MATMUL_PAD_N = 64,
     /* Rows of activations in a piece of work. */
@@ -69,7 +69,7 @@ void tw_multiplier_destroy(struct tw_multiplier *multiplier);
 struct tw_matmul {
     uint32_t m, k, n; /* each > 0 */
     enum tw_matmul_form form;
-    enum tw_type type;                   /* of a and b; the library must support it */
+    enum tw_type type;                   /* type of a and b; the library must support it */
     enum tw_type y_type;                 /* F32, or `type` */
     bool is_added;                       /* y += instead of y =; y_type is F32 */
     size_t a_stride, b_stride, y_stride; /* elements between rows; 0: contiguous rows */
@@ -87,8 +87,8 @@ void tw_multiply(struct tw_multiplier *multiplier, void *y, const void *a, const
  * use one master as two weights, with k and n, and NN and NT, swapped. */
 struct tw_weight {
     uint32_t k, n;
-    enum tw_matmul_form form; /* of the master: NN (k, n), NT (n, k) */
-    enum tw_type type;        /* of a, and of the packed copy */
+    enum tw_matmul_form form; /* form of the master: NN (k, n), NT (n, k) */
+    enum tw_type type;        /* type of a and of the packed copy */
     const float *master;      /* contiguous rows; borrowed */
     void *packed;             /* tw_weight_bytes, 64-byte aligned; NULL if that is 0; borrowed */
 };
@@ -111,7 +111,7 @@ struct tw_weight_product {
     uint32_t rows;
     uint32_t panel_first, panels; /* columns of y computed; panels 0: all */
     enum tw_type y_type;          /* F32, or the weight's type */
-    bool is_added;                /* y += ; y_type is F32 */
+    bool is_added;                /* y += instead of y = ; y_type is then F32 */
     /* Allows faster products if k or n is no multiple of the padding. Rows of a continue with zeros
      * up to a_stride (with any finite values if the weight is not packed); a_stride is even and at
      * most k rounded up to TW_MATMUL_PAD_K. Rows of y may be overwritten up to y_stride, at most n

@@ -7,9 +7,9 @@
 
 struct tw_momentum_lead {
     float share;       /* a in [0, 1] */
-    float lr;          /* of the inner steps */
+    float lr;          /* learning rate of the inner steps */
     float steps;       /* S > 0: inner steps that the merge covers */
-    float correction2; /* AdamW: 1 - beta2^t */
+    float correction2; /* AdamW's 1 - beta2^t, which corrects v */
 };
 
 /* AdamW's first moment m is the mean of one node's last small batches. A merge averages the noise

@@ -35,7 +35,7 @@
 enum {
     TW_OUTLIER_BLOCKS = 64, /* equal blocks of a fragment */
     TW_OUTLIER_KEPT = 7,    /* merges remembered */
-    TW_OUTLIER_LEAST = 3,   /* merges before they count */
+    TW_OUTLIER_LEAST = 3,   /* number of merges after which past merges count */
     TW_OUTLIER_MERGES = 4,  /* outlier bound, as a multiple of earlier merges */
     TW_OUTLIER_OWN = 2,     /* outlier bound, as a multiple of the own outer gradient */
     TW_OUTLIER_DOUBT = 4,   /* factor of both bounds in doubt */
@@ -50,7 +50,8 @@ struct tw_outlier {
     uint32_t merges_count[TW_OUTLIER_BLOCKS];         /* in total */
     float own[TW_OUTLIER_BLOCKS];
     bool has_own;
-    uint32_t checked, outliers; /* results since the last own outer gradient */
+    uint32_t checked, outliers; /* numbers of results and of outliers among them since this node's
+                                   last outer gradient */
     double doubt;               /* 0 counts as 1 */
 };
 

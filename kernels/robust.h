@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 enum {
-    TW_ROBUST_LEAST = 5, /* inputs: with fewer, outliers cannot be identified */
+    TW_ROBUST_LEAST = 5, /* least number of inputs: with fewer, outliers cannot be identified */
     TW_ROBUST_MAX = 64,
-    TW_ROBUST_ROUNDS = 3, /* of centred clipping */
+    TW_ROBUST_ROUNDS = 3, /* iterations of centred clipping */
 };
 
 /* The median of each coordinate; the mean of the two middle values if count is even. */

@@ -64,9 +64,9 @@ struct tw_cert_question {
     struct tw_id owner;   /* security.owner of the run */
     struct tw_id run;     /* its id */
     struct tw_id node;    /* the node that TLS proved, or that is to be admitted */
-    enum tw_cert_may may; /* the right that it needs */
+    enum tw_cert_may may; /* right that the node needs */
     uint64_t now_s;       /* unix seconds here */
-    uint64_t their_now_s; /* time reported by the other side; 0: not known */
+    uint64_t their_now_s; /* clock of the other side; 0: not known */
 };
 
 /* Checks everything but the signatures: run and node, the chain up to the owner, the right, and the
@@ -78,7 +78,7 @@ enum tw_status tw_certs_check(const struct tw_certs *certs, const struct tw_cert
 /* The time at which the first certificate of the chain expires. */
 uint64_t tw_certs_until(const struct tw_certs *certs);
 
-/* The node that signed the first certificate; zero if the owner did. */
+/* Id of the node that signed the first certificate; zero if the run's owner did. */
 struct tw_id tw_certs_admitter(const struct tw_certs *certs);
 
 #endif

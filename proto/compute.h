@@ -33,7 +33,7 @@ enum tw_device_kind {
 /* Ordinals are the driver's: a GPU hidden by CUDA_VISIBLE_DEVICES has none. */
 struct tw_device_choice {
     enum tw_device_kind kind;
-    uint32_t ordinal; /* of a GPU; 0 with the other kinds */
+    uint32_t ordinal; /* number of a GPU; 0 for the other kinds */
 };
 
 enum {

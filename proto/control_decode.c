@@ -51,7 +51,7 @@ static enum tw_status get_addr(const char *field, const ProtobufCBinaryData *fro
                        from->len, TW_ADDR_BYTES - 1);
     if (memchr(from->data, '\0', from->len) != NULL)
         return tw_fail(err, TW_PROTO, "message field %s holds a NUL", field);
-    memcpy(to, from->data, from->len); /* the rest is zero already */
+    memcpy(to, from->data, from->len); /* the bytes behind it are zero already */
     return TW_OK;
 }
 
@@ -214,9 +214,10 @@ static enum tw_status get_accept(const void *body, struct tw_msg_accept *to, str
     const Thinwire__Accept *from = body;
     to->round = from->round;
     to->ballot = from->ballot;
-    to->phase = from->phase == TW_VOTE_COMMIT   ? TW_VOTE_COMMIT
-                : from->phase == TW_VOTE_ACCEPT ? TW_VOTE_ACCEPT
-                                                : TW_VOTE_PROMISE; /* tw_message_check refuses it */
+    to->phase = from->phase == TW_VOTE_COMMIT ? TW_VOTE_COMMIT
+                : from->phase == TW_VOTE_ACCEPT
+                    ? TW_VOTE_ACCEPT
+                    : TW_VOTE_PROMISE; /* tw_message_check refuses other values */
     TW_TRY(get_signature(&from->signature, to->signature, err));
     TW_TRY(get_id("lineage", &from->lineage, &to->lineage, err));
     return get_id("digest", &from->digest, &to->digest, err);

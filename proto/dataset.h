@@ -58,10 +58,10 @@ struct tw_dataset_shard {
 };
 
 struct tw_dataset {
-    struct tw_id tokenizer; /* zero: a token is a byte */
+    struct tw_id tokenizer; /* hash of tokenizer.json; zero: a token is a byte */
     uint32_t tokenizer_bytes;
     uint32_t vocab;
-    int64_t separator; /* TW_SHARD_NO_SEPARATOR */
+    int64_t separator; /* token that begins a document, or TW_SHARD_NO_SEPARATOR */
     uint32_t heldout_millionths;
     uint32_t sources_count;
     struct tw_dataset_source sources[TW_DATASET_SOURCES_MAX];

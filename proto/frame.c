@@ -86,7 +86,8 @@ size_t tw_reader_frame_bytes(const struct tw_reader *reader) {
 }
 
 uint8_t *tw_reader_space(struct tw_reader *reader, size_t *space) {
-    /* Moves a partial frame to the front only if it would not fit where it is. */
+    /* Moves a partial frame to the front of the buffer, but only if its rest would not fit behind
+     * it. */
     if (reader->begin == reader->end) reader->begin = reader->end = 0;
     if (reader->begin > 0 && tw_reader_frame_bytes(reader) > reader->capacity - reader->begin) {
         reader->end -= reader->begin;

@@ -63,14 +63,16 @@ enum tw_node_state {
 struct tw_msg_status {
     enum tw_node_state state;
     struct tw_id lineage;
-    struct tw_id tip;      /* digest of the newest committed record it knows; zero = none */
-    uint64_t rounds;       /* committed rounds it knows, and so the number of the next one */
+    struct tw_id tip; /* digest of the newest committed record that the sender knows; zero = none */
+    uint64_t rounds; /* committed rounds that the sender knows; also the number of its next round */
     uint64_t clock_tokens; /* run clock at the tip */
-    uint64_t step, tokens; /* of its own training, in total */
+    uint64_t step, tokens; /* totals of the sender's own training */
     uint32_t tokens_per_s;
-    uint32_t upload_kib_s; /* measured upload to all peers together; 0 = not known */
-    uint32_t boot;         /* starts of this node so far */
-    uint64_t nonce;        /* of its membership: it votes in the roster seat with this nonce */
+    uint32_t upload_kib_s; /* upload rate that the sender measured to all its peers together; 0 =
+                              not known */
+    uint32_t boot;         /* number of starts of the sender */
+    uint64_t
+        nonce; /* nonce of the sender's membership: it votes in the roster seat with this nonce */
 };
 
 /* One row of the member table. Empty strings after the last address. */
@@ -103,13 +105,13 @@ struct tw_msg_contrib {
     struct tw_id lineage;
     uint64_t round;
     struct tw_id base;                /* digest of (phi, u) of the fragment before the round */
-    uint64_t tokens, fragment_tokens; /* as in struct tw_contributor */
+    uint64_t tokens, fragment_tokens; /* counts as in struct tw_contributor */
     uint32_t fragment_steps;
     uint32_t parts_count;
     struct tw_id hashes[TW_PARTS_MAX];
     uint32_t bytes[TW_PARTS_MAX];
-    uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_contributor_text; zero if it
-                                              has no contribution */
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* the sender's signature of tw_contributor_text; zero if
+                                              it has no contribution */
 };
 
 /* An owner's merged part. */
@@ -122,8 +124,8 @@ struct tw_msg_result {
     uint32_t contributors_count;
     struct tw_contributor contributors[TW_MEMBERS_MAX]; /* may lack the signatures of members that
                                                            sent their CONTRIB to everybody */
-    uint64_t
-        refused; /* set of members whose contribution the owner had and left out for its size */
+    uint64_t refused; /* set of members whose contribution the owner received and left out as too
+                         large */
 };
 
 struct tw_msg_prepare {
@@ -136,16 +138,17 @@ struct tw_msg_promise {
     struct tw_id lineage;
     uint64_t round;
     uint64_t ballot;
-    struct tw_proof lock;    /* phase 1: the newest lock that the sender has; may be none */
-    struct tw_record locked; /* its record; zero without a lock */
-    uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_ballot_vote_text */
+    struct tw_proof lock; /* phase 1: the newest lock that the sender has; empty if it has none */
+    struct tw_record locked;               /* record of that lock; zero without a lock */
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* the sender's signature of tw_ballot_vote_text */
 };
 
 struct tw_msg_propose {
     uint64_t ballot;
     struct tw_record record;
-    struct tw_promises promises; /* that free the proposer; none at the lowest ballot */
-    struct tw_proof lock;        /* the newest lock among them, of this record; may be none */
+    struct tw_promises promises; /* promises that allow this proposal; none at the lowest ballot */
+    struct tw_proof
+        lock; /* the newest lock among the promises, which is of this record; may be empty */
 };
 
 struct tw_msg_accept {
@@ -154,10 +157,10 @@ struct tw_msg_accept {
     uint64_t ballot;
     enum tw_vote_phase phase; /* TW_VOTE_ACCEPT or TW_VOTE_COMMIT */
     struct tw_id digest;
-    uint8_t signature[TW_SIGNATURE_BYTES]; /* of the sender, under tw_ballot_vote_text */
+    uint8_t signature[TW_SIGNATURE_BYTES]; /* the sender's signature of tw_ballot_vote_text */
 };
 
-/* Of a proposer: enough members accepted its record. */
+/* Sent by a proposer: proof that enough members accepted its record. */
 struct tw_msg_lock {
     struct tw_id lineage;
     uint64_t round;
@@ -167,8 +170,8 @@ struct tw_msg_lock {
 
 /* The part of a signed text that can differ within one phase, lineage, round and ballot. */
 struct tw_statement {
-    uint64_t lock_ballot; /* of a promise, else 0 */
-    struct tw_id digest;  /* of a vote; zero of a promise */
+    uint64_t lock_ballot; /* of a promise: ballot of its lock; else 0 */
+    struct tw_id digest;  /* of a vote: digest of its record; zero of a promise */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
@@ -191,26 +194,26 @@ struct tw_msg_nack {
 /* A committed record: sent by the proposer, and as the answer to LOG_GET. */
 struct tw_msg_commit {
     struct tw_record record;
-    struct tw_proof proof; /* phase 2; may be empty where a lineage began with it */
+    struct tw_proof proof; /* proof of phase 2; may be empty if a lineage began with the record */
 };
 
 struct tw_msg_log_get {
     struct tw_id lineage;
-    uint64_t round; /* first one wanted; at most 16 COMMITs come back */
+    uint64_t round; /* first round that the asker wants; at most 16 COMMITs answer */
 };
 
 struct tw_msg_log_none {
     struct tw_id lineage;
     uint64_t oldest_round; /* oldest round that the answering node still holds */
-    uint64_t rounds;       /* committed rounds that it knows */
+    uint64_t rounds;       /* committed rounds that the answering node knows */
 };
 
 struct tw_msg_state_get {
     struct tw_id lineage;
-    /* of the (phi, u) that the asker holds: if equal, nothing is transferred */
+    /* digest of the (phi, u) that the asker holds: if equal, nothing is transferred */
     struct tw_id digest;
-    struct tw_id wanted; /* of the (phi, u) that the asker has fetched in part, no other is useful;
-                            zero: any */
+    struct tw_id wanted; /* digest of the (phi, u) that the asker has fetched in part: no other
+                            state is useful to it; zero: any */
     uint32_t fragment;
 };
 
@@ -220,8 +223,8 @@ struct tw_msg_state {
     uint32_t fragment;
     uint64_t rounds;     /* the fragment includes every committed round below this */
     struct tw_id digest; /* of (phi, u) */
-    struct tw_id hash;   /* of the payload; zero if the asker already holds these values */
-    uint32_t bytes;      /* 0 with a zero hash */
+    struct tw_id hash;   /* hash of the payload; zero if the asker already holds these values */
+    uint32_t bytes;      /* size of the payload; 0 with a zero hash */
 };
 
 /* Credit: send chunks [first, first + count) of this payload on the bulk connection. */
@@ -278,7 +281,8 @@ struct tw_msg_probe {
     uint64_t token; /* chosen by the asker */
 };
 
-/* A dial tells no more than this: why it failed would tell the asker which ports are open. */
+/* Outcome of a dial. The reason of a failure is left out: it would tell the asker which ports are
+ * open. */
 enum tw_probe_outcome {
     TW_PROBE_REACHED,
     TW_PROBE_FAILED,
@@ -295,10 +299,10 @@ struct tw_msg_probed {
 /* Nodes that the sender is linked to. A claim: it decides which member is asked or given work, and
  * no more. */
 struct tw_msg_links {
-    uint32_t is_relay;                    /* 0 or 1: carries links of others (section 12) */
+    uint32_t is_relay; /* 0 or 1: the sender carries links of others (section 12) */
     uint32_t direct_count, relayed_count; /* together at most TW_PEERS_MAX */
-    struct tw_id direct[TW_PEERS_MAX];    /* over connections of their own */
-    struct tw_id relayed[TW_PEERS_MAX];   /* through another member */
+    struct tw_id direct[TW_PEERS_MAX];    /* nodes linked by connections of their own */
+    struct tw_id relayed[TW_PEERS_MAX];   /* nodes linked through another member */
 };
 
 /* Of a relay: "dial me with this token; node `from` calls you through me" (section 12). */
@@ -319,7 +323,8 @@ enum tw_punch_stage {
 struct tw_msg_punch {
     enum tw_punch_stage stage;
     uint64_t token; /* chosen by the asker */
-    /* addresses at which the relay sees the sender; of SEEN: that of the receiver, and "" */
+    /* addresses at which the relay sees the sender's connections; of SEEN: the receiver's address,
+     * and "" */
     char control[TW_ADDR_BYTES], bulk[TW_ADDR_BYTES];
 };
 

@@ -36,21 +36,26 @@ enum {
 };
 
 enum tw_vote_phase {
-    TW_VOTE_PROMISE, /* no vote at a lower ballot any more */
-    TW_VOTE_ACCEPT,  /* holds every result of the record, and finds it sound */
-    TW_VOTE_COMMIT,  /* has the lock, and will report it in every later promise */
+    TW_VOTE_PROMISE, /* promise: the member will not vote at a lower ballot any more */
+    TW_VOTE_ACCEPT,  /* vote of phase 1: the member holds every result of the record and finds it
+                        sound */
+    TW_VOTE_COMMIT,  /* vote of phase 2: the member has the lock, and will report it in every later
+                        promise */
 };
 
 struct tw_proof {
-    uint64_t ballot; /* 0: no proof, and no voters */
+    uint64_t ballot; /* ballot of the votes; 0: no proof, and no voters */
     uint64_t voters;
-    uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES]; /* by roster index, of voters alone */
+    uint8_t signatures[TW_MEMBERS_MAX]
+                      [TW_SIGNATURE_BYTES]; /* signatures in the order of the roster; only those of
+                                               voters are set */
 };
 
 /* Promises of one ballot. */
 struct tw_promises {
-    uint64_t voters;                       /* 0: none */
-    uint64_t lock_ballots[TW_MEMBERS_MAX]; /* of the lock that the voter has; 0: none */
+    uint64_t voters; /* 0: none */
+    uint64_t
+        lock_ballots[TW_MEMBERS_MAX]; /* ballot of the lock that each voter reported; 0: none */
     uint8_t signatures[TW_MEMBERS_MAX][TW_SIGNATURE_BYTES];
 };
 
@@ -80,7 +85,7 @@ size_t tw_proof_encode(const struct tw_proof *proof, uint8_t bytes[TW_PROOF_BYTE
 enum tw_status tw_proof_decode(const uint8_t *bytes, size_t size, struct tw_proof *proof,
                                struct tw_error *err);
 
-/* The same for promises. */
+/* Like the two functions above, for promises. */
 size_t tw_promises_encode(const struct tw_promises *promises, uint8_t bytes[TW_PROMISES_BYTES_MAX]);
 enum tw_status tw_promises_decode(const uint8_t *bytes, size_t size, struct tw_promises *promises,
                                   struct tw_error *err);

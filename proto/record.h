@@ -26,20 +26,21 @@ struct tw_roster {
 };
 
 struct tw_contributor {
-    uint32_t member_idx; /* in the roster of the round */
-    /* inner steps since this node's work was last merged into the fragment */
+    uint32_t member_idx; /* contributor: index in the roster of the round */
+    /* inner steps since this member's work was last merged into the fragment */
     uint32_t fragment_steps;
-    /* tokens since its newest listed contribution to any fragment: for the run clock */
+    /* tokens that the run clock adds: those since its newest listed contribution to any fragment */
     uint64_t tokens;
-    uint64_t fragment_tokens; /* tokens of those steps: for weights */
+    uint64_t fragment_tokens; /* tokens of these steps, for the weight in the merge */
     struct tw_id root;        /* SHA-256 over its part hashes: see tw_contribution_root */
-    /* Of the member, under tw_contributor_text. Zero: not known here, or of a roster of one. */
+    /* The member's signature of tw_contributor_text. Zero: not known here, or the roster has one
+     * member. */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 
 struct tw_part {
-    uint32_t owner_idx;    /* in the roster of the round */
-    uint32_t bytes;        /* of the encoded result; 0 = ABSENT */
+    uint32_t owner_idx;    /* owner: index in the roster of the round */
+    uint32_t bytes;        /* bytes of the encoded result; 0 = ABSENT */
     uint64_t contributors; /* bit i = member i of the roster entered the merge */
     struct tw_id result;   /* SHA-256 of the encoded result; zero = ABSENT */
 };
@@ -50,7 +51,7 @@ struct tw_record {
     uint64_t round;
     uint64_t clock_tokens; /* run clock after this round */
     uint32_t fragment;
-    uint32_t roster_number; /* of the roster that decides this round */
+    uint32_t roster_number; /* number of the roster that decides this round */
     /* last rounds so far (1, 2, ...), once the clock has reached the budget; else 0 */
     uint32_t finals;
     uint32_t contributors_count, parts_count;

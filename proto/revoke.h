@@ -28,7 +28,7 @@ enum {
 };
 
 struct tw_revoked {
-    uint64_t version; /* 0: no list yet, no node revoked */
+    uint64_t version; /* number of the list; 0: there is no list, and no node is revoked */
     uint64_t made_s;  /* for people only */
     struct tw_id run;
     uint32_t count;

@@ -451,7 +451,8 @@ const struct tw_safetensors_tensor *tw_safetensors_find(const struct tw_safetens
 
 const struct tw_safetensors_text *tw_safetensors_metadata(const struct tw_safetensors *st,
                                                           const char *key) {
-    for (uint32_t i = st->metadata_count; i-- > 0;) { /* the last one counts */
+    for (uint32_t i = st->metadata_count;
+         i-- > 0;) { /* if a key occurs twice, its last value counts */
         if (text_is(&st->metadata[i].key, key)) return &st->metadata[i].value;
     }
     return NULL;

@@ -228,7 +228,7 @@ static struct tw_snapshot_slot *slot_of(const struct tw_shm *shm, uint32_t slot)
     return &tw_shm_control(shm)->snapshots[slot];
 }
 
-/* Field by field: the sequence is an atomic of its own. */
+/* Copies field by field, because the sequence number is atomic. */
 static void slot_copy(struct tw_snapshot_slot *to, const struct tw_snapshot_slot *from) {
     to->step = from->step;
     to->tokens = from->tokens;

@@ -50,9 +50,9 @@ enum { TW_WORKER_VERSION = 8, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS
 
 struct tw_shm_geometry {
     uint64_t bytes;          /* of the memfd */
-    uint64_t elements;       /* of the model: layout.h */
-    uint64_t spare_elements; /* of the largest fragment */
-    uint64_t phi, u;         /* byte offsets of float arrays of `elements` */
+    uint64_t elements;       /* elements of the model: layout.h */
+    uint64_t spare_elements; /* elements of the largest fragment */
+    uint64_t phi, u;         /* byte offsets of the arrays, of `elements` floats each */
     uint64_t spare_phi, spare_u;
     uint64_t snapshot[TW_SNAPSHOT_SLOTS]; /* byte offsets */
     uint64_t snapshot_bytes;              /* of one slot */
@@ -84,7 +84,7 @@ struct tw_shm_device {
     _Atomic uint64_t seen_us;       /* CLOCK_MONOTONIC of the last query; 0 = never */
     _Atomic uint64_t temperature_c; /* degrees Celsius; 0 = not known, as in the fields below */
     _Atomic uint64_t power_mw, power_max_mw;
-    _Atomic uint64_t memory_used_bytes; /* by all processes on the device */
+    _Atomic uint64_t memory_used_bytes; /* memory in use by all processes on the device */
     _Atomic uint64_t memory_bytes;
     _Atomic uint64_t load_percent; /* share of the time in which a kernel ran */
 };
@@ -150,8 +150,8 @@ struct tw_wmsg_hello {
 /* About the learner, for people; empty or zero where not known. */
 struct tw_wmsg_about {
     char engine[96];       /* "cpu, 2 threads, AVX-512, bf16, oneDNN" */
-    uint64_t flops_token;  /* of a training step, per token */
-    uint64_t peak_flops_s; /* of matrix products, measured at the start */
+    uint64_t flops_token;  /* operations of a training step, per token */
+    uint64_t peak_flops_s; /* peak rate of matrix products, measured at the start */
     uint64_t memory_bytes; /* parameters, optimizer and activations */
 };
 
@@ -200,8 +200,8 @@ struct tw_wmsg_reduced {
 
 struct tw_wmsg_checked {
     uint64_t tag;
-    uint32_t status; /* TW_CORRUPT: these bytes are useless on every node */
-    uint32_t sanity; /* enum tw_sanity, of a result that decodes */
+    uint32_t status; /* TW_CORRUPT: the bytes do not decode, on any node */
+    uint32_t sanity; /* enum tw_sanity, for a result that decodes */
 };
 
 struct tw_wmsg_applied {
@@ -223,8 +223,9 @@ struct tw_wmsg_exported {
 
 struct tw_wmsg_evaluated {
     uint64_t step;
-    float loss_live, loss_anchor; /* held-out, nats per token; NaN when not measured */
-    float distance;               /* ||theta - phi|| / ||phi|| */
+    float loss_live,
+        loss_anchor; /* losses on held-out text in nats per token; NaN when not measured */
+    float distance;  /* ||theta - phi|| / ||phi|| */
     float reserved;
 };
 
@@ -245,7 +246,7 @@ struct tw_wmsg_welcome {
     uint32_t start, slot;    /* enum tw_worker_start */
     uint32_t snapshot_mode;  /* enum tw_snapshot_mode */
     uint32_t snapshot_steps; /* inner steps between snapshots; 0 = snapshots take 1 % of the time */
-    uint32_t eval_steps;     /* between held-out evaluations; 0 = never */
+    uint32_t eval_steps;     /* steps between held-out evaluations; 0 = never */
     uint32_t compute, recompute;   /* enum tw_compute, enum tw_recompute (proto/compute.h) */
     uint32_t threads, micro_batch; /* proto/compute.h; 0 = the worker chooses */
     uint32_t device, ordinal;      /* enum tw_device_kind; index among that kind */
@@ -256,7 +257,7 @@ struct tw_wmsg_welcome {
     uint64_t batches_to_skip; /* batches to draw and discard first, as one of them may have caused a
                                  crash */
     struct tw_shm_geometry geometry;
-    char data_path[1024]; /* of the training text */
+    char data_path[1024]; /* path of the training text */
     struct tw_run run;
 };
 

@@ -34,7 +34,7 @@ enum tw_load_mode {
     TW_LOAD_KEEP = 1,  /* theta stays; its next Delta is clipped to 3x the median norm */
     TW_LOAD_SHIFT = 2, /* theta += phi_new - phi_old */
     TW_LOAD_BACK = 3,  /* no payload: phi := theta, u := 0; the digest is not known before */
-    TW_LOAD_TURN = 4,  /* no payload: theta := phi, of all fragments at one step boundary */
+    TW_LOAD_TURN = 4,  /* no payload: theta := phi for all fragments at one step boundary */
 };
 
 /* Size of a result compared with earlier merges of the fragment, as one node judges it:
@@ -50,7 +50,7 @@ enum {
     TW_PAIR_DELTA,
     TW_PAIR_PHI,
     TW_PAIR_PAYLOADS,                  /* of one side */
-    TW_PAIR_THEIRS = TW_PAIR_PAYLOADS, /* first of the partner's */
+    TW_PAIR_THEIRS = TW_PAIR_PAYLOADS, /* index of the partner's first payload */
 };
 
 struct tw_span {
@@ -74,7 +74,7 @@ struct tw_wmsg_encode {
 struct tw_wmsg_reduce {
     uint64_t round, begin, count;
     uint32_t fragment, part, inputs_count;
-    uint32_t is_audit; /* 1: another node merged it before; no input is refused */
+    uint32_t is_audit; /* 1: the merge repeats that of another node, so no input is refused */
     struct tw_span out;
     struct {
         struct tw_span in;
@@ -86,7 +86,7 @@ struct tw_wmsg_reduce {
 /* Trial decode of a payload that arrived. Answered by CHECKED. */
 struct tw_wmsg_check {
     uint64_t tag, elements;
-    uint64_t begin;    /* of a result: elements [begin, begin + elements) of `fragment` */
+    uint64_t begin;    /* for a result: elements [begin, begin + elements) of `fragment` */
     struct tw_span in; /* the payload */
     uint32_t content;  /* enum tw_content, not OPAQUE */
     uint32_t fragment;
@@ -149,7 +149,7 @@ struct tw_wmsg_load {
     uint32_t fragment;
     uint32_t mode; /* enum tw_load_mode */
     uint64_t rounds;
-    struct tw_id digest; /* of (phi, u) afterwards */
+    struct tw_id digest; /* digest of (phi, u) after the load */
     /* empty: (phi, u) have this digest already; only `rounds` and `mode` are applied */
     struct tw_span in;
 };

@@ -27,7 +27,8 @@
 
 #define PATIENCE_START_US (60 * SECOND_US)
 #define RATE_WINDOW_US (5 * SECOND_US)
-#define BURST_GAP_US (SECOND_US / 20) /* steps closer together than this are a late burst */
+#define BURST_GAP_US                                                                               \
+    (SECOND_US / 20) /* steps that end closer together than this came late, in a burst */
 
 size_t tw_node_bytes(void) {
     return sizeof(struct tw_node);
@@ -75,7 +76,7 @@ static void resume_position(struct tw_node *node, const struct tw_position *posi
         tw_lineage_fork(node);
         return;
     }
-    /* The checkpoint is from before the first round of our own lineage. */
+    /* The checkpoint is older than the first round of a lineage that this node founded. */
     if (roster.count == 0 && tw_lineage_is_ours(node)) roster = tw_lineage_founder(node);
     tw_round_set_roster(node, &roster);
     if (!has_vote) { /* votes may be lost: the node returns as a new member */
@@ -119,8 +120,8 @@ static bool is_of_another_run(const struct tw_node *node, enum tw_message_kind k
     return kind >= TW_MSG_PAIR_REQUEST && kind <= TW_MSG_PAIR_OFFER && !node->cfg.is_pair;
 }
 
-/* True if the message is about the open round. If not, a sender that is behind gets the log, and a
- * sender that is ahead is asked for its log. */
+/* True if the message is about the open round. Otherwise one side is behind: the sender gets our
+ * log, or is asked for its log. */
 static bool is_at_round(struct tw_node *node, uint16_t peer, const struct tw_message *message) {
     const struct tw_id *lineage = NULL;
     uint64_t round = 0;
@@ -161,7 +162,7 @@ static void handle_message(struct tw_node *node, uint16_t peer, const struct tw_
     case TW_MSG_PROBED:
     case TW_MSG_RELAY_CALL:
     case TW_MSG_PUNCH:
-    case TW_MSG_PEERS: break; /* for the runtime's member table */
+    case TW_MSG_PEERS: break; /* handled by the runtime, which has the member table */
     case TW_MSG_LINKS: tw_reach_received(node, peer, &message->u.links); break;
     case TW_MSG_LEAVE: tw_peers_left(node, peer); break;
     case TW_MSG_JOIN: tw_lineage_join(node, peer, &message->u.join); break;
@@ -231,9 +232,11 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
         if (node->pair.synced_step[p] > node->worker.step)
             node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
-        /* An APPLY counts even if its answer was lost with the worker. If the record of its round
-         * is not here (is_unknown), the weights belong to no round: a new lineage begins. */
-        if (rounds <= node->at.fragment_rounds[p]) continue; /* a state may be ahead of the log */
+        /* The worker's memory has the true count: an APPLY counts even if its answer was lost. If
+         * the record of its round is not here (is_unknown), the weights belong to no round: a new
+         * lineage begins. */
+        if (rounds <= node->at.fragment_rounds[p])
+            continue; /* the state may have rounds that are not in the log yet */
         node->at.fragment_rounds[p] = rounds;
         is_unknown |= rounds > node->at.rounds;
     }

@@ -77,13 +77,13 @@ struct tw_node_view {
         uint64_t one_sided;      /* merged rounds whose partner announced that it took no step */
         uint64_t short_of_bytes; /* rounds alone because the byte budget was spent */
         uint64_t refused;        /* requests answered by PAIR_BUSY */
-        bool is_trading;         /* an exchange is under way */
+        bool is_trading;         /* an exchange with a partner is under way */
     } pairs;
     struct tw_roster roster;
     struct {
         bool is_up;
         struct tw_id id;
-        struct tw_msg_status status; /* newest one received */
+        struct tw_msg_status status; /* newest STATUS received */
         uint64_t received_us;        /* arrival of its last message or chunk */
         bool is_member;
         uint64_t last_mixed_round; /* + 1; 0 = never */
@@ -93,7 +93,8 @@ struct tw_node_view {
             bool is_false; /* proven: the result is not the merge; false: the result was an outlier
                             */
         } strike;
-        uint64_t owner_stall_us, proposer_stall_us; /* time left in which it is not waited for */
+        uint64_t owner_stall_us, proposer_stall_us; /* time left in which the member is not waited
+                                                       for, as owner and as proposer */
         uint32_t unmerged; /* rounds in a row in which its contribution was too large to merge */
     } peers[TW_PEERS_MAX];
 };

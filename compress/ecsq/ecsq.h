@@ -9,12 +9,13 @@
 
 enum tw_ecsq_bounds {
     TW_ECSQ_HEAD_BYTES = 4,
-    TW_ECSQ_STREAM_HEAD_BYTES = 5, /* kind, number of sizes written out */
+    TW_ECSQ_STREAM_HEAD_BYTES = 5, /* bytes before a stream's sizes and codes: its kind, and the
+                                      number of sizes written out */
     TW_ECSQ_STEP_ONE = 1 << 12,    /* c = 1 */
     TW_ECSQ_STEP_MAX = 1 << 15,
     TW_ECSQ_PEAK =
         69, /* bound of |x| / rms: 64 for a block of 4096, plus half a step and roundings */
-    TW_ECSQ_FLAT = 3,     /* below 2 bits: lower bound of the largest |x| / r of a block */
+    TW_ECSQ_FLAT = 3,     /* codecs below 2 bits: the largest |x| / r of a block is at least this */
     TW_ECSQ_SAMPLED = 64, /* most blocks from which a step is chosen */
     /* Codes of a stream are counted in groups of TW_ECSQ_GROUP elements: all groups within the
      * first TW_ECSQ_COUNTED codes, then one of eight, whose counts are taken eight times. */
@@ -128,7 +129,7 @@ static inline uint32_t tw_ecsq_limit(const struct tw_ecsq *ecsq) {
     return (1u << ecsq->size_bits) - 1;
 }
 
-/* All codes are below. */
+/* Number of possible codes: all codes are below it. */
 static inline uint32_t tw_ecsq_alphabet(const struct tw_ecsq *ecsq) {
     return 1u << ecsq->size_bits * ecsq->in_code;
 }
@@ -144,7 +145,7 @@ static inline size_t tw_ecsq_stream_end(const struct tw_ecsq *ecsq, size_t begin
     return end < blocks ? end : blocks;
 }
 
-/* s of a block: 8 bits of significand times 16, exact. */
+/* s = c r of a block, exact: r has 8 bits of significand, c has 16. */
 static inline float tw_ecsq_unit(uint16_t scale, uint32_t c) {
     return tw_bf16_to_f32(scale) * ((float)c / (float)TW_ECSQ_STEP_ONE);
 }

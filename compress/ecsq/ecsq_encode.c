@@ -13,10 +13,11 @@
 
 enum {
     BLOCK = TW_ECSQ_BLOCK,
-    PIECE = 64, /* elements with a common maximum */
+    PIECE = 64, /* elements whose maximum is computed together */
     MADE = TW_ECSQ_MADE,
-    LAG = 512,  /* number of codes by which counting lags behind making */
-    TABLES = 4, /* tables of counts, so that equal adjacent codes do not wait for each other */
+    LAG = 512,  /* codes are counted this many codes after they were made */
+    TABLES = 4, /* number of tables of counts, used in turn: equal adjacent codes would wait for
+                   each other in one table */
     COUNTED = TW_ECSQ_COUNTED,
     EVERY = TW_ECSQ_COUNTED_EVERY,
 };
@@ -28,7 +29,7 @@ struct writer {
     float *lost; /* NULL, or x itself, which becomes the residual x - D */
     size_t n;
     uint8_t *scales;
-    bool has_scales; /* scales of all blocks are computed */
+    bool has_scales; /* the scales of all blocks have been computed */
     float peak;      /* largest |x| / r of the blocks with a scale */
     struct tw_ecsq_step step;
     uint8_t *at; /* where the next byte goes */
@@ -104,7 +105,7 @@ static enum tw_status put_scale(struct writer *w, size_t b) {
     if (max >= TOO_LARGE) return TW_CORRUPT;
     const float rms = rms_of(x, count, max);
     const uint16_t scale = tw_bf16_from_f32(scale_of(w->ecsq, rms, max));
-    if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* also for a block with a NaN */
+    if (scale >= TW_ECSQ_SCALE_END) return TW_CORRUPT; /* this also refuses a block with a NaN */
     const bool is_zero = scale < TW_ECSQ_SCALE_MIN;
     const float size = is_zero ? 0.0f : max / tw_bf16_to_f32(scale);
     w->peak = size > w->peak ? size : w->peak;
@@ -208,8 +209,8 @@ static void put_lost(const struct writer *w, size_t b) {
     }
 }
 
-/* Makes the codes of block b. Counting waits for memory and making for arithmetic. They overlap if
- * counting reads only codes that were stored long before. */
+/* Makes the codes of block b. Counting them waits for memory, making them for arithmetic. The two
+ * overlap because counting reads codes that were stored LAG codes before. */
 static void make_codes(struct writer *w, size_t b, struct content *content) {
     const struct tw_ecsq_quantiser q = quantiser_of(w, b);
     const float *const x = w->x + b * BLOCK;

@@ -9,7 +9,7 @@
 #include "compress/ecsq/ecsq.h"
 
 enum {
-    TW_ECSQ_MADE = TW_ECSQ_GROUP, /* elements encoded at a time, which fill vectors */
+    TW_ECSQ_MADE = TW_ECSQ_GROUP, /* elements encoded at a time: enough to fill vectors */
     TW_ECSQ_PIECE = 32,           /* elements decoded, and codes examined, at a time */
     TW_ECSQ_SIZES = 32,           /* largest number of sizes in a code */
 };
@@ -53,7 +53,8 @@ struct tw_ecsq_signs_left {
 };
 
 static inline int32_t tw_ecsq_size(const struct tw_ecsq_quantiser *q, float x) {
-    return (int32_t)(fabsf(x) * q->inverse + q->bias); /* at most 64 / c + 1, which fits */
+    return (int32_t)(fabsf(x) * q->inverse +
+                     q->bias); /* the result is at most 64 / c + 1, which fits an int32_t */
 }
 
 /* Appends `count` sign bits, at most 32; the other bits of `bits` must be 0. */
@@ -125,7 +126,7 @@ static inline bool tw_ecsq_make_some(const struct tw_ecsq_quantiser *q, const fl
     return any != 0;
 }
 
-/* The same of x (64). */
+/* tw_ecsq_make_some for exactly 64 elements. */
 static inline bool tw_ecsq_make(const struct tw_ecsq_quantiser *q, const float *x, uint8_t *codes,
                                 struct tw_ecsq_signs *signs) {
 #if defined(__AVX512BW__)
@@ -162,7 +163,7 @@ static inline void tw_ecsq_ask(const struct tw_ecsq *ecsq, const uint8_t *codes,
     tw_ecsq_ask_avx2(ecsq, codes, asked);
 #else
     const uint8_t limit = (uint8_t)tw_ecsq_limit(ecsq);
-    uint8_t signs = 0, written = 0; /* a byte is enough for 32 codes */
+    uint8_t signs = 0, written = 0; /* one byte counts enough: there are 32 codes */
     for (uint32_t i = 0; i < TW_ECSQ_PIECE; i++) {
         const uint8_t low = codes[i] & limit, high = (uint8_t)(codes[i] >> ecsq->size_bits);
         signs = (uint8_t)(signs + (low != 0) + (high != 0));

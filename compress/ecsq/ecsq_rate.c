@@ -19,7 +19,7 @@ enum {
     SIZE_BITS_MAX = 5,
     /* bits of the model per code that occurs, with a share for codes that do not occur */
     MODEL_BITS_PER_CODE = 12,
-    WRITTEN_BITS = 16, /* per size written out */
+    WRITTEN_BITS = 16, /* bits of a size that is written out */
 };
 _Static_assert(TW_ECSQ_BLOCK / PIECE == 4, "pieces come from all quarters of blocks");
 
@@ -70,7 +70,8 @@ static void sample_take(struct sample *sample, const struct tw_ecsq_source *sour
         if (scale == 0) continue;
         const uint32_t count = tw_ecsq_count(source->n, b);
         const float *const x = source->x + b * TW_ECSQ_BLOCK;
-        if (blocks <= FEW || count < TW_ECSQ_BLOCK) { /* also the last block */
+        if (blocks <= FEW ||
+            count < TW_ECSQ_BLOCK) { /* all of the block: few blocks, or the shorter last one */
             sample_piece(sample, x, count, scale);
         } else {
             sample_piece(sample, x + i % 4 * PIECE, PIECE, scale);
@@ -186,7 +187,8 @@ static int8_t mean_shift(const struct sample *sample, const struct tw_ecsq *ecsq
         const uint32_t a = (256 * middle + (128 - ecsq->dead_256) * c) / (256 * c);
         if (a < first || a >= end) continue;
         const uint64_t count = sample->below[bin + 1] - sample->below[bin];
-        sum += count * (256 + 256 * middle / c - 256 * a); /* plus one step, to stay non-negative */
+        sum += count * (256 + 256 * middle / c -
+                        256 * a); /* adds one step per element, so that the sum is not negative */
         total += count;
     }
     if (total == 0) return 0;

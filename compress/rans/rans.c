@@ -10,7 +10,7 @@
 enum {
     TOTAL = TW_RANS_TOTAL,
     SYMBOLS = TW_RANS_SYMBOLS_MAX,
-    WIDE = 128 /* least frequency that takes two bytes */
+    WIDE = 128 /* from this frequency on, a model needs two bytes */
 };
 
 /* Whether a / b < c / d. The products fit, because counts have 32 bits and frequencies 12. */

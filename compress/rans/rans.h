@@ -57,7 +57,7 @@ size_t tw_rans_model_decode(struct tw_rans_model *model, const uint8_t *src, siz
 struct tw_rans_encoder {
     uint32_t states[TW_RANS_LANES];
     uint16_t frequency[TW_RANS_SYMBOLS_MAX], start[TW_RANS_SYMBOLS_MAX];
-    unsigned symbols_end; /* above every symbol */
+    unsigned symbols_end; /* one more than the largest symbol with a frequency */
     /* Division by a frequency as a multiplication, for vector variants: rans.c, set_division. */
     struct tw_rans_division {
         uint32_t reciprocal, step;
@@ -70,7 +70,7 @@ struct tw_rans_decoder {
     uint32_t states[TW_RANS_LANES];
     uint32_t slots[TW_RANS_TOTAL]; /* symbol | frequency << 8 | (slot - start) << 20 */
     uint16_t frequency[TW_RANS_SYMBOLS_MAX], start[TW_RANS_SYMBOLS_MAX];
-    unsigned symbols_end;    /* above every symbol */
+    unsigned symbols_end;    /* one more than the largest symbol with a frequency */
     uint64_t rank[256];      /* for a mask of 8 lanes: number of selected lanes below each lane */
     const uint8_t *at, *end; /* words not yet taken; borrowed */
 };

@@ -22,9 +22,10 @@
 
 enum {
     METRICS_BYTES_MAX = 128 * 1024,
-    ACCEPTS_MAX = 16,         /* a turn of the loop */
-    REST_US = 1000 * 1000,    /* before the next accept(), when descriptors are short */
-    CUT_OFF_US = 1000 * 1000, /* for libmicrohttpd to see that a client was cut off */
+    ACCEPTS_MAX = 16, /* clients accepted in one turn of the loop */
+    REST_US =
+        1000 * 1000, /* pause before the next accept() when the process is out of descriptors */
+    CUT_OFF_US = 1000 * 1000, /* time for libmicrohttpd to notice that a client was cut off */
 };
 
 enum request_state { FREE, READING, WAITING /* for tw_api_answer */, ANSWERED };
@@ -55,9 +56,9 @@ struct tw_api {
     struct listener listeners[TW_API_LISTENERS_MAX];
     unsigned listeners_count, handles_open;
     struct MHD_Daemon *http;
-    uv_poll_t poll; /* of the descriptor in which libmicrohttpd waits for its clients */
+    uv_poll_t poll; /* polls the descriptor on which libmicrohttpd waits for its clients */
     uv_timer_t timer;
-    uint64_t rest_until_us; /* no accept() before */
+    uint64_t rest_until_us; /* time before which nothing is accepted */
     struct tw_api_seats seats;
     struct tw_api_web web;
     struct request requests[TW_API_SEATS_MAX];
@@ -184,7 +185,7 @@ static enum MHD_Result answer_read(struct tw_api *api, struct MHD_Connection *co
         if (strcmp(path, READS[i].path) != 0) continue;
         return respond_json(connection, MHD_HTTP_OK, READS[i].make(api));
     }
-    TW_ASSERT(false); /* is_read knew this path */
+    TW_ASSERT(false); /* is_read accepts only the paths above */
     return MHD_NO;
 }
 
@@ -288,8 +289,7 @@ static uint64_t now_us(const struct tw_api *api) {
     return uv_now(api->config.loop) * 1000;
 }
 
-/* Begins the time that the client of a request has: to send its next request, or to read an
- * answer. */
+/* Starts a client's time limit anew: for its next request, or for reading an answer. */
 static void renew_deadline(struct tw_api *api, const struct request *request) {
     api->seats.seats[request - api->requests].deadline_us = now_us(api) + patience_us(api);
 }
@@ -362,11 +362,12 @@ void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message
 void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status,
                    const char *message) {
     struct request *const request = &api->requests[ticket % TW_API_SEATS_MAX];
-    if (!is_current(request, ticket)) return; /* that client went away */
+    if (!is_current(request, ticket)) return; /* the client of this ticket went away */
     request->state = ANSWERED;
     request->status = status;
     (void)snprintf(request->message, sizeof(request->message), "%s", message);
-    if (!request->is_suspended) return; /* still inside the verb callback */
+    if (!request->is_suspended)
+        return; /* the verb callback has not returned yet, and its caller sends the answer */
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
     renew_deadline(api, request);
@@ -376,7 +377,7 @@ void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status,
 
 /* ---- clients ------------------------------------------------------------------------------- */
 
-/* libmicrohttpd closes the connection at the end that it sees. */
+/* Ends a client: libmicrohttpd sees the end of the connection and closes it. */
 static void cut_off(struct tw_api *api, int seat) {
     (void)shutdown(api->seats.seats[seat].fd, SHUT_RDWR);
     api->seats.seats[seat].deadline_us = now_us(api) + CUT_OFF_US;
@@ -412,13 +413,14 @@ static void seat_client(struct tw_api *api, uint8_t listener, int fd) {
     static const struct sockaddr NOBODY = {.sa_family = AF_UNSPEC};
     const bool is_added = MHD_add_connection(api->http, fd, &NOBODY, sizeof(NOBODY)) == MHD_YES;
     if (is_added) (void)MHD_run(api->http);
-    /* libmicrohttpd has closed the descriptor of a client that it did not take. */
+    /* Frees the seat of a client that libmicrohttpd did not take: it has closed the descriptor. */
     if (api->requests[seat].connection == NULL) api->seats.seats[seat].is_taken = false;
 }
 
 static void on_accept(uv_poll_t *poll, int status, int events);
 
-/* Accepts while an owner would find a seat: until then clients wait in the listening queue. */
+/* Accepts clients while an owner would find a seat. Otherwise clients wait in the listening
+ * queue. */
 static void watch_listeners(struct tw_api *api) {
     const bool is_open = tw_api_seats_has_room(&api->seats) && now_us(api) >= api->rest_until_us;
     for (unsigned i = 0; i < api->listeners_count; i++) {
@@ -602,7 +604,7 @@ void tw_api_close(struct tw_api *api) {
         (void)close(api->listeners[i].fd);
     }
     if (api->http == NULL) return;
-    /* before libmicrohttpd closes the descriptor */
+    /* the descriptor must not be polled after libmicrohttpd has closed it */
     uv_close((uv_handle_t *)&api->poll, on_closed);
     uv_close((uv_handle_t *)&api->timer, on_closed);
     for (unsigned k = 0; k < 4; k++) (void)MHD_run(api->http); /* sends the last answers */

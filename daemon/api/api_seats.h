@@ -21,7 +21,8 @@ struct tw_api_seat {
     bool is_taken, is_owner;
     uint8_t listener;
     int fd;
-    uint64_t deadline_us; /* when the client is cut off; UINT64_MAX: it waits for the daemon */
+    uint64_t deadline_us; /* time at which the client is cut off; UINT64_MAX: it waits for the
+                             daemon, without a limit */
 };
 
 struct tw_api_seats {

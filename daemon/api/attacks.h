@@ -16,9 +16,9 @@ enum {
 enum tw_attack_kind {
     TW_ATTACK_FORGED,    /* a record that no majority signed */
     TW_ATTACK_TWO_FACED, /* two votes that exclude each other */
-    TW_ATTACK_LEFT,      /* this node left a group that was there, for another history */
-    TW_ATTACK_HELD,      /* a result out of all proportion; not accepted here */
-    TW_ATTACK_APPLIED,   /* such a result, which the others decided */
+    TW_ATTACK_LEFT,      /* this node left its lineage although most of its group was linked */
+    TW_ATTACK_HELD,      /* a far too large result, which this node did not accept */
+    TW_ATTACK_APPLIED,   /* such a result, which the other members decided and this node applied */
     TW_ATTACK_OVERSIZED, /* a contribution far too large to be merged */
     TW_ATTACK_PROTOCOL,  /* any other breach of the protocol */
     TW_ATTACKS,

@@ -32,7 +32,7 @@ static bool is_risen(struct tw_health *health, float live) {
            live > TW_HEALTH_RISEN_NATS + health->live_least;
 }
 
-/* Sets the signs in a row; returns the bit of the finding if that began or ended it. */
+/* Updates the bad signs in a row of one finding. Returns its bit if the finding began or ended. */
 static uint32_t sign_note(struct tw_health *health, enum tw_finding finding, bool is_bad) {
     const bool was = tw_health_has(health, finding);
     uint32_t *signs = &health->signs[finding];

@@ -40,7 +40,8 @@ enum {
     TW_HEALTH_ROUNDS = 4,
     TW_HEALTH_LOOKS = 3,
     TW_HEALTH_STUCK_PERIODS = 8,
-    TW_HEALTH_UNKNOWN_PERIODS = 10, /* times STUCK_US, while no period is known */
+    TW_HEALTH_UNKNOWN_PERIODS =
+        10, /* replaces the usual period while that is not known, as a multiple of STUCK_US */
 };
 
 enum tw_finding {
@@ -55,21 +56,24 @@ enum tw_finding {
 
 /* Totals and values of one evaluation. */
 struct tw_health_look {
-    uint64_t listed, missed;  /* committed rounds with and without this node */
-    uint64_t refused;         /* of `missed` and `listed`: rounds in which an owner refused it */
-    uint64_t budget_left_out; /* rounds left out for the byte budget */
+    uint64_t listed, missed; /* committed rounds with and without this node */
+    uint64_t refused; /* rounds in which an owner refused this node's work; each also counts as
+                         listed or missed */
+    uint64_t budget_left_out; /* rounds without a contribution, because of the byte budget */
     uint64_t states;          /* fragments' states that came from other nodes */
     uint32_t fragments;       /* at least 1 */
-    bool is_alone;            /* nothing is merged: the anchor follows the live parameters */
-    float live, distance;     /* held-out loss; distance to the anchor, a ratio */
+    bool is_alone; /* the node trains alone: nothing is merged, and the anchor follows the live
+                      parameters */
+    float live, distance; /* held-out loss; distance to the anchor, a ratio */
 };
 
 struct tw_health {
     uint32_t signs[TW_FINDINGS];       /* bad signs in a row; STUCK: SIGNS or 0 */
-    struct tw_health_look rounds_look; /* the last look that counted rounds */
+    struct tw_health_look rounds_look; /* totals at the last look that counted rounds */
     uint64_t states;
     uint32_t distances_count;
-    float distance_most, live_least; /* of good signs; live_least 0: none yet */
+    float distance_most, live_least; /* largest distance and lowest live loss at good signs;
+                                        live_least 0: none yet */
 };
 
 /* Returns the set of findings, as bits, that began or ended. */

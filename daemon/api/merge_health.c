@@ -14,7 +14,7 @@ bool tw_merge_health_note(struct tw_merge_health *health, float live, float anch
     if (!isfinite(live)) return false;
     if (rounds < health->rounds) *health = (struct tw_merge_health){0}; /* another lineage */
     if (anchor <= live * (1.0f + TW_MERGE_BACK)) health->is_bad = false;
-    /* Without a merge of each fragment the anchor had no chance to follow. */
+    /* Until each fragment was merged again, the anchor had no chance to follow. */
     if (health->has_anchor && rounds < health->rounds + fragments) return health->is_bad != was_bad;
     if (health->has_anchor && is_bad_sign(health, live, anchor)) {
         if (health->bad_signs < TW_MERGE_SIGNS) health->bad_signs++;
@@ -22,7 +22,7 @@ bool tw_merge_health_note(struct tw_merge_health *health, float live, float anch
         health->bad_signs = 0;
     }
     if (health->bad_signs == TW_MERGE_SIGNS) health->is_bad = true;
-    /* The first anchor that counts is one that was merged. */
+    /* An anchor counts only once all of its fragments were merged. */
     if (rounds < fragments) return health->is_bad != was_bad;
     health->has_anchor = true;
     health->anchor = isfinite(anchor) ? anchor : INFINITY;

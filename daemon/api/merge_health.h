@@ -20,10 +20,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TW_MERGE_WORSE 0.05f    /* of the live loss */
-#define TW_MERGE_LEAST 0.05f    /* nats: near a loss of 0, a share of it is noise */
-#define TW_MERGE_PROGRESS 0.10f /* of the anchor's distance to the live loss */
-#define TW_MERGE_BACK 0.02f     /* of the live loss */
+#define TW_MERGE_WORSE 0.05f /* of the live loss */
+#define TW_MERGE_LEAST 0.05f /* nats: near a loss of 0, a share of it is noise */
+#define TW_MERGE_PROGRESS                                                                          \
+    0.10f /* progress of the anchor, as a share of its distance to the live loss */
+#define TW_MERGE_BACK 0.02f /* of the live loss */
 
 enum { TW_MERGE_SIGNS = 2 };
 

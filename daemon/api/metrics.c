@@ -213,7 +213,7 @@ static void put_data(struct out *to, const struct tw_status_view *view) {
               view->data.chunks_refused);
 }
 
-/* A value of 0 is not known; a load of 0 is an idle GPU. */
+/* A gauge of 0 means "not known" and is left out. Only a load of 0 is real: the GPU is idle. */
 static void put_gpu(struct out *to, const struct tw_view_gpu *gpu) {
     if (!gpu->is_seen) return;
     if (gpu->temperature_c > 0)

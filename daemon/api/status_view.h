@@ -72,14 +72,15 @@ struct tw_view_peer {
     bool is_punched;                /* both nodes dialled it at the same time */
     bool is_mapped;                 /* the peer dialled the port at this node's router */
     char way[TW_VIEW_TEXT_BYTES];   /* is_relayed: why it is not direct; else "" */
-    struct tw_id via;               /* is_relayed: that member */
+    struct tw_id via;               /* is_relayed: the member that relays */
     char error[TW_VIEW_TEXT_BYTES]; /* why the last attempt failed; "": it did not */
     enum tw_view_link link;
-    enum tw_node_state state; /* of its last STATUS; only meaningful when heard */
-    bool is_member;           /* listed in this node's roster */
+    enum tw_node_state
+        state;      /* state in the last STATUS of the peer; only meaningful if one was received */
+    bool is_member; /* listed in this node's roster */
     bool same_lineage;
     uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
-    uint64_t up_bytes, down_bytes; /* at the sockets of both connections */
+    uint64_t up_bytes, down_bytes; /* bytes at the sockets of both connections */
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;
@@ -137,8 +138,8 @@ struct tw_view_ban {
 struct tw_view_twin {
     struct tw_id id;
     bool is_self;                /* the key of this node */
-    char address[TW_ADDR_BYTES]; /* of the machine without a link here; "": not known */
-    char linked[TW_ADDR_BYTES];  /* of the linked one; "": none is */
+    char address[TW_ADDR_BYTES]; /* address of the machine without a link here; "": not known */
+    char linked[TW_ADDR_BYTES];  /* address of the linked machine; "": none is linked */
 };
 
 struct tw_view_loss {
@@ -161,7 +162,8 @@ struct tw_view_health {
     struct tw_id refused_by;  /* the owner that refused last; zero: none yet */
     float distance, distance_most, live, live_least;
     uint64_t open_us, open_round;
-    uint32_t members, members_here; /* of the roster, this node included */
+    uint32_t members,
+        members_here; /* members of the roster, this node included, and those linked here */
 };
 
 struct tw_status_view {
@@ -192,7 +194,7 @@ struct tw_status_view {
     struct {
         uint64_t step, tokens;
         uint64_t stop_step;  /* 0: none */
-        double tokens_per_s; /* over the last minute */
+        double tokens_per_s; /* mean speed over the last minute */
         double flops_s;      /* arithmetic of the inner steps at that speed */
         double mfu;          /* model FLOPs utilisation: flops_s to the measured peak */
         float loss;          /* training loss, smoothed, nats per token */
@@ -203,8 +205,8 @@ struct tw_status_view {
         float distance;            /* ||theta - phi|| / ||phi||, a ratio */
         double token_share;        /* share of the run's tokens so far, a ratio */
         uint64_t steps_skipped;    /* steps whose gradients were not finite */
-        double utilisation;        /* time in inner steps to all time, a ratio */
-        double utilisation_minute; /* the same, over the last minute */
+        double utilisation;        /* share of the whole time that is spent in inner steps */
+        double utilisation_minute; /* the same share over the last minute */
         uint32_t losses_count;
         struct tw_view_loss losses[TW_VIEW_LOSSES_MAX]; /* oldest first, evenly spaced in steps */
     } train;
@@ -228,20 +230,23 @@ struct tw_status_view {
         uint64_t pairs_merged, pairs_alone, pairs_one_sided, pairs_refused;
         uint64_t pairs_struck;   /* partners struck for their payloads */
         struct tw_id partner;    /* last partner; zero: none yet */
-        uint64_t partner_age_us; /* since that merge; TW_VIEW_NEVER */
-        float partner_distance;  /* ||phi_theirs - phi|| / ||phi|| at the merge; NaN */
+        uint64_t partner_age_us; /* time since that merge; TW_VIEW_NEVER: none yet */
+        float
+            partner_distance; /* ||phi_theirs - phi|| / ||phi|| at the last merge; NaN: none yet */
     } sync;
 
     struct {
-        char listen[TW_ADDRS_MAX][TW_ADDR_BYTES];     /* as bound; "" after the last */
+        char listen[TW_ADDRS_MAX]
+                   [TW_ADDR_BYTES]; /* addresses listened on, as bound; "" after the last */
         uint64_t control_in_bytes, control_out_bytes; /* bytes at the sockets, by connection */
         uint64_t bulk_in_bytes, bulk_out_bytes;
         uint64_t payload_in_bytes, payload_out_bytes; /* payload chunks */
         uint64_t payload_again_bytes;           /* received payload chunks that were here already */
-        double in_bytes_per_s, out_bytes_per_s; /* over the last minute */
+        double in_bytes_per_s, out_bytes_per_s; /* rates at the sockets over the last minute */
         uint64_t upload_cap_bytes_s;            /* 0: none */
         enum tw_link_pace_mode pace;
-        char congestion[16]; /* of the bulk connections: its name, "mixed", or "" without one */
+        char congestion[16]; /* congestion control of the bulk connections: its name, "mixed", or ""
+                                without one */
         uint64_t path_bytes_per_s;                 /* the fastest measured path; 0: none yet */
         uint64_t pace_bytes_per_s;                 /* pacing limit of that path; 0: none */
         uint32_t bootstrap_count, bootstrap_alive; /* configured addresses; those with a link */
@@ -250,13 +255,14 @@ struct tw_status_view {
         uint64_t pool_bytes, pool_used_bytes;
         enum tw_reachability_state reach_state;          /* whether other nodes can dial this one */
         char reach_text[TW_REACHABILITY_SENTENCE_BYTES]; /* explanation, with the port to open */
-        uint64_t reach_age_us;                           /* TW_VIEW_NEVER: no peer has tried */
-        const char *mapping_state; /* of a port at the router: tw_port_mapping_name; NULL: none */
-        const char *mapping_by;    /* "NAT-PMP", "UPnP" or "" */
-        char mapping_address[TW_ADDR_BYTES];       /* at the router; "": not mapped */
+        uint64_t reach_age_us; /* age of the newest answer; TW_VIEW_NEVER: no peer has tried */
+        const char
+            *mapping_state; /* state of the port at the router: tw_port_mapping_name; NULL: none */
+        const char *mapping_by;                    /* "NAT-PMP", "UPnP" or "" */
+        char mapping_address[TW_ADDR_BYTES];       /* address at the router; "": not mapped */
         char mapping_text[TW_PORT_SENTENCE_BYTES]; /* explanation, with the way out */
         uint64_t mapping_renewals;
-        const char *nat;                       /* kind: tw_nat_kind_name; NULL: not known */
+        const char *nat;                       /* kind of NAT: tw_nat_kind_name; NULL: not known */
         char nat_text[TW_NAT_SENTENCE_BYTES];  /* explanation, with the way out */
         uint64_t punch_tries, punch_successes; /* relayed links punched since the start */
         uint32_t reach_count;
@@ -278,10 +284,11 @@ struct tw_status_view {
         bool is_renewed;                /* the certificate was signed by a member, not the owner */
         bool is_late;                   /* the certificate ends soon and was not renewed */
         uint64_t until_s;               /* end of the certificate, Unix time */
-        uint64_t left_s;                /* until then; 0: it has ended */
+        uint64_t left_s;                /* seconds until then; 0: it has ended */
         uint64_t list;                  /* version of the revocation list; 0: none yet */
         uint32_t revoked;               /* nodes on the list */
-        char error[TW_VIEW_TEXT_BYTES]; /* why no node admits this one; "" */
+        char error[TW_VIEW_TEXT_BYTES]; /* why other nodes would not admit this one; "": they would
+                                         */
     } admission;
 
     struct {
@@ -303,16 +310,16 @@ struct tw_status_view {
         uint32_t rungs_count; /* 0 unless sync.codec = auto and a contribution was sent */
         struct {
             char name[16];
-            double share; /* share of the elements contributed lately */
+            double share; /* share of this rung in the elements contributed lately */
         } rungs[TW_VIEW_RUNGS_MAX];
-        double bits;               /* per element contributed lately; NaN: none yet */
+        double bits;               /* bits per element contributed lately; NaN: none yet */
         double budget_bytes_per_s; /* 0: no budget */
-        bool is_month;             /* budget of upload and download over 30 days; else of upload */
-        double used_bytes_per_s;   /* in the budget's directions, over the last minute */
-        double rest_bytes_per_s;   /* of that, bytes besides contributions; NaN: no budget */
-        uint64_t rounds_left_out;  /* rounds without a contribution because of the budget */
-        bool is_left_out;          /* the present round is left out because of the budget */
-        bool is_hopeless;          /* rest_bytes_per_s alone exceeds the budget */
+        bool is_month; /* true: budget of upload and download over 30 days; false: of upload */
+        double used_bytes_per_s;  /* traffic in the budget's directions, over the last minute */
+        double rest_bytes_per_s;  /* part of that which is not contributions; NaN: no budget */
+        uint64_t rounds_left_out; /* rounds without a contribution because of the budget */
+        bool is_left_out;         /* the present round is left out because of the budget */
+        bool is_hopeless;         /* rest_bytes_per_s alone exceeds the budget */
     } spend;
 
     struct {
@@ -321,16 +328,17 @@ struct tw_status_view {
         bool is_fetched; /* fetched from peers into a folder of the daemon */
         char path[TW_VIEW_TEXT_BYTES];
         char text[TW_VIEW_TEXT_BYTES];  /* progress while waiting: "3 of 65 chunks ..." */
-        char error[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index; "" */
-        uint32_t files, files_whole;    /* 0: the index is not here yet */
-        uint32_t train_whole;           /* whole training shards */
+        char error[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index; "": none */
+        uint32_t files, files_whole; /* files of the dataset, and those that are whole; 0: the index
+                                        is not here yet */
+        uint32_t train_whole;        /* whole training shards */
         uint64_t bytes, bytes_here;
-        uint32_t chunks_here, chunks_count; /* of the file that is fetched next */
+        uint32_t chunks_here, chunks_count; /* chunks of the file that is fetched next */
         double in_bytes_per_s;              /* over the last ten seconds */
-        uint64_t eta_us;                    /* until the dataset is whole; TW_VIEW_NEVER */
-        uint32_t donors, takers;            /* peers that gave chunks lately; peers being served */
-        uint64_t in_bytes, out_bytes;       /* dataset bytes received and sent */
-        uint64_t chunks_refused;            /* chunks with a wrong hash */
+        uint64_t eta_us;         /* time until the dataset is whole; TW_VIEW_NEVER: not known */
+        uint32_t donors, takers; /* peers that gave chunks lately; peers being served */
+        uint64_t in_bytes, out_bytes; /* dataset bytes received and sent */
+        uint64_t chunks_refused;      /* chunks with a wrong hash */
     } data;
 
     struct {
@@ -338,17 +346,17 @@ struct tw_status_view {
         uint32_t pid;      /* 0: none */
         uint32_t restarts; /* deaths of workers */
         char device[64];
-        char engine[96];                /* engine of the ready worker; "" before */
+        char engine[96];                /* engine of the worker; "" before it is ready */
         uint64_t memory_bytes;          /* memory of the engine; 0: not known */
-        char error[TW_VIEW_TEXT_BYTES]; /* cause of the last death; "" */
-        bool is_device_fault;           /* the compute device caused it */
+        char error[TW_VIEW_TEXT_BYTES]; /* cause of the worker's last death; "": none */
+        bool is_device_fault;           /* a fault of the compute device caused that death */
         uint64_t snapshot_step;         /* TW_VIEW_NEVER */
         uint64_t heartbeat_us;          /* age of its last heartbeat; TW_VIEW_NEVER */
         struct tw_view_gpu gpu;
     } worker;
 
     struct {
-        uint64_t step;   /* TW_VIEW_NEVER: none yet */
+        uint64_t step;   /* step of the newest checkpoint; TW_VIEW_NEVER: none yet */
         uint64_t age_us; /* TW_VIEW_NEVER */
         uint64_t bytes;
         char error[TW_VIEW_TEXT_BYTES];      /* why the last checkpoint failed; "" */

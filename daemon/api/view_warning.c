@@ -126,7 +126,8 @@ static bool is_resting(const struct tw_status_view *view) {
 
 static void judge_network(const struct tw_status_view *view, struct list *list) {
     if (!view->node.links || is_resting(view)) return;
-    if (judge_twins(view, list)) return; /* the rest follows from it */
+    if (judge_twins(view, list))
+        return; /* two machines with one key cause the other warnings, so these are left out */
     const struct tw_view_peer *refused = NULL;
     for (uint32_t i = 0; i < view->peers_count && refused == NULL; i++) {
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
@@ -135,7 +136,7 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         add(list, "`thinwire peers` and `thinwire doctor` tell more", "%s",
             refused->error[0] != 0 ? refused->error : "a node refuses us without a reason");
     }
-    if (view->node.uptime_us < MINUTE_US / 2) return; /* links take a while */
+    if (view->node.uptime_us < MINUTE_US / 2) return; /* links need a while to come up */
     if (view->net.bootstrap_count > 0 && view->sync.alive == 0) {
         const struct tw_view_bootstrap *failed = NULL;
         char peers[48] = "The configured peer is not";

@@ -18,15 +18,16 @@
 
 enum {
     TW_GATE_BYTES_MAX = 8 + TW_CERTS_MAX * TW_CERT_BYTES, /* extension 4 of HELLO */
-    TW_GATE_LIFE_S = 30 * 24 * 3600, /* longest lifetime of a certificate that a node signs */
+    TW_GATE_LIFE_S =
+        30 * 24 * 3600, /* longest lifetime of a certificate that a node signs for another */
 };
 
 struct tw_gate {
     struct tw_id run, owner;            /* the run's id, and its security.owner */
     const struct tw_identity *identity; /* borrowed */
     uint64_t (*clock_s)(void);          /* returns unix seconds; tests replace it */
-    struct tw_certs own;                /* empty: no node will admit this one */
-    struct tw_revoked revoked;          /* version 0: none is revoked */
+    struct tw_certs own; /* this node's own certificates; empty: no node will admit this one */
+    struct tw_revoked revoked; /* revoked nodes; version 0: no list yet */
 };
 
 /* Uses the system's clock. */

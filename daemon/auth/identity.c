@@ -106,6 +106,6 @@ enum tw_status tw_identity_ephemeral(struct tw_identity *identity, struct tw_err
 
 void tw_identity_close(struct tw_identity *identity) {
     X509_free(identity->cert);
-    EVP_PKEY_free(identity->key); /* wipes the private half */
+    EVP_PKEY_free(identity->key); /* this also wipes the private key */
     *identity = (struct tw_identity){0};
 }

@@ -20,12 +20,12 @@
 
 enum {
     TW_KNOCK_NAME_BYTES = 57, /* with NUL */
-    TW_KNOCKS_SEEN = 256,     /* remembered, so that a copy is none */
+    TW_KNOCKS_SEEN = 256, /* number of knocks that are remembered, so that a copy is recognised */
 };
 
 /* Key of a knock. Borrowed. */
 struct tw_knock_key {
-    const uint8_t *bytes; /* of a run secret or a ticket */
+    const uint8_t *bytes; /* run secret, or key of a ticket */
     size_t size;
     struct tw_id run;
 };

@@ -21,7 +21,7 @@ struct tw_secret {
 
 struct tw_secrets {
     uint32_t count;                        /* 0: none, an `open` run */
-    struct tw_secret list[TW_SECRETS_MAX]; /* the first is used for proofs, each is accepted */
+    struct tw_secret list[TW_SECRETS_MAX]; /* proofs use the first one; each is accepted */
 };
 
 /* Makes a file with one new secret. Never overwrites: TW_CONFIG when `path` exists. */

@@ -94,7 +94,7 @@ enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, 
     const char *const message = json_string_value(json_object_get(json, "message"));
     const char *const error = json_string_value(json_object_get(json, "error"));
     if (cli->json) (void)puts(body);
-    /* the request was done, or was tried and failed */
+    /* the daemon did the request, or tried and failed */
     if (is_taken != NULL) *is_taken = code == 200 || code == 503;
     if (code == 200) {
         if (!cli->json) (void)puts(message != NULL ? message : "done");

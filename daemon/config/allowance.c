@@ -4,7 +4,7 @@
 #include "daemon/config/quota.h"
 
 #define CREDIT_CYCLES 2.0 /* cycles of budget that can be saved or owed at most */
-#define MEAN_CYCLES 2.0   /* cycles over which the rest is averaged */
+#define MEAN_CYCLES 2.0   /* number of cycles over which the rate of other traffic is averaged */
 #define CYCLE_FLOOR_S 30.0
 
 enum { SECOND_US = 1000 * 1000, DAY_S = 86400 };
@@ -27,7 +27,7 @@ static double clamp_credit(const struct tw_allowance *allowance, double credit) 
     const double most_s = allowance->is_month && saved_s < DAY_S ? DAY_S : saved_s;
     const double owed_s = allowance->is_month ? TW_MONTH_S : CREDIT_CYCLES * cycle_s(allowance);
     double most = most_s * allowance->bytes_per_s;
-    /* enough to save up for one contribution */
+    /* enough credit for one contribution must fit */
     if (most < 2.0 * allowance->least) most = 2.0 * allowance->least;
     if (credit > most) return most;
     if (credit < -owed_s * allowance->bytes_per_s) return -owed_s * allowance->bytes_per_s;
@@ -58,7 +58,7 @@ void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t
 }
 
 void tw_allowance_sent(struct tw_allowance *allowance, uint64_t bytes) {
-    /* bytes of the last contribution that were not fetched by now never will be */
+    /* bytes of the last contribution that peers have not fetched by now are never fetched */
     allowance->pending = (double)bytes;
 }
 

@@ -39,14 +39,15 @@ struct tw_allowance {
     bool is_month, has_looked;
     uint64_t started_us, at_us, bytes; /* time of the last look, and the traffic then */
     double credit;                     /* bytes */
-    double pending;        /* bytes of contributions that have not yet passed the socket */
+    double pending;        /* bytes of contributions that were encoded and are not sent yet */
     double rest_per_s;     /* rate of traffic other than contributions */
     double cycle_s, least; /* values of the last request; 0: none yet */
 };
 
 void tw_allowance_init(struct tw_allowance *allowance, const struct tw_budget_config *config);
 
-/* Takes the total traffic so far in the directions that count. Call about once a second. */
+/* Takes the node's total traffic so far, in the directions that the budget counts. Call about once
+ * a second. */
 void tw_allowance_look(struct tw_allowance *allowance, uint64_t now_us, uint64_t bytes);
 
 /* Records that so many bytes were encoded for other nodes. */

@@ -121,7 +121,8 @@ static int take_key(void *user, const char *section, const char *name, const cha
     if (*section == 0) {
         return fail_line(reader, "`%s` stands before the first section, such as [node]", name);
     }
-    if (!is_section(section)) return 0; /* an unknown section was reported at its own line */
+    if (!is_section(section))
+        return 0; /* an unknown section was already reported at its own line */
     const struct tw_config_key *const key = tw_config_key_find(section, name);
     if (key == NULL) return unknown_key(reader, section, name);
 

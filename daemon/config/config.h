@@ -20,7 +20,7 @@
 #include "daemon/config/hours.h"
 #include "daemon/config/pace.h"
 #include "proto/compute.h"
-#include "proto/worker_msg.h" /* enum tw_snapshot_mode */
+#include "proto/worker_msg.h" /* for enum tw_snapshot_mode */
 
 enum {
     TW_PATH_BYTES = 1024, /* size of a path, with NUL */
@@ -51,8 +51,9 @@ struct tw_config {
         char data[TW_PATH_BYTES];           /* training text; empty = none configured */
         bool spawn_worker;                  /* the daemon starts and restarts the worker */
         char worker_path[TW_PATH_BYTES];    /* empty = thinwire-worker beside the daemon's binary */
-        char worker_command[TW_PATH_BYTES]; /* for the shell; empty = worker_path */
-        char worker_user[64];               /* may run the worker too; empty = no other user */
+        char worker_command[TW_PATH_BYTES]; /* command line for the shell that starts the worker;
+                                               empty = worker_path */
+        char worker_user[64]; /* user that may run the worker too; empty = no other user */
         enum tw_snapshot_mode snapshot;
         /* steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;
@@ -83,12 +84,13 @@ struct tw_config {
         uint64_t quota_bytes;          /* per calendar month, both directions; 0 = none */
         struct tw_hours hours;         /* caps by the time of day */
         struct tw_budget_config budget;
-        bool links; /* false: the node neither listens nor dials, and trains alone */
-        char secret_file[TW_PATH_BYTES]; /* empty = STATE_DIR/run.secret */
+        bool links; /* false: no links, so the node neither listens nor dials, and trains alone */
+        char secret_file[TW_PATH_BYTES]; /* file of the run secret; empty = STATE_DIR/run.secret */
     } network;
 
     struct {
-        char socket[TW_PATH_BYTES]; /* empty in the file = RUN_DIR/thinwired.sock */
+        char socket[TW_PATH_BYTES]; /* path of the API's socket; empty in the file =
+                                       RUN_DIR/thinwired.sock */
         char group[64];             /* group that may use the socket; empty = the daemon's group */
         bool has_http;
         struct tw_address http; /* read-only loopback listener */

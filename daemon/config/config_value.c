@@ -450,7 +450,8 @@ static void print_quantity(uint64_t value, const struct unit *units, char *text,
         (void)snprintf(text, capacity, "0");
     } else if (value % best->factor == 0) {
         (void)snprintf(text, capacity, "%" PRIu64 "%s", value / best->factor, best->name);
-    } else { /* finer than the smallest unit; six decimals are exact for microseconds */
+    } else { /* the value is finer than the smallest unit; six decimals are exact for microseconds
+              */
         (void)snprintf(text, capacity, "%" PRIu64 ".%06" PRIu64 "%s", value / best->factor,
                        value % best->factor * 1000000 / best->factor, best->name);
     }

@@ -14,7 +14,7 @@ enum {
     FILE_BYTES_MAX = 32 + TW_QUOTA_MONTHS * LINE_BYTES_MAX,
     MONTHS = 12,
     YEAR_BASE = 1900,
-    YEAR_FIRST = 2026, /* this program is no older, so a clock before this year was never set */
+    YEAR_FIRST = 2026, /* year of this program: a clock that shows an earlier year was never set */
     YEAR_LAST = 9999,
 };
 

@@ -40,7 +40,8 @@ uint32_t tw_quota_month(int64_t unix_s);
 /* Start of the month after this one, such as "2026-12-01". */
 void tw_quota_next(uint32_t month, char text[16]);
 
-/* Bytes on the line for this many bytes at the socket. Providers count headers too. */
+/* Bytes on the line for that many bytes at the socket: providers count the headers of packets
+ * too. */
 uint64_t tw_quota_line_bytes(uint64_t socket_bytes);
 
 /* Adds bytes of the line to that month. */

@@ -55,7 +55,7 @@ struct tw_data_folder {
     int dir;                /* -1: not open */
     struct tw_id hash;      /* hash of the index, from the manifest */
     bool is_ours;           /* the folder may be changed; false: it belongs to the user */
-    uint64_t reserve_bytes; /* bytes that must stay free on the disk */
+    uint64_t reserve_bytes; /* bytes that must stay free on the disk, for checkpoints */
 
     bool has_index;
     struct tw_dataset index;     /* its shards are owned */

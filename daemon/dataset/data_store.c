@@ -66,8 +66,8 @@ static enum tw_status found_look(struct tw_data_store *store, uint32_t file, str
     return TW_OK;
 }
 
-/* An error of the disk is not reported here: it will also hit arriving chunks, where it is
- * reported. */
+/* A disk error is not reported here. Arriving chunks meet the same error, and it is reported
+ * then. */
 static void found_all(struct tw_data_store *store) {
     struct tw_data_folder *folder = &store->folder;
     store->found_count = 0;
@@ -80,7 +80,9 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
     const struct tw_data_store_config *config = &store->config;
     struct tw_data_folder *folder = &store->folder;
     if (folder->dir < 0) {
-        if (config->is_ours) (void)mkdir(config->path, 0700); /* the next line fails */
+        if (config->is_ours)
+            (void)mkdir(config->path,
+                        0700); /* if this fails, opening the folder in the next line fails too */
         TW_TRY(tw_data_folder_open(folder, config->ops, config->path, &config->hash,
                                    config->is_ours, err));
         folder->reserve_bytes = config->reserve_bytes;
@@ -180,7 +182,7 @@ static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) 
         events->stored(user, op->ticket, result_of(status), store->index_bytes);
         return;
     case TW_DATA_OP_WRITE:
-        /* No peer is to blame and none has a better copy, so a person is told. */
+        /* No peer is to blame and no peer has a better copy, so a person must know. */
         if (status == TW_DATA) events->trouble(user, sentence);
         if (status == TW_OK) store->folder.rows[op->file].state = TW_DATA_PARTLY;
         events->stored(user, op->ticket, result_of(status), 0);
@@ -252,7 +254,8 @@ static void work_begin(struct tw_data_store *store) {
     TW_ASSERT(uv_queue_work(store->config.loop, &store->work, on_work, on_done) == 0);
 }
 
-/* Tickets bound the chunks. A file is checked and finished once, after its last chunk. */
+/* Queues an operation. There is room: tickets bound the chunks, and each file is checked and
+ * finished once, after its last chunk. */
 static void op_add(struct tw_data_store *store, const struct tw_data_op *op) {
     TW_ASSERT(store->ops_count < TW_DATA_OPS_MAX);
     store->ops[(store->ops_first + store->ops_count) % TW_DATA_OPS_MAX] = *op;

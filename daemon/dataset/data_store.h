@@ -79,7 +79,7 @@ struct tw_data_op {
 struct tw_data_store {
     struct tw_data_store_config config;
     struct tw_data_folder folder;
-    bool is_open; /* `opened`, or `checked` of the index, returned TW_OK */
+    bool is_open; /* set when `opened`, or `checked` for the index, returned TW_OK */
 
     uint32_t ops_first, ops_count;
     struct tw_data_op ops[TW_DATA_OPS_MAX];
@@ -88,7 +88,7 @@ struct tw_data_store {
     uv_work_t work;
     uv_timer_t retry;
 
-    /* written by the thread */
+    /* fields written by the thread */
     enum tw_status status;
     struct tw_error err;
     uint8_t *index; /* the arriving index, (index_bytes); owned */

@@ -82,8 +82,8 @@ static bool has_knocked(struct tw_transport *t, const char *name, size_t size) {
     return is_right && tw_knocks_add(&t->knocks, name);
 }
 
-/* The ClientHello of an accepted connection is here: now the connection pays. Before that it only
- * takes a place, from the oldest one. */
+/* The ClientHello of an accepted connection is here: now the connection is charged
+ * (handshake_limiter.h). Before that it only takes a place in the table. */
 static enum tw_status judge_hello(void *user, const char *name, size_t size, struct tw_error *err) {
     struct tw_conn *conn = user;
     struct tw_transport *t = conn->transport;
@@ -129,7 +129,8 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
     if (!accept_may(t, (struct tw_listener *)(void *)server)) return;
     struct tw_conn *conn = tw_conn_create(t, &err);
     if (conn == NULL) {
-        ((struct tw_listener *)(void *)server)->is_stalled = true; /* until a connection ends */
+        ((struct tw_listener *)(void *)server)->is_stalled =
+            true; /* no new connection is reported until another one ends */
         return;
     }
     conn->is_accepted = true;
@@ -186,8 +187,10 @@ void tw_admit_failed(struct tw_conn *conn) {
         tw_punch_lost(conn);
         return;
     }
-    if (tw_dialer_lost(conn, &error)) return; /* the name may have other addresses */
-    if (conn->link.tls.is_turned_away) {      /* it gets no byte, and keeps no place */
+    if (tw_dialer_lost(conn, &error))
+        return; /* the name may have other addresses, which are tried next */
+    if (conn->link.tls
+            .is_turned_away) { /* it is closed without a byte, and its place is free again */
         refusal_report(conn, error.status, error.message);
         tw_link_abort(&conn->link);
         return;
@@ -284,7 +287,7 @@ static enum tw_status ban_check(const struct tw_transport *t, const struct tw_id
     return tw_fail(err, TW_BANNED, "node %s by node %s, until %s UTC", they, we, when);
 }
 
-/* True if a link exists that this dialled connection could not better. */
+/* True if the link that exists is at least as good as this dialled connection. */
 static bool is_useless(const struct tw_conn *conn, const struct tw_id *id) {
     const struct tw_transport *t = conn->transport;
     const int old = tw_peer_find(t, id);
@@ -301,7 +304,8 @@ void tw_admit_secured(struct tw_conn *conn) {
     struct tw_transport *t = conn->transport;
     const struct tw_id *id = &conn->link.tls.id;
     struct tw_error err;
-    /* A HELLO for control tells this node from another machine with its key. */
+    /* Only a HELLO for control shows whether the other side is this node or another machine with
+     * its key. */
     if (tw_id_equal(id, &t->config.identity->id) && conn->is_dialled &&
         conn->role != TW_ROLE_CONTROL) {
         tw_conn_fail(conn, TW_SELF, "");
@@ -352,7 +356,7 @@ static bool control_may_enter(struct tw_conn *conn, const struct tw_hello *hello
     return true;
 }
 
-/* The end of an older link to the node is told before the new one is up. */
+/* Reports the end of an older link to the node, before the new one is up. */
 static void ends_report(struct tw_transport *t, const struct tw_id *id) {
     for (int i = 0; i < TW_PEERS_MAX && !t->is_closing; i++) {
         const struct tw_slot *slot = &t->peers[i];
@@ -369,7 +373,7 @@ void tw_admit_enter(struct tw_conn *conn, const struct tw_hello *hello) {
         return;
     }
     ends_report(t, &hello->id);
-    if (t->is_closing) return; /* peer_down made the runtime close us */
+    if (t->is_closing) return; /* the runtime closed the transport inside peer_down */
     const int peer = tw_peer_open(conn, hello, &err);
     if (peer < 0) {
         tw_admit_refuse(conn, err.status, err.message);
@@ -434,7 +438,9 @@ static void goodbye_take(struct tw_conn *conn, const struct tw_frame *frame) {
     }
     if (goodbye.status == TW_SELF &&
         tw_id_equal(&conn->link.tls.id, &conn->transport->config.identity->id)) {
-        tw_conn_fail(conn, TW_SELF, ""); /* the name may have other addresses */
+        tw_conn_fail(
+            conn, TW_SELF,
+            ""); /* the name may have other addresses than this machine's, which are tried next */
         return;
     }
     if (goodbye.status == TW_TWIN && conn->is_dialled && conn->role == TW_ROLE_CONTROL) {
@@ -492,7 +498,8 @@ void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame) {
         tw_guest_frame(conn, frame);
         return;
     }
-    TW_ASSERT(frame->kind == TW_FRAME_HELLO); /* the link lets no other kind through */
+    TW_ASSERT(frame->kind ==
+              TW_FRAME_HELLO); /* the link's state lets no other kind of frame through */
     if (conn->is_held) {
         tw_admit_refuse(conn, TW_PROTO, "a second HELLO");
         return;

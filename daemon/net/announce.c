@@ -21,8 +21,9 @@ static void self_add(struct tw_member_row *self, const char *host, uint16_t port
     }
 }
 
-/* For a wildcard listener: adds the address of the default route. Peers see only one of our
- * addresses. Behind NAT they see none of them, though nodes in our network could dial it. */
+/* Adds the address of the default route for a wildcard listener. A peer sees only one of our
+ * addresses, and behind NAT it sees the router's. Nodes of our own network can dial the real
+ * one. */
 static void self_add_own(const struct tw_transport *t, const struct tw_listener *listener,
                          struct tw_member_row *self) {
     static const int families[2] = {AF_INET6, AF_INET};

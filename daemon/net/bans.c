@@ -74,7 +74,7 @@ uint64_t tw_bans_left_s(const struct tw_bans *bans, const struct tw_id *id, uint
 
 /* ---- hosts --------------------------------------------------------------------------------- */
 
-/* A clock that was set back ends the ban: it is for minutes. */
+/* A clock that was set back ends the ban, which was to last minutes only. */
 static uint64_t host_left_s(const struct tw_host_ban *row, uint64_t now_s) {
     const uint64_t left = row->until_s > now_s ? row->until_s - now_s : 0;
     return left <= TW_HOST_BAN_S ? left : 0;

@@ -120,7 +120,8 @@ static bool has_background(const struct tw_slot *slot) {
 struct wanting {
     uint64_t payloads, background; /* peers whose connections have room */
     uint64_t waiting;              /* peers with background chunks, room or not */
-    uint64_t stalled_us; /* a payload without room blocks background until then; 0 = none */
+    uint64_t stalled_us; /* until then, a payload whose connection has no room blocks background
+                            chunks; 0 = none does */
 };
 
 static struct wanting wanting_find(const struct tw_transport *t) {

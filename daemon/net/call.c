@@ -13,7 +13,8 @@
 #include "base/assert.h"
 #include "daemon/net/transport_impl.h"
 
-/* The linked peer as a relay; NULL with a reason: its link is relayed too, or it cannot. */
+/* The linked peer that is to relay. NULL with a reason: its own link is relayed, or it does not
+ * relay. */
 static struct tw_slot *relay_find(struct tw_transport *t, uint16_t peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
     TW_ASSERT(peer < TW_PEERS_MAX);
@@ -44,7 +45,7 @@ enum tw_status tw_transport_call(struct tw_transport *t, uint16_t relay, const s
     return tw_dialer_relay(t, slot, &call, err);
 }
 
-/* Answers under way to this relay, and to all. */
+/* Counts the calls that this node is answering: through this relay, and through all. */
 static void answers_count(const struct tw_transport *t, const struct tw_id *relay,
                           uint32_t *of_relay, uint32_t *all) {
     *of_relay = *all = 0;

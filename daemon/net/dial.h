@@ -55,8 +55,8 @@ struct tw_race {
     uint32_t count;
     enum tw_racer_state racers[TW_DIAL_CANDIDATES_MAX];
     uint64_t next_us; /* earliest start of another candidate */
-    bool is_decided;  /* one has connected: no other starts while it lives */
-    uint32_t rank;    /* of the most informative failure; 0: none yet */
+    bool is_decided; /* a candidate has connected: no other one starts while its connection lives */
+    uint32_t rank;   /* rank of the most informative failure; 0: none yet */
     enum tw_dial_cause cause;
     struct tw_error error;
 };

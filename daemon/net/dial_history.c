@@ -22,7 +22,7 @@ void tw_dial_history_configure(struct tw_dial_history *history, const char *addr
         if (strcmp(history->rows[i].address, address) == 0) return;
     }
     if (history->configured_count == TW_DIAL_HISTORY_CONFIGURED)
-        return; /* already known from a dial; it stays among the others */
+        return; /* an earlier dial made its row; it stays among the rows of other addresses */
     struct tw_dial_row *row = &history->rows[history->configured_count++];
     *row = (struct tw_dial_row){.cause = TW_DIAL_NONE};
     (void)snprintf(row->address, sizeof(row->address), "%s", address);

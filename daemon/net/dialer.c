@@ -62,18 +62,19 @@ static bool is_tied(const struct tw_transport *t) {
     return t->egress.has_v4 || t->egress.has_v6 || t->egress.interface[0] != '\0';
 }
 
-/* Binds to this port (0: a free one), so that other dials may use the same one. libuv sets
- * SO_REUSEADDR. */
+/* Binds the socket to this local port (0: a free one), so that several dials can use the same port.
+ * libuv sets SO_REUSEADDR. */
 static int port_choose(const struct tw_transport *t, struct tw_conn *conn, int family,
                        uint16_t port) {
     struct sockaddr_storage any = {.ss_family = (sa_family_t)family};
-    if (is_tied(t)) return 0; /* tw_egress_apply has bound it */
+    if (is_tied(t)) return 0; /* tw_egress_apply has already bound the socket */
     if (family == AF_INET) ((struct sockaddr_in *)&any)->sin_port = htons(port);
     return uv_tcp_bind(&conn->link.tcp, (const struct sockaddr *)&any,
                        family == AF_INET6 ? UV_TCP_IPV6ONLY : 0);
 }
 
-/* NULL: nothing is left to undo; *err says why and *cause is set if the system gave one. */
+/* Opens a connection to one address. NULL: *err has the reason, and *cause is set if the system
+ * named one. */
 static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_storage *to,
                                  enum tw_role role, uint16_t from_port, enum tw_dial_cause *cause,
                                  struct tw_error *err) {
@@ -97,7 +98,7 @@ static struct tw_conn *conn_dial(struct tw_transport *t, const struct sockaddr_s
     return NULL;
 }
 
-/* A punched link has a connection ready for it. */
+/* The punch of a link left a second connection open: uses it as the bulk connection. */
 static enum tw_status spare_use(struct tw_transport *t, int peer, struct tw_error *err) {
     struct tw_slot *slot = &t->peers[peer];
     struct tw_conn *conn = tw_punch_spare(t, &slot->record.id);
@@ -129,7 +130,7 @@ enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error 
 
 /* ---- control ------------------------------------------------------------------------------- */
 
-/* Of the addresses that a name has, keeps those outside of this machine and its cable. */
+/* Of the addresses that a name has, keeps those that are neither on this machine nor link-local. */
 static void sift_candidates(struct tw_lookup *lookup) {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < lookup->count; i++) {
@@ -180,7 +181,7 @@ enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slo
     dialling->call = *call;
     dialling->has_expected = true;
     dialling->expected = call->relay;
-    if (slot->is_dialled) { /* the address that led to it */
+    if (slot->is_dialled) { /* dial the relay at the address of its link, which worked */
         dialling->lookup = (struct tw_lookup){.is_done = true, .count = 1};
         dialling->lookup.candidates[0] = slot->control->remote;
     } else if (!tw_lookup_literals(&dialling->lookup, slot->record.addrs)) {
@@ -223,7 +224,7 @@ enum tw_status tw_transport_connect_hearsay(struct tw_transport *t, const char *
                                             const struct tw_id *expected, struct tw_error *err) {
     struct tw_dialling *started;
     TW_TRY(dial_start(t, address, TW_ROLE_CONTROL, expected, &started, err));
-    started->is_hearsay = true; /* a lookup ends later, from the loop */
+    started->is_hearsay = true; /* the lookup of a name ends later, when the loop calls `done` */
     return TW_OK;
 }
 
@@ -375,7 +376,7 @@ static void race_step(struct tw_transport *t, struct tw_dialling *dialling, uint
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why) {
     struct tw_dialling *dialling = conn->dialling;
     const bool had_tcp = conn->link.state != TW_LINK_OPENING;
-    /* Whether an address leads back to this node shows in the answer to HELLO. */
+    /* Only the answer to HELLO shows whether an address leads back to this node. */
     const bool is_greeting = conn->link.state > TW_LINK_SECURING && why->status != TW_SELF;
     if (dialling == NULL || is_greeting || conn->is_relayed) return false;
     enum tw_dial_cause cause = conn->cause;
@@ -406,7 +407,8 @@ void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id) {
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++)
             is_greeting |=
                 dialling->conns[k] != NULL && dialling->conns[k]->link.state > TW_LINK_SECURING;
-        if (is_greeting) continue; /* the other node answers it, and decides which link stays */
+        if (is_greeting)
+            continue; /* the other node answers our HELLO, and decides which of the links stays */
         for (unsigned k = 0; k < TW_DIAL_CANDIDATES_MAX; k++) {
             struct tw_conn *conn = dialling->conns[k];
             dialling->conns[k] = NULL;

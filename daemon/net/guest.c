@@ -36,7 +36,7 @@ void tw_guest_secured(struct tw_conn *conn) {
 /* The inviter's HELLO must be proven with the ticket's key. */
 static void inviter_hello_take(struct tw_conn *conn, const struct tw_hello *hello) {
     struct tw_error err;
-    if (conn->dialling == NULL) return; /* the dial was given up */
+    if (conn->dialling == NULL) return; /* the dial was given up before the answer arrived */
     enum tw_status status =
         tw_hello_check_ticket(hello, conn->dialling->ticket_key, conn->ekm, &err);
     if (status == TW_OK) status = tw_link_admit(&conn->link, TW_ROLE_GUEST, &err);
@@ -74,7 +74,7 @@ static void guest_hello_take(struct tw_conn *conn, const struct tw_hello *hello)
         tw_admit_refuse(conn, TW_TICKET_UNKNOWN, "");
         return;
     }
-    if (conn->guest != 0) { /* one HELLO is enough, however slow the disk is */
+    if (conn->guest != 0) { /* this guest already sent its HELLO, and waits for the disk */
         tw_admit_refuse(conn, TW_PROTO, "a second HELLO of a guest");
         return;
     }

@@ -30,7 +30,7 @@ _Static_assert(AT_ADDRS + TW_ADDRS_MAX * TW_ADDR_BYTES + TW_EXTENSIONS_HEADER_BY
                "HELLO fits");
 _Static_assert(TW_ADDR_BYTES <= 256, "an address length is one byte");
 
-/* Key of a proof: the run secret, or the key of a ticket. */
+/* Key that a proof is computed with: the run secret, or the key of a ticket. */
 struct proof_key {
     const char *domain;
     const uint8_t *bytes;
@@ -131,7 +131,7 @@ static void proof_compute(const struct tw_hello *hello, const struct proof_key *
     TW_ASSERT(proof_bytes == TW_PROOF_BYTES);
 }
 
-/* NULL: an `open` run. */
+/* The key for this run secret. NULL: an `open` run, whose key is zero. */
 static struct proof_key key_of_secret(const struct tw_secret *secret) {
     static const struct tw_secret open_secret;
     return (struct proof_key){.domain = "thinwire-join",

@@ -50,7 +50,8 @@ struct tw_hello {
     uint8_t proof[TW_PROOF_BYTES];
     uint32_t addrs_count;
     char addrs[TW_ADDRS_MAX][TW_ADDR_BYTES];
-    struct tw_extensions extensions; /* unknown ones are kept too: the proof covers every byte */
+    struct tw_extensions
+        extensions; /* extensions; unknown ones are kept too, because the proof covers every byte */
 };
 
 struct tw_goodbye {
@@ -85,8 +86,8 @@ enum tw_status tw_hello_check_proof(const struct tw_hello *theirs, const struct 
                                     const uint8_t ekm[TW_TLS_EXPORT_BYTES], uint32_t *which,
                                     struct tw_error *err);
 
-/* The same for a guest and its inviter, with the key of a ticket (TW_TICKET_KEY_BYTES bytes).
- * TW_TICKET_UNKNOWN: another key. */
+/* Like the two functions above, for a guest and its inviter, with the key of a ticket
+ * (TW_TICKET_KEY_BYTES bytes). TW_TICKET_UNKNOWN: the proof was made with another key. */
 void tw_hello_prove_ticket(struct tw_hello *hello, const uint8_t *key,
                            const uint8_t ekm[TW_TLS_EXPORT_BYTES]);
 enum tw_status tw_hello_check_ticket(const struct tw_hello *theirs, const uint8_t *key,

@@ -131,7 +131,7 @@ bool tw_handshake_limiter_dial_back(struct tw_handshake_limiter *limiter,
                                     const struct sockaddr_storage *host, uint64_t now_us) {
     uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES];
     prefix_of(host, HOST, prefix);
-    /* One unit a second: a dial costs the seconds of its pause. */
+    /* One unit of the bucket is a second, and each dial costs the seconds of the pause. */
     struct tw_rate *rate = &row_take(limiter->backs, TW_HANDSHAKE_LIMITER_HOSTS, prefix, 1,
                                      TW_DIAL_BACKS_BURST * TW_DIAL_BACK_PAUSE_S, now_us)
                                 ->rate;
@@ -194,7 +194,8 @@ uint32_t tw_handshake_limiter_decode(struct tw_handshake_limiter *limiter, const
         begin += length + 1;
         bad += !is_read;
         if (!is_read || at_s > now_s || now_s - at_s >= KNOWN_US / SECOND_US) continue;
-        /* The clock of used_us may have begun later than that: at the start of the machine. */
+        /* The monotonic clock of used_us began at the start of the machine, perhaps after that
+         * time. */
         const uint64_t age_us = (now_s - at_s) * SECOND_US;
         struct tw_handshake_limiter_row *row =
             row_begins(limiter->hosts, TW_HANDSHAKE_LIMITER_HOSTS, prefix, now_us);

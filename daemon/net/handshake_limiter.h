@@ -27,7 +27,7 @@ enum {
     TW_HANDSHAKE_LIMITER_HOSTS = 2 * TW_PEERS_MAX,
     TW_HANDSHAKE_LIMITER_PREFIX_BYTES = 16,
     TW_DIAL_BACKS_BURST = 4,   /* dials that one host may ask for at once */
-    TW_DIAL_BACK_PAUSE_S = 20, /* then one in this time */
+    TW_DIAL_BACK_PAUSE_S = 20, /* pause between later dials that one host asks for */
 };
 
 struct tw_handshake_limiter_row {

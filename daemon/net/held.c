@@ -26,7 +26,7 @@ void tw_held_forget(struct tw_conn *conn) {
     conn->is_held = false;
 }
 
-/* Address of the linked machine. */
+/* Address of the machine that is linked under this key. */
 static const char *slot_address(const struct tw_slot *slot) {
     if (slot->record.addrs[0][0] != '\0') return slot->record.addrs[0];
     return slot->is_relayed ? "" : slot->control->link.address;
@@ -55,7 +55,8 @@ uint64_t tw_held_number(void) {
     return RAND_bytes(bytes, sizeof(bytes)) == 1 ? tw_get_u64(bytes) | 1 : 0;
 }
 
-/* The question also tells the linked machine that it has a twin. nonce 0: only that. */
+/* Asks the linked process whether it is alive. This also tells it that another machine has its key.
+ * nonce 0: only tells it. */
 static void question_send(struct tw_conn *conn, const struct tw_hello *hello, int linked,
                           uint64_t nonce) {
     struct tw_transport *t = conn->transport;
@@ -86,8 +87,8 @@ bool tw_held_take(struct tw_conn *conn, const struct tw_hello *hello) {
     }
     unsigned at = 0;
     while (at < TW_HELD_MAX && t->held[at].conn != NULL) at++;
-    /* A node that this one dialled takes the link for up already, and sends. It is dialled again.
-     */
+    /* A node that this node dialled takes the link for up already and sends on it, so it cannot be
+     * held. It is refused and dialled again. */
     if (conn->is_dialled || at == TW_HELD_MAX || held_find(t, &hello->id) != NULL) {
         tw_admit_refuse(conn, TW_AGAIN, WAITS);
     } else {
@@ -107,7 +108,7 @@ static void answer_take(struct tw_transport *t, int peer, uint64_t nonce) {
         newcomer_refuse(held->conn, &held->hello, peer);
         return;
     }
-    /* The newcomer left, or was dialled. */
+    /* The newcomer left before the answer, or this node had dialled it. */
     const struct tw_twin_report report = {.id = id, .linked = slot_address(&t->peers[peer])};
     twin_report(t, &report);
 }

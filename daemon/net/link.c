@@ -20,7 +20,8 @@ enum {
     FRAME_BULK_PER_S = 512,
 };
 
-/* Other memory of TLS: one read, records not yet decrypted, a session. */
+/* Other memory of a TLS session: one socket read, records not yet decrypted, OpenSSL's own
+ * state. */
 enum { TLS_BYTES = 4 * READ_BYTES };
 _Static_assert(TW_FRAME_HEADER_BYTES + TW_CONTROL_BYTES_MAX + TW_CONTROL_QUEUE_BYTES +
                        2 * TW_INFLIGHT_BYTES_MAX + TLS_BYTES <=
@@ -36,12 +37,12 @@ uint64_t tw_now_us(void) {
     return uv_hrtime() / 1000;
 }
 
-/* The session whose ciphertext is on the socket. */
+/* The TLS session whose ciphertext is on the socket: the outer one of a nested link. */
 static struct tw_tls *carrier(struct tw_link *link) {
     return link->is_nested ? &link->outer : &link->tls;
 }
 
-/* The owner decides when such a link sends. */
+/* True for a bulk or relay link, whose owner decides when it sends. */
 static bool is_metered(const struct tw_link *link) {
     return link->role == TW_ROLE_BULK || link->role == TW_ROLE_RELAY;
 }
@@ -167,7 +168,8 @@ static void frame_take(struct tw_link *link, const struct tw_frame *frame) {
     tw_link_fail(link, &err);
 }
 
-/* Nested: decrypts bytes of the pipe and gives them to the inner session. False: there are none. */
+/* Nested link: decrypts bytes of the pipe and gives them to the inner session. False: there are
+ * none. */
 static bool pull_nested(struct tw_link *link, uint64_t now_us) {
     static _Thread_local uint8_t bytes[TW_TLS_RECORD_BYTES_MAX];
     struct tw_error err = {0};
@@ -177,7 +179,7 @@ static bool pull_nested(struct tw_link *link, uint64_t now_us) {
     if (status == TW_AGAIN) return false;
     if (status == TW_OK) {
         status = tw_tls_feed(&link->tls, bytes, got, &err);
-    } else { /* the relay's fault, not the other node's */
+    } else { /* bad bytes in the outer session are the relay's fault */
         char cause[sizeof(err.message)];
         memcpy(cause, err.message, sizeof(cause));
         (void)tw_fail(&err, TW_IO, "the relay's connection: %.160s", cause);
@@ -276,7 +278,7 @@ static void on_end(struct tw_link *link, ssize_t code) {
     fail_uv(link, "the connection broke", (int)code);
 }
 
-/* Draining reads to see the end of the other side, not to carry bytes. A link that was up may have
+/* While a link drains, reading only serves to see the other side close. A link that was up may have
  * much under way and must still receive our GOODBYE, so it is only not read any further. */
 static void drain_read(struct tw_link *link, size_t got) {
     if (link->state != TW_LINK_DRAINING) return;
@@ -581,11 +583,13 @@ void tw_link_close(struct tw_link *link, enum tw_status status, const char *sent
         tw_link_abort(link);
         return;
     }
-    const bool is_pipe = link->role == TW_ROLE_RELAY; /* its bytes are not ours */
+    const bool is_pipe =
+        link->role == TW_ROLE_RELAY; /* bytes queued for a pipe belong to other nodes */
     if (sentence != NULL && link->tls.is_secured && is_between_frames && !is_pipe) {
         uint8_t body[TW_HELLO_BYTES_MAX];
         const uint32_t size = tw_goodbye_encode(status, sentence, body);
-        (void)tw_link_send(link, TW_FRAME_GOODBYE, body, size); /* lost if the queue is full */
+        (void)tw_link_send(link, TW_FRAME_GOODBYE, body,
+                           size); /* the GOODBYE is lost if the queue is full */
     }
     if (link->role == TW_ROLE_BULK && !is_between_frames) link->queue_begin = link->queue_end = 0;
     link->was_up = link->state == TW_LINK_UP;

@@ -41,7 +41,7 @@
 
 enum {
     TW_LINK_DRAIN_US = 2 * 1000 * 1000,
-    TW_LINK_DRAIN_BYTES = 64 * 1024, /* read while draining */
+    TW_LINK_DRAIN_BYTES = 64 * 1024, /* bytes read while DRAINING, after which the link is closed */
 };
 
 enum tw_link_state {
@@ -62,7 +62,9 @@ struct tw_link_events {
     void (*frame)(struct tw_link *link, const struct tw_frame *frame);
     void (*writable)(struct tw_link *link); /* ciphertext went to the kernel */
     void (*failed)(struct tw_link *link);   /* called once; link->error is the cause */
-    void (*spent)(struct tw_link *link, size_t ciphertext_bytes); /* was encrypted: meter it */
+    void (*spent)(struct tw_link *link,
+                  size_t ciphertext_bytes); /* this many ciphertext bytes were produced: charge them
+                                               to the upload cap */
     void (*gone)(struct tw_link *link);
 };
 
@@ -78,7 +80,7 @@ struct tw_link {
     enum tw_link_state state;
     enum tw_role role;
     bool is_paused, is_reading, is_writing, is_ended, is_shut, has_eof, is_failed;
-    bool was_up; /* DRAINING: left the state UP for it */
+    bool was_up; /* DRAINING: the link was UP before */
     struct tw_error error;
     char knock[TW_KNOCK_NAME_BYTES]; /* dialled: server name of its ClientHello; "": none */
     /* Accepted: `judge` of its TLS session, called with the link; or NULL. */
@@ -86,7 +88,7 @@ struct tw_link {
     uint64_t deadline_us; /* DRAINING: latest end */
     uint64_t frame_us;    /* start of the frame now arriving; 0 = none */
     uint64_t bytes_in;    /* ciphertext read from the socket */
-    uint64_t drained;     /* of these, read while DRAINING */
+    uint64_t drained;     /* part of bytes_in that was read while DRAINING */
     uint64_t bytes_out;   /* ciphertext given to libuv; after CLOSED: taken by the kernel */
     uint64_t bytes_spent; /* ciphertext produced */
 

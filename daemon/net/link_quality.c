@@ -10,8 +10,8 @@
 #define HOUR_US (3600 * SECOND_US)
 
 enum {
-    TRANSFER_BYTES_MIN = 64 * 1024,    /* a shorter one measures the round trip */
-    TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer one is counted in slices */
+    TRANSFER_BYTES_MIN = 64 * 1024, /* a smaller transfer measures the round trip, not the rate */
+    TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer transfer is measured in slices of this length */
     SEGMENTS_MIN = 100,
     TRANSFERS_MIN = 3,
     BREAKS_MILLI_MIN = 3000,
@@ -178,7 +178,7 @@ void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, 
 
 enum measure { SENDS, RECEIVES, BREAKS, LOSES };
 
-/* False: not measured. */
+/* The peer's value in this measure. False: it was not measured. */
 static bool value_of(const struct tw_link_quality_peer *peer, enum measure measure,
                      uint64_t *value) {
     *value = 0;

@@ -49,14 +49,14 @@ struct tw_link_quality_peer {
     uint64_t faded_us;                /* time of the last decay */
     uint32_t rtt_us;                  /* 0: unknown */
     uint64_t in_bytes_s, out_bytes_s; /* 0: unknown */
-    uint32_t in_count;                /* number of transfers measured */
+    uint32_t in_count;                /* number of transfers measured from and to this peer */
     bool has_loss;
     uint32_t loss_ppm;              /* lost part of our segments */
     uint64_t retransmits, segments; /* counters at the last look */
-    bool is_pulling;                /* a transfer from it is under way since: */
+    bool is_pulling;                /* a transfer from the peer is under way, since pull_us */
     uint64_t pull_us, pull_bytes;
     enum tw_link_quality_anomaly anomaly;
-    uint64_t middle; /* median of the others, in the measure that is out of line */
+    uint64_t middle; /* median of the other peers in the measure that is out of line */
 };
 
 struct tw_link_quality {

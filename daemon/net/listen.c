@@ -13,7 +13,8 @@ bool tw_sockaddr_is_loopback(const struct sockaddr *address) {
     static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
     if (address->sa_family == AF_INET) {
         const struct sockaddr_in *in4 = (const struct sockaddr_in *)(const void *)address;
-        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): memcpy filled it. */
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): memcpy filled the
+         * address. */
         return ntohl(in4->sin_addr.s_addr) >> 24 == 127;
     }
     if (address->sa_family != AF_INET6) return false;

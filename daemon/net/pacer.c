@@ -3,10 +3,14 @@
 enum {
     MILLION = 1000 * 1000,
     LEAST_BYTES_S = 1000,
-    STEADY_PERCENT = 110, /* of the previous window: deliveries grow no further */
-    KEPT_PERCENT = 95,    /* of a known path, whatever a probe finds: its queue may be noise */
-    SLOW_PERCENT = 85,    /* of the limit set in the kernel */
-    FOUND_PERCENT = 105,  /* of a known path: it became faster */
+    STEADY_PERCENT = 110, /* a window with at most this percentage of the previous one: deliveries
+                             no longer grow */
+    KEPT_PERCENT = 95,    /* least percentage of a known path's rate that a probe can set: its queue
+                             may be noise */
+    SLOW_PERCENT =
+        85, /* deliveries below this percentage of the kernel's limit mean a slower path */
+    FOUND_PERCENT =
+        105, /* deliveries above this percentage of a known path's rate mean a faster path */
 };
 
 static uint64_t percent(uint64_t value, uint64_t share) {

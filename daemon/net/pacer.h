@@ -40,7 +40,8 @@ enum {
     TW_PACER_TICK_US = 20 * 1000,    /* between two looks at the socket */
     TW_PACER_WINDOW_US = 100 * 1000, /* minimum; the shortest round trip if longer */
     TW_PACER_QUEUE_US = 10 * 1000,   /* minimum; an eighth of the round trip if longer */
-    TW_PACER_FIRST_WINDOWS = 5,      /* an unknown path is measured longer */
+    TW_PACER_FIRST_WINDOWS =
+        5, /* windows with a queue before the rate of an unknown path is trusted */
     TW_PACER_STOOD_WINDOWS = 3,
     TW_PACER_PROBE_FIRST_US = 4 * 1000 * 1000, /* doubles with each probe up to: */
     TW_PACER_PROBE_US = 20 * 1000 * 1000,

@@ -7,7 +7,9 @@
 #include "base/assert.h"
 #include "daemon/net/transport_impl.h"
 
-enum { THROTTLE_US = 10 * 1000 }; /* reads again in batches, not message by message */
+enum {
+    THROTTLE_US = 10 * 1000
+}; /* pause of reading for a peer that sends too much; then several messages are read at once */
 
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id) {
     for (int i = 0; i < TW_PEERS_MAX; i++) {
@@ -28,7 +30,7 @@ static void address_learn(const struct tw_conn *conn, const char *said, bool is_
     const bool is_any_v4 = strcmp(host, "0.0.0.0") == 0, is_any_v6 = strcmp(host, "::") == 0;
     if (!is_any_v4 && !is_any_v6) return;
     out[0] = '\0';
-    if (conn->is_relayed) return; /* that address is the relay's */
+    if (conn->is_relayed) return; /* the connection comes from the relay's address */
     if (!tw_address_split(conn->link.address, seen, &ignored)) return;
     /* A dual-stack listener sees IPv4 peers as ::ffff:1.2.3.4. */
     const char *plain =
@@ -79,7 +81,7 @@ static enum rank rank_of(const struct tw_transport *t, const struct tw_id *id,
     return certs->count > 0 ? RANK_CERTIFIED : RANK_FRESH;
 }
 
-/* Links of that rank from that host. The host of a relayed link is its relay. */
+/* Number of links of that rank from that host. A relayed link counts for the host of its relay. */
 static unsigned count_host(const struct tw_transport *t, const enum rank ranks[TW_PEERS_MAX],
                            enum rank rank, const struct sockaddr_storage *host) {
     unsigned count = 0;
@@ -91,8 +93,8 @@ static unsigned count_host(const struct tw_transport *t, const enum rank ranks[T
     return count;
 }
 
-/* The peer that makes room for a node of `rank`: of the lowest rank, from the host with most of
- * these, the newest one. -1: nobody has a lower rank. */
+/* Finds the peer that makes room for a node of `rank`: one of the lowest rank, from the host with
+ * the most such peers, the newest there. -1: no peer has a lower rank. */
 static int find_lowest(const struct tw_transport *t, const enum rank ranks[TW_PEERS_MAX],
                        enum rank rank) {
     int found = -1;
@@ -113,8 +115,9 @@ static int find_lowest(const struct tw_transport *t, const enum rank ranks[TW_PE
     return found;
 }
 
-/* Whether the node must wait because another one of its host was banned. A node of a higher rank
- * need not, nor does anybody at a host of such a node: one router may stand for many of them. */
+/* True if the node must wait because another node from its host was banned. A node of a higher rank
+ * need not wait. If such a node is at the host, no node there must: many nodes may share one
+ * router. */
 static bool is_host_closed(const struct tw_conn *conn, const struct tw_id *id) {
     const struct tw_transport *const t = conn->transport;
     if (conn->is_relayed || rank_of(t, id, &conn->certs) > RANK_FRESH) return false;
@@ -251,7 +254,7 @@ void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, cons
     if (tw_bans_is_offence(reason)) {
         const uint64_t now_s = (uint64_t)time(NULL);
         const uint32_t length_s = tw_bans_offence(&t->bans, id, now_s);
-        /* The host of a relayed link is its relay. */
+        /* A relayed link seems to come from the host of its relay, which is not to blame. */
         if (length_s > 0 && slot->state == TW_SLOT_UP && !slot->is_relayed)
             tw_bans_host(&t->bans, id, &slot->control->remote, now_s);
         if (length_s > 0 && t->config.events.banned != NULL)
@@ -289,8 +292,8 @@ static uint32_t message_cost(const struct tw_frame *frame) {
     }
 }
 
-/* Charges the sender. Beyond its share it is not read until it has paid: nothing is lost, and its
- * flood delays only itself. */
+/* Charges the sender of a message. A peer that sends more than its share is not read until it has
+ * paid: nothing is lost, and its flood delays only itself. */
 static void message_pay(struct tw_conn *conn, const struct tw_frame *frame) {
     struct tw_slot *slot = &conn->transport->peers[conn->peer];
     const uint64_t now_us = tw_now_us();
@@ -370,9 +373,9 @@ static void bulk_step(struct tw_transport *t, int peer, uint64_t now_us) {
         return;
     }
     if (now_us < slot->bulk_retry_us) return;
-    slot->bulk_retry_us = UINT64_MAX; /* until this attempt fails */
+    slot->bulk_retry_us = UINT64_MAX; /* no other try until this one fails */
     if (tw_dialer_bulk(t, peer, &err) == TW_OK) return;
-    if (slot->is_punched) { /* no dial of one side alone gets through */
+    if (slot->is_punched) { /* a dial of one side alone does not get through to a punched link */
         tw_peer_end(t, peer, TW_AGAIN, err.message);
         return;
     }

@@ -70,7 +70,7 @@ static void path_note(const struct attempt *attempt) {
     socklen_t size = sizeof(info);
     memset(&info, 0, sizeof(info));
     if (getsockopt(attempt->fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return;
-    if (info.tcpi_pmtu == 0) return; /* the connection has ended */
+    if (info.tcpi_pmtu == 0) return; /* the kernel has no values: the connection has ended */
     attempt->answer->mtu_bytes = info.tcpi_pmtu;
     attempt->answer->mss_bytes = info.tcpi_snd_mss;
 }
@@ -216,7 +216,8 @@ static enum tw_status frame_await(struct attempt *attempt, struct tw_reader *rea
     }
 }
 
-/* An answer with HELLO shows a mismatch; nodes of this version answer with GOODBYE. */
+/* Nodes of this version answer a probe with GOODBYE. A HELLO instead still shows what does not
+ * match. */
 static enum tw_status hello_judge(const struct attempt *attempt, const struct tw_frame *frame,
                                   struct tw_error *err) {
     struct tw_hello theirs;
@@ -279,7 +280,8 @@ static void address_try(const struct tw_probe_question *question, const struct a
         }
         is_good = stage == TW_PROBE_TLS ? tls_secure(&attempt) : hello_exchange(&attempt);
         answer->took_us[stage] = tw_now_us() - begin_us;
-        path_note(&attempt); /* after TLS, whose large packets reveal the path's MTU */
+        path_note(
+            &attempt); /* read after TLS, whose large packets let the kernel find the path's MTU */
     }
     if (is_good && answer->stage + 1 == end) answer->stage = TW_PROBE_DONE;
     if (attempt.tls.ssl != NULL) tw_tls_deinit(&attempt.tls);

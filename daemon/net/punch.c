@@ -157,7 +157,7 @@ static void conn_secure(struct tw_conn *conn, const struct tw_id *expected) {
     if (status != TW_OK) tw_link_fail(&conn->link, &err);
 }
 
-/* The client has both connections. */
+/* Both connections of the client are up: makes them the control and the spare bulk connection. */
 static void client_begin(struct tw_punch *punch) {
     struct tw_conn *control = punch->lanes[0].conn, *bulk = punch->lanes[1].conn;
     const struct tw_id id = punch->id;
@@ -240,7 +240,7 @@ static void punch_end(struct tw_punch *punch) {
     *punch = (struct tw_punch){.is_used = false};
 }
 
-/* True if the link is still the relayed one, or the punch has succeeded by half. */
+/* True while the node has only its relayed link, or once one of the two lanes has connected. */
 static bool is_wanted(const struct tw_transport *t, const struct tw_punch *punch) {
     const int peer = tw_peer_find(t, &punch->id);
     if (punch->lanes[0].is_over || punch->lanes[1].is_over) return true;

@@ -23,7 +23,7 @@ bool tw_reachability_is_due(const struct tw_reachability *reachability, uint64_t
 
 void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, bool asked,
                          uint64_t now_us) {
-    if (!asked) { /* the next link asks again */
+    if (!asked) { /* there was no peer to ask: the next link asks again */
         reachability->due_us = 0;
         return;
     }
@@ -83,7 +83,8 @@ bool tw_reachability_is_private(const char *address) {
     struct in6_addr v6;
     if (!tw_address_split(address, host, &port)) return false;
     if (inet_pton(AF_INET, host, &v4) == 1) return is_private4(ntohl(v4.s_addr));
-    if (inet_pton(AF_INET6, host, &v6) != 1) return false; /* a name is meant for others */
+    if (inet_pton(AF_INET6, host, &v6) != 1)
+        return false; /* a host name, not an IP address: names are meant for other machines */
     return (v6.s6_addr[0] & 0xfe) == 0xfc || IN6_IS_ADDR_LINKLOCAL(&v6) ||
            IN6_IS_ADDR_LOOPBACK(&v6);
 }
@@ -104,7 +105,8 @@ bool tw_reachability_is_local(const char *address) {
     size_t length = strlen(host);
     if (length > 0 && host[length - 1] == '.') host[--length] = '\0';
     if (inet_aton(host, &v4) != 0)
-        return is_local4(ntohl(v4.s_addr)); /* 127.1 and 0x7f000001 too */
+        return is_local4(
+            ntohl(v4.s_addr)); /* inet_aton also reads short forms such as 127.1 and 0x7f000001 */
     if (inet_pton(AF_INET6, host, &v6) == 1) {
         uint32_t mapped;
         memcpy(&mapped, &v6.s6_addr[12], sizeof(mapped));
@@ -117,7 +119,7 @@ bool tw_reachability_is_local(const char *address) {
            (length == size || host[length - size - 1] == '.');
 }
 
-/* How much a failure says about this node; 0: it is none. */
+/* How much a failure tells about this node; 0: the row is no failure. */
 static unsigned weight_of(const struct tw_reachability_row *row) {
     if (row->outcome == TW_PROBE_REACHED) return 0;
     return tw_reachability_is_private(row->address) ? 1 : 2;

@@ -30,7 +30,7 @@ enum {
 #define TW_REACHABILITY_FINE_US UINT64_C(3600000000) /* interval while it can be dialled */
 
 enum tw_reachability_state {
-    TW_REACHABILITY_UNKNOWN,   /* nobody has tried, or nobody could */
+    TW_REACHABILITY_UNKNOWN,   /* no peer has tried to dial this node, or none could try */
     TW_REACHABILITY_YES,       /* reachable from the internet, or at every address that was tried */
     TW_REACHABILITY_LOCAL,     /* only from its own network: its public address cannot be dialled */
     TW_REACHABILITY_NO,        /* at no address */
@@ -63,8 +63,8 @@ bool tw_reachability_is_due(const struct tw_reachability *reachability, uint64_t
 void tw_reachability_ask(struct tw_reachability *reachability, uint64_t token, bool asked,
                          uint64_t now_us);
 
-/* A PROBED came from `by`. Ignored: wrong token, too late, not an address of this node, or too many
- * rows. */
+/* A PROBED came from the peer `by`. It is ignored if the token is wrong, it is too late, the
+ * address is not one of this node, or the table is full. */
 void tw_reachability_heard(struct tw_reachability *reachability, const struct tw_member_row *self,
                            const struct tw_msg_probed *probed, const struct tw_id *by,
                            uint64_t now_us);

@@ -82,7 +82,7 @@ static void pipe_report(struct tw_transport *t, const struct tw_pipe *pipe, bool
 
 /* ---- callers ------------------------------------------------------------------------------- */
 
-/* The link of a node that may be an end of a pipe. */
+/* The link of a node that may be an end of a pipe: a direct one. NULL: none. */
 static struct tw_slot *end_find(struct tw_transport *t, const struct tw_id *id) {
     const int peer = tw_peer_find(t, id);
     if (peer < 0 || t->peers[peer].is_relayed || t->peers[peer].is_punched) return NULL;

@@ -80,8 +80,8 @@ static void timer_arm(struct tw_transport *t, uint64_t now_us) {
         (void)uv_timer_stop(&t->timer);
         return;
     }
-    /* Work that is already due waits for one turn of the loop. A timer armed from its own callback
-     * would run again before anything else. */
+    /* Work that is due at once waits for one turn of the loop: a timer that its own callback arms
+     * again would run before all other handles. */
     const uint64_t wait_us = next_us > now_us ? next_us - now_us : 0;
     if (wait_us == 0) {
         tw_transport_soon(t);
@@ -315,7 +315,7 @@ static void on_handle_closed(uv_handle_t *handle) {
     handle_closed(handle->data);
 }
 
-/* Idle and timer handles stay until the last connection and the last lookup are gone. */
+/* The idle and timer handles are closed last, after all connections and name lookups. */
 static void closing_step(struct tw_transport *t) {
     if (t->orphans_count > 0) return;
     for (unsigned i = 0; i < TW_CONNS_MAX; i++) {

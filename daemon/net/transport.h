@@ -52,7 +52,7 @@ struct tw_handshake_limiter;
 /* A chunk to send. `bytes` is borrowed until released or dropped. */
 struct tw_chunk {
     struct tw_id payload;
-    uint32_t idx;  /* index of the chunk within the payload */
+    uint32_t idx;  /* number of the chunk in the payload */
     uint32_t size; /* 1..TW_CHUNK_BYTES_MAX */
     const uint8_t *bytes;
     bool is_background; /* dataset: waits behind the payloads of every peer */
@@ -60,8 +60,8 @@ struct tw_chunk {
 
 /* Result of a dial. Borrowed for the call. */
 struct tw_dial_result {
-    enum tw_status status; /* TW_OK: the address leads to `id`. It is up by this connection, or is
-                            * up (or soon will be) by another: see peer_up */
+    enum tw_status status; /* TW_OK: the address leads to `id`, which is linked by this connection,
+                              or by another one now or soon */
     enum tw_dial_cause cause; /* TW_DIAL_NONE when TW_OK */
     const struct tw_id *id;   /* node that answered, even if unwanted; or NULL */
     const char *sentence;     /* sentence of tw_dial_sentence, or "connected" */
@@ -71,8 +71,9 @@ struct tw_dial_result {
 struct tw_guest {
     uint32_t number;
     const struct tw_hello *hello; /* HELLO of the guest, whose id is proven */
-    const uint8_t *ticket_id;     /* TW_TICKET_ID_BYTES */
-    const uint8_t *ekm;           /* TW_TLS_EXPORT_BYTES, for tw_hello_check_ticket */
+    const uint8_t *ticket_id;     /* ticket id, TW_TICKET_ID_BYTES */
+    const uint8_t
+        *ekm; /* keying material of the session for tw_hello_check_ticket, TW_TLS_EXPORT_BYTES */
 };
 
 /* A pipe of this node. Borrowed for the call. */
@@ -85,10 +86,10 @@ struct tw_relay_pipe {
 
 /* Two machines have one key. Borrowed for the call. */
 struct tw_twin_report {
-    struct tw_id id; /* of that key: a peer's, or this node's own */
-    const char
-        *address;       /* of the machine that is not linked here; "": not known; NULL: as before */
-    const char *linked; /* of the linked one; NULL: the key is this node's own */
+    struct tw_id id;     /* id of the key: a peer's, or this node's own */
+    const char *address; /* address of the machine that is not linked here; "": not known; NULL:
+                            unchanged since the last report */
+    const char *linked;  /* address of the linked machine; NULL: the key is this node's own */
 };
 
 /* Every `sentence` is for a person: log it. Arguments are borrowed for the call. Callbacks may be
@@ -160,19 +161,20 @@ struct tw_transport_config {
     uint32_t boot;
     uint64_t process; /* number of this process in HELLO; 0: a random one; other numbers in tests */
 
-    char listen[TW_LISTEN_MAX][TW_ADDR_BYTES];   /* "127.0.0.1:4300", "[::]:4300"; port 0 = any */
+    char listen[TW_LISTEN_MAX][TW_ADDR_BYTES];   /* addresses to listen on, such as "127.0.0.1:4300"
+                                                    or "[::]:4300"; port 0 = any */
     uint32_t listen_count;                       /* 0: only dials */
     char advertise[TW_ADDRS_MAX][TW_ADDR_BYTES]; /* empty after the last; none: the addresses
                                                   * listened on, and for wildcards the addresses
                                                   * from which this machine dials the internet */
-    char interface[TW_ADDR_BYTES];               /* to listen on and dial from; "": any */
-    char bind[TW_BIND_MAX][TW_ADDR_BYTES];       /* IPs to dial from; none: any */
-    uint64_t upload_bytes_per_s;                 /* 0 = no cap */
-    struct tw_link_pace pace;                    /* limits of bulk connections */
-    uint64_t handshake_us;                       /* 0 = TW_HANDSHAKE_US; shorter in tests */
-    uint64_t connect_us;                         /* 0 = TW_CONNECT_US; shorter in tests */
-    uint64_t background_us;                      /* longest wait of background; 0 = 10 s */
-    uint64_t twin_us;                            /* 0 = TW_TWIN_ANSWER_US; shorter in tests */
+    char interface[TW_ADDR_BYTES]; /* network interface to listen on and to dial from; "": any */
+    char bind[TW_BIND_MAX][TW_ADDR_BYTES]; /* source addresses of dials; none: any */
+    uint64_t upload_bytes_per_s;           /* 0 = no cap */
+    struct tw_link_pace pace;              /* limits of bulk connections */
+    uint64_t handshake_us;                 /* 0 = TW_HANDSHAKE_US; shorter in tests */
+    uint64_t connect_us;                   /* longest wait of background chunks; 0 = 10 s */
+    uint64_t background_us;                /* longest wait of background; 0 = 10 s */
+    uint64_t twin_us;                      /* 0 = TW_TWIN_ANSWER_US; shorter in tests */
 
     struct tw_transport_events events;
     void *user;
@@ -196,8 +198,8 @@ void tw_transport_destroy(struct tw_transport *transport, const char *sentence,
 enum tw_status tw_transport_connect(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, struct tw_error *err);
 
-/* The same for an address that other nodes told of: a name that resolves to an address of this
- * machine or of its cable is not dialled there. */
+/* Like tw_transport_connect, for an address that other nodes told. If its host is a name that
+ * resolves to this machine or to a link-local address, it is not dialled. */
 enum tw_status tw_transport_connect_hearsay(struct tw_transport *transport, const char *address,
                                             const struct tw_id *expected, struct tw_error *err);
 
@@ -212,9 +214,9 @@ enum tw_status tw_transport_probe(struct tw_transport *transport, const char *ad
 uint32_t tw_transport_dial_back(struct tw_transport *transport, uint16_t peer,
                                 char dialled[TW_ADDRS_MAX][TW_ADDR_BYTES]);
 
-/* The same as tw_transport_probe, from the local port `from_port`, without probe_done. The node at
- * the address is asked to say, by a PUNCH of the stage `seen` with `token`, where it sees this
- * dial. Also TW_AGAIN: with `bind` or `interface` no port can be chosen. */
+/* Sends a probe as tw_transport_probe does, but from the local port `from_port` and without
+ * probe_done. The node at the address is asked to say, by a PUNCH of the stage `seen` with `token`,
+ * where it sees this dial. Also TW_AGAIN: with `bind` or `interface` no port can be chosen. */
 enum tw_status tw_transport_observe(struct tw_transport *transport, const char *address,
                                     const struct tw_id *expected, uint16_t from_port,
                                     uint64_t token, struct tw_error *err);
@@ -246,7 +248,7 @@ enum tw_status tw_transport_answer(struct tw_transport *transport, uint16_t rela
 
 /* Addresses at which the relay of a link sees both ends, by control and bulk connection. */
 struct tw_punch_info {
-    bool is_client; /* this node dialled the relayed link: it asks */
+    bool is_client; /* this node dialled the relayed link, so it asks for the punch */
     char own[2][TW_ADDR_BYTES], other[2][TW_ADDR_BYTES];
 };
 
@@ -265,7 +267,8 @@ enum tw_status tw_transport_punch(struct tw_transport *transport, uint16_t peer,
                                   struct tw_error *err);
 
 /* Whether this node relays for others, and at which rate, both directions together; 0: no cap of
- * its own. Of an upload cap it takes half at most. Off: open pipes end. At first it is off. */
+ * its own. If there is an upload cap, relayed bytes get at most half of it. Switching it off ends
+ * open pipes. At first it is off. */
 void tw_transport_set_relay(struct tw_transport *transport, bool is_on, uint64_t bytes_per_s);
 
 /* Relaying for others. */
@@ -301,8 +304,8 @@ void tw_transport_drop(struct tw_transport *transport, const struct tw_id *paylo
 void tw_transport_close(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
-/* The same, and counts an offence (bans.h). Only for faults that the peer's own bytes prove,
- * whatever other nodes sent. */
+/* Like tw_transport_close, and counts an offence (bans.h). Only for faults that the peer's own
+ * bytes prove, not for data that it passed on from other nodes. */
 void tw_transport_blame(struct tw_transport *transport, uint16_t peer, enum tw_status reason,
                         const char *sentence);
 
@@ -318,22 +321,23 @@ struct tw_peer_net {
     struct tw_id id;
     char address[TW_ADDR_BYTES]; /* address of the other end of the control connection */
     bool is_dialled;             /* dialled by this node */
-    bool is_relayed;             /* through another member */
-    struct tw_id relay;          /* is_relayed: that member; `address` is its own */
+    bool is_relayed;             /* linked through another member */
+    struct tw_id relay;          /* is_relayed: id of that member, whose address is in `address` */
     bool is_punched;             /* both nodes dialled it at the same time */
     bool has_bulk;
     uint32_t boot;
     uint64_t features;                /* bits of extension.h */
-    char software[TW_SOFTWARE_BYTES]; /* name of its program, as announced; "" */
+    char software[TW_SOFTWARE_BYTES]; /* name of the peer's program, as it announced; "": none */
     struct tw_traffic control, bulk;  /* traffic since peer_up, handshakes included */
     uint32_t chunks_queued, background_queued;
     uint32_t control_queued_bytes;
-    uint32_t rtt_us, rtt_var_us;    /* smoothed, control connection; 0 = unknown */
+    uint32_t rtt_us, rtt_var_us; /* smoothed round trip of the control connection and its variance;
+                                    0 = unknown */
     uint64_t delivery_bytes_per_s;  /* measured by TCP on the bulk connection; 0 = unknown */
-    uint64_t retransmits, segments; /* of both connections; segments include retransmits */
-    char congestion[16];            /* "bbr", "cubic", ... of the bulk connection */
-    uint64_t path_bytes_per_s;      /* rate that the path from here carries; 0 = unknown */
-    uint64_t pace_bytes_per_s;      /* limit of the bulk connection; 0 = none */
+    uint64_t retransmits, segments; /* totals of both connections; segments include retransmits */
+    char congestion[16];       /* congestion control of the bulk connection: "bbr", "cubic", ... */
+    uint64_t path_bytes_per_s; /* rate that the path from here carries; 0 = unknown */
+    uint64_t pace_bytes_per_s; /* limit of the bulk connection; 0 = none */
 };
 
 /* Reads the kernel's statistics: cheap enough for once a second. False: no such peer is up. */
@@ -343,8 +347,8 @@ bool tw_transport_peer(const struct tw_transport *transport, uint16_t peer,
 /* Total traffic, including peers that left and connections that failed or were refused. */
 struct tw_traffic tw_transport_traffic(const struct tw_transport *transport);
 
-/* Of these, the bytes of accepted connections that have proved no right to be in the run. They
- * leave this sum once they have. */
+/* Part of tw_transport_traffic: bytes of accepted connections that have not proved their right to
+ * be in the run. When a connection proves it, its bytes leave this sum. */
 struct tw_traffic tw_transport_strangers(const struct tw_transport *transport);
 
 /* Whether hosts that no member came from within a day may connect; at first they may. */
@@ -377,9 +381,9 @@ void tw_transport_renew(struct tw_transport *transport, uint16_t peer,
  * updates the announced addresses. True: something changed, so dialling again may help. */
 bool tw_transport_refresh(struct tw_transport *transport);
 
-/* The "host:port" at which a router forwards connections to this node; "": none. Announced from the
- * next tw_transport_refresh on, unless config.advertise is set. True: it is another one than
- * before. */
+/* The "host:port" at which a router forwards connections to this node; "": none. It is announced
+ * from the next tw_transport_refresh on, unless config.advertise is set. True: the address
+ * changed. */
 bool tw_transport_set_mapped(struct tw_transport *transport, const char *address);
 
 /* The private IPv4 address and the port that a router would have to forward to. False: this node
@@ -400,8 +404,8 @@ struct tw_handshake_limiter *tw_transport_limiter(struct tw_transport *transport
 struct tw_twin_info {
     struct tw_id id;
     bool is_self;                /* the key of this node */
-    char address[TW_ADDR_BYTES]; /* of the machine that is not linked here; "": not known */
-    char linked[TW_ADDR_BYTES];  /* of the linked one; "": none is */
+    char address[TW_ADDR_BYTES]; /* address of the machine that is not linked here; "": not known */
+    char linked[TW_ADDR_BYTES];  /* address of the linked machine; "": none is linked */
 };
 enum { TW_TWIN_INFOS_MAX = 8 };
 

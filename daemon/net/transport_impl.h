@@ -27,9 +27,14 @@ enum {
     TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX +
                    2 * TW_RELAY_PIPES_MAX + 2 * TW_PUNCHES_MAX, /* includes draining ones */
     TW_BULK_RETRY_US = 500 * 1000,
-    TW_BULK_UP_US = 20 * 1000 * 1000,             /* without bulk for this long: closed */
-    TW_BACKGROUND_STALL_US = 1000 * 1000,         /* a stalled payload blocks nothing */
-    TW_BACKGROUND_PATIENCE_US = 10 * 1000 * 1000, /* then one background chunk goes */
+    TW_BULK_UP_US =
+        20 * 1000 * 1000, /* time after which a peer without a bulk connection is closed */
+    TW_BACKGROUND_STALL_US =
+        1000 *
+        1000, /* time without progress, after which a payload no longer blocks background chunks */
+    TW_BACKGROUND_PATIENCE_US =
+        10 * 1000 *
+        1000, /* time without a background record, after which one background chunk goes first */
 };
 
 /* A call through a relay, at one of its ends. */
@@ -49,28 +54,30 @@ struct tw_conn {
     uv_connect_t connect;
     struct sockaddr_storage remote;
     enum tw_role role;   /* role of a dialled connection */
-    struct tw_call call; /* role relay, and is_relayed */
-    bool is_relayed;     /* an end of a relay's pipe; is_dialled then says which */
-    int pipe;            /* of a relay: number of the pipe that it is in, else -1 */
-    int punch;           /* 2 x number of a punch + lane while it belongs to one, else -1 */
-    bool is_punched;     /* both ends dialled it */
-    uint64_t ask_token;  /* of a probe: token of the PUNCH that it asks for; 0: none */
-    bool is_spare;       /* punched, for the bulk connection to call.other, not in use yet */
+    struct tw_call call; /* role relay, or is_relayed: the call that this connection serves */
+    bool is_relayed; /* an end of a relay's pipe; is_dialled then tells whether it is the caller's
+                        end */
+    int pipe;        /* on a relay: number of the pipe that this connection is in, else -1 */
+    int punch;       /* 2 x number of a punch + lane while it belongs to one, else -1 */
+    bool is_punched; /* both ends dialled this connection at the same time */
+    uint64_t ask_token; /* of a probe: token of the PUNCH that it asks for; 0: none */
+    bool is_spare; /* a punch made this connection as bulk connection to call.other; not in use yet
+                    */
     bool is_dialled, is_accepted, has_spoken;
-    bool is_held;                 /* held.c: its HELLO waits for an answer */
-    bool is_known;                /* accepted from a host that members came from, or knocked */
-    bool is_proven;               /* its HELLO proved the right to be in the run */
-    int peer;                     /* number of the peer once admitted, else -1 */
-    int bulk_of;                  /* dialled bulk, not yet admitted: number of its peer; else -1 */
+    bool is_held;   /* the HELLO of this connection waits in held.c */
+    bool is_known;  /* accepted from a host that members came from, or with a right knock */
+    bool is_proven; /* its HELLO proved the right to be in the run */
+    int peer;       /* number of the peer once admitted, else -1 */
+    int bulk_of;    /* dialled bulk, not yet admitted: number of its peer; else -1 */
     struct tw_dialling *dialling; /* dialled control, not yet admitted */
     uint32_t candidate;           /* index in the race of `dialling` */
     enum tw_dial_cause cause;     /* cause of a failure that the status does not express */
-    uint64_t deadline_us;         /* latest time to be admitted; then UINT64_MAX */
+    uint64_t deadline_us;         /* time by which it must be admitted; then UINT64_MAX */
     uint64_t since_us;
     uint32_t secret; /* index in transport->secrets that proves both HELLOs */
     uint32_t guest;  /* number of an accepted guest; 0: none */
     uint8_t ekm[TW_TLS_EXPORT_BYTES];
-    struct tw_certs certs; /* certificates that admitted it, in runs with an owner */
+    struct tw_certs certs; /* certificates that admitted the node, in runs with an owner */
 };
 
 /* One tw_transport_connect, _probe or _visit in progress. */
@@ -79,19 +86,23 @@ struct tw_dialling {
     struct tw_lookup lookup;
     char address[TW_ADDR_BYTES];
     enum tw_role role;
-    bool has_expected, is_over, has_id, is_orphan; /* orphan: freed when its lookup ends */
-    bool is_hearsay;  /* a name: no address of this machine or its cable */
-    bool is_awaiting; /* another connection should link this node to `id` */
+    bool has_expected, is_over, has_id,
+        is_orphan;    /* orphan: over, but its lookup still runs, and frees it at the end */
+    bool is_hearsay;  /* the address is hearsay, so a name in it must not lead to this machine or a
+                         link-local address */
+    bool is_awaiting; /* this dial waits until another connection links this node to `id` */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
     struct tw_call call;                                                    /* role relay */
-    uint64_t ask_token; /* role probe, for tw_transport_observe; 0: another one */
+    uint64_t
+        ask_token; /* role probe of tw_transport_observe: token of the PUNCH to ask for; 0: none */
     uint16_t from_port; /* local port to dial from; 0: any */
     struct tw_race race;
     uint64_t deadline_us;
     struct tw_conn *conns[TW_DIAL_CANDIDATES_MAX]; /* running connections */
-    enum tw_dial_cause cause; /* when over: cause that the status does not express */
-    struct tw_error result;   /* when over */
+    enum tw_dial_cause
+        cause;              /* when over: cause of the failure, if the status does not express it */
+    struct tw_error result; /* when over */
 };
 
 struct tw_chunk_ring {
@@ -120,7 +131,7 @@ enum tw_slot_state { TW_SLOT_FREE, TW_SLOT_UP, TW_SLOT_ENDING };
 struct tw_slot {
     enum tw_slot_state state;
     struct tw_conn *control, *bulk;
-    struct tw_conn *bulk_dial; /* bulk connection in progress */
+    struct tw_conn *bulk_dial; /* dial of the bulk connection that is in progress */
     struct tw_member_row record;
     uint32_t boot;
     uint64_t features; /* bits of extension.h */
@@ -131,16 +142,17 @@ struct tw_slot {
     bool is_punched;
     struct tw_id relay; /* is_relayed */
     uint8_t tag[TW_LINK_TAG_BYTES];
-    uint64_t bulk_retry_us;    /* dialler: next try; UINT64_MAX = none planned */
+    uint64_t bulk_retry_us;    /* dialler of the peer: next try for a bulk connection; UINT64_MAX =
+                                  none planned */
     uint64_t bulk_deadline_us; /* latest time to get a bulk connection */
     struct tw_error bulk_error;
     struct tw_certs certs;  /* certificates that admitted the peer, in runs with an owner */
     struct tw_error reason; /* set when ENDING */
-    bool needs_pump;        /* a connection was resumed */
+    bool needs_pump;        /* a connection was resumed, so frames held for it must be delivered */
     struct tw_rate messages;
     struct tw_rate calls;   /* calls that this peer makes through us */
     struct tw_rate answers; /* calls that we answer through this peer */
-    uint64_t throttled_us;  /* no control frame is read until then; 0 = reading */
+    uint64_t throttled_us;  /* time until which no control frame of the peer is read; 0 = reading */
     struct tw_bulk queue;
     struct tw_pacing pacing;
 };
@@ -153,8 +165,8 @@ struct tw_pipe {
     struct tw_id caller, called;
     uint8_t token[TW_RELAY_TOKEN_BYTES];
     struct tw_conn *ends[2]; /* connections of the caller and of the called node */
-    uint64_t deadline_us;    /* CALLING: latest end */
-    uint64_t bytes;          /* sent to either end */
+    uint64_t deadline_us;    /* CALLING: time at which the pipe is given up */
+    uint64_t bytes;          /* bytes sent to both ends */
     bool was_open;           /* ENDED */
     struct tw_error reason;  /* ENDED */
 };
@@ -162,8 +174,9 @@ struct tw_pipe {
 /* One of the two connections that a punch tries to make. */
 struct tw_lane {
     struct sockaddr_storage from, to;
-    struct tw_conn *conn; /* being dialled, or connected; NULL: none, or not the punch's any more */
-    uint64_t due_us;      /* of the next dial */
+    struct tw_conn
+        *conn; /* the connection, dialling or connected; NULL: none, or the lane handed it over */
+    uint64_t due_us; /* of the next dial */
     bool is_connected, is_over;
 };
 
@@ -215,10 +228,10 @@ struct tw_transport {
     struct tw_pipe pipes[TW_RELAY_PIPES_MAX];
     struct tw_punch punches[TW_PUNCHES_MAX];
     bool relay_is_on;
-    uint64_t relay_bytes_per_s;          /* as configured; 0: no cap */
+    uint64_t relay_bytes_per_s;          /* cap of relayed bytes as configured; 0: no cap */
     struct tw_rate relay;                /* cap of relayed bytes in force */
-    uint64_t relay_bytes, relay_refused; /* relayed bytes, refused calls, since the start */
-    uint64_t relay_wait_us;              /* pause of relaying for a cap; 0 = none */
+    uint64_t relay_bytes, relay_refused; /* relayed bytes and refused calls since the start */
+    uint64_t relay_wait_us;              /* pause of relaying until its cap allows more; 0 = none */
     uint32_t relay_turn;
     struct tw_handshake_limiter limiter;
     struct tw_knocks knocks;
@@ -228,10 +241,11 @@ struct tw_transport {
     uint64_t process;       /* number of this process for its HELLO; 0: none */
     uint64_t accept_due_us; /* when listeners may accept again; 0 = once there is room */
     uint16_t turn, background_turn;
-    uint64_t upload_wait_us;              /* pause of bulk for the upload cap; 0 = none */
-    uint64_t background_wait_us;          /* pause of background; 0 = none */
-    uint64_t background_us;               /* last background record, or begin of the wait */
-    struct tw_traffic retired, strangers; /* closed connections; strangers: tw_conn_is_stranger */
+    uint64_t upload_wait_us; /* pause of bulk records until the upload cap allows more; 0 = none */
+    uint64_t background_wait_us; /* pause of background records; 0 = none */
+    uint64_t background_us; /* when a background record was last sent, or when one began to wait */
+    struct tw_traffic retired, strangers; /* traffic of closed connections; of those that were
+                                             strangers (tw_conn_is_stranger) */
     void (*closed)(void *user);
 };
 
@@ -248,7 +262,8 @@ void tw_announce_fill(const struct tw_transport *t, struct tw_member_row *self);
 /* admit.c: from a secured link to a peer or a refusal. */
 void tw_admit_secured(struct tw_conn *conn);
 void tw_admit_frame(struct tw_conn *conn, const struct tw_frame *frame);
-/* A connection that is not a peer's failed: tells its dial or guest. From the loop. */
+/* A connection that is not a peer's has failed: reports it to its dial or guest. Called from the
+ * loop. */
 void tw_admit_failed(struct tw_conn *conn);
 void tw_admit_accepted(uv_stream_t *server, int status);
 /* Fills this node's HELLO for that role, without a proof. */
@@ -279,12 +294,12 @@ uint64_t tw_held_deadline_us(const struct tw_transport *t);
 
 /* guest.c: connections with a ticket. */
 void tw_guest_secured(struct tw_conn *conn);
-/* A HELLO that is valid except for its proof, which is not checked yet. */
+/* Takes a HELLO of a guest that is valid so far; its proof is not checked yet. */
 void tw_guest_hello(struct tw_conn *conn, const struct tw_hello *hello);
 void tw_guest_frame(struct tw_conn *conn, const struct tw_frame *frame);
 
 /* call.c: the two ends of a relayed link. */
-/* False: the system has no random bytes. */
+/* Fills the token with random bytes. False: the system has none. */
 bool tw_call_token(uint8_t token[TW_RELAY_TOKEN_BYTES]);
 void tw_call_secured(struct tw_conn *conn);
 /* The relay's HELLO: its pipe is open. */
@@ -323,13 +338,13 @@ enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expect
 /* A connection of a dial failed before HELLO. True: the race goes on without it, and it is
  * freed. */
 bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why);
-/* The node that answered, `id`, has or will have another link with this node. Its word proves
- * nothing: the dial succeeds once that link is there, and fails when it does not come in time. */
+/* The node `id` answered that another link with this node exists or will. That answer proves
+ * nothing: the dial succeeds when such a link is up, and fails if none comes in time. */
 void tw_dialer_await(struct tw_dialling *dialling, const struct tw_id *id, const char *sentence);
 /* Ends dials to a node that is now linked, if they have not reached HELLO. */
 void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id);
 uint64_t tw_dialer_deadline_us(const struct tw_transport *t);
-/* Dials a relay for a call; the caller's ends with call_done. */
+/* Dials a relay for a call. The dial of a caller ends with call_done. */
 enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slot,
                                const struct tw_call *call, struct tw_error *err);
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err);

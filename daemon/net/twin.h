@@ -23,24 +23,24 @@
 
 enum {
     TW_TWIN_ANSWER_US = 2 * 1000 * 1000,
-    TW_TWIN_KEPT_US = 180 * 1000 * 1000, /* a finding after its last sign; pauses of dials are 60 s
-                                          * at most */
+    TW_TWIN_KEPT_US = 180 * 1000 * 1000, /* time for which a finding is kept after its last sign;
+                                            nodes dial again within 60 s */
 };
 
 struct tw_twin_row {
-    struct tw_id id;  /* zero: the row is free */
+    struct tw_id id;  /* node whose key it is; zero: the row is free */
     uint64_t used_us; /* the row was used last */
     uint64_t process; /* process that is linked, or was linked last */
-    uint64_t before;  /* process that it replaced; 0: none */
-    uint64_t nonce;   /* of the open question to `process`; 0: none */
+    uint64_t before;  /* process that `process` replaced; 0: none */
+    uint64_t nonce;   /* nonce of the open question to `process`; 0: none */
     uint64_t asked_us;
-    uint64_t seen_us;            /* two machines were last seen; 0: never */
-    char address[TW_ADDR_BYTES]; /* of the machine that is not linked here; "": not known */
+    uint64_t seen_us;            /* when two machines were last seen with this key; 0: never */
+    char address[TW_ADDR_BYTES]; /* address of the machine that is not linked here; "": not known */
 };
 
 struct tw_twins {
-    uint64_t answer_us;                    /* time for an answer */
-    struct tw_twin_row rows[TW_KNOWN_MAX]; /* of nodes that were linked, and of this one */
+    uint64_t answer_us;                    /* time allowed for an answer */
+    struct tw_twin_row rows[TW_KNOWN_MAX]; /* rows of nodes that were linked, and of this node */
 };
 
 enum tw_twin_verdict { TW_TWIN_NONE, TW_TWIN_ASK, TW_TWIN_WAIT, TW_TWIN_PROVEN };
@@ -48,7 +48,7 @@ enum tw_twin_verdict { TW_TWIN_NONE, TW_TWIN_ASK, TW_TWIN_WAIT, TW_TWIN_PROVEN }
 /* answer_us 0: TW_TWIN_ANSWER_US; shorter in tests. */
 void tw_twins_init(struct tw_twins *twins, uint64_t answer_us);
 
-/* A link of that process is up. 0: it stated no number. */
+/* A link to that process of the node is up. 0: its HELLO has no process number. */
 void tw_twins_linked(struct tw_twins *twins, const struct tw_id *id, uint64_t process,
                      uint64_t now_us);
 
@@ -69,8 +69,8 @@ void tw_twins_close(struct tw_twins *twins, const struct tw_id *id);
 /* End of the waiting for an answer; UINT64_MAX: no question is open. */
 uint64_t tw_twins_deadline_us(const struct tw_twins *twins, const struct tw_id *id);
 
-/* Two machines have this key, the unlinked one at that address. NULL: as noted before. True: the
- * finding is new. */
+/* Notes that two machines have this key; the unlinked one is at that address. NULL: the address
+ * stays. True: the finding is new. */
 bool tw_twins_found(struct tw_twins *twins, const struct tw_id *id, const char *address,
                     uint64_t now_us);
 

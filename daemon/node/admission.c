@@ -15,12 +15,12 @@ enum {
     ASK_US = 60 * 1000 * 1000, /* time between two requests for a renewal */
 };
 
-/* Identity of a file's content: differs once the file was replaced. */
+/* Tells whether a file was replaced: it then has another stamp. */
 struct stamp {
     uint64_t node, size, at_ns;
 };
 
-/* A write of one file, on a thread. */
+/* Writes one of the two files, on a thread. */
 struct save {
     bool is_saving, has_list, has_certs;
     struct tw_revoked list;
@@ -32,9 +32,10 @@ struct save {
 
 struct tw_daemon_admission {
     uint64_t due_us, ask_due_us;
-    uint16_t ask_next;            /* peer + 1 that was asked last for a renewal */
-    uint16_t asked;               /* peer + 1 whose answer is awaited; 0: none */
-    struct stamp cert, list;      /* the two files when they were read */
+    uint16_t ask_next; /* peer number + 1 of the peer that was last asked for a renewal; 0: none */
+    uint16_t asked;    /* peer number + 1 of the peer that has yet to answer; 0: none */
+    struct stamp cert,
+        list; /* stamps of the certificate file and of the revocation list when they were read */
     bool is_late;                 /* it was logged that the certificate expires soon */
     bool wants_list, wants_certs; /* the file must be written again after the write under way */
     struct tw_certs known;        /* content of the certificate file, as last read or written */
@@ -56,7 +57,7 @@ static void on_save_work(uv_work_t *work) {
 
 static void save_begin(struct tw_daemon *daemon);
 
-/* TW_AGAIN: a person replaced the file meanwhile. The next tick reads it. */
+/* TW_AGAIN: a person replaced the file during the write. The next tick reads it. */
 static void on_save_done(uv_work_t *work, int status) {
     struct tw_daemon *daemon = work->data;
     struct save *save = &daemon->admission->save;
@@ -166,7 +167,8 @@ static void take_renewal(struct tw_daemon *daemon, uint16_t peer, const struct t
         tw_transport_blame(daemon->transport, peer, status, err.message);
         return;
     }
-    if (status != TW_OK) { /* the clocks or the lists of both nodes differ: ask the next peer */
+    if (status != TW_OK) { /* a node rejects our certificate if its clock or its revocation list
+                              differs: ask the next peer */
         tw_daemon_note(daemon, TW_LOG_WARN, "renewal_refused", "text=\"%s\"", err.message);
         return;
     }
@@ -248,8 +250,7 @@ static bool take_stamps(struct tw_daemon *daemon) {
     return !is_same;
 }
 
-/* Reads files that a person replaced. After a write of the daemon itself there is nothing new in
- * them. */
+/* Reads files that a person replaced. A file that the daemon itself wrote is not read again. */
 static void read_files(struct tw_daemon *daemon) {
     struct tw_error err = {0};
     struct tw_gate *gate = &daemon->setup->gate;

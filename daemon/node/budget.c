@@ -16,15 +16,15 @@
 /* Share of a link's rate that contributions may use. The other half is left to results and other
  * traffic, which must not wait behind contributions. */
 #define LINE_SHARE 0.5
-#define FADE 0.9 /* factor on the older sums at each contribution */
+#define FADE 0.9 /* factor that shrinks the older sums at each contribution */
 
 enum { SECOND_US = 1000 * 1000 };
 
 struct tw_daemon_budget {
     struct tw_allowance allowance;
-    uint64_t granted_round;  /* round granted last, + 1 */
-    uint64_t own_parts;      /* set of that round's parts that this node owns */
-    uint64_t left_out_round; /* round left out last, + 1 */
+    uint64_t granted_round;  /* round that was granted bytes last, + 1 */
+    uint64_t own_parts;      /* set of parts of that round that this node owns */
+    uint64_t left_out_round; /* newest round without a contribution for lack of budget, + 1 */
     uint64_t rounds_left_out;
     double bytes, elements; /* bytes and elements contributed to other nodes lately (fading sums) */
     double rungs[TW_AUTO_RUNGS];
@@ -65,13 +65,13 @@ static uint64_t link_max(const struct tw_daemon *daemon, const struct tw_id *id,
 
 /* A contribution to be granted: the parts that are sent, and the members of the action to set. */
 struct wanted {
-    uint64_t round, elements; /* elements: of the whole fragment */
+    uint64_t round, elements; /* elements: number of elements of the whole fragment */
     uint32_t parts_count;
     struct tw_allowance_part parts[TW_PARTS_MAX];
     uint64_t *to[TW_PARTS_MAX];
     uint64_t own_parts; /* set of parts that this node owns */
     uint64_t least, usual;
-    uint64_t besides; /* bytes sent beside it */
+    uint64_t besides; /* bytes that are sent beside the contribution */
 };
 
 static uint64_t usual_bytes(const struct tw_daemon *daemon, uint64_t elements) {
@@ -132,8 +132,8 @@ static bool ask_allowance(struct tw_daemon *daemon, const struct wanted *wanted,
     return tw_allowance_ask(&daemon->budget->allowance, &ask, bytes_max);
 }
 
-/* In pairs the core must know beforehand that the budget is too small, because a partner would
- * wait. The size of an average fragment decides. */
+/* In pairs the core must know beforehand that the budget is too small, because a partner would wait
+ * in vain. The size of an average fragment is compared with the budget. */
 static void note_short(struct tw_daemon *daemon) {
     const struct tw_layout *layout = &daemon->setup->layout;
     struct wanted wanted = {.round = 0};
@@ -208,7 +208,8 @@ bool tw_daemon_budget_grant(struct tw_daemon *daemon, struct tw_action *action) 
     budget->own_parts = wanted.own_parts;
     const uint64_t line = line_max(tw_daemon_caps_upload(daemon), passed_us);
     if (line < bytes_max) bytes_max = line;
-    /* More than the usual bits gain next to nothing, so a larger budget is not used up. */
+    /* More than the usual number of bits improves nothing, so the rest of a larger budget stays
+     * unused. */
     if (wanted.usual < bytes_max) bytes_max = wanted.usual;
     tw_allowance_deal(wanted.parts, wanted.parts_count, bytes_max);
     for (uint32_t k = 0; k < wanted.parts_count; k++) {

@@ -25,7 +25,7 @@ enum rest { REST_NONE, REST_HOURS, REST_QUOTA };
 static const char *const REST_NAMES[] = {"none", "hours", "quota"};
 
 struct tw_daemon_caps {
-    struct tw_rate download; /* shared with the core and the fetcher */
+    struct tw_rate download; /* download cap, shared with the core and the fetcher */
     bool has_upload_limit, has_download_limit;
     uint64_t upload_limit, download_limit; /* caps set by `thinwire limit`, bytes/s */
     uint64_t upload_now, download_now;     /* caps in force, bytes/s; 0: no cap */
@@ -33,7 +33,7 @@ struct tw_daemon_caps {
     enum rest rest; /* why the links rest */
     struct tw_quota quota, saving;
     uint64_t seen_bytes, seen_rest; /* totals of the transport at the last tick */
-    uint64_t strangers_begin;       /* of strangers, line bytes when their day began */
+    uint64_t strangers_begin;       /* bytes that strangers had used when the present day began */
     uint64_t strangers_due_us;      /* end of their day */
     bool are_strangers_out;
     uint64_t look_due_us, save_due_us;
@@ -70,7 +70,7 @@ static void begin_rest(struct tw_daemon *daemon, enum rest rest) {
         (void)snprintf(sentence, sizeof(sentence), "network.hours keeps it off until %02u:%02u",
                        until / 60, until % 60);
     }
-    /* Peers that receive LEAVE continue without this node at once. */
+    /* Peers that receive LEAVE do not wait for this node. */
     memset(&message, 0, sizeof(message));
     message.kind = TW_MSG_LEAVE;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -146,7 +146,7 @@ static void save_quota(struct tw_daemon *daemon, uint64_t now_us) {
     if (caps->quota.is_saved) return;
     caps->is_saving = true;
     caps->saving = caps->quota;
-    caps->quota.is_saved = true; /* bytes from now on set it to false again */
+    caps->quota.is_saved = true; /* later traffic sets it to false again */
     caps->work.data = daemon;
     TW_ASSERT(uv_queue_work(&daemon->loop, &caps->work, on_save_work, on_save_done) == 0);
 }
@@ -162,7 +162,9 @@ static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes, uint64_t
         caps->strangers_begin = bytes;
         caps->strangers_due_us = now_us + DAY_US;
     }
-    if (bytes < caps->strangers_begin) caps->strangers_begin = bytes; /* some proved themselves */
+    if (bytes < caps->strangers_begin)
+        caps->strangers_begin =
+            bytes; /* bytes of strangers that became members are no longer counted here */
     const bool are_out = quota > 0 && bytes - caps->strangers_begin > share;
     if (are_out == caps->are_strangers_out) return;
     caps->are_strangers_out = are_out;

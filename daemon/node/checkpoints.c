@@ -27,7 +27,7 @@ enum stage {
     STAGE_WRITE,    /* thread: memory to disk */
 };
 
-/* Contents of a generation, as far as two generations differ in them. */
+/* Identifies the content of a generation: two with equal marks have the same content. */
 struct mark {
     bool exists, has_live;
     uint64_t step, tokens, rounds;
@@ -56,10 +56,10 @@ struct tw_daemon_checkpoints {
     enum tw_status status;
     struct tw_error err;
     uv_work_t work;
-    struct tw_file_ops disk; /* the file system; adds its progress to daemon->moved */
-    uint64_t noted_us;       /* time of the last report of the loading to the service manager */
+    struct tw_file_ops disk; /* file functions that also count progress in daemon->moved */
+    uint64_t noted_us;       /* when the service manager was last told that loading goes on */
     bool has_position;
-    struct tw_position position; /* of the loaded checkpoint */
+    struct tw_position position; /* position of the loaded checkpoint */
     /* the newest checkpoint on disk */
     uint64_t step, at_us, bytes;
     bool has_step;
@@ -119,7 +119,8 @@ static int counted_sync(void *ctx, int file) {
 }
 
 static const struct tw_file_ops *count_disk(struct tw_daemon *daemon) {
-    daemon->checkpoints->disk = *tw_file_system(); /* its functions use no context */
+    daemon->checkpoints->disk =
+        *tw_file_system(); /* the functions of tw_file_system() use no context */
     daemon->checkpoints->disk.ctx = daemon;
     daemon->checkpoints->disk.read = counted_read;
     daemon->checkpoints->disk.write = counted_write;
@@ -451,7 +452,8 @@ static void on_copy_done(uv_work_t *work, int status) {
     save->state.least_e6 = save->generations.least_e6;
     save->state.is_wild = save->generations.is_wild;
     const struct mark mark = mark_of(&save->state, save->has_live);
-    if (is_same(&mark, &save->newest)) { /* a copy of it would cost the generation before */
+    if (is_same(&mark, &save->newest)) { /* a second copy of the same content would push out the
+                                            generation before it */
         char sentence[96];
         (void)snprintf(sentence, sizeof(sentence), "checkpoint %llu of step %llu is on disk",
                        (unsigned long long)tw_checkpoint_generation(save->files),
@@ -546,13 +548,14 @@ bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon) {
 
 void tw_daemon_checkpoints_tick(struct tw_daemon *daemon, uint64_t now_us) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
-    if (save->due_us == 0) { /* the first checkpoint is due after a whole interval */
+    if (save->due_us == 0) { /* a new daemon first waits for a whole interval */
         const uint64_t interval = daemon->setup->config.node.checkpoint_interval_us;
         save->due_us = interval == 0 ? UINT64_MAX : now_us + interval;
     }
     const bool is_late = tw_daemon_checkpoints_is_late(daemon, now_us);
     if (is_late && save->stage == STAGE_SNAPSHOT) start_freeze(daemon);
-    /* While no step succeeds, the state may be one in which none can: the generations stay. */
+    /* While no step succeeds, the state itself may be the reason. It must not replace the older
+     * generations on disk. */
     const bool is_due = now_us >= save->due_us && daemon->counts.steps_made != save->steps_made;
     if (save->stage == STAGE_IDLE && daemon->stage == TW_DAEMON_RUNNING && is_due &&
         daemon->host->has_anchor) {

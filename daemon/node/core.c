@@ -146,6 +146,6 @@ void tw_daemon_core_open(struct tw_daemon *daemon) {
     struct tw_action action;
     while (tw_node_next_action(daemon->node, &action)) do_action(daemon, &action);
     daemon->is_pumping = false;
-    tw_daemon_event_measured(daemon); /* whether this node relays */
+    tw_daemon_event_measured(daemon); /* tells the core whether this node relays */
     tw_daemon_arm(daemon);
 }

@@ -56,7 +56,7 @@ static void arm_timer(struct tw_daemon *daemon) {
     TW_ASSERT(uv_timer_start(&data->timer, on_fetch_timer, delay_ms, 0) == 0);
 }
 
-/* Number of a file in the folder, which counts the index; the fetcher does not. */
+/* Number of a file in the folder. The folder counts the index as a file; the fetcher does not. */
 static uint32_t folder_file(uint32_t fetch_file) {
     return fetch_file == TW_FETCH_INDEX ? TW_DATA_INDEX : fetch_file + 1;
 }
@@ -165,7 +165,7 @@ static void set_trouble(struct tw_daemon *daemon, const char *sentence) {
     if (is_new) tw_daemon_note(daemon, TW_LOG_ERROR, "data_trouble", "text=\"%s\"", sentence);
 }
 
-/* The bytes match the manifest's hash, so no peer has a better index. */
+/* The bytes have the hash that the manifest names, so no peer has a better index. */
 static void give_up_data(struct tw_daemon *daemon, const char *sentence) {
     daemon->data->is_unusable = true;
     set_trouble(daemon, sentence);
@@ -280,7 +280,8 @@ static void on_serve_lost(void *user, uint32_t file, const char *sentence) {
     struct tw_daemon_data *data = daemon->data;
     tw_daemon_note(daemon, TW_LOG_WARN, "data_lost", "text=\"%s\"", sentence);
     if (file == TW_DATA_INDEX)
-        return; /* the index is in memory; its file will be fetched at the next start */
+        return; /* the index itself is in memory; its file on disk is fetched again at the next
+                   start */
     if (data->store->folder.files[file].kind == TW_FETCH_TRAIN) data->train_whole--;
     data->files_whole--;
     give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_LOST, .file = fetch_file(file)});
@@ -390,7 +391,7 @@ enum tw_status tw_daemon_data_open(struct tw_daemon *daemon, struct tw_error *er
         .path = setup->data_path,
         .hash = setup->run.data.sha256,
         .is_ours = setup->is_data_fetched,
-        /* Room for the checkpoints, before any shard. */
+        /* Disk space that is left to the checkpoints. Shards do not use it. */
         .reserve_bytes = RESERVE_BYTES + TW_CHECKPOINTS_BYTES_PARAM * setup->layout.params,
         .events = {.opened = on_opened,
                    .stored = on_stored,

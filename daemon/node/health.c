@@ -23,7 +23,7 @@ struct tw_daemon_health {
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-/* Reports the begin or end of a finding as an event, with the sentence that the status shows. */
+/* Reports that a finding began or ended, with the sentence that the status shows. */
 static void note_finding(struct tw_daemon *daemon, enum tw_finding finding) {
     const struct tw_daemon_health *health = daemon->health;
     const bool is_bad = tw_health_has(&health->signs, finding);

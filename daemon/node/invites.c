@@ -37,9 +37,9 @@ struct waiting {
 struct tw_daemon_invites {
     struct tw_tickets tickets;
     char path[TW_PATH_BYTES + 16];
-    uint64_t changes; /* number of the newest change */
-    uint64_t saving;  /* number of the newest change that the last write contains */
-    uint64_t saved;   /* newest change on disk */
+    uint64_t changes; /* number of the newest change of the tickets */
+    uint64_t saving;  /* number of the newest change that is in the file being written */
+    uint64_t saved;   /* number of the newest change that is in the file on disk */
     bool is_saving;
     char *text;
     size_t text_bytes;
@@ -105,7 +105,8 @@ static void answer_saved(struct tw_daemon *daemon, const struct waiting *waiting
         if (daemon->transport != NULL) send_welcome(daemon, waiting);
         return;
     }
-    if (waiting->ticket.addrs_count == 0) { /* a ticket was revoked */
+    if (waiting->ticket.addrs_count ==
+        0) { /* the caller waited for a revocation, which has no ticket to show */
         tw_api_answer(daemon->api, waiting->number, TW_OK, waiting->message);
         return;
     }
@@ -285,7 +286,8 @@ static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t ticket,
     char *end = NULL;
     if (text == NULL) return otherwise;
     const unsigned long long value = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && *end == '\0' ? value : 0; /* 0 is refused everywhere */
+    return *text >= '0' && *text <= '9' && *end == '\0' ? value
+                                                        : 0; /* each verb refuses the value 0 */
 }
 
 static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
@@ -323,7 +325,7 @@ static void answer_later(struct tw_daemon *daemon, uint32_t api_ticket, const ch
     invites->changes++;
     start_save(daemon);
     struct waiting *waiting = wait_for_save(invites, false);
-    if (waiting == NULL) { /* all places belong to clients that went away */
+    if (waiting == NULL) { /* all places are taken by clients that went away without their answer */
         tw_api_answer(
             daemon->api, api_ticket, TW_LIMIT,
             "too many clients wait for the disk; see `thinwire invite --list` for the result");

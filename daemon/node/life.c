@@ -90,13 +90,14 @@ static bool is_saving(const struct tw_daemon *daemon) {
 static void go_on_leaving(struct tw_daemon *daemon) {
     if (is_saving(daemon)) return;
     if (!daemon->life->is_worker_gone) {
-        /* A worker that is not ready yet reads no message, and has nothing to lose. */
+        /* A worker that is not ready yet reads no message, and has no state to lose. */
         const bool is_ready = tw_worker_host_is_ready(daemon->host);
         tw_worker_host_say(daemon->host, TW_WMSG_EXIT);
         daemon->life->is_worker_gone = true;
         if (tw_daemon_workers_stop(daemon, is_ready ? EXIT_GRACE_US : 0)) return;
     }
-    if (tw_daemon_workers_is_running(daemon)) return; /* its death calls again */
+    if (tw_daemon_workers_is_running(daemon))
+        return; /* the end of the worker calls this function again */
     begin_closing(daemon);
 }
 
@@ -302,7 +303,7 @@ enum tw_exit tw_daemon_run(struct tw_setup *setup) {
     struct tw_error err = {0};
     enum tw_exit code = TW_EXIT_FAILURE;
     if (tw_daemon_create(&daemon, setup, &err) == TW_OK) code = open_all(daemon, &err);
-    /* nothing is running yet, so the end of the process frees everything */
+    /* nothing runs yet, so the end of the process frees all memory */
     if (code != TW_EXIT_OK) {
         (void)fprintf(stderr, "thinwired: %s\n", err.message);
         if (daemon != NULL && daemon->host != NULL) tw_worker_host_close(daemon->host);

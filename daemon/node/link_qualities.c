@@ -27,7 +27,7 @@ struct tw_daemon_link_qualities {
 
 void tw_daemon_link_qualities_peer_up(struct tw_daemon *daemon, uint16_t peer) {
     tw_link_quality_up(&daemon->link_qualities->table, &daemon->peers[peer].id, tw_daemon_now_us());
-    /* the table may have the node under another peer number */
+    /* the node may have another peer number than in the table */
     daemon->link_qualities->is_changed = true;
 }
 

@@ -34,26 +34,27 @@
 enum {
     GOSSIP_US = 10 * 1000 * 1000,
     NEWS_US = 1000 * 1000, /* least time between two PEERS that tell of new peers */
-    FRESH_PAUSE_S = 10,    /* between two events about nodes that are not wanted */
+    FRESH_PAUSE_S = 10,    /* time between two events about nodes that are not wanted */
     FRESH_BURST = 8,
     REFRESH_US = 2 * 1000 * 1000,
     MINUTE_US = 60 * 1000 * 1000,
-    UNASKED_MAX = 64, /* chunks that a peer may send unasked; then it is closed */
+    UNASKED_MAX = 64, /* unrequested chunks that a peer may send before its link is closed */
 };
 
 static const char MEMBERS_NAME[] = "members", HOSTS_NAME[] = "hosts";
 
 struct tw_daemon_links {
-    struct tw_rate fresh_events; /* links of nodes that are not wanted */
+    struct tw_rate fresh_events; /* rate limit of events about links of nodes that are not wanted */
     struct tw_dial_history dials;
     uint32_t sends[TW_PAYLOADS_MAX]; /* number of queued chunks at the transport, by pool row */
     uint64_t gossip_due_us, minute_due_us;
-    uint64_t news_due_us;                    /* no PEERS before that */
-    bool has_news;                           /* a peer came up since the last PEERS */
-    uint64_t refresh_due_us;                 /* of the next check of the own addresses */
-    struct tw_traffic control[TW_PEERS_MAX]; /* by linked peer, at the last tick */
-    struct tw_traffic bulk[TW_PEERS_MAX];    /* by linked peer, at the last tick */
-    struct tw_traffic bulk_gone;             /* sum over links that have ended */
+    uint64_t news_due_us;    /* earliest time of the next PEERS about new peers */
+    bool has_news;           /* a peer came up since the last PEERS */
+    uint64_t refresh_due_us; /* time of the next check of this machine's addresses */
+    struct tw_traffic
+        control[TW_PEERS_MAX]; /* control traffic of each linked peer up to the last tick */
+    struct tw_traffic bulk[TW_PEERS_MAX]; /* bulk traffic of each linked peer up to the last tick */
+    struct tw_traffic bulk_gone;          /* bulk traffic of links that have ended */
     char members_text[TW_MEMBERS_TEXT_MAX];
 };
 
@@ -78,8 +79,8 @@ void tw_daemon_links_chunk(struct tw_daemon *daemon, const struct tw_action *act
                               &row) != TW_OK) {
         return;
     }
-    /* A row has one reference for all of its queued chunks, because a drop forgets all of them at
-     * once. */
+    /* All queued chunks of a row share one reference to the payload, because a drop forgets all of
+     * them at once. */
     if (daemon->links->sends[row]++ > 0) tw_pool_release(&payloads->pool, row);
     if (!tw_transport_send_chunk(daemon->transport, action->peer, &chunk)) {
         end_sends(daemon, row, 1); /* the link is closing */
@@ -105,8 +106,8 @@ void tw_daemon_links_drop(struct tw_daemon *daemon, const struct tw_id *payload)
 
 /* ---- arriving ------------------------------------------------------------------------------ */
 
-/* A peer sends each requested chunk once, so an honest one sends no chunk unasked. False: it is
- * closed. */
+/* A peer sends each requested chunk once, so an honest peer sends only few unrequested ones. False:
+ * its link is closed. */
 static bool is_asked(struct tw_daemon *daemon, uint16_t peer, uint32_t bytes) {
     struct tw_daemon_peer *from = &daemon->peers[peer];
     if (from->chunks_asked > 0) {
@@ -150,8 +151,8 @@ static void take_chunk(struct tw_daemon *daemon, uint16_t peer, const struct tw_
     }
 }
 
-/* Drops addresses of this machine and of its cable, unless their teller is at such an address
- * itself: nobody else can mean a node by them. */
+/* Drops addresses of this machine and of its own network cable (link-local). They are kept only if
+ * the peer that sent them is at such an address itself: no other peer can mean a node by them. */
 static void sift_addresses(struct tw_daemon *daemon, uint16_t teller, struct tw_member_row *row) {
     struct tw_peer_net net = {.boot = 0};
     unsigned kept = 0;
@@ -194,8 +195,8 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
-/* All peers learn of a new node at the next tick, but one new link after the other must not make
- * this node tell everybody each time. */
+/* All peers learn of a new node at the next tick. A pause limits this, so that a series of new
+ * links does not make this node send PEERS for each one. */
 static bool is_gossip_due(const struct tw_daemon_links *links, uint64_t now_us) {
     return now_us >= links->gossip_due_us || (links->has_news && now_us >= links->news_due_us);
 }
@@ -215,7 +216,7 @@ static bool on_is_wanted(void *user, const struct tw_id *id) {
            tw_roster_find(&daemon->view.roster, id) >= 0;
 }
 
-/* One line in the log, and one event if `is_event`. */
+/* Writes one line to the log. If `is_event`, also adds one row to /v1/events. */
 static void TW_PRINTF(5, 6)
     note_link(struct tw_daemon *daemon, bool is_event, enum tw_log_level level, const char *name,
               const char *fmt, ...) {
@@ -231,7 +232,7 @@ static void TW_PRINTF(5, 6)
 }
 
 /* Nodes that are not wanted come and go as they like. Their links are in the log, but few of them
- * are events: these would push the other ones out. */
+ * are events: many of them would push other events out. */
 static bool is_event(struct tw_daemon *daemon, const struct tw_id *id) {
     struct tw_rate *fresh = &daemon->links->fresh_events;
     if (on_is_wanted(daemon, id)) return true;
@@ -311,7 +312,8 @@ static void note_dial_failed(struct tw_daemon *daemon, const char *address,
     if (!tw_dial_history_failed(&daemon->links->dials, address, &failure, tw_daemon_now_us(),
                                 &held_back))
         return;
-    if (is_self) return; /* an address of this node itself in the configuration is no mistake */
+    if (is_self)
+        return; /* the configuration may list this node's own address: that is no mistake */
     tw_daemon_note(
         daemon, TW_LOG_WARN, tw_dial_is_refusal(result->cause) ? "peer_refused" : "dial_failed",
         "addr=%s reason=%s text=\"%s\" held_back=%llu", address, tw_dial_cause_name(result->cause),

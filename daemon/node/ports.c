@@ -23,7 +23,7 @@ struct tw_daemon_ports {
     bool was_mapped; /* a port was forwarded since the start */
     bool is_changed; /* the address changed since the last tick */
     uint64_t look_due_us;
-    uint64_t leave_until_us; /* while leaving: latest end; 0: not leaving */
+    uint64_t leave_until_us; /* latest end of leaving; 0: this node is not leaving */
     char noted[TW_PORT_SENTENCE_BYTES];
 };
 

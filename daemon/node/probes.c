@@ -14,7 +14,7 @@ enum { JOBS_MAX = 8, FAILED_US = 10 * 1000 * 1000 };
 
 _Static_assert(FAILED_US > TW_PROBE_US + TW_HANDSHAKE_US, "every dial has ended by then");
 
-/* An address that is dialled because its node asked for it. */
+/* An address that this node dials because the peer at it asked for that. */
 struct job {
     bool is_used, is_failed;
     struct tw_id id;
@@ -64,8 +64,8 @@ void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
     }
 }
 
-/* All failures are told alike, and equally late: how a dial failed would show the asker which ports
- * are open, closed or filtered. */
+/* The same answer, equally late, for every failure. Otherwise the asker would learn which ports are
+ * open, closed or filtered. */
 static void tell_failed(struct tw_daemon *daemon, uint64_t now_us) {
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = &daemon->probes->jobs[i];

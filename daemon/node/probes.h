@@ -27,8 +27,8 @@ void tw_daemon_probes_observed(struct tw_daemon *daemon, const struct tw_id *id,
                                const char *address);
 /* This node's own addresses changed. */
 void tw_daemon_probes_moved(struct tw_daemon *daemon, uint64_t now_us);
-/* is_reached: a peer reached this node at a public IPv4 address. The second: peers tried, and none
- * reached it. */
+/* is_reached: a peer reached this node at a public IPv4 address. is_unreached: peers tried to dial
+ * this node, and none reached it. */
 bool tw_daemon_probes_is_reached(const struct tw_daemon *daemon);
 bool tw_daemon_probes_is_unreached(const struct tw_daemon *daemon);
 void tw_daemon_probes_tick(struct tw_daemon *daemon, uint64_t now_us);

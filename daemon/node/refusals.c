@@ -68,7 +68,7 @@ enum tw_status tw_daemon_refusals_unban(struct tw_daemon *daemon, const char *he
     TW_TRY(tw_bans_lift(tw_transport_bans(daemon->transport), hex, wall_s(), &id, answer));
     save_bans(daemon);
     tw_members_moved(daemon->members,
-                     tw_daemon_now_us()); /* dialled again at once, without its pause */
+                     tw_daemon_now_us()); /* the node may be dialled again at once */
     tw_id_short(&id, node);
     tw_daemon_note(daemon, TW_LOG_INFO, "ban_lifted", "peer=%s", node);
     (void)snprintf(answer->message, sizeof(answer->message), "node %s may link again", node);

@@ -16,7 +16,7 @@ struct tw_daemon_relays {
     struct tw_relay_view view;                /* scratch of a look */
     struct tw_msg_links claims[TW_PEERS_MAX]; /* newest LINKS of each linked peer */
     uint64_t look_due_us;
-    uint64_t calls, calls_failed; /* calls of this node */
+    uint64_t calls, calls_failed; /* RELAY_CALLs that this node made */
 };
 
 /* ---- this node as a relay ------------------------------------------------------------------ */
@@ -41,7 +41,7 @@ void tw_daemon_relays_apply(struct tw_daemon *daemon) {
     if (daemon->transport == NULL) return;
     tw_transport_set_relay(daemon->transport, tw_daemon_relays_is_relay(daemon), find_cap(daemon));
     daemon->measured.is_relay = tw_daemon_relays_is_relay(daemon);
-    /* the core then announces it by LINKS */
+    /* the core then announces by LINKS whether this node relays */
     if (daemon->node != NULL) tw_daemon_event_measured(daemon);
 }
 
@@ -76,7 +76,8 @@ static bool is_direct(const struct tw_relay_view *view, const struct tw_id *id) 
     return false;
 }
 
-/* Peers that offer to relay, each with the nodes that only it might reach. */
+/* Lists the peers that offer to relay, and for each the nodes that it is linked to and we are
+ * not. */
 static void view_offers(struct tw_daemon *daemon) {
     struct tw_relay_view *view = &daemon->relays->view;
     view->offers_count = 0;

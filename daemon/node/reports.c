@@ -16,7 +16,7 @@ struct tw_daemon_reports {
     struct {
         uint64_t round; /* round + 1; 0: unused */
         uint64_t at_us, bytes;
-    } openings[OPENINGS_MAX]; /* row: round modulo OPENINGS_MAX */
+    } openings[OPENINGS_MAX]; /* openings of rounds; round r in row r % OPENINGS_MAX */
     uint64_t rounds_contributed, lineage_changes;
     uint64_t round_us;    /* time of the newest round; 0: none yet */
     uint64_t period_us;   /* running mean of the time between rounds; 0: not known yet */
@@ -111,7 +111,8 @@ static void note_struck(struct tw_daemon *daemon, const char *peer,
 
 /* ---- attacks ------------------------------------------------------------------------------- */
 
-/* Keeps it for the warnings of the status. This node's own reports about itself are no attacks. */
+/* Keeps the attack for the warnings of the status. Reports of this node about itself are no
+ * attacks. */
 static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
                         const struct tw_action *action) {
     const struct tw_id *const id = &action->u.report.id;
@@ -119,7 +120,7 @@ static void note_attack(struct tw_daemon *daemon, enum tw_attack_kind kind,
     tw_attacks_note(&daemon->reports->attacks, kind, id, tw_daemon_now_us());
 }
 
-/* One line with the sentence that the status shows. */
+/* Writes one log line with the sentence that the status shows. */
 static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, const char *event,
                         const struct tw_action *action) {
     const struct tw_attack attack = {.kind = kind, .id = action->u.report.id, .count = 1};

@@ -31,8 +31,9 @@ struct tw_daemon_peer {
     bool is_up;
     bool is_event; /* its peer_up is a row of /v1/events, so its peer_down is too */
     struct tw_id id;
-    uint64_t chunks_asked;   /* requested by PULL and not here yet, those given up included */
-    uint32_t chunks_unasked; /* that came beyond these */
+    uint64_t
+        chunks_asked; /* chunks requested by PULL that have not arrived, abandoned ones included */
+    uint32_t chunks_unasked; /* chunks that arrived without a request */
 };
 
 /* Totals that more than one concern reads. Each is written by one concern. */

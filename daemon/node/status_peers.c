@@ -132,8 +132,8 @@ static void fill_linked(const struct tw_daemon *daemon, uint64_t now_us,
     }
 }
 
-/* True if the address leads to another node that is linked by now: it was set up again, or took
- * over the machine. A person need not act then. */
+/* True if the node at this address is another one that is linked by now. The machine was set up
+ * again, or has another node: a person need not act. */
 static bool is_settled(const struct tw_daemon *daemon, const struct tw_dial_row *dial) {
     for (uint16_t i = 0; i < TW_PEERS_MAX && !tw_id_is_zero(&dial->other); i++) {
         if (daemon->peers[i].is_up && tw_id_equal(&daemon->peers[i].id, &dial->other)) return true;
@@ -188,8 +188,8 @@ static bool is_up(const struct tw_daemon *daemon, const struct tw_id *id) {
     return false;
 }
 
-/* Fills members of the roster that have neither a link nor a known address. Two homes that can only
- * dial see each other so. */
+/* Fills members of the roster without a link and without a known address: for example, another home
+ * that can only dial. */
 static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view *view) {
     for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
         const struct tw_id *id = &daemon->view.roster.members[i].id;
@@ -260,7 +260,8 @@ static void fill_bootstrap(const struct tw_daemon *daemon, uint64_t now_us,
         out->failures = row->failures;
         out->failed_us = row->failures > 0 ? age(now_us, row->failed_us) : TW_VIEW_NEVER;
         if (entry != NULL && entry->has_id) out->id = entry->id;
-        if (entry != NULL && entry->has_id && is_up(daemon, &entry->id)) /* perhaps by a relay */
+        if (entry != NULL && entry->has_id &&
+            is_up(daemon, &entry->id)) /* linked, perhaps through a relay */
             out->link = TW_VIEW_LINK_UP;
         else if (is_settled(daemon, row))
             out->link = TW_VIEW_LINK_KNOWN;

@@ -20,7 +20,7 @@ struct tw_daemon_workers {
     struct tw_supervisor supervisor;
     struct tw_log_limit turned_away_limit; /* rate limit of lines about refused processes */
     bool is_paused;                        /* paused by the user */
-    /* numbers that the worker sent last */
+    /* the worker's newest numbers about training */
     uint64_t started_us;
     float loss_mean, lr, grad_norm;
     bool has_loss;
@@ -29,7 +29,7 @@ struct tw_daemon_workers {
     uint64_t steps_skipped;
     uint64_t snapshot_step;
     char device[64];
-    struct tw_wmsg_about about; /* the learner that was last ready */
+    struct tw_wmsg_about about; /* description of the learner that was last ready */
     char error[TW_VIEW_TEXT_BYTES];
     bool is_device_fault; /* `error` is a fault of the compute device */
     pid_t pid;
@@ -59,7 +59,7 @@ static void on_attached(void *user, pid_t pid, const char *device) {
     daemon->workers->pid = pid;
     (void)snprintf(daemon->workers->device, sizeof(daemon->workers->device), "%s", device);
     tw_supervisor_attached(&daemon->workers->supervisor, pid);
-    /* the worker attaches again and again until it is admitted */
+    /* the worker tries to attach until it is admitted */
     if (daemon->host->is_held) return;
     tw_daemon_note(daemon, TW_LOG_INFO, "worker_attached", "pid=%ld device=\"%s\"", (long)pid,
                    device);
@@ -182,7 +182,7 @@ static void on_gone(void *user, const char *sentence) {
     const bool is_device_fault = daemon->host->last_status == TW_DEVICE;
     tw_supervisor_unlinked(&daemon->workers->supervisor, is_device_fault ? TW_EXIT_DEVICE : -1);
     tw_daemon_checkpoints_snapshot_done(
-        daemon); /* no worker will answer, so the newest snapshot is saved */
+        daemon); /* no worker can take a snapshot, so the newest existing one is saved */
 }
 
 /* Rate-limited: systemd starts a refused worker again every other second. */

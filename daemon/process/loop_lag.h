@@ -11,8 +11,9 @@ enum { TW_LAG_BUCKETS = 6, TW_LAG_BUCKET_US = 10 * 1000 * 1000 };
 struct tw_loop_lag {
     uv_prepare_t prepare;
     uint64_t last_ns, last_idle_ns, bucket_us;
-    uint64_t longest_us[TW_LAG_BUCKETS]; /* [0]: the present ten seconds */
-    uint64_t turns, turns_long;          /* all iterations; iterations longer than 5 ms */
+    uint64_t longest_us[TW_LAG_BUCKETS]; /* longest iteration in each ten seconds; [0]: the present
+                                            ones */
+    uint64_t turns, turns_long; /* number of iterations; number of those longer than 5 ms */
 };
 
 /* Call before the loop runs for the first time. */

@@ -16,7 +16,8 @@ void tw_notify(const char *fmt, ...) {
     const size_t length = strlen(path);
     if (length >= sizeof(address.sun_path)) return;
     memcpy(address.sun_path, path, length);
-    if (path[0] == '@') address.sun_path[0] = '\0'; /* the abstract namespace */
+    if (path[0] == '@')
+        address.sun_path[0] = '\0'; /* "@" stands for a name in the abstract namespace */
 
     char text[512];
     va_list args;

@@ -66,7 +66,8 @@ void tw_port_mapping_look(struct tw_port_mapping *mapping, const struct tw_port_
         return;
     case TW_PORT_STATE_ASKING:
     case TW_PORT_STATE_RENEWING:
-    case TW_PORT_STATE_REMOVING: return; /* tw_port_mapping_done compares */
+    case TW_PORT_STATE_REMOVING:
+        return; /* REMOVING: tw_port_mapping_done compares the result with the wanted mapping */
     }
 }
 

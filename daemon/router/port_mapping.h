@@ -58,7 +58,7 @@ enum tw_port_outcome {
 /* The mapping that is wanted at one moment. */
 struct tw_port_want {
     enum tw_port_need need;
-    char host[TW_PORT_HOST_BYTES]; /* this machine's address; "" unless NEEDED */
+    char host[TW_PORT_HOST_BYTES]; /* address of this machine to forward to; "" unless NEEDED */
     uint16_t port;                 /* port listened on */
     bool is_doubtful;              /* no peer is linked, or none reaches this node */
 };
@@ -69,19 +69,19 @@ struct tw_port_order {
     char host[TW_PORT_HOST_BYTES];
     uint16_t port, outer_port;      /* outer_port: the outer port to ask for first, or to remove */
     uint32_t lease_s;               /* wanted */
-    enum tw_port_protocol protocol; /* of the present mapping */
+    enum tw_port_protocol protocol; /* protocol that made the present mapping */
 };
 
 /* The router's answer. Although it came from the network, texts are printable and the host is an
  * IPv4 address (port_router.h checks). */
 struct tw_port_answer {
     enum tw_port_outcome outcome;
-    enum tw_port_protocol protocol; /* protocol of the router that answered */
-    char
-        outer_host[TW_PORT_HOST_BYTES]; /* MAPPED, DOUBLE_NAT: its outer address; "": it has none */
-    uint16_t outer_port;                /* MAPPED */
-    uint32_t lease_s;                   /* MAPPED; 0: without an end */
-    char words[TW_PORT_WORDS_BYTES];    /* REFUSED: reason; else "" */
+    enum tw_port_protocol protocol;      /* protocol of the router that answered */
+    char outer_host[TW_PORT_HOST_BYTES]; /* MAPPED, DOUBLE_NAT: outer address of the router; "": it
+                                            has none */
+    uint16_t outer_port;                 /* MAPPED */
+    uint32_t lease_s;                    /* MAPPED; 0: without an end */
+    char words[TW_PORT_WORDS_BYTES];     /* REFUSED: reason; else "" */
 };
 
 enum tw_port_state {
@@ -103,7 +103,8 @@ struct tw_port_mapping {
     struct tw_port_answer answer; /* newest answer for this machine's address */
     /* the mapping: MAPPED, RENEWING, REMOVING */
     struct tw_port_answer held;
-    uint64_t asked_us, expires_us, doubt_us; /* last success; end of the lease; pause in doubt */
+    uint64_t asked_us, expires_us, doubt_us; /* time of the last success; end of the lease; pause
+                                                before a doubtful mapping is renewed */
     uint64_t retry_us; /* last pause after a failure; 0: the last order did not fail */
     uint64_t renewals; /* successful renewals since the start */
 };

@@ -66,7 +66,7 @@ static int exchange(const struct tw_port_router *router, natpmp_t *gateway,
         (void)poll(&one, 1, is_short ? (int)wait_ms : TURN_MS);
         code = readnatpmpresponseorretry(gateway, response);
         if (code == 0 && response->type == type) return 0;
-        /* this was a late answer to the request before */
+        /* this was a late answer to the previous request: send this one again */
         if (code == 0) code = send_request(gateway, order);
     }
     return code == 0 || code == NATPMP_TRYAGAIN ? NATPMP_ERR_NOGATEWAYSUPPORT : code;

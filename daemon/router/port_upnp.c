@@ -121,7 +121,8 @@ static void map(const struct tw_port_router *router, const struct tw_port_order 
         say_refused(answer, code);
         return;
     }
-    if (code != UPNPCOMMAND_SUCCESS) host[0] = '\0'; /* "it has none" is an error, too */
+    if (code != UPNPCOMMAND_SUCCESS)
+        host[0] = '\0'; /* an error of the router may only mean that it has no outer address */
     if (!tw_port_take_outer(answer, TW_PORT_UPNP, host)) return;
     code = ALREADY_TAKEN;
     for (unsigned i = 0; i < TRIES && code == ALREADY_TAKEN; i++) {

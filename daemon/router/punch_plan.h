@@ -53,7 +53,7 @@ struct tw_punch_row {
     struct tw_id id;
     bool is_relayed;
     bool is_client;  /* is_relayed: this node asks */
-    bool can;        /* is_relayed: the link can be punched (tw_transport_punch_info) */
+    bool can;        /* is_relayed: this link can be punched (tw_transport_punch_info) */
     bool is_punched; /* not relayed: the link came from a punch */
 };
 
@@ -72,7 +72,7 @@ struct tw_punch_target {
     struct tw_id id;
     uint16_t peer;
     bool is_client, can, is_punched;
-    uint64_t token;      /* ASKED, READY, PUNCHING */
+    uint64_t token;      /* ASKED, READY, PUNCHING: token of the attempt */
     uint64_t since_us;   /* when the state began */
     uint64_t due_us;     /* WAITING: earliest ASK; ASKED, READY, PUNCHING: end of the state */
     uint64_t pause_us;   /* last pause after a failure; 0: the last punch did not fail */
@@ -94,7 +94,7 @@ struct tw_punch_pick {
 enum tw_punch_action {
     TW_PUNCH_NOTHING,
     TW_PUNCH_SEND_READY,
-    TW_PUNCH_SEND_GO, /* and punch after *delay_us */
+    TW_PUNCH_SEND_GO, /* send GO, and punch after *delay_us */
     TW_PUNCH_BEGIN,   /* punch at once */
 };
 

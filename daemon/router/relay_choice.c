@@ -62,7 +62,7 @@ static struct tw_relay_pause *pause_get(struct tw_relay_choice *choice, const st
     return row;
 }
 
-/* The relay failed for that node: the pause doubles. */
+/* Notes that the relay failed for that node, and doubles its pause. */
 static void punish(struct tw_relay_choice *choice, const struct tw_id *target,
                    const struct tw_id *relay, uint64_t now_us) {
     struct tw_relay_pause *pause = pause_get(choice, target, relay);

@@ -165,7 +165,7 @@ static enum tw_exit check_data(struct tw_setup *setup, struct tw_error *err) {
         return check_dataset(path, &setup->run, err);
     }
     const bool is_file = S_ISREG(info.st_mode) && info.st_size > 0;
-    if (!is_file && !S_ISDIR(info.st_mode)) { /* the content of a folder is checked by the worker */
+    if (!is_file && !S_ISDIR(info.st_mode)) { /* the worker checks the content of a folder */
         (void)tw_fail(err, TW_DATA, "training text %s is %s (node.data names it)", path,
                       S_ISREG(info.st_mode) ? "empty" : "neither a file nor a folder");
         return TW_EXIT_DATA;
@@ -313,7 +313,7 @@ static enum tw_exit open_identity(struct tw_setup *setup, struct tw_error *err) 
     return TW_EXIT_OK;
 }
 
-/* Files from before node.worker_user was set. */
+/* Gives the worker's user access to files that were written before node.worker_user was set. */
 static bool share_files(const char *folder) {
     DIR *const dir = opendir(folder);
     bool is_shared = dir != NULL;

@@ -37,8 +37,8 @@ struct tw_setup {
     char worker_socket[TW_PATH_BYTES];
     uint32_t worker_uid; /* user that may run the worker too; 0: no other user */
     struct tw_identity identity;
-    struct tw_secrets secrets;       /* none when the run is `open` or has an owner */
-    char secret_path[TW_PATH_BYTES]; /* the file of the secrets; "": none */
+    struct tw_secrets secrets;       /* run secrets; none when the run is `open` or has an owner */
+    char secret_path[TW_PATH_BYTES]; /* path of the file of the secrets; "": none */
     uint32_t boot;                   /* number of starts of this node; 1: the first */
     bool has_gate;                   /* the run has an owner, and network.links is on */
     struct tw_gate gate;

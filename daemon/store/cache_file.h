@@ -5,7 +5,7 @@
 
 #include <stddef.h>
 
-/* Bytes read into text[capacity]; 0 without a readable file. */
+/* Reads the file into text[capacity]. Returns the number of bytes; 0 without a readable file. */
 size_t tw_cache_file_load(const char *folder, const char *name, char *text, size_t capacity);
 
 /* On failure the old file stays. */

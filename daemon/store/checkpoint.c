@@ -139,13 +139,13 @@ static void close_slot(struct tw_checkpoint *checkpoint, const struct slot *slot
     if (slot->status == TW_OK) (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
 }
 
-/* Reads one slot completely. *slot has the result. */
+/* Reads one slot completely and fills *slot with the result. */
 static void read_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
                       const struct tw_checkpoint_arrays *arrays, struct tw_checkpoint_state *state,
                       struct tw_checkpoint_found *found) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         header_look(checkpoint, index, slot,
-                    found); /* again, because both share one header buffer */
+                    found); /* read again, because both slots share one header buffer */
         if (!slot->exists || slot->status != TW_OK) return;
         slot->status = tw_checkpoint_slot_load(checkpoint, slot, arrays, state, &slot->err);
         (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
@@ -217,7 +217,8 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
     const uint32_t first = is_b_newer ? 1 : 0;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         if (!slots[i].exists || slots[i].generation > 0) continue;
-        /* Its number is unknown: at most one above the other's. It must never be used again. */
+        /* The slot's generation number is unknown, at most one above the other slot's. It must
+         * never be used again. */
         checkpoint->generation_seen++;
     }
     if (try_slot(checkpoint, first, &slots[first], arrays, state, found)) return TW_OK;

@@ -58,7 +58,7 @@ struct tw_checkpoint_arrays {
 /* The rest of a generation. */
 struct tw_checkpoint_state {
     uint64_t step, tokens;                  /* totals of this node */
-    uint64_t updates;                       /* optimizer steps behind adam_m and adam_v */
+    uint64_t updates;                       /* optimizer steps that made adam_m and adam_v */
     uint64_t rng[4];                        /* random state of a trainer that has one */
     uint64_t cursor;                        /* position in the data, in tokens drawn */
     uint64_t live_rounds[TW_FRAGMENTS_MAX]; /* anchor's round when live was copied, by fragment */

@@ -77,7 +77,7 @@ static enum tw_status move_fail(struct tw_error *err, const char *from, const ch
     return tw_fail(err, TW_IO, "cannot rename %s to %s: %s", from, to, strerror(-result));
 }
 
-/* Durable when it returns TW_OK. */
+/* Moves a file to another name; the move is durable when this returns TW_OK. */
 static enum tw_status move(const struct tw_checkpoint *checkpoint, const char *from, const char *to,
                            struct tw_error *err) {
     const struct tw_file_ops *ops = checkpoint->ops;
@@ -97,7 +97,7 @@ static enum tw_status name_too(const struct tw_checkpoint *checkpoint, const cha
     const bool is_named = ops->link(ops->ctx, file, checkpoint->dir, TEMPORARY) >= 0;
     (void)ops->close(ops->ctx, file);
     TW_TRY(move(checkpoint, is_named ? TEMPORARY : from, to, err));
-    /* Of two names of one file, rename leaves both. */
+    /* If both names belong to one file already, rename does nothing and leaves both. */
     (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY);
     return TW_OK;
 }
@@ -112,8 +112,8 @@ enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t 
     tw_checkpoint_look(checkpoint, file, &about);
     TW_TRY(find_newest(checkpoint, &newest, &generation, err));
     if (newest < TW_CHECKPOINT_SLOTS && about.generation == generation) return TW_OK;
-    /* First the chosen generation takes the older slot, where a load does not prefer it. Once that
-     * is durable, the newest one goes. */
+    /* First the chosen generation replaces the older slot, which a load does not prefer. Once that
+     * is durable, the newest generation is moved away. */
     const uint32_t older = newest == 0 ? 1 : 0;
     const char *const *names = tw_checkpoint_slot_names;
     if (file != older) TW_TRY(name_too(checkpoint, names[file], names[older], err));

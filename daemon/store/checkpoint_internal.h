@@ -41,11 +41,12 @@ struct tw_checkpoint {
     const struct tw_layout *layout;
     struct tw_id run;
     int dir;
-    bool is_loaded_from;      /* load has read both slots */
-    bool is_replaced_kept;    /* the next save keeps the replaced one, as the pinned one */
-    bool is_foreign;          /* the files belong to another run: never written */
-    uint32_t newest_slot;     /* slot of `generation`, if that is not 0 */
-    uint64_t generation;      /* newest generation known to be intact */
+    bool is_loaded_from;   /* load has read both slots */
+    bool is_replaced_kept; /* the next save keeps the generation that it replaces, as the pinned one
+                            */
+    bool is_foreign;       /* the files belong to another run, so this node never writes them */
+    uint32_t newest_slot;  /* slot of `generation`, if that is not 0 */
+    uint64_t generation;   /* newest generation known to be intact */
     uint64_t generation_seen; /* largest generation in any intact header */
     struct tw_safetensors st; /* file being read or written */
     uint8_t *header;          /* (header_capacity) */
@@ -67,7 +68,7 @@ void tw_checkpoint_tensor_name(enum tw_checkpoint_kind kind, const struct tw_ten
 struct tw_checkpoint_range {
     uint64_t first, count; /* elements of the tensor */
     uint32_t fragment;
-    uint8_t *memory; /* of the first element; NULL: its kind is left out */
+    uint8_t *memory; /* address of the first element; NULL: its kind is left out */
 };
 
 /* Moves *range, all zeros at first, to the next range of the tensor; false after the last one. */
@@ -102,7 +103,7 @@ struct stream {
     struct tw_durable *durable;
     uint8_t *block; /* (BLOCK_BYTES) */
     size_t filled;
-    uint64_t offset; /* of the block in the file */
+    uint64_t offset; /* offset of the block in the file */
     char *hashes;    /* place of the next digest; NULL: none */
     struct tw_error *err;
 };
@@ -121,7 +122,7 @@ struct slot {
     const char *name;
     bool exists;
     enum tw_status status;
-    int file; /* open when status is TW_OK */
+    int file; /* file handle, open when status is TW_OK */
     uint64_t generation, data_begin, data_bytes;
     bool has_kind[TW_CHECKPOINT_KINDS];
     struct tw_error err;

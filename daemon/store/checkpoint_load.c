@@ -140,7 +140,7 @@ void tw_checkpoint_slot_open(struct tw_checkpoint *checkpoint, uint32_t index, s
         return;
     }
     slot->status = read_header(checkpoint, slot, &slot->err);
-    if (slot->status == TW_LIMIT) slot->status = TW_CONFIG; /* a much larger model */
+    if (slot->status == TW_LIMIT) slot->status = TW_CONFIG; /* TW_LIMIT means a much larger model */
     if (slot->status == TW_OK) return;
     (void)ops->close(ops->ctx, slot->file);
     prefix_name(slot);

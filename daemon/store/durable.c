@@ -31,7 +31,8 @@ enum tw_status tw_durable_begin(struct tw_durable *durable, const struct tw_file
 
     durable->file = ops->create_nameless(ops->ctx, dir);
     if (durable->file < 0) {
-        (void)ops->unlink(ops->ctx, dir, durable->temporary); /* left by an earlier crash */
+        (void)ops->unlink(ops->ctx, dir,
+                          durable->temporary); /* removes a file that an earlier crash left */
         durable->file = ops->create(ops->ctx, dir, durable->temporary);
         durable->is_named = true;
     }
@@ -68,7 +69,8 @@ enum tw_status tw_durable_write(struct tw_durable *durable, const void *bytes, s
         if (synced < 0) return io_fail(err, "sync", durable->name, synced);
         durable->dirty_bytes = durable->unsynced_bytes = 0;
     } else if (durable->dirty_bytes >= WRITE_BACK_BYTES) {
-        (void)ops->sync_start(ops->ctx, durable->file); /* a hint: only a sync counts */
+        (void)ops->sync_start(ops->ctx,
+                              durable->file); /* the result does not matter: only a sync counts */
         durable->dirty_bytes = 0;
     }
     return TW_OK;

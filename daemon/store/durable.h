@@ -27,8 +27,8 @@ enum {
 struct tw_durable {
     const struct tw_file_ops *ops; /* borrowed */
     int dir, file;
-    bool is_named;                             /* NAME.tmp already exists */
-    char name[TW_DURABLE_NAME_BYTES];          /* asserted to fit */
+    bool is_named;                    /* NAME.tmp exists already, instead of a nameless file */
+    char name[TW_DURABLE_NAME_BYTES]; /* asserted to fit */
     char temporary[TW_DURABLE_NAME_BYTES + 4]; /* NAME.tmp */
     uint64_t dirty_bytes;                      /* bytes since write-back was last started */
     uint64_t unsynced_bytes;                   /* bytes since the last sync */

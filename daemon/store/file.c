@@ -118,7 +118,7 @@ static int sys_close(void *ctx, int handle) {
     return result(close(handle));
 }
 
-/* In spite of the umask, which is 0077 in a service. */
+/* Sets the mode again, because the umask (0077 in a service) has limited it. */
 static int share(int file) {
     if (file < 0 || fchmod(file, SHARED_MODE) == 0) return file;
     const int reason = errno;

@@ -7,7 +7,7 @@ enum { RISEN_PERCENT = 125, RISEN_E6 = 100 * 1000 };
 
 #define LOSS_E6_MAX (UINT64_C(1) << 40)
 
-/* Rounded up: a loss is never 0, which says that there is none. */
+/* Converts a loss to millionths, rounded up: 0 means that there is no loss. */
 static uint64_t millionths(float loss) {
     const double value = ceil((double)loss * 1e6);
     if (value < 1) return 1;
@@ -33,7 +33,8 @@ void tw_generations_judge(struct tw_generations *generations, float loss, bool i
     if (!is_risen && (least == 0 || now < least)) generations->least_e6 = now;
     generations->is_bad = is_risen || is_hurt;
     if (!generations->is_bad) {
-        /* The measured state is younger than the evaluation before. */
+        /* The state that was evaluated is younger than the evaluation before, so states up to that
+         * one are good. */
         generations->good_us = generations->judged_us;
         generations->has_good = true;
         generations->is_wild = false;

@@ -10,12 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* All zero at the start: both generations are those of the last run. */
+/* All zero at the start: both generations are those of the last process. */
 struct tw_generations {
-    uint64_t older_us, newest_us; /* times of the two states; 0: from before this start */
+    uint64_t older_us,
+        newest_us; /* times of the two generations' states; 0: from before this start */
     bool has_good, is_bad, is_wild;
-    uint64_t good_us;   /* states that are not younger are good */
-    uint64_t judged_us; /* the newest evaluation */
+    uint64_t good_us;   /* generations with states not younger than this are good */
+    uint64_t judged_us; /* time of the newest evaluation */
     uint64_t least_e6;  /* lowest loss of the anchor, in millionths; 0: none yet */
 };
 
@@ -32,10 +33,11 @@ void tw_generations_saved(struct tw_generations *generations, uint64_t frozen_us
 void tw_generations_judge(struct tw_generations *generations, float loss, bool is_hurt,
                           uint64_t now_us);
 
-/* A result out of all proportion came. It is not in the anchor so far. */
+/* An extreme result came (kernels/outlier.h). The anchor does not contain it yet. */
 void tw_generations_wild(struct tw_generations *generations, uint64_t now_us);
 
-/* Whether the older generation is good. Without evaluations it is, until a wild result. */
+/* Whether the older generation is good. If nothing was ever evaluated, it is, until an extreme
+ * result comes. */
 bool tw_generations_is_older_good(const struct tw_generations *generations, bool has_evaluations);
 
 #endif

@@ -89,7 +89,9 @@ uint32_t tw_pool_commit(struct tw_pool *pool, uint32_t idx, const struct tw_id *
         tw_pool_put(pool, idx);
         return (uint32_t)known;
     }
-    if (known >= 0) tw_pool_put(pool, (uint32_t)known); /* the arriving copy is no longer needed */
+    if (known >= 0)
+        tw_pool_put(pool,
+                    (uint32_t)known); /* the copy that is still arriving is no longer needed */
     pool->used -= round_up(row->bytes) - round_up(bytes);
     row->bytes = bytes;
     row->hash = *hash;

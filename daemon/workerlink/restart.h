@@ -27,13 +27,13 @@ enum {
     TW_RESTART_HEALTHY_US = 600 * 1000 * 1000,
     TW_RESTART_RUNG = 3, /* deaths without progress before the next rung */
     TW_HANG_FLOOR_US = 60 * 1000 * 1000,
-    TW_HANG_FACTOR = 10,                  /* times the mean step */
-    TW_HANG_FIRST_US = 600 * 1000 * 1000, /* loading, compiling, first step */
+    TW_HANG_FACTOR = 10,                  /* a worker hangs after this many times its mean step */
+    TW_HANG_FIRST_US = 600 * 1000 * 1000, /* time for loading, compiling and the first step */
 };
 
 enum tw_restart_rung {
     TW_RESTART_PLAIN,
-    TW_RESTART_SKIP,    /* and discard `skip` batches */
+    TW_RESTART_SKIP,    /* resume from the snapshot, and discard `skip` batches */
     TW_RESTART_ANCHOR,  /* start without the snapshots: theta := phi, moments zero */
     TW_RESTART_GIVE_UP, /* the node continues without a worker */
 };
@@ -45,7 +45,7 @@ struct tw_restart {
     uint64_t snapshot_step; /* step of the newest snapshot at the last death */
     uint64_t started_us;
     uint64_t alive_us;     /* time of the last sign of life */
-    uint64_t step_mean_us; /* exponential mean, 1/8 each; 0 = none yet */
+    uint64_t step_mean_us; /* exponential mean of the step time, weight 1/8; 0 = none yet */
     bool has_stepped;
     bool is_ready;   /* the worker sent READY */
     bool is_foreign; /* another program starts the worker */

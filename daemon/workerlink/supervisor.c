@@ -30,7 +30,7 @@ static void process_kill(struct tw_supervisor *supervisor, int signal) {
 
 static void on_kill_timer(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
-    if (supervisor->has_exited) { /* only its link is left, which a signal cannot end */
+    if (supervisor->has_exited) { /* only the link of the worker is left, which no signal can end */
         supervisor->config.cut(supervisor->config.user);
         return;
     }
@@ -41,7 +41,8 @@ static void on_kill_timer(uv_timer_t *timer) {
         return;
     }
     process_kill(supervisor, SIGKILL);
-    /* If its user or namespace differs, signals of the daemon may not reach it. */
+    /* Signals of the daemon may not reach a worker of another user or namespace, so its link is
+     * cut. */
     if (is_foreign(supervisor)) supervisor->config.cut(supervisor->config.user);
 }
 
@@ -53,7 +54,7 @@ static void kill_after(struct tw_supervisor *supervisor, uint64_t grace_us) {
 static void on_watch(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_hanging) return;
-    if (supervisor->has_exited) return; /* a dead process does not hang */
+    if (supervisor->has_exited) return; /* the process has ended, so it does not hang */
     if (supervisor->is_idle || supervisor->is_stopping) {
         tw_restart_alive(&supervisor->restart, now_us());
         return;
@@ -174,7 +175,7 @@ static void on_exit(uv_process_t *process, int64_t exit_status, int signal) {
     struct tw_supervisor *supervisor = process->data;
     /* Processes that a command left behind would hold the device. */
     if (supervisor->config.command != NULL) process_kill(supervisor, SIGKILL);
-    supervisor->pid = 0; /* the pid may be reused */
+    supervisor->pid = 0; /* the system may give the pid to another process */
     if (!supervisor->is_attached || supervisor->is_stopping) {
         death_handle(supervisor, (int)exit_status, signal);
         return;
@@ -215,7 +216,7 @@ void tw_supervisor_attached(struct tw_supervisor *supervisor, pid_t pid) {
     const bool has_process = !is_foreign(supervisor) && supervisor->pid > 0;
     supervisor->is_attached =
         has_process && (pid == supervisor->pid || getpgid(pid) == supervisor->pid);
-    /* A command that started its trainer again in time. */
+    /* The command has restarted its trainer in time, which now attaches. */
     if (has_process && supervisor->config.command != NULL && !supervisor->is_hanging &&
         !supervisor->is_stopping)
         (void)uv_timer_stop(&supervisor->timer);

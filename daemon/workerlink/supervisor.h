@@ -38,7 +38,7 @@ enum tw_supervisor_state {
 };
 
 struct tw_worker_death {
-    bool is_wanted;  /* by tw_supervisor_stop */
+    bool is_wanted;  /* this end was requested by tw_supervisor_stop */
     int exit_status; /* meaningful when signal is 0; -1: not known */
     int signal;
     bool was_hanging;
@@ -74,10 +74,10 @@ struct tw_supervisor {
     bool is_stopping, is_hanging, is_killed;
     bool is_idle;   /* paused or finished: no step is due */
     bool is_over;   /* the run is finished */
-    bool is_on_gpu; /* a hang counts as a fault of the device */
+    bool is_on_gpu; /* the worker uses a GPU: a hang counts as a fault of the device */
     bool is_process_open;
     bool is_attached; /* a worker that the daemon started is attached */
-    /* its process has ended, but its link has not; then the next fields hold how it ended */
+    /* the worker's process has ended, but not its link; the next fields say how it ended */
     bool has_exited;
     int exit_status, exit_signal;
     uv_process_t process;

@@ -15,7 +15,9 @@
 #include "daemon/workerlink/worker_host.h"
 
 enum { NO_ROW = TW_PAYLOADS_MAX, HASH_INLINE_BYTES = 256 * 1024 };
-#define DISTANCE_MAX 1e6f /* distance of merged anchors; a larger one is an error of the worker */
+#define DISTANCE_MAX                                                                               \
+    1e6f /* largest distance of merged anchors that is believed; a larger one is an error of the   \
+            worker */
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
@@ -33,8 +35,8 @@ static struct tw_call *call_take(struct tw_worker_host *host, enum tw_action_kin
     return NULL;
 }
 
-/* Releases the inputs and outputs of the row. Outputs that were committed are no longer in the
- * row. */
+/* Releases the inputs and outputs that the row still holds. Committed outputs no longer belong to
+ * it. */
 static void call_free(struct tw_call *call) {
     struct tw_pool *pool = &call->host->payloads.pool;
     for (uint32_t i = 0; i < call->ins_count; i++) tw_pool_release(pool, call->ins[i]);
@@ -69,7 +71,7 @@ static bool call_reserve(struct tw_call *call, uint64_t bytes, struct tw_span *s
     return true;
 }
 
-/* Oldest request at the worker with this kind and key. */
+/* The oldest request at the worker with this kind and key. */
 static struct tw_call *call_find(struct tw_worker_host *host, enum tw_action_kind kind,
                                  uint64_t round, uint32_t part, uint32_t fragment) {
     struct tw_call *found = NULL;
@@ -182,7 +184,8 @@ static void outputs_named(struct tw_call *call) {
         if (call->outs[i] == NO_ROW) continue;
         (void)tw_pool_commit(&host->payloads.pool, call->outs[i], &call->hashes[i],
                              call->out_bytes[i]);
-        call->outs[i] = NO_ROW; /* the output is in the pool under its hash now */
+        call->outs[i] =
+            NO_ROW; /* the pool now holds the output under its hash, so the row gives it up */
     }
     event_name_outputs(call);
     call_finish(call, true);
@@ -347,7 +350,8 @@ static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
     const struct tw_id *theirs = inputs + TW_PAIR_THEIRS;
     struct tw_wmsg_pair_apply *apply = &msg->u.pair_apply;
     call->fragment = call->event.u.applied.fragment = apply->fragment;
-    /* The core learns this from the answer, as if the worker could not use the partner's share. */
+    /* The answer will tell the core that the step was taken alone, as if the partner's share were
+     * unusable. */
     call->event.u.applied.is_alone = apply->is_alone == 0 && call->host->is_theta_held;
     if (call->host->is_theta_held) apply->is_alone = 1;
     if (apply->is_alone != 0) return true;

@@ -67,7 +67,8 @@ static void on_start_done(uv_work_t *work, int status) {
 
 static void start_begin(struct tw_worker_host *host) {
     if (host->is_start_running)
-        return; /* the thread still works for a worker that has gone; this start begins after it */
+        return; /* the thread still reads for a worker that has gone; this start begins afterwards
+                 */
     host->is_start_running = true;
     host->start_session = host->session;
     host->start_work.data = host;

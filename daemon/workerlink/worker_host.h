@@ -106,7 +106,7 @@ struct tw_call {
     uint32_t ins[TW_MEMBERS_MAX]; /* rows on hold */
     uint32_t outs[TW_PARTS_MAX];  /* rows reserved; TW_PAYLOADS_MAX = an empty part */
     uint32_t out_bytes[TW_PARTS_MAX];
-    uint64_t out_elements[TW_PARTS_MAX]; /* of outer gradients */
+    uint64_t out_elements[TW_PARTS_MAX]; /* elements of each part (outer gradients only) */
     /* hashes of the outputs; VERIFY: [0] is that of the payload checked */
     struct tw_id hashes[TW_PARTS_MAX];
     struct tw_wmsg_check check; /* VERIFY: the trial decode to ask for */
@@ -131,7 +131,7 @@ struct tw_worker_host {
     bool is_finished, is_paused; /* modes, which are sent to every worker after READY */
     struct tw_wmsg_clock clock;  /* the newest clock; sent after READY too */
     uint64_t step;               /* step in the newest STEP or READY */
-    uint64_t batches_to_skip;    /* for the next worker */
+    uint64_t batches_to_skip;    /* batches that the next worker must skip */
     bool is_anchor_wanted;       /* the next worker must start without the snapshots */
     char last_words[256];        /* sentence in the FATAL of the attached worker */
     uint32_t last_status;        /* enum tw_status of the FATAL */

@@ -22,7 +22,7 @@ static void poll_closed(uv_handle_t *handle) {
     link->queue_count = 0;
     const bool was_greeted = link->is_greeted;
     link->is_greeted = false;
-    if (link->listen_fd < 0) return; /* the whole link is closing, so there is no callback */
+    if (link->listen_fd < 0) return; /* the whole link is closing, so `closed` is not called */
     if (was_greeted) {
         link->config.events.closed(link->config.user, link->sentence);
     } else if (link->config.events.refused != NULL) {

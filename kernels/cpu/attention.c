@@ -7,12 +7,12 @@
 
 struct work {
     struct tw_head head;
-    float *k;                  /* (keys, length) units along rows */
-    float *v;                  /* (keys / TW_UNIT, width) units across rows */
-    float *q_rows;             /* (TW_BLOCK, length) */
-    float *q;                  /* (length, TW_BLOCK) */
+    float *k;                  /* (keys, length): keys as units along rows */
+    float *v;                  /* (keys / TW_UNIT, width): values as units across rows */
+    float *q_rows;             /* (TW_BLOCK, length): queries as units along rows */
+    float *q;                  /* (length, TW_BLOCK): the queries transposed */
     float *p;                  /* (TW_KEYS, TW_BLOCK): scores, then softmax as units across rows */
-    float *o;                  /* (TW_BLOCK, width): before division by sum */
+    float *o;                  /* (TW_BLOCK, width): output before the division by the sum */
     float *max, *sum, *factor; /* (TW_BLOCK) */
 };
 

@@ -245,8 +245,8 @@ static inline void tw_transpose(float *restrict to, const float *restrict from, 
 
 /* ---- few queries ---------------------------------------------------------------------------- */
 
-/* Up to this many queries are computed one row at a time. Their speed is limited by reading k and
- * v: attention_few.c. */
+/* Up to this many queries are computed one row at a time, because reading k and v takes most of the
+ * time: attention_few.c. */
 enum { TW_FEW = 4 };
 __typeof__(*((const struct tw_ops *)0)->attention) TW_CPU(attention_few);
 

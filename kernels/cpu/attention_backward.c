@@ -9,8 +9,8 @@
 /* Rows of a block of queries in three layouts. */
 struct operand {
     float *rows;   /* (TW_BLOCK, length) units along rows */
-    float *turned; /* (length, TW_BLOCK) the transpose of that */
-    float *across; /* (TW_BLOCK / TW_UNIT, width) units across rows */
+    float *turned; /* (length, TW_BLOCK): the same rows, transposed */
+    float *across; /* (TW_BLOCK / TW_UNIT, width): the same rows, units across them */
 };
 
 struct work {
@@ -20,9 +20,9 @@ struct work {
     float *dk, *dv;  /* (keys, width): sums so far */
     struct operand q, dout;
     float *dq;        /* (TW_BLOCK, width): sums so far */
-    float *lse, *d;   /* (TW_BLOCK): lse with base 2 */
-    float *p, *dp;    /* (TW_KEYS, TW_BLOCK): then P and dS as units along rows */
-    float *ds_across; /* (TW_KEYS / TW_UNIT, TW_BLOCK) dS as units across rows */
+    float *lse, *d;   /* (TW_BLOCK): log sum exp with base 2, and D */
+    float *p, *dp;    /* (TW_KEYS, TW_BLOCK): scores and dP, later P and dS as units along rows */
+    float *ds_across; /* (TW_KEYS / TW_UNIT, TW_BLOCK): dS as units across rows */
 };
 
 static void operand_pack(const struct operand *to, const tw_act *from, size_t stride,
@@ -174,7 +174,7 @@ static struct work work_of(float *scratch, const struct tw_attention *shape) {
     return work;
 }
 
-/* lse and D of a block, zero beyond its rows. */
+/* Writes lse and D of the block's queries, and zeros beyond its last row. */
 static void block_begin(const struct work *work, const struct tw_block *block, const tw_act *dout,
                         const tw_act *out, const float *lse, size_t stride) {
     for (size_t r = 0; r < block->lanes; r++) {

@@ -12,11 +12,13 @@
  * 2^23 rounds to an integer and leaves it in the low bits. */
 TW_INLINE tw_vec tw_vec_exp(tw_vec x) {
     const float magic = 12582912.0f;
-    x = tw_vec_max(tw_vec_all(-88.0f), x); /* in this order a NaN is kept */
+    x = tw_vec_max(tw_vec_all(-88.0f), x); /* the order of arguments keeps a NaN in x */
     x = tw_vec_min(tw_vec_all(88.7f), x);
     const tw_vec shifted = x * 1.44269504f + magic;
     const tw_vec f = shifted - magic;
-    const tw_vec r = (x - f * 0.693359375f) + f * 2.12194440e-4f; /* ln 2 in two pieces */
+    const tw_vec r =
+        (x - f * 0.693359375f) +
+        f * 2.12194440e-4f; /* subtracts ln 2 in two parts, the first of which is exact */
     tw_vec p = tw_vec_all(1.3836737e-3f);
     p = p * r + 8.3748987e-3f;
     p = p * r + 4.1668233e-2f;

@@ -58,7 +58,7 @@ struct multiplier {
     struct prepared prepared[SETS][WAYS];
 };
 
-/* Asserts the success of a call that fails only on wrong arguments. */
+/* Asserts that a call of oneDNN succeeded which fails only on wrong arguments. */
 static void must(dnnl_status_t status) {
     TW_ASSERT(status == dnnl_success);
 }
@@ -132,7 +132,8 @@ static void forget(struct prepared *prepared) {
     memset(prepared, 0, sizeof(*prepared));
 }
 
-/* False: no memory, and the buffer keeps its size, which others rely on. */
+/* Makes the buffer at least that large. False: no memory, and the buffer keeps its size, on which
+ * prepared primitives rely. */
 static bool grow(struct buffer *buffer, size_t bytes) {
     if (bytes <= buffer->bytes) return true;
     bytes = round_up(bytes, SCRATCH_ALIGN);
@@ -160,8 +161,8 @@ static bool memory_of(dnnl_memory_t *memory, const struct multiplier *multiplier
     return is_done(tw_onednn_memory(memory, multiplier->engine, layout));
 }
 
-/* Each of these functions creates the memory objects and the primitive descriptor; false: no
- * memory. */
+/* Each of the following functions creates the memory objects and the primitive descriptor of one
+ * kind of primitive. False: no memory. */
 static bool describe_product(dnnl_primitive_desc_t *primitive, const struct multiplier *multiplier,
                              struct prepared *prepared) {
     const struct key *s = &prepared->key;

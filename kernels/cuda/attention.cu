@@ -9,7 +9,7 @@ namespace {
 
 enum { THREADS = 256, LANES = 8, ROWS = THREADS / LANES }; /* LANES threads share a row */
 
-/* The lane's part of dout . out. */
+/* This lane's share of the dot product of a row of dout and of out. */
 template <typename T, bool IS_PACKED>
 __device__ __forceinline__ float part_of(const T *a, const T *b, uint32_t size, uint32_t lane) {
     constexpr uint32_t COUNT = IS_PACKED ? tw_pack<T>::COUNT : 1;
@@ -76,7 +76,7 @@ bool is_work(const struct tw_cuda_attention *shape) {
     TW_ASSERT(shape->head_size > 0 && shape->head_size <= TW_CUDA_HEAD_MAX);
     TW_ASSERT(shape->kv_heads > 0 && shape->group > 0);
     TW_ASSERT(shape->queries <= shape->keys && shape->keys <= shape->kv_rows);
-    /* A launch has fewer than 2^31 blocks, and a row index has 32 bits. */
+    /* The bound of a launch's blocks: a launch has fewer than 2^31, and a row index has 32 bits. */
     TW_ASSERT((uint64_t)shape->keys * shape->group * shape->kv_heads * shape->sequences < 1u << 31);
     return shape->sequences > 0 && shape->queries > 0;
 }

@@ -25,8 +25,11 @@ template <int SIZE> struct backward_plan {
      * warps. */
     static constexpr int M = SIZE == 64 ? 2 : 1, WARPS = SIZE == 64 ? 4 : 8;
     static constexpr int THREADS = WARPS * 32, OWN = WARPS * M * 16, TILE = 32;
-    static constexpr int BLOCKS = SIZE == 64 ? 2 : 1; /* per multiprocessor, at least */
-    static constexpr int ROWS = 2 * TILE * SIZE;      /* elements of a stage before its row data */
+    static constexpr int BLOCKS =
+        SIZE == 64 ? 2 : 1; /* least number of blocks that fit on a multiprocessor */
+    static constexpr int ROWS =
+        2 * TILE *
+        SIZE; /* elements before the row data in a stage (one of the buffers for tiles) */
     static constexpr int STAGE = ROWS + TILE * (int)(sizeof(tw_attention_row) / sizeof(tw_bf16));
     static constexpr size_t SHARED = (2 * OWN * SIZE + 2 * STAGE) * sizeof(tw_bf16);
 };
@@ -38,7 +41,7 @@ template <int SIZE> struct backward_block {
     tw_attention_own<backward_plan<SIZE>::M> own;
 };
 
-/* Starts loading a tile: the others [from, from + TILE). */
+/* Starts loading a tile: rows [from, from + TILE) of the other kind (queries or keys). */
 template <int SIZE, bool IS_KEYS>
 __device__ __forceinline__ void load_stage(const tw_attention_call &call,
                                            const tw_attention_head &head, tw_bf16 *stage,

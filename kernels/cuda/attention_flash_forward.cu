@@ -73,7 +73,7 @@ __device__ __forceinline__ void soften(forward_rows<SIZE> &rows,
         }
     }
     if (__all_sync(TW_ALL_LANES, is_same))
-        return; /* the usual case: the greatest score comes early */
+        return; /* usually the greatest score comes early, so nothing must be rescaled */
 #pragma unroll
     for (int m = 0; m < M; m++) {
 #pragma unroll

@@ -14,8 +14,9 @@ namespace {
 
 template <int SIZE> struct hopper_plan {
     static constexpr int THREADS = 256, OWN = 128, TILE = 64, STEPS = SIZE / 16;
-    static constexpr int STAGES = 3;             /* tiles: summed up, multiplied, and on its way */
-    static constexpr int ROWS = 2 * TILE * SIZE; /* elements of a stage before its row data */
+    static constexpr int STAGES = 3; /* three buffers for tiles: one being summed up, one being
+                                        multiplied, one being copied */
+    static constexpr int ROWS = 2 * TILE * SIZE; /* elements before the row data in a stage */
     static constexpr int STAGE = ROWS + TILE * (int)(sizeof(tw_attention_row) / sizeof(tw_bf16));
     static constexpr size_t SHARED =
         TW_PANEL_ALIGN + (2 * OWN * SIZE + STAGES * STAGE) * sizeof(tw_bf16);
@@ -99,7 +100,8 @@ __device__ __forceinline__ void load_pair(const tw_attention_call &call,
     }
 }
 
-/* Starts loading a tile: the others [from, from + TILE), with their row data if they are queries.
+/* Starts loading a tile: rows [from, from + TILE) of the other kind, with their row data if they
+ * are queries.
  */
 template <int SIZE, bool IS_KEYS>
 __device__ __forceinline__ void load_stage(const tw_attention_call &call,
@@ -184,7 +186,7 @@ __device__ __forceinline__ void add_tile(hopper_sums<SIZE> &sums, const hopper_t
     tw_wg_commit();
     multiply_rows<SIZE>(ds[0], tiles.own2, tiles.group_row, tile2);
     tw_wg_commit();
-    tw_wg_wait<1>(); /* for the scores, and the sums of the tile before */
+    tw_wg_wait<1>(); /* waits for the scores, and for the sums of the previous tile */
     tw_wg_settle(p[0]);
     if (IS_KEYS) tw_wg_settle(sums.left_p[0]);
     tw_wg_settle(sums.left_ds[0]);
@@ -206,7 +208,8 @@ __device__ __forceinline__ uint32_t next_stage(uint32_t stage) {
     return stage == 2 ? 0 : stage + 1;
 }
 
-/* The tile has arrived for all, and nobody still reads the one before the last. */
+/* Waits until this tile has arrived for all threads, and no thread still reads the tile before the
+ * last. */
 __device__ __forceinline__ void await_tile() {
     tw_copy_wait<0>();
     tw_wg_show_shared();
@@ -240,9 +243,10 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
         const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
         /* Rows beyond the last are zeros and add zeros. */
         const tw_attention_keys_seen seen(rows, min(row + plan::TILE, head.rows) - row - 1);
-        /* The same for the whole warpgroup. */
+        /* The same question for the keys of the whole warpgroup. */
         if (group_key >= call.shape.keys || seen.has_none(group_key, TW_WG_ROWS)) {
-            tw_wg_wait<0>(); /* the tile before is overwritten next */
+            tw_wg_wait<0>(); /* the next copy overwrites the previous tile, so its products must be
+                                done */
             continue;
         }
         add_tile<SIZE, true>(sums, tiles, unused,
@@ -288,7 +292,8 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
             load_stage<SIZE, false>(call, head, tiles.stages + next_stage(stage) * plan::STAGE,
                                     key + plan::TILE);
         if (!has_rows || seen.has_none(key, plan::TILE)) {
-            tw_wg_wait<0>(); /* the tile before is overwritten next */
+            tw_wg_wait<0>(); /* the next copy overwrites the previous tile, so its products must be
+                                done */
             continue;
         }
         add_tile<SIZE, false>(sums, tiles, own,
@@ -325,12 +330,13 @@ void tw_attention_hopper_backward(const tw_attention_call &call, void *stream) {
 
 bool tw_cuda_attention_has_hopper(void) {
 #ifdef TW_CUDA_EMULATED
-    return false; /* unless a test asks for these kernels: they are slow here */
+    return false; /* these kernels are slow on this device, and run only if a test asks for them */
 #else
     int device = 0, major = 0;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess)
-        (void)cudaGetLastError(); /* must not be taken for a fault of the next launch */
+        (void)cudaGetLastError(); /* clears CUDA's error, which the next launch would otherwise
+                                     report as its own */
     return major == 9;
 #endif
 }

@@ -20,7 +20,7 @@ struct tw_attention_call {
 struct alignas(16) tw_attention_row {
     float lse;
     float delta;         /* dout . out */
-    uint32_t begin, end; /* the keys that it attends to */
+    uint32_t begin, end; /* range of the keys that this row attends to */
 };
 
 /* The block's head. */

@@ -65,8 +65,9 @@ static __global__ void tw_column_sums_partial(float *partial, F f, size_t rows, 
     partial[((size_t)blockIdx.y * F::SUMS + threadIdx.y) * columns + column] = sum;
 }
 
-/* The same for eight columns a thread: F also has add8(float sums[SUMS][8], row, column). Lane l
- * holds columns 8 l + j and puts them at j * 32 + l of the block's shared row, free of conflicts.
+/* Like the function above, with eight columns for each thread: F also has add8(float sums[SUMS][8],
+ * row, column). Lane l holds columns 8 l + j and puts them at j * 32 + l of the block's shared row,
+ * free of conflicts.
  */
 template <typename F>
 static __global__ void tw_column_sums_partial_octets(float *partial, F f, size_t rows,
@@ -103,7 +104,7 @@ struct tw_column_sums_to {
     bool is_added;
 };
 
-/* The sums of an array's columns themselves. */
+/* The argument F for sums of an array's own columns. */
 template <typename T> struct tw_column_values {
     enum { SUMS = 1 };
     const T *x;

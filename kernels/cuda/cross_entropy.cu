@@ -82,7 +82,8 @@ static __global__ void __launch_bounds__(THREADS)
         load_columns<WIDTH>(v, x, i, shape.vocab);
 #pragma unroll
         for (int j = 0; j < WIDTH; j++) v[j] = factor * __expf(v[j] - lse);
-        if (target - i < WIDTH) { /* unsigned: target is one of these columns */
+        if (target - i <
+            WIDTH) { /* unsigned arithmetic: true if the target is one of these WIDTH columns */
 #pragma unroll
             for (int j = 0; j < WIDTH; j++) v[j] -= i + j == target ? shape.scale : 0.0f;
         }

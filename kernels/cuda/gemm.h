@@ -41,14 +41,15 @@ enum tw_cuda_epilogue {
 /* All pointers are device memory. Fastest if each row begins at 16 bytes: in bfloat16, if k and n,
  * or the strides, are multiples of 8. */
 struct tw_cuda_gemm {
-    /* See kernels/matmul.h. Type BF16: y_type BF16 or F32. Type F32: y_type F32, without TF32. A
-     * bfloat16 y may be added to, but the library may then round the product before the sum. */
+    /* The product, as in kernels/matmul.h. Type BF16: y_type BF16 or F32. Type F32: y_type F32,
+     * without TF32. A bfloat16 y may be added to, but the library may then round the product before
+     * the sum. */
     struct tw_matmul shape;
     void *y; /* must not overlap the others */
     const void *a, *b;
     uint32_t count; /* products of this shape; 0: 1 */
     size_t a_step, b_step,
-        y_step; /* elements from one product to the next; 0 for a or b: shared by all */
+        y_step; /* elements from one product's y to the next; 0 for a or b: all products share it */
     enum tw_cuda_epilogue epilogue;
     const void *bias;     /* (n), of y_type: for a bfloat16 y, the bfloat16 copy */
     void *pre;            /* (m, n), of y_type and with y's stride: written or read */

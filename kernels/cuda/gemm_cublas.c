@@ -12,11 +12,12 @@
 
 enum {
     TRIED = 8, /* algorithms timed */
-    TIMES = 5, /* timings of each, for the median */
-    COLUMNS_BYTES =
-        TW_CUDA_GEMM_N_MAX * (int)sizeof(float), /* column sums, at the end of the workspace */
+    TIMES = 5, /* timed runs of each algorithm, of which the median counts */
+    COLUMNS_BYTES = TW_CUDA_GEMM_N_MAX *
+                    (int)sizeof(float), /* room for column sums, at the end of the workspace */
     ALIGN_MAX = 256,
-    MAJOR_FUSING = 9, /* compute capability */
+    MAJOR_FUSING =
+        9, /* from this major compute capability on, epilogues are fused if nothing can be timed */
 };
 
 /* The library's descriptors of one plan, created on first use. */
@@ -31,7 +32,8 @@ struct tw_cuda_products {
     cublasLtHandle_t handle;
     char *path; /* owned; NULL: plans are not kept */
     void *workspace;
-    size_t workspace_bytes; /* part for the library, before the column sums */
+    size_t workspace_bytes; /* part of the workspace that the library may use; column sums lie
+                               behind it */
     struct tw_gemm_plans plans;
     struct prepared prepared[TW_CUDA_GEMM_PLANS_MAX];
 };
@@ -370,7 +372,7 @@ static void give_up(struct tw_cuda_products *products, const struct tw_cuda_gemm
     tw_cuda_fault(products->cuda, doing, reason);
 }
 
-/* Finds the best plan with the epilogue fused, or separate. */
+/* Finds the best plan for the product, with the epilogue fused or as separate kernels. */
 static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t align,
                                struct way *way) {
     struct tw_cuda_products *const products = product->products;

@@ -13,7 +13,7 @@
 enum {
     WORDS = TW_GEMM_KEY_WORDS + TW_GEMM_ALGO_WORDS + 2,
     ENTRY_BYTES = WORDS * 8,
-    HEAD_BYTES = 8 + TW_GEMM_OWNER_BYTES, /* magic, count, owner */
+    HEAD_BYTES = 8 + TW_GEMM_OWNER_BYTES, /* header of the file: magic, count of plans, owner */
     SUM_BYTES = 8,
     FILE_BYTES_MAX = HEAD_BYTES + TW_CUDA_GEMM_PLANS_MAX * ENTRY_BYTES + SUM_BYTES,
 };

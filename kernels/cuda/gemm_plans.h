@@ -22,8 +22,9 @@ struct tw_gemm_key {
 struct tw_gemm_plan {
     uint64_t algo[TW_GEMM_ALGO_WORDS]; /* opaque to us, defined by the library */
     uint64_t workspace_bytes;
-    uint64_t is_fused; /* 0: the epilogue runs as separate kernels */
-    uint64_t is_timed; /* 0: a guess, which is not written to the file */
+    uint64_t is_fused; /* 1: the library does the epilogue; 0: separate kernels do it */
+    uint64_t is_timed; /* 1: the algorithm was timed; 0: it is a guess, which is not written to the
+                          file */
 };
 
 struct tw_gemm_plans {

@@ -88,7 +88,9 @@ static __device__ __forceinline__ void norm_streamed(const forward<T> &f, size_t
 template <typename T, unsigned GROUP, bool IS_KEPT>
 static __global__ void __launch_bounds__(TW_NORM_THREADS) norm(forward<T> f) {
     const size_t vector = (size_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
-    if (vector >= f.rows.vectors) return; /* whole groups return */
+    if (vector >= f.rows.vectors)
+        return; /* beyond the last vector, whole groups return, so the collectives above see all
+                   lanes */
     if (IS_KEPT) {
         norm_kept<T, GROUP>(f, vector, threadIdx.x % GROUP);
     } else {

@@ -77,7 +77,7 @@ static __device__ __forceinline__ void backward_streamed(const backward<T> &b, s
 template <typename T, unsigned GROUP, bool IS_KEPT>
 static __global__ void __launch_bounds__(TW_NORM_THREADS) norm_backward(backward<T> b) {
     const size_t vector = (size_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
-    if (vector >= b.rows.vectors) return; /* whole groups return */
+    if (vector >= b.rows.vectors) return; /* beyond the last vector, whole groups return */
     if (IS_KEPT) {
         backward_kept<T, GROUP>(b, vector, threadIdx.x % GROUP);
     } else {
@@ -115,7 +115,7 @@ static void launch(void *stream, const backward<T> &b,
                               tw_is_octets(b.dy, b.rows.y_stride);
     const bool is_octets = reads_octets && tw_is_octets(b.dx, b.rows.dx_stride);
     if (b.rows.vectors == 0 || b.rows.width == 0) return;
-    /* Before dx is written, which may share memory with dy. */
+    /* The sums are computed before dx is written, because dx may share memory with dy. */
     if (gradients->dweight != NULL || gradients->dbias != NULL)
         tw_column_sums_sum(
             stream, tw_column_sums_to{{gradients->dweight, gradients->dbias}, true}, weights<T>{b},

@@ -46,7 +46,7 @@ void tw_cuda_norm(void *stream, const struct tw_cuda_norm *norm, void *y, void *
 struct tw_cuda_norm_gradients {
     bool is_added; /* dx += dL/dx; else dx = dL/dx, and dx may be dy with the same stride */
     void *dx;
-    const void *dy, *x; /* as norm read and wrote them */
+    const void *dy, *x; /* dy, and x as norm() read it */
     const float *stats;
     float *dweight, *dbias; /* (width): +=; NULL: skipped */
     void *scratch;          /* may be NULL if dweight and dbias are */
@@ -151,7 +151,7 @@ void tw_cuda_cross_entropy(void *stream, const struct tw_cuda_cross_entropy *row
 void tw_cuda_sum(void *stream, double *sum, const float *x, size_t n, bool is_added, void *scratch);
 void tw_cuda_sum_squares(void *stream, double *sum, const float *x, size_t n, bool is_added,
                          void *scratch);
-/* **sum = sum of (a - b)^2, otherwise like tw_cuda_sum. */
+/* Like tw_cuda_sum for the sum of (a - b)^2. */
 void tw_cuda_sum_distances(void *stream, double *sum, const float *a, const float *b, size_t n,
                            void *scratch);
 enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, independent of n */
@@ -161,7 +161,7 @@ enum { TW_CUDA_SUM_SCRATCH = 8192 }; /* bytes, independent of n */
 /* Values that change from step to step, in device memory, so that a captured step does not contain
  * them. */
 struct tw_cuda_step {
-    /* written by the host before the step */
+    /* written by the host before the step; corrections as in struct tw_adamw */
     float lr, correction1, correction2; /* as in struct tw_adamw */
     float decay;                        /* weight decay, for the tensors that have one */
     float momentum;                     /* Muon's */

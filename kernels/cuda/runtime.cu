@@ -103,8 +103,8 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
     }
     (void)snprintf(info->name, sizeof(info->name), "%.63s", prop.name);
     if (cudaDeviceGetPCIBusId(info->pci, sizeof(info->pci), ordinal) != cudaSuccess) {
-        (void)cudaGetLastError(); /* without a PCI address the driver cannot be queried, which is
-                                     harmless */
+        (void)cudaGetLastError(); /* clears the error: a device without a PCI address only cannot be
+                                     queried through the driver */
         info->pci[0] = '\0';
     }
     info->major = prop.major;
@@ -124,7 +124,7 @@ extern "C" enum tw_status tw_cuda_info(struct tw_cuda_info *info, int ordinal,
 static void make_streams(struct tw_cuda *cuda, unsigned wait) {
     int least = 0, greatest = 0;
     keep(cuda, cudaDeviceGetStreamPriorityRange(&least, &greatest), "asking for priorities");
-    /* Training has priority; concurrent work gets the rest of the device. */
+    /* The training stream has priority; the other stream gets the rest of the device. */
     for (int i = 0; i < TW_CUDA_QUEUES; i++) {
         const int priority = i == TW_CUDA_COMPUTE ? greatest : least;
         keep(cuda, cudaStreamCreateWithPriority(&cuda->streams[i], cudaStreamNonBlocking, priority),
@@ -282,7 +282,8 @@ extern "C" bool tw_cuda_host_pin(struct tw_cuda *cuda, void *host, uint64_t byte
     TW_ASSERT(bytes > 0);
     if (cuda->doing != NULL) return false;
     if (cudaHostRegister(host, bytes, cudaHostRegisterDefault) == cudaSuccess) return true;
-    (void)cudaGetLastError(); /* must not be taken for a fault of the next launch */
+    (void)cudaGetLastError(); /* clears CUDA's error, which the next launch would otherwise report
+                                 as its own */
     return false;
 }
 
@@ -353,7 +354,8 @@ extern "C" bool tw_cuda_is_done(struct tw_cuda *cuda, uint64_t event) {
     if (event == 0 || cuda->recorded - event >= EVENTS) return true;
     const cudaError_t status = cudaEventQuery(cuda->events[event % EVENTS]);
     if (status == cudaErrorNotReady) {
-        (void)cudaGetLastError(); /* must not be taken for a fault of the next launch */
+        (void)cudaGetLastError(); /* clears CUDA's error, which the next launch would otherwise
+                                     report as its own */
         return false;
     }
     keep(cuda, status, "asking for an event");

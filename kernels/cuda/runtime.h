@@ -37,7 +37,8 @@ struct tw_cuda_info {
     int processors;              /* multiprocessors */
     int shared_bytes_most;       /* limit of one block */
     uint64_t total_bytes;
-    uint64_t free_bytes;               /* at the time of opening; 0 if not opened */
+    uint64_t free_bytes; /* free memory when the information was asked for; 0 if the device was not
+                            opened */
     char reason[TW_CUDA_REASON_BYTES]; /* why the device cannot be used; "" if it can */
 };
 

@@ -30,7 +30,7 @@ struct apart : arrays {
     }
 };
 
-/* Threads take octets, and the elements that are left over one by one. */
+/* Threads sum groups of eight elements, and the elements that are left over one by one. */
 template <typename F>
 static __global__ void sum_parts(double *parts, F f, size_t n, bool is_octets) {
     const size_t first = (size_t)blockIdx.x * THREADS + threadIdx.x;

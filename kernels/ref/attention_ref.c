@@ -28,7 +28,8 @@ static double dot(const void *a, size_t at_a, const void *b, size_t at_b, size_t
 }
 
 static size_t first_of(const struct tw_attention *shape) {
-    return (size_t)shape->keys - shape->queries; /* query i attends to keys [0, first + i] */
+    return (size_t)shape->keys -
+           shape->queries; /* offset of the diagonal: query i attends to keys [0, offset + i] */
 }
 
 static double score(const struct head *head, size_t t, size_t s) {

@@ -28,7 +28,7 @@ struct tw_tensor {
     char name[TW_TENSOR_NAME_BYTES]; /* "model.layers.3.self_attn.q_proj.weight" */
     struct tw_tensor_shape shape;
     uint32_t rows, cols; /* first side of the shape, and the product of the others; row-major */
-    uint32_t fragment;   /* of the first element */
+    uint32_t fragment;   /* fragment that holds the tensor's first element */
     uint64_t offset;     /* elements from the start of the parameters */
     bool has_decay;      /* the optimizer decays it: true for matrices only */
     bool is_hidden;   /* a matrix of a layer (not an embedding or the head), which Muon updates */

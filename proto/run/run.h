@@ -85,7 +85,7 @@ struct tw_run {
     struct {
         enum tw_family family;
         char tensors[TW_TENSORS_TEXT_BYTES]; /* family tensors: tensor_list.h; else empty */
-        struct tw_id base; /* of the weights below the tensors of the run; zero = any */
+        struct tw_id base; /* hash of frozen weights below the tensors of the run; zero = any */
         uint32_t layers, width, heads;
         uint32_t kv_heads, head_size, ffn; /* 0 = the family's default: tw_run_shape */
         uint32_t context, vocab;
@@ -96,7 +96,7 @@ struct tw_run {
         uint32_t rope_theta;
         uint32_t rope_factor_millionths; /* Llama 3's frequency scaling; 1 = none */
         uint32_t rope_low_millionths, rope_high_millionths, rope_original;
-        uint64_t seed; /* of the initial weights */
+        uint64_t seed; /* seed of the initial weights */
     } model;
 
     struct {
@@ -147,9 +147,9 @@ struct tw_run {
         uint32_t lead_millionths;        /* share of AdamW's first moment that a merge replaces */
         uint32_t consensus_millionths;   /* gamma: strength with which a pair's anchors are pulled
                                             together */
-        uint32_t gap_penalty_millionths; /* kappa, of heavyball */
-        uint32_t momentum_clip_millionths;  /* of heavyball; 0 = none */
-        enum tw_codec_id codec;             /* of outer gradients */
+        uint32_t gap_penalty_millionths; /* heavyball: kappa of the gap penalty */
+        uint32_t momentum_clip_millionths;  /* heavyball: bound of the momentum; 0 = none */
+        enum tw_codec_id codec;             /* codec of outer gradients */
         enum tw_codec_id result;            /* of merged ones */
         uint32_t feedback_millionths;       /* beta of error feedback; 0 = none */
         uint32_t feedback_local_millionths; /* share of the quantisation error that theta keeps */

@@ -30,7 +30,7 @@ struct tw_run_key {
     const char *help; /* one line */
     enum tw_run_kind kind;
     uint32_t offset;          /* in struct tw_run */
-    uint64_t min, max;        /* in the stored unit; not for NAME, SHA256 and TENSORS */
+    uint64_t min, max;        /* range in the stored unit; not for NAME, SHA256 and TENSORS */
     const char *const *names; /* ENUM: by value, ends with NULL */
 };
 
@@ -85,11 +85,11 @@ bool tw_run_is_coarse(enum tw_codec_id codec);
  * own. Such a key has the least value that it accepts. */
 bool tw_run_is_for_engine(const struct tw_run_key *key, const struct tw_run *run);
 
-/* Gives these keys that value. */
+/* Gives each such key its least value. */
 void tw_run_clear_engine(struct tw_run *run);
 
-/* Checks that they have it, and relations between the keys of family tensors: run_tensors.c.
- * TW_CONFIG. */
+/* Checks that each such key has its least value, and the relations between the other keys of family
+ * tensors: run_tensors.c. TW_CONFIG. */
 enum tw_status tw_run_check_tensors(const struct tw_run *run, struct tw_error *err);
 
 /* Checks that a key that a person wrote has an effect in *run: TW_CONFIG with the reason if not.

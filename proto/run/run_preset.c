@@ -145,14 +145,14 @@ uint64_t tw_run_together_tokens(const struct tw_run *run) {
     enum { MILLION = 1000000 };
     const uint64_t tokens = run->train.tokens, share = run->sync.together_millionths;
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return 0;
-    /* The quotient and the rest are multiplied apart, so that nothing overflows for tokens <
-     * 2^58. */
+    /* Quotient and rest are multiplied separately: the product of large token counts would
+     * overflow. */
     return tokens / MILLION * share + tokens % MILLION * share / MILLION;
 }
 
 uint64_t tw_run_outer_steps(const struct tw_run *run) {
     const uint64_t step_tokens = (uint64_t)run->train.batch * run->model.context;
-    /* < 2^32 * 2^6 * 2^20, for checked keys. */
+    /* the product is below 2^32 * 2^6 * 2^20 for checked keys */
     const uint64_t period_tokens = step_tokens * run->sync.nodes * run->sync.period;
     return period_tokens == 0 ? 0 : tw_run_together_tokens(run) / period_tokens;
 }
@@ -469,7 +469,7 @@ void tw_run_fit_clock(struct tw_run *run, uint64_t step_us, bool has_interval) {
         PERIOD_MAX = 1000000,
         PACE_MS_MIN = 10,
         PACE_MS_MAX = 86400000
-    }; /* bounds of the keys */
+    }; /* bounds of sync.period and of the pace */
     TW_ASSERT(step_us > 0);
     if (run->sync.pace != TW_PACE_CLOCK) return;
     const uint32_t fragments = run->sync.fragments;

@@ -125,7 +125,7 @@ static const char *take_entry(const char **at, struct entry *entry) {
 struct expansion {
     void (*take)(void *self, const char *name, const struct tw_tensor_shape *shape);
     void *self;
-    uint64_t numbers[TW_TENSOR_BRACES_MAX]; /* in place of the braces */
+    uint64_t numbers[TW_TENSOR_BRACES_MAX]; /* numbers that replace the braces */
 };
 
 char *tw_tensor_append_number(char *to, uint64_t number) {
@@ -246,7 +246,7 @@ static size_t name_size(const struct entry *entry) {
         const char *from = entry->braces[i].from, *end = entry->braces[i].end;
         const char *last = end;
         while (last > from && is_digit(last[-1])) last--;
-        size -= (size_t)(last - from) + 2; /* of all numbers, the last is the longest */
+        size -= (size_t)(last - from) + 2; /* the last number between the braces is the longest */
     }
     return size;
 }

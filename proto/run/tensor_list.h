@@ -33,7 +33,7 @@ uint64_t tw_tensor_shape_elements(const struct tw_tensor_shape *shape);
 
 struct tw_tensor_list_size {
     uint32_t tensors; /* at most TW_TENSORS_MAX */
-    uint32_t layers;  /* most numbers in one first pair of braces; 1 without any */
+    uint32_t layers;  /* the most numbers in the first braces of a name; 1 without braces */
     uint64_t elements;
 };
 

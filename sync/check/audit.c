@@ -47,7 +47,8 @@ static const struct tw_contributor *row_of(const struct tw_record *record, uint3
     return NULL;
 }
 
-/* The owner of part k announced this result and these contributions to us. */
+/* The owner of part k announced to this node the result and the contributions that the record
+ * lists. */
 static bool is_announced(const struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     if (!node->round.results[k].has || tw_proposal_is_rigged_part(node, record, k)) return false;
@@ -86,8 +87,9 @@ static bool add_input(struct audit *audit, const struct past_round *past,
                       const struct tw_contributor *by) {
     const struct contribution *heard = &past->contributions[by->member_idx];
     if (!heard->has) return false;
-    /* The record has one row per contributor, from the first owner that lists it. Other owners may
-     * have merged by the true CONTRIB, so a false row proves nothing against them. */
+    /* The record has one row per contributor, from the first owner that lists it. If that row is
+     * false, the other owners may still have merged the contribution that its CONTRIB announced, so
+     * the row proves nothing against them. */
     if (!tw_contributor_is_of(heard, by) || heard->announced.bytes[audit->part] == 0) return false;
     audit->inputs[audit->inputs_count++] =
         (struct audit_input){.from = past->roster.members[by->member_idx].id,

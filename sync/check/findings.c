@@ -6,11 +6,12 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-/* The owner of part k held the round up. */
+/* The owner of part k delayed the round: it announced its result late or never. */
 static bool is_stalled(struct tw_node *node, const struct tw_record *record, uint32_t k) {
     const struct round *round = &node->round;
     const struct tw_msg_result *announced = &round->results[k].announced;
-    /* The result was proposed, and its owner did not announce it here within RETRY_US. */
+    /* The record lists the result, but its owner had not announced it to this node within
+     * RETRY_US. */
     if (record->parts[k].bytes > 0)
         return !round->results[k].has && round->refused_ranks != 0 &&
                node->now_us >= round->refused_us + RETRY_US;
@@ -29,7 +30,7 @@ void tw_findings_note_stalls(struct tw_node *node, const struct tw_record *recor
         const struct contribution *entry = &round->contributions[owner];
         if (round->count[k] == 0 || (int)owner == round->self_idx) continue;
         if (!entry->has || entry->is_absent)
-            continue; /* it gets no part in the next round anyway */
+            continue; /* this owner gets no part in the next round anyway */
         if (!tw_membership_is_live(node, owner) || !is_stalled(node, record, k)) continue;
         tw_conduct_stall(node, TW_PENALTY_STALL_OWNER, &node->roster.members[owner].id);
     }

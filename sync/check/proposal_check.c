@@ -56,14 +56,16 @@ bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_reco
                                 uint32_t k) {
     const struct tw_part *part = &record->parts[k];
     const struct tw_msg_result *announced = &node->round.results[k].announced;
-    /* Of this node, the others may know a result that it announced before a restart. */
+    /* This node's own part is not judged: others may hold the result that it announced before a
+     * restart, which this node no longer knows. */
     if (part->bytes == 0 || !node->round.results[k].has) return false;
     if ((int)part->owner_idx == node->round.self_idx) return false;
     return part->bytes != announced->bytes || !tw_id_equal(&part->result, &announced->hash) ||
            part->contributors != tw_proposal_contributors(announced);
 }
 
-/* When all results but those of owners that may lie were announced. UINT64_MAX: not yet. */
+/* Time at which all results but those of owners that may lie were announced. UINT64_MAX: not
+ * yet. */
 static uint64_t announced_us(const struct tw_node *node) {
     const struct round *round = &node->round;
     uint64_t times[TW_PARTS_MAX];
@@ -89,12 +91,13 @@ static bool is_unannounced(struct tw_node *node, const struct tw_record *record)
     return false;
 }
 
-/* More parts than an honest proposer leaves out in one of the first ballots. */
+/* So many parts are more than an honest proposer leaves out in the early ballots. */
 static bool is_much(const struct tw_node *node, uint32_t parts) {
     return (node->roster.count < TW_JUDGES_MIN ? 2 : 4) * parts > node->round.owners_count;
 }
 
-/* Of so many parts, this ballot's share counts. */
+/* Number of left-out parts that count against the record at this ballot: all, then half, then
+ * none. */
 static uint32_t share_of(uint64_t ballot, uint32_t parts) {
     const uint64_t attempt = ballot / TW_MEMBERS_MAX;
     return attempt < 2 ? parts : attempt == 2 ? parts / 2 : 0;
@@ -149,13 +152,13 @@ bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, 
     return is_much(node, share_of(ballot, left_out));
 }
 
-/* The roster has this id under this nonce. */
+/* The roster lists this node id with this nonce. */
 static bool has_member(const struct tw_roster *roster, const struct tw_member *member) {
     const int at = tw_roster_find(roster, &member->id);
     return at >= 0 && roster->members[at].nonce == member->nonce;
 }
 
-/* The member is here under its nonce, with the whole state. */
+/* The member is linked here under its nonce, and holds the whole state. */
 static bool is_seated(const struct tw_node *node, uint32_t idx) {
     const struct tw_member *member = &node->roster.members[idx];
     const uint16_t peer = tw_peers_find(node, &member->id);
@@ -164,7 +167,7 @@ static bool is_seated(const struct tw_node *node, uint32_t idx) {
            node->links[peer].status.nonce == member->nonce;
 }
 
-/* The next roster lacks members that are here. */
+/* The next roster lacks members that are linked here. */
 static bool lacks_members(const struct tw_node *node, const struct tw_roster *next) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (!has_member(next, &node->roster.members[i]) && is_seated(node, i)) return true;
@@ -172,7 +175,7 @@ static bool lacks_members(const struct tw_node *node, const struct tw_roster *ne
     return false;
 }
 
-/* The next roster has strangers. */
+/* The next roster has new members that too few nodes know. */
 static bool has_strangers(const struct tw_node *node, const struct tw_roster *next) {
     if (!tw_membership_has_judges(node) || !tw_membership_sees_most(node)) return false;
     for (uint32_t i = 0; i < next->count; i++) {
@@ -249,7 +252,7 @@ static bool is_rigged(struct tw_node *node, const struct tw_record *record, uint
            is_skewed(node, record);
 }
 
-/* The round is still younger than this. */
+/* The round has been active for less than most_us. */
 static bool is_within(struct tw_node *node, uint64_t most_us) {
     if (node->round.active_us == 0) return true;
     const uint64_t end_us = node->round.active_us + most_us;
@@ -258,8 +261,9 @@ static bool is_within(struct tw_node *node, uint64_t most_us) {
     return true;
 }
 
-/* The checks end before a node would fork because the round stays open. That for missing members
- * ends last: each member that sees them can propose a roster with them. */
+/* All checks end after a while, before a node would found a child lineage because the round stays
+ * open. The check for missing members (company) ends last: each member that sees them can propose a
+ * roster with them. */
 bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot) {
     const uint64_t patience_us = node->pace.patience_us;
     if (TW_IS_MUTANT(node, TW_MUTANT_ANY_COMPANY)) return false;

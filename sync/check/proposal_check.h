@@ -4,12 +4,13 @@
 
 #include "sync/core/state/node.h"
 
-/* No honest proposer would have written the record for this ballot. It gets no vote for a while. */
+/* No honest proposer would have written the record for this ballot, as far as this node can tell.
+ * It gets no vote for a while. */
 bool tw_proposal_is_rigged(struct tw_node *node, const struct tw_record *record, uint64_t ballot);
-/* The record leaves out too many results that are here or have yet to arrive. */
+/* The record leaves out too many results that this node holds or may still receive in time. */
 bool tw_proposal_is_empty(struct tw_node *node, const struct tw_record *record, uint64_t ballot);
-/* The record leaves out too many results that have yet to arrive; it is judged when they have.
- * NULL: too few results are announced for any proposal. */
+/* The record leaves out too many results that may still arrive in time, so it is judged later. NULL
+ * for the record: too few results are announced for any proposal. */
 bool tw_proposal_is_early(struct tw_node *node, const struct tw_record *record);
 /* Part k of the record differs from the result that its owner announced to this node. */
 bool tw_proposal_is_rigged_part(const struct tw_node *node, const struct tw_record *record,

@@ -87,9 +87,9 @@ static uint64_t refusing_members(const struct round *round) {
     return members & ~round->accepted_by;
 }
 
-/* Number of members that have accepted our proposal, or still may. A silent one may for a while; as
- * long as this phase lasts if a lock requires the proposal, because no part can be left out then.
- */
+/* Number of members that have accepted our proposal, or still may. A member that has not answered
+ * may still accept for a while. If a lock requires the proposal, it may as long as the phase lasts:
+ * no part can be left out then. */
 static uint32_t count_acceptors(struct tw_node *node) {
     const struct round *round = &node->round;
     const uint64_t refusing = refusing_members(round);
@@ -117,8 +117,9 @@ static uint32_t refused_parts(const struct round *round, uint32_t member) {
     return parts & ~round->left_out;
 }
 
-/* Leaves out the parts of the refusing member that refuses the fewest. A member that refuses many
- * parts without reason thus does not take them from the others. False: no vote can be won. */
+/* Leaves out the parts refused by the member that refuses the fewest parts, to win its vote. A
+ * member that refuses many parts without reason thus takes nothing from the others. False: no vote
+ * can be won this way. */
 static bool give_in(struct tw_node *node) {
     struct round *round = &node->round;
     const uint64_t refusing = refusing_members(round);
@@ -155,7 +156,7 @@ bool tw_veto_is_ballot_lost(struct tw_node *node) {
     return true;
 }
 
-/* Other members have had time to commit the refused proposal. */
+/* The members had enough time since the first refusal to commit the refused proposal. */
 static bool is_time(struct tw_node *node) {
     const uint64_t due_us = node->round.refused_us + RETRY_US;
     if (node->now_us < due_us) tw_act_wake(node, due_us);

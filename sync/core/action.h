@@ -62,7 +62,8 @@ struct tw_action {
             const struct tw_vote *vote; /* borrowed until the next event */
         } store;
         struct tw_wmsg_clock clock;
-        struct tw_wmsg_finish finish; /* goes_on: now in a lineage with tokens left to train */
+        struct tw_wmsg_finish
+            finish; /* goes_on: this node is now in a lineage that has tokens left to train */
         struct tw_report report;
     } u;
     /* Hashes of the payloads that the request reads. REDUCE: one per input. APPLY: one per part,

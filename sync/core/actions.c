@@ -4,7 +4,9 @@
 #include "base/assert.h"
 #include "sync/core/state/node.h"
 
-enum { BODIES_NOT_REPORTS = 12 }; /* bodies that reports leave free for other actions */
+enum {
+    BODIES_NOT_REPORTS = 12
+}; /* entries of `bodies` that reports must leave free for other actions */
 
 void tw_act_wake(struct tw_node *node, uint64_t at_us) {
     if (at_us < node->deadline_us) node->deadline_us = at_us;

@@ -15,10 +15,10 @@ enum {
     SOURCES_MAX = 4,   /* peers that send chunks of one payload at a time */
 };
 
-/* Upper bounds of numbers that a peer sends. Larger numbers cannot be true, and their sums could
- * overflow. */
+/* Upper bounds of numbers that a peer sends. No true number is larger, and sums of larger ones
+ * could overflow. */
 #define ROUNDS_MAX (UINT64_C(1) << 40)
-#define TOKENS_MAX (UINT64_C(1) << 48) /* of one contribution */
+#define TOKENS_MAX (UINT64_C(1) << 48) /* tokens of one contribution */
 /* Largest step of a ballot above the highest ballot so far of its round. */
 #define BALLOT_LEAP_MAX (TW_MEMBERS_MAX * 1024)
 

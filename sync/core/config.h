@@ -14,12 +14,12 @@
 
 enum { TW_REFUSED_MAX = 16 };
 
-enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; robust merge rules need as many members */
+enum { TW_JUDGES_MIN = 5 }; /* default of judges_min; robust merge rules also need five members */
 
 /* Signatures, which the core has no arithmetic for. Both functions are pure, and Ed25519 is
  * deterministic: same events, same actions. */
 struct tw_signing {
-    void *key; /* of this node; borrowed for its life */
+    void *key; /* signing key of this node; borrowed for its life */
     void (*sign)(void *key, const void *text, size_t size, uint8_t signature[TW_SIGNATURE_BYTES]);
     /* True if the node `id` signed text[size]. */
     bool (*is_signed)(const struct tw_id *id, const void *text, size_t size,
@@ -37,7 +37,7 @@ struct tw_sizes {
 
 struct tw_node_config {
     struct tw_id self;
-    struct tw_id run; /* run id; the parent of every lineage that has no other */
+    struct tw_id run; /* run id; also the parent of every lineage that did not fork from another */
     uint64_t seed;
     uint32_t boot;
 
@@ -55,10 +55,11 @@ struct tw_node_config {
     bool has_result_codec; /* results are in another codec than outer gradients */
     bool is_pair;          /* topology pair (pair/pair.c) instead of one group */
     bool has_own_start;    /* the first weights of each node are its own: runs of any model */
-    uint64_t step_tokens;  /* of one inner step, as planned; 0: not known, and no bound follows */
-    /* From this reading of the run clock on, nothing is merged any more (topology solo: 0). Each
-     * of alone_nodes nodes trains its share of the remaining tokens, and its clock counts for all
-     * of them. alone_nodes 0: nodes merge to the end. */
+    uint64_t step_tokens;  /* tokens of one inner step, as planned; 0: not known, and no bound
+                              follows from it */
+    /* When the run clock reaches this value, merging ends (topology solo: 0). From then on each of
+     * alone_nodes nodes trains its share of the remaining tokens alone, and its own clock counts
+     * its tokens for all of them. alone_nodes 0: nodes merge to the end. */
     uint64_t together_tokens;
     uint32_t alone_nodes;
 
@@ -66,7 +67,8 @@ struct tw_node_config {
     struct tw_signing signing;
     struct tw_sizes sizes;
     uint32_t weight;    /* share of the parts that this node offers to own, > 0 */
-    uint64_t orphan_us; /* time without a majority, after which it founds a child lineage (120 s) */
+    uint64_t orphan_us; /* time without a majority, after which this node founds a child lineage
+                           (120 s) */
     /* Lineages that this node neither continues nor follows, since its operator rolled it back. A
      * position in one of them becomes the beginning of a child lineage. */
     uint32_t refused_count;

@@ -40,9 +40,9 @@ struct tw_event {
         struct {
             struct tw_id hash;
             uint32_t idx;
-            enum tw_sanity sanity; /* for a result that is ok: how large it is */
+            enum tw_sanity sanity; /* VERIFIED of a result with `ok`: rating of its size */
             bool is_unfit;         /* not ok: the hash is right, but the bytes do not decode */
-        } chunk;                   /* CHUNK (hash, idx); VERIFIED (hash, sanity, is_unfit) */
+        } chunk; /* CHUNK uses hash and idx; VERIFIED uses hash, sanity and is_unfit */
         struct {
             uint64_t step, tokens;
         } step; /* STEP: totals of this node */
@@ -82,7 +82,8 @@ struct tw_event {
         } exported;         /* EXPORTED */
         uint64_t store_seq; /* STORED */
         struct {
-            uint32_t upload_kib_s; /* of this node, to all peers together; 0 = not known */
+            uint32_t
+                upload_kib_s; /* upload rate of this node to all peers together; 0 = not known */
             uint64_t odd;  /* set of peers with far slower or less reliable links than the others */
             bool is_relay; /* this node carries links of others */
             bool is_short; /* no budget for a contribution now; used in pairs only */

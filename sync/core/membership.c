@@ -40,7 +40,7 @@ bool tw_membership_is_live(const struct tw_node *node, uint32_t idx) {
     const struct tw_id *id = &node->roster.members[idx].id;
     if (tw_id_equal(id, &node->cfg.self)) return true;
     const uint16_t peer = tw_peers_find(node, id);
-    /* A receiver may vote if it has a seat, but nobody waits for it. */
+    /* A receiver with a seat may vote, but only donors of the lineage are worth waiting for. */
     return peer != NO_PEER && tw_peers_is_donor(node, peer);
 }
 

@@ -7,8 +7,8 @@
 /* The roster is large enough to withstand a liar, so its members judge proposals for the
  * next one. */
 bool tw_membership_has_judges(const struct tw_node *node);
-/* This node is linked to so many members that those that may lie are fewer than half of them. A
- * node that sees fewer goes by the word of those that it has. */
+/* This node is linked to so many members that fewer than half of them can be liars. With fewer
+ * links, it trusts the members that it sees. */
 bool tw_membership_sees_most(const struct tw_node *node);
 /* Number of votes that decide in the roster: proto/proof.h. */
 uint32_t tw_membership_votes_needed(const struct tw_node *node);
@@ -25,7 +25,7 @@ bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
 /* Derives node->state from position, roster and vote; reports a change. */
 void tw_membership_derive_state(struct tw_node *node);
-/* Notes which seats have a live member, and whether these are a majority. */
+/* Notes for each seat whether its member is live, and whether the live members are a majority. */
 void tw_membership_note(struct tw_node *node);
 
 #endif

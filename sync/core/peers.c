@@ -83,7 +83,8 @@ void tw_peers_down(struct tw_node *node, uint16_t peer) {
     TW_ASSERT(node->links[peer].is_up);
     node->links[peer].is_up = false;
     node->links[peer].has_status = false;
-    node->measured.outliers &= ~(UINT64_C(1) << peer); /* another link may get the number */
+    node->measured.outliers &=
+        ~(UINT64_C(1) << peer); /* the peer number may be given to another link */
     while (node->links_end > 0 && !node->links[node->links_end - 1].is_up) node->links_end--;
 }
 
@@ -97,7 +98,7 @@ void tw_peers_status(struct tw_node *node, uint16_t peer, const struct tw_msg_st
     node->links[peer].has_status = true;
     const int idx = tw_roster_find(&node->roster, &node->links[peer].id);
     if (idx >= 0 && node->roster.members[idx].nonce == status->nonce)
-        node->seats[idx].has_left = false; /* back, with its vote */
+        node->seats[idx].has_left = false; /* the member that had left is back, and can vote */
 }
 
 void tw_peers_left(struct tw_node *node, uint16_t peer) {

@@ -6,7 +6,7 @@
 #include "base/assert.h"
 #include "base/bytes.h"
 
-/* Of positions. Version 4 added `tip_proof`. */
+/* Magic bytes of an encoded position. Version 4 added `tip_proof`. */
 static const uint8_t magic[4] = {'T', 'W', 'P', '4'};
 
 struct writer {

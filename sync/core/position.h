@@ -23,8 +23,8 @@ struct tw_vote {
     uint64_t accepted_ballot;
     uint32_t has_accepted;
     struct tw_record accepted;
-    struct tw_proof lock; /* phase 1, of `accepted`: no other record was decided at its ballot;
-                             may be none */
+    struct tw_proof lock; /* proof that no record but `accepted` was decided at its ballot (votes of
+                             phase 1); may be empty */
 };
 
 /* The node's place in its lineage; part of a checkpoint, together with (phi, u). */
@@ -34,8 +34,9 @@ struct tw_position {
     uint64_t first_round; /* first round of this lineage; its ancestors decided older rounds */
     uint64_t rounds;      /* known committed rounds = number of the round to decide next */
     uint32_t has_tip, has_held;
-    struct tw_record tip;      /* record of round `rounds` - 1 */
-    struct tw_proof tip_proof; /* that the tip is decided; none if the lineage began there */
+    struct tw_record tip; /* record of round `rounds` - 1 */
+    struct tw_proof
+        tip_proof; /* proof that the tip is decided; empty if the lineage began at the tip */
     /* The newest record whose whole past is in (phi, u), perhaps of the previous lineage. A child
      * lineage begins at this record. */
     struct tw_record held;

@@ -43,8 +43,8 @@ uint64_t tw_progress_held_tokens(const struct tw_node *node) {
     return node->at.has_held != 0 ? node->at.held.clock_tokens : 0;
 }
 
-/* A node that trains apart learns nothing of the others. Its clock assumes that each of them trains
- * as many tokens as this node. */
+/* After together_tokens, a node learns nothing about the training of the others. Its clock assumes
+ * that each of them trains as many tokens as this node. */
 uint64_t tw_progress_clock_tokens(const struct tw_node *node) {
     if (node->at.has_tip == 0) return 0;
     const uint64_t listed = node->at.tip.clock_tokens;

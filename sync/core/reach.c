@@ -8,7 +8,8 @@
 #include "sync/core/peers.h"
 
 enum {
-    /* rounds without work of a member, in which others' claims of a link to it still count */
+    /* rounds without listed work of a member, after which claims of others to be linked to it no
+     * longer count */
     HEARSAY_ROUNDS = 8,
     REACH_ONE_IN = 16, /* owners may lack links to one member in this many */
 };
@@ -90,7 +91,7 @@ void tw_reach_note(struct tw_node *node) {
         live |= UINT64_C(1) << i;
         if (!is_self) heard |= node->reach.of[i];
     }
-    heard &= ~linked; /* claims of others do not matter for a peer that is linked here */
+    heard &= ~linked; /* claims of other members do not matter for a member that is linked here */
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool may_hear = node->seats[i].unlisted < HEARSAY_ROUNDS && !node->seats[i].has_left;
         if (!may_hear || TW_IS_MUTANT(node, TW_MUTANT_UNLINKED_IS_DEAD))

@@ -24,15 +24,14 @@ void tw_reach_note(struct tw_node *node);
 /* Sends LINKS to all peers when it is due. */
 void tw_reach_send(struct tw_node *node);
 
-/* Member `idx` is linked to us, or a live member claims a link to it. Such a claim is hearsay: it
- * counts only for a member whose work was listed within the last HEARSAY_ROUNDS rounds. */
+/* Member `idx` is linked to us, or a live member claims a link to it. Such a claim counts only for
+ * a member whose work was listed within the last HEARSAY_ROUNDS rounds. */
 bool tw_reach_is_present(const struct tw_node *node, uint32_t idx);
 /* Number of present members that member `idx` is linked to, itself included. */
 uint32_t tw_reach_count(const struct tw_node *node, uint32_t idx);
 /* Member `idx` reaches a majority, so it can decide a round. */
 bool tw_reach_has_majority(const struct tw_node *node, uint32_t idx);
-/* The node is linked to us, or so many members say that it is linked to them that one of them tells
- * the truth. */
+/* The node is linked to us, or more members claim to be linked to it than may lie. */
 bool tw_reach_is_known(const struct tw_node *node, const struct tw_id *id);
 /* Members of `among` that most contributors can reach: their number of links to present members is
  * the highest, or less by at most one in REACH_ONE_IN. In a full mesh, all of them. */

@@ -23,15 +23,15 @@ enum tw_report_kind {
                          not the merge, TW_LIMIT if its result was an outlier. In pairs: its share
                          was unreadable or an outlier, and this node does not merge with it for a
                          while */
-    TW_REPORT_STALLED,   /* member `id` held up rounds and is not waited for for a while */
-    TW_REPORT_INSANE,    /* a result of member `id` was refused here */
-    TW_REPORT_FULL,      /* node `id`, perhaps this one, asks to join a full roster */
-    TW_REPORT_PAIRED,    /* the round just committed merged with node `id` */
-    TW_REPORT_FORGED,    /* peer `id` sent a record that its group did not decide */
-    TW_REPORT_LEFT,      /* this node leaves its lineage for that of peer `id`, though most members
-                            of its roster are linked in it */
-    TW_REPORT_OUTLIER,   /* a result of member `id` is applied that this node refuses: the others
-                            decided so */
+    TW_REPORT_STALLED, /* member `id` held up rounds and is not waited for for a while */
+    TW_REPORT_INSANE,  /* a result of member `id` was refused here */
+    TW_REPORT_FULL,    /* node `id`, perhaps this one, asks to join a full roster */
+    TW_REPORT_PAIRED,  /* the round just committed merged with node `id` */
+    TW_REPORT_FORGED,  /* peer `id` sent a record that its group did not decide */
+    TW_REPORT_LEFT, /* this node leaves its lineage for that of peer `id`, although most members of
+                       its roster are linked here and are still in the old lineage */
+    TW_REPORT_OUTLIER,   /* a committed record lists a result of member `id` that this node refuses;
+                            it is applied all the same */
     TW_REPORT_TWO_FACED, /* node `id` signed two statements about one ballot that exclude each
                             other: every node bans it */
     TW_REPORT_ONE_SIDED, /* this node merged with node `id`, which did not merge with it */

@@ -79,7 +79,8 @@ static struct tw_msg_accept vote_for(const struct tw_record *record, enum tw_vot
                                   .digest = tw_record_digest(record)};
 }
 
-/* The bug TWO_VOTES. */
+/* The deliberate bug TWO_VOTES of mutants.h: the signature of any member passes for that of this
+ * one. */
 static bool is_any_vote(const struct tw_node *node, const struct tw_roster *roster,
                         const struct tw_ballot_vote *vote, const uint8_t *signature) {
     for (uint32_t i = 0; TW_IS_MUTANT(node, TW_MUTANT_TWO_VOTES) && i < roster->count; i++) {

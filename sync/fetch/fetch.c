@@ -63,7 +63,8 @@ static void begin_call(struct tw_fetch *fetch, uint64_t now_us) {
     fetch->now_us = now_us;
 }
 
-/* Requests every missing chunk that is not already under way. No event needs a path of its own. */
+/* Requests every missing chunk that is not already under way. It runs after every event, so no
+ * event needs a request of its own. */
 static void advance(struct tw_fetch *fetch) {
     fetch->deadline_us = UINT64_MAX;
     if (fetch->needs_order) tw_fetch_sort(fetch);
@@ -78,7 +79,7 @@ static void advance(struct tw_fetch *fetch) {
         const uint16_t at = (uint16_t)((fetch->turn + i) % TW_PEERS_MAX);
         if (tw_fetch_room(fetch, &fetch->peers[at]) > 0) tw_fetch_fill(fetch, at);
     }
-    /* A peer may have become the source above. */
+    /* A peer may have become the source in the loop above. */
     if (fetch->plain.is_active && !fetch->plain.is_checking)
         tw_fetch_wake(fetch, fetch->plain.until_us);
     for (uint16_t at = 0; at < TW_PEERS_MAX; at++) tw_fetch_peer_wake(fetch, &fetch->peers[at]);
@@ -88,7 +89,8 @@ static void advance(struct tw_fetch *fetch) {
 
 static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     if (tw_fetch_is_here(fetch, file, idx)) return false;
-    if (idx > 0 && tw_fetch_needs_first(fetch, file)) return false; /* the head is lost too */
+    if (idx > 0 && tw_fetch_needs_first(fetch, file))
+        return false; /* chunk 0, the head that has the digests of the pieces, is lost too */
     for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX; i++) {
         const struct check *check = &fetch->checks[i];
         if (check->is_used && !check->is_stale && check->file == file && check->idx == idx)

@@ -135,7 +135,8 @@ enum tw_fetch_event_kind {
 enum tw_fetch_result {
     TW_FETCH_OK,
     TW_FETCH_WRONG,  /* the bytes do not match the hash: a strike */
-    TW_FETCH_FAILED, /* not stored or not read, by a local fault: requested again after 10 s */
+    TW_FETCH_FAILED, /* not stored or not read because of a local fault: requested again after 10 s
+                      */
 };
 
 struct tw_fetch_event {
@@ -144,7 +145,8 @@ struct tw_fetch_event {
     uint32_t ticket;
     uint32_t file; /* CHECKED, LOST */
     enum tw_fetch_result result;
-    uint32_t index_bytes; /* STORED and OK, chunk 0 of the index: 1 to TW_DATASET_BYTES_MAX */
+    uint32_t index_bytes; /* size of the index, if its chunk 0 was STORED with OK: 1 to
+                             TW_DATASET_BYTES_MAX */
     struct tw_id id;
 };
 
@@ -163,7 +165,7 @@ struct tw_fetch_action {
     uint16_t peer;
     uint32_t file;
     uint32_t first, count; /* PULL: chunks */
-    struct tw_id hash;     /* PULL, CHECK: of the file */
+    struct tw_id hash;     /* PULL, CHECK: hash of the file */
     struct tw_id id;       /* STRIKE */
     uint64_t until_us;     /* STRIKE: when the node is asked again */
 };
@@ -206,8 +208,8 @@ void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, 
 
 enum tw_fetch_verdict {
     TW_FETCH_UNKNOWN, /* this peer was not asked for it, or no longer is */
-    TW_FETCH_DROP,    /* requested, but no longer needed, or of the wrong size (STRIKE follows) */
-    TW_FETCH_TAKE,    /* check and store it; answer STORED with the ticket */
+    TW_FETCH_DROP, /* requested, but no longer needed, or of the wrong size (then STRIKE follows) */
+    TW_FETCH_TAKE, /* check and store it; answer STORED with the ticket */
 };
 
 /* A chunk that a peer sent. */
@@ -219,7 +221,7 @@ struct tw_fetch_arrival {
 
 struct tw_fetch_taken {
     uint32_t ticket; /* < TW_FETCH_ASKED_MAX; free again after STORED */
-    uint32_t file;   /* its number, or TW_FETCH_INDEX */
+    uint32_t file;   /* number of the file, or TW_FETCH_INDEX */
 };
 
 /* Decides about a chunk that a peer sent. Fills *taken for TAKE. */
@@ -244,14 +246,16 @@ enum tw_fetch_stage {
 
 struct tw_fetch_view {
     enum tw_fetch_stage stage;
-    uint32_t files_whole, files_count;             /* without the index */
-    uint32_t train_whole;                          /* whole training shards; training needs one */
-    uint64_t bytes_whole, bytes_here, bytes_count; /* of whole files; of chunks; of all files */
+    uint32_t files_whole, files_count; /* without the index */
+    uint32_t train_whole;              /* whole training shards; training needs one */
+    uint64_t bytes_whole, bytes_here,
+        bytes_count; /* bytes of whole files; of chunks in the folder; of all files */
     /* The file shown. STARTS: the index. FIRST: the training shard with the most chunks here.
      * Otherwise: the first file in the order that is not whole. */
     uint32_t file, chunks_here, chunks_count; /* chunks_count 0: not known yet */
     uint32_t asked;                           /* chunks under way */
-    uint64_t chunks_taken, chunks_dropped;    /* since the start; dropped: no longer needed */
+    uint64_t chunks_taken,
+        chunks_dropped; /* chunks since the start; dropped: chunks that were no longer needed */
     struct {
         bool is_up;
         bool is_giving;           /* it sent a chunk within the last 30 s */

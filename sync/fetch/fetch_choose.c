@@ -144,7 +144,8 @@ static bool next_in_its_order(struct tw_fetch *fetch, uint16_t at, uint32_t most
         peer->current = file;
     }
     return peer->current != TW_FETCH_INDEX &&
-           find_run(fetch, at, peer->current, most, run); /* *run is of the last file tried */
+           find_run(fetch, at, peer->current, most,
+                    run); /* *run now belongs to the last file tried, so search this one */
 }
 
 /* Requests the next chunks. False: there is nothing to request before *ready_us. */

@@ -98,7 +98,9 @@ void tw_fetch_put(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     state->left--;
     if (file == TW_FETCH_INDEX) return;
     fetch->bytes_here += tw_fetch_size(fetch, file, idx);
-    if (idx == 0) fetch->changes++; /* its pieces can be requested now */
+    if (idx == 0)
+        fetch->changes++; /* chunk 0 is the head: with its digests, the pieces can be requested now
+                           */
 }
 
 void tw_fetch_is_whole(struct tw_fetch *fetch, uint32_t file) {
@@ -156,7 +158,8 @@ uint64_t tw_fetch_rank(uint64_t seed, uint32_t file) {
     return tw_splitmix64(&state);
 }
 
-/* 0: tokenizer and held-out shards; 1: training shards that were begun; 2: the others. */
+/* Place of a file in the order. 0: tokenizer and held-out shards; 1: begun training shards; 2:
+ * others. */
 static uint32_t class_of(const struct tw_fetch *fetch, uint32_t file) {
     if (fetch->files[file].kind != TW_FETCH_TRAIN) return 0;
     return fetch->states[file].left < fetch->states[file].chunks ? 1 : 2;
@@ -181,7 +184,7 @@ static void sift_down(struct tw_fetch *fetch, uint32_t at, uint32_t count) {
     }
 }
 
-/* The training shard with the most chunks here; of equal ones, the first in the order. */
+/* The training shard with the most chunks here; among equals, the first in this node's order. */
 static uint32_t find_nearest(const struct tw_fetch *fetch) {
     uint32_t best = TW_FETCH_INDEX, best_here = 0;
     for (uint32_t i = 0; i < fetch->files_count; i++) {

@@ -37,7 +37,7 @@ _Static_assert(TW_DATASET_TOKENIZER_BYTES_MAX / TW_CHUNK_BYTES_MAX <= TW_FETCH_F
 _Static_assert(TW_FETCH_ASKED_MAX >= 2 * (TW_PEERS_MAX - 1), "slow peers do not use it up");
 
 struct file_state {
-    uint32_t word; /* first word of its bits */
+    uint32_t word; /* index of the first word of this file's bits */
     uint16_t chunks, left, under_way;
 };
 
@@ -45,7 +45,7 @@ struct ask {
     uint64_t asked_us;
     uint32_t file, idx;
     bool is_late; /* the peer fell silent: the chunk may be requested from others */
-    bool is_twin; /* requested from two peers */
+    bool is_twin; /* the same chunk is requested from another peer too */
 };
 
 struct miss {
@@ -67,7 +67,7 @@ struct fetch_peer {
     uint64_t sent_us;         /* arrival of its last requested chunk */
     uint32_t chunk_us;        /* time per chunk; 0: not known */
     uint64_t chunks_taken;
-    uint32_t current; /* if partial: file last requested from it */
+    uint32_t current; /* if partial: the file last requested from this peer */
     /* There is nothing to request from it until idle_us, unless `changes` differs from
      * idle_changes. */
     uint64_t idle_us, idle_changes;
@@ -78,7 +78,7 @@ struct fetch_peer {
 
 struct check {
     bool is_used;
-    bool is_stale; /* its plain file was restarted, or its file was lost: ignore its answer */
+    bool is_stale; /* the file was restarted or lost since: the answer is ignored */
     uint32_t file, idx, size;
     struct tw_id from;
 };
@@ -98,8 +98,8 @@ struct tw_fetch {
     struct tw_id self, index_hash;
     uint64_t seed, now_us, deadline_us, pause_us;
     struct tw_rate *download; /* NULL: no cap */
-    uint64_t paid_us;         /* when a chunk was last requested */
-    uint64_t changes;         /* counts events after which an idle peer may have chunks to give */
+    uint64_t paid_us;         /* when the download cap last paid for a chunk */
+    uint64_t changes; /* count of the events after which an idle peer may have chunks to give */
     bool is_started, has_index, needs_order;
     uint16_t turn;
     uint32_t under_way;

@@ -52,7 +52,7 @@ void tw_fetch_ask(struct tw_fetch *fetch, uint16_t at, uint32_t file, uint32_t f
     action->count = count;
 }
 
-/* One of the two requests for this chunk has ended: the other is no twin any more. */
+/* One of two requests for this chunk has ended, so the other one is no longer a twin. */
 static void untwin(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     for (uint32_t p = 0; p < TW_PEERS_MAX; p++) {
         struct fetch_peer *peer = &fetch->peers[p];
@@ -102,8 +102,8 @@ void tw_fetch_miss(struct tw_fetch *fetch, struct fetch_peer *peer, uint32_t fil
         if (peer->misses[i].until_us > fetch->now_us && peer->misses[i].file != file)
             peer->misses[kept++] = peer->misses[i];
     }
-    /* A peer with a full table gets no requests, but earlier requests may still be answered by
-     * MISSING. The oldest row is then dropped. */
+    /* A peer with a full table gets no requests, but it may still answer earlier ones with MISSING.
+     * Then the oldest row is dropped. */
     if (kept == TW_FETCH_MISSES_MAX) {
         kept--;
         for (uint32_t i = 0; i < kept; i++) peer->misses[i] = peer->misses[i + 1];
@@ -161,7 +161,8 @@ void tw_fetch_peer_sent(struct tw_fetch *fetch, struct fetch_peer *peer, const s
     peer->sent_us = peer->heard_us = fetch->now_us;
     peer->is_silent = false;
     peer->silences = 0;
-    peer->idle_changes = UINT64_MAX; /* it may now be given chunks of slower peers */
+    peer->idle_changes = UINT64_MAX; /* its speed was measured anew: it may get chunks that were
+                                        requested from slower peers */
 }
 
 /* ---- silence and strikes -------------------------------------------------------------------- */

@@ -88,7 +88,7 @@ void tw_fetch_plain_checked(struct tw_fetch *fetch, uint32_t file, enum tw_fetch
     give_up(fetch);
     plain->attempts = 0;
     if (file == TW_FETCH_INDEX) {
-        fetch->is_started = false; /* tw_fetch_files comes next */
+        fetch->is_started = false; /* the runtime calls tw_fetch_files next */
         return;
     }
     tw_fetch_is_whole(fetch, file);

@@ -6,9 +6,9 @@
 
 /* Asks the next peer of another lineage for its newest records, unless a claim is being checked. */
 void tw_claim_advance(struct tw_node *node);
-/* Takes a record that answers the question. True: it does. */
+/* Takes a record that may answer the LOG_GET of the check. Returns true if it does. */
 bool tw_claim_record(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit);
-/* The peer has newer records only, of those that it was asked for. */
+/* The peer announced that its log has only newer records than those requested. */
 void tw_claim_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
 /* A proven claim, whose peer is still there; or NULL. */
 const struct claim *tw_claim_proven(const struct tw_node *node);

@@ -42,8 +42,9 @@
 #include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
 
-#define JOIN_US SECOND_US             /* between two JOINs */
-#define PART_HOLD_US (10 * SECOND_US) /* before parting: the others may still need its results */
+#define JOIN_US SECOND_US /* between two JOINs */
+#define PART_HOLD_US                                                                               \
+    (10 * SECOND_US) /* time for which a node still serves results before it trains alone */
 
 uint64_t tw_lineage_nonce(struct tw_node *node) {
     return tw_rng_next(&node->rng) | 1; /* never 0 */
@@ -57,7 +58,7 @@ static void forget_fetches(struct tw_node *node) {
     for (uint32_t j = 0; j < JOINS_MAX; j++) node->lineage.joins[j].received_us = 0;
 }
 
-/* Id of the lineage that this node founds, or founded, under its present nonce. */
+/* Id of the lineage that this node founds under its present nonce, or has founded. */
 static struct tw_id founded_name(const struct tw_node *node) {
     uint8_t bytes[24 + 32 + 32 + 8] = "thinwire-lineage-v1";
     memcpy(bytes + 24, node->at.lineage_parent.bytes, 32);
@@ -138,7 +139,7 @@ void tw_lineage_fork(struct tw_node *node) {
     const bool is_moving = node->at.is_moving != 0 && !TW_IS_MUTANT(node, TW_MUTANT_HALF_A_STATE);
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         if (!is_moving && node->at.fragment_rounds[p] <= node->at.rounds)
-            continue; /* nor is it set to NOT_HELD */
+            continue; /* this fragment is held, and stays so */
         node->at.fragment_rounds[p] = NOT_HELD;
         node->fetch[p].mode = is_moving ? TW_LOAD_BACK : TW_LOAD_KEEP;
         node->fetch[p].has_offer = true;
@@ -178,7 +179,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     const bool was_turning = node->worker.is_turning;
     node->worker.is_turning = node->worker.is_solo_pending = false;
     node->worker.applying = 0;
-    if (!ok) { /* the worker's state is not as it reported: fetch again */
+    if (!ok) { /* the worker does not have the state that it reported: fetch all again */
         tw_state_refetch(node, 0, TW_LOAD_KEEP);
         return;
     }
@@ -189,7 +190,7 @@ void tw_lineage_turned(struct tw_node *node, bool ok) {
     tw_membership_derive_state(node);
 }
 
-/* Most members of the roster are here, this node included. */
+/* This node and the linked members of its lineage are more than half of the roster. */
 static bool is_among_most(const struct tw_node *node) {
     uint32_t here = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -202,7 +203,8 @@ static bool is_among_most(const struct tw_node *node) {
     return node->roster.count > 1 && 2 * here > node->roster.count;
 }
 
-/* Follows the lineage of `peer` from now on. `claim` is its proof; NULL: it has no round yet. */
+/* Follows the lineage of `peer` from now on. `claim` is its proof; NULL: that lineage has no round
+ * yet. */
 static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct claim *claim) {
     const struct tw_msg_status *status = &node->links[peer].status;
     if (!node->cfg.is_pair && is_among_most(node))
@@ -242,7 +244,7 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct clai
 
 /* A lineage, as far as it can be compared with others. */
 struct standing {
-    uint32_t met, all; /* classes of the numbers of its supporters */
+    uint32_t met, all; /* classes of struct support: larger classes win */
     uint64_t clock_tokens;
     struct tw_id lineage;
 };
@@ -275,7 +277,8 @@ static bool is_better(const struct tw_node *node, const struct standing *a,
     return tw_id_compare(&a->lineage, &b->lineage) < 0;
 }
 
-/* A member supports its own lineage unless it is linked here and says that it is in another one. */
+/* Counts the supporters of our own lineage: all members of the roster but those that are linked
+ * here and announce another lineage. */
 static void note_own_support(struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -294,7 +297,7 @@ static bool is_without_donor(const struct tw_node *node) {
 
 /* The other lineage should be followed instead of ours. */
 static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
-    if (is_without_donor(node)) /* unless we hold a newer state than that */
+    if (is_without_donor(node)) /* follow it unless we hold a newer state than it has */
         return other->clock_tokens >= tw_progress_held_tokens(node);
     const struct tw_record *tip = node->at.has_tip != 0 ? &node->at.tip : NULL;
     const struct standing own = standing_of(node, &node->lineage.support, tip, &node->at.lineage);
@@ -305,8 +308,8 @@ static bool is_to_follow(const struct tw_node *node, const struct standing *othe
     return is_better(node, other, &own);
 }
 
-/* The peer in the best lineage of those without a round, which have nothing to prove, if that one
- * should be followed; or NO_PEER. */
+/* Looks at the lineages without a round, which have nothing to prove. Returns a peer in the best of
+ * them if this node should follow it; otherwise NO_PEER. */
 static uint16_t find_fresh(const struct tw_node *node) {
     const bool is_believed = TW_IS_MUTANT(node, TW_MUTANT_CLAIM_BELIEVED);
     const struct support none = {.met = 0}, support = is_believed ? node->lineage.support : none;
@@ -477,7 +480,8 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* So many members have parted that the rest is no majority, and has no round that we lack. */
+/* So many members have left that the rest is no majority, and none of the rest has a round that
+ * this node lacks. */
 static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {
@@ -547,7 +551,8 @@ static void consider_fork(struct tw_node *node) {
         node->lineage.is_settling = !node->has_left;
         if (node->worker.applying != 0 || node->has_left) return;
         tw_lineage_fork(node);
-        /* The others are in the same position: they can join before phi changes alone. */
+        /* The linked nodes are in the same position. They get time to join, before the first solo
+         * round changes phi. */
         node->lineage.solo_hold_us = node->now_us + SOLO_HOLD_US;
         return;
     }
@@ -602,7 +607,8 @@ void tw_lineage_advance(struct tw_node *node) {
         seek_better(node);
     }
     consider_fork(node);
-    if (tw_state_receive(node)) tw_lineage_fork(node); /* each fragment then has an offer */
+    if (tw_state_receive(node))
+        tw_lineage_fork(node); /* the fork gives each fragment an offer: this node's own state */
     move_theta(node);
     tw_state_export(node);
     if (node->cfg.is_pair) {

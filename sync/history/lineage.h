@@ -10,8 +10,9 @@ void tw_lineage_fork(struct tw_node *node);
 /* This node refuses the lineage: its operator said so (config.h), or a peer went on from a refused
  * lineage into it. */
 bool tw_lineage_is_refused(const struct tw_node *node, const struct tw_id *lineage);
-/* A STATUS of the peer came. A peer that was in a refused lineage may found a child of it, which is
- * refused as well, unless another peer is in it that was not. */
+/* Notes the lineage in a STATUS of the peer. A peer that was in a refused lineage may found a child
+ * of it. The child is then refused too, unless it also has a linked peer that was never in the
+ * refused one. */
 void tw_lineage_heard(struct tw_node *node, uint16_t peer);
 /* This node founded the lineage that it is in. */
 bool tw_lineage_is_ours(const struct tw_node *node);

@@ -29,15 +29,18 @@
 
 enum {
     LOG_PER_REPLY_MAX = 16,
-    MISSED_MAX = 12, /* after so many, a member is waited for in every 64th round */
+    MISSED_MAX = 12, /* after this many missed rounds in a row, a member is waited for in every 64th
+                        round only */
 };
 
 #define PATIENCE_CEILING_US (3600 * SECOND_US)
-#define FORK_ASK_US (60 * SECOND_US) /* between two questions to a peer with another record */
+#define FORK_ASK_US                                                                                \
+    (60 * SECOND_US) /* time between two requests to a peer whose last record differs from ours */
 
-/* A receiver knows rounds whose state has yet to arrive, and a node without a worker knows rounds
- * that it has not applied. at.held stays as it was while a fragment is not held, or while theta
- * belongs to another lineage. No older state is loaded (state_transfer.c). */
+/* Updates at.held, the newest record whose whole past is in (phi, u). A receiver knows rounds whose
+ * state has yet to arrive, and a node without a worker knows rounds that it has not applied.
+ * at.held does not change while a fragment is not held, or while theta belongs to another lineage.
+ * No older state is loaded (state_transfer.c). */
 void tw_log_note_held(struct tw_node *node) {
     struct tw_position *at = &node->at;
     uint64_t rounds = at->rounds;
@@ -78,7 +81,9 @@ static bool has_parts(const struct tw_record *record) {
 
 bool tw_log_is_close(const struct tw_node *node) {
     const uint32_t count = node->cfg.fragments_count;
-    enum { OUTER_STEPS = 2 }; /* half of those for which results are kept */
+    enum {
+        OUTER_STEPS = 2
+    }; /* rounds of lag per fragment; half of the rounds whose results are kept */
     if (node->lineage.needs_tip || node->at.is_moving != 0) return false;
     for (uint32_t p = 0; p < count; p++) {
         /* Not held, or the state has rounds that are not in the log yet. */
@@ -127,9 +132,9 @@ static void note_mixed(struct tw_node *node, const struct tw_record *record) {
     }
 }
 
-/* An owner had our contribution to this round and refused it: notes which. No other reason for
- * which we are not listed says anything about its size: no link to the owner, too late, a result
- * that was lost. */
+/* An owner had our contribution to this round and refused it: notes which. Other reasons for which
+ * a record does not list us say nothing about the size: no link to the owner, a late arrival, a
+ * lost result. */
 static bool note_refused(struct tw_node *node, const struct tw_record *record) {
     const struct round *round = &node->round;
     if (round->self_idx < 0) return false;
@@ -161,7 +166,7 @@ static void note_deliveries(struct tw_node *node, const struct tw_record *record
         const bool is_here = !is_owner || !is_said || entry->ready_us != 0;
         const bool was_awaited = round->intake_closed && tw_round_awaits(node, i) &&
                                  entry->received_us <= round->intake_closed_us;
-        if (is_listed) { /* maybe without a link to us: its work has arrived */
+        if (is_listed) { /* the work of a listed member has arrived, perhaps without a link to us */
             seat->seen_us = seat->live_us = node->now_us;
             seat->unlisted = 0;
         } else if (seat->unlisted < UINT8_MAX) {
@@ -204,12 +209,12 @@ static uint64_t delivered_us(const struct tw_node *node) {
     return last_us > round->active_us ? last_us - round->active_us : 0;
 }
 
-/* Number of live owners that had too little time for their results. */
+/* Number of live owners whose results had too little time to arrive. */
 static uint32_t count_late(struct tw_node *node, const struct tw_record *record) {
     uint32_t count = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
         if (record->parts[k].bytes != 0 || node->round.count[k] == 0) continue;
-        /* The result was in time, but refused. */
+        /* The result arrived in time and was refused. */
         const struct tw_msg_result *announced = &node->round.results[k].announced;
         if (node->round.results[k].has && tw_payload_is_held(node, &announced->hash)) continue;
         if (!tw_membership_is_live(node, node->round.owners[k])) continue;
@@ -237,7 +242,7 @@ static void learn_delivery(struct tw_node *node) {
     const struct round *round = &node->round;
     if (round->self_part < 0 || !round->intake_closed) return;
     const uint64_t took_us = delivered_us(node);
-    if (took_us == UINT64_MAX) { /* not even the honest ones had time enough */
+    if (took_us == UINT64_MAX) { /* even the members that must be honest had too little time */
         if (round->has_waited_in_vain) double_patience(node);
         return;
     }
@@ -328,7 +333,7 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
-/* So many members say so that one of them does not lie. A node that sees fewer goes by nobody's
+/* So many members say so that one of them does not lie. A node that sees fewer trusts nobody's
  * word: it founds a child lineage, and follows the others by proof (claim.c). */
 static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
     if (TW_IS_MUTANT(node, TW_MUTANT_ONE_LOG) || node->roster.count == 0) return count > 0;
@@ -371,7 +376,8 @@ static bool is_proven(const struct tw_node *node, const struct tw_msg_commit *co
 
 void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit) {
     const struct tw_record *record = &commit->record;
-    if (node->worker.is_solo_pending) return; /* only this node decides the round */
+    if (node->worker.is_solo_pending)
+        return; /* a solo round is under way, which only this node decides */
     if (node->lineage.needs_tip) {
         const bool is_past = record->round + 1 < node->at.rounds;
         const bool is_in_turn = record->fragment == tw_progress_fragment(node, record->round) ||
@@ -379,7 +385,8 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
         if (record->round >= ROUNDS_MAX || is_past || !is_in_turn) return;
         /* A fresh child lineage still ends in a record of its parent: the digest decides. */
         const struct tw_id digest = tw_record_digest(record);
-        if (record->round < node->at.rounds) return; /* a late answer, not the newest record */
+        if (record->round < node->at.rounds)
+            return; /* an answer to an old request, not the newest record */
         if (!tw_peers_is_donor(node, peer) ||
             (!tw_id_equal(&digest, &node->links[peer].status.tip) &&
              !tw_id_equal(&record->lineage, &node->at.lineage)))
@@ -437,8 +444,8 @@ void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get
     }
 }
 
-/* Answers a message of an old round by the log: its sender has missed a round. Nobody else learns
- * more by it than by LOG_GET, which costs its sender more. */
+/* Answers a message of an old round by the log: its sender has missed a round. An attacker gains
+ * nothing by this: LOG_GET returns the same records. */
 static void tell_late(struct tw_node *node, uint16_t peer, uint64_t round) {
     struct link *link = &node->links[peer];
     const bool is_member = tw_roster_find(&node->roster, &link->id) >= 0;
@@ -458,7 +465,8 @@ bool tw_log_is_at(struct tw_node *node, uint16_t peer, const struct tw_id *linea
 }
 
 void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none) {
-    if (node->cfg.is_pair) return; /* no other node has our rounds */
+    if (node->cfg.is_pair)
+        return; /* pairs: no other node has our rounds, so there is no log to ask for */
     if (!tw_id_equal(&none->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
     node->links[peer].log_begin = none->oldest_round;
@@ -518,7 +526,7 @@ static bool has_results(struct tw_node *node, const struct tw_record *record,
     for (uint32_t k = 0; k < record->parts_count; k++) {
         const struct tw_part *part = &record->parts[k];
         if (part->bytes == 0) continue;
-        /* Only the record of a round that this node did not check can name such a size. */
+        /* Such a size can only be in the record of a round that this node did not check. */
         *is_lost |= !tw_payload_is_possible(node, TW_CONTENT_RESULT,
                                             division->u.apply.parts[k].count, part->bytes);
         if (*is_lost) return false;
@@ -634,8 +642,8 @@ void tw_log_advance(struct tw_node *node) {
     send_finish(node);
     catch_up(node);
     if (node->lineage.needs_tip || !node->worker.is_up || node->lineage.is_settling) return;
-    /* One round of each fragment at a time. A slow worker is seldom at a step boundary, and applies
-     * all due rounds there at once, or it would fall behind for ever. */
+    /* Requests one round of each fragment at a time. A slow worker is seldom at a step boundary,
+     * and applies all due rounds there at once, or it would fall behind for ever. */
     uint64_t oldest = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {
         const uint64_t due = tw_progress_due(node, p);
@@ -644,7 +652,7 @@ void tw_log_advance(struct tw_node *node) {
     if (oldest == UINT64_MAX) return;
     const uint32_t fragment = tw_progress_fragment(node, oldest);
     const struct tw_record *record = tw_progress_record(node, oldest);
-    /* No node keeps results for longer than this one would: it does not request older ones. */
+    /* No node keeps results for longer than this node does, so older ones are not requested. */
     const uint64_t kept_count = tw_round_keep(node) - node->at.rounds;
     bool is_lost = record == NULL || oldest + kept_count < node->at.rounds;
     struct tw_action division;

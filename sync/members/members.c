@@ -207,7 +207,7 @@ static uint64_t dial_us(const struct tw_member_entry *entry, const struct tw_mem
     return at_us;
 }
 
-/* True if `a` is dialled before `b`, of the same member. */
+/* True if `a` is dialled before `b`. Both are addresses of the same member. */
 static bool is_sooner(const struct tw_member_entry *entry, const struct tw_member_addr *a,
                       const struct tw_member_addr *b, uint64_t now_us) {
     const uint64_t a_us = dial_us(entry, a), b_us = dial_us(entry, b);
@@ -243,7 +243,8 @@ static bool may_dial_hearsay(const struct tw_members *members) {
 }
 
 /* The address that has been due for longest, those of hearsay members last. NULL: no member waits
- * for a dial. Hearsay gets half of the dials at most: a peer that invents members delays nobody. */
+ * for a dial. Members known only from other nodes get at most half of the dials, so a peer that
+ * invents members delays nobody. */
 static struct tw_member_addr *next_addr(struct tw_members *members, uint64_t now_us,
                                         struct tw_member_entry **entry_out) {
     struct tw_member_addr *best[2] = {NULL, NULL};
@@ -306,7 +307,7 @@ static void free_addr(struct tw_member_entry *entry, struct tw_member_addr *addr
     if (!entry->has_id && !has_addr(entry)) *entry = (struct tw_member_entry){0};
 }
 
-/* The address belongs to another node now. */
+/* Takes the address from the entry: it belongs to another node now. */
 static void lose_addr(struct tw_member_entry *entry, struct tw_member_addr *addr) {
     *addr = (struct tw_member_addr){0};
     if (!entry->is_connected && !has_addr(entry)) *entry = (struct tw_member_entry){0};

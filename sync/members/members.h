@@ -79,8 +79,8 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *entr
 struct tw_dial {
     char address[TW_ADDR_BYTES];
     bool has_id;
-    bool is_hearsay; /* not configured here */
-    struct tw_id id; /* expected at this address */
+    bool is_hearsay; /* known only from rows of other nodes, not configured here */
+    struct tw_id id; /* node id expected at this address */
 };
 
 /* Returns the next address that is due, and marks it as being dialled. False: none is due. Answer

@@ -50,7 +50,7 @@ static bool is_pair_id(const struct tw_pair_id *a, const struct tw_pair_id *b) {
     return a->high == b->high && a->low == b->low;
 }
 
-/* The exchange under way is this one, with this peer. */
+/* The peer and the id are those of the exchange under way. */
 static bool is_ours(const struct tw_node *node, uint16_t peer, const struct tw_pair_id *id) {
     const struct pair *pair = &node->pair;
     return pair->phase != PAIR_IDLE && pair->has_partner && is_pair_id(&pair->id, id) &&
@@ -288,7 +288,7 @@ static uint16_t draw_peer(struct tw_node *node, uint64_t set) {
     return peer;
 }
 
-/* The worker is done with the last exchange. */
+/* The worker has no open request of the last exchange. */
 static bool may_begin(const struct tw_node *node) {
     return node->worker.applying == 0 && !node->pair.is_encoding;
 }
@@ -347,8 +347,10 @@ void tw_pair_request(struct tw_node *node, uint16_t peer,
     const struct tw_id *id = &node->links[peer].id;
     const bool is_crossing =
         pair->phase == PAIR_ASKING && pair->has_partner && tw_id_equal(&pair->partner, id);
-    if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0) return; /* our request stands */
-    if (is_crossing) leave_partner(node); /* our request is void, even if it was accepted already */
+    if (is_crossing && tw_id_compare(&node->cfg.self, id) < 0)
+        return; /* both nodes asked each other: the request of the lower id stands, which is ours */
+    if (is_crossing)
+        leave_partner(node); /* our own request is void, even if the peer accepted it already */
     const bool is_free = (pair->phase == PAIR_IDLE && may_begin(node)) || is_crossing;
     if (!is_free || !is_able(node) || node->measured.is_over_budget || !is_match(node, peer) ||
         request->fragment >= node->cfg.fragments_count || !is_time_again(node, request->fragment)) {
@@ -381,8 +383,8 @@ static void count_one_sided(struct tw_node *node, const struct tw_id *with) {
 void tw_pair_busy(struct tw_node *node, uint16_t peer, const struct tw_msg_pair_busy *busy) {
     struct pair *pair = &node->pair;
     if (is_ours(node, peer, &busy->pair)) {
-        /* The one-sided outcome is counted only when our step is done: it may still end without the
-         * partner. */
+        /* The peer took no step with us. This is counted as one-sided once our step is done: our
+         * step may still end without the partner. */
         pair->is_deserted = pair->phase == PAIR_APPLYING && pair->is_merging;
         forget_partner(node);
         return;

@@ -100,7 +100,8 @@ uint64_t tw_pair_clock_after(const struct tw_node *node, uint64_t tokens) {
 /* ---- peers that are ahead ------------------------------------------------------------------- */
 
 /* Largest clock that is believed: four times the median of the linked nodes that are no newcomers.
- * Of one or two, any may be the only one that has trained for long. */
+ * With one or two linked nodes there is no median: either may be the only one that has trained for
+ * long. */
 static uint64_t clock_max(const struct tw_node *node) {
     enum { JUDGES_MIN = 3, TIMES_MAX = 4 };
     const uint64_t slack = slack_of(node);

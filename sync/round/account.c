@@ -19,7 +19,8 @@
 #include "sync/core/state/node.h"
 
 void tw_account_settle_clock(struct tw_node *node) {
-    /* Without a worker the count is not known: tw_account_greet() lowers the mark to it. */
+    /* Without a worker the present count is not known, so the mark is set to the largest number.
+     * tw_account_greet() lowers it. */
     node->at.tokens_listed = node->worker.is_up ? node->worker.tokens : UINT64_MAX;
 }
 
@@ -91,11 +92,13 @@ bool tw_account_commit(struct tw_node *node, const struct tw_record *record) {
     const bool is_ours = self >= 0 && is_listed(record, self);
     if (is_ours && node->round.own == OWN_SENT) {
         note_listed(node, record->fragment);
-    } else if (is_ours) { /* sent before a restart: it holds all tokens so far */
+    } else if (is_ours) { /* the contribution was sent before a restart: it contains all tokens so
+                             far */
         tw_account_settle_clock(node);
         tw_account_settle_delta(node, record->fragment);
     }
-    /* Listed under a former nonce of this node: the work is in the anchor, and still in Delta. */
+    /* The record lists this node under a former nonce: that work is in the anchor, and also still
+     * in Delta. */
     const int seat = tw_roster_find(&node->roster, &node->cfg.self);
     if (seat >= 0 && seat != self && is_listed(record, seat)) tw_account_settle_clock(node);
     if (is_ours) node->log.contributed_count++;

@@ -17,9 +17,9 @@ void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_con
 /* The open round is committed. True: the record lists this node. */
 bool tw_account_commit(struct tw_node *node, const struct tw_record *record);
 
-/* Most tokens that a row may count: 64 planned periods of all fragments. No row of an honest node
- * counts more: one that trained for longer without a round leaves the rest out. Without the bound
- * one false row ends the run for everybody. */
+/* Most tokens that a row may count: 64 planned periods of all fragments. An honest node that
+ * trained for longer without a round leaves the rest out. Without the bound one false row ends the
+ * run for everybody. */
 uint64_t tw_account_tokens_max(const struct tw_node *node);
 
 #endif

@@ -47,7 +47,7 @@ bool tw_contributor_is_signed(const struct tw_node *node, const struct tw_contri
     uint8_t text[TW_CONTRIBUTOR_TEXT_BYTES];
     if (tw_contributor_is_of(received, row) &&
         memcmp(row->signature, received->announced.signature, sizeof(row->signature)) == 0)
-        return true; /* it was checked then */
+        return true; /* the signature was checked when the CONTRIB arrived */
     write_text(node, row, text);
     return node->cfg.signing.is_signed(&node->roster.members[row->member_idx].id, text,
                                        sizeof(text), row->signature);

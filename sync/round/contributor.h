@@ -11,12 +11,13 @@ void tw_contributor_sign(const struct tw_node *node, struct tw_msg_contrib *cont
 /* Member row->member_idx of the roster signed this row for the open round. Costs one check of a
  * signature, unless the same CONTRIB was received. */
 bool tw_contributor_is_signed(const struct tw_node *node, const struct tw_contributor *row);
-/* The node `id` signed this row of the record. */
+/* The node `id` signed this row of the committed record. */
 bool tw_contributor_has_signed(const struct tw_node *node, const struct tw_record *record,
                                const struct tw_contributor *row, const struct tw_id *id);
-/* Adds the signature to a row that has none, if its CONTRIB was received. False: still none. */
+/* Adds the missing signature to a row from the CONTRIB that was received. False: it was not
+ * received. */
 bool tw_contributor_complete(const struct tw_node *node, struct tw_contributor *row);
-/* The contribution received is that of the row. */
+/* The row describes the contribution that was received. */
 bool tw_contributor_is_of(const struct contribution *received, const struct tw_contributor *row);
 
 #endif

@@ -34,7 +34,7 @@ static uint64_t receiver_seat_us(const struct tw_node *node) {
     return is_enough ? node->cfg.orphan_us : MEMBER_DEAD_US;
 }
 
-/* As far as we know, the member holds every fragment and can be given a part. */
+/* As far as this node knows, the member holds every fragment, so it can own a part. */
 static bool can_own(const struct tw_node *node, uint32_t idx) {
     if ((int)idx == node->round.self_idx) return node->state != TW_STATE_RECEIVER;
     return tw_reach_is_present(node, idx);
@@ -48,7 +48,7 @@ static uint64_t contributors_of(const struct tw_record *record) {
     return contributed;
 }
 
-/* Set of owners that gave no result. */
+/* Set of owners without a result in the record. */
 static uint64_t absent_owners(const struct tw_node *node, const struct tw_record *record) {
     uint64_t absent = 0;
     for (uint32_t k = 0; k < record->parts_count; k++) {
@@ -58,7 +58,7 @@ static uint64_t absent_owners(const struct tw_node *node, const struct tw_record
     return absent;
 }
 
-/* Set of members that this node proved false. */
+/* Set of members whose strikes were proven here. */
 static uint64_t false_members(const struct tw_node *node) {
     uint64_t members = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -68,9 +68,9 @@ static uint64_t false_members(const struct tw_node *node) {
     return members;
 }
 
-/* Set of members that may own a part next time: those in time, or all if none was. If the others do
- * not reach these, those that they reach: an owner that was late is better than one that most work
- * never gets to. */
+/* Set of members that may own a part in the next round: members that were in time, or all if none
+ * was. They must also be reachable for most contributors. If no punctual member is, late members
+ * are taken: work that never reaches its owner is lost. */
 static uint64_t may_own(const struct tw_node *node, const struct tw_record *record, bool is_mesh) {
     const uint64_t contributed = contributors_of(record);
     const uint64_t sound =
@@ -141,7 +141,8 @@ static void write_next_roster(struct tw_node *node, const struct tw_record *reco
         const int idx = tw_roster_find(next, &node->lineage.joins[j].id);
         if (idx >= 0 && next->members[idx].nonce == join->nonce) continue;
         is_changed = true;
-        if (idx >= 0) { /* a node that lost its vote: a new member under the old id */
+        if (idx >=
+            0) { /* the node lost its vote and its nonce: it is a new member under the old id */
             next->members[idx].nonce = join->nonce;
             continue;
         }
@@ -186,7 +187,7 @@ uint64_t tw_proposal_contributors(const struct tw_msg_result *result) {
 
 void tw_proposal_draft(struct tw_node *node) {
     struct round *round = &node->round;
-    struct tw_record *draft = &round->proposal; /* overwritten by tw_proposal_write */
+    struct tw_record *draft = &round->proposal; /* a draft: tw_proposal_write overwrites it */
     draft->parts_count = round->owners_count;
     for (uint32_t k = 0; k < round->owners_count; k++) {
         draft->parts[k] = (struct tw_part){.owner_idx = round->owners[k]};

@@ -42,7 +42,7 @@ uint64_t tw_round_keep(const struct tw_node *node) {
     return node->at.rounds + rounds;
 }
 
-/* Ranks the members as proposers, by a hash: the first rank changes from round to round. */
+/* Ranks the members as proposers, by a hash of the round: another member is first in each round. */
 static void rank_proposers(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_id keys[TW_MEMBERS_MAX];
@@ -135,9 +135,9 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
     tw_membership_derive_state(node);
 }
 
-/* Start of the round if a message about it arrives now. By the clock, it is not before the round is
- * due here. Otherwise an early member would be merged alone, and delay the next round of all
- * others. A newcomer starts when the others do. */
+/* Start of the round if a message about it arrives now. With clock pace, the round does not start
+ * before it is due here. Otherwise an early member would be merged alone, and delay the next round
+ * of all others. A newcomer starts when the others do. */
 static uint64_t begin_us(const struct tw_node *node) {
     const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
     const bool is_timed =
@@ -145,7 +145,8 @@ static uint64_t begin_us(const struct tw_node *node) {
     return is_timed && due_us > node->now_us ? due_us : node->now_us;
 }
 
-/* A node that cannot tell by its own steps goes by the first message. */
+/* A node that cannot tell from its own steps when the round is due starts it at the first
+ * message. */
 void tw_round_touch(struct tw_node *node, uint32_t idx) {
     struct round *round = &node->round;
     const bool has_steps = node->worker.is_up && node->state == TW_STATE_MEMBER;
@@ -158,9 +159,9 @@ void tw_round_touch(struct tw_node *node, uint32_t idx) {
 
 /* ---- messages of other members -------------------------------------------------------------- */
 
-/* This node owns no part, and all owners have this anchor, more of them than may lie. Nothing from
- * ours can be merged. A home that is linked to the owners alone never receives half of the
- * contributions. */
+/* This node owns no part, and all owners have this anchor, more of them than may lie. Then no Delta
+ * to our own anchor can be merged. A home that is linked to the owners alone never receives half of
+ * the contributions. */
 static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *base) {
     const struct round *round = &node->round;
     if (round->self_part >= 0) return false;
@@ -189,7 +190,7 @@ static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
 
-/* The sender sits the round out. */
+/* The CONTRIB has no payload: its sender sits the round out. */
 static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         if (contrib->bytes[k] > 0) return false;
@@ -197,7 +198,7 @@ static bool is_of_nothing(const struct tw_msg_contrib *contrib) {
     return true;
 }
 
-/* Every part of the contribution has a size that the codec can need. */
+/* Every part of the contribution has a size that its codec can produce. */
 static bool is_possible(const struct tw_node *node, const struct tw_msg_contrib *contrib) {
     for (uint32_t k = 0; k < contrib->parts_count; k++) {
         if (!tw_payload_is_possible(node, TW_CONTENT_DELTA, node->round.count[k],
@@ -236,7 +237,8 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     check_anchor(node, &contrib->base);
 }
 
-/* Signatures that the result brings along must hold. Others may be in a CONTRIB still to come. */
+/* Signatures that the result brings along must hold. Missing signatures may still arrive in a
+ * CONTRIB. */
 static bool are_signatures_true(const struct tw_node *node, const struct tw_msg_result *result) {
     for (uint32_t i = 0; i < result->contributors_count; i++) {
         struct tw_contributor row = result->contributors[i];
@@ -278,7 +280,8 @@ void tw_round_result(struct tw_node *node, uint16_t peer, const struct tw_msg_re
         tw_act_misbehaved(node, peer, TW_PROTO);
         return;
     }
-    /* Bytes that are known with another content were not checked as a result, and never will be. */
+    /* The bytes have the name of a payload of another content, so they were never checked as a
+     * result, and never will be. */
     const uint64_t elements = round->count[result->part];
     const struct payload *known = tw_payload_find(node, &result->hash);
     if (known != NULL && !tw_payload_is_as(node, known, TW_CONTENT_RESULT, elements)) return;
@@ -311,7 +314,8 @@ static bool is_due(struct tw_node *node) {
      * of a period early. Otherwise equal machines would keep their phases, and the last one would
      * miss every round. */
     const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
-    /* A newcomer is always due, but the others are somewhere in their period. */
+    /* A newcomer has no period behind it and is always due, but the others are somewhere in
+     * theirs. */
     const bool is_new = node->worker.step < node->worker.entered_step + node->cfg.period_steps;
     if (is_new && node->round.active_us == 0) return false;
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
@@ -333,7 +337,7 @@ static void start_encoding(struct tw_node *node) {
     const bool is_free =
         round->own == OWN_IDLE || (round->own == OWN_REFUSED && round->active_us == 0);
     if (tw_progress_is_apart(node)) return;
-    /* Moving to another lineage: this work may be discarded there. */
+    /* A change to another lineage is under way, which may discard this work. */
     if (node->at.is_moving != 0) return;
     if (!is_free || !node->worker.is_up || tw_progress_is_applying(node, fragment)) return;
     if (round->owners_count == 0 || tw_progress_due(node, fragment) != UINT64_MAX) return;
@@ -483,7 +487,7 @@ static bool intake_is_over(struct tw_node *node) {
             is_live && !entry->is_bad && entry->ready_us == 0 && tw_round_awaits(node, i);
     }
     if (first_us == UINT64_MAX || first_us < round->active_us) first_us = round->active_us;
-    /* Members that may lie may also be silent for ever. */
+    /* Members that may lie may also never answer, so do not wait for that many. */
     const uint32_t liars = tw_liars_max(node->roster.count);
     const uint32_t most = live_count > liars ? live_count - liars : 0;
     const uint32_t wanted = node->cfg.quorum < most ? node->cfg.quorum : most;
@@ -564,7 +568,8 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) 
         listed |= UINT64_C(1) << record->contributors[i].member_idx;
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0 || !tw_membership_is_live(node, i)) continue;
-        if (node->round.contributions[i].is_absent) continue; /* it answered in time */
+        if (node->round.contributions[i].is_absent)
+            continue; /* it announced in time that it has no contribution */
         node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
     }
 }

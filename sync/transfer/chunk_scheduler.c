@@ -75,7 +75,7 @@ static void measure_link(struct tw_node *node, struct link *link, uint64_t asked
     if (passed_us < MEASURE_US) return;
     const uint64_t each_us = passed_us / link->measured_count + 1;
     link->chunk_us = link->chunk_us == 0 ? each_us : (link->chunk_us + each_us) / 2;
-    /* Without the ceiling, a peer that is late each time would get more and more patience. */
+    /* Without this ceiling, a peer that is always late would get more and more patience. */
     if (link->chunk_us > CHUNK_US_MAX) link->chunk_us = CHUNK_US_MAX;
     link->measured_us = node->now_us;
     link->measured_count = 0;
@@ -151,7 +151,7 @@ static bool may_be_source(const struct tw_node *node, const struct payload *payl
     return node->links[peer].is_up && ((payload->tried | payload->sources) >> peer & 1) == 0;
 }
 
-/* Other peers are asked before this one: its link is an outlier, or silent. */
+/* Other peers are asked before this one, because its link is an outlier or silent. */
 static bool is_put_last(const struct tw_node *node, const struct payload *payload, uint16_t peer) {
     return tw_peers_is_outlier(node, peer) || (payload->is_shared && node->links[peer].is_silent);
 }
@@ -213,7 +213,7 @@ static void choose_sources(struct tw_node *node, struct payload *payload) {
         payload->progress_us = node->now_us;
     }
     if (payload->sources != 0) return;
-    if (node->now_us >= payload->progress_us + RETRY_US) { /* no peer left: start over */
+    if (node->now_us >= payload->progress_us + RETRY_US) { /* every peer was tried: start over */
         payload->tried = 0;
         payload->failed_rounds += is_failed_round(node, payload);
         payload->is_put_off = false;

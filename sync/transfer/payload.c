@@ -168,7 +168,7 @@ void tw_payload_chunk(struct tw_node *node, uint16_t peer, const struct tw_id *h
     }
 }
 
-/* The bytes were wrong, or the runtime has no room for them. */
+/* Starts again: the bytes were wrong, or the runtime has no room for them. */
 static void begin_anew(struct tw_node *node, struct payload *payload, bool is_wrong) {
     if (is_wrong && payload->is_mixed && !payload->is_alone) {
         payload->is_alone =
@@ -188,7 +188,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event) {
     struct payload *payload = tw_payload_find(node, &event->u.chunk.hash);
     const bool ok = event->ok;
     if (payload == NULL) return;
-    /* VERIFIED with !ok while not CHECKING: the runtime had no room for it. */
+    /* A refusal while the payload is not CHECKING means: the runtime had no room for it. */
     if (payload->state == PAYLOAD_CHECKING && ok) {
         payload->state = PAYLOAD_HELD;
         const bool is_result = payload->content == TW_CONTENT_RESULT;
@@ -261,7 +261,7 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
             keep_until(node, payload, node->now_us + STATE_RESUME_US);
         tw_chunks_source_lost(node, payload, peer);
         payload->pullers &= others;
-        payload->tried &= others; /* the link number may be given to another peer next */
+        payload->tried &= others; /* the peer number may be given to another link */
         payload->asked &= others;
         payload->offered &= others;
         payload->is_mixed |= (payload->senders & ~others) != 0;

@@ -23,7 +23,7 @@ struct payload *tw_payload_want_result(struct tw_node *node, const struct tw_par
 /* Adds bytes that the worker made; kept until round `keep_round` is decided. */
 void tw_payload_hold(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                      enum tw_content content, uint64_t elements, uint64_t keep_round);
-/* True if the check of this payload is the one that content of this kind needs. */
+/* True if this payload was checked as content of this kind must be. */
 bool tw_payload_is_as(const struct tw_node *node, const struct payload *payload,
                       enum tw_content content, uint64_t elements);
 bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
@@ -41,7 +41,7 @@ void tw_payload_verified(struct tw_node *node, const struct tw_event *event);
 void tw_payload_pull(struct tw_node *node, uint16_t peer, const struct tw_msg_pull *request);
 void tw_payload_missing(struct tw_node *node, uint16_t peer, const struct tw_id *hash);
 void tw_payload_peer_down(struct tw_node *node, uint16_t peer);
-/* A worker started: requests the checks again that the previous one owed. */
+/* A worker started: repeats the checks that the previous worker had not finished. */
 void tw_payload_worker_up(struct tw_node *node);
 void tw_payload_drop_all(struct tw_node *node);
 void tw_payload_advance(struct tw_node *node);

@@ -78,7 +78,8 @@ void tw_state_get(struct tw_node *node, uint16_t peer, const struct tw_msg_state
         if (offer_again(node, peer, &export->offer, &get->wanted) ||
             offer_again(node, peer, &export->old, &get->wanted))
             return;
-        if (!tw_id_equal(&get->wanted, digest)) return; /* another node may have it */
+        if (!tw_id_equal(&get->wanted, digest))
+            return; /* another node may have the requested state */
     }
     if (tw_id_equal(&get->digest, digest) && !tw_progress_is_applying(node, get->fragment)) {
         send_state(node, peer,
@@ -361,7 +362,7 @@ bool tw_state_receive(struct tw_node *node) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
         if (tw_progress_is_applying(node, p))
-            continue; /* its LOAD waits for a step boundary: next fragment */
+            continue; /* its LOAD waits for a step boundary: go on with the next fragment */
         if (!fetch->has_offer && node->worker.applying == 0 && is_state_lost(node)) {
             return true;
         } else if (!fetch->has_offer) {

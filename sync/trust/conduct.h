@@ -41,7 +41,7 @@ bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id);
 /* The claim of this node about its lineage was false, or its lineage delivered nothing to this node
  * that followed it. */
 void tw_conduct_note_false_claim(struct tw_node *node, const struct tw_id *id);
-/* Its claims are not checked for a while. */
+/* The claims of this node about its lineage are not checked for a while. */
 bool tw_conduct_is_disbelieved(const struct tw_node *node, const struct tw_id *id);
 
 #endif

@@ -134,7 +134,8 @@ void tw_acceptor_stored(struct tw_node *node, uint64_t seq, bool ok) {
 }
 
 /* The reply still agrees with the vote. A later promise may have overtaken it, or a vote at its own
- * ballot: the lock of then is gone, and the proposer has enough promises. */
+ * ballot. The lock that a promise names may then be gone, and the proposer already has enough
+ * promises. */
 static bool is_true(const struct tw_vote *vote, const struct reply *reply) {
     const bool has_vote = vote->has_accepted != 0 && reply->ballot == vote->accepted_ballot;
     if (reply->kind == REPLY_PROMISE) return reply->ballot == vote->promised && !has_vote;
@@ -252,7 +253,7 @@ static bool is_offer_settled(const struct tw_node *node) {
 }
 
 /* Another record at the ballot of our vote. A lock of an earlier ballot does not justify it: its
- * proposer has promises for both, and a member that voted twice could lock both. */
+ * proposer could have promises for both records, and lock both with members that vote twice. */
 static bool is_second_offer(const struct tw_node *node) {
     return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds &&
            node->round.offer_ballot == node->vote.accepted_ballot && !is_offer_accepted(node) &&
@@ -301,8 +302,8 @@ static bool is_justified(const struct tw_node *node, const struct tw_msg_propose
 }
 
 /* Promises free the proposer to propose this, and every contributor signed its row. Otherwise an
- * owner could list a contribution that nobody made, and no audit could repeat the merge. Of a
- * record with a lock, the voters in it have checked the rows. */
+ * owner could list a contribution that nobody made, and no audit could repeat the merge. A record
+ * with a lock needs no check of the rows: the voters in the lock made it. */
 static bool is_proven(const struct tw_node *node, const struct tw_msg_propose *propose) {
     const struct tw_record *record = &propose->record;
     if (!is_justified(node, propose)) return false;
@@ -343,8 +344,8 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         send_nack(node, peer, round->offer_ballot);
         return;
     }
-    /* The ballot is not promised here, and another proposer has the lease: a majority can accept it
-     * without us. */
+    /* The ballot is not promised here, and another proposer holds the lease. This vote is not
+     * needed: a majority can accept the proposal without it. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
     if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record, propose->ballot))
@@ -432,7 +433,8 @@ void tw_acceptor_consider(struct tw_node *node) {
     if (must_offer_wait(node)) return;
     bool is_lost = false;
     const bool is_complete = is_offer_complete(node, &is_lost), is_settled = is_offer_settled(node);
-    /* Only an accepted record is lost with a result: another proposer leaves the result out. */
+    /* The round is stuck only if a record that this node accepted has lost a result. Otherwise
+     * another proposer leaves the result out. */
     round->is_lost = is_lost && is_settled;
     const uint32_t refused = is_settled ? 0 : tw_veto_find(node, &round->offer);
     if (refused != 0) {

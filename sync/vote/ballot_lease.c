@@ -32,14 +32,14 @@
 
 /* Time for a round trip, votes written to slow disks, and a lock. */
 #define LEASE_US (5 * SECOND_US)
-#define BLAME_US (3 * SECOND_US) /* time in which a holder can propose */
+#define BLAME_US (3 * SECOND_US) /* time within which a holder can be expected to propose */
 
 static bool has_stalled(const struct tw_node *node, uint32_t member) {
     return tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
 }
 
 /* Where half of the members stalled, the cause is the network, or proposers that did not wait for
- * each other. To wait for nobody would keep it so. */
+ * each other. If nobody were waited for, proposers would go on disturbing each other. */
 bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
     uint32_t count = 0;
     if (tw_conduct_is_proven_false(node, &node->roster.members[member].id)) return true;
@@ -93,7 +93,8 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (lease->asked[i].ballot == 0) continue;
         const uint64_t asked_us = lease->asked[i].asked_us;
-        if (node->now_us > asked_us + 2 * LEASE_US) { /* its proposer has given the ballot up */
+        if (node->now_us >
+            asked_us + 2 * LEASE_US) { /* its proposer has given this ballot up by now */
             lease->asked[i].ballot = 0;
             continue;
         }
@@ -141,8 +142,8 @@ void tw_lease_propose(struct tw_node *node, uint32_t member, uint64_t ballot) {
     lease->until_us = at_most(node->now_us + LEASE_US, lease->began_us + 2 * LEASE_US);
 }
 
-/* The proposer that got our vote has not used it in the time that a round usually takes. Others may
- * have been slower with theirs, so it is only passed over. */
+/* The proposer that got our vote has not used it in the time that a round usually takes. The other
+ * members may have voted more slowly, so it gets no stall and is only passed over. */
 static void pass_silent(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->voted_us == 0) return;

@@ -15,7 +15,7 @@ void tw_evidence_vote(struct tw_node *node, uint32_t idx, const struct tw_msg_ac
 void tw_evidence_promises(struct tw_node *node, const struct tw_msg_propose *propose,
                           bool is_checked);
 void tw_evidence_lock(struct tw_node *node, const struct tw_msg_lock *lock, bool is_checked);
-/* Another record of the round before was decided than here. */
+/* The peer's record of the previous round differs from ours, so signers of both are two-faced. */
 void tw_evidence_fork(struct tw_node *node, const struct tw_msg_commit *commit);
 void tw_evidence_received(struct tw_node *node, uint16_t peer,
                           const struct tw_msg_evidence *evidence);

@@ -308,7 +308,7 @@ static bool should_propose(struct tw_node *node) {
                 tw_id_equal(&node->lineage.joins[j].join.lineage, &node->at.lineage))
                 return true;
         }
-        /* A record from before a restart that only this node can finish. */
+        /* Only this node can finish a record that it accepted before a restart. */
         return node->vote.has_accepted != 0 && node->vote.round == node->at.rounds;
     }
     if (round->active_us == 0) return false;
@@ -391,7 +391,8 @@ static bool is_hopeless(struct tw_node *node) {
         const struct payload *payload = tw_payload_find(node, &part->result);
         if (payload != NULL && tw_payload_is_lost(payload)) return true;
         if (payload != NULL && payload->state == PAYLOAD_HELD) continue;
-        if (tw_round_is_late(node, k)) return true; /* every holder had time to send it */
+        if (tw_round_is_late(node, k))
+            return true; /* every node that holds the result had time to send it */
         if (tw_membership_is_live(node, part->owner_idx)) continue;
         const uint64_t dead_us = node->seats[part->owner_idx].seen_us + RETRY_US;
         if (node->now_us >= dead_us) return true;

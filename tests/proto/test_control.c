@@ -86,7 +86,8 @@ static void token_of_another_length_is_refused(void **state) {
     (void)state;
     draw(TW_MSG_RELAY_CALL);
     assert_int_equal(decode(), TW_OK);
-    body[size - TW_RELAY_TOKEN_BYTES - 1]--; /* its length, in the last field */
+    body[size - TW_RELAY_TOKEN_BYTES -
+         1]--; /* the length of the token, the last field of the body */
     size--;
     assert_int_equal(decode(), TW_PROTO);
     assert_non_null(strstr(err.message, "token has 15 bytes"));

@@ -570,7 +570,7 @@ static void fragments_give_way_to_the_next_fewer(void **state) {
         assert_int_equal(run.sync.fragments, rows[i].fragments);
         assert_int_equal(run.sync.overlap, rows[i].overlap);
     }
-    /* If both are set, both count. */
+    /* If period and fragments are both set, neither is changed. */
     assert_int_equal(read_text("thinwire-run 1\nsync.period = 50\nsync.fragments = 3\n"),
                      TW_CONFIG);
     assert_non_null(strstr(err.message, "51 would do"));

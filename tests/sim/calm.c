@@ -123,8 +123,8 @@ static void check_unity(struct tw_sim_world *world) {
     }
 }
 
-/* Some peer's work entered the anchor in the last 8 rounds. view.mixed alone would not do: with one
- * fragment it covers two rounds, and a peer may be late twice in a row. */
+/* Some peer's work entered the anchor in the last 8 rounds. `view.mixed` alone is not enough: with
+ * one fragment it covers two rounds, and a peer may be late twice in a row. */
 static bool has_mixed(const struct tw_node_view *view) {
     bool is_mixed = view->mixed > 0;
     for (uint32_t i = 0; i < TW_PEERS_MAX; i++) {
@@ -137,7 +137,8 @@ static void check_progress(struct tw_sim_world *world) {
     const double half_us = (double)world->options.calm_us / 2;
     double wanted = half_us / tw_sim_calm_round_us(world) - 2;
     if (world->options.liars_count + world->options.traitors_count > 0)
-        wanted /= 2; /* proposals that lie cost ballots */
+        wanted /=
+            2; /* lying proposals cost the group ballots, so only half of the rounds is demanded */
     bool is_finishing = false;
     for (uint32_t i = 0; i < world->nodes_count; i++) {
         is_finishing |= world->nodes[i].worker.is_finished;

@@ -76,7 +76,7 @@ static void check_contrib(struct tw_sim_world *world, struct tw_sim_node *node,
                           const struct tw_msg_contrib *contrib) {
     uint32_t parts_count = 0;
     for (uint32_t k = 0; k < contrib->parts_count; k++) parts_count += contrib->bytes[k] > 0;
-    if (parts_count == 0) { /* without a contribution in this round */
+    if (parts_count == 0) { /* the node has no contribution in this round */
         if (contrib->tokens > 0 || contrib->fragment_tokens > 0 || contrib->fragment_steps > 0)
             tw_sim_fail(world, node, "G3", "counts tokens, but has no contribution");
         return;
@@ -223,7 +223,8 @@ static uint64_t clock_of_request(struct tw_sim_world *world, const struct tw_sim
         return world->position->has_tip != 0 ? world->position->tip.clock_tokens : 0;
     const struct tw_sim_commit *commit =
         tw_sim_check_find(world, &request->lineage, request->action.u.apply.round);
-    return commit != NULL ? commit->clock_tokens : 0; /* NULL: check_apply() has failed the run */
+    return commit != NULL ? commit->clock_tokens
+                          : 0; /* NULL: check_apply() has failed the run already */
 }
 
 bool tw_sim_check_is_merged(struct tw_sim_world *world, const struct tw_sim_node *node,
@@ -239,7 +240,9 @@ void tw_sim_check_memory(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_action *action = &request->action;
     const bool is_back = action->kind == TW_ACT_LOAD && action->u.load.mode == TW_LOAD_BACK;
     if (action->kind != TW_ACT_LOAD) {
-        const uint64_t round = action->u.solo.round; /* first field of APPLY, SOLO and PAIR_APPLY */
+        const uint64_t round =
+            action->u.solo
+                .round; /* the round is the first field of APPLY, SOLO and PAIR_APPLY alike */
         world->result->applied++;
         if (round + 1 <= rounds_before) {
             tw_sim_fail(world, node, "G4",
@@ -289,7 +292,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
     const struct tw_roster *roster = &world->view->roster;
     const bool is_founder =
         roster->count == 1 &&
-        tw_id_equal(&roster->members[0].id, &node->id); /* a node that adopts has an empty roster */
+        tw_id_equal(&roster->members[0].id,
+                    &node->id); /* while a node adopts a state, its roster is empty */
     const bool is_child = tw_id_equal(&position->lineage_parent, lineage) &&
                           position->first_round == position->rounds && is_founder;
     if (is_child || state == TW_STATE_RECEIVER) return; /* a receiver may give up */
@@ -300,7 +304,8 @@ void tw_sim_check_moved(struct tw_sim_world *world, struct tw_sim_node *node,
         if (!world->view->peers[i].is_up || !tw_id_equal(&status->lineage, &node->lineage)) {
             continue;
         }
-        /* a node adopts the state of a peer far ahead, a newborn one that of any ahead */
+        /* a node adopts the state of a peer that is far ahead; a newborn node that of any peer
+         * ahead */
         if (world->options.is_pair && !world->options.has_own_starts) {
             is_better |= status->clock_tokens / 2 > clock_tokens;
             continue;

@@ -88,11 +88,11 @@ struct tw_sim_pairing {
     struct tw_sim_key open,
         merging;                  /* names of its exchanges: the open one, the one being merged */
     uint64_t open_us, stepped_us; /* begin of the open exchange, last step */
-    uint64_t before_us,
-        committed_us; /* its last step before the end of the last round but one, and of the last */
+    uint64_t before_us, committed_us; /* its last step before the end of the last round but one, and
+                                         before that of the last round */
     uint32_t asked_fragment,
         made_fragment;                   /* fragment last asked of its worker, and last encoded */
-    struct tw_id made[TW_PAIR_PAYLOADS]; /* payloads encoded last */
+    struct tw_id made[TW_PAIR_PAYLOADS]; /* the payloads that it encoded last */
     /* merges and one-sided outcomes that its core reported; one-sided outcomes by its PAIR_BUSYs */
     uint64_t paired_count, one_sided_count, one_sided_due;
 };

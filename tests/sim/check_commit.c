@@ -81,7 +81,8 @@ static void check_contributors(struct tw_sim_world *world, struct tw_sim_node *n
         listed |= UINT64_C(1) << by->member_idx;
         commit->listed[who] += by->tokens;
         commit->roots[who] = by->root;
-        if (tw_sim_is_traitor(world, &world->nodes[who])) continue; /* it may claim anything */
+        if (tw_sim_is_traitor(world, &world->nodes[who]))
+            continue; /* a traitor may claim any digest */
         if (commit->listed[who] > world->nodes[who].tokens_ever) {
             tw_sim_fail(world, node, "G3",
                         "node %u is listed for %" PRIu64 " tokens and trained %" PRIu64, who,

@@ -322,13 +322,14 @@ void tw_sim_net_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint
                       const struct tw_sim_payload *payload, uint32_t idx) {
     struct tw_sim_link *link = live_link(world, node, peer, "chunk");
     if (link == NULL) return;
-    if (!link->has_path && link->relay == TW_SIM_NO_RELAY) return; /* its relay has just gone */
+    if (!link->has_path && link->relay == TW_SIM_NO_RELAY)
+        return; /* the relay of the link has just gone */
     const uint32_t begin = idx * TW_CHUNK_BYTES_MAX, left = payload->bytes - begin;
     const uint32_t bytes = left < TW_CHUNK_BYTES_MAX ? left : TW_CHUNK_BYTES_MAX;
     const uint64_t before_us = node->upload_free_us;
     const uint64_t sent_us = reserve_upload(world, node, FRAME_BYTES + bytes, true);
     uint64_t passed_us = sent_us;
-    if (!link->has_path) { /* the relay uploads it too */
+    if (!link->has_path) { /* a relayed message is uploaded by the relay, too */
         const uint64_t relay_us =
             reserve_upload(world, &world->nodes[link->relay], FRAME_BYTES + bytes, true);
         if (relay_us > passed_us) passed_us = relay_us;

@@ -41,7 +41,7 @@ enum tw_sim_fault {
 struct tw_sim_options {
     uint64_t seed;
     uint32_t nodes_count;       /* 1..64 */
-    uint64_t chaos_us, calm_us; /* durations of the two phases: with faults, without */
+    uint64_t chaos_us, calm_us; /* durations of the phase with faults and of the one without */
     uint32_t faults;            /* bit set of enum tw_sim_fault */
     double fault_per_hour[TW_SIM_FAULTS_COUNT]; /* mean number of faults per node and hour */
     uint64_t outage_us; /* mean duration of a fault: down, cut off, stalled or slow */
@@ -51,9 +51,10 @@ struct tw_sim_options {
     uint64_t upload_bytes_per_s;    /* per node, mean */
     double loss;                    /* share of items that need a retransmission */
     uint32_t bytes_per_dim;         /* bytes of a payload per stub parameter */
-    uint32_t homes_count; /* nodes behind NAT, the last ones: no path between two of them */
-    double cut_share;     /* of the other pairs without node 0: no path either */
-    bool has_relays;      /* such pairs are linked through a public node */
+    uint32_t homes_count; /* nodes behind NAT, the last of the nodes: no two of them have a path */
+    double cut_share;     /* share of the other pairs, those with node 0 excepted, that have no path
+                             either */
+    bool has_relays;      /* pairs without a path are linked through a public node */
     bool is_wire_checked; /* each message is encoded and decoded as protobuf */
 
     /* the run */

@@ -25,16 +25,16 @@ struct tw_sim_result {
     uint64_t failed_us;
     int failed_node; /* -1: no node in particular */
 
-    uint64_t hash; /* of every event delivered and every action taken */
+    uint64_t hash; /* hash of every event delivered and every action taken */
     uint64_t timers, events, actions, messages, chunks, ticks;
     uint64_t chunks_again;  /* chunks that arrived although stored */
-    uint64_t chunks_thrown; /* stored chunks of payloads that were dropped incomplete */
+    uint64_t chunks_thrown; /* chunks of payloads that were given up before they were complete */
     uint64_t faults[TW_SIM_FAULTS_COUNT];
     uint64_t rounds;       /* number of committed (lineage, round) pairs */
     uint64_t group_rounds; /* of `rounds`, those with several contributors */
-    uint64_t first_rounds; /* of `group_rounds`, those that list the first node */
-    uint64_t calm_listed;  /* late in the calm: contributors of a round, times its parts */
-    uint64_t calm_missing; /* of `calm_listed`, those not merged in the part */
+    uint64_t first_rounds; /* those of `group_rounds` that list the first node */
+    uint64_t calm_listed;  /* late in the calm: sum over the rounds of contributors times parts */
+    uint64_t calm_missing; /* those of `calm_listed` that were not merged in a part */
     uint64_t applied, mixed, votes, lineages, loads, steps;
     uint64_t lies_told, lies_committed; /* lies except subtle ones: published, committed */
     uint64_t lied_us;                   /* time of the last commit of a lie; 0 = never */
@@ -50,11 +50,12 @@ struct tw_sim_result {
     bool is_overrun;      /* faults left more traitors than a roster survives: the world ended */
     uint64_t calm_paced;  /* rounds of the slowest honest node in the second half of the calm */
     double node_hours;    /* hours that nodes ran, summed */
-    double loss_start, loss_end; /* of the initial model; mean over the running nodes' anchors */
-    uint64_t clock_tokens;       /* greatest clock at the end */
+    double loss_start,
+        loss_end;          /* loss of the initial model; mean loss of the running nodes' anchors */
+    uint64_t clock_tokens; /* greatest clock at the end */
     struct tw_sim_side {
-        double loss;                      /* of the best anchor, at the end of the fixed split */
-        uint64_t rounds;                  /* most rounds of a node, at the end of the split */
+        double loss;     /* loss of the best anchor, at the end of the fixed split */
+        uint64_t rounds; /* most rounds of a node, at the end of the split */
         uint64_t rounds_before, lineages; /* rounds at the split's begin; lineages at its end */
     } sides[2];
     uint32_t lineages_end, members_end, running_end, finished_end;

@@ -205,7 +205,8 @@ static void load(struct tw_sim_world *world, struct tw_sim_node *node,
                         false);
     if (action->u.load.mode == TW_LOAD_BACK) {
         tw_sim_replica_solo(&world->model, &node->worker.replica, fragment);
-        node->worker.begun[fragment].is_known = false; /* a step may have ended since the request */
+        node->worker.begun[fragment].is_known =
+            false; /* the step that had begun may have ended since the request */
         publish_fragment(world, node, request, fragment, action->u.load.rounds, is_mute);
         return;
     }
@@ -365,14 +366,15 @@ void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
         tw_sim_fail(world, node, "12", "a request while no worker is attached");
         return;
     }
-    if (!worker->is_up) return; /* it died, and WORKER_DOWN is on its way */
+    if (!worker->is_up) return; /* the worker died, and WORKER_DOWN is on its way */
     struct tw_sim_request *request = calloc(1, sizeof *request);
     TW_ASSERT(request != NULL);
     request->lineage = node->lineage;
     request->is_alone = node->state == TW_STATE_SOLO;
     request->action = *action;
     pin_payloads(world, node, request);
-    if (action->kind == TW_ACT_REDUCE) { /* during steps: worker/loop/step_server.h */
+    if (action->kind ==
+        TW_ACT_REDUCE) { /* handled between steps, as in worker/loop/step_server.h */
         if (!world->result->is_failed) serve(world, node, request, false);
         free(request);
         return;

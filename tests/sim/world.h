@@ -183,16 +183,18 @@ struct tw_sim_node {
 
     struct tw_traitor *traitor; /* NULL: honest */
 
-    /* the core's, after its latest event */
+    /* the lineage of its core after the latest event */
     struct tw_id lineage;
     enum tw_node_state state;
 
-    /* for check.c and calm.c */
-    uint64_t tokens_ever;        /* tokens trained in all lives */
-    uint64_t up_us, up_total_us; /* start of this life; duration of all earlier lives */
-    uint64_t calm_rounds, calm_rounds_contributed; /* counts in the middle of the calm */
+    /* read by check.c and calm.c */
+    uint64_t tokens_ever; /* tokens trained in all lives */
+    uint64_t up_us,
+        up_total_us; /* start of the node's present life; duration of all earlier lives */
+    uint64_t calm_rounds, calm_rounds_contributed; /* rounds, and rounds it contributed to, by the
+                                                      middle of the calm */
     uint64_t calm_merged; /* in pairs: rounds merged with a partner by then */
-    bool was_finished;    /* in the middle of the calm */
+    bool was_finished;    /* it had finished by the middle of the calm */
 };
 
 struct tw_sim_check; /* check.c */
@@ -266,7 +268,7 @@ bool tw_sim_net_is_blocked(const struct tw_sim_world *world, const struct tw_sim
                            uint32_t from);
 void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                         const struct tw_message *message);
-/* The same, and no traitor changes it. */
+/* The same for a message that no traitor may change. */
 void tw_sim_net_say(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                     const struct tw_message *message);
 /* The number of the link to this node, or NO_PEER if it is not open. */

@@ -43,7 +43,7 @@ void feed(const struct tw_event *event);
 /* Delivers a message of a peer. Asserts that it passes the checks of a received message. A vote is
  * signed by the peer, a COMMIT by the whole roster. */
 void say(uint16_t peer, const struct tw_message *message);
-/* The same, with the signatures in the message as they are. */
+/* The same, but the message keeps the signatures that it has. */
 void say_unsigned(uint16_t peer, const struct tw_message *message);
 /* Returns an empty message in static memory, to fill and pass to say(). */
 struct tw_message *message_of(enum tw_message_kind kind);
@@ -78,7 +78,8 @@ int tear_down(void **state);
 /* Delivers a contribution of `peer`, which makes the round active. */
 void contribute_as(uint16_t peer);
 void link_up(uint16_t peer);
-/* Steps to 1010 and answers ENCODE. The payloads of parts 0, 1, 2 are named "a", "b", "c". */
+/* Steps to 1010 and answers ENCODE. The node's payloads of parts 0, 1, 2 are named "a", "b",
+ * "c". */
 void encode_ours(void);
 /* The owner of part 1 announces a result of one contribution: its own, that of `member`, or
  * `by`. */

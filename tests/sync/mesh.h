@@ -55,15 +55,16 @@ struct mesh {
     uint64_t step_us[MESH_NODES_MAX];
     uint64_t state_us[MESH_NODES_MAX]; /* extra delay of a packed (phi, u) sent to this node */
     uint64_t far_us[MESH_NODES_MAX][MESH_NODES_MAX]; /* extra delay of chunks between two nodes */
-    uint32_t paired[MESH_NODES_MAX][MESH_NODES_MAX]; /* exchanges of a with b, counted by a */
+    uint32_t paired[MESH_NODES_MAX]
+                   [MESH_NODES_MAX]; /* pairs: exchanges of node a with node b, as counted by a */
     bool is_down[MESH_NODES_MAX];
-    bool is_poor[MESH_NODES_MAX];    /* its worker fails every encoding */
-    bool is_mute[MESH_NODES_MAX];    /* its messages arrive, its chunks are lost */
-    bool is_starved[MESH_NODES_MAX]; /* chunks sent to it are lost */
+    bool is_poor[MESH_NODES_MAX]; /* the node's worker fails every encoding */
+    bool is_mute[MESH_NODES_MAX]; /* the node's messages arrive, but the chunks it sends are lost */
+    bool is_starved[MESH_NODES_MAX]; /* chunks sent to the node are lost */
     bool is_cut[MESH_NODES_MAX][MESH_NODES_MAX];
     bool is_linked[MESH_NODES_MAX][MESH_NODES_MAX];
     struct tw_node_config config;
-    struct tw_id ids[MESH_NODES_MAX]; /* they sign as these */
+    struct tw_id ids[MESH_NODES_MAX]; /* ids of the nodes, with whose keys they sign */
     struct tw_node *nodes[MESH_NODES_MAX];
     struct mesh_worker workers[MESH_NODES_MAX];
     struct tw_vote votes[MESH_NODES_MAX];

@@ -134,7 +134,7 @@ static void step_count_saturates(void **state) {
     alone->round.own_step = UINT64_C(1) << 40;
     tw_account_row(alone, 2, &row);
     assert_int_equal(row.fragment_steps, UINT32_MAX);
-    alone->at.delta_steps[2] = UINT64_MAX; /* unknown: no steps are claimed */
+    alone->at.delta_steps[2] = UINT64_MAX; /* the steps are unknown, so none are claimed */
     tw_account_row(alone, 2, &row);
     assert_int_equal(row.fragment_steps, 0);
 }

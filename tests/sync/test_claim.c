@@ -76,7 +76,7 @@ static void clock_in_a_status_draws_nobody(void **state) {
     repeat_claim_us(SECONDS(100), UINT64_C(1) << 40);
     assert_follows(&start.lineage);
     assert_int_equal(view_now().state, TW_STATE_MEMBER);
-    start_alone(); /* nor a node that has no group */
+    start_alone(); /* a node without a group follows no claim */
     const struct tw_id own = view_now().lineage;
     link_up(3);
     repeat_claim_us(SECONDS(100), UINT64_C(1) << 40);
@@ -88,7 +88,7 @@ static void one_signer_draws_no_group_of_three(void **state) {
     meet_others(1, UINT64_C(1) << 40);
     prove_lineage(3, tip_of(3, 1, UINT64_C(1) << 40));
     assert_follows(&start.lineage);
-    assert_false(was_sent(TW_ACT_CLOSE, 3)); /* it is true that it is in that lineage */
+    assert_false(was_sent(TW_ACT_CLOSE, 3)); /* the claim is true: peer 3 is in that lineage */
 }
 
 /* Keys cost nothing: nodes that this node has never met do not outweigh its group. */
@@ -226,7 +226,9 @@ static void claims_of_any_shape_break_nothing(void **state) {
     for (uint32_t i = 0; i < 6000; i++) {
         const uint16_t peer = (uint16_t)(1 + tw_rng_below(&rng, 8));
         const uint64_t act = tw_rng_below(&rng, 16), lineage = tw_rng_below(&rng, 4);
-        if (i % 100 == 0) start_again(); /* or all of them are disbelieved */
+        if (i % 100 == 0)
+            start_again(); /* the node starts anew, else it would come to disbelieve all its peers
+                            */
         if (i % 100 == 0) worker_up();
         other = name_of(lineage == 0 ? "lineage" : lineage == 1 ? "another" : "a third");
         now_us += tw_rng_below(&rng, SECONDS(1));
@@ -254,7 +256,7 @@ static void claims_of_any_shape_break_nothing(void **state) {
 
 /* ---- honest lineages ------------------------------------------------------------------------ */
 
-/* After a partition the smaller side follows the larger one, whose tip is then known already. */
+/* After a partition the smaller side follows the larger one, whose tip it knows by then. */
 static void larger_group_is_followed_at_a_smaller_clock(void **state) {
     (void)state;
     meet_others(9, 4000);
@@ -283,7 +285,7 @@ static void lone_node_follows_a_group_by_one_link(void **state) {
     assert_follows(&other);
 }
 
-/* The members of its group have gone over already: no majority of it is left. */
+/* The other members of the node's group have gone over already, so no majority of it is left. */
 static void node_follows_its_group_into_another_lineage(void **state) {
     (void)state;
     say_status(2, &other, 50, 9000);

@@ -76,7 +76,7 @@ static void assert_lineage_of_node_0_wins(void) {
 static void node_that_gives_up_a_transfer_counts_its_own_rounds_only(void **state) {
     (void)state;
     static const uint64_t budgets[] = {UINT64_MAX,
-                                       195000}; /* with the second, node 0 has finished */
+                                       195000}; /* with the second budget, node 0 has finished */
     for (unsigned i = 0; i < 2; i++) {
         begin_a_long_transfer(false, budgets[i]);
         mesh_kill(&mesh, 0);
@@ -133,7 +133,7 @@ static void receiver_without_its_donor_adopts_no_lesser_lineage(void **state) {
     mesh.step_us[0] *= 10;
     mesh_start(&mesh, 0, NULL);
     mesh_link(&mesh, 0, 1);
-    mesh_run(&mesh, SECONDS(15)); /* long enough to ask elsewhere */
+    mesh_run(&mesh, SECONDS(15)); /* long enough for node 0 to ask another holder */
     const struct tw_node_view fresh = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
     assert_int_equal(fresh.state, TW_STATE_SOLO);
     assert_memory_not_equal(&fresh.lineage, &one.lineage, sizeof(one.lineage));

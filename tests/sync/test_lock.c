@@ -126,7 +126,8 @@ static void lock_is_kept_and_reported(void **state) {
     const uint64_t ballot = ballot_of(1, 1);
     say(1, proposal(1, 1, &record));
     assert_non_null(vote_in(TW_VOTE_ACCEPT, 1));
-    assert_true(promise_to(2, 2)->lock.ballot == 0); /* accepted alone: no lock */
+    assert_true(promise_to(2, 2)->lock.ballot ==
+                0); /* peer 2 accepts it as the only voter: no lock */
     forget();
     start_again();
     (void)record_of(0);
@@ -186,7 +187,8 @@ static void vote_for_another_record_ends_the_lock(void **state) {
     assert_non_null(vote_in(TW_VOTE_COMMIT, 1));
     forget();
     say(2, proposal(2, 2, &other));
-    wait_us(SECONDS(60)); /* for the lease of member 1 to end; this node tries ballots, too */
+    wait_us(
+        SECONDS(60)); /* until the lease of member 1 ends; meanwhile this node tries ballots, too */
     (void)promise_to(2, 30);
     say(2, proposal(2, 30, &other));
     assert_non_null(vote_in(TW_VOTE_ACCEPT, 2));

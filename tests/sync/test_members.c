@@ -168,7 +168,8 @@ static void member_linked_through_another_is_dialled_slowly(void **state) {
     (void)take_dial(11 * S + TW_BACKOFF_MAX_US * 14 / 10);
     tw_members_connected(&members, &record, 100 * S);
     assert_true(tw_members_may_reach(&members, &id));
-    tw_members_relayed(&members, &record, 101 * S); /* a link of its own counts more */
+    tw_members_relayed(&members, &record,
+                       101 * S); /* a link of this node's own counts more than hearsay */
     tw_members_disconnected(&members, &id, 102 * S);
     const struct tw_id other = id_of(7, 7);
     assert_false(tw_members_may_reach(&members, &other));
@@ -417,7 +418,8 @@ static void invented_members_delay_no_dial_of_a_real_one(void **state) {
         (void)snprintf(address, sizeof(address), "192.0.2.1:%u", 1000 + i);
         merge_record(record_of(id_of(1, i), address, NULL), 0);
     }
-    /* All are due, the invented ones for longer, but the configured address goes first. */
+    /* All addresses are due, the invented ones for longer, but the configured one is dialled
+     * first. */
     tw_members_dialled(&members, take_dial(0).address, false, NULL, 0);
     assert_string_equal(take_dial(100 * S).address, "a.example:1");
     unsigned dials = 0;
@@ -527,7 +529,7 @@ static void address_that_became_another_nodes_is_dropped(void **state) {
     const struct tw_member_row was = record_of(old, "10.0.0.1:1", NULL);
     const struct tw_member_row other = record_of(friend, "10.0.0.9:1", NULL);
     uint64_t now_us = S;
-    tw_members_connected(&members, &other, now_us); /* not all links are lost */
+    tw_members_connected(&members, &other, now_us); /* the node keeps this link */
     tw_members_connected(&members, &was, now_us);
     tw_members_disconnected(&members, &old, now_us);
     unsigned dials = 0;
@@ -542,7 +544,7 @@ static void address_that_became_another_nodes_is_dropped(void **state) {
     }
     assert_in_range(dials, 5, 10); /* one answer is not enough */
     assert_nothing_due(now_us + 600 * S);
-    merge_record(was, now_us + 600 * S); /* a peer has met it since */
+    merge_record(was, now_us + 600 * S); /* another node has met the peer since */
     assert_string_equal(take_dial(now_us + 620 * S).address, "10.0.0.1:1");
 }
 

@@ -383,7 +383,7 @@ static void member_keeps_its_seat_while_it_fetches(void **state) {
     const struct tw_member before = mesh_view(&mesh, 0).roster.members[3];
     come_back_from_an_old_checkpoint(3, SECONDS(10));
     for (unsigned i = 0; i < 5; i++) {
-        assert_rounds_in(5); /* nobody waits for it */
+        assert_rounds_in(5); /* no round waits for node 3 */
         assert_int_equal(mesh_view(&mesh, 3).state, TW_STATE_RECEIVER);
         assert_int_equal(mesh_view(&mesh, 0).roster_count, 4);
         assert_int_equal(mesh_view(&mesh, 0).roster.members[3].weight, 0);
@@ -493,7 +493,7 @@ static void outlier_owns_no_part_but_contributes(void **state) {
     }
     assert_true(without >= 15);
     assert_true(mesh_view(&mesh, 3).rounds_contributed >= contributed + 5);
-    /* A node that finds most others out of line is out of line itself. */
+    /* A node that finds most other nodes out of line is out of line itself. */
     set_measured(&mesh, 0, 0, 0xe);
     mesh_run(&mesh, SECONDS(20));
     for (uint32_t i = 0; i < 3; i++) assert_true(weight_of(i) > 0);
@@ -611,7 +611,7 @@ static void kill_all(uint64_t age_us, uint64_t more_us) {
     if (age_us > 0) mesh_run(&mesh, age_us);
     while (!has_accepted(0)) mesh_run(&mesh, 1000);
     for (uint32_t i = 0; i < mesh.nodes_count; i++) {
-        if (age_us == 0) { /* a checkpoint of this moment */
+        if (age_us == 0) { /* the checkpoint is of this moment */
             tw_node_position(mesh.nodes[i], &positions[i]);
             saved[i] = mesh.workers[i];
         }
@@ -674,7 +674,8 @@ static void restarted_founder_counts_its_first_round_once(void **state) {
     mesh_init(&mesh, 2, 3);
     const struct tw_node_view zero = mesh_view(&mesh, 0), one = mesh_view(&mesh, 1);
     const uint32_t founder = tw_id_compare(&zero.lineage, &one.lineage) < 0 ? 0 : 1;
-    mesh_stop_worker(&mesh, 1 - founder); /* it follows the log, and cannot join yet */
+    mesh_stop_worker(&mesh,
+                     1 - founder); /* without a worker this node follows the log, but cannot join */
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(1) / 2);
     struct tw_position position;

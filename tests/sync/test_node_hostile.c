@@ -24,7 +24,8 @@ static void ballot_belongs_to_its_proposer(void **state) {
     (void)state;
     uint32_t accepted_count = 0;
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
-    message->u.propose.ballot = 1; /* the first proposer's: at most one of the two is that */
+    message->u.propose.ballot =
+        1; /* the first proposer's ballot: at most one of the two peers is that proposer */
     message->u.propose.record = empty_close(&start.tip);
     for (uint16_t peer = 1; peer <= 2; peer++) {
         say(peer, message);
@@ -104,7 +105,7 @@ static bool has_report(enum tw_report_kind kind, uint16_t peer) {
     return false;
 }
 
-/* The group is whole, or most of it is gone. */
+/* Two trials: the node's group is whole, then most of it is gone. */
 static void leaving_a_group_that_is_there_is_reported(void **state) {
     (void)state;
     for (uint32_t trial = 0; trial < 2; trial++) {
@@ -312,7 +313,8 @@ static void false_claim_of_an_equal_state_is_ignored(void **state) {
     assert_null(find_action(TW_ACT_LOAD));
 }
 
-/* Found by the simulator: the failed write was never retried, and the node never joined. */
+/* Found by the simulator: after the disk had failed once, the membership was never written, and the
+ * node never joined. */
 static void membership_the_disk_refused_is_written_again(void **state) {
     (void)state;
     is_disk_full = true;
@@ -400,7 +402,8 @@ static void part_that_names_another_payload_is_not_merged(void **state) {
     contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
     contrib->parts_count = 3;
     for (uint32_t k = 0; k < 3; k++) {
-        contrib->hashes[k] = name_of("c"); /* a verified payload of another part and size */
+        contrib->hashes[k] =
+            name_of("c"); /* names a verified payload, but of another part and size */
         contrib->bytes[k] = 102;
     }
     say(1, message);

@@ -82,7 +82,7 @@ static void two_nodes_merge_and_nothing_is_lost(void **state) {
         assert_in_range(view.pairs.merged, 80, 130);
         assert_in_range(view.pairs.alone, 0, 10);
         assert_int_equal(view.pairs.one_sided, 0);
-        assert_int_equal(mesh.forks[i], 2); /* start() starts twice */
+        assert_int_equal(mesh.forks[i], 2); /* start() starts each node twice */
     }
     assert_even_books(0);
     mesh_deinit(&mesh);
@@ -288,7 +288,7 @@ static void node_that_cannot_encode_steps_alone(void **state) {
     const struct tw_node_view poor = mesh_view(&mesh, 2);
     assert_int_equal(poor.state, TW_STATE_SOLO);
     assert_int_equal(poor.pairs.merged, 0);
-    assert_in_range(poor.rounds, 90, 130); /* a period is a second */
+    assert_in_range(poor.rounds, 90, 130); /* a round alone takes a second */
     for (uint32_t i = 0; i < 2; i++) assert_true(mesh_view(&mesh, i).pairs.merged > 30);
     assert_even_books(0);
     mesh.is_poor[2] = false;

@@ -90,8 +90,10 @@ static void middle_of_a_star_owns_everything(void **state) {
     assert_int_equal(tw_reach_count(node, 0), 3);
     assert_int_equal(tw_reach_count(node, 1), 2);
     assert_int_equal(tw_reach_owners(node, 7), 1);
-    assert_int_equal(tw_reach_owners(node, 6), 6); /* the middle may not: the others are equal */
-    assert_true(tw_reach_has_majority(node, 1));   /* two of three */
+    assert_int_equal(
+        tw_reach_owners(node, 6),
+        6); /* the node in the middle may not be an owner: the others have equal paths */
+    assert_true(tw_reach_has_majority(node, 1)); /* two of three */
 }
 
 /* One end is enough: a member that denies its links takes none away from the others. */

@@ -62,7 +62,7 @@ static void say_join(void) {
 static void become_alone(void) {
     worker_up();
     for (uint16_t peer = 1; peer <= 2; peer++) say(peer, message_of(TW_MSG_LEAVE));
-    say_join(); /* a late message from before the goodbye */
+    say_join(); /* this JOIN was sent before the GOODBYE, and comes late */
     feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 1});
     link_up(1);
     feed(&(struct tw_event){.kind = TW_EV_TICK});
@@ -173,7 +173,7 @@ static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
     assert_int_equal(state_after(SECONDS(2), 98, 99), TW_STATE_SOLO);
 }
 
-/* Both were admitted again, in a record that has not reached this node yet. */
+/* Both members were admitted again, in a record that has not reached this node yet. */
 static void reassigned_seats_do_not_end_the_lineage(void **state) {
     (void)state;
     worker_up();
@@ -538,7 +538,7 @@ static void empty_round_waits_for_pending_results(void **state) {
     assert_null(find_message(TW_MSG_ACCEPT, 2));
     assert_null(find_message(TW_MSG_PREPARE, 2)); /* nothing is wrong with it yet */
     say_no_result(1);
-    assert_non_null(find_message(TW_MSG_ACCEPT, 2)); /* one of two results may be late */
+    assert_non_null(find_message(TW_MSG_ACCEPT, 2)); /* one of the two results may be late */
 }
 
 static void patience_ends_the_wait_for_pending_results(void **state) {
@@ -599,7 +599,7 @@ static void rest_of_a_refused_proposal_is_proposed_at_once(void **state) {
         const uint16_t first = (uint16_t)node->round.rank[0], peer = first == 1 ? 2 : 1;
         worker_up();
         for (uint32_t part = 1; part <= 2; part++) deliver_result(part);
-        wait_us(SECONDS(90)); /* our own part has no contribution */
+        wait_us(SECONDS(90)); /* the part that this node owns has no contribution */
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = first});
         const uint64_t ballot = propose_ours(peer);
         struct tw_message *message = message_of(TW_MSG_NACK);

@@ -97,7 +97,7 @@ static void dead_path_between_two_holds_up_neither(void **state) {
     mesh.gives = gives_node_0_nothing;
     expect_merges(10, 45);
     expect_merges(5, 75);
-    is_on = false; /* the path works again */
+    is_on = false; /* the member's path works again */
     expect_merges(5, 90);
     close_group();
 }

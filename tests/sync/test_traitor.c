@@ -54,7 +54,8 @@ static void remove_third(struct tw_record *record) {
     record->next.count = 3;
 }
 
-/* Without member 3, two honest members and a liar would be left: nobody withstands it there. */
+/* Without member 3 the group would be two honest members and a liar. Such a group withstands no
+ * liar. */
 static void group_of_four_votes_no_member_out(void **state) {
     (void)state;
     struct tw_record record = empty_round();
@@ -118,7 +119,7 @@ static void say_far_behind(uint16_t peer) {
     say(peer, message);
 }
 
-/* It would drop its state, and take that of the liar. */
+/* The node would drop its state and take that of the liar. */
 static void one_member_makes_nobody_a_receiver(void **state) {
     (void)state;
     say_far_behind(1);

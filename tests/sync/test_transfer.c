@@ -116,7 +116,8 @@ static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
     cut_link(2);
     say_state(1);
     const uint64_t first = asked_of(1, &before);
-    assert_int_equal(first, 0xFF); /* eight ahead while nothing is known of the path */
+    assert_int_equal(
+        first, 0xFF); /* eight chunks are asked for ahead while the speed of the path is unknown */
     for (uint32_t idx = 0; idx < 5; idx++) send_chunk(1, idx);
     cut_link(1);
     forget();
@@ -124,8 +125,10 @@ static void chunks_before_a_cut_are_not_asked_for_after_it(void **state) {
     pass_us(SECONDS(7), SECONDS(1));
     relink(1);
     pass_us(SECONDS(3), SECONDS(1));
-    assert_int_equal(asked_of(1, &after) & 0x1F, 0); /* none that had arrived */
-    assert_int_equal(serve_pulls(1, 1), CHUNKS - 5); /* each of the others once */
+    assert_int_equal(asked_of(1, &after) & 0x1F,
+                     0); /* none of the chunks that had arrived is asked for again */
+    assert_int_equal(serve_pulls(1, 1),
+                     CHUNKS - 5); /* each of the other chunks is asked for once */
     assert_non_null(find_action(TW_ACT_VERIFY));
 }
 
@@ -156,7 +159,7 @@ static void state_whose_rest_nobody_has_is_given_up(void **state) {
     forget();
     pass_us(SECONDS(20), SECONDS(1));
     const struct tw_message *get = find_message(TW_MSG_STATE_GET, 2);
-    assert_non_null(get); /* asked for any state in the end */
+    assert_non_null(get); /* in the end the node asks for any state */
     assert_true(tw_id_is_zero(&get->u.state_get.wanted));
 }
 
@@ -402,7 +405,7 @@ static void theta_turns_when_all_fragments_are_here(void **state) {
     answer_load(0, true, 50);
     offer_as_it_is(&other, 1, 50);
     assert_loads(1, TW_LOAD_KEEP);
-    answer_load(1, false, ROUNDS); /* the worker did nothing */
+    answer_load(1, false, ROUNDS); /* the worker did not load the state */
     offer_as_it_is(&other, 1, 50);
     assert_loads(1, TW_LOAD_KEEP);
     answer_load(1, true, 50);
@@ -506,7 +509,7 @@ static void receiver_that_changes_lineage_midway_has_shared_nothing(void **state
 static void restart_keeps_the_load_mode_of_theta(void **state) {
     (void)state;
     const struct {
-        const char *lineage; /* the last one whose whole state it held */
+        const char *lineage; /* the last lineage whose whole state the node held */
         uint32_t parts_count;
         enum tw_load_mode mode;
         bool has_turned;
@@ -649,7 +652,7 @@ static void number_of_kept_states_is_bounded(void **state) {
         pull_one(1, k);
     }
     assert_null(find_action(TW_ACT_EXPORT));
-    wait_us(SECONDS(4)); /* the others are gone */
+    wait_us(SECONDS(4)); /* the packed states that nobody pulls are gone */
     assert_non_null(find_action(TW_ACT_EXPORT));
     forget();
     pull_one(1, 7);

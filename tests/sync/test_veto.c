@@ -122,7 +122,8 @@ static void small_group_refuses_an_extreme_result(void **state) {
     const struct tw_message *nack = find_message(TW_MSG_NACK, 1);
     assert_non_null(nack);
     assert_int_equal(nack->u.nack.refused_parts, 1 << 1);
-    struct tw_message *message = message_of(TW_MSG_COMMIT); /* it is applied once decided */
+    struct tw_message *message = message_of(
+        TW_MSG_COMMIT); /* this node voted against the record, but applies it once it is decided */
     message->u.commit.record = record;
     say(1, message);
     assert_int_equal(view_now().rounds, ROUNDS + 1);
@@ -145,7 +146,7 @@ static void owner_of_a_refused_result_gets_a_strike(void **state) {
     assert_int_equal(view.peers[1].strike.part, 1);
     assert_false(view.peers[1].strike.is_false);
     assert_int_equal(view.peers[2].strike.count,
-                     0); /* its part is absent too, but it announced no result */
+                     0); /* the part of this member is absent too, but it announced no result */
     wait_us(SECONDS(601));
     assert_int_equal(view_now().peers[1].strike.count, 0);
 }
@@ -291,12 +292,13 @@ static void locked_record_is_carried_on_by_a_node_that_refused_it(void **state) 
     assert_int_equal(propose->u.propose.record.parts[1].bytes, 90);
     assert_int_equal(propose->u.propose.lock.ballot, TW_MEMBERS_MAX);
     assert_null(find_message(TW_MSG_LOCK, 2));
-    say(2, accept_of(&record, ballot, TW_VOTE_COMMIT)); /* no lock yet: out of turn */
+    say(2, accept_of(&record, ballot,
+                     TW_VOTE_COMMIT)); /* out of turn, and the voter has no lock yet */
     assert_null(find_message(TW_MSG_LOCK, 2));
     /* A vote without a signature is none. */
     say_unsigned(2, accept_of(&record, ballot, TW_VOTE_ACCEPT));
     assert_true(find_message(TW_MSG_LOCK, 2) == NULL && find_action(TW_ACT_CLOSE) != NULL);
-    say(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* with ours, two of three */
+    say(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* with this node's vote, two of three */
     assert_non_null(find_message(TW_MSG_LOCK, 2));
     assert_int_equal(view_now().rounds, ROUNDS);
     say(2, accept_of(&record, ballot, TW_VOTE_COMMIT));

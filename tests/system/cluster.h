@@ -33,12 +33,12 @@ struct cluster {
 struct cluster_options {
     const char *more;    /* lines added to [node] */
     bool is_unlinked;    /* links = off */
-    bool has_own_secret; /* a secret of its own */
+    bool has_own_secret; /* the node has a run secret of its own */
     const char *seed;    /* model.seed of its own manifest; 0: the shared manifest */
     const char *no_data; /* another path in node.data */
     bool has_no_data;    /* no node.data: the data must come from peers */
     bool has_no_worker;  /* no node.worker_path */
-    const char *network; /* lines added to [network] */
+    const char *network; /* lines added to section [network] of its config */
     uint16_t port;       /* port to use; 0: a free one */
     bool is_unevaluated; /* no evaluation on held-out text */
     const char *stub;    /* arguments of the stub worker, e.g. "--step-us 2000" */

@@ -274,7 +274,7 @@ static void evidence_bans_its_author_alone(void **state) {
     assert_true(hostile_join(&liar, &target, NULL));
     assert_true(fetch_tip(&tip));
     assert_int_equal(tip.next.count, 2);
-    for (uint32_t i = 0; i < 2; i++) { /* one of them is node 0 itself, which takes no notice */
+    for (uint32_t i = 0; i < 2; i++) { /* one of the two is node 0 itself, which ignores its own */
         assert_true(hostile_join(&witness, &target, NULL));
         deny_vote(&witness.identity, &message);
         message.u.evidence.author = tip.next.members[i].id;

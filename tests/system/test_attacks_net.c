@@ -109,7 +109,8 @@ static void refused_stranger_costs_no_download(void **state) {
     rounds_go_on();
 }
 
-/* "Strangers use up no quota": one that pumps more than the quota, beside a host that is known. */
+/* SECURITY.md promises that strangers use up no quota: a stranger sends more than the quota, and a
+ * known host is still admitted. */
 static void strangers_use_up_no_quota(void **state) {
     (void)state;
     static struct hostile h;
@@ -217,7 +218,8 @@ static void copied_knock_pays_as_a_stranger(void **state) {
     static struct hostile h;
     open_with("");
     repeat_client_hello();
-    assert_true(hostile_join(&h, &target, NULL)); /* of the same network, with a knock of its own */
+    assert_true(
+        hostile_join(&h, &target, NULL)); /* a stranger of the same network, with a valid knock */
     hostile_close(&h);
     rounds_go_on();
 }
@@ -243,8 +245,8 @@ static void pump_gigabit(double until_s, int told_fd) {
     _exit(0);
 }
 
-/* A stranger at up to 1 Gbit/s leaves a node with a download cap and a quota its rounds, while it
- * lasts and afterwards. TW_FLOOD_S: seconds, 3 by default. */
+/* A stranger at up to 1 Gbit/s leaves a node with a download cap and a quota its rounds, during the
+ * flood and afterwards. TW_FLOOD_S: seconds, 3 by default. */
 static void gigabit_of_a_stranger_stops_no_round(void **state) {
     (void)state;
     const char *text = getenv("TW_FLOOD_S");
@@ -431,7 +433,7 @@ static void crowd_shuts_no_member_out(void **state) {
         target.from = host;
         const unsigned first = OF_ONE + i * OF_HOST;
         in += crowd_join(crowd, first, first + OF_HOST);
-        for (unsigned k = 0; k < first; k++) /* nobody is closed for silence meanwhile */
+        for (unsigned k = 0; k < first; k++) /* no connection is closed for its silence meanwhile */
             if (crowd[k]->fd >= 0) (void)hostile_message(crowd[k], &alive);
     }
     assert_int_equal(in, TW_PEERS_MAX); /* every place is taken */
@@ -481,17 +483,18 @@ static void banned_node_has_to_change_its_host(void **state) {
     earn_ban();
     assert_false(may_join("127.0.5.1"));
     assert_true(may_join("127.0.5.2"));
-    target.from = NULL; /* the host of node 1 */
+    target.from = NULL; /* dials from the host of node 1 */
     earn_ban();
     assert_true(may_join(NULL));
     assert_int_equal(cluster_end(&cluster, 1, SIGKILL, 10), 1000 + SIGKILL);
     const unsigned ups = cluster_lines(&cluster, 1, "ev=peer_up");
     for (unsigned i = 0; i < 100 && may_join(NULL); i++) cluster_pause(.1);
-    assert_false(may_join(NULL)); /* no member is there any more */
+    assert_false(may_join(NULL)); /* no member has a link from that host any more */
     cluster_start(&cluster, 1, NULL);
     for (unsigned i = 0; i < 50 && cluster_lines(&cluster, 1, "ev=peer_up") == ups; i++)
         cluster_pause(.1);
-    assert_true(cluster_lines(&cluster, 1, "ev=peer_up") > ups); /* it comes back all the same */
+    assert_true(cluster_lines(&cluster, 1, "ev=peer_up") >
+                ups); /* the member links again all the same */
     has_passed = true;
 }
 
@@ -541,7 +544,7 @@ static void peer_has_no_local_service_dialled(void **state) {
     memset(&peers.u.peers.rows[0].id, 0x55, sizeof(peers.u.peers.rows[0].id));
     (void)snprintf(peers.u.peers.rows[0].addrs[0], TW_ADDR_BYTES, "localhost:%u", (unsigned)port);
     assert_true(hostile_message(&h, &peers));
-    cluster_pause(.3); /* so that the message is read */
+    cluster_pause(.3); /* so that the node reads the message */
     hostile_close(&h);
     cluster_pause(1.5);
     assert_int_equal(accept(service, NULL, NULL), -1);
@@ -627,7 +630,7 @@ static void old_round_is_no_cheap_question(void **state) {
     const double begin_s = now_s();
     while (now_s() < begin_s + 1)
         if (hostile_next(&h, .2, &frame) == TW_OK) commits += frame.kind == TW_MSG_COMMIT;
-    assert_int_equal(commits, 0); /* it is on no roster and follows nobody */
+    assert_int_equal(commits, 0); /* the node is on no roster and follows no peer */
     hostile_close(&h);
     rounds_go_on();
 }
@@ -649,7 +652,7 @@ static void invent(const struct tw_msg_status *at, enum tw_message_kind kind, un
                    struct tw_message *message) {
     struct tw_id name = {{(uint8_t)n, (uint8_t)(n >> 8), 1}};
     *message = (struct tw_message){.kind = kind};
-    switch ((int)kind) { /* the others ask for nothing */
+    switch ((int)kind) { /* the other kinds ask for nothing */
     case TW_MSG_LOG_GET: message->u.log_get.lineage = at->lineage; break;
     case TW_MSG_STATE_GET: message->u.state_get.lineage = at->lineage; break;
     case TW_MSG_PULL: message->u.pull = (struct tw_msg_pull){.hash = name, .count = 1}; break;

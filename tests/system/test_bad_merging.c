@@ -93,7 +93,8 @@ static void rate_far_too_high_is_named(void **state) {
     start_three("--wild-from-update");
     assert_in_range(step_of("finding=rising"), BEGIN, BEGIN + 3 * EVAL_STEPS);
     assert_true(warns("own loss rises"));
-    assert_true(cluster_says(&cluster, 0, "finding=refused", 60)); /* nobody merges that */
+    assert_true(cluster_says(&cluster, 0, "finding=refused",
+                             60)); /* no node merges the refused contribution */
     assert_true(warns("work was refused"));
     others_say_nothing();
     has_passed = true;

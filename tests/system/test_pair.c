@@ -121,7 +121,8 @@ static void own_texts_are_shown_with_their_shares(void **state) {
     const double ours = cluster_number(&cluster, 0, "train.token_share_ratio");
     print_message("ours %.3f, theirs %.3f\n", ours, theirs);
     assert_true(ours > 0 && theirs > 0);
-    assert_true(ours + theirs > 0.8 && ours + theirs < 1.2); /* not read at the same moment */
+    assert_true(ours + theirs > 0.8 &&
+                ours + theirs < 1.2); /* the two values were not read at the same moment */
     json_decref(peers);
     assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     assert_int_equal(cluster_end(&cluster, 1, SIGTERM, 20), TW_EXIT_OK);
@@ -188,7 +189,7 @@ static void strangers_stay_apart(const struct cluster_options *options, const ch
     assert_true(cluster_reaches(&cluster, 0, "train.steps", 50, 20));
     assert_true(cluster_reaches(&cluster, 1, "train.steps", 50, 20));
     for (uint32_t i = 0; i < 2; i++) {
-        assert_true(cluster_says(&cluster, i, reason, 10)); /* it may have been dialled first */
+        assert_true(cluster_says(&cluster, i, reason, 10)); /* either node may have dialled first */
         assert_true(cluster_says(&cluster, i, "ev=peer_refused", 20));
         assert_non_null(strstr(cluster_log(&cluster, i), word));
         bootstrap_names(i, cause, word);

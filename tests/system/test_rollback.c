@@ -172,7 +172,8 @@ static void pinned_generation_is_from_before_the_harm(void **state) {
     const double step = step_of_pinned();
     spoil(true);
     assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_CORRUPT);
-    assert_int_equal(found("refused"), 0); /* nothing was changed: a start stays in the group */
+    assert_int_equal(found("refused"),
+                     0); /* no file was changed: a node that starts stays in its group */
     spoil(false);
     assert_int_equal(rollback(0, "pinned", "--yes", said, sizeof(said)), TW_EXIT_OK);
     assert_int_equal(found("refused"), 1);
@@ -218,7 +219,8 @@ static void group_goes_back_node_by_node(void **state) {
     assert_int_equal(rollback(0, NULL, NULL, said, sizeof(said)), TW_EXIT_OK);
     assert_non_null(strstr(said, "undone"));
 
-    cluster_start(&cluster, 0, NULL); /* a lineage of its own, though the other is ahead */
+    cluster_start(&cluster, 0,
+                  NULL); /* the node begins a lineage of its own, though the other is ahead */
     assert_true(cluster_reaches(&cluster, 0, "sync.alive_peers", 1, 20));
     const double steps = cluster_number(&cluster, 0, "train.steps");
     assert_true(cluster_reaches(&cluster, 0, "train.steps", steps + 200, 60));

@@ -36,7 +36,7 @@ static bool has_passed;
 
 static int open_two(void **state) {
     (void)state;
-    /* The group of both may even read the status. */
+    /* The group of daemon and worker may even read the status. */
     const struct cluster_options empty = {.has_no_data = true,
                                           .more = "spawn_worker = off\nworker_user = nobody",
                                           .network = "[api]\ngroup = root"};
@@ -67,7 +67,8 @@ static void start_worker(void) {
     char path[128];
     (void)snprintf(path, sizeof(path), "%s/worker.sock", cluster.nodes[1].dir);
     const int fd = open(cluster.nodes[1].log, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    const int program = open(cluster.worker_path, O_RDONLY); /* its folder may be closed to it */
+    const int program =
+        open(cluster.worker_path, O_RDONLY); /* the folder may be closed to the worker's user */
     worker_pid = fork();
     if (worker_pid > 0) {
         (void)close(fd);
@@ -156,7 +157,7 @@ static void worker_reads_the_dataset_and_nothing_else(void **state) {
     assert_int_equal(nftw(cluster.nodes[1].dir, list_file, 8, FTW_PHYS), 0);
     (void)snprintf(paths[paths_count++], sizeof(paths[0]), "%s/secret", cluster.dir);
     assert_true(has_path("identity.key") && has_path("ckpt.") && has_path("ticket"));
-    for (uint32_t i = 0; i < paths_count; i++) { /* those of the test itself */
+    for (uint32_t i = 0; i < paths_count; i++) { /* the files that the test itself opened */
         const char *const name = strrchr(paths[i], '/');
         const bool is_ours = strcmp(name, "/log") == 0 || strcmp(name, "/node.conf") == 0 ||
                              strcmp(name, "/worker") == 0;

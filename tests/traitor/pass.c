@@ -111,7 +111,7 @@ enum tw_traitor_verdict tw_traitor_pass(struct tw_traitor *traitor,
     tw_traitor_turn(traitor, view);
     if (message->kind == TW_MSG_STATUS && !tw_traitor_tells(traitor, TW_LIE_LINEAGE) &&
         !tw_id_equal(&message->u.status.lineage, &traitor->coven->group))
-        return TW_TRAITOR_DROPS; /* its own core was led astray */
+        return TW_TRAITOR_DROPS; /* lies led the traitor's own core into another lineage */
     if (tw_traitor_tells(traitor, TW_LIE_MUTE) && message->kind != TW_MSG_STATUS &&
         tw_traitor_side(traitor, to, kind + 64 * (view->rounds / 8)) % 3 == 0)
         return TW_TRAITOR_DROPS;

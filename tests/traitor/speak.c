@@ -42,9 +42,10 @@ static void replay(const struct speech *speech) {
 static uint64_t next_ballot(const struct speech *speech) {
     struct tw_traitor *traitor = speech->traitor;
     const uint64_t attempt = ++traitor->attempts + (tw_traitor_draws(traitor, 8) ? 512 : 0);
-    const uint64_t rank = tw_traitor_draws(traitor, 8)
-                              ? tw_rng_below(&traitor->rng, speech->view->roster->count)
-                              : (uint64_t)speech->view->rank; /* that of another is refused */
+    const uint64_t rank =
+        tw_traitor_draws(traitor, 8)
+            ? tw_rng_below(&traitor->rng, speech->view->roster->count)
+            : (uint64_t)speech->view->rank; /* a ballot of another member's rank is refused */
     return attempt * TW_MEMBERS_MAX + rank;
 }
 
@@ -111,7 +112,8 @@ static void use_votes(const struct speech *speech, struct tw_message *message) {
     const uint32_t phase = (uint32_t)__builtin_popcountll(row->votes[1].voters) >= needed;
     const uint32_t votes = (uint32_t)__builtin_popcountll(row->votes[phase].voters);
     if (votes < needed && !tw_traitor_tells(traitor, TW_LIE_CRUDE)) return;
-    if (phase == 1 && tw_traitor_draws(traitor, 2)) return; /* decided, and nobody knows */
+    if (phase == 1 && tw_traitor_draws(traitor, 2))
+        return; /* the round is decided, but no member hears of it */
     if (phase == 0 && votes >= needed && !tw_traitor_draws(traitor, 8)) {
         message->kind = TW_MSG_LOCK;
         message->u.lock = (struct tw_msg_lock){.lineage = view->lineage,

@@ -49,8 +49,8 @@ struct tw_traitor_view {
     struct tw_id lineage, tip; /* tip: digest of the newest record, the parent of the next one */
     uint64_t rounds, clock_tokens;
     uint32_t fragment, finals;
-    const struct tw_roster *roster;     /* of the open round */
-    int idx, rank;                      /* of the traitor; -1: no member */
+    const struct tw_roster *roster; /* of the open round */
+    int idx, rank;                  /* index and rank of the traitor on the roster; -1: no member */
     const struct tw_record *tip_record; /* NULL: none */
     const struct tw_proof *tip_proof;
     uint32_t peers_count;
@@ -75,11 +75,11 @@ struct tw_coven {
     /* of the open round */
     struct tw_id lineage;
     uint64_t round;
-    uint32_t ballots_count; /* so far; the oldest makes room */
+    uint32_t ballots_count; /* ballots of the round so far; a new one replaces the oldest */
     struct tw_coven_ballot ballots[TW_COVEN_BALLOTS];
     uint64_t promised; /* ballot of `promises` */
     struct tw_promises promises;
-    struct tw_proof lock; /* the newest lock in them */
+    struct tw_proof lock; /* the newest lock in these promises */
     struct tw_record locked;
     uint32_t heard_count; /* so far */
     struct tw_message heard[TW_COVEN_HEARD];
@@ -90,9 +90,9 @@ struct tw_traitor {
     struct tw_id id;
     struct tw_signing signing;
     struct tw_rng rng;
-    uint32_t lies;     /* bit set of enum tw_lie */
-    uint64_t salt;     /* which members hear which statement */
-    uint64_t attempts; /* ballots of its own in the open round */
+    uint32_t lies;     /* the lies it tells, a bit set of enum tw_lie */
+    uint64_t salt;     /* seed of the choice which members hear which statement */
+    uint64_t attempts; /* ballots that it began in the open round */
     uint64_t round;
 };
 
@@ -104,7 +104,8 @@ typedef void tw_traitor_say(void *context, const struct tw_id *to,
 
 void tw_coven_init(struct tw_coven *coven, const struct tw_id *run);
 
-/* `signing` is of this node. All is borrowed. `lies` 0: drawn from the seed. */
+/* `signing` belongs to this node. All arguments are borrowed. With `lies` 0 the lies are drawn from
+ * the seed. */
 void tw_traitor_init(struct tw_traitor *traitor, struct tw_coven *coven, const struct tw_id *id,
                      const struct tw_signing *signing, uint64_t seed, uint32_t lies);
 

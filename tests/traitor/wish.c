@@ -5,7 +5,7 @@
 
 /* ---- records that suit the traitors --------------------------------------------------------- */
 
-/* A round without content: always sound. */
+/* A round without content, which is always a sound record. */
 static void write_empty(const struct tw_traitor_view *view, struct tw_record *record) {
     *record = (struct tw_record){.lineage = view->lineage,
                                  .parent = view->tip,

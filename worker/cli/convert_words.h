@@ -1,4 +1,4 @@
-/* convert_words.h - the vocabulary of a model that is exported, and the ends of its texts. */
+/* convert_words.h - the vocabulary of an exported model, and the tokens that end its texts. */
 #ifndef TW_WORKER_CLI_CONVERT_WORDS_H
 #define TW_WORKER_CLI_CONVERT_WORDS_H
 
@@ -11,11 +11,11 @@
 #include "worker/tokenizer/text_ends.h"
 
 struct convert_words {
-    char path[PATH_MAX]; /* of the tokenizer.json; empty: none */
-    char *text;          /* (bytes) of that file; NULL: none */
+    char path[PATH_MAX]; /* path of the tokenizer.json; empty: none */
+    char *text;          /* (bytes) content of the tokenizer.json; NULL: none */
     size_t bytes;
     struct tw_tokenizer *tokenizer; /* NULL: none, or of an unsupported kind */
-    struct tw_error why;            /* of an unsupported kind */
+    struct tw_error why;            /* why the tokenizer is not supported */
     struct tw_text_ends ends;
 };
 
@@ -26,10 +26,10 @@ struct convert_words_source {
     const char *eos;       /* the option --eos, or NULL */
 };
 
-/* Reads the tokenizer.json named by the option, else that of the folder. For a model on bytes the
- * words are bytes. A kind of tokenizer that is not supported gives no words, and an export that
- * needs words fails. TW_CONFIG also if the tokenizer has more tokens than the model. Free *words
- * also after a failure. */
+/* Reads the tokenizer.json named by the option, else that of the folder. A model on bytes gets the
+ * byte tokenizer. If the tokenizer is of an unsupported kind, the vocabulary stays empty, and an
+ * export that needs one fails. TW_CONFIG also if the tokenizer has more tokens than the model. Free
+ * *words also after a failure. */
 enum tw_status tw_engine_words_read(struct convert_words *words, const struct tw_run *run,
                                     const struct convert_words_source *source,
                                     struct tw_error *err);

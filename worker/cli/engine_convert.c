@@ -227,7 +227,7 @@ static enum tw_status do_import(const struct convert *convert, struct tw_model_s
     TW_TRY(written);
     if (convert->run != NULL) {
         const enum tw_status status = write_manifest(convert->run, &run, err);
-        if (status != TW_OK) (void)unlink(convert->out); /* both files or none */
+        if (status != TW_OK) (void)unlink(convert->out); /* leave both files or none */
         TW_TRY(status);
     }
     tell_import(convert, &run, layout.params, bytes, known);
@@ -326,7 +326,7 @@ static enum tw_status export_gguf(const struct convert *convert, const struct tw
             return tw_fail(err, words->why.status, "tokenizer %.80s: %.160s", convert->tokenizer,
                            words->why.message);
         }
-        /* the file was only found beside the model: export without it */
+        /* the tokenizer was only found beside the model, so export without it */
         (void)fprintf(stderr, "thinwire: exported without a vocabulary: tokenizer.json: %s\n",
                       words->why.message);
     }

@@ -49,7 +49,8 @@ static enum tw_status open_tokenizer(struct text *text, const struct engine_benc
         }
         struct tw_error why;
         const enum tw_status status = tw_tokenizer_create_file(&text->tokenizer, path, &why);
-        if (status == TW_CONFIG && !is_named) { /* of a kind that is not read */
+        if (status == TW_CONFIG &&
+            !is_named) { /* a tokenizer of an unsupported kind: use token numbers */
             (void)fprintf(stderr, "thinwire: %s; prompt and text are token numbers\n", why.message);
             return TW_OK;
         }
@@ -58,7 +59,7 @@ static enum tw_status open_tokenizer(struct text *text, const struct engine_benc
     return tw_engine_words_check(text->tokenizer, path, bench->run.model.vocab, err);
 }
 
-/* Finds the tokens at which a text ends, and says so if nothing names one. */
+/* Finds the tokens at which a text ends. Warns if no file names one. */
 static enum tw_status read_ends(struct text *text, const struct engine_bench *bench,
                                 struct tw_error *err) {
     const struct engine_options *const options = bench->options;
@@ -273,7 +274,8 @@ static enum tw_status generate(struct text *text, struct engine_bench *bench,
     }
     if (text->json) return TW_OK;
     char engine[128], speed[TW_UNITS_BYTES], made[TW_UNITS_BYTES];
-    (void)fflush(stdout); /* keeps the order if standard output and error are the same file */
+    (void)fflush(
+        stdout); /* keeps lines in order if standard output and standard error are the same file */
     tw_engine_describe(bench->engine, engine, sizeof(engine));
     (void)fprintf(stderr, "%s%s token%s, %s tokens/s on %s\n",
                   text->is_interrupted ? "interrupted after " : "",

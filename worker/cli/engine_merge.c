@@ -30,7 +30,7 @@ struct merge {
     double merged;
     bool is_one_run; /* the output file gets the run's manifest */
     float *sum;      /* (layout.elements) */
-    float *own;      /* the same; the model at hand where there is no engine, else NULL */
+    float *own;      /* (layout.elements): one model's parameters; NULL if the engine holds them */
 };
 
 /* ---- arithmetic ------------------------------------------------------------------------------ */
@@ -162,7 +162,7 @@ static enum tw_status ablate(struct merge *merge, struct tw_error *err) {
         memcpy(weights, merge->weights, sizeof(weights));
         weights[i] = 0;
         normalise(weights, merge->count);
-        if (!isfinite(weights[0])) continue; /* all weight was on model i */
+        if (!isfinite(weights[0])) continue; /* all weight was on model i: no mean without it */
         TW_TRY(blend(merge, weights, err));
         TW_TRY(measure(merge, merge->sum, "the mean without one", &merge->without[i], err));
     }
@@ -293,7 +293,8 @@ static enum tw_status work(struct merge *merge, struct tw_error *err) {
     }
     if (options->data != NULL) TW_TRY(measure_all(merge, err));
     TW_TRY(weigh(merge, err));
-    if (options->is_ablation) TW_TRY(ablate(merge, err)); /* before anything is written */
+    if (options->is_ablation)
+        TW_TRY(ablate(merge, err)); /* this happens before anything is written */
     TW_TRY(blend(merge, merge->weights, err));
     if (options->data != NULL) TW_TRY(measure(merge, merge->sum, "the merge", &merge->merged, err));
     if (options->out != NULL) {

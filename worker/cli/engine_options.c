@@ -181,7 +181,7 @@ enum tw_status tw_engine_options_parse(struct engine_options *options, enum engi
     if (strcmp(options->part, "live") != 0 && strcmp(options->part, "anchor") != 0) {
         return tw_fail(err, TW_CONFIG, "--part %s: it is live or anchor", options->part);
     }
-    if (options->repeat_penalty < 0.01) { /* logits are divided by it */
+    if (options->repeat_penalty < 0.01) { /* the penalty divides logits, so it must not be near 0 */
         return tw_fail(err, TW_CONFIG, "--repeat-penalty %g: a number from 0.01 to 100",
                        options->repeat_penalty);
     }

@@ -230,5 +230,6 @@ enum tw_exit engine_prepare(int argc, char **argv) {
                     "reads JSON, CSV and markup as plain text\n",
                     stderr);
     }
-    return status == TW_AGAIN ? TW_EXIT_FAILURE : rc; /* interrupted: the data are fine */
+    return status == TW_AGAIN ? TW_EXIT_FAILURE
+                              : rc; /* an interrupted call is no fault of the data */
 }

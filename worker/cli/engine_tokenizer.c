@@ -69,14 +69,14 @@ static enum tw_status compare(struct side *model, struct side *data, uint32_t vo
                    folder, token, model->path);
 }
 
-/* Says so if the documents begin with another token than the texts that the model knows. */
+/* Reports documents that begin with another token than the texts that the model was trained on. */
 static enum tw_status compare_begin(struct side *model, const char *folder, const char *data,
                                     const struct tw_dataset *dataset, struct tw_error *err) {
     struct tw_text_ends ends;
     struct tw_error why;
     if (model->tokenizer == NULL &&
         tw_tokenizer_create_json(&model->tokenizer, model->json, model->bytes, &why) != TW_OK) {
-        return TW_OK; /* compare() says so where it matters */
+        return TW_OK; /* compare() reports that if it matters */
     }
     const struct tw_text_ends_source source = {.model = folder,
                                                .tokenizer_path = model->path,
@@ -105,7 +105,7 @@ static enum tw_status compare_begin(struct side *model, const char *folder, cons
 
 static enum tw_status check_model(const char *folder, const char *data,
                                   const struct tw_dataset *dataset, struct tw_error *err) {
-    static struct side sides[2]; /* of the model, of the dataset */
+    static struct side sides[2]; /* sides of the model and of the dataset */
     memset(sides, 0, sizeof(sides));
     if (!has_file(&sides[0], folder, "tokenizer.json") ||
         !has_file(&sides[1], data, TW_DATASET_TOKENIZER_FILE)) {
@@ -136,7 +136,8 @@ enum tw_status engine_check_tokenizer(const struct engine_options *options, stru
     TW_TRY(tw_dataset_read(options->data, &dataset, &digest, err));
     free(dataset.shards);
     dataset.shards = NULL;
-    if (tw_id_is_zero(&dataset.tokenizer)) return TW_OK; /* dataset_run.h compares bytes */
+    if (tw_id_is_zero(&dataset.tokenizer))
+        return TW_OK; /* a dataset of bytes: dataset_run.h compares it */
     const char *const models[] = {options->file, options->from};
     for (unsigned i = 0; i < 2; i++) {
         if (models[i] != NULL) TW_TRY(check_model(models[i], options->data, &dataset, err));

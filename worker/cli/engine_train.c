@@ -28,10 +28,12 @@ struct training {
     struct tw_train_file file; /* state's theta, m and v are the engine's arrays */
     struct tw_train_report report;
     char out[PATH_MAX];
-    struct tw_out_file held;            /* the file `out`, held for the whole training */
-    bool is_resumed;                    /* continues the training in --from */
-    struct tw_train_pass recorded;      /* pass recorded in --from, if resumed */
-    const struct tw_run_key *differing; /* first key that differs in --from; NULL: none */
+    struct tw_out_file held; /* the file `out`, held for the whole training */
+    bool is_resumed;         /* continues the training in --from */
+    struct tw_train_pass
+        recorded; /* size and type of passes recorded in --from, if it is resumed */
+    const struct tw_run_key
+        *differing; /* first key of the run that differs from the run in --from; NULL: none */
     uint64_t steps, measured_step, saved_step;
     double saved_s, again_s; /* time of the last save, and time to retry a failed one */
     uint32_t *tokens;        /* (batch, context + 1) */
@@ -68,7 +70,7 @@ static enum tw_status check_room(const struct training *training, struct tw_erro
     char wanted_text[TW_UNITS_BYTES], free_text[TW_UNITS_BYTES];
     struct statvfs disk;
     if (fstatvfs(training->held.fd, &disk) != 0)
-        return TW_OK; /* unknown: saving will report a full disk */
+        return TW_OK; /* free space is not known: saving will report a full disk */
     const uint64_t free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
     if (free_bytes >= wanted) return TW_OK;
     return tw_fail(err, TW_IO,
@@ -180,8 +182,9 @@ static enum tw_status plan_passes(struct training *training, struct tw_error *er
         status = tw_engine_plan_make(&plan, &config, err);
     }
     if (status == TW_OK) warn_difference(was, &plan);
-    return status == TW_NOMEM ? TW_OK
-                              : status; /* shows the plan first; creating the engine then fails */
+    return status == TW_NOMEM
+               ? TW_OK
+               : status; /* shows the plan first; creating the engine then fails with its error */
 }
 
 /* Sets parameters, moments and counters for step 0, or for the step that --from was saved at. */
@@ -232,7 +235,8 @@ static enum tw_status measure(struct training *training, struct tw_error *err) {
     struct engine_bench *const bench = training->bench;
     struct tw_eval eval;
     tw_data_refresh(&bench->data);
-    if (tw_data_heldout_count(&bench->data) == 0) return TW_OK; /* none has arrived yet */
+    if (tw_data_heldout_count(&bench->data) == 0)
+        return TW_OK; /* no held-out text has arrived yet */
     TW_TRY(tw_eval_heldout(bench->engine, &bench->data, bench->engine->theta, EVAL_WINDOWS, &eval,
                            err));
     training->measured_step = training->file.state.step;
@@ -394,7 +398,7 @@ static enum tw_status finish(struct training *training, enum tw_status status,
 }
 
 enum tw_exit engine_train(struct engine_bench *bench) {
-    static struct training training; /* paths: too large for the stack */
+    static struct training training; /* contains paths, so it is too large for the stack */
     struct tw_error err;
     training.bench = bench;
     training.held.fd = training.held.seen_fd = -1;

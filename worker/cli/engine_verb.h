@@ -20,7 +20,7 @@
  * created. */
 struct engine_bench {
     const struct engine_options *options;
-    struct tw_compute_config compute; /* options, completed by a training file */
+    struct tw_compute_config compute; /* settings for computing, completed from a training file */
     struct tw_run run;
     struct tw_layout layout;
     struct tw_engine *engine;
@@ -69,8 +69,8 @@ enum tw_exit engine_prepare(int argc, char **argv);
 enum tw_exit engine_info(int argc, char **argv);
 enum tw_exit engine_weigh(int argc, char **argv);
 
-/* Warns on standard error if the files of a model do not say which token ends a text, or say one
- * that cannot. tokenizer NULL: token numbers. */
+/* Warns on standard error if a model's files name no end token, or name one that cannot be.
+ * tokenizer NULL: the output is token numbers. */
 void engine_warn_ends(const struct tw_text_ends *ends, const struct tw_tokenizer *tokenizer,
                       uint32_t vocab);
 

@@ -8,7 +8,7 @@
 enum { FRACTION_BITS = 16, BLOCK_TOKENS = 1 << 14 };
 
 struct rated {
-    uint64_t surprisal; /* sum over its tokens; all windows have equally many */
+    uint64_t surprisal; /* sum over the window's tokens; all windows have equally many tokens */
     uint32_t window;
 };
 

@@ -11,7 +11,8 @@
 #include "worker/data/curriculum.h"
 #include "worker/data/stream.h"
 
-/* Held-out tokens of one file. before: held-out windows in earlier files that are present. */
+/* Held-out tokens of one file. before: number of held-out windows in earlier files that have
+ * arrived. */
 struct heldout {
     uint32_t file;
     uint64_t first, windows, before;
@@ -23,7 +24,7 @@ struct tw_data_inner {
     struct tw_stream stream;
     struct heldout *heldout; /* (heldout_files) */
     uint32_t heldout_files;
-    uint64_t heldout_windows; /* in files that are present */
+    uint64_t heldout_windows; /* held-out windows of files that have arrived */
     uint64_t easy_tokens;     /* tokens of this node for which the curriculum lasts */
 };
 
@@ -132,8 +133,9 @@ static enum tw_status find_end(const struct tw_corpus *corpus, uint64_t tokens,
     const struct tw_megatron *const pair = &corpus->megatron;
     TW_TRY(tw_megatron_boundary(pair, *end, end, err));
     if (*end < tokens) return TW_OK;
-    return tw_megatron_document(pair, pair->documents_count - 1, end,
-                                err); /* start of the last document */
+    return tw_megatron_document(
+        pair, pair->documents_count - 1, end,
+        err); /* the last document is longer than the share: hold out all of it */
 }
 
 static void add_heldout(struct tw_data_inner *inner, uint32_t file, uint64_t first,
@@ -149,7 +151,7 @@ static enum tw_status split_files(struct tw_data *data, const struct tw_run *run
     struct tw_data_inner *const inner = data->inner;
     const struct tw_corpus *const corpus = &inner->corpus;
     const bool is_weighted = corpus->about.sources[0].weight_millionths > 0;
-    uint64_t left = 0; /* training tokens left, if the end is held out */
+    uint64_t left = 0; /* training tokens that later files still get, if the end is held out */
     inner->heldout = calloc(corpus->files_count, sizeof(*inner->heldout));
     if (inner->heldout == NULL) return tw_fail(err, TW_NOMEM, "no memory for a list of files");
     if (!corpus->has_heldout) TW_TRY(find_end(corpus, data->tokens_count, run, &left, err));
@@ -342,8 +344,8 @@ enum tw_status tw_data_heldout(struct tw_data *data, uint64_t i, uint64_t count,
     TW_ASSERT(i < count && count <= inner->heldout_windows);
     /* floor(i windows / count). The product does not overflow while count is below 2^38. */
     const uint64_t window = i * inner->heldout_windows / count;
-    uint32_t at = inner->heldout_files -
-                  1; /* finds the last present range that begins at or below `window` */
+    uint32_t at = inner->heldout_files - 1; /* binary search for the last file that has arrived and
+                                               whose windows begin at or below `window` */
     while (inner->heldout[at].before > window || inner->heldout[at].windows == 0 ||
            !inner->corpus.files[inner->heldout[at].file].is_here) {
         TW_ASSERT(at > 0);

@@ -10,7 +10,7 @@ enum { LINES_LOOKED_AT = 8, INVALID_MIN = 16 };
 static size_t skip_blank(const uint8_t *bytes, size_t size, size_t at) {
     while (at < size &&
            (bytes[at] == ' ' || bytes[at] == 0x1E || (bytes[at] >= '\t' && bytes[at] <= '\r'))) {
-        at++; /* 0x1E: of JSON text sequences, RFC 7464 */
+        at++; /* skips 0x1E, which begins each record of JSON text sequences (RFC 7464) */
     }
     return at;
 }
@@ -110,13 +110,13 @@ bool tw_input_is_other_encoding(const uint8_t *bytes, size_t size) {
     for (size_t at = 0; at < size;) {
         uint64_t word = UINT64_C(0x80);
         if (size - at >= sizeof(word)) memcpy(&word, bytes + at, sizeof(word));
-        if ((word & UINT64_C(0x8080808080808080)) == 0) { /* eight bytes of ASCII */
+        if ((word & UINT64_C(0x8080808080808080)) == 0) { /* all eight bytes are ASCII */
             at += sizeof(word);
             continue;
         }
         const int length = bytes[at] < 0x80 ? 1 : tw_utf8_size(bytes + at, size - at);
         if (length > 1) valid++;
-        /* The last character may be cut. */
+        /* an invalid character counts, unless it may only be cut off by the end of the buffer */
         if (length <= 0 && at + TW_UTF8_BYTES_MAX <= size) invalid++;
         at += length <= 0 ? 1 : (size_t)length;
     }

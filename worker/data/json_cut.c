@@ -10,7 +10,7 @@ static enum tw_cut fail_cut(struct tw_error *err, const char *why) {
 static size_t skip_blank(const uint8_t *text, size_t size, size_t at) {
     while (at < size &&
            (text[at] == ' ' || text[at] == 0x1E || (text[at] >= '\t' && text[at] <= '\r'))) {
-        at++; /* 0x1E: of JSON text sequences, RFC 7464 */
+        at++; /* skips 0x1E, which begins each record of JSON text sequences (RFC 7464) */
     }
     return at;
 }
@@ -23,7 +23,8 @@ static size_t string_end(const uint8_t *text, size_t size, size_t at) {
         size_t slashes = 0;
         at = (size_t)(quote - text);
         while (text[at - 1 - slashes] == '\\') slashes++;
-        if (slashes % 2 == 0) return at + 1; /* the first quote ends the run of slashes */
+        if (slashes % 2 == 0)
+            return at + 1; /* an even number of backslashes does not escape the quote */
     }
     return size + 1;
 }
@@ -74,7 +75,7 @@ static enum tw_cut cut_value(const uint8_t *text, size_t size, size_t at, bool i
     return is_end ? fail_cut(err, "it ends within a record: it is cut short") : TW_CUT_MORE;
 }
 
-/* After the last element: blanks to the end. */
+/* After the last element, only blanks may follow. */
 static enum tw_cut cut_end(const uint8_t *text, size_t size, size_t at, bool is_end,
                            struct tw_text_cut *cut, struct tw_error *err) {
     enum { BLANKS_MAX = 1 << 16 };

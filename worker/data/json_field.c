@@ -28,7 +28,7 @@ static int peek(const struct scan *scan) {
 }
 
 static void skip_space(struct scan *scan) {
-    enum { RECORD_SEPARATOR = 0x1E }; /* of JSON text sequences, RFC 7464 */
+    enum { RECORD_SEPARATOR = 0x1E }; /* separator of JSON text sequences, RFC 7464 */
     for (int c = peek(scan);
          c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == RECORD_SEPARATOR; c = peek(scan)) {
         scan->at++;
@@ -170,7 +170,7 @@ static bool take_word(struct scan *scan, const char *word) {
 
 /* Scans a value that is neither array nor object. */
 static enum tw_status scan_leaf(struct scan *scan, struct tw_error *err) {
-    /* Python writes the last three. */
+    /* Python also writes NaN, Infinity and -Infinity, the last three words. */
     static const char *const WORDS[] = {"true", "false", "null", "NaN", "Infinity", "-Infinity"};
     struct span span;
     if (peek(scan) == '"') return scan_string(scan, &span, err);
@@ -355,7 +355,9 @@ enum tw_status tw_json_string(uint8_t *value, size_t size, size_t *begin, size_t
 /* ---- beginnings ------------------------------------------------------------------------------ */
 
 enum tw_json_look tw_json_look(const uint8_t *bytes, size_t size, bool is_all, size_t *end) {
-    enum { WORD_BYTES = 9 }; /* the longest word or escape, which the end may cut */
+    enum {
+        WORD_BYTES = 9
+    }; /* bytes of the longest word or escape, which may be cut off by the end of the buffer */
     struct scan scan = {.line = bytes, .size = size};
     struct tw_error why;
     if (scan_value(&scan, &why) == TW_OK) {

@@ -10,7 +10,7 @@ enum {
     SUM_AT = 148,
     SUM_BYTES = 8,
     TYPE_AT = 156,
-    EXTRA_BYTES_MAX = 1 << 20, /* long names and pax attributes of a member */
+    EXTRA_BYTES_MAX = 1 << 20, /* largest size of a member's long name and pax attributes */
 };
 
 static enum tw_cut fail_cut(struct tw_error *err, const char *why) {
@@ -80,11 +80,13 @@ static enum tw_cut cut_member(const uint8_t *text, size_t size, size_t at, bool 
 
 enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_text_cut *cut,
                        struct tw_error *err) {
-    enum { LEAD_BYTES = 1 << 16 }; /* folders, links and zeros that are taken together */
+    enum { LEAD_BYTES = 1 << 16 }; /* size of folders, links and zeros that are skipped together */
     size_t at = 0;
     while (at < LEAD_BYTES && size - at >= TW_TAR_BLOCK) {
         const uint8_t *const header = text + at;
-        if (is_zero(header, TW_TAR_BLOCK)) { /* the end, or another archive behind it */
+        if (is_zero(
+                header,
+                TW_TAR_BLOCK)) { /* a block of zeros: the archive ends, or another one follows */
             at += TW_TAR_BLOCK;
             continue;
         }

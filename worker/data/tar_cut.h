@@ -19,16 +19,16 @@ enum tw_tar_members { TW_TAR_ALL, TW_TAR_TEXTS, TW_TAR_JSON };
 enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_text_cut *cut,
                        struct tw_error *err);
 
-/* Name of the member with this header, at most its first 100 bytes: the rest of a longer one stands
- * elsewhere. */
+/* Name of the member with this header, at most its first 100 bytes: a longer name has its rest in
+ * another field. */
 void tw_tar_name(const uint8_t header[TW_TAR_BLOCK], char name[TW_TAR_NAME_BYTES]);
 
-/* By the first sample of an archive that begins with text[size]: one with a text beside other
- * members makes it TEXTS, else one with a JSON file beside others JSON. */
+/* Decides by the first sample of an archive that begins with text[size]. If it has a text beside
+ * other members: TEXTS. Otherwise, if it has a JSON file beside others: JSON. */
 enum tw_tar_members tw_tar_members_of(const uint8_t *text, size_t size);
 
-/* Whether a member of this name is among them. One whose name may go on is: its ending is not
- * known, and a text must not be passed over. */
+/* Whether a member of this name is one of `members`. If the name is cut off, its ending is not
+ * known: it then counts as one, because a text must not be passed over. */
 bool tw_tar_is_member(enum tw_tar_members members, const char *name);
 
 #endif

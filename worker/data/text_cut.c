@@ -26,7 +26,7 @@ static enum blank look_at_line(const uint8_t *text, size_t size, size_t at, bool
 static size_t character_end(const uint8_t *text) {
     for (size_t back = 1; back < TW_UTF8_BYTES_MAX; back++) {
         const size_t begin = TW_PASSAGE_BYTES_MAX - back;
-        if ((text[begin] & 0xC0) == 0x80) continue; /* in the middle of a character */
+        if ((text[begin] & 0xC0) == 0x80) continue; /* this byte continues a character */
         return tw_utf8_size(text + begin, back) < 0 ? begin : TW_PASSAGE_BYTES_MAX;
     }
     return TW_PASSAGE_BYTES_MAX;
@@ -38,7 +38,9 @@ static enum tw_cut cut_passage(const uint8_t *text, size_t size, bool is_end,
                                struct tw_text_cut *cut) {
     const size_t most = size < TW_PASSAGE_BYTES_MAX ? size : TW_PASSAGE_BYTES_MAX;
     const bool is_last = is_end && size <= TW_PASSAGE_BYTES_MAX;
-    const bool is_all = is_end || size > TW_PASSAGE_BYTES_MAX; /* all bytes are visible */
+    const bool is_all =
+        is_end ||
+        size > TW_PASSAGE_BYTES_MAX; /* all bytes that can matter for this cut are in the buffer */
     size_t at = TW_PASSAGE_BYTES - 1;
     while (at < most) {
         const uint8_t *const newline = memchr(text + at, '\n', most - at);

@@ -20,7 +20,7 @@
 enum {
     PACKED_BYTES = 128 << 10,
     SKIP_BYTES = 64 << 10,
-    WINDOW_LOG = 27,     /* zstd's own default limit */
+    WINDOW_LOG = 27,     /* zstd accepts windows of up to 2^27 bytes by default */
     WINDOW_LOG_MAX = 31, /* the largest that zstd can make */
     FRAME_HEAD_BYTES = 14,
     FIRST_BYTES = 4096,
@@ -101,7 +101,7 @@ static enum tw_status unpack_init(struct tw_text_stream *stream, struct tw_error
     return TW_OK;
 }
 
-/* The first bytes tell the packing. */
+/* Detects the packing by the first bytes. */
 static enum tw_status look(struct tw_text_stream *stream, struct tw_error *err) {
     uint8_t *const first = stream->first;
     TW_TRY(read_file(stream, first, FIRST_BYTES, &stream->first_bytes, err));
@@ -202,7 +202,7 @@ static uint64_t frame_window(const uint8_t *head, size_t size) {
     static const uint8_t ID_BYTES[] = {0, 1, 2, 4};
     if (size < FRAME_HEAD_BYTES || tw_packing_of_bytes(head, size) != TW_PACKING_ZSTD) return 0;
     const bool is_single = (head[4] & 0x20) != 0;
-    if (is_single) { /* the window is the content */
+    if (is_single) { /* a frame of one segment: its window is its content */
         const size_t at = 5 + (size_t)ID_BYTES[head[4] & 3];
         return head[4] >> 6 == 3 && at + 8 <= size ? tw_get_u64(head + at)
                : head[4] >> 6 == 2                 ? tw_get_u32(head + at)

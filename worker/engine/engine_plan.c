@@ -13,8 +13,8 @@
 #include "worker/engine/peak.h"
 
 enum {
-    PASS_ROWS = 4096, /* rows of a pass unless configured; more bring no more speed */
-    /* bytes of activations of a pass unless configured; more bring no more speed */
+    PASS_ROWS = 4096, /* rows of a pass, unless configured; larger passes are no faster */
+    /* bytes of activations of a pass, unless configured; larger passes are no faster */
     PASS_BYTES = 1024 * 1024 * 1024,
     INFERENCE_SEQUENCES = 8,
     USES_BYTES = 512,
@@ -226,7 +226,7 @@ static enum tw_status choose_device(const struct tw_engine_config *config,
     }
     *device = wanted;
     *is_free = wanted.kind == TW_DEVICE_AUTO;
-    if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* without asking the driver */
+    if (wanted.kind == TW_DEVICE_CPU) return TW_OK; /* the CPU needs no question to the driver */
     tw_devices_look(&devices);
     return tw_devices_choose(&devices, &wanted, device, err);
 }

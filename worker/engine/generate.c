@@ -70,7 +70,8 @@ enum tw_status tw_generator_next(struct tw_generator *generator, uint32_t *token
                                  struct tw_error *err) {
     const struct tw_run *const run = generator->engine->run;
     const uint32_t used = tw_engine_cache_used(generator->cache);
-    /* The last token is not in the cache yet: it may never be needed. */
+    /* The newest token is added to the cache only now: without another call it would not be
+     * needed. */
     if (used < generator->seen_count) {
         if (generator->seen_count == run->model.context) {
             TW_TRY(start_over(generator, err));

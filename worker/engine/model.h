@@ -122,7 +122,8 @@ struct tw_model {
         dlogits; /* (head_rows, logits_stride), zeros past vocab; same array as logits in float32 */
     uint32_t head_rows;
     uint32_t logits_stride;
-    double *losses; /* one per piece of a chunk of rows, so that they are added in a fixed order */
+    double *
+        losses; /* one loss per piece of a chunk of rows, so that they are added in a fixed order */
     uint32_t *targets; /* (rows) */
 
     void *scratch; /* (threads, scratch_bytes) */
@@ -131,7 +132,7 @@ struct tw_model {
     /* Buffers of the backward pass, which handles one layer at a time. */
     void *dx[2];         /* (rows, width): residual stream, alternating */
     void *dnorm;         /* (rows, width): gradient of the last norm's output */
-    void *norm1, *norm2; /* (rows, width): recomputed */
+    void *norm1, *norm2; /* (rows, width): outputs of the norms, computed again */
     void *act, *dup;     /* (rows, ffn), (rows, up_width) */
     void *dattention;    /* (rows, q_width) */
     void *dqkv[2];       /* (rows, qkv_width): alternating */

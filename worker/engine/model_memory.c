@@ -11,7 +11,7 @@
 enum {
     ALIGN = 64,
     HUGE_PAGE_BYTES = 2 << 20,
-    /* bytes of logits and their gradient, but at least one block of rows */
+    /* bytes of logits and their gradient that are held at a time; at least one block of rows */
     LOGITS_BYTES = 160 << 20,
 };
 
@@ -103,7 +103,7 @@ static void carve_activations(struct carver *carver, struct tw_model *model) {
         carve_slot(carver, is_there ? &model->slots[i] : NULL, model);
     model->x = carve(carver, shape->layers + 1, sizeof(*model->x));
     for (uint32_t i = 0; i <= shape->layers; i++) {
-        /* Without backward passes, a block of rows is updated in place. */
+        /* Without backward passes, the residual stream is updated in place. */
         const bool is_own = i == 0 || model->config.is_learning;
         void *x = is_own ? carve(carver, rows * shape->width, size) : NULL;
         if (is_there) model->x[i] = is_own ? x : model->x[0];

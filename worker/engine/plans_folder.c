@@ -38,7 +38,7 @@ bool tw_plans_folder(char *path, size_t size) {
         const int n = snprintf(path, size, "%s", named);
         return n > 0 && (size_t)n < size;
     }
-    /* systemd may give a list; use the first. */
+    /* systemd may give a list of folders: use the first */
     if (cache != NULL && make_folder(path, size, cache, strcspn(cache, ":"), "")) return true;
     if (xdg != NULL && make_folder(path, size, xdg, strlen(xdg), "/thinwire")) return true;
     return home != NULL && make_folder(path, size, home, strlen(home), "/.cache/thinwire");

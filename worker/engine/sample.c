@@ -23,7 +23,7 @@ static bool is_likelier(const struct tw_candidate *a, const struct tw_candidate 
 }
 
 static int compare(const void *a, const void *b) {
-    return is_likelier(a, b) ? -1 : 1; /* tokens are distinct */
+    return is_likelier(a, b) ? -1 : 1; /* equal values cannot have equal tokens */
 }
 
 /* Sifts heap[at] down; the root is the least likely candidate. */
@@ -98,5 +98,5 @@ uint32_t tw_sample(const float *logits, uint32_t vocab, const struct tw_sample_c
         left -= candidates[i].weight;
         if (left < 0.0) return candidates[i].token;
     }
-    return best; /* reached only by rounding */
+    return best; /* only rounding can leave the loop without a choice */
 }

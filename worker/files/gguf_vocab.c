@@ -90,7 +90,7 @@ static const char *const STOPS[] = {"tokenizer.ggml.eos_token_id", "tokenizer.gg
                                     "tokenizer.ggml.eom_token_id"};
 enum { STOPS_COUNT = sizeof(STOPS) / sizeof(STOPS[0]) };
 
-/* `first`: the token that the template puts behind a text, which must be the eos; or none. */
+/* `first`: the token that the template puts after a text. It must be the eos, or TW_TOKEN_NONE. */
 static enum tw_status put_stops(struct tw_gguf_head *head, uint32_t first,
                                 const struct tw_end_ids *ids, struct tw_error *err) {
     uint32_t count = 0;

@@ -15,7 +15,7 @@
 enum {
     ALIGN = 32, /* bytes; default of the format */
     BLOCK_ELEMENTS = 1024 * 1024,
-    COLUMNS_ELEMENTS = 16 * 1024 * 1024, /* read at a time for a transposition */
+    COLUMNS_ELEMENTS = 16 * 1024 * 1024, /* elements that are read at a time for a transposition */
     MILLION = 1000000,
 };
 
@@ -209,7 +209,7 @@ static enum tw_status make_header(struct writer *writer, struct tw_error *err) {
     struct tw_gguf_head *const head = &writer->head;
     tw_gguf_put(head, "GGUF", 4);
     tw_gguf_put_u32(head, 3);
-    tw_gguf_put_u64(head, 0); /* placeholders for both counts */
+    tw_gguf_put_u64(head, 0); /* placeholders for the numbers of tensors and pairs */
     tw_gguf_put_u64(head, 0);
     TW_TRY(put_pairs(writer, err));
     put_tensors(writer);
@@ -351,7 +351,7 @@ static enum tw_status start_writer(struct writer *writer, struct tw_error *err) 
     }
     writer->block = malloc(BLOCK_ELEMENTS * sizeof(*writer->block));
     if (run->model.family == TW_FAMILY_GPT2) {
-        uint64_t most = 0; /* elements of the largest matrix */
+        uint64_t most = 0; /* number of elements of the largest matrix */
         for (uint32_t i = 0; i < writer->feed->layout->tensors_count; i++) {
             const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
             const uint64_t count = (uint64_t)tensor->rows * tensor->cols;

@@ -53,7 +53,7 @@ static enum tw_status get_type(const json_t *root, const struct kind **kind_out,
 }
 
 /* If `architectures` is missing, model_type implies it. A base model can have a head if that is
- * tied to the embedding: the tensors tell. */
+ * tied to the embedding: its tensors show whether it has. */
 static enum tw_status check_architecture(const json_t *root, const struct kind *kind,
                                          struct tw_error *err) {
     const json_t *const list = get_key(root, "architectures");
@@ -170,7 +170,7 @@ static enum tw_status check_rope_keys(const json_t *object, const char *name,
         while (*word != NULL && strcmp(*word, key) != 0) word++;
         if (*word == NULL) {
             char shown[TW_HF_SHOWN_BYTES];
-            json_t *const text = json_string(key); /* may hold any bytes */
+            json_t *const text = json_string(key); /* the text may hold any bytes */
             (void)tw_hf_show(text, shown);
             json_decref(text);
             return tw_fail(err, TW_CONFIG, "%s has the key %s, which is not supported", name,
@@ -300,7 +300,8 @@ static enum tw_status get_llama(const json_t *root, const struct kind *kind, str
                      err));
     const uint64_t most = tw_run_key_find("model.context")->max;
     if (run->model.context > most)
-        run->model.context = (uint32_t)most; /* no weight depends on it */
+        run->model.context =
+            (uint32_t)most; /* no weight depends on the context of a model with rotary positions */
     TW_TRY(get_real(root, "rms_norm_eps", "model.norm_eps", &run->model.norm_eps_millionths, err));
     if (get_key(root, "hidden_act") != NULL)
         TW_TRY(check_word(root, "hidden_act", SILU, "silu", err));
@@ -335,7 +336,8 @@ static enum tw_status read_all(const json_t *root, struct tw_run *run, struct tw
     const bool is_gpt2 = kind->family == TW_FAMILY_GPT2;
     TW_TRY(get_flag(root, "tie_word_embeddings", is_gpt2, &run->model.is_tied, err));
     TW_TRY(is_gpt2 ? get_gpt2(root, run, err) : get_llama(root, kind, run, err));
-    run->data.tokenizer = TW_TOKENIZER_IDS; /* only a tokenizer.json can say that they are bytes */
+    run->data.tokenizer =
+        TW_TOKENIZER_IDS; /* only a tokenizer.json can say that tokens are bytes */
     return TW_OK;
 }
 

@@ -98,7 +98,8 @@ static enum tw_status make_generation_config(struct tw_hf_texts *texts,
                                              const struct tw_end_ids *ids, struct tw_error *err) {
     char *text = NULL;
     size_t bytes = 0;
-    if (ids->eos_count == 0) return TW_OK; /* nothing says it; a reader finds nothing either */
+    if (ids->eos_count == 0)
+        return TW_OK; /* no file names an end token, and a reader finds none either */
     FILE *const to = open_memstream(&text, &bytes);
     if (to == NULL) return tw_fail(err, TW_NOMEM, "no memory for a generation_config.json");
     (void)fputs("{\n", to);

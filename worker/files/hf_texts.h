@@ -17,7 +17,7 @@
 enum { TW_HF_TEXTS_MAX = 5 };
 
 struct tw_hf_text {
-    const char *name; /* of the file, borrowed */
+    const char *name; /* name of the file, borrowed */
     char *text;       /* owned */
     size_t bytes;
 };
@@ -29,12 +29,15 @@ struct tw_hf_texts {
 
 struct tw_hf_texts_source {
     const char *model;          /* the source's folder, or NULL */
-    const char *tokenizer_path; /* its tokenizer.json; NULL: bytes, or none */
+    const char *tokenizer_path; /* path of its tokenizer.json; NULL: the model is on bytes, or there
+                                   is none */
     const char *tokenizer_text; /* (tokenizer_bytes) content of that file, or NULL */
     size_t tokenizer_bytes;
-    const struct tw_tokenizer *tokenizer; /* the same read; NULL: not supported, or none */
+    const struct tw_tokenizer
+        *tokenizer; /* that tokenizer as read; NULL: its kind is not supported, or there is none */
     const struct tw_text_ends *ends;
-    bool is_eos_chosen; /* by the user: the source's generation_config.json is not copied */
+    bool is_eos_chosen; /* the user chose the end token, so the source's generation_config.json is
+                           not copied */
 };
 
 /* The names of all files that tw_hf_texts_make can make. Ends with NULL. */

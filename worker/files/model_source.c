@@ -229,7 +229,8 @@ static enum tw_status find_bytes(const struct tw_model_source *source, bool *is_
     if (n >= PATH_BYTES || access(path, F_OK) != 0) return TW_OK;
     const enum tw_status status = tw_tokenizer_create_file(&tokenizer, path, err);
     if (status == TW_IO || status == TW_NOMEM) return status;
-    if (status != TW_OK) return TW_OK; /* of another kind, whose tokens are no bytes */
+    if (status != TW_OK)
+        return TW_OK; /* a tokenizer of an unsupported kind, whose tokens are not bytes */
     *is_bytes = tw_tokenizer_is_bytes(tokenizer);
     tw_tokenizer_destroy(tokenizer);
     return TW_OK;
@@ -427,7 +428,7 @@ static enum tw_status check_rest(const struct tw_model_source *source, const str
             const char *const name = st->tensors[k].name;
             char ours[TW_SAFETENSORS_NAME_BYTES];
             if (is_part && !is_below(name, names->prefix)) {
-                continue; /* other data of a checkpoint, such as momentum */
+                continue; /* other data of a checkpoint, such as the outer momentum */
             }
             const bool is_ours = our_name(names, name, ours);
             if (is_ours && tw_layout_find(source->layout, ours) != NULL) continue;

@@ -221,7 +221,7 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     if (has_slots(path)) {
         size_t size = strlen(path);
         while (size > 1 && path[size - 1] == '/') size--;
-        /* it fits, because a longer path in this folder was built before */
+        /* the path fits, because a longer path in this folder was built before */
         memcpy(folder, path, size);
         folder[size] = 0;
         return TW_OK;

@@ -32,7 +32,8 @@ static double error_of(const struct sums *sums) {
     return sqrt(fmax(apart, 0) * n / (n - 1));
 }
 
-/* With few windows, groups are smaller, so that there are several groups to compare. */
+/* Number of windows in a group: less with few windows, so that there are several groups to
+ * compare. */
 static uint32_t group_of(uint64_t windows) {
     const uint64_t group = windows / GROUPS_WANTED;
     return group < 1 ? 1 : group > GROUP_MAX ? GROUP_MAX : (uint32_t)group;

@@ -26,7 +26,7 @@ enum tw_status tw_eval_heldout(struct tw_engine *engine, struct tw_data *data, c
 /* tw_eval_heldout with more options. `progress` is called from time to time, and at the end, with
  * the number of windows done. */
 struct tw_eval_wish {
-    uint64_t windows;                                          /* same as windows_count above */
+    uint64_t windows; /* number of windows, like windows_count above */
     void (*progress)(void *user, uint64_t done, uint64_t all); /* or NULL */
     void *user;
 };

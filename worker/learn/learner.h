@@ -24,7 +24,7 @@ enum tw_rest {
 
 /* Times of a step that the learner measured. */
 struct tw_learner_times {
-    uint64_t step_us; /* of the step itself */
+    uint64_t step_us; /* time for which requests of the loop kept the step waiting */
     uint64_t held_us; /* that requests of the loop kept the step waiting */
 };
 
@@ -74,7 +74,7 @@ struct tw_learner {
     void (*rest)(void *self, enum tw_rest why);
     /* Training begins, or begins again, in this state. */
     void (*begun)(void *self, const struct tw_train_state *state, enum tw_worker_start start);
-    const struct tw_learner_times *times; /* of the last step; NULL: the loop measures */
+    const struct tw_learner_times *times; /* times of the last step; NULL: the loop measures them */
 };
 
 struct tw_learner_config {

@@ -12,7 +12,7 @@ struct tw_learner_engine {
     struct tw_data data;
     const struct tw_run *run;
     uint64_t data_seed;
-    uint32_t *tokens;   /* (batch, context + 1) */
+    uint32_t *tokens;   /* the batch being trained on, (batch, context + 1) */
     time_t refreshed_s; /* time of the last look for new shards */
 };
 

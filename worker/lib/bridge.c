@@ -77,7 +77,7 @@ enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) 
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
     const uint64_t late = bridge->late;
     TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
-    if (late == 0) return TW_OK; /* there may be no session, and so no layout */
+    if (late == 0) return TW_OK; /* without changes there may be no session, and so no layout */
     for (uint32_t p = 0; p < bridge->layout->fragments_count; p++) {
         if ((late >> p & 1) == 0) continue;
         for (uint32_t place = 0; place < 3; place++) {
@@ -153,7 +153,7 @@ static void release(void *self) {
     }
 }
 
-/* mirror := mirror - before; whether that is a change at all. */
+/* mirror := mirror - before. Returns whether the difference is not zero everywhere. */
 static bool change_make(float *mirror, const float *before, uint64_t n) {
     bool is_changed = false;
     for (uint64_t i = 0; i < n; i++) {
@@ -169,7 +169,7 @@ static uint32_t fragment_at(const struct tw_bridge *bridge, uint64_t begin) {
     return p;
 }
 
-/* Hands the borrowed range back. finish() tells of a failure. */
+/* Hands the borrowed range back to the trainer. A failure is reported by `finish`. */
 static void written(void *self, size_t begin, size_t n) {
     struct tw_bridge *bridge = self;
     TW_ASSERT(begin == bridge->begin);
@@ -203,7 +203,7 @@ struct loss_call {
     double *loss;
 };
 
-/* The anchor takes the place of the parameters for as long as they are evaluated. */
+/* Evaluates the anchor: its values replace the parameters meanwhile. */
 static enum tw_status loss_run(void *self, struct tw_error *err) {
     const struct loss_call *call = self;
     struct tw_bridge *bridge = call->bridge;
@@ -372,7 +372,8 @@ enum tw_status tw_bridge_open(struct tw_bridge *bridge, struct tw_learner *learn
     return TW_OK;
 }
 
-/* The trainer's thread must not be in the arrays that are freed. Its last changes are not lost. */
+/* Waits until the trainer's thread no longer uses the arrays that are freed. Its last changes are
+ * added first. */
 static enum tw_status close_run(void *self, struct tw_error *err) {
     struct tw_bridge *bridge = self;
     (void)tw_bridge_settle(bridge, err);

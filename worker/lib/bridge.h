@@ -31,20 +31,20 @@ struct tw_bridge {
     float *mirror[3]; /* (elements) each, owned: theta, m, v */
     float *before[3]; /* (largest fragment) each, owned: the mirror when it was borrowed; NULL
                          for arrays that no request changes */
-    float *piece;     /* (TW_BRIDGE_PIECE), owned: of the trainer's thread */
+    float *piece;     /* (TW_BRIDGE_PIECE), owned: buffer of the trainer's thread */
     uint64_t largest; /* elements of the largest fragment */
-    uint64_t updates; /* optimizer steps in the moments */
-    struct tw_learner_times times; /* of the step taken last */
+    uint64_t updates; /* optimizer steps that the moments contain */
+    struct tw_learner_times times; /* duration of the step taken last */
     bool leads;                    /* requests read and change the moments */
 
-    /* the range borrowed last */
+    /* range of elements that was borrowed last */
     uint64_t begin, n;
     bool is_released;
     /* Changes to add at the next boundary, per fragment. The trainer's thread does it before any
      * call, so no range that the session borrows has any left. Under the handover's mutex. */
     uint64_t late; /* set of fragments whose mirrors hold changes */
 
-    enum tw_status failure; /* of a hand-back, for `finish` */
+    enum tw_status failure; /* status of the last hand-back, which `finish` reports */
     struct tw_error failure_err;
 
     /* For the trainer's thread: the position from which it steps. Under the handover's mutex. */

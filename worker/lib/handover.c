@@ -166,7 +166,7 @@ enum tw_status tw_handover_take(struct tw_handover *handover, struct tw_report *
         *report = handover->reports[handover->reports_begin];
         handover->reports_begin = (handover->reports_begin + 1) % TW_REPORTS_MAX;
         handover->reports_count--;
-        wake(handover); /* a trainer that waits for room */
+        wake(handover); /* wakes a trainer that waits for room in the ring */
     }
     unlock(handover);
     return has_report ? TW_OK : TW_AGAIN;

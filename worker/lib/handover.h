@@ -38,7 +38,7 @@ enum tw_turn {
 struct tw_handover {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    /* all of the rest under the mutex */
+    /* all fields below are protected by the mutex */
     bool must_end;    /* the trainer closes the worker */
     bool is_ended;    /* the session's thread has ended */
     bool is_settled;  /* the run is over, and its last rounds are in the parameters */

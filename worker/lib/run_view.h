@@ -9,7 +9,7 @@
 #include "worker/lib/include/thinwire/worker.h"
 
 struct tw_run_view {
-    struct thinwire_run run;         /* its pointers lead to the fields below */
+    struct thinwire_run run;         /* its pointers point into the fields below */
     struct tw_run settings;          /* the manifest */
     struct tw_layout *layout;        /* owned */
     struct thinwire_tensor *tensors; /* (tensors_count), owned */

@@ -23,7 +23,7 @@ static uint64_t now_us(void) {
 }
 
 static enum thinwire_status status_of(enum tw_status status) {
-    switch ((int)status) { /* as int: most statuses never reach a worker */
+    switch ((int)status) { /* cast to int, because a worker never sees most values of the enum */
     case TW_OK: return THINWIRE_OK;
     case TW_AGAIN: return THINWIRE_WAIT;
     case TW_DENIED: return THINWIRE_DENIED;
@@ -148,7 +148,7 @@ static struct thinwire_worker *worker_make(const struct thinwire_config *config)
     return NULL;
 }
 
-/* Whether the run is known, or never will be, within the time. */
+/* Waits until the run is known, or never will be. False: the time is over. */
 static bool attached_await(struct thinwire_worker *worker, int timeout_ms) {
     struct tw_handover *handover = &worker->bridge.handover;
     struct timespec deadline;

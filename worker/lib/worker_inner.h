@@ -15,7 +15,7 @@
 struct thinwire_worker {
     struct tw_bridge bridge;
     pthread_t thread; /* the session's */
-    pid_t pid;        /* of the process that opened the worker */
+    pid_t pid;        /* id of the process that opened the worker */
     char *socket;     /* owned */
     char device[64];
     struct tw_error failure; /* why the session's thread ended; valid after that */
@@ -25,14 +25,15 @@ struct thinwire_worker {
     bool is_started;  /* bridge.trainer is filled */
     struct tw_run_view view;
 
-    /* of the trainer's thread */
+    /* the fields below belong to the trainer's thread */
     struct thinwire_next next; /* as told last */
     bool may_step;             /* the last call asked for a step */
     bool knows_end;            /* the last call said that the run is over */
     uint64_t left_us, held_us; /* when the last call returned; how long it held the trainer */
-    uint64_t cursor;           /* in the data, in tokens */
-    bool has_drawn;            /* `cursor` is behind the batch of the step being taken */
-    struct tw_data data;       /* opened at the first draw */
+    uint64_t cursor;           /* cursor in the data, in tokens */
+    bool has_drawn; /* a batch was drawn for the step being taken, so `cursor` is already behind it
+                     */
+    struct tw_data data; /* opened at the first draw */
 };
 
 /* Fills *error (may be NULL) and returns its status. */

@@ -37,7 +37,8 @@ static void *serve(void *argument) {
 }
 
 static int start(struct tw_apply_ahead *early) {
-    sigset_t all, before; /* the loop must get signals: they end its wait */
+    sigset_t all, before; /* this thread blocks all signals, because they must reach the loop and
+                             end its wait */
     (void)sigfillset(&all);
     TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
     const int failed = pthread_create(&early->thread, NULL, serve, early);

@@ -188,7 +188,8 @@ enum tw_status tw_daemon_link_greet(struct tw_daemon_link *link, const char *dev
     msg.u.hello.pid = (uint32_t)getpid();
     memcpy(msg.u.hello.device, device, strnlen(device, sizeof(msg.u.hello.device) - 1));
     const enum tw_status greeted = tw_daemon_link_send(link, &msg, err);
-    return greeted == TW_IO ? turned_away(err) : greeted; /* closed before our HELLO */
+    return greeted == TW_IO ? turned_away(err) : greeted; /* the daemon closed the socket before our
+                                                             HELLO: it turned this worker away */
 }
 
 enum tw_status tw_daemon_link_attach(struct tw_daemon_link *link, int timeout_ms,

@@ -55,7 +55,7 @@ enum tw_status tw_device_watch_open(struct tw_device_watch *watch, struct tw_shm
     TW_ASSERT(pthread_condattr_destroy(&attributes) == 0);
     TW_ASSERT(pthread_mutex_init(&watch->mutex, NULL) == 0);
 
-    /* The loop must get signals: they end its wait. */
+    /* This thread blocks all signals: they must reach the loop and end its wait. */
     (void)sigfillset(&all);
     TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
     const int failed = pthread_create(&watch->thread, NULL, watching, watch);

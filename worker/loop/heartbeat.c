@@ -10,7 +10,8 @@
 #include "base/exit_codes.h"
 #include "base/log.h"
 
-/* Ends a process whose daemon has been gone for too long: its loop would have ended it by now. */
+/* Ends the process if its daemon has been gone for too long. A loop that does not hang ends it
+ * earlier. */
 static void look_at_daemon(struct tw_heartbeat *heartbeat, uint64_t now_us) {
     struct pollfd daemon = {.fd = heartbeat->daemon_fd};
     if (poll(&daemon, 1, 0) != 1 || (daemon.revents & (POLLHUP | POLLERR)) == 0) return;
@@ -51,7 +52,7 @@ enum tw_status tw_heartbeat_open(struct tw_heartbeat *heartbeat, struct tw_shm_c
     TW_ASSERT(pthread_condattr_destroy(&attributes) == 0);
     TW_ASSERT(pthread_mutex_init(&heartbeat->mutex, NULL) == 0);
 
-    /* The loop must get signals: they end its wait. */
+    /* This thread blocks all signals: they must reach the loop and end its wait. */
     sigset_t all, before;
     (void)sigfillset(&all);
     TW_ASSERT(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);

@@ -16,7 +16,7 @@ enum { TW_WORKER_HEARTBEAT_MS = 500, TW_WORKER_ORPHAN_US = 30 * 1000 * 1000 };
 struct tw_heartbeat {
     struct tw_shm_control *control; /* borrowed */
     int daemon_fd;                  /* the socket to the daemon; borrowed, -1: none */
-    uint64_t orphan_us;             /* how long the process outlives the daemon */
+    uint64_t orphan_us;             /* time for which the process outlives the daemon */
     uint64_t gone_us;               /* when the daemon was found gone; 0: it is there */
     pthread_t thread;
     pthread_mutex_t mutex;

@@ -16,7 +16,7 @@
 enum { RETRY_MS = 500, REMIND_TRIES = 60, ANSWER_MS = 10000 };
 
 static int exit_of(enum tw_status status) {
-    switch ((int)status) { /* as int: most statuses never reach a worker */
+    switch ((int)status) { /* cast to int, because a worker never sees most values of the enum */
     case TW_OK: return TW_EXIT_OK;
     case TW_CONFIG: return TW_EXIT_MANIFEST;
     case TW_DATA: return TW_EXIT_DATA;
@@ -50,7 +50,8 @@ static enum tw_status answer_await(const struct tw_session_config *config,
 static enum tw_status daemon_attach(const struct tw_session_config *config,
                                     struct tw_daemon_link *link, struct tw_wmsg_welcome *welcome,
                                     int *memfd, struct tw_error *err) {
-    const uint64_t first = config->is_embedded ? 10 : 0; /* our caller tells its user */
+    const uint64_t first =
+        config->is_embedded ? 10 : 0; /* a program that embeds the worker tells its user itself */
     for (uint64_t tries = 0; !config->must_end(config->self); tries++) {
         enum tw_status status = tw_daemon_link_open(link, config->socket, err);
         if (status == TW_OK) {
@@ -91,7 +92,7 @@ static enum tw_status train(struct session *session, const struct tw_learner *le
     status = tw_trainer_start(&trainer, err);
     while (status == TW_OK && !trainer.is_over) {
         if (!config->must_end(config->self)) status = tw_trainer_turn(&trainer, err);
-        if (status == TW_AGAIN) status = TW_OK; /* a step that must_end prevented */
+        if (status == TW_AGAIN) status = TW_OK; /* must_end came before the step: no failure */
         if (status == TW_OK && !trainer.is_over && config->must_end(config->self))
             status = tw_trainer_finish(&trainer, err);
     }

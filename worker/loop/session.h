@@ -14,7 +14,7 @@ struct tw_session_config {
     const char *socket; /* path of the daemon's socket */
     const char *device; /* for HELLO, at most 63 characters */
     uint32_t threads;   /* 0 = as in WELCOME */
-    bool is_embedded;   /* the process is not ours: it outlives a daemon that is gone for long */
+    bool is_embedded;   /* the worker runs inside a foreign process, which outlives the daemon */
 
     /* Whether the worker must take a snapshot and end. Any thread. */
     bool (*must_end)(void *self);
@@ -27,7 +27,7 @@ struct tw_session_config {
 
 /* Waits for the daemon without limit, then trains until the daemon or must_end ends it. TW_OK: EXIT
  * or must_end, after a snapshot. TW_AGAIN: the daemon is gone, or must_end came before a daemon.
- * Another status ends the worker, and the daemon was told if it could be. */
+ * Another status ends the worker; the daemon was told the reason if it is still connected. */
 enum tw_status tw_session_serve(const struct tw_session_config *config, struct tw_error *err);
 
 /* A session that is a whole process: ends at SIGTERM and SIGINT; must_end is not used. Returns the

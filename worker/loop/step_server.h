@@ -26,10 +26,10 @@ struct tw_step_server {
     pthread_cond_t opened;
     /* under the mutex */
     bool is_open, is_waiting, must_stop;
-    enum tw_status status; /* status of the link, if reading failed */
+    enum tw_status status; /* status of the link to the daemon, if reading failed */
     struct tw_error failure;
     uint32_t kept_begin, kept_count;
-    struct tw_worker_msg *kept; /* (TW_STEP_SERVER_KEPT_MAX) */
+    struct tw_worker_msg *kept; /* packets kept for the boundary, (TW_STEP_SERVER_KEPT_MAX) */
     uint64_t cost_us; /* cost of the answers: time of computing, and of waiting for the daemon */
 };
 

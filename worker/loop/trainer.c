@@ -80,8 +80,8 @@ static bool is_running(const struct tw_trainer *trainer) {
     return !trainer->is_paused && !trainer->is_finished && !trainer->is_over;
 }
 
-/* Steps until the next snapshot: the configured number. Without one, enough steps that snapshots
- * take 1 % of the training time, if each takes took_us. */
+/* Steps until the next snapshot: the configured number. If none is configured, so many steps that
+ * snapshots of took_us each take 1 % of the training time. */
 static uint64_t snapshot_interval(const struct tw_trainer *trainer, uint64_t took_us) {
     if (trainer->welcome->snapshot_steps > 0) return trainer->welcome->snapshot_steps;
     if (trainer->step_us_mean == 0) return 1; /* no step yet */
@@ -112,7 +112,7 @@ static enum tw_status snapshot_take(struct tw_trainer *trainer, struct tw_error 
     done.u.snapshot_done.step = trainer->step;
     const uint32_t answers = trainer->snapshots_asked > 0 ? trainer->snapshots_asked : 1;
     trainer->snapshots_asked = 0;
-    /* The end does not wait for a daemon that reads nothing. */
+    /* at the end, the worker does not wait for a daemon that reads nothing */
     if (trainer->is_over) {
         (void)tw_daemon_link_try_send(trainer->link, &done, NULL);
         return TW_OK;
@@ -165,7 +165,7 @@ static bool evaluation_is_due(const struct tw_trainer *trainer) {
     return every > 0 && trainer->step % every == 0 && trainer->step != trainer->evaluated_step;
 }
 
-/* The time since the boundary began counts as sync, except for evaluation. */
+/* The time since the boundary began counts as merging (sync_us), except for evaluation. */
 static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_error *err) {
     if (snapshot_is_due(trainer)) TW_TRY(snapshot_take(trainer, err));
     if (!evaluation_is_due(trainer)) return TW_OK;
@@ -177,7 +177,7 @@ static enum tw_status boundary_extras(struct tw_trainer *trainer, struct tw_erro
 
 /* ---- requests ------------------------------------------------------------------------------ */
 
-/* Whether the request may be done now, with waiting[0..before) in front of it. */
+/* Whether the request may be done now. waiting[0..before) are the requests in front of it. */
 static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, uint32_t before) {
     const bool is_idle = trainer->is_paused || trainer->is_finished;
     const uint64_t min_step = msg->kind == TW_WMSG_APPLY        ? msg->u.apply.min_step
@@ -187,7 +187,8 @@ static bool is_due(struct tw_trainer *trainer, const struct tw_worker_msg *msg, 
     for (uint32_t i = 0; i < before; i++) {
         if (fragment >= 0 && tw_request_fragment_of(&trainer->waiting[i]) == fragment) return false;
     }
-    if (is_idle) return true; /* no steps are running, so there is no need for the thread */
+    if (is_idle)
+        return true; /* no steps are running, so nothing is won by the thread of apply_ahead.h */
     const bool is_ready = msg->kind != TW_WMSG_APPLY || trainer->is_behind ||
                           tw_apply_ahead_is_ready(&trainer->early, &msg->u.apply);
     return is_ready && min_step <= trainer->step;
@@ -317,8 +318,9 @@ static enum tw_status request_settle(const struct tw_trainer *trainer,
     return vectors->finish(vectors->self, err);
 }
 
-/* The trainer of somebody else is told when the run has settled, and then holds the run's result: a
- * node that took over a state last, and trained on, would still hold its own parameters. */
+/* A foreign trainer (worker/lib) is told when the run has settled, and must then have the run's
+ * result. A node that took over a state at the end and trained on would still hold its own
+ * parameters. */
 static enum tw_status result_take(struct tw_trainer *trainer, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
     const struct tw_wmsg_load turn = {.mode = TW_LOAD_TURN};
@@ -412,7 +414,8 @@ static enum tw_status step_tell(struct tw_trainer *trainer, const struct tw_step
     return status;
 }
 
-/* Adds a step to the work of this node. At the start of a node its rate is below that of others. */
+/* Adds a step to the work of this node. A node that has just started trains at a lower rate, so its
+ * step counts less. */
 static void work_note(struct tw_trainer *trainer, const struct tw_step_result *result, float lr) {
     const struct tw_run *run = &trainer->welcome->run;
     const float full = tw_schedule_lr(run, trainer->clock_tokens, UINT64_MAX);
@@ -539,6 +542,6 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
         trainer->learner->begun(trainer->learner->self, &state, start);
     trainer->boundary_us = cost_us(trainer);
     TW_TRY(boundary(trainer, err));
-    trainer->sync_us = 0; /* the start delayed no training */
+    trainer->sync_us = 0; /* nothing of the start counts as merging */
     return TW_OK;
 }

@@ -44,8 +44,8 @@ struct tw_trainer {
     const struct tw_learner *learner;
     struct tw_merger merger;
     struct tw_pairing pairing;
-    struct tw_step_server side;  /* answers during steps */
-    struct tw_apply_ahead early; /* works on APPLYs during steps */
+    struct tw_step_server side;  /* thread that answers REDUCE and CHECK during steps */
+    struct tw_apply_ahead early; /* thread that works on APPLYs during steps */
 
     uint64_t step, tokens, cursor;
     uint32_t skips_in_a_row;
@@ -61,12 +61,12 @@ struct tw_trainer {
 
     uint32_t snapshots_asked;   /* SNAPSHOT requests not answered yet */
     uint64_t snapshot_step;     /* step of the newest snapshot; UINT64_MAX = none yet */
-    uint64_t snapshot_steps;    /* until the next one */
-    uint64_t evaluated_step;    /* UINT64_MAX = none yet */
+    uint64_t snapshot_steps;    /* number of steps until the next snapshot */
+    uint64_t evaluated_step;    /* step of the last evaluation; UINT64_MAX = none yet */
     uint64_t evaluated_changes; /* merger.changes_count at the last evaluation */
 
     uint32_t waiting_count;
-    bool is_behind;                /* APPLYs pile up: the loop does them now, without the thread */
+    bool is_behind;                /* APPLYs pile up, so the loop does them itself */
     struct tw_worker_msg *waiting; /* (TW_WAITING_MAX), in order of arrival */
 };
 

@@ -12,8 +12,8 @@
 #include "worker/merge/anchor_publish.h"
 #include "worker/merge/merger.h"
 
-/* Outer step with the committed results, then theta by the mode of each part. is_final: theta :=
- * phi. A round that was applied before is answered, not repeated. */
+/* Takes the outer step with the committed results, then changes theta by the mode of each part (mix
+ * or shift). is_final: theta := phi. A round that was applied before is answered, not repeated. */
 enum tw_status tw_anchor_apply(struct tw_merger *merger, const struct tw_wmsg_apply *request,
                                struct tw_wmsg_applied *reply, struct tw_error *err);
 

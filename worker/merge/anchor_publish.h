@@ -10,10 +10,10 @@
 struct tw_anchor_publish {
     uint32_t fragment;
     size_t elements;
-    const float *phi_old, *u_old; /* at home, intact until the next stage begins */
+    const float *phi_old, *u_old; /* published values, intact until the next stage begins */
     float *phi, *u;               /* in the spare */
     const float *live_old,
-        *live; /* copies in the memory of theta: of phi_old, and of phi once published */
+        *live; /* copies where theta lies: of phi_old, and of phi once it is published */
 };
 
 void tw_anchor_publish_begin(struct tw_merger *merger, uint32_t fragment,

@@ -20,13 +20,15 @@ struct tw_device_anchor {
     const struct tw_vectors *vectors; /* borrowed, with shm */
     const struct tw_shm *shm;
     float *phi;  /* (elements), live, owned; NULL on the host */
-    float *next; /* (largest fragment), live, owned: phi' while phi is still needed */
+    float *next; /* (largest fragment), live, owned: the new phi, loaded while the old one is still
+                    needed */
     struct {
-        bool is_there; /* phi holds the fragment with this digest */
+        bool is_there; /* `phi` holds the fragment with this digest */
         struct tw_id digest;
     } fragments[TW_FRAGMENTS_MAX];
     struct {
-        bool is_there; /* next holds the fragment with this digest, which phi does not hold yet */
+        bool is_there; /* `next` holds the fragment with this digest, and `phi` still the old values
+                        */
         uint32_t fragment;
         struct tw_id digest;
     } fresh;

@@ -7,7 +7,7 @@
 #include "base/assert.h"
 #include "kernels/outer.h"
 
-/* The arrays of struct tw_inflight, and whether the run needs each. */
+/* Arrays in struct tw_inflight; find_used tells which of them the run needs. */
 enum { ARRAYS = 6 };
 
 static uint32_t find_used(bool used[ARRAYS], const struct tw_run *run) {
@@ -107,17 +107,17 @@ static struct tw_outer rule_at(const struct tw_inflight *inflight, uint64_t vers
                        inflight->run->sync.outer_ramp, version);
 }
 
-/* rho: the share of e that is in theta. */
+/* Returns rho, the share of the residual e that is in theta. */
 static float rho_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_local_millionths / 1e6);
 }
 
-/* beta': the share of e that is sent besides Delta, which contains rho e. */
+/* Returns beta', the factor of e in what is encoded beside Delta, which already contains rho e. */
 static float beta_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_millionths / 1e6) * (1.0f - rho_of(inflight));
 }
 
-/* theta += sign (Delta - rho (v - D)) of the work in flight. */
+/* Adds sign (Delta - rho (v - D)) of the work in flight to theta. */
 static void give(const struct tw_inflight *inflight, uint32_t fragment, float *theta, size_t begin,
                  size_t n, float sign) {
     add_times(inflight, theta, at(inflight, inflight->given, fragment, begin), sign, n);
@@ -175,7 +175,8 @@ static float share_weight(const struct tw_inflight *inflight, uint32_t fragment)
     return weight > 0.0f ? weight : 1.0f;
 }
 
-/* Sums <merge, share> and |share|^2, by 2 <x, y> = |x|^2 + |y|^2 - |x - y|^2. */
+/* Sums <merge, share> and |share|^2. The first is computed from 2 <x, y> = |x|^2 + |y|^2 - |x -
+ * y|^2. */
 static void regress(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n,
                     const float *merged) {
     const struct tw_vectors *vectors = inflight->vectors;
@@ -228,7 +229,7 @@ void tw_inflight_clip(struct tw_inflight *inflight, uint32_t fragment, float fac
           size_of(inflight, fragment));
 }
 
-/* Scales D in the share array to w D. */
+/* Scales D in the array `share` by w. */
 static void weigh_share(struct tw_inflight *inflight, uint32_t fragment, size_t begin, size_t n) {
     if (inflight->share == NULL) return;
     scale(inflight, at(inflight, inflight->share, fragment, begin),

@@ -90,14 +90,14 @@ struct tw_inflight {
     float *memory;
     float *room; /* (largest fragment), host, owned: for decoding; NULL if parameters are on the
                     host */
-    float *residual, *residual_next; /* e; v - D in flight */
+    float *residual, *residual_next; /* residual e; v - D of the work in flight */
     float *given;                    /* Delta in flight */
     float *share;           /* eager: w D, the share of this node's D that was added to c */
-    float *ahead, *ahead_u; /* eager: c and its momentum */
+    float *ahead, *ahead_u; /* eager: the correction c and its momentum */
     struct {
         bool is_out;           /* an outer gradient is in flight */
         uint64_t round;        /* round in which it was sent */
-        float weight;          /* w; 0: no merge yet */
+        float weight;          /* eager: w of the next share; 0: no merge yet */
         double along, squares; /* sums over the parts merged so far: <merge, share>, |share|^2 */
     } fragments[TW_FRAGMENTS_MAX];
 };
@@ -127,9 +127,9 @@ void tw_inflight_clip(struct tw_inflight *inflight, uint32_t fragment, float fac
 /* The payload of v from its element `begin` on. */
 struct tw_inflight_payload {
     const struct tw_codec *codec;
-    const float *v;     /* (n); live for pack, on the host for note */
+    const float *v;     /* (n) input to encode; live for pack, on the host for note */
     uint8_t *bytes;     /* host */
-    size_t bytes_count; /* note: of the payload */
+    size_t bytes_count; /* size of the payload that the encoder made, for note */
     bool has_lost;      /* note: the encoder left v - D in tw_inflight_lost() */
 };
 

@@ -10,9 +10,11 @@
 #include "proto/worker_request.h"
 #include "worker/merge/request.h"
 
-#define WORK_LEAST 0.03125 /* part of a period's work whose outer gradient is no measure */
+#define WORK_LEAST                                                                                 \
+    0.03125 /* share of a period's work below which an outer gradient says nothing about usual     \
+               sizes */
 
-/* Memory where the parameters lie. */
+/* Allocates scratch memory where the parameters lie. */
 static enum tw_status live_init(struct tw_merger *merger, size_t elements, struct tw_error *err) {
     const struct tw_vectors *vectors = merger->vectors;
     if (vectors->is_host) {
@@ -100,10 +102,11 @@ static float norm_median(const struct tw_norm_history *history, float otherwise)
     return sorted[held / 2];
 }
 
-/* A part can be refused even if the whole Delta is small, so the limit has a floor. */
+/* Least limit, in norms of the newest merge. One part can be refused although the whole Delta is
+ * small, so the limit must not shrink further. */
 #define LEAST_REACH 0.0625f
 
-/* Scale factor for a Delta of this norm. */
+/* Factor that scales a Delta of this norm down to the limit, or 1. */
 static float clip_factor(const struct tw_norm_history *history, float norm) {
     float limit = (float)TW_CLIP_MEDIANS * norm_median(history, norm);
     const float others = history->reach * history->merge;
@@ -170,7 +173,7 @@ enum tw_status tw_merger_take(struct tw_merger *merger, uint32_t fragment, float
     return TW_OK;
 }
 
-/* Memory for the v to encode; the residual will overwrite it. */
+/* Memory for the v to encode, where the residual will then be written. */
 static float *place_of(const struct tw_merger *merger, uint32_t fragment) {
     float *lost = tw_inflight_lost(&merger->inflight, fragment, 0);
     return lost != NULL ? lost : merger->v;
@@ -180,7 +183,7 @@ void tw_merger_note_begun(struct tw_merger *merger, uint32_t fragment) {
     merger->work.begun[fragment] = merger->work.done;
 }
 
-/* The part of a period's work that the present outer gradient of the fragment holds. */
+/* Share of a period's work that the present outer gradient of the fragment contains. */
 static double work_share(const struct tw_merger *merger, uint32_t fragment) {
     if (!merger->work.is_known) return 1;
     const double steps = merger->work.done - merger->work.begun[fragment];
@@ -189,7 +192,7 @@ static double work_share(const struct tw_merger *merger, uint32_t fragment) {
 
 /* Notes the sizes of this own outer gradient v (kernels/outlier.h). A node that has just come, or
  * is slow, or warms up, has done less work than others, and outer gradients grow with the work at
- * most. That of almost no work tells nothing about others. */
+ * most. An outer gradient of almost no work says nothing about those of others. */
 static void note_own(struct tw_merger *merger, uint32_t fragment, const float *v) {
     const struct tw_vectors *vectors = merger->vectors;
     const size_t n = (size_t)tw_shm_fragment_elements(merger->shm, fragment);

@@ -31,8 +31,9 @@
 #include "worker/merge/rate_fit.h"
 
 enum {
-    TW_NORMS_KEPT = 15,  /* norms of merged Deltas kept per fragment: the clip uses their median */
-    TW_CLIP_MEDIANS = 3, /* limit of a Delta against an anchor that theta was not trained from */
+    TW_NORMS_KEPT = 15, /* norms of merged Deltas kept per fragment: the clip uses their median */
+    TW_CLIP_MEDIANS =
+        3, /* limit of a Delta whose anchor theta was not trained from, in median norms */
 };
 
 struct tw_norm_history {
@@ -48,8 +49,8 @@ struct tw_merger {
     const struct tw_run *run;
     const struct tw_shm *shm;
     const struct tw_vectors *vectors;
-    const struct tw_codec *codec;  /* of outer gradients */
-    const struct tw_codec *result; /* of merged outer gradients */
+    const struct tw_codec *codec;  /* codec of outer gradients */
+    const struct tw_codec *result; /* codec of merged outer gradients */
     struct tw_rate_fit *fit;       /* owned; NULL unless sync.codec = auto */
     struct tw_packer *packer;
     float *scratch; /* (largest fragment), host: a merge, decoded results */

@@ -22,7 +22,7 @@
 /* The inputs to merge: those that the guard accepted. */
 struct taken {
     uint32_t count;
-    uint32_t inputs[TW_MEMBERS_MAX]; /* indices in the request */
+    uint32_t inputs[TW_MEMBERS_MAX]; /* numbers of the inputs within the request */
     float factors[TW_MEMBERS_MAX];   /* of the guard */
     float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };
@@ -92,10 +92,11 @@ static enum tw_status input_decode(const struct tw_merger *merger,
     return TW_OK;
 }
 
-/* Sizes of the inputs, before the merge. */
+/* Sizes of the inputs, computed before the merge. */
 struct sized {
     double norms[TW_MEMBERS_MAX];
-    double excess[TW_MEMBERS_MAX]; /* tw_outlier_excess, with too few inputs for the guard */
+    double excess[TW_MEMBERS_MAX]; /* results of tw_outlier_excess, if there are too few inputs for
+                                      the guard */
     uint32_t steps[TW_MEMBERS_MAX];
 };
 
@@ -107,7 +108,7 @@ static enum tw_status size_inputs(struct tw_merger *merger, const struct tw_wmsg
         struct tw_outlier_sizes sizes = {.count = {0}};
         sized->norms[i] = sized->excess[i] = 0;
         sized->steps[i] = request->inputs[i].steps;
-        if (is_few && request->is_audit != 0) continue; /* an audit merges all listed inputs */
+        if (is_few && request->is_audit != 0) continue; /* an audit must merge all listed inputs */
         TW_TRY(input_decode(merger, request, i, 1.0f, merger->scratch, err));
         sized->norms[i] = sqrt(tw_norm_squared(merger->scratch, n));
         if (!is_few) continue;
@@ -135,7 +136,7 @@ static uint64_t refuse_few(float *factors, const struct sized *sized, uint32_t c
     return refused;
 }
 
-/* Logs only the 1st, 2nd, 4th, 8th ... time, because a liar lies in every round. */
+/* Logs the 1st, 2nd, 4th, 8th ... refusal only, because a liar lies in every round. */
 static void guarded_note(struct tw_merger *merger, const struct tw_wmsg_reduce *request,
                          const struct sized *sized, const float *factors) {
     for (uint32_t i = 0; i < request->inputs_count; i++) {

@@ -5,7 +5,8 @@
 
 _Static_assert((int)TW_PAIR_GUARD_KEPT <= (int)TW_MEDIAN_MAX, "the median takes them all");
 
-/* Typical change of an anchor in a few dozen steps, relative to the anchor. */
+/* Size of an anchor's change in a few dozen steps, relative to the anchor: assumed until shares
+ * were seen. */
 #define UNKNOWN 0.05
 
 static double larger(double a, double b) {

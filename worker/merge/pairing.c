@@ -11,7 +11,7 @@
 #include "worker/merge/anchor_publish.h"
 #include "worker/merge/request.h"
 
-/* Decay of the running maximum per exchange. */
+/* factor on the running maximum of the distance at each exchange */
 #define DISTANCE_KEPT 0.9f
 
 #define INIT_RMS 0.02 /* RMS of initial matrices; biases are smaller */
@@ -124,7 +124,7 @@ static bool is_under_way(const struct tw_pairing *pairing,
            inflight->fragments[request->fragment].round == request->round;
 }
 
-/* scratch := the v sent in this round, or else the present v. */
+/* Writes to scratch the v that was sent in this round, or else the present v. */
 static enum tw_status take_own(struct tw_pairing *pairing, const struct tw_wmsg_pair_apply *request,
                                struct tw_error *err) {
     struct tw_merger *merger = pairing->merger;

@@ -51,7 +51,7 @@ enum tw_status tw_request_whole(const struct tw_shm *shm, uint32_t fragment, uin
 
 enum tw_status tw_request_span(const struct tw_shm *shm, const struct tw_span *span,
                                uint8_t **bytes, struct tw_error *err) {
-    /* An empty span has no place in the pool, so any valid offset will do. */
+    /* An empty span has no place in the pool, so any valid offset serves. */
     const uint64_t offset = span->bytes > 0 ? span->offset : shm->geometry.pool;
     *bytes = tw_shm_pool(shm, offset, span->bytes);
     if (*bytes != NULL) return TW_OK;

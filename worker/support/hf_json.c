@@ -85,7 +85,7 @@ static int append_shown(const char *bytes, size_t size, void *context) {
     memcpy(shown + used, bytes, take);
     shown[used + take] = 0;
     if (take < size) memcpy(shown + TW_HF_SHOWN_BYTES - 4, "...", 4);
-    return take < size ? -1 : 0; /* the rest would be cut */
+    return take < size ? -1 : 0; /* more bytes than fit would be cut off */
 }
 
 const char *tw_hf_show(const json_t *value, char shown[TW_HF_SHOWN_BYTES]) {

@@ -121,7 +121,7 @@ static void take_string(struct rewrite *rewrite, bool with_strings) {
 enum tw_status tw_json_python(const char *json, size_t size, bool with_strings, char **out,
                               size_t *out_size, struct tw_error *err) {
     struct rewrite rewrite = {.at = json, .end = json + size};
-    *out = malloc(2 * size + 16); /* the shortest number without end is 1e999 */
+    *out = malloc(2 * size + 16); /* the shortest number that is infinite is 1e999 */
     if (*out == NULL) return tw_fail(err, TW_NOMEM, "no memory for %zu bytes of JSON", size);
     rewrite.to = *out;
     while (rewrite.at < rewrite.end) {

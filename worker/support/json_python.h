@@ -7,8 +7,8 @@
 
 #include "base/status.h"
 
-/* Integers beyond 64 bits become real numbers. NaN and numbers without end become strings of these
- * names, which no reader takes for a number. with_strings: \u0000 and half a surrogate pair become
+/* Integers beyond 64 bits become real numbers. NaN and infinite numbers become strings with these
+ * names, which no reader takes for numbers. with_strings: \u0000 and half a surrogate pair become
  * U+FFFD in strings. *out (*out_size) belongs to the caller; NULL: there was nothing to rewrite.
  * Text that is no JSON is copied. TW_NOMEM. */
 enum tw_status tw_json_python(const char *json, size_t size, bool with_strings, char **out,

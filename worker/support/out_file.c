@@ -139,7 +139,8 @@ enum tw_status tw_out_rename(const char *from, const char *to, struct tw_error *
     if (failed != 0 && errno == EEXIST) return is_taken(to, err);
     if (failed == 0 && !tw_out_sync_folder(to)) {
         failed = errno;
-        (void)rename(to, from); /* back to the old name, so that the caller can remove the file */
+        (void)rename(to,
+                     from); /* back to the old name, under which the caller can remove the file */
         errno = failed;
     }
     return failed == 0 ? TW_OK : tw_fail(err, TW_IO, "%s: %s", to, strerror(errno));
@@ -178,7 +179,8 @@ enum tw_status tw_out_hold(struct tw_out_file *file, const char *path, struct tw
 }
 
 enum tw_status tw_out_rewind(struct tw_out_file *file, struct tw_error *err) {
-    if (file->fd >= 0 && !is_at(file->fd, file->part)) { /* another process removed it */
+    if (file->fd >= 0 &&
+        !is_at(file->fd, file->part)) { /* another process removed the held PATH.part */
         (void)close(file->fd);
         file->fd = -1;
     }
@@ -226,7 +228,8 @@ void tw_out_abort(struct tw_out_file *file) {
     if (file->seen_fd >= 0) (void)close(file->seen_fd);
     file->seen_fd = -1;
     if (file->fd < 0) return;
-    if (is_at(file->fd, file->part)) (void)unlink(file->part); /* before the lock is released */
+    if (is_at(file->fd, file->part))
+        (void)unlink(file->part); /* remove the file before its lock is released */
     (void)close(file->fd);
     file->fd = -1;
 }

@@ -20,7 +20,7 @@ static void on_signal(int number) {
     is_wanted = 1;
     if (!can_kill || now.tv_sec - asked_s < 2) return;
     (void)signal(number, SIG_DFL);
-    (void)raise(number); /* delivered when the handler returns */
+    (void)raise(number); /* raised again, now with its default effect, when this handler returns */
 }
 
 void tw_signals_catch(bool second_kills) {

@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 
-/* tokens; up to this length, moving array elements is faster than a heap */
+/* words of at most this many tokens are merged in an array, which is then faster than a heap */
 enum { SHORT_MAX = 48 };
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -8,7 +8,9 @@
 
 #include "base/assert.h"
 
-enum { FIRST_UNSTABLE = 0x300 }; /* characters below are their own normal form in every context */
+enum {
+    FIRST_UNSTABLE = 0x300
+}; /* all characters below U+0300 are their own normal form in every context */
 
 static const utf8proc_option_t DECOMPOSE = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
 static const utf8proc_option_t COMPOSE = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
@@ -87,7 +89,8 @@ static struct tw_bpe_range find_run(const struct tw_bpe_nfc *nfc, struct tw_bpe_
     int32_t code;
     for (; at < piece.bytes; begin = at, at += size) {
         size = piece.text[at] < 0x80 ? 1 : 2;
-        if (piece.text[at] < 0xCC) continue; /* U+0300 begins with CC */
+        if (piece.text[at] < 0xCC)
+            continue; /* a quick test: no character from U+0300 on begins with a byte below CC */
         size = code_at(piece.text + at, &code);
         if (is_unstable(nfc, code)) break;
     }

@@ -12,7 +12,7 @@ static bool is_visible(unsigned byte) {
 
 size_t tw_byte_token(uint8_t byte, char text[TW_BYTE_TOKEN_BYTES]) {
     unsigned code = byte;
-    if (!is_visible(byte)) { /* all others, in order, from U+0100 */
+    if (!is_visible(byte)) { /* the other bytes get the characters from U+0100 on, in order */
         code = 256;
         for (unsigned i = 0; i < byte; i++) code += !is_visible(i);
     }

@@ -12,7 +12,7 @@
 
 struct reading {
     const struct tw_text_ends_source *source;
-    char folders[2][PATH_MAX]; /* of the model, of the tokenizer; empty: none */
+    char folders[2][PATH_MAX]; /* folder of the model, and of the tokenizer; empty: none */
     uint32_t ignored;
     bool begins_otherwise, ends_otherwise;
     struct tw_error *err;
@@ -146,7 +146,7 @@ static void set_eos(struct tw_end_ids *ids, uint32_t token) {
     ids->eos_count = token != TW_TOKEN_NONE;
 }
 
-/* Fills the fields of `ids` that say nothing. */
+/* Fills the fields of `ids` that no file names from those of `from`. */
 static void fill_ids(struct tw_end_ids *ids, const struct tw_end_ids *from) {
     if (ids->eos_count == 0) {
         ids->eos_count = from->eos_count;
@@ -201,7 +201,8 @@ static void combine(const struct tw_tokenizer *tokenizer, const struct tw_end_id
     fill_ids(&ends->generation, &said[CONFIG]);
     fill_ids(&ends->generation, &ends->tokenizer);
     if (tokenizer != NULL && tokenizer->is_bytes && ends->generation.eos_count == 0) {
-        set_eos(&ends->generation, 0); /* no text has the byte 0 */
+        set_eos(&ends->generation,
+                0); /* byte tokenizer: byte 0 ends a text, because no text contains it */
     }
     fill_ids(&ends->config, &ends->generation);
 }

@@ -15,11 +15,12 @@
 #include "worker/tokenizer/tokenizer_text.h"
 
 enum {
-    TW_STOPS_MAX = 16,                         /* tokens that end a text */
-    TW_TEXT_ENDS_BYTES_MAX = 32 * 1024 * 1024, /* bytes of each file but tokenizer.json */
+    TW_STOPS_MAX = 16, /* most tokens that end a text */
+    TW_TEXT_ENDS_BYTES_MAX =
+        32 * 1024 * 1024, /* largest size of each file but tokenizer.json, in bytes */
 };
 
-/* TW_TOKEN_NONE: not said. */
+/* Ids of the tokens that begin, end and pad a text. TW_TOKEN_NONE: no file names one. */
 struct tw_end_ids {
     uint32_t eos[TW_STOPS_MAX], eos_count;
     uint32_t bos, pad;
@@ -30,21 +31,23 @@ struct tw_end_ids {
  * with it. */
 struct tw_text_ends {
     struct tw_end_ids generation; /* generation stops at any eos */
-    struct tw_end_ids config;     /* of config.json; where that says nothing, of generation */
-    struct tw_end_ids tokenizer;  /* of documents: at most one eos */
-    bool is_guessed;              /* that eos is known only by its usual name in tokenizer.json */
-    uint32_t ignored;             /* an eos_token_id outside the vocabulary, if no other was said */
+    struct tw_end_ids
+        config; /* ids that config.json names; if it names none, those of `generation` */
+    struct tw_end_ids tokenizer; /* ids of the tokenizer, for documents: at most one eos */
+    bool is_guessed;  /* the eos of `tokenizer` is known only by its usual name in tokenizer.json */
+    uint32_t ignored; /* an eos_token_id outside the vocabulary, if no file names another one */
     /* tokenizer_config.json makes transformers 4 put another token before (after) a text than
      * tokenizer.json, which alone counts for transformers 5 and here */
     bool begins_otherwise, ends_otherwise;
 };
 
 struct tw_text_ends_source {
-    const char *model;                    /* folder of the model, or a file in it; NULL: none */
-    const char *tokenizer_path;           /* the tokenizer.json; NULL: none, or that of `model` */
-    const struct tw_tokenizer *tokenizer; /* NULL: none, names of tokens say nothing */
-    uint32_t vocab;                       /* ids from here on do not exist */
-    const char *eos;                      /* the user's choice: text or number; NULL: none */
+    const char *model;          /* folder of the model, or a file in it; NULL: none */
+    const char *tokenizer_path; /* path of the tokenizer.json; NULL: none, or that of `model` */
+    const struct tw_tokenizer
+        *tokenizer;  /* NULL: there is none, so names of tokens are not looked up */
+    uint32_t vocab;  /* ids from here on do not exist */
+    const char *eos; /* the user's choice: text or number; NULL: none */
 };
 
 /* Reads the files that exist in the model's folder and beside the tokenizer.json. TW_CONFIG: the

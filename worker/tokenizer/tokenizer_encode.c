@@ -36,7 +36,8 @@ static enum tw_status push(struct tw_tokens *tokens, uint32_t token, struct tw_e
 enum {
     SLOT_TOKENS = 7,
     SLOT_BYTES = 30,
-    WORDS_WITHOUT = 4096, /* words encoded before a cache is made: a prompt needs none */
+    WORDS_WITHOUT =
+        4096, /* words that are encoded without a cache: a prompt has fewer, and needs none */
 };
 
 /* A word and its tokens, in one cache line. Each word has one possible slot, and a later word with
@@ -53,7 +54,7 @@ _Static_assert((TW_WORDS_CACHED & (TW_WORDS_CACHED - 1)) == 0, "a place is some 
 struct tw_encoder {
     const struct tw_tokenizer *tokenizer;
     struct slot *slots;   /* (TW_WORDS_CACHED); NULL until enough words came */
-    uint32_t words_count; /* words before slots exist */
+    uint32_t words_count; /* words counted while `slots` is NULL */
     struct tw_bpe_scratch scratch;
     struct tw_bpe_matcher matcher;
     struct tw_bpe_nfc_buffer *nfc; /* NULL: no normalizer */
@@ -145,8 +146,8 @@ static enum tw_status encode_word(struct tw_encoder *encoder, struct tw_bpe_piec
     return TW_OK;
 }
 
-/* Makes the cache once enough words have come. Returns whether there is one. Without memory for it,
- * every word is merged anew. */
+/* Makes the cache once enough words were encoded. Returns whether there is one. If there is no
+ * memory for it, every word is merged anew. */
 static bool ensure_cache(struct tw_encoder *encoder) {
     if (encoder->words_count < WORDS_WITHOUT) {
         encoder->words_count++;
@@ -192,7 +193,7 @@ static enum tw_status encode_piece(const struct call *call, struct tw_bpe_piece 
                                    struct tw_error *err) {
     TW_TRY(reserve(call->out, piece.bytes, err));
     if (piece.bytes <= SLOT_BYTES) return encode_cached(call->encoder, piece, call->out, err);
-    while (piece.bytes > 0) { /* one iteration, except for words beyond TW_WORD_BYTES_MAX */
+    while (piece.bytes > 0) { /* one iteration, except for words longer than TW_WORD_BYTES_MAX */
         const size_t bytes = piece.bytes < TW_WORD_BYTES_MAX ? piece.bytes : TW_WORD_BYTES_MAX;
         const struct tw_bpe_piece part = {piece.text, bytes};
         TW_TRY(encode_word(call->encoder, part, call->out, err));

@@ -37,9 +37,10 @@
 
 enum {
     TW_TOKENIZER_JSON_BYTES_MAX = 64 * 1024 * 1024,
-    TW_TOKEN_BYTES_MAX = 1024,   /* bytes of one token */
-    TW_WORD_BYTES_MAX = 2 << 20, /* bytes merged at once, with 36 bytes of memory each */
-    TW_TEXT_BYTES_MAX = 1 << 30, /* bytes encoded in one call */
+    TW_TOKEN_BYTES_MAX = 1024, /* largest size of a token in bytes */
+    TW_WORD_BYTES_MAX =
+        2 << 20, /* bytes of a word that are merged at once; each takes 36 bytes of memory */
+    TW_TEXT_BYTES_MAX = 1 << 30, /* largest size of a text that is encoded in one call */
     TW_WORDS_CACHED = 1 << 15,   /* words cached per encoder, at 64 bytes each */
 };
 
@@ -67,7 +68,7 @@ void tw_tokenizer_destroy(struct tw_tokenizer *tokenizer);
 /* Upper bound of token ids (exclusive). Not every id below it is in use. */
 uint32_t tw_tokenizer_vocab(const struct tw_tokenizer *tokenizer);
 
-/* The same of tokens that are not added ones: ids that a model must have. */
+/* Upper bound of the ids of tokens that are not added ones. A model must have all of these. */
 uint32_t tw_tokenizer_normal_vocab(const struct tw_tokenizer *tokenizer);
 
 /* Whether every token is the byte of its number, as in a byte tokenizer. */
@@ -80,7 +81,7 @@ const uint8_t *tw_tokenizer_token(const struct tw_tokenizer *tokenizer, uint32_t
 /* The added token with this text, e.g. "<|im_end|>", or TW_TOKEN_NONE. */
 uint32_t tw_tokenizer_find(const struct tw_tokenizer *tokenizer, const char *text);
 
-/* The same among all tokens of the vocabulary. */
+/* The token of the vocabulary with this text, added or not, or TW_TOKEN_NONE. */
 uint32_t tw_tokenizer_find_any(const struct tw_tokenizer *tokenizer, const char *text);
 
 /* The tokens that begin and end a text, or TW_TOKEN_NONE. tokenizer.json does not name them: they

@@ -78,7 +78,8 @@ void line_wrap(const struct screen *screen, enum paint colour, const char *mark,
     bool is_first = true;
     while (*text == ' ') text++;
     do {
-        size_t size = 0, fit = 0; /* bytes scanned, and bytes up to the last space that fits */
+        size_t size = 0,
+               fit = 0; /* bytes scanned so far, and bytes up to the last space that still fits */
         unsigned columns = 0;
         while (text[size] != 0 && columns <= room) {
             if (text[size] == ' ') fit = size;

@@ -125,7 +125,7 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
         return cli_fail(TW_EXIT_FAILURE, "out of memory");
     }
     (void)curl_easy_setopt(curl, CURLOPT_URL, url);
-    free(url); /* libcurl has its own copy */
+    free(url); /* libcurl has made its own copy */
     (void)curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, socket_path);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);

@@ -28,7 +28,8 @@ enum tw_exit cli_ticket_line(const char *verb, char *line, char text[TW_TICKET_L
         explicit_bzero(line, strlen(line));
         return TW_EXIT_OK;
     }
-    (void)setvbuf(stdin, NULL, _IONBF, 0); /* no copy stays in a buffer */
+    (void)setvbuf(stdin, NULL, _IONBF,
+                  0); /* without buffering, no copy of the ticket stays in memory */
     if (isatty(STDIN_FILENO) == 1) {
         ask(text);
     } else if (line != NULL) {

@@ -133,7 +133,7 @@ static void look_at_keys(struct doctor *doctor) {
 
 static uint64_t bytes_wanted(const struct doctor *doctor) {
     static struct tw_layout layout;
-    uint64_t bytes = 64 << 20; /* for votes, member cache, logs */
+    uint64_t bytes = 64 << 20; /* room for votes, member cache and logs */
     if (!doctor->has_run || tw_layout_init(&layout, &doctor->run, NULL) != TW_OK) return bytes;
     return bytes + layout.params * TW_CHECKPOINTS_BYTES_PARAM;
 }

@@ -58,7 +58,8 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
                        is_there ? NULL : err.message);
         return;
     }
-    if (path[0] == 0 && run == NULL) return; /* neither data nor manifest: nothing can be checked */
+    if (path[0] == 0 && run == NULL)
+        return; /* without data and manifest there is nothing to check */
     if (path[0] == 0 && !is_fetched) {
         status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
     } else if (!is_fetched) {

@@ -49,7 +49,7 @@ static void on_dial_done(void *user, const char *address, const struct tw_dial_r
     next_address(dial);
 }
 
-/* A guest has no peers. */
+/* never called: a guest has no peers */
 static void on_peer_up(void *user, uint16_t peer, const struct tw_member_row *hello) {
     (void)user, (void)peer, (void)hello;
 }

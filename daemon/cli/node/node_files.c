@@ -72,7 +72,8 @@ static void fill_example(FILE *to, const struct node_files *files) {
 
 /* Like mkdir(2), but also syncs the parent, so that the new folder survives a power cut. */
 static int folder_make(const char *path, mode_t mode) {
-    struct tw_error ignored; /* a later sync of its files reports a failing disk */
+    struct tw_error
+        ignored; /* ignored: a later sync of the folder's files reports a failing disk */
     if (mkdir(path, mode) != 0) return -1;
     (void)tw_folder_sync(path, &ignored);
     return 0;
@@ -133,7 +134,7 @@ enum tw_exit node_files_write_config(const struct node_files *files) {
     char fresh[TW_PATH_BYTES + 8];
     struct tw_error err;
     (void)snprintf(fresh, sizeof(fresh), "%s.new", path);
-    (void)unlink(fresh); /* left by an interrupted command */
+    (void)unlink(fresh); /* removes a file that an interrupted command left */
     const int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     FILE *const file = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (file == NULL) return cli_fail(TW_EXIT_USAGE, "%s: %s", fresh, strerror(errno));
@@ -206,7 +207,8 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
         const char *value = NULL;
         if (!cli_option(cli, FLAGS[i], &value)) {
             if (dir != NULL && i < 2) value = i == 0 ? "state" : "sockets";
-            node_files_put(files, KEYS[i], value); /* beside the configuration file */
+            node_files_put(files, KEYS[i],
+                           value); /* by default the file lies beside the configuration file */
             continue;
         }
         if (i < PATHS) value = from_here(value, paths[i]);

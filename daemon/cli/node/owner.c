@@ -94,7 +94,7 @@ static enum tw_exit import_list(const struct owner_place *place, struct tw_gate 
     if (status != TW_OK)
         return cli_fail(status == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_IDENTITY, "%s", err.message);
     const enum tw_status saved = tw_revoked_save_newer(place->state_dir, list, &err);
-    if (saved != TW_OK) /* AGAIN: the daemon has just received a newer one */
+    if (saved != TW_OK) /* AGAIN: the daemon has just stored a newer certificate */
         return cli_fail(saved == TW_AGAIN ? TW_EXIT_FAILURE : TW_EXIT_STATE_DIR, "%s", err.message);
     (void)printf("List %llu revokes %u %s; the daemon here passes it on within seconds.\n",
                  (unsigned long long)list->version, list->count,
@@ -121,7 +121,7 @@ static enum tw_exit owner_import(struct cli *cli) {
         tw_identity_open(path, &identity, &err) != TW_OK)
         return cli_fail(TW_EXIT_IDENTITY, "%s", err.message);
     tw_gate_init(&gate, &place.run_id, &place.run.security.owner, &identity);
-    /* loads the valid files; all may be missing */
+    /* loads the files that are valid; all of them may be missing */
     (void)tw_gate_load(&gate, place.state_dir, &err);
     if (tw_certs_load(from, &certs, &err) == TW_OK) {
         rc = import_certs(&place, &gate, &certs);

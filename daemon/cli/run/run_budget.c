@@ -36,10 +36,11 @@ static double bits_of(const struct tw_run *run, const struct cli_budget *budget,
 static const struct choice {
     enum tw_codec_id codec, result;
     double bits_min;
-    uint32_t stretch_min; /* smallest multiple of the preset's period */
+    uint32_t stretch_min; /* least period for this row, as a multiple of the preset's period */
 } choices[] = {
     {TW_CODEC_AUTO, TW_CODEC_INT4, 1.0, 1},
-    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0, 1}, /* for merge rules that allow nothing coarser */
+    {TW_CODEC_ECSQ2, TW_CODEC_INT4, 2.0,
+     1}, /* this row is for merge rules that allow nothing coarser */
     {TW_CODEC_TOPK64, TW_CODEC_SPARSE8, 0.0, 4},
     {TW_CODEC_TOPK32, TW_CODEC_SPARSE8, 0.0, 8},
 };

@@ -12,7 +12,7 @@
 struct cli_speed {
     double steps_per_s; /* 0: neither given nor measured */
     bool is_measured;
-    uint32_t sequences, batch; /* measured sequences, and sequences of a step */
+    uint32_t sequences, batch; /* sequences that were measured, and sequences of a whole step */
     char engine[128];          /* engine of the measurement or plan */
     /* memory that training takes by the engine's plan, and that it may take; 0: unknown */
     uint64_t training_bytes, limit_bytes;

@@ -38,7 +38,7 @@ static enum tw_exit add_set(struct cli_sets *sets, const char *key, const char *
     return TW_EXIT_OK;
 }
 
-/* Options that are short for a --set. */
+/* Reads options that stand for a --set, such as --preset. */
 static enum tw_exit read_short_sets(struct cli *cli, struct cli_sets *sets) {
     static const struct {
         const char *option, *key;

@@ -7,8 +7,8 @@
 #include <string.h>
 
 enum {
-    NUMBER_DIGITS = 6, /* of TW_TENSOR_NUMBER_MAX */
-    DEPTH_MAX = 4,     /* numbers of a name that are looked at */
+    NUMBER_DIGITS = 6, /* digits of TW_TENSOR_NUMBER_MAX */
+    DEPTH_MAX = 4,     /* numbers in a name that can become braces */
 };
 
 /* Text under construction. A text that does not fit is cut, and is_full is set. */
@@ -20,7 +20,7 @@ struct text {
 
 struct folding {
     struct cli_tensor *tensors;
-    struct text head; /* of the names at hand: with braces in place of numbers */
+    struct text head; /* beginning of the names being folded, with braces in place of numbers */
     struct text out;
 };
 
@@ -42,7 +42,7 @@ __attribute__((format(printf, 2, 3))) static void put(struct text *text, const c
     }
 }
 
-/* By name, where a row of digits counts as a number: h.2 before h.10. */
+/* Compares names; a row of digits counts as a number, so h.2 comes before h.10. */
 static int compare_names(const void *left, const void *right) {
     const char *a = ((const struct cli_tensor *)left)->name;
     const char *b = ((const struct cli_tensor *)right)->name;
@@ -96,7 +96,7 @@ static bool is_like(const struct folding *folding, uint32_t first, uint32_t i, s
     return find_number(name, begin, &at, &end) && at == begin;
 }
 
-/* End of the tensors from i on that have its number. */
+/* End of the tensors from i on that have the same number there. */
 static uint32_t block_end(const struct folding *folding, uint32_t i, uint32_t end, size_t begin) {
     uint32_t at = i + 1;
     while (at < end && number_at(folding, at, begin) == number_at(folding, i, begin)) at++;
@@ -153,7 +153,7 @@ static bool put_numbers(struct folding *folding, const struct block *block, uint
         put(&folding->head, ",");
         first = last = number;
     }
-    if (!is_several) folding->head.size = head_size; /* no braces around one number */
+    if (!is_several) folding->head.size = head_size; /* a single number needs no braces */
     put(&folding->head, "%" PRIu32, first);
     if (last > first) put(&folding->head, "-%" PRIu32, last);
     if (is_several) put(&folding->head, "}");
@@ -199,7 +199,7 @@ static void fold(struct folding *folding, uint32_t i, uint32_t end, size_t from,
     }
 }
 
-/* The list must hold these tensors again. */
+/* Checks that the list expands to these tensors again. */
 static enum tw_status check_list(const struct folding *folding, uint32_t count,
                                  struct tw_error *err) {
     struct tw_tensor_list_size size;

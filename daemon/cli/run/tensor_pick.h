@@ -13,7 +13,7 @@ enum { CLI_PATTERNS_MAX = 32 };
 
 struct cli_pick {
     const char *path; /* --tensors: a file, a folder of files, or a list; NULL: not given */
-    const char *base; /* --base: the same, or NULL */
+    const char *base; /* --base: a file or a folder, or NULL */
     const char *train[CLI_PATTERNS_MAX], *frozen[CLI_PATTERNS_MAX]; /* fnmatch */
     uint32_t train_count, frozen_count;
 

@@ -101,7 +101,8 @@ static void print_twins(const struct screen *screen, const json_t *twins) {
     for (size_t i = 0; i < json_array_size(twins); i++) {
         const json_t *const twin = json_array_get(twins, i);
         const char *const address = json_str(twin, "address");
-        if (!json_yes(twin, "self")) continue; /* shown in the row of that peer */
+        if (!json_yes(twin, "self"))
+            continue; /* another machine with a peer's key is shown in the row of that peer */
         struct line line = line_begin(screen, NULL);
         line_put(&line, RED, "  %-9s", "twin");
         line_put(&line, PLAIN, "%-9s ", json_str(twin, "id_short"));

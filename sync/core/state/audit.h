@@ -11,7 +11,7 @@
 
 enum { AUDIT_ROUNDS = 4 }; /* rounds for which contributions are kept after their merge */
 
-/* A committed round: all that is needed to repeat its merges. */
+/* A committed round with all that is needed to repeat its merges. */
 struct past_round {
     uint64_t round; /* number of the round + 1; 0: free */
     struct tw_roster roster;
@@ -41,7 +41,7 @@ struct audit {
 };
 
 struct audits {
-    struct past_round past[AUDIT_ROUNDS]; /* round r at r % AUDIT_ROUNDS */
+    struct past_round past[AUDIT_ROUNDS]; /* round r in row r % AUDIT_ROUNDS */
     struct audit running;
     uint64_t done_count; /* finished audits since the start */
     struct {
@@ -49,7 +49,7 @@ struct audits {
         struct tw_id accuser;
         uint64_t round;
         uint32_t part;
-    } hint; /* accusation to audit next */
+    } hint; /* accusation that is audited next */
 };
 
 #endif

@@ -14,16 +14,18 @@ enum { JOINS_MAX = 16 };
 
 /* Committed rounds. */
 struct log {
-    struct tw_record records[TW_ROUNDS_KEPT]; /* round r at r % TW_ROUNDS_KEPT */
-    struct tw_proof proofs[TW_ROUNDS_KEPT];   /* that they are decided */
-    /* An owner left this node's contribution to round r out for its size: r % TW_ROUNDS_KEPT. */
+    struct tw_record records[TW_ROUNDS_KEPT]; /* record of round r in row r % TW_ROUNDS_KEPT */
+    struct tw_proof proofs[TW_ROUNDS_KEPT];   /* votes that prove the record in the same row */
+    /* Round r, in row r % TW_ROUNDS_KEPT: an owner left this node's contribution out because it was
+     * too large. */
     bool was_refused[TW_ROUNDS_KEPT];
     uint64_t begin;     /* rounds [begin, at.rounds) are in `records` */
     bool is_begin_told; /* the oldest record came with a claim: nothing here proves it */
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
     uint64_t refused_count;                   /* committed rounds in which was_refused */
     struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
-    bool is_reported;    /* a report of this event borrows a record: none may take its place */
+    bool is_reported;    /* a report of the current event borrows a row of `records`, so none may be
+                            overwritten */
     bool is_finish_sent; /* FINISH was sent: the run is over */
     struct {
         struct tw_id id;
@@ -33,7 +35,7 @@ struct log {
 
 /* Supporters of a lineage: nodes that signed its newest records. */
 struct support {
-    uint32_t met; /* those that this node is linked to, or that stand in its own roster */
+    uint32_t met; /* supporters that this node is linked to, or that are in its own roster */
     uint32_t all;
 };
 
@@ -46,8 +48,8 @@ struct claim {
     uint64_t asked_us;           /* when LOG_GET was sent */
     uint64_t next_round, rounds; /* rounds [next_round, rounds) have yet to arrive */
     bool has_record;
-    struct tw_record record; /* the newest one that arrived; once PROVEN, the tip */
-    struct tw_proof proof;   /* that `record` is decided */
+    struct tw_record record; /* the newest record received; once PROVEN, the tip of that lineage */
+    struct tw_proof proof;   /* votes that prove `record` */
     struct tw_id digest;     /* of `record` */
     uint64_t signers;        /* set of members of record.next that signed a record so far */
 };
@@ -59,8 +61,9 @@ struct lineage {
     bool is_shut_out;       /* this node is a RECEIVER that asks to join a full roster */
     uint64_t majority_us;   /* last time at which a majority of the roster was live */
     uint64_t donor_us;      /* last time at which a donor of the lineage was live */
-    struct support support; /* of our lineage: its roster, or that with which it was adopted */
-    struct claim claim;     /* of another lineage, being checked */
+    struct support support; /* supporters of our lineage: its roster, or the supporters that it had
+                               when it was adopted */
+    struct claim claim;     /* the claim about another lineage that is being checked */
     struct tw_id leader;    /* peer on whose claim the lineage was adopted; zero: none */
     uint64_t moved_us;      /* when a chunk last arrived, or nothing was owed: is_starved */
     /* Time before which no solo round may start, and the start of that hold. */

@@ -27,14 +27,14 @@ struct link {
     bool is_relay;    /* the peer carries links of others */
     bool is_silent;   /* the last chunks requested from it did not arrive: chunk_scheduler.c */
     struct tw_id id;
-    struct tw_msg_status status; /* newest one received */
+    struct tw_msg_status status; /* newest STATUS received */
     uint64_t up_us, received_us; /* when the link came up; last arrival of anything */
     uint64_t log_asked_us;       /* when LOG_GET was last sent */
     uint64_t log_told_us;        /* when a message of an old round was last answered by the log */
-    uint64_t claim_us;           /* when the claim of its lineage was last checked; 0: never */
-    uint64_t log_begin;          /* oldest round in the peer's log, as it announced */
-    uint8_t pairs_missed;        /* exchanges in a row whose payloads did not arrive */
-    uint64_t ignored_until_us;   /* end of the time in which its accusations are ignored */
+    uint64_t claim_us;    /* when this peer's claim about its lineage was last checked; 0: never */
+    uint64_t log_begin;   /* oldest round in the peer's log, as it announced */
+    uint8_t pairs_missed; /* exchanges in a row whose payloads did not arrive */
+    uint64_t ignored_until_us; /* end of the time in which its accusations are ignored */
     /* Messages and ballots sent to the peer since it announced that it is at the open round. */
     bool was_sent_contrib, was_sent_result;
     uint64_t sent_prepare, sent_propose, sent_lock;

@@ -21,7 +21,7 @@ enum payload_state {
 struct payload {
     enum payload_state state;
     struct tw_id hash;
-    struct tw_id from; /* node that certainly has it */
+    struct tw_id from; /* node that surely holds the payload: it announced it */
     bool is_shared;    /* other nodes of the lineage may have it too */
     bool is_expected;  /* EXPECT was sent: the runtime makes room */
     /* Rating of a HELD result. This node votes for an outlier only in rosters below
@@ -47,7 +47,8 @@ struct payload {
     uint64_t tried;               /* peers that could not give it */
     uint64_t asked;               /* peers whose chunks are accepted */
     uint64_t progress_us;
-    uint64_t keep_round, keep_us; /* dropped when both have passed */
+    uint64_t keep_round,
+        keep_us; /* the payload is dropped when both the round and the time have passed */
     uint64_t have[TW_CHUNKS_MAX / 64];
 };
 

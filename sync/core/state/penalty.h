@@ -20,7 +20,7 @@ enum tw_penalty_kind {
     TW_PENALTY_KINDS
 };
 
-/* One offender. Each table holds one kind. */
+/* One offender. Each table holds penalties of one kind. */
 struct tw_penalty {
     struct tw_id id;
     uint32_t count;    /* offences; 0: free row */

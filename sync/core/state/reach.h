@@ -11,7 +11,7 @@
 struct reach {
     uint64_t of[TW_MEMBERS_MAX];      /* set of members that member i is linked to, and i itself */
     uint64_t present;                 /* set of members that are here: see tw_reach_is_present */
-    struct tw_id ids[TW_MEMBERS_MAX]; /* of the roster that `of` belongs to */
+    struct tw_id ids[TW_MEMBERS_MAX]; /* members of the roster to which `of` belongs */
     uint32_t ids_count;
     bool is_due;           /* the links of this node changed since LINKS was sent */
     uint64_t announced_us; /* when LINKS was sent last; 0: never */

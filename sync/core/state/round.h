@@ -40,7 +40,7 @@ enum proposer_phase {
 /* The one round that is being decided: number node->at.rounds. Sets of members are bit masks by
  * roster index, sets of parts by part number, sets of ranks by rank. */
 struct round {
-    uint64_t active_us; /* when it began: round.c; 0: not yet */
+    uint64_t active_us; /* when this node took the round to have begun (round.c); 0: not yet */
     uint64_t begun;     /* set of members whose messages say that it has begun */
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX]; /* elements of each part */
     uint32_t owners[TW_PARTS_MAX], owners_count;
@@ -81,9 +81,9 @@ struct round {
     uint32_t left_out;                 /* set of parts that our proposals leave out */
     uint64_t refused_by[TW_PARTS_MAX]; /* sets of members that refused the part in our ballot */
     uint64_t refused_ranks;            /* ranks of proposers that this node refused */
-    uint64_t empty_ranks;              /* those refused because they left out most of the round */
-    uint64_t refused_us;               /* when the first proposal was refused */
-    uint64_t reported;                 /* set of owners whose refused results were reported */
+    uint64_t empty_ranks; /* ranks refused because their proposals left out most of the round */
+    uint64_t refused_us;  /* when the first proposal was refused */
+    uint64_t reported;    /* set of owners whose refused results were reported */
 
     /* proposer */
     enum proposer_phase phase;

@@ -9,7 +9,7 @@
 #include "proto/message.h"
 #include "proto/worker_request.h"
 
-/* Fetching the state of a fragment that is not held. */
+/* The fetch of a fragment's state that this node does not hold. */
 struct state_fetch {
     enum tw_load_mode mode; /* effect of its LOAD on theta */
     bool has_offer;         /* `offer` is the answer to our STATE_GET */
@@ -17,9 +17,10 @@ struct state_fetch {
     struct tw_msg_state offer;
     uint64_t asked_us;          /* when STATE_GET was last sent */
     uint64_t others_us;         /* when more members were asked for the same state */
-    uint64_t fed_us;            /* last time at which the transfer made progress: is_fed() */
-    uint32_t fed_chunks;        /* chunks received by then */
-    uint32_t fed_failed_rounds; /* failed rounds of the payload by then */
+    uint64_t fed_us;            /* last time at which the transfer made progress: see is_fed() in
+                                   state_transfer.c */
+    uint32_t fed_chunks;        /* chunks received at that time */
+    uint32_t fed_failed_rounds; /* failed rounds of the payload at that time */
 };
 
 /* The packed state of a fragment for others. */

@@ -18,14 +18,14 @@ struct reply {
     bool to_self;
     struct tw_id to;
     uint64_t ballot;
-    uint64_t seq; /* of the STORE_VOTE that it waits for */
+    uint64_t seq; /* number of the STORE_VOTE that must be answered first */
 };
 
 struct acceptor {
-    uint64_t vote_floor;      /* this node may have voted in all rounds below this one; from disk */
-    uint64_t store_seq;       /* newest STORE_VOTE requested */
-    uint64_t stored_seq;      /* newest STORE_VOTE on disk */
-    uint64_t nonce_seq;       /* STORE_VOTE that contains the present nonce */
+    uint64_t vote_floor; /* this node may have voted in any round below this one; read from disk */
+    uint64_t store_seq;  /* newest STORE_VOTE requested */
+    uint64_t stored_seq; /* newest STORE_VOTE on disk */
+    uint64_t nonce_seq;  /* STORE_VOTE that contains the present nonce */
     uint64_t store_failed_us; /* when the last write failed; 0: it has not failed */
     struct reply replies[REPLIES_MAX];
     uint32_t replies_count;

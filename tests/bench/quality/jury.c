@@ -199,7 +199,8 @@ void jury_hear(struct jury *jury, uint32_t node, uint64_t tokens, uint64_t fragm
         entry->announced.tokens = tokens;
         entry->announced.fragment_tokens = fragment_tokens;
         entry->announced.fragment_steps = fragment_steps;
-        memset(entry->announced.signature, 1, TW_SIGNATURE_BYTES); /* of the right member */
+        memset(entry->announced.signature, 1,
+               TW_SIGNATURE_BYTES); /* stands for a signature of the member named */
         for (uint32_t k = 0; k < entry->announced.parts_count; k++) {
             entry->announced.hashes[k] = name_of("delta", core->at.rounds, node * TW_PARTS_MAX + k);
             entry->announced.bytes[k] = 1;

@@ -53,7 +53,9 @@ static void node_that_is_refused_is_found(void **state) {
     const uint32_t first = next(3, 3);
     look.refused += 6;
     begins_at_the_second(first, next(0, 6), TW_FINDING_REFUSED);
-    assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_REFUSED); /* one good sign ends it */
+    assert_int_equal(
+        next(6, 0),
+        UINT32_C(1) << TW_FINDING_REFUSED); /* one round without a refusal ends the finding */
     nothing_is_found();
 }
 
@@ -96,7 +98,7 @@ static void states_taken_over_again_and_again_are_found(void **state) {
     const uint32_t first = next(3, 0); /* joined */
     look.states += FRAGMENTS;
     begins_at_the_second(first, next(3, 0), TW_FINDING_TAKES_OVER);
-    look.states += FRAGMENTS - 1; /* one fragment was fetched again */
+    look.states += FRAGMENTS - 1; /* the node fetched its state of one fragment again */
     assert_int_equal(next(3, 0), UINT32_C(1) << TW_FINDING_TAKES_OVER);
 }
 
@@ -107,7 +109,7 @@ static void distance_far_above_the_usual_is_found(void **state) {
         look.distance = warming_up[i];
         assert_int_equal(next(6, 0), 0);
     }
-    look.distance = 0.24f; /* five times as large, and small: never far */
+    look.distance = 0.24f; /* five times as large, but small as such: not far */
     assert_int_equal(next(6, 0) | next(6, 0), 0);
     look.distance = 0.80f;
     const uint32_t first = next(6, 0);
@@ -119,7 +121,8 @@ static void distance_far_above_the_usual_is_found(void **state) {
     assert_int_equal(next(6, 0), UINT32_C(1) << TW_FINDING_FAR);
 }
 
-/* Its anchor followed its parameters round by round, so its distances say nothing of a group's. */
+/* Alone, the node's anchor followed its own parameters round by round. Its distances of that time
+ * say nothing of its distances in a group. */
 static void node_that_was_alone_is_not_judged_by_those_distances(void **state) {
     (void)state;
     look.is_alone = true;

@@ -182,9 +182,9 @@ static void only_admitters_admit(void **state) {
 static void forged_certificates_stay_outside(void **state) {
     (void)state;
     struct tw_certs certs = sign(&other, &node.id, TW_CERT_TRAIN);
-    at_node.own = certs; /* a liar skips the check in adopt */
+    at_node.own = certs; /* a liar takes certificates for its own without a check */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "does not lead to the owner");
-    at_node.own.certs[0].issuer = owner_key; /* claims that the owner signed it */
+    at_node.own.certs[0].issuer = owner_key; /* the liar claims that the owner signed it */
     expect(meet(&at_node, &at_admitter), TW_NOT_ADMITTED, "the signature under");
     expect(tw_gate_adopt(&at_node, &at_node.own, &err), TW_NOT_ADMITTED, "the signature");
     /* One changed bit anywhere makes a valid one invalid. */
@@ -302,7 +302,7 @@ static void certificates_of_admitters_are_renewed_in_time(void **state) {
     (void)state;
     uint8_t bytes[TW_CERTS_MAX * TW_CERT_BYTES];
     struct tw_certs certs, fresh;
-    assert_false(tw_gate_is_due(&at_node)); /* it has no certificate */
+    assert_false(tw_gate_is_due(&at_node)); /* the node has no certificate */
     expect(tw_gate_admit(&at_admitter, &node.id, 3 * DAY_S, &certs, &err), TW_OK, "");
     expect(tw_gate_adopt(&at_node, &certs, &err), TW_OK, "");
     assert_false(tw_gate_is_due(&at_node));

@@ -113,7 +113,8 @@ static void old_tickets_are_forgotten_after_a_week(void **state) {
     assert_int_equal(tw_tickets_sweep(&tickets, end + 2), 1);
     assert_int_equal(tickets.count, 0);
     const struct tw_ticket_row none = {.uses = 0};
-    assert_memory_equal(&tickets.rows[0], &none, sizeof(none)); /* nor are the keys in memory */
+    assert_memory_equal(&tickets.rows[0], &none,
+                        sizeof(none)); /* nor are keys of tickets left in memory */
 }
 
 /* Secrets named by their first byte; 0: none. */

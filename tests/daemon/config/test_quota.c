@@ -79,7 +79,7 @@ static void traffic_survives_a_restart(void **state) {
     assert_int_equal(quota.bytes, 1234);
     assert_int_equal(quota.month, NOVEMBER);
     const uint64_t calls = tw_disk_calls(disk);
-    save(); /* unchanged: nothing is written */
+    save(); /* the counts are unchanged: nothing is written */
     assert_int_equal(tw_disk_calls(disk), calls);
 }
 
@@ -135,7 +135,7 @@ static void clock_that_was_never_set_counts_for_the_newest_month(void **state) {
     assert_int_equal(tw_quota_month(86400), 0);
     assert_int_equal(tw_quota_month(1735689600), 0); /* 2025: before this program existed */
     tw_quota_add(&quota, 0, 3);
-    save(); /* nothing is known: nothing is written */
+    save(); /* no month is known: nothing is written */
     assert_null(tw_disk_bytes(disk, "traffic", NULL));
     tw_quota_add(&quota, NOVEMBER, 1000);
     assert_int_equal(quota.bytes, 1003);

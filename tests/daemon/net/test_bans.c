@@ -84,7 +84,8 @@ static void clock_set_back_prolongs_nothing(void **state) {
     (void)offend(1, TW_BAN_OFFENCES, T);
     assert_int_equal(left(1, T - 365 * DAY_S), HOUR_S);
     assert_int_equal(offend(2, 2, T), 0);
-    assert_int_equal(offend(2, 1, T - DAY_S), 0); /* the window starts again */
+    assert_int_equal(offend(2, 1, T - DAY_S),
+                     0); /* the hour in which offences count starts again */
 }
 
 static void ban_of_a_clock_that_was_ahead_ends(void **state) {
@@ -148,7 +149,7 @@ static void ban_is_lifted_by_the_beginning_of_an_id(void **state) {
     assert_int_equal(left(0xaa, T), 0);
     assert_int_equal(left(0xab, T), HOUR_S);
     lift("ab", TW_AGAIN, "thinwire peers");
-    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* as for a first ban */
+    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* as long as a first ban */
     lift("ac00000000000000000000000000000000000000000000000000000000000000", TW_OK, "");
     assert_int_equal(banned(T), 1);
 }

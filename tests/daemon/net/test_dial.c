@@ -43,7 +43,7 @@ static void ipv6_goes_first_and_the_families_in_turn(void **state) {
     order_is("4", "0");
     order_is("46", "10");
     order_is("4466", "2031");
-    order_is("666644", "0415"); /* the second family always gets a place */
+    order_is("666644", "0415"); /* an address of the second family always gets a place */
     order_is("44446", "4012");
     order_is("6", "0");
 }
@@ -71,7 +71,7 @@ static void silent_address_costs_a_quarter_of_a_second(void **state) {
     assert_int_equal(tw_race_next(&race, 1500 * MS), 2);
     assert_int_equal(tw_race_next(&race, 9000 * MS), -1);
     assert_int_equal(tw_race_deadline(&race), UINT64_MAX);
-    assert_false(tw_race_is_over(&race)); /* all of them may still answer */
+    assert_false(tw_race_is_over(&race)); /* all dials may still be answered */
 }
 
 static void failed_address_costs_nothing(void **state) {
@@ -103,7 +103,8 @@ static void winner_that_speaks_another_language_lets_the_others_try(void **state
     (void)tw_race_next(&race, 250 * MS);
     tw_race_connected(&race, 1);
     fails(&race, 1, TW_DIAL_NOT_THINWIRE, "not Thinwire");
-    assert_int_equal(tw_race_next(&race, 300 * MS), 0); /* it was dropped for the winner */
+    assert_int_equal(tw_race_next(&race, 300 * MS),
+                     0); /* the dial was dropped because another one won */
     assert_int_equal(tw_race_next(&race, 600 * MS), 2);
     fails(&race, 0, TW_DIAL_SILENT, "silence");
     fails(&race, 2, TW_DIAL_SILENT, "silence");

@@ -70,11 +70,13 @@ static void copy_is_refused_and_all_three_say_so(unsigned hub_at) {
     assert_int_equal(second->dial_status, TW_TWIN);
     assert_int_equal(second->dial_cause, TW_DIAL_TWIN);
     assert_int_equal(hub->ups, 1);
-    assert_int_equal(hub->downs + first->downs, 0); /* the first one keeps its link */
+    assert_int_equal(hub->downs + first->downs, 0); /* the process that came first keeps its link */
     names(hub, false, second);
     names(first, true, second);
     names(second, true, first);
-    world_dial(second, hub); /* again and again: no link breaks, and nothing is said anew */
+    world_dial(
+        second,
+        hub); /* the copy dials again and again: no link breaks, and no new finding appears */
     WAIT_WHILE(&world, second->dials < 2);
     assert_int_equal(second->dial_status, TW_TWIN);
     assert_int_equal(hub->ups, 1);
@@ -96,7 +98,7 @@ static void copy_of_a_lower_node_is_refused(void **state) {
 
 static void restart_waits_for_the_dead_link(unsigned hub_at) {
     begin(hub_at, with_short_answer);
-    world_hold(first, world_peer_of(first, hub), false); /* reads and answers nothing */
+    world_hold(first, world_peer_of(first, hub), false); /* `first` reads and answers nothing */
     world_dial(second, hub);
     WAIT_WHILE(&world, second->ups < 1);
     assert_int_equal(second->dial_status, TW_OK);
@@ -131,7 +133,7 @@ static void restart_enters_as_soon_as_the_old_link_ends(void **state) {
     end();
 }
 
-/* One that was too slow to answer, and comes back after the copy took its place. */
+/* A process that was too slow to answer comes back after the copy took its place. */
 static void replaced_process_that_comes_back_is_refused(void **state) {
     (void)state;
     begin(0, with_short_answer);

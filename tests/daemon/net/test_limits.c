@@ -61,9 +61,10 @@ static void flood_of_messages_waits_with_itself(void **state) {
     WAIT_WHILE(&world, b->frames < AT_ONCE);
     tw_transport_send_control(c->transport, peer_of(c, b), TW_MSG_STATUS, NULL, 0);
     WAIT_WHILE(&world, frames_of_the_friend == 0);
-    assert_true(b->frames < FLOOD); /* the honest peer did not wait until the flood ended */
+    assert_true(b->frames <
+                FLOOD); /* the frames of the honest peer did not wait until the flood ended */
     WAIT_WHILE(&world, b->frames < FLOOD + 1);
-    assert_int_equal(b->frames, FLOOD + 1); /* and no frame was lost */
+    assert_int_equal(b->frames, FLOOD + 1); /* and none of its frames was lost */
     assert_int_equal(a->downs + b->downs, 0);
 }
 

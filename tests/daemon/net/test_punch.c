@@ -139,7 +139,8 @@ static void links_that_cannot_be_punched_say_why(void **state) {
     memcpy(own, kept, sizeof(kept));
     struct sockaddr_storage *const relay = &slot_of(a, b)->control->remote, real = *relay;
     assert_int_equal(uv_ip4_addr("198.41.0.4", 4747, (struct sockaddr_in *)relay), 0);
-    not_punchable("in a private network"); /* no relay outside makes us dial inside */
+    not_punchable("in a private network"); /* a relay with a public address makes no node dial a
+                                              private one */
     *relay = real;
     assert_int_equal(tw_transport_punch_info(a->transport, peer_of(a, b), &info, &err), TW_OK);
 }
@@ -182,12 +183,13 @@ static void probe_that_asks_is_told_where_it_came_from(void **state) {
     assert_int_equal(hub->observed_token, 43);
     assert_true(strncmp(b->observed_address, "127.0.0.1:", 10) == 0);
     world_turn(&world, 20);
-    assert_int_equal(a->probes, 0); /* it was no dial-back */
+    assert_int_equal(a->probes, 0); /* the connection was no dial-back */
     b->observed_token = 0;
     listener_address(b, address);
     assert_int_equal(tw_transport_probe(a->transport, address, &b->identity.id, &err), TW_OK);
     WAIT_WHILE(&world, a->probes == 0);
-    assert_int_equal(b->observed_token, 0); /* a plain probe asks for nothing */
+    assert_int_equal(b->observed_token,
+                     0); /* a plain probe carries no token, so it asks for no PUNCH */
 }
 
 static void on_a_line(struct tw_transport_config *config) {

@@ -219,7 +219,7 @@ static void token_of_another_call_opens_nothing(void **state) {
     world_turn(&world, 50);
     assert_int_equal(tw_transport_relay(hub->transport).pipes, 0);
     assert_int_equal(tw_transport_relay(hub->transport).calls, 1);
-    /* Nor does the right one, from another node. */
+    /* Nor is the right token accepted from another node. */
     link_to(spare, hub);
     assert_int_equal(tw_transport_answer(spare->transport, peer_of(spare, hub), &a->identity.id,
                                          hub->transport->pipes[0].token, &err),
@@ -430,7 +430,7 @@ static void tampering_breaks_that_link_alone(void **state) {
     assert_int_equal(b->down_reason, TW_TLS);
     assert_int_equal(world_peers(a), 1);
     assert_int_equal(world_peers(b), 1);
-    /* No byte of it was taken for a chunk, and the sender is not blamed for the relay's deed. */
+    /* No byte of the changed chunk was taken, and the sender is not blamed for the relay's deed. */
     assert_true(b->chunk_bytes % sizeof(payload) == 0);
     assert_int_equal(tw_bans_left_s(tw_transport_bans(b->transport), &a->identity.id, 1), 0);
     for (unsigned i = 0; i < TW_BANS_MAX; i++)

@@ -238,7 +238,8 @@ static void device_fault_is_no_death_without_progress(void **state) {
     seen_close(&seen);
 }
 
-/* A hanging driver says nothing about snapshots; a hang on the CPU may. */
+/* A hang in a GPU driver tells nothing against the snapshots of state; a hang on the CPU may be
+ * caused by them. */
 static void hang_on_a_gpu_is_a_device_fault(void **state) {
     (void)state;
     for (unsigned is_on_gpu = 0; is_on_gpu < 2; is_on_gpu++) {

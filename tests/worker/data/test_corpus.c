@@ -251,7 +251,8 @@ static void a_dataset_must_suit_the_run(void **state) {
     expect(f, f->folder, TW_DATA, "is not the dataset of this run");
     f->run.data.form = TW_FORM_FILE;
     expect(f, f->folder, TW_DATA, "is a folder, and the manifest names one file");
-    f->run.data.sha256 = (struct tw_id){{0}}; /* no pinned data: their own held-out share applies */
+    f->run.data.sha256 = (struct tw_id){
+        {0}}; /* no pinned data: the held-out share of the node's own config applies */
     f->run.data.heldout_millionths = 60000;
     assert_int_equal(open_data(f, f->folder), TW_OK);
 }

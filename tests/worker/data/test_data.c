@@ -86,7 +86,7 @@ static void the_cursor_resumes_exactly(void **state) {
     assert_int_equal(saved, cursor);
     saved = 0;
     assert_int_equal(tw_data_draw(&f->data, 8, &saved, 6, other, NULL),
-                     TW_OK); /* another node's seed, another order */
+                     TW_OK); /* the seed of another node gives another order */
     assert_memory_not_equal(whole, other, sizeof(whole));
 }
 

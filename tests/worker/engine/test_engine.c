@@ -210,7 +210,7 @@ static void a_token_outside_the_vocabulary_is_refused(void **state) {
 static void clipping_bounds_the_step_but_not_its_direction(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result result;
-    f->run.train.clip_millionths = 1000; /* 0.001: far below the norm */
+    f->run.train.clip_millionths = 1000; /* clips at 0.001, far below the gradient's norm */
     assert_int_equal(tw_engine_step(f->engine, f->tokens, 0.0f, &result, NULL), TW_OK);
     assert_true(result.grad_norm > 0.001f);
     double squares = 0.0; /* squared norm of m = (1 - beta1) clipped g */

@@ -150,7 +150,8 @@ static void one_fragment_keeps_its_order(void **state) {
     fake_daemon_send(&dae, &solo_other);
     turns(1);
     struct tw_worker_msg msg;
-    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED, &msg)); /* does not wait for fragment 0 */
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_APPLIED,
+                                 &msg)); /* fragment 1 does not wait for fragment 0 */
     assert_int_equal(msg.u.applied.fragment, 1);
     assert_false(answered(TW_WMSG_APPLIED));
     turns(1);
@@ -184,11 +185,12 @@ static void paused_worker_answers_and_does_not_step(void **state) {
     worker_start();
     assert_true(answered(TW_WMSG_READY));
     send_kind(TW_WMSG_PAUSE);
-    turns(1); /* the step, then the pause */
+    turns(1); /* one turn for the step and one for the pause */
     struct tw_worker_msg msg = apply_of(0, 1000);
     fake_daemon_send(&dae, &msg);
     turns(1);
-    assert_true(answered(TW_WMSG_APPLIED)); /* min_step would never come */
+    assert_true(answered(
+        TW_WMSG_APPLIED)); /* a paused worker does not wait for min_step, which would never come */
     assert_int_equal(trainer.step, 1);
     send_kind(TW_WMSG_RESUME);
     turns(2);
@@ -222,11 +224,13 @@ static void finished_worker_evaluates_when_all_is_quiet(void **state) {
     fake_daemon_send(&dae, &msg);
     turns(1);
     assert_true(answered(TW_WMSG_APPLIED));
-    turns(1); /* no message has arrived */
+    turns(1); /* a turn in which no message has arrived */
     assert_true(fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg));
     assert_int_equal(msg.u.evaluated.step, 2);
     assert_true(isfinite(msg.u.evaluated.loss_anchor));
-    assert_true(msg.u.evaluated.loss_live < msg.u.evaluated.loss_anchor); /* 2 fragments behind */
+    assert_true(msg.u.evaluated.loss_live <
+                msg.u.evaluated
+                    .loss_anchor); /* two fragments of the anchor are behind the live parameters */
     assert_true(msg.u.evaluated.distance > 0);
     turns(1);
     assert_false(answered(TW_WMSG_EVALUATED));
@@ -291,7 +295,8 @@ static void restarted_worker_goes_on_from_its_snapshot(void **state) {
     assert_int_equal(msg.u.ready.step, 8);
     assert_true(learner.theta[100] == at_8);
     struct tw_shm_view view;
-    tw_shm_view(&dae.shm, 1, &view); /* its merge is in phi, not in the snapshot */
+    tw_shm_view(&dae.shm, 1,
+                &view); /* the merge of this fragment is in phi, but not in the snapshot */
     assert_memory_equal(learner.theta + dae.layout.fragment_begin[1], view.phi,
                         view.elements * sizeof(float));
     turns(2);

@@ -301,7 +301,7 @@ static void apply_mode(uint64_t round, uint32_t mode) {
     apply_with(round, mode, false);
 }
 
-/* The owners had the Delta and left it out for its size. */
+/* The owners had this node's Delta and left it out for its size. */
 static void apply_refused(uint64_t round) {
     apply_with(round, TW_APPLY_SHIFT, true);
 }
@@ -314,7 +314,7 @@ static void merge_of_work_before_a_restart_sets_theta(void **state) {
         open_first(sents[i], TW_CODEC_BF16, 0);
         node_train(&nodes[0], NULL);
         node_encode(&nodes[0], 1, PARTS);
-        apply_mode(1, TW_APPLY_MIX); /* leaves a correction in eager */
+        apply_mode(1, TW_APPLY_MIX); /* leaves a correction in mode eager */
         node_train(&nodes[0], NULL);
         apply_mode(4, TW_APPLY_MIX);
         assert_memory_equal(live(&nodes[0]), anchor(&nodes[0]).phi, n * sizeof(float));
@@ -356,7 +356,7 @@ static void loss_of_coding_counts_once_it_is_merged(void **state) {
         assert_true(fabs(lost - (double)(delta - decoded[7])) < 1e-6 && lost != 0);
         free(decoded);
 
-        /* Half of it is in the next Delta. */
+        /* Half of that error is in the next Delta. */
         for (size_t e = 0; e < n; e++) live(&nodes[0])[e] = anchor(&nodes[0]).phi[e];
         node_encode(&nodes[0], 7, PARTS);
         apply_mode(7, TW_APPLY_MIX);

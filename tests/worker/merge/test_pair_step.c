@@ -278,7 +278,7 @@ static void nothing_is_lost_between_two(void **state) {
                 went += train(&nodes[i]);
                 are_often_far_apart(&nodes[i]);
             }
-            if (round % 7 == 3) { /* both lose each other after sending */
+            if (round % 7 == 3) { /* after sending, each node loses the other */
                 for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, false);
                 for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], round, true);
             } else if (round % 7 == 5) { /* the round of one is never taken */
@@ -309,7 +309,7 @@ static void alone_takes_all_of_it_exactly(void **state) {
     for (unsigned i = 0; i < NODES; i++) nodes[i].dae.run.sync.outer_lr_millionths = 1000000;
     (void)train(&nodes[0]);
     memcpy(live(&nodes[1]), live(&nodes[0]), n * sizeof(float));
-    encode(&nodes[0], 0, false); /* one had sent, the other found no partner */
+    encode(&nodes[0], 0, false); /* one node had sent its share, the other found no partner */
     for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], 0, true);
     assert_memory_equal(anchor(&nodes[0]).phi, anchor(&nodes[1]).phi, n * sizeof(float));
     assert_memory_equal(live(&nodes[0]), live(&nodes[1]), n * sizeof(float));

@@ -139,7 +139,8 @@ static void exact_tokenizers_are_known(void **state) {
     assert_true(tw_tokenizer_is_exact(golden[1]));
     assert_false(tw_tokenizer_is_exact(golden[2])); /* NFC */
     assert_true(tw_tokenizer_is_exact(golden[3]));
-    assert_false(tw_tokenizer_is_exact(golden[4])); /* prefix space, and strips white space */
+    assert_false(
+        tw_tokenizer_is_exact(golden[4])); /* adds a space in front and strips white space */
 }
 
 static void a_byte_of_no_character_is_its_own_token(void **state) {

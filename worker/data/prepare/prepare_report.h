@@ -22,7 +22,8 @@ struct tw_prepare_report {
 void tw_prepare_report_start(struct tw_prepare_report *report,
                              const struct tw_prepare_options *options, uint64_t inputs_bytes);
 
-/* Sets the starting point of this process, which is not 0 if it continues. */
+/* Sets the progress at which this process begins: 0, or that of an earlier call which it
+ * continues. */
 void tw_prepare_report_from(struct tw_prepare_report *report,
                             const struct tw_prepare_counts *counts, uint64_t taken_bytes);
 

@@ -17,7 +17,7 @@ struct source {
     struct tw_token_file *file; /* the corpus's only file */
     struct tw_token_reader reader;
     uint64_t read;       /* tokens of the file put into blocks so far */
-    uint32_t *read_room; /* (TW_TOKEN_READ_MAX) */
+    uint32_t *read_room; /* buffer for tokens that were read, (TW_TOKEN_READ_MAX) */
 };
 
 static enum tw_status open_source(struct source *source, struct tw_error *err) {

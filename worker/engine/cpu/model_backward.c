@@ -79,8 +79,8 @@ static void heads_block(const struct tw_pass *pass, uint32_t layer, size_t first
     }
 }
 
-/* Turns the gradient of q | k | v into that of the layer's input, and adds it to the residual
- * stream. */
+/* Turns the gradient of q | k | v into that of the layer's input, and adds it to the gradient of
+ * the residual stream. */
 static void attend_in_block(const struct tw_pass *pass, uint32_t layer, uint32_t block,
                             uint32_t thread) {
     const struct tw_model *model = pass->model;

@@ -135,7 +135,7 @@ enum tw_status tw_gpu_pull(struct tw_gpu *gpu, uint32_t arrays, uint64_t begin, 
 
 void tw_gpu_written(struct tw_gpu *gpu, uint64_t begin, uint64_t n) {
     if (!gpu->is_copied || gpu->params != gpu->theta)
-        return; /* the copy is made when it is next used */
+        return; /* these parameters change: the bf16 copy is made when it is next used */
     tw_cuda_from_f32(gpu->queue, TW_BF16, gpu->copy + begin, gpu->theta + begin, n);
 }
 

@@ -22,7 +22,8 @@ void tw_gpu_linear(const struct tw_gpu *gpu, const struct tw_model_linear *linea
         .bias = has_bias ? tw_gpu_weight(gpu, linear->bias) : NULL,
         .pre = pre,
     };
-    TW_ASSERT(pre == NULL || has_bias); /* models with GELU have biases */
+    TW_ASSERT(pre == NULL ||
+              has_bias); /* `pre` is asked for with GELU only, and models with GELU have biases */
     tw_cuda_gemm(gpu->products, gpu->queue, &gemm);
 }
 

@@ -14,8 +14,9 @@ enum {
     LOGITS_BYTES_LEAST = 512 << 20,
     LOGITS_SHARE = 32,
     LOGITS_ROWS = 128,
-    CHUNK_ROWS = 256, /* rows; chunks are multiples of this, so that products have whole tiles */
-    LOGITS_PAD = 64,  /* elements: aligns rows for fast products */
+    CHUNK_ROWS =
+        256, /* rows; chunks are multiples of this many, so that products have whole tiles */
+    LOGITS_PAD = 64, /* elements: aligns rows for fast products */
 };
 
 /* Hands out aligned pieces of a block. Without a block it only counts bytes. */
@@ -80,8 +81,8 @@ static void carve_inputs(struct carver *carver, struct tw_gpu *gpu) {
     const bool is_masked = gpu->map.config.run->data.documents == TW_DOCUMENTS_MASKED;
     const uint64_t rows = rows_max(gpu), tokens = rows + gpu->sequences;
     const uint64_t words = tokens + rows * (1u + gpu->is_learning + is_masked);
-    /* The inputs are contiguous, so that one copy transfers all of them. Those that some passes
-     * lack come last. */
+    /* The inputs are contiguous, so that one copy transfers all of them. The inputs that some
+     * passes do not have come last. */
     inputs->tokens = carve(carver, words, sizeof(uint32_t));
     gpu->arrays.input_words = (uint32_t)words;
 }
@@ -123,7 +124,7 @@ static void carve_activations(struct carver *carver, struct tw_gpu *gpu) {
     arrays->wide = carve(carver, rows * shape->ffn, size);
     carve_slots(carver, gpu);
     for (uint32_t i = 0; i <= shape->layers; i++) {
-        /* Without backward passes, a layer's output overwrites its input. */
+        /* Without backward passes, a layer's output may overwrite its input. */
         const bool is_own = i == 0 || gpu->is_learning;
         void *x = is_own ? carve(carver, rows * shape->width, size) : NULL;
         if (arrays->x != NULL) arrays->x[i] = is_own ? x : arrays->x[0];

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "worker/engine/cuda/gpu_model.h"
 
-enum { PASS_ROWS = 32768 }; /* rows of a pass unless configured; more bring no more speed */
+enum { PASS_ROWS = 32768 }; /* rows of a pass, unless configured; larger passes are no faster */
 
 /* The memory limit: as configured, or as much as the opened device has free. */
 static enum tw_status find_limit(uint64_t *limit, const struct tw_engine_config *config,
@@ -99,7 +99,7 @@ enum tw_status tw_gpu_plan(struct tw_engine_plan *plan, const struct tw_engine_c
     const uint64_t array = config->layout->elements * sizeof(float);
     const bool is_learning = !config->is_inference;
     struct tw_cuda_info info;
-    /* Every usable device has bf16 products. */
+    /* Every usable device has bf16 products, so AUTO is bf16. */
     const enum tw_type type = config->compute.compute == TW_COMPUTE_FP32 ? TW_F32 : TW_BF16;
     uint64_t limit = 0;
     TW_ASSERT(config->is_inference || !config->has_cache);

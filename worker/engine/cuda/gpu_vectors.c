@@ -188,7 +188,7 @@ static void vectors_lead(void *self, float *m, const float *v, const float *delt
 
 /* Returns the first `count` sums, after waiting for them. They are NaN after a fault. */
 static const double *fetch_sums(const struct tw_gpu_vectors *vectors, size_t count) {
-    struct tw_error ignored; /* the next finish reports it again */
+    struct tw_error ignored; /* ignored: the next call of `finish` reports the same fault */
     tw_cuda_copy_out(vectors->gpu->cuda, TW_CUDA_COMPUTE, vectors->here->sums,
                      vectors->numbers->sums, count * sizeof(double));
     if (tw_cuda_finish(vectors->gpu->cuda, TW_CUDA_COMPUTE, &ignored) == TW_OK)

@@ -77,12 +77,12 @@ struct thinwire_run {
     uint32_t tensors_count;
     uint64_t parameters;
     uint64_t batch, context;  /* sequences of a step; tokens of a sequence */
-    uint64_t tokens_per_step; /* batch * context: a step counts as these, on every node */
+    uint64_t tokens_per_step; /* batch * context: tokens that a step counts for, on every node */
     uint64_t tokens;          /* budget of the run, over all nodes */
     const char *data_path;    /* training data as the daemon has them; empty: the trainer's own */
     uint64_t data_seed;       /* seed of this node's order of the data */
     uint64_t heldout_windows; /* held-out windows that thinwire-worker evaluates */
-    uint32_t threads;         /* that the node's configuration allows; 0: no limit */
+    uint32_t threads;         /* threads that the node's configuration allows; 0: no limit */
 };
 
 /* Arrays over the run's tensors. */
@@ -114,25 +114,25 @@ struct thinwire_trainer {
 
     /* For people; NULL or 0: not known. */
     const char *engine;        /* at most 95 characters */
-    uint64_t flops_per_token;  /* of a training step */
+    uint64_t flops_per_token;  /* operations of a training step per token */
     uint64_t peak_flops_per_s; /* of the device */
-    uint64_t memory_bytes;     /* parameters, optimizer and activations */
+    uint64_t memory_bytes;     /* memory for parameters, optimizer and activations */
 };
 
 /* A step that the trainer has taken. */
 struct thinwire_step {
     float loss;      /* mean of the batch, nats per token, before the update */
-    float grad_norm; /* before clipping; 0: not known */
+    float grad_norm; /* norm of the gradient before clipping; 0: not known */
     bool is_skipped; /* gradients were not finite; the parameters did not change */
 };
 
 /* The step to take next. */
 struct thinwire_next {
     uint64_t step, tokens; /* steps and tokens of this node so far */
-    float lr;              /* learning rate of the run's schedule, on the clock of the whole run */
-    float lr_share;        /* the same as a share of the run's peak rate, for a trainer that has
-                              rates of its own */
-    uint64_t updates;      /* optimizer steps in the moments; 0: they are zero */
+    float lr;              /* learning rate by the run's schedule, at the clock of the whole run */
+    float lr_share; /* the same rate as a share of the run's peak rate, for a trainer with rates of
+                       its own */
+    uint64_t updates; /* optimizer steps that the moments contain; 0: they are zero */
     bool is_restored; /* the library has put parameters, and moments if the trainer has them, in
                          place that do not follow from the last step: at the start, and when a
                          daemon came back */
@@ -172,8 +172,8 @@ THINWIRE_API enum thinwire_status thinwire_worker_step(struct thinwire_worker *w
                                                        int timeout_ms, struct thinwire_next *next,
                                                        struct thinwire_error *error);
 
-/* Takes a snapshot, detaches and frees. NULL is fine. In a child process of the one that opened the
- * worker it does nothing. */
+/* Takes a snapshot, detaches from the daemon and frees the worker; NULL is allowed. Does nothing in
+ * a child process of the process that opened the worker. */
 THINWIRE_API void thinwire_worker_close(struct thinwire_worker *worker);
 
 /* ---- training data of the run, for trainers that have none of their own --------------------- */
