@@ -13,10 +13,11 @@
  *       another and leaves the round open; a proposer is silent in its turn; it does nothing with
  *       votes and is passed over for that; it proposes nearly nothing and is passed over for that
  *       (check/proposal_check.c).
- *   L4  A proposer that has stalled before, or was proven false, is not waited for. Its PREPAREs
- *       wait for LEASE_US and for the present holder, and so do the proposals of one that was
- *       proven false. Then they are answered: otherwise two nodes that distrust each other would
- *       never decide a round.
+ *   L4  A proposer that has stalled before, or was proven false, is not waited for. Its lease holds
+ *       no trusted proposer up. Its PREPAREs wait for LEASE_US and for the present holder, and so
+ *       do the proposals of one that was proven false. The wait doubles with each promise to such a
+ *       proposer in a round, so that all of them together end few ballots. Then they are answered:
+ *       otherwise two nodes that distrust each other would never decide a round.
  *   L5  No PREPARE is promised before there is a round to propose (proposal_check.c).
  *
  * To promise late, or never, is always safe. */
@@ -34,18 +35,25 @@
 #define LEASE_US (5 * SECOND_US)
 #define BLAME_US (3 * SECOND_US) /* time within which a holder can be expected to propose */
 
-static bool has_stalled(const struct tw_node *node, uint32_t member) {
-    return tw_conduct_is_stalled(node, TW_PENALTY_STALL_PROPOSER, &node->roster.members[member].id);
+enum { DOUBLINGS_MAX = 3 };
+
+static uint64_t stalled_us(const struct tw_node *node, uint32_t member) {
+    return tw_conduct_stall_left_us(node, TW_PENALTY_STALL_PROPOSER,
+                                    &node->roster.members[member].id);
 }
 
-/* Where half of the members stalled, the cause is the network, or proposers that did not wait for
- * each other. If nobody were waited for, proposers would go on disturbing each other. */
+/* No more members than may lie are distrusted, or fewer than half where nobody may: those with the
+ * longest penalties. Where more stalled, the cause is the network, or proposers that did not wait
+ * for each other. To wait for nobody would keep it so. */
 bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
-    uint32_t count = 0;
+    const uint64_t left_us = stalled_us(node, member);
+    const uint32_t count = node->roster.count, liars = tw_liars_max(count);
+    const uint32_t most = liars > 0 ? liars : (count - 1) / 2;
+    uint32_t worse = 0;
     if (tw_conduct_is_proven_false(node, &node->roster.members[member].id)) return true;
-    if (!has_stalled(node, member)) return false;
-    for (uint32_t i = 0; i < node->roster.count; i++) count += has_stalled(node, i);
-    return 2 * count < node->roster.count;
+    if (left_us == 0) return false;
+    for (uint32_t i = 0; i < count; i++) worse += stalled_us(node, i) > left_us;
+    return worse < most;
 }
 
 /* The proposer of this rank proposed nearly nothing and was passed over for that. */
@@ -64,6 +72,8 @@ static bool is_held(struct tw_node *node) {
 
 bool tw_lease_is_others(struct tw_node *node, uint32_t member) {
     if (node->lease.member == member || !is_held(node)) return false;
+    if (tw_lease_is_distrusted(node, node->lease.member) && !tw_lease_is_distrusted(node, member))
+        return false;
     tw_act_wake(node, node->lease.until_us);
     return true;
 }
@@ -80,9 +90,13 @@ void tw_lease_ask(struct tw_node *node, uint32_t member, uint64_t ballot) {
     node->lease.asked[member].asked_us = node->now_us;
 }
 
-/* L4. */
+/* How long a distrusted proposer waits: L4. */
+static uint64_t distrust_us(const struct tw_node *node) {
+    return LEASE_US << at_most(node->lease.distrusted_count, DOUBLINGS_MAX);
+}
+
 bool tw_lease_must_wait(struct tw_node *node, uint32_t member, uint64_t since_us) {
-    const uint64_t due_us = since_us + LEASE_US;
+    const uint64_t due_us = since_us + distrust_us(node);
     if (node->now_us < due_us) tw_act_wake(node, due_us);
     return node->now_us < due_us || tw_lease_is_others(node, member);
 }
@@ -93,8 +107,8 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (lease->asked[i].ballot == 0) continue;
         const uint64_t asked_us = lease->asked[i].asked_us;
-        if (node->now_us >
-            asked_us + 2 * LEASE_US) { /* its proposer has given this ballot up by now */
+        /* its proposer has given the ballot up */
+        if (node->now_us > asked_us + distrust_us(node) + LEASE_US) {
             lease->asked[i].ballot = 0;
             continue;
         }
@@ -128,6 +142,7 @@ void tw_lease_take(struct tw_node *node, uint32_t member, uint64_t ballot) {
     lease->until_us = at_most(lease->until_us, lease->began_us + 2 * LEASE_US);
     lease->is_taken = true;
     lease->has_proposed = false;
+    lease->distrusted_count += !is_again && tw_lease_is_distrusted(node, member);
     lease->member = member;
     lease->ballot = ballot;
 }

@@ -32,7 +32,8 @@
 #include "sync/vote/ballot_lease.h"
 #include "sync/vote/evidence.h"
 
-#define SKIP_US (SECOND_US / 4) /* wait for each rank skipped without a proof */
+/* Wait for each rank skipped without a proof, and after a ballot of a distrusted proposer. */
+#define SKIP_US (SECOND_US / 4)
 
 void tw_proposer_write(struct tw_node *node) {
     struct round *round = &node->round;
@@ -229,6 +230,9 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     if (node->vote.promised < nack->promised) node->vote.promised = nack->promised;
     if (round->attempt > 0) round->attempt--;
     back_off(node);
+    const uint32_t rank = tw_ballot_rank(nack->promised);
+    if (rank < node->roster.count && tw_lease_is_distrusted(node, round->rank[rank]))
+        round->retry_us = node->now_us + SKIP_US; /* its proposer is not waited for */
 }
 
 /* No more results, or signatures of contributors to them, are worth waiting for. */

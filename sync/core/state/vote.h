@@ -38,6 +38,7 @@ struct lease {
     bool has_robbed; /* the holder took the lease while another proposer held it */
     uint32_t member; /* roster index of the holder */
     uint64_t ballot, began_us, until_us;
+    uint32_t distrusted_count; /* promises to proposers that are not waited for, in this round */
     /* set of members that proposed in this round, or sent PREPARE before the other ranks were due
      * */
     uint64_t active;
@@ -50,6 +51,7 @@ struct lease {
 static inline void tw_lease_clear(struct lease *lease) {
     lease->is_taken = false;
     lease->active = 0;
+    lease->distrusted_count = 0;
     for (uint32_t i = 0; i < TW_MEMBERS_MAX; i++) lease->asked[i].ballot = 0;
 }
 
