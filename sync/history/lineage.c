@@ -235,6 +235,7 @@ static void adopt_lineage(struct tw_node *node, uint16_t peer, const struct clai
     const struct tw_roster unknown = {.count = 0};
     tw_round_set_roster(node, &unknown);
     if (claim != NULL) tw_log_adopt_tip(node, &claim->record, &claim->proof);
+    node->log.is_begin_told = claim != NULL;
     tw_act_report(node, TW_REPORT_LINEAGE, &node->at.lineage);
     node->status_us = 0;
 }
@@ -516,13 +517,15 @@ static bool is_hopeless(struct tw_node *node) {
     return node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US && is_nobody_ahead(node);
 }
 
-/* A lineage was followed whose donors are here, but give nothing: neither the newest record nor a
- * chunk of state for twice as long as an orphan waits. So a lie about a lineage does not hold a
- * node for ever. The peer that led here is not believed for a while. */
+/* The donors of the lineage are here, but give nothing: neither the newest record nor a chunk of
+ * state for twice as long as an orphan waits. So a lie about a lineage does not hold a node for
+ * ever. The peer that led here is not believed for a while. */
 static bool is_starved(struct tw_node *node) {
     bool is_owed = node->lineage.needs_tip, has_donor = false;
-    if (node->state != TW_STATE_RECEIVER || node->has_left) return false;
-    if (tw_id_is_zero(&node->lineage.leader)) return false;
+    if (node->state != TW_STATE_RECEIVER || node->has_left) {
+        node->lineage.moved_us = node->now_us;
+        return false;
+    }
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         is_owed |= node->at.fragment_rounds[p] == NOT_HELD;
     for (uint16_t i = 0; i < node->links_end; i++) has_donor |= tw_peers_is_donor(node, i);
@@ -534,7 +537,8 @@ static bool is_starved(struct tw_node *node) {
         tw_act_wake(node, starved_us);
         return false;
     }
-    tw_conduct_note_false_claim(node, &node->lineage.leader);
+    if (!tw_id_is_zero(&node->lineage.leader))
+        tw_conduct_note_false_claim(node, &node->lineage.leader);
     return true;
 }
 

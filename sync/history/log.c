@@ -33,7 +33,6 @@ enum {
                         round only */
 };
 
-#define MEET_US (30 * SECOND_US)
 #define PATIENCE_CEILING_US (3600 * SECOND_US)
 #define FORK_ASK_US                                                                                \
     (60 * SECOND_US) /* time between two requests to a peer whose last record differs from ours */
@@ -66,6 +65,7 @@ void tw_log_begin_at(struct tw_node *node, const struct tw_record *tip,
     node->at.tip_proof = proof != NULL ? *proof : (struct tw_proof){.ballot = 0};
     node->at.rounds = tip != NULL ? tip->round + 1 : 0;
     node->log.begin = tip != NULL ? tip->round : 0;
+    node->log.is_begin_told = false;
     node->tip_digest = (struct tw_id){{0}};
     if (tip == NULL) return;
     node->log.records[tip->round % TW_ROUNDS_KEPT] = *tip;
@@ -268,6 +268,11 @@ static void learn_patience(struct tw_node *node, const struct tw_record *record)
     }
 }
 
+static void move_begin(struct tw_node *node, uint64_t round) {
+    node->log.begin = round;
+    node->log.is_begin_told = false;
+}
+
 void tw_log_commit(struct tw_node *node, const struct tw_record *record,
                    const struct tw_proof *proof) {
     TW_ASSERT(record->round == node->at.rounds);
@@ -276,7 +281,7 @@ void tw_log_commit(struct tw_node *node, const struct tw_record *record,
     *entry = *record;
     node->log.proofs[record->round % TW_ROUNDS_KEPT] = node->at.tip_proof = *proof;
     if (node->at.rounds - node->log.begin >= TW_ROUNDS_KEPT)
-        node->log.begin = node->at.rounds - TW_ROUNDS_KEPT + 1;
+        move_begin(node, node->at.rounds - TW_ROUNDS_KEPT + 1);
     node->log.was_refused[record->round % TW_ROUNDS_KEPT] = note_refused(node, entry);
     note_mixed(node, entry);
     note_deliveries(node, entry);
@@ -328,20 +333,10 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
-/* The other members have had time to link to this node since its first link came up. */
-static bool has_met_all(const struct tw_node *node) {
-    for (uint16_t i = 0; i < node->links_end; i++) {
-        if (node->links[i].is_up && node->now_us >= node->links[i].up_us + MEET_US) return true;
-    }
-    return false;
-}
-
-/* So many members named this record that one of them does not lie. A node that has seen few members
- * for long trusts the word of one. */
+/* So many members say so that one of them does not lie. A node that sees fewer trusts nobody's
+ * word: it founds a child lineage, and follows the others by proof (claim.c). */
 static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
-    if (TW_IS_MUTANT(node, TW_MUTANT_ONE_LOG)) return count > 0;
-    if (node->roster.count == 0 || (!tw_membership_sees_most(node) && has_met_all(node)))
-        return count > 0;
+    if (TW_IS_MUTANT(node, TW_MUTANT_ONE_LOG) || node->roster.count == 0) return count > 0;
     return count > tw_liars_max(node->roster.count);
 }
 
@@ -407,8 +402,9 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     }
     if (record->round + 1 == node->at.rounds) tw_evidence_fork(node, commit);
     if (record->round < node->at.rounds) return;
-    if (!tw_id_equal(&record->parent, &node->tip_digest) ||
-        record->fragment != tw_progress_fragment(node, record->round) ||
+    /* Another history is no forgery: its node may be the victim of a lie itself. */
+    if (!tw_id_equal(&record->parent, &node->tip_digest)) return;
+    if (record->fragment != tw_progress_fragment(node, record->round) ||
         (node->roster.count > 0 &&
          (!tw_record_is_sound(node, record) || !is_proven(node, commit)))) {
         tw_act_report(node, TW_REPORT_FORGED, &node->links[peer].id);
@@ -419,15 +415,23 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     tw_log_commit(node, record, &commit->proof);
 }
 
+/* The oldest round that this node hands on. A record that it was told, as it followed the lineage,
+ * may be false where members lie: others would take its victim for the liar. */
+static uint64_t oldest_given(const struct tw_node *node) {
+    const struct tw_roster *roster = &node->roster;
+    const bool may_lie = roster->count > 0 && tw_liars_max(roster->count) > 0;
+    return node->log.begin + (node->log.is_begin_told && may_lie);
+}
+
 void tw_log_get(struct tw_node *node, uint16_t peer, const struct tw_msg_log_get *get) {
+    const uint64_t oldest = oldest_given(node);
     if (!tw_id_equal(&get->lineage, &node->at.lineage) || node->lineage.needs_tip) return;
-    if (get->round >= node->at.rounds) return;
-    if (get->round < node->log.begin) {
+    if (get->round >= node->at.rounds || oldest >= node->at.rounds) return;
+    if (get->round < oldest) {
         struct tw_message *message = tw_act_message(node, TW_MSG_LOG_NONE);
         if (message == NULL) return;
-        message->u.log_none = (struct tw_msg_log_none){.lineage = node->at.lineage,
-                                                       .oldest_round = node->log.begin,
-                                                       .rounds = node->at.rounds};
+        message->u.log_none = (struct tw_msg_log_none){
+            .lineage = node->at.lineage, .oldest_round = oldest, .rounds = node->at.rounds};
         tw_act_send(node, message, peer);
         return;
     }
@@ -482,6 +486,7 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     if (!is_word_of_enough(node, short_count)) return;
     /* Too far behind to replay: fetches the present state, and keeps our own work in theta. */
     node->lineage.needs_tip = true;
+    node->lineage.moved_us = node->now_us;
     tw_account_settle_clock(node); /* skipped rounds may list us */
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++)
         tw_state_refetch(node, p, TW_LOAD_SHIFT);

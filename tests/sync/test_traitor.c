@@ -154,6 +154,81 @@ static void one_member_gives_no_tip(void **state) {
     assert_int_equal(view_now().rounds, ROUNDS + 100);
 }
 
+/* Members 1 and 2 are gone, and the liar has had the link to this node alone for long. */
+static void member_that_sees_one_other_believes_nothing(void **state) {
+    (void)state;
+    for (uint16_t peer = 1; peer <= 2; peer++)
+        feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+    wait_us(SECONDS(60));
+    say_far_behind(3);
+    assert_int_equal(view_now().state, TW_STATE_MEMBER);
+    wait_us(SECONDS(120)); /* it goes alone, and follows the others by proof */
+    assert_int_equal(view_now().state, TW_STATE_SOLO);
+}
+
+/* Two members say that records are missing, and none says which is the newest. */
+static void receiver_without_a_tip_goes_alone(void **state) {
+    (void)state;
+    worker_up();
+    say_far_behind(1);
+    say_far_behind(2);
+    assert_int_equal(view_now().state, TW_STATE_RECEIVER);
+    for (uint32_t k = 0; k < 300 && view_now().state == TW_STATE_RECEIVER; k++) {
+        for (uint16_t peer = 1; peer <= 3; peer++)
+            say_status(peer, &start.lineage, ROUNDS + 100, 90000);
+        now_us += SECONDS(1);
+        feed(&(struct tw_event){.kind = TW_EV_TICK});
+    }
+    assert_int_equal(view_now().state, TW_STATE_SOLO);
+}
+
+/* Liars may have given it their records when it returned alone. */
+static void node_with_another_history_is_no_forger(void **state) {
+    (void)state;
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.record = empty_close(&start.tip);
+    message->u.commit.record.parent = name_of("another record");
+    say(3, message);
+    assert_null(find_action(TW_ACT_CLOSE));
+    assert_null(find_action(TW_ACT_REPORT));
+    assert_int_equal(view_now().rounds, ROUNDS);
+}
+
+static const struct tw_message *ask_log(uint16_t peer, const struct tw_id *lineage,
+                                        uint64_t round) {
+    struct tw_message *message = message_of(TW_MSG_LOG_GET);
+    message->u.log_get = (struct tw_msg_log_get){.lineage = *lineage, .round = round};
+    forget();
+    say(peer, message);
+    return find_message(TW_MSG_COMMIT, peer);
+}
+
+/* A node that stands alone follows any peer that proves a lineage. If that was a lie, an honest
+ * node would find the record forged, and name this node. */
+static void record_that_came_with_a_claim_is_not_handed_on(void **state) {
+    (void)state;
+    struct tw_record tip = start.tip;
+    tip.lineage = name_of("the lineage of a liar");
+    tip.clock_tokens = 90000;
+    tip.round = ROUNDS + 20;
+    tip.fragment = (uint32_t)(tip.round % FRAGMENTS);
+    for (uint16_t peer = 1; peer <= 3; peer++)
+        feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = peer});
+    wait_us(SECONDS(125));
+    assert_int_equal(view_now().state, TW_STATE_SOLO);
+    link_up(3);
+    say_status(3, &tip.lineage, tip.round + 1, tip.clock_tokens);
+    prove_lineage(3, &tip);
+    assert_follows(&tip.lineage);
+    assert_null(ask_log(3, &tip.lineage, tip.round));
+    struct tw_message *message = message_of(TW_MSG_COMMIT);
+    message->u.commit.record = empty_close(&tip); /* this one was decided as it watched */
+    say(3, message);
+    assert_int_equal(view_now().rounds, tip.round + 2);
+    assert_null(ask_log(3, &tip.lineage, tip.round));
+    assert_non_null(ask_log(3, &tip.lineage, tip.round + 1));
+}
+
 /* ---- the round ------------------------------------------------------------------------------ */
 
 static void ask_for_promise(uint16_t peer) {
@@ -246,6 +321,13 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(one_member_makes_nobody_a_receiver, set_up_four, tear_down),
         cmocka_unit_test_setup_teardown(one_member_gives_no_tip, set_up_four, tear_down),
+        cmocka_unit_test_setup_teardown(member_that_sees_one_other_believes_nothing, set_up_four,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(receiver_without_a_tip_goes_alone, set_up_four, tear_down),
+        cmocka_unit_test_setup_teardown(node_with_another_history_is_no_forger, set_up_four,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(record_that_came_with_a_claim_is_not_handed_on, set_up_four,
+                                        tear_down),
         cmocka_unit_test_setup_teardown(one_member_begins_no_round, set_up_four, tear_down),
         cmocka_unit_test_setup_teardown(result_hidden_from_this_node_is_voted_for_soon, set_up_four,
                                         tear_down),

@@ -19,7 +19,8 @@ struct log {
     /* Round r, in row r % TW_ROUNDS_KEPT: an owner left this node's contribution out because it was
      * too large. */
     bool was_refused[TW_ROUNDS_KEPT];
-    uint64_t begin;                           /* rounds [begin, at.rounds) are in `records` */
+    uint64_t begin;     /* rounds [begin, at.rounds) are in `records` */
+    bool is_begin_told; /* the oldest record came with a claim: nothing here proves it */
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
     uint64_t refused_count;                   /* committed rounds in which was_refused */
     struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */

@@ -91,6 +91,28 @@ expect 0 '^llama-15m$' complete_of thinwire run new x --model llama-15
 expect 0 '^sparseloco streaming$' complete_of thinwire run new --preset s
 expect 0 '^$' complete_of thinwire eval model.
 
+# -- the same for zsh and fish, where these are installed
+zsh_of() {
+    env PATH="$BIN:$PATH" zsh -f -c 'compadd() { [[ $1 == -- ]] && shift; print -l -- "$@" }
+        _files() { : }
+        words=("${@:2}")
+        CURRENT=${#words}
+        complete_words() { source "$1" }
+        print -- $(complete_words "$1" | grep -- "^${words[-1]}" | sort -u)' zsh \
+        "$SOURCE/deploy/completion/_thinwire" "$@"
+}
+fish_of() { env PATH="$BIN:$PATH" fish --no-config -c 'source $argv[1]; echo (complete -C $argv[2])' \
+    "$SOURCE/deploy/completion/thinwire.fish" "$*"; }
+for shell in zsh fish; do
+    command -v $shell >/dev/null || continue
+    expect 0 '^start status$' ${shell}_of thinwire sta
+    expect 0 '^config$' ${shell}_of thinwire --config my.conf conf
+    expect 0 '^codecs keys models new presets show$' ${shell}_of thinwire run ''
+    expect 0 '^--threads$' ${shell}_of thinwire train --thr
+    expect 0 '^llama-15m$' ${shell}_of thinwire run new x --model llama-15
+    expect 0 '^sparseloco streaming$' ${shell}_of thinwire run new --preset s
+done
+
 # -- no daemon
 expect 8 '`thinwire init` or `thinwire join` makes a node' env -u THINWIRE_CONFIG "$BIN/thinwire" status
 expect 8 'no daemon answers on .*/none.sock; start it' tw status --socket "$home/none.sock"

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# test_debian.sh - deploy/debian names the libraries and files of CMake. SOURCE: the repository.
+# tests/packages builds and uses the packages.
+set -euo pipefail
+cd "$1"
+failures=0
+fail() { echo "FAIL: $1"; failures=$((failures + 1)); }
+
+control=$(tr ',\n' '  ' <deploy/debian/control)
+libraries=$(sed -n 's/^tw_library(\(.*\))$/\1/p' deploy/libraries.cmake | awk '{ print $3 }')
+[ "$(wc -w <<<"$libraries")" -ge 10 ] || fail "deploy/libraries.cmake has changed its form"
+for package in $libraries protobuf-c-compiler; do
+    grep -q " $package " <<<"$control" || fail "debian/control: Build-Depends lacks $package"
+done
+
+version=$(sed -n 's/^project(thinwire VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+head -1 deploy/debian/changelog | grep -qF "thinwire ($version)" ||
+    fail "debian/changelog is not of version $version"
+
+# Every file that CMake installs is in a package, or is made again by debhelper (sysusers).
+shipped=$(cat deploy/debian/*.install)
+for path in $(sed -n 's/.*DESTINATION \([a-z/.-]*\).*/\1/p' CMakeLists.txt); do
+    case $path in lib/sysusers.d) continue ;; esac
+    found=no
+    for row in $shipped; do
+        case usr/$path in $row | $row/*) found=yes ;; esac
+    done
+    [ $found = yes ] || fail "no package has usr/$path"
+done
+for script in postinst prerm postrm; do
+    sh -n "deploy/debian/programs.$script" || fail "programs.$script"
+    grep -q '^#DEBHELPER#$' "deploy/debian/programs.$script" || fail "programs.$script: no #DEBHELPER#"
+done
+[ $failures -eq 0 ]
