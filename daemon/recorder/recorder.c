@@ -42,8 +42,8 @@ struct tw_recorder {
     struct block filling;
     size_t event_at; /* where the present event begins in the block */
     uint64_t flushed_us, now_us;
-    uint64_t retry_us;   /* no file is begun before */
-    bool has_file;       /* the block goes on with a file that is intact */
+    uint64_t retry_us;   /* no new file is begun before this time */
+    bool has_file;       /* the present file is intact, so the block is appended to it */
     bool is_recording;   /* between an event and its end */
     struct tw_rate rate; /* as recorded last */
     uint32_t actions;

@@ -232,7 +232,8 @@ static void forget_offer(struct tw_node *node) {
             round->results[k].has &&
             tw_id_equal(&round->results[k].announced.hash, &round->offer.parts[k].result);
         if (payload != NULL && payload->state == PAYLOAD_WANTED && !is_announced)
-            payload->keep_round = 0; /* a room that needs it requests it again */
+            payload->keep_round =
+                0; /* freed now; if the node needs it after all, it is requested again */
     }
     round->has_offer = false;
 }

@@ -358,7 +358,7 @@ static void false_heads_are_refused(void **state) {
         {HEADS, (first & 0xFFFFFF) | 10u << 24},  /* the first that does not exist */
         {HEADS + 4, size + 1},                    /* bytes do not add up */
         {HEADS + 4, UINT32_MAX},                  /* more than the payload has */
-        {HEADS, first & 0xFFFFFF}                 /* int8, with bytes of another size */
+        {HEADS, first & 0xFFFFFF}                 /* the piece claims int8, but has another size */
     };
     for (size_t i = 0; i < sizeof(lies) / sizeof(lies[0]); i++) {
         uint8_t *false_one = malloc(bytes);

@@ -111,7 +111,8 @@ static void leaving_a_group_that_is_there_is_reported(void **state) {
     for (uint32_t trial = 0; trial < 2; trial++) {
         const bool is_there = trial == 0;
         const struct tw_id better = name_of("better");
-        start.tip.next.count = 2; /* three would not leave: test_claim.c */
+        start.tip.next.count =
+            2; /* with three members the node would not leave, as test_claim.c shows */
         start_again();
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 2});
         link_up(3);

@@ -542,6 +542,6 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
         trainer->learner->begun(trainer->learner->self, &state, start);
     trainer->boundary_us = cost_us(trainer);
     TW_TRY(boundary(trainer, err));
-    trainer->sync_us = 0; /* nothing of the start counts as merging */
+    trainer->sync_us = 0; /* the time that the start took does not count as merging */
     return TW_OK;
 }

@@ -42,7 +42,7 @@ struct payload {
     bool is_left;                 /* no puller needs it any more, so it is dropped first */
     uint64_t pullers;             /* HELD: peers that pulled some of it */
     uint64_t offered;             /* peers that announced that they have it */
-    uint64_t sources;             /* peers that it is being pulled from */
+    uint64_t sources;             /* peers from which this node pulls it */
     uint64_t senders;             /* peers whose chunks are in it */
     uint64_t tried;               /* peers that could not give it */
     uint64_t asked;               /* peers whose chunks are accepted */

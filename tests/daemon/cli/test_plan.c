@@ -117,7 +117,7 @@ static void few_bytes_are_chosen_among_equal_losses(void **state) {
         {.run = run, .loss = .010, .day_bytes = 5, .is_over = true},
     };
     assert_int_equal(plan_row_choose(rows, 5), 1);
-    assert_int_equal(plan_row_choose(rows + 3, 2), 2); /* nothing is carried */
+    assert_int_equal(plan_row_choose(rows + 3, 2), 2); /* neither row can be chosen */
 }
 
 static void budgets_count_both_ways_of_a_month(void **state) {

@@ -658,7 +658,7 @@ static void pinned_generation_stays_for_the_next_time(void **state) {
         assert_int_equal(tw_checkpoint_go_back(checkpoint, TW_CHECKPOINT_PINNED, &err), TW_OK);
         assert_int_equal(generation_in(TW_CHECKPOINT_UNDONE), 3 + 3 * round);
         for (uint64_t i = 4; i < 7; i++) assert_int_equal(save(i), TW_OK);
-        /* No number is used twice. */
+        /* No generation number is used twice. */
         assert_int_equal(tw_checkpoint_generation(checkpoint), 6 + 3 * round);
     }
 }
