@@ -10,10 +10,10 @@
 
 enum {
     MILLION = 1000000,
-    /* "thinwire-dataset 1\nbytes 0000000000\n" */
-    SIZE_LINE = 19,
-    SIZE_DIGITS = 10,
-    SIZE_END = SIZE_LINE + 6 + SIZE_DIGITS + 1,
+    /* Offsets in "thinwire-dataset 1\nbytes 0000000000\n". */
+    SIZE_LINE = 19,   /* where the second line begins */
+    SIZE_DIGITS = 10, /* of the size in it */
+    SIZE_END = /* behind its newline */ SIZE_LINE + 6 + SIZE_DIGITS + 1,
 };
 static const char first_line[] = "thinwire-dataset 1\n";
 

@@ -8,10 +8,10 @@
  * TW_FETCH_ASKED_MAX chunks. While the disk is full, nothing more is requested from peers.
  *
  * Invariants:
- *  1. Only the thread uses parts and changes the folder, and only between is_busy and its answer.
- *  The loop may read files, rows and the index after `opened` returned TW_OK. Only the loop changes
- *  rows.
- *  2. Every ticket is answered by exactly one `stored`. */
+ *  1. Only the thread opens .part files or changes the folder, and only while is_busy. The loop may
+ *  read files, the index and folder.rows (the state of each file) after `opened` returned TW_OK.
+ *  Only the loop changes folder.rows.
+ *  2. Every ticket, the slot number of a requested chunk, is answered by exactly one `stored`. */
 #ifndef TW_DAEMON_DATASET_DATA_STORE_H
 #define TW_DAEMON_DATASET_DATA_STORE_H
 

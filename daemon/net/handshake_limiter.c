@@ -166,7 +166,7 @@ static bool hex_read(const char *text, uint8_t *byte) {
     return true;
 }
 
-/* A line without its end. */
+/* Parses one line, newline excluded: a prefix in hex, a space, seconds in decimal. */
 static bool line_read(const char *line, size_t size,
                       uint8_t prefix[TW_HANDSHAKE_LIMITER_PREFIX_BYTES], uint64_t *at_s) {
     enum { DIGITS_MAX = 12, HEX = 2 * TW_HANDSHAKE_LIMITER_PREFIX_BYTES };

@@ -25,7 +25,8 @@ bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
 /* Derives node->state from position, roster and vote; reports a change. */
 void tw_membership_derive_state(struct tw_node *node);
-/* Notes for each seat whether its member is live, and whether the live members are a majority. */
+/* Stores the present time: in each seat whose member is linked or live, and for the node as a whole
+ * if enough seated members to decide are live, or if a donor is linked. */
 void tw_membership_note(struct tw_node *node);
 
 #endif

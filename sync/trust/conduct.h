@@ -34,14 +34,14 @@ uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_
 
 /* Pairs: the state of this donor is being taken over. */
 void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id);
-/* This node's state was taken over recently, so it is not used again for a while. A donor with a
- * true clock is needed only once. */
+/* The state of node `id` was taken over recently, so it is not used again for a while. A donor with
+ * a true clock is needed only once. */
 bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id);
 
-/* The claim of this node about its lineage was false, or its lineage delivered nothing to this node
- * that followed it. */
+/* Node `id` made a false claim about its lineage, or we followed its lineage and received
+ * nothing. */
 void tw_conduct_note_false_claim(struct tw_node *node, const struct tw_id *id);
-/* The claims of this node about its lineage are not checked for a while. */
+/* The claims of node `id` about its lineage are not checked for a while. */
 bool tw_conduct_is_disbelieved(const struct tw_node *node, const struct tw_id *id);
 
 #endif

@@ -35,7 +35,8 @@ static bool is_ecsq(enum tw_codec_id id) {
     return id >= TW_CODEC_ECSQ4 && id <= TW_CODEC_ECSQ05;
 }
 
-/* Codes of n elements with random sizes, of which about `written` are written out. */
+/* Codes of n elements with random sizes. About `written` of them get the escape size,
+ * tw_ecsq_limit(), whose value follows outside of the code. */
 static void draw_codes(struct tw_rng *rng, const struct tw_ecsq *ecsq, uint8_t *codes, size_t n,
                        size_t written) {
     static uint8_t sizes[REPAIR_ELEMENTS_MAX + 1];

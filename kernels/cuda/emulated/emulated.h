@@ -176,7 +176,8 @@ void tw_emulated_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], 
                           int line);
 void tw_emulated_ldmatrix_x4(uint32_t r[4], const void *row, bool is_transposed, const char *file,
                              int line);
-/* wgmma.cuh: the warp's 16 of 64 rows of result = a b, plus result if keeps_d. `left` (4), or *a.
+/* wgmma.cuh: the warp's 16 of 64 rows of result = left factor x b, plus result if keeps_d. The left
+ * factor is the lane's registers `left` (4) with a NULL, or the shared matrix *a with `left` NULL.
  */
 struct tw_emulated_wg {
     float *d; /* the lane's (columns / 8, 4) */
