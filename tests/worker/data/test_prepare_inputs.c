@@ -9,6 +9,7 @@
 #include "prepare_fixture.h"
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 enum { HEAD_BYTES = 4096 };
 
@@ -311,6 +312,52 @@ static void the_token_that_ends_a_document_can_be_named(void **state) {
     assert_non_null(strstr(err.message, "it is neither the text of a token"));
 }
 
+/* A tokenizer of bytes whose template puts tokens 256 and 257 before a text, as GLM's does. */
+static void write_two_openings(struct prepare_fixture *at) {
+    enum { ROOM = TW_BYTE_TOKENIZER_BYTES + 1024 };
+    static const char ADDED[] = "\"added_tokens\": [", TEMPLATE[] = "\"post_processor\": null";
+    static char plain[TW_BYTE_TOKENIZER_BYTES + 1], json[ROOM];
+    plain[tw_byte_tokenizer_json(plain)] = 0;
+    const char *const added = strstr(plain, ADDED), *const template = strstr(plain, TEMPLATE);
+    assert_true(added != NULL && template != NULL);
+    const char *const rest = added + strlen(ADDED);
+    const int n = snprintf(
+        json, ROOM,
+        "%.*s{\"id\": 256, \"content\": \"[g]\", \"special\": true}, "
+        "{\"id\": 257, \"content\": \"<s>\", \"special\": true}%.*s"
+        "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+        "[{\"SpecialToken\": {\"id\": \"[g]\", \"type_id\": 0}}, "
+        "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
+        "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], \"special_tokens\": "
+        "{\"[g]\": {\"id\": \"[g]\", \"ids\": [256], \"tokens\": [\"[g]\"]}, "
+        "\"<s>\": {\"id\": \"<s>\", \"ids\": [257], \"tokens\": [\"<s>\"]}}}%s",
+        (int)(rest - plain), plain, (int)(template - rest), rest, template + strlen(TEMPLATE));
+    assert_true(n < ROOM);
+    prepare_fixture_write(at, "tokenizer.json", json, (size_t)n);
+}
+
+static void all_tokens_before_a_text_are_put(void **state) {
+    struct prepare_fixture *const at = *state;
+    static const uint16_t WANT[] = {256, 257, 'O', 'n', 'e', 256, 257, 'T', 'w', 'o'};
+    const char *const input = prepare_fixture_path(at, "in/a.jsonl");
+    struct tw_error err = {.message = ""};
+    size_t size = 0;
+    write_two_openings(at);
+    char *const path = prepare_fixture_path(at, "in/tokenizer.json");
+    prepare_fixture_write(at, "a.jsonl", "\"One\"\n\"Two\"\n", 12);
+    at->options.tokenizer = path;
+    at->options.sources[0].inputs = &input;
+    if (tw_prepare(&at->options, &at->summary, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_int_equal(at->summary.counts.tokens, sizeof(WANT) / sizeof(WANT[0]));
+    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
+    for (unsigned i = 0; i < sizeof(WANT) / sizeof(WANT[0]); i++) {
+        assert_int_equal(tw_get_u16(file + HEAD_BYTES + 2 * (size_t)i), WANT[i]);
+    }
+    free(file);
+    free(path);
+    free((char *)input);
+}
+
 /* The header of a regular member, with its sum. */
 static void put_header(uint8_t header[512], const char *name, size_t size) {
     unsigned sum = 0;
@@ -366,6 +413,7 @@ int main(int argc, char **argv) {
         TEST(records_continue_where_they_stopped),
         TEST(large_members_without_text_are_passed),
         TEST(the_token_that_ends_a_document_can_be_named),
+        TEST(all_tokens_before_a_text_are_put),
 #undef TEST
     };
     assert_int_equal(argc, 2);

@@ -164,12 +164,23 @@ static enum tw_status append_large_document(struct tw_prepare_coder *coder, stru
     return status;
 }
 
+/* The tokens of the template between the separator, which is its first, and the text. */
+static enum tw_status put_opening(const struct tw_prepare_coder *coder, struct tw_tokens *tokens,
+                                  struct tw_error *err) {
+    for (uint32_t i = 1;; i++) {
+        const uint32_t token = tw_tokenizer_before(coder->tokenizer, i);
+        if (token == TW_TOKEN_NONE) return TW_OK;
+        TW_TRY(put_token(tokens, token, err));
+    }
+}
+
 static enum tw_status tokenise(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
                                struct tw_block *block, struct tw_block_document *document,
                                struct tw_error *err) {
     struct tw_tokens *const tokens = &block->tokens;
     document->tokens_begin = tokens->count;
     enum tw_status status = put_token(tokens, coder->separator, err);
+    if (status == TW_OK && block->kind != TW_INPUT_TOKENS) status = put_opening(coder, tokens, err);
     if (status == TW_OK && block->kind == TW_INPUT_TOKENS) {
         status = copy_tokens(block, document, err);
     } else if (status == TW_OK) {
