@@ -16,7 +16,10 @@ static const char numbers[] =
     "write its token numbers alone: numpy.load('IN').astype('<u2').tofile('OUT.bin')";
 static const char shard[] = "name the texts that it was made of, or train on its folder";
 static const char llmc[] = "a run reads it with data.tokenizer=ids, `data prepare` as a .bin";
+static const char ast[] =
+    "python3 -c \"import ast,json; [print(json.dumps(ast.literal_eval(x))) for x in open('IN')]\"";
 static const char pandoc[] = "pandoc -t plain IN -o OUT.txt";
+static const char wiki[] = "wikiextractor --json writes JSON Lines";
 static const char none[] = "it holds no text";
 static const char utf16[] = "make it UTF-8: iconv -f UTF-16 -t UTF-8 IN >OUT";
 static const char utf32[] = "make it UTF-8: iconv -f UTF-32 -t UTF-8 IN >OUT";
@@ -34,6 +37,10 @@ static const struct magic MAGICS[] = {
     {0, 9, "MMIDIDX\0\0", {"an index of Megatron-LM", "its .bin belongs beside it", TW_HOLDS_TEXT}},
     {0, 4, "\x88\xD8\x34\x01", {"a token shard of llm.c", llmc, TW_HOLDS_TEXT}},
     {0, 4, "\xA1\xD9\x34\x01", {"a token shard of llm.c", llmc, TW_HOLDS_TEXT}},
+    {0,
+     8,
+     "LITPKDS\0",
+     {"a packed dataset of LitGPT", "name the texts that it was made of", TW_HOLDS_TEXT}},
     /* tables and arrays */
     {0, 5, "PAR1\x15", {"a Parquet file", PANDAS("read_parquet"), TW_HOLDS_TEXT}},
     {0, 8, "ARROW1\0\0", {"an Arrow file", PANDAS("read_feather"), TW_HOLDS_TEXT}},
@@ -49,6 +56,7 @@ static const struct magic MAGICS[] = {
     /* documents */
     {0, 5, "%PDF-", {"a PDF", "pdftotext IN OUT.txt", TW_HOLDS_TEXT}},
     {0, 8, "\xD0\xCF\x11\xE0\xA1\xB1\x1A\xE1", {"an old Office document", pandoc, TW_HOLDS_TEXT}},
+    {0, 11, "%!PS-Adobe-", {"a PostScript file", "ps2ascii IN OUT.txt", TW_HOLDS_TEXT}},
     {0, 5, "{\\rtf", {"an RTF document", pandoc, TW_HOLDS_TEXT}},
     {30, 19, "[Content_Types].xml", {"an Office document (docx, xlsx)", pandoc, TW_HOLDS_TEXT}},
     {30, 9, "docProps/", {"an Office document (docx, xlsx)", pandoc, TW_HOLDS_TEXT}},
@@ -101,6 +109,7 @@ static const struct magic MAGICS[] = {
 static const struct tw_file_kind utf16_unmarked[2] = {
     {"UTF-16 without a mark", "make it UTF-8: iconv -f UTF-16BE -t UTF-8 IN >OUT", TW_HOLDS_TEXT},
     {"UTF-16 without a mark", "make it UTF-8: iconv -f UTF-16LE -t UTF-8 IN >OUT", TW_HOLDS_TEXT}};
+static const struct tw_file_kind orc = {"an ORC file", PANDAS("read_orc"), TW_HOLDS_TEXT};
 static const struct tw_file_kind safetensors = {"a safetensors model", none, TW_HOLDS_NOTHING};
 
 /* Text of markup, in any case of letters. */
@@ -110,7 +119,10 @@ static const struct magic MARKUPS[] = {
      "<!doctype html",
      {"an HTML page", "extract its text: lynx -dump IN >OUT.txt", TW_HOLDS_MARKUP}},
     {0, 5, "<html", {"an HTML page", "extract its text: lynx -dump IN >OUT.txt", TW_HOLDS_MARKUP}},
-    {0, 10, "<mediawiki", {"a MediaWiki dump", "wikiextractor --json IN", TW_HOLDS_MARKUP}},
+    {0, 9, "<doc id=\"", {"text in the markup of WikiExtractor", wiki, TW_HOLDS_MARKUP}},
+    {0, 2, "{'", {"a text in Python's notation", ast, TW_HOLDS_MARKUP}},
+    {0, 3, "[{'", {"a text in Python's notation", ast, TW_HOLDS_MARKUP}},
+    {0, 10, "<mediawiki", {"a MediaWiki dump", wiki, TW_HOLDS_MARKUP}},
     {0,
      5,
      "<?xml",
@@ -177,6 +189,9 @@ const struct tw_file_kind *tw_file_kind_of(const uint8_t *bytes, size_t size) {
         const struct magic *const markup = &MARKUPS[i];
         if (begins(bytes + at, size - at, markup->bytes, markup->size)) return &markup->kind;
     }
+    const size_t looked = size < TW_FILE_KIND_BYTES ? size : TW_FILE_KIND_BYTES;
+    /* A text may begin with these letters, but has no zero. */
+    if (begins(bytes, size, "orc\n", 4) && memchr(bytes, 0, looked) != NULL) return &orc;
     return find_utf16(bytes, size);
 }
 

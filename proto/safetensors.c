@@ -251,6 +251,13 @@ static enum tw_status scan_tensor(struct scan *scan, struct tw_safetensors *st,
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4 };
     unsigned seen = 0;
     bool has_escape = false; /* in a key, which may be one of the three */
+    if (take(scan, '[')) {
+        st->is_unsupported = true;
+        return tw_fail(scan->err, TW_CORRUPT,
+                       "the tensor %s is described by a list, which is not read: write the file "
+                       "again with save_file() of safetensors",
+                       tensor->name);
+    }
     TW_TRY(expect(scan, '{', "'{' after a tensor's name"));
     do {
         struct tw_safetensors_text key;
@@ -396,8 +403,24 @@ static enum tw_status check_size(const struct tw_safetensors_tensor *tensor, uin
     return TW_OK;
 }
 
+/* Of a name that is listed twice, the safetensors library takes the last tensor. Leaves the tensors
+ * sorted by name. */
+static enum tw_status check_names(struct tw_safetensors *st, struct tw_error *err) {
+    sort_tensors(st->tensors, st->tensors_count, compare_names);
+    for (uint32_t i = 1; i < st->tensors_count; i++) {
+        if (compare_names(&st->tensors[i - 1], &st->tensors[i]) != 0) continue;
+        st->is_unsupported = true;
+        return tw_fail(err, TW_CORRUPT,
+                       "the tensor %s is listed twice, which is not read: write the file again "
+                       "with save_file() of safetensors",
+                       st->tensors[i].name);
+    }
+    return TW_OK;
+}
+
 static enum tw_status check_tensors(struct tw_safetensors *st, uint64_t data_bytes,
                                     struct tw_error *err) {
+    TW_TRY(check_names(st, err));
     for (uint32_t i = 0; i < st->tensors_count; i++) {
         TW_TRY(check_size(&st->tensors[i], data_bytes, err));
     }
@@ -415,11 +438,6 @@ static enum tw_status check_tensors(struct tw_safetensors *st, uint64_t data_byt
                        (unsigned long long)covered, (unsigned long long)data_bytes);
     }
     sort_tensors(st->tensors, st->tensors_count, compare_names);
-    for (uint32_t i = 1; i < st->tensors_count; i++) {
-        if (compare_names(&st->tensors[i - 1], &st->tensors[i]) == 0) {
-            return tw_fail(err, TW_CORRUPT, "tensor %s is listed twice", st->tensors[i].name);
-        }
-    }
     return TW_OK;
 }
 

@@ -26,6 +26,7 @@ static void files_of_other_programs_are_named(void **state) {
         {"pyarrow-file.arrow", "an Arrow file", TW_HOLDS_TEXT},
         {"pyarrow-stream.arrow", "an Arrow stream", TW_HOLDS_TEXT},
         {"datasets-save_to_disk.arrow", "an Arrow stream", TW_HOLDS_TEXT},
+        {"pyarrow.orc", "an ORC file", TW_HOLDS_TEXT},
         {"numpy.npy", "a NumPy array", TW_HOLDS_TEXT},
         {"numpy.npz", "a zip archive", TW_HOLDS_TEXT},
         {"zipfile.zip", "a zip archive", TW_HOLDS_TEXT},
@@ -66,10 +67,12 @@ static void files_of_other_programs_are_named(void **state) {
 }
 
 static void markup_is_named_after_marks_and_blanks(void **state) {
-    static const char *const PAGES[] = {"<!DOCTYPE html><p>", "\xEF\xBB\xBF\r\n <HTML lang=en>",
-                                        "\n<?xml version='1.0'?>", "<mediawiki xmlns=x>"};
+    static const char *const PAGES[] = {
+        "<!DOCTYPE html><p>",  "\xEF\xBB\xBF\r\n <HTML lang=en>", "\n<?xml version='1.0'?>",
+        "<mediawiki xmlns=x>", "<doc id=\"1\" url=\"\">",         "{'text': 'a'}",
+        "[{'text': 'a'}]"};
     (void)state;
-    for (unsigned i = 0; i < 4; i++) {
+    for (unsigned i = 0; i < sizeof(PAGES) / sizeof(PAGES[0]); i++) {
         const struct tw_file_kind *const kind =
             tw_file_kind_of((const uint8_t *)PAGES[i], strlen(PAGES[i]));
         assert_non_null(kind);

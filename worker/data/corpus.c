@@ -81,7 +81,7 @@ static enum tw_status open_plain(struct tw_corpus *corpus, const char *path, con
     if (hint->is_ids && looks_like_text(bytes, size)) {
         return tw_fail(err, TW_DATA,
                        "training text %.80s is text, but data.tokenizer is ids: `thinwire data "
-                       "prepare` makes tokens of it, or make a run with --set "
+                       "prepare --tokenizer FILE` makes tokens of it, or make a run with --set "
                        "data.tokenizer=bytes --set model.vocab=256",
                        path);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "worker/data/json_field.h"
+#include "worker/data/tar_cut.h"
 #include "worker/support/utf8.h"
 
 enum { LINES_LOOKED_AT = 8, INVALID_MIN = 16 };
@@ -91,15 +92,36 @@ static enum tw_input_kind kind_of_array(const uint8_t *bytes, size_t size, size_
     return is_next_line && bytes[rest] == '[' ? TW_INPUT_LINES : TW_INPUT_TEXT;
 }
 
+/* Whether the next lines are a JSON string each, as `jq .text` writes them: at least two. A text
+ * may begin with a line in quotes. */
+static bool has_string_lines(const uint8_t *bytes, size_t size, size_t at) {
+    unsigned count = 0;
+    for (; count < LINES_LOOKED_AT && at < size; count++) {
+        const size_t end = line_end(bytes, size, at);
+        size_t value_bytes = 0;
+        if (end == size) break;
+        if (bytes[at] != '"' ||
+            tw_json_look(bytes + at, end - at, true, &value_bytes) != TW_JSON_VALUE ||
+            skip_blank(bytes, end, at + value_bytes) != end) {
+            return false;
+        }
+        at = skip_blank(bytes, size, end);
+    }
+    return count >= 2;
+}
+
 enum tw_input_kind tw_input_kind_of(const uint8_t *bytes, size_t size, bool is_all,
                                     bool has_json_name) {
     enum tw_input_kind kind = TW_INPUT_TEXT;
     const bool has_mark = size >= 3 && memcmp(bytes, "\xEF\xBB\xBF", 3) == 0;
-    if (size >= 512 && memcmp(bytes + 257, "ustar", 5) == 0) return TW_INPUT_TAR;
+    if (size >= TW_TAR_BLOCK && (memcmp(bytes + 257, "ustar", 5) == 0 || tw_tar_is_header(bytes))) {
+        return TW_INPUT_TAR;
+    }
     const size_t at = skip_blank(bytes, size, has_mark ? 3 : 0);
     if (at == size) return kind;
     if (bytes[at] == '{') kind = kind_of_object(bytes, size, at, is_all);
     if (bytes[at] == '[') kind = kind_of_array(bytes, size, at, is_all);
+    if (bytes[at] == '"' && has_string_lines(bytes, size, at)) kind = TW_INPUT_LINES;
     return kind == TW_INPUT_TEXT && has_json_name ? TW_INPUT_LINES : kind;
 }
 

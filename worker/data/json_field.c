@@ -183,6 +183,9 @@ static enum tw_status scan_leaf(struct scan *scan, struct tw_error *err) {
 
 static enum tw_status scan_key(struct scan *scan, struct span *key, struct tw_error *err) {
     skip_space(scan);
+    if (peek(scan) == '\'') {
+        return fail_json(scan, err, "single quotes, as Python's str() writes and no json.dumps(),");
+    }
     TW_TRY(scan_string(scan, key, err));
     skip_space(scan);
     if (!take(scan, ':')) return fail_json(scan, err, "no :");
@@ -277,6 +280,12 @@ static enum tw_status fail_missing(const char *field, const struct seen *seen,
                        "with the chat template of its model, in a field \"%s\"",
                        seen->chat, field);
     }
+    if (strchr(field, '.') != NULL) {
+        return tw_fail(err, TW_DATA,
+                       "no field \"%s\"; there are: %s; a field within a field is not read, but jq "
+                       "writes it alone: jq '.%s' IN >OUT.jsonl",
+                       field, seen->names, field);
+    }
     return tw_fail(err, TW_DATA, "no field \"%s\"; there are: %s; name one with --field", field,
                    seen->names);
 }
@@ -285,6 +294,7 @@ static enum tw_status fail_missing(const char *field, const struct seen *seen,
 static const char *value_name(const struct scan *scan) {
     switch (peek(scan)) {
     case '{': return "an object";
+    case '"': return "a string";
     case '[': return "an array";
     case 'n': return "null";
     case 'N': return "NaN";
@@ -308,6 +318,12 @@ static enum tw_status scan_member(struct scan *scan, const char *field, struct s
         if (seen->chat != NULL && strcmp(seen->chat, field) == 0) {
             return fail_missing("text", seen, err);
         }
+        if (peek(scan) == '[') {
+            return tw_fail(err, TW_DATA,
+                           "the field \"%s\" is an array, not a string; jq writes an element per "
+                           "line: jq -c '.%s[]' IN >OUT.jsonl",
+                           field, field);
+        }
         return tw_fail(err, TW_DATA, "the field \"%s\" is %s, not a string%s", field,
                        value_name(scan),
                        peek(scan) == '{' ? "; pandas writes a record per line with "
@@ -318,6 +334,16 @@ static enum tw_status scan_member(struct scan *scan, const char *field, struct s
     return scan_string(scan, value, err);
 }
 
+/* The record is no object: it is another value, or no JSON. */
+static enum tw_status fail_record(struct scan scan, const char *field, struct tw_error *err) {
+    const struct scan start = scan;
+    struct tw_error ignored;
+    if (scan_value(&scan, &ignored) == TW_OK) skip_space(&scan);
+    if (scan.at < scan.size) return fail_json(&start, err, "no { of an object");
+    return tw_fail(err, TW_DATA, "the record is %s, not an object with a field \"%s\"",
+                   value_name(&start), field);
+}
+
 enum tw_status tw_json_field(uint8_t *line, size_t size, const char *field, size_t *begin,
                              size_t *bytes, struct tw_error *err) {
     struct scan scan = {.line = line, .size = size};
@@ -325,7 +351,7 @@ enum tw_status tw_json_field(uint8_t *line, size_t size, const char *field, size
     struct seen seen = {.names = "none"};
     bool is_found = false;
     skip_space(&scan);
-    if (!take(&scan, '{')) return fail_json(&scan, err, "no { of an object");
+    if (!take(&scan, '{')) return fail_record(scan, field, err);
     skip_space(&scan);
     if (!take(&scan, '}')) {
         do {
@@ -346,7 +372,10 @@ enum tw_status tw_json_string(uint8_t *value, size_t size, size_t *begin, size_t
                               struct tw_error *err) {
     struct scan scan = {.line = value, .size = size};
     struct span span = {0};
+    skip_space(&scan);
     TW_TRY(scan_string(&scan, &span, err));
+    skip_space(&scan);
+    if (scan.at < size) return fail_json(&scan, err, "text after the string");
     *begin = span.begin;
     *bytes = unescape(value + span.begin, span.end - span.begin, value + span.begin);
     return TW_OK;

@@ -33,7 +33,7 @@ static uint64_t number_of(const uint8_t *field, size_t bytes) {
     return i == bytes || field[i] == 0 || field[i] == ' ' ? value : UINT64_MAX;
 }
 
-static bool is_header(const uint8_t *header) {
+bool tw_tar_is_header(const uint8_t header[TW_TAR_BLOCK]) {
     uint64_t sum = SUM_BYTES * ' ';
     for (size_t i = 0; i < TW_TAR_BLOCK; i++) {
         if (i < SUM_AT || i >= SUM_AT + SUM_BYTES) sum += header[i];
@@ -90,7 +90,7 @@ enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_
             at += TW_TAR_BLOCK;
             continue;
         }
-        if (!is_header(header)) return fail_cut(err, "no member begins here: it is damaged");
+        if (!tw_tar_is_header(header)) return fail_cut(err, "no member begins here: it is damaged");
         if (is_regular(header)) return cut_member(text, size, at, is_end, cut, err);
         const uint64_t bytes = number_of(header + SIZE_AT, SIZE_BYTES);
         const bool has_content = strchr("xgLKDVMNS", header[TYPE_AT]) != NULL;

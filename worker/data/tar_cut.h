@@ -19,6 +19,9 @@ enum tw_tar_members { TW_TAR_ALL, TW_TAR_TEXTS, TW_TAR_JSON };
 enum tw_cut tw_tar_cut(const uint8_t *text, size_t size, bool is_end, struct tw_text_cut *cut,
                        struct tw_error *err);
 
+/* Whether the sum in this block is right. The oldest archives have no other mark. */
+bool tw_tar_is_header(const uint8_t header[TW_TAR_BLOCK]);
+
 /* Name of the member with this header, at most its first 100 bytes: a longer name has its rest in
  * another field. */
 void tw_tar_name(const uint8_t header[TW_TAR_BLOCK], char name[TW_TAR_NAME_BYTES]);

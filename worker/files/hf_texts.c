@@ -11,10 +11,17 @@
 #include "worker/support/json_text.h"
 #include "worker/tokenizer/byte_tokenizer.h"
 
-const char *const TW_HF_TEXT_NAMES[] = {"tokenizer.json",          "tokenizer_config.json",
-                                        "special_tokens_map.json", "chat_template.jinja",
-                                        "generation_config.json",  NULL};
-enum { TOKENIZER, TOKENIZER_CONFIG, SPECIALS, TEMPLATE, GENERATION };
+const char *const TW_HF_TEXT_NAMES[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "chat_template.jinja",
+                                        "generation_config.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "added_tokens.json",
+                                        NULL};
+enum { TOKENIZER, TOKENIZER_CONFIG, SPECIALS, TEMPLATE, GENERATION, MODEL, VOCAB, MERGES, ADDED };
 
 void tw_hf_texts_free(struct tw_hf_texts *texts) {
     for (uint32_t i = 0; i < texts->count; i++) free(texts->list[i].text);
@@ -136,6 +143,10 @@ static enum tw_status make_tokenizer(struct tw_hf_texts *texts, const struct tw_
         TW_TRY(copy_text(texts, TOKENIZER_CONFIG, path, true, &has_config, err));
         TW_TRY(copy_text(texts, SPECIALS, path, true, &is_there, err));
         TW_TRY(copy_text(texts, TEMPLATE, path, true, &is_there, err));
+        /* Other forms of the tokenizer: slow tokenizers of transformers 4, and converters. */
+        for (unsigned name = MODEL; name <= ADDED; name++) {
+            TW_TRY(copy_text(texts, name, path, true, &is_there, err));
+        }
     }
     return has_config ? TW_OK : make_tokenizer_config(texts, run, source, err);
 }

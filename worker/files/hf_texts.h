@@ -14,7 +14,7 @@
 #include "proto/run/run.h"
 #include "worker/tokenizer/text_ends.h"
 
-enum { TW_HF_TEXTS_MAX = 5 };
+enum { TW_HF_TEXTS_MAX = 9 };
 
 struct tw_hf_text {
     const char *name; /* name of the file, borrowed */

@@ -1,6 +1,5 @@
 #include "worker/files/model_source.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "base/assert.h"
 #include "worker/files/elements.h"
 #include "worker/files/hf_config.h"
+#include "worker/files/model_absent.h"
 #include "worker/support/in_file.h"
 #include "worker/tokenizer/tokenizer_text.h"
 
@@ -90,75 +90,12 @@ static enum tw_status open_index(struct tw_model_source *source, const char *fol
     return check_index(source, err);
 }
 
-static bool has_file(const char *folder, const char *name) {
-    char path[PATH_BYTES];
-    return path_in(folder, name, path, NULL) == TW_OK && access(path, F_OK) == 0;
-}
-
-/* The first safetensors file of the folder under another name than those that are read. */
-static bool find_other(const char *folder, char name[TW_HF_FILE_BYTES]) {
-    static const char END[] = ".safetensors";
-    DIR *const dir = opendir(folder);
-    const struct dirent *entry;
-    name[0] = 0;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        const size_t size = strlen(entry->d_name), end = sizeof(END) - 1;
-        if (size <= end || size >= TW_HF_FILE_BYTES) continue;
-        if (strcmp(entry->d_name + size - end, END) != 0) continue;
-        if (name[0] == 0 || strcmp(entry->d_name, name) < 0) memcpy(name, entry->d_name, size + 1);
-    }
-    if (dir != NULL) (void)closedir(dir);
-    return name[0] != 0;
-}
-
-/* Reports that there is no model, and names the form in which it is there. */
-static enum tw_status no_model(const char *folder, struct tw_error *err) {
-    static const char *const OTHERS[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                                         "tf_model.h5", "flax_model.msgpack",
-                                         "consolidated.00.pth"};
-    char name[TW_HF_FILE_BYTES];
-    if (find_other(folder, name)) {
-        const bool is_shard = strstr(name, "-of-") != NULL;
-        return tw_fail(err, TW_CONFIG,
-                       is_shard
-                           ? "%.120s holds %.80s, a part of a model, but no "
-                             "model.safetensors.index.json: fetch that file too"
-                           : "%.120s holds %.80s, not model.safetensors: name that file itself",
-                       folder, name);
-    }
-    for (unsigned i = 0; i < sizeof(OTHERS) / sizeof(OTHERS[0]); i++) {
-        if (!has_file(folder, OTHERS[i])) continue;
-        return tw_fail(
-            err, TW_CONFIG,
-            "%.90s holds %s, which is not read. This makes safetensors of it: python3 -c "
-            "'from transformers import AutoModelForCausalLM as M; "
-            "M.from_pretrained(\"%.90s\").save_pretrained(\"OUT\")'",
-            folder, OTHERS[i], folder);
-    }
-    return tw_fail(err, TW_IO,
-                   "%s holds neither model.safetensors nor model.safetensors.index.json", folder);
-}
-
-/* An adapter of peft holds only changes to a model. */
-static enum tw_status check_adapter(const char *folder, struct tw_error *err) {
-    if (!has_file(folder, "adapter_config.json") || has_file(folder, "config.json")) return TW_OK;
-    return tw_fail(
-        err, TW_CONFIG,
-        "%.120s holds an adapter of peft (adapter_config.json), not a whole model: merge "
-        "it first, by merge_and_unload() and save_pretrained()",
-        folder);
-}
-
 static enum tw_status read_config(struct tw_model_source *source, const char *folder,
                                   struct tw_error *err) {
     char path[PATH_BYTES];
     TW_TRY(path_in(folder, "config.json", path, err));
     if (access(path, F_OK) != 0 && errno == ENOENT) {
-        if (!source->is_folder) return TW_OK;
-        return tw_fail(err, TW_IO,
-                       "%.100s holds no model (config.json and safetensors), and no checkpoint: a "
-                       "node saves one now and then, or at once by `thinwire checkpoint`",
-                       folder);
+        return source->is_folder ? tw_model_absent_config(folder, err) : TW_OK;
     }
     return tw_in_read_whole(path, TW_HF_CONFIG_BYTES_MAX, &source->config, &source->config_bytes,
                             err);
@@ -168,13 +105,13 @@ static enum tw_status open_folder(struct tw_model_source *source, const char *fo
                                   struct tw_error *err) {
     static const char *const SINGLE[] = {"model.safetensors"};
     char path[PATH_BYTES];
-    TW_TRY(check_adapter(folder, err));
+    TW_TRY(tw_model_absent_adapter(folder, err));
     TW_TRY(read_config(source, folder, err));
     TW_TRY(path_in(folder, SINGLE[0], path, err));
     if (access(path, F_OK) == 0) return open_files(source, folder, SINGLE, 1, err);
     TW_TRY(path_in(folder, "model.safetensors.index.json", path, err));
     if (access(path, F_OK) == 0) return open_index(source, folder, path, err);
-    return no_model(folder, err);
+    return tw_model_absent_weights(folder, err);
 }
 
 static enum tw_status open_file(struct tw_model_source *source, const char *path,
@@ -198,7 +135,10 @@ enum tw_status tw_model_source_open(struct tw_model_source *source, const char *
     struct stat info;
     memset(source, 0, sizeof(*source));
     source->path = path;
-    if (stat(path, &info) != 0) return tw_fail(err, TW_IO, "%s: %s", path, strerror(errno));
+    if (stat(path, &info) != 0) {
+        return tw_fail(err, TW_IO, "%.160s: %s; name the folder or the file of a model", path,
+                       strerror(errno));
+    }
     source->is_folder = S_ISDIR(info.st_mode);
     const enum tw_status status =
         source->is_folder ? open_folder(source, path, err) : open_file(source, path, err);

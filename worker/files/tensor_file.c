@@ -6,21 +6,28 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/bytes.h"
 #include "base/file_kind.h"
 #include "worker/files/elements.h"
 #include "worker/support/in_file.h"
+
+static const char ANOTHER[] = "; it is cut short or damaged: take another copy";
 
 const char *tw_tensor_file_base(const char *path) {
     const char *const slash = strrchr(path, '/');
     return slash != NULL && slash[1] != 0 ? slash + 1 : path;
 }
 
+/* Whether the bracket of a header follows its length. */
+static bool has_bracket(const uint8_t *first, size_t size) {
+    return size > TW_SAFETENSORS_PREFIX_BYTES && first[TW_SAFETENSORS_PREFIX_BYTES] == '{';
+}
+
 /* Names a file of another kind by its first bytes. The length of a header may look like a magic, so
  * the header's bracket counts first. */
 static enum tw_status check_kind(const struct tw_tensor_file *file, const uint8_t *first,
                                  size_t size, struct tw_error *err) {
-    const bool is_header =
-        size > TW_SAFETENSORS_PREFIX_BYTES && first[TW_SAFETENSORS_PREFIX_BYTES] == '{';
+    const bool is_header = has_bracket(first, size);
     const struct tw_file_kind *const kind = is_header ? NULL : tw_file_kind_of(first, size);
     if (kind == NULL) return TW_OK;
     if (kind->holds == TW_HOLDS_POINTER) {
@@ -40,13 +47,21 @@ static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
     uint64_t json_bytes;
     struct tw_error why;
     if (bytes < TW_SAFETENSORS_PREFIX_BYTES) {
-        return tw_fail(err, TW_CORRUPT, "%s is too short for a safetensors file", file->name);
+        return tw_fail(err, TW_CORRUPT, "%s is too short for a safetensors file%s", file->name,
+                       ANOTHER);
     }
     int failed = tw_in_read_at(file->fd, prefix, prefix_bytes, 0);
     if (failed != 0) return tw_fail(err, TW_IO, "%s: %s", file->name, tw_in_reason(failed));
     TW_TRY(check_kind(file, prefix, prefix_bytes, err));
+    if (!has_bracket(prefix, prefix_bytes) && tw_get_u64(prefix) > TW_SAFETENSORS_JSON_MAX) {
+        return tw_fail(
+            err, TW_CONFIG,
+            "%s is no safetensors file: name the folder of a model, a .safetensors file, "
+            "or a checkpoint",
+            file->name);
+    }
     if (tw_safetensors_prefix(prefix, bytes, TW_SAFETENSORS_JSON_MAX, &json_bytes, &why) != TW_OK) {
-        return tw_fail(err, TW_CORRUPT, "%s: %s", file->name, why.message);
+        return tw_fail(err, TW_CORRUPT, "%s: %s%s", file->name, why.message, ANOTHER);
     }
     if (json_bytes > TW_TENSOR_FILE_JSON_MAX) {
         return tw_fail(err, TW_CONFIG,
@@ -69,7 +84,8 @@ static enum tw_status read_header(struct tw_tensor_file *file, uint64_t bytes,
         tw_safetensors_parse(&file->st, file->json, json_bytes, bytes - file->data_at, &why);
     if (status == TW_OK) return TW_OK;
     const bool is_damage = status == TW_CORRUPT && !file->st.is_unsupported;
-    return tw_fail(err, is_damage ? TW_CORRUPT : TW_CONFIG, "%s: %s", file->name, why.message);
+    return tw_fail(err, is_damage ? TW_CORRUPT : TW_CONFIG, "%s: %s%s", file->name, why.message,
+                   is_damage ? ANOTHER : "");
 }
 
 enum tw_status tw_tensor_file_open(struct tw_tensor_file *file, const char *path,

@@ -203,6 +203,12 @@ uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer) {
     return 0;
 }
 
+uint32_t tw_tokenizer_before(const struct tw_tokenizer *tokenizer, uint32_t i) {
+    (void)tokenizer;
+    (void)i;
+    return TW_TOKEN_NONE;
+}
+
 uint32_t tw_tokenizer_first(const struct tw_tokenizer *tokenizer) {
     (void)tokenizer;
     return TW_TOKEN_NONE;

@@ -118,6 +118,9 @@ size_t tw_tokenizer_merges(const struct tw_tokenizer *tokenizer, struct tw_token
 bool tw_tokenizer_puts_bos(const struct tw_tokenizer *tokenizer);
 bool tw_tokenizer_puts_eos(const struct tw_tokenizer *tokenizer);
 
+/* The i-th token that the template puts before a text, from 0 on, or TW_TOKEN_NONE. */
+uint32_t tw_tokenizer_before(const struct tw_tokenizer *tokenizer, uint32_t i);
+
 /* The number of tokens that the template puts before and after a text, the first of them before it,
  * and the last of them after it, or TW_TOKEN_NONE. */
 uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer);

@@ -71,8 +71,12 @@ uint32_t tw_tokenizer_template_size(const struct tw_tokenizer *tokenizer) {
     return tokenizer->before_count + tokenizer->after_count;
 }
 
+uint32_t tw_tokenizer_before(const struct tw_tokenizer *tokenizer, uint32_t i) {
+    return i < tokenizer->before_count ? tokenizer->before[i] : TW_TOKEN_NONE;
+}
+
 uint32_t tw_tokenizer_first(const struct tw_tokenizer *tokenizer) {
-    return tokenizer->before_count > 0 ? tokenizer->before[0] : TW_TOKEN_NONE;
+    return tw_tokenizer_before(tokenizer, 0);
 }
 
 uint32_t tw_tokenizer_last(const struct tw_tokenizer *tokenizer) {

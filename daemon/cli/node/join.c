@@ -42,8 +42,11 @@ static enum tw_exit ticket_read(char *line, struct tw_ticket *ticket) {
     const enum tw_exit rc = cli_ticket_line("join", line, text);
     if (rc != TW_EXIT_OK) return rc;
     const enum tw_status status = tw_ticket_decode(text, ticket, &err);
+    const bool is_file = status != TW_OK && access(text, F_OK) == 0;
     explicit_bzero(text, sizeof(text));
-    return status == TW_OK ? TW_EXIT_OK : cli_fail(TW_EXIT_USAGE, "join: %s", err.message);
+    if (status == TW_OK) return TW_EXIT_OK;
+    return cli_fail(TW_EXIT_USAGE, "join: %s%s", err.message,
+                    is_file ? "; from a file: thinwire join - <FILE" : "");
 }
 
 /* ---- existing files ------------------------------------------------------------------------- */

@@ -155,6 +155,7 @@ expect 2 'address a: it is host:port' tw --config ./place/node.conf invite --add
 expect 2 'did you mean --uses' tw --config ./place/node.conf invite --use 3
 expect 2 'the line of `thinwire invite` is missing' tw join
 expect 2 'no ticket, which begins with tw1' tw join a.example:4747
+expect 2 'from a file: thinwire join - <FILE' tw join "$SOURCE/README.md"
 expect 2 'its end is missing|part of it is missing|shorter' tw join tw1abc
 expect 2 'did you mean --start' tw join tw1abc --strat
 expect 0 '^[0-9a-f]{8}  in use' tw --config ./place/node.conf secret
@@ -448,7 +449,7 @@ expect 2 '--temprature. is unknown; did you mean --temperature' tw generate w --
 expect 2 '--part both: it is live or anchor' tw generate w --part both
 expect 3 'none.manifest: No such file or directory' tw eval w.safetensors --run none.manifest --data text.txt
 expect 4 'none.txt' tw eval w.safetensors --run state/run.manifest --data none.txt
-expect 9 'text.txt: ' tw generate text.txt --run state/run.manifest
+expect 2 'text.txt is no safetensors file: name the folder' tw generate text.txt --run state/run.manifest
 head -c 2000 w.safetensors >cut.safetensors
 expect 9 'cut.safetensors: ' tw generate cut.safetensors --run state/run.manifest
 expect 2 '--repeat-penalty 0: a number from 0.01' tw generate w.safetensors --repeat-penalty 0

@@ -41,6 +41,9 @@ static void json_is_told_from_text(void **state) {
     check(TW_INPUT_TEXT, "[1]\nA note.\n");
     check(TW_INPUT_TEXT, "[a](link)\n");
     check(TW_INPUT_TEXT, "\"To be\"\n");
+    check(TW_INPUT_TEXT, "\"To be\"\n\"or not\", he said\n");
+    check(TW_INPUT_TEXT, "\"To be\"\n\"or not");
+    check(TW_INPUT_LINES, "\"a\\n\"\n\"b\" \n\n\"c\"\nrest");
     check(TW_INPUT_TEXT, "12\n");
 }
 

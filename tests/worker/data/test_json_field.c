@@ -62,7 +62,11 @@ static void escapes_become_what_they_mean(void **state) {
 
 static void wrong_lines_are_refused_with_the_reason(void **state) {
     (void)state;
-    refuse("[1]", "no { of an object at byte 1");
+    refuse("// comment", "no { of an object at byte 1");
+    refuse("[1] x", "no { of an object at byte 1");
+    refuse(" [1] ", "the record is an array, not an object with a field \"text\"");
+    refuse("\"a\"", "the record is a string, not an object");
+    refuse("{'text': 'a'}", "single quotes, as Python's str() writes");
     refuse("{\"text\":\"a\"", "no comma or }");
     refuse("{\"text\":\"a", "a string without end");
     refuse("{\"text\":\"a\tb\"}", "a control character in a string at byte 11");

@@ -9,6 +9,7 @@
 #include "prepare_fixture.h"
 #include "tests/test.h"
 #include "worker/data/prepare/prepare.h"
+#include "worker/tokenizer/byte_tokenizer.h"
 
 enum { HEAD_BYTES = 4096 };
 
@@ -117,7 +118,8 @@ static void other_shapes_of_pandas_are_refused(void **state) {
     refuse(at, path_of("json/pandas-index.json"), "no field \"text\"; there are: 0, 1, 2;");
     refuse(at, path_of("json/pandas-table.json"), "no field \"text\"; there are: schema, data;");
     refuse(at, path_of("json/pandas-values.json"),
-           "pandas-values.json:1, record at byte 1: invalid JSON: no { of an object");
+           "pandas-values.json:1, record at byte 1: the record is an array, not an object with a "
+           "field \"text\"");
     refuse(at, path_of("json/datasets.parquet"),
            "is a Parquet file, which is not read: python3 -c \"import pandas as p; "
            "p.read_parquet('IN').to_json('OUT.jsonl', orient='records', lines=True)\"");
@@ -133,6 +135,10 @@ static void archives_give_the_texts_of_their_members(void **state) {
     assert_int_equal(at->summary.counts.passed_members, 3);
     expect(at, path_of("tar/gnu.tar"), LONG, sizeof(LONG) - 1);
     expect(at, path_of("tar/pax.tar"), LONG, sizeof(LONG) - 1);
+    expect(at, path_of("tar/v7.tar"), "\0first\0second", 13);
+    refuse(at, path_of("tar/pandas.tar"),
+           "pandas.tar: x.jsonl: it is JSON Lines: unpack the archive");
+    refuse(at, path_of("tar/packed.tar"), "packed.tar: a.txt.gz: it is packed itself: unpack the");
     at->options.field = "body";
     refuse(at, path_of("tar/webdataset-json.tar"),
            "webdataset-json.tar: 000000.json: no field \"body\"; there are: text;");
@@ -171,6 +177,7 @@ static void names_that_claim_json_are_no_text(void **state) {
     refuse_text(at, "a.json", "// a comment\n{}\n", "a.json:1: invalid JSON: no { of an object");
     refuse_text(at, "a.json", "{\"name\": \"x\",\n \"version\": 1}",
                 "a.json:1, record at byte 0: no field \"text\"; there are: name, version;");
+    refuse_text(at, "a.json", "[1]\n[2]\n", "a.json:1: the record is an array, not an object with");
     at->options.is_plain = true;
     expect_text(at, "a.json", "{\"a\": 1}", "\0{\"a\": 1}", 9);
     expect_text(at, "a.csv", "a,b\n", "\0a,b\n", 5);
@@ -190,6 +197,28 @@ static void other_kinds_are_refused_by_name(void **state) {
                 "chat data (\"messages\") are not read yet: write each conversation as one text");
     at->options.field = "conversations";
     refuse_text(at, "a.jsonl", "{\"conversations\": []}\n", "chat data (\"conversations\")");
+}
+
+/* The command in each message writes a file that is read. */
+static void the_way_out_fits_the_file(void **state) {
+    struct prepare_fixture *const at = *state;
+    refuse_text(at, "a.csv", "a;b;text\n1;2;x, y\n", "p.read_csv('IN', sep=';').to_json(");
+    refuse_text(at, "a.tsv", "a\ttext\n1\tx, y\n", "p.read_csv('IN', sep='\\t').to_json(");
+    refuse_text(at, "a", "one\rtwo\r", "in/a ends its lines with CR alone: tr '\\r' '\\n' <IN");
+    refuse_bytes(at, "a.npy", "\x80\x81\0\x90\x80\x81\0\x90\x80\x81\0\x90\x80\x81\0\x90", 16,
+                 "a.npy is not text: byte 3 of it is NUL");
+    refuse_text(at, "a.jsonl", "{\"text\": [\"a\"]}\n",
+                "the field \"text\" is an array, not a string; jq writes an element per line: "
+                "jq -c '.text[]' IN >OUT.jsonl");
+    refuse_text(at, "a.jsonl", "\n{'text': 'a'}\n",
+                "is a text in Python's notation, which is not read: python3 -c \"import ast,json");
+    refuse_text(at, "a.jsonl", "{\"text\": \"a\"}\n{'text': 'a'}\n",
+                ":2: invalid JSON: single quotes, as Python's str() writes");
+    expect_text(at, "a", "\"a\\n\"\n\"b\"\n", "\0a\n\0b", 5);
+    refuse_text(at, "a.jsonl", "\"a\"\n\"b\" c\n", ":2: invalid JSON: text after the string");
+    at->options.field = "meta.text";
+    refuse_text(at, "a.jsonl", "{\"meta\": {\"text\": \"a\"}}\n", "jq '.meta.text' IN >OUT.jsonl");
+    expect_text(at, "a.jsonl", "{\"meta.text\": \"a\"}\n", "\0a", 2);
 }
 
 /* In folders too: a folder of Parquet files is not a README alone. */
@@ -283,6 +312,52 @@ static void the_token_that_ends_a_document_can_be_named(void **state) {
     assert_non_null(strstr(err.message, "it is neither the text of a token"));
 }
 
+/* A tokenizer of bytes whose template puts tokens 256 and 257 before a text, as GLM's does. */
+static void write_two_openings(struct prepare_fixture *at) {
+    enum { ROOM = TW_BYTE_TOKENIZER_BYTES + 1024 };
+    static const char ADDED[] = "\"added_tokens\": [", TEMPLATE[] = "\"post_processor\": null";
+    static char plain[TW_BYTE_TOKENIZER_BYTES + 1], json[ROOM];
+    plain[tw_byte_tokenizer_json(plain)] = 0;
+    const char *const added = strstr(plain, ADDED), *const template = strstr(plain, TEMPLATE);
+    assert_true(added != NULL && template != NULL);
+    const char *const rest = added + strlen(ADDED);
+    const int n = snprintf(
+        json, ROOM,
+        "%.*s{\"id\": 256, \"content\": \"[g]\", \"special\": true}, "
+        "{\"id\": 257, \"content\": \"<s>\", \"special\": true}%.*s"
+        "\"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": "
+        "[{\"SpecialToken\": {\"id\": \"[g]\", \"type_id\": 0}}, "
+        "{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, "
+        "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], \"pair\": [], \"special_tokens\": "
+        "{\"[g]\": {\"id\": \"[g]\", \"ids\": [256], \"tokens\": [\"[g]\"]}, "
+        "\"<s>\": {\"id\": \"<s>\", \"ids\": [257], \"tokens\": [\"<s>\"]}}}%s",
+        (int)(rest - plain), plain, (int)(template - rest), rest, template + strlen(TEMPLATE));
+    assert_true(n < ROOM);
+    prepare_fixture_write(at, "tokenizer.json", json, (size_t)n);
+}
+
+static void all_tokens_before_a_text_are_put(void **state) {
+    struct prepare_fixture *const at = *state;
+    static const uint16_t WANT[] = {256, 257, 'O', 'n', 'e', 256, 257, 'T', 'w', 'o'};
+    const char *const input = prepare_fixture_path(at, "in/a.jsonl");
+    struct tw_error err = {.message = ""};
+    size_t size = 0;
+    write_two_openings(at);
+    char *const path = prepare_fixture_path(at, "in/tokenizer.json");
+    prepare_fixture_write(at, "a.jsonl", "\"One\"\n\"Two\"\n", 12);
+    at->options.tokenizer = path;
+    at->options.sources[0].inputs = &input;
+    if (tw_prepare(&at->options, &at->summary, &err) != TW_OK) fail_msg("%s", err.message);
+    assert_int_equal(at->summary.counts.tokens, sizeof(WANT) / sizeof(WANT[0]));
+    uint8_t *const file = prepare_fixture_read(at, "text-train-00000.shard", &size);
+    for (unsigned i = 0; i < sizeof(WANT) / sizeof(WANT[0]); i++) {
+        assert_int_equal(tw_get_u16(file + HEAD_BYTES + 2 * (size_t)i), WANT[i]);
+    }
+    free(file);
+    free(path);
+    free((char *)input);
+}
+
 /* The header of a regular member, with its sum. */
 static void put_header(uint8_t header[512], const char *name, size_t size) {
     unsigned sum = 0;
@@ -332,11 +407,13 @@ int main(int argc, char **argv) {
         TEST(parts_of_spark_are_known_by_content),
         TEST(names_that_claim_json_are_no_text),
         TEST(other_kinds_are_refused_by_name),
+        TEST(the_way_out_fits_the_file),
         TEST(files_in_folders_are_not_passed_over_in_silence),
         TEST(bad_records_are_named_by_place),
         TEST(records_continue_where_they_stopped),
         TEST(large_members_without_text_are_passed),
         TEST(the_token_that_ends_a_document_can_be_named),
+        TEST(all_tokens_before_a_text_are_put),
 #undef TEST
     };
     assert_int_equal(argc, 2);

@@ -124,8 +124,14 @@ static void files_of_the_source_are_copied(void **state) {
     write_in("tokenizer_config.json", TOKENIZER);
     write_in("special_tokens_map.json", "{}");
     write_in("chat_template.jinja", "{{ x }}");
+    write_in("tokenizer.model", "\x0A\x0B");
+    write_in("vocab.json", "{\"a\": 0}");
+    write_in("merges.txt", "#version: 0.2\n");
+    write_in("added_tokens.json", "{}");
     make(NULL);
-    assert_int_equal(texts.count, 5);
+    assert_int_equal(texts.count, 9);
+    assert_string_equal(text_of("tokenizer.model"), "\x0A\x0B");
+    assert_string_equal(text_of("merges.txt"), "#version: 0.2\n");
     assert_string_equal(text_of("generation_config.json"), GENERATION);
     assert_string_equal(text_of("tokenizer_config.json"), TOKENIZER);
     assert_string_equal(text_of("special_tokens_map.json"), "{}");

@@ -164,12 +164,23 @@ static enum tw_status append_large_document(struct tw_prepare_coder *coder, stru
     return status;
 }
 
+/* The tokens of the template between the separator, which is its first, and the text. */
+static enum tw_status put_opening(const struct tw_prepare_coder *coder, struct tw_tokens *tokens,
+                                  struct tw_error *err) {
+    for (uint32_t i = 1;; i++) {
+        const uint32_t token = tw_tokenizer_before(coder->tokenizer, i);
+        if (token == TW_TOKEN_NONE) return TW_OK;
+        TW_TRY(put_token(tokens, token, err));
+    }
+}
+
 static enum tw_status tokenise(struct tw_prepare_coder *coder, struct tw_encoder *encoder,
                                struct tw_block *block, struct tw_block_document *document,
                                struct tw_error *err) {
     struct tw_tokens *const tokens = &block->tokens;
     document->tokens_begin = tokens->count;
     enum tw_status status = put_token(tokens, coder->separator, err);
+    if (status == TW_OK && block->kind != TW_INPUT_TOKENS) status = put_opening(coder, tokens, err);
     if (status == TW_OK && block->kind == TW_INPUT_TOKENS) {
         status = copy_tokens(block, document, err);
     } else if (status == TW_OK) {
@@ -197,18 +208,25 @@ static enum tw_status encode_text(struct tw_prepare_coder *coder, struct tw_enco
     return TW_OK;
 }
 
-/* Replaces a record by its text. Strings are records of an array, too. */
+/* Replaces a record by its text. Strings are records of arrays and of JSON Lines, too. */
 static enum tw_status take_field(const struct tw_prepare_coder *coder, enum tw_input_kind kind,
                                  uint8_t *record, struct tw_block_document *document,
                                  struct tw_error *err) {
     size_t begin = 0, size = document->bytes;
-    if (kind == TW_INPUT_ARRAY && record[0] == '"') {
+    if (kind != TW_INPUT_OBJECTS && record[0] == '"') {
         TW_TRY(tw_json_string(record, size, &begin, &document->bytes, err));
     } else {
         TW_TRY(tw_json_field(record, size, coder->field, &begin, &document->bytes, err));
     }
     document->begin += begin;
     return TW_OK;
+}
+
+/* Whether more than blanks follow the first value of the content. */
+static bool has_more_records(const uint8_t *content, size_t bytes) {
+    size_t end = 0;
+    return tw_json_look(content, bytes, true, &end) == TW_JSON_VALUE &&
+           !is_blank(content + end, bytes - end);
 }
 
 /* The content of a member of a tar archive is a text, a JSON object, or neither. */
@@ -222,6 +240,9 @@ static enum tw_status look_at_member(const struct tw_prepare_coder *coder, const
         !(coder->is_plain && kind->holds == TW_HOLDS_MARKUP)) {
         return tw_fail(err, TW_DATA, "it is %s: unpack the archive", kind->name);
     }
+    if (tw_packing_of_bytes(content, document->bytes) != TW_PACKING_NONE) {
+        return tw_fail(err, TW_DATA, "it is packed itself: unpack the archive");
+    }
     const bool is_nothing = kind != NULL && kind->holds == TW_HOLDS_NOTHING;
     if (is_nothing || memchr(content, 0, look) != NULL) {
         document->fate = TW_DOCUMENT_PASSED;
@@ -230,7 +251,11 @@ static enum tw_status look_at_member(const struct tw_prepare_coder *coder, const
     const enum tw_input_kind found =
         tw_input_kind_of(content, look, look == document->bytes, false);
     *is_record = !coder->is_plain && found != TW_INPUT_TEXT;
-    if (!*is_record || found == TW_INPUT_OBJECTS || found == TW_INPUT_LINES) return TW_OK;
+    if (!*is_record) return TW_OK;
+    if ((found == TW_INPUT_OBJECTS || found == TW_INPUT_LINES) &&
+        !has_more_records(content, document->bytes)) {
+        return TW_OK;
+    }
     return tw_fail(err, TW_DATA, "it is %s: unpack the archive", tw_input_kind_name(found));
 }
 

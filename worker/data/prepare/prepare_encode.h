@@ -3,7 +3,8 @@
  *
  * The token stream is separator, document, separator, document. The separator is
  * 1. byte 0 if a token is a byte;
- * 2. the begin-of-text token if the tokenizer's template adds one; each document then also ends
+ * 2. the first token that the template of the tokenizer puts before a text, if it puts any. The
+ *    others follow it, as a part of the document, and each document also ends
  *    with the end-of-text token;
  * 3. else the end-of-text token (as in llm.c).
  *

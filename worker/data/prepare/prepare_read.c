@@ -178,6 +178,19 @@ static enum tw_status cut_block(struct read *read, struct tw_error *err) {
 
 /* ---- the beginning of a file ----------------------------------------------------------------- */
 
+/* The argument that read_csv() of pandas needs for this table: its first line has the character
+ * that stands between columns. */
+static const char *separator_of(const uint8_t *text, size_t size) {
+    size_t commas = 0, semicolons = 0, tabs = 0;
+    for (size_t i = 0; i < size && text[i] != '\n'; i++) {
+        commas += text[i] == ',';
+        semicolons += text[i] == ';';
+        tabs += text[i] == '\t';
+    }
+    if (tabs > commas && tabs > semicolons) return ", sep='\\t'";
+    return semicolons > commas ? ", sep=';'" : "";
+}
+
 /* Refuses files that are no text in UTF-8. */
 static enum tw_status check_start(const struct read *read, const uint8_t *text, size_t size,
                                   enum tw_block_end *end, struct tw_error *err) {
@@ -197,9 +210,15 @@ static enum tw_status check_start(const struct read *read, const uint8_t *text, 
     if (file->has_table_name && !is_plain) {
         return tw_fail(err, TW_DATA,
                        "%s is a table (CSV), which is not read: python3 -c \"import pandas as p; "
-                       "p.read_csv('IN')"
+                       "p.read_csv('IN'%s)"
                        ".to_json('OUT.jsonl', orient='records', lines=True)\"",
-                       path);
+                       path, separator_of(text, size));
+    }
+    const uint8_t *const nul = memchr(text, 0, size);
+    if (nul != NULL) {
+        *end = TW_BLOCK_FILE_BINARY;
+        return tw_fail(err, TW_DATA, "%s is not text: byte %zu of it is NUL", path,
+                       (size_t)(nul - text) + 1);
     }
     if (tw_input_is_other_encoding(text, size)) {
         return tw_fail(
@@ -230,11 +249,11 @@ static enum tw_status look_at_start(struct read *read, enum tw_block_end *end,
         return TW_OK;
     }
     TW_TRY(check_start(read, text, size, end, err));
-    const uint8_t *const nul = memchr(text, 0, size);
-    if (nul != NULL) {
-        *end = TW_BLOCK_FILE_BINARY;
-        return tw_fail(err, TW_DATA, "%s is not text: byte %zu of it is NUL",
-                       tw_prepare_shown_path(file->path), (size_t)(nul - text) + 1);
+    const bool has_lines = block->kind == TW_INPUT_TEXT && read->fill.reader->unit != TW_TEXT_WHOLE;
+    if (has_lines && !read->fill.reader->is_plain && memchr(text, '\n', size) == NULL &&
+        memchr(text, '\r', size) != NULL) {
+        return tw_fail(err, TW_DATA, "%s ends its lines with CR alone: tr '\\r' '\\n' <IN >OUT",
+                       tw_prepare_shown_path(file->path));
     }
     if (read->fill.reader->is_plain) block->kind = TW_INPUT_TEXT;
     read->unit = block->kind == TW_INPUT_LINES ? TW_TEXT_RECORDS : read->fill.reader->unit;
