@@ -12,8 +12,8 @@ fail() {
 }
 
 "$SOURCE/deploy/manpages" "$BIN" "$home/man"
-[[ $(cd "$home/man" && echo *) == 'thinwire-engine.1 thinwire-replay.1 thinwire-sim.1 thinwire-worker.8 thinwire.1 thinwire.conf.5 thinwired.8' ]] ||
-    fail "pages"
+pages='thinwire-engine.1 thinwire-replay.1 thinwire-sim.1 thinwire-worker.8 thinwire.1 thinwire.conf.5 thinwired.8'
+[[ $(cd "$home/man" && echo *) == "$pages" ]] || fail "pages"
 diff -r "$home/man" "$BUILT" || fail "the installed pages differ from the output of the programs: build again"
 command -v groff >/dev/null || { echo "groff is not installed: skipped"; exit 77; }
 
