@@ -36,6 +36,7 @@ static const struct verb VERBS[] = {
     {"limit", cli_limit, NULL},
     {"unban", cli_unban, NULL},
     {"rollback", cli_rollback, NULL},
+    {"top", cli_top, NULL},
     {"web", cli_web, NULL},
     {"doctor", cli_doctor, NULL},
     {"owner", cli_owner, NULL},
