@@ -38,6 +38,7 @@ static const struct verb VERBS[] = {
     {"unban", cli_unban, NULL},
     {"rollback", cli_rollback, NULL},
     {"replay", cli_replay, NULL},
+    {"top", cli_top, NULL},
     {"web", cli_web, NULL},
     {"doctor", cli_doctor, NULL},
     {"owner", cli_owner, NULL},

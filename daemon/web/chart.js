@@ -55,7 +55,11 @@ export function drawLosses(losses, width) {
   for (const [key, name] of SERIES) {
     const points = [];
     losses[key].forEach((value, i) => { if (has(value)) points.push(`${x(steps[i]).toFixed(1)},${y(value).toFixed(1)}`); });
-    if (points.length > 0) svg.append(shape('polyline', { class: `line ${name}`, points: points.join(' ') }));
+    if (points.length > 1) svg.append(shape('polyline', { class: `line ${name}`, points: points.join(' ') }));
+    if (points.length > 0) { // a curve of one point has no line
+      const [cx, cy] = points[points.length - 1].split(',');
+      svg.append(shape('circle', { class: `spot ${name}`, cx, cy, r: 2.5 }));
+    }
   }
   const cross = shape('g');
   svg.append(cross);

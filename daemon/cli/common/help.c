@@ -19,9 +19,10 @@ static const char OVERVIEW[] =
     "  config check      check what the daemon would read; config example, config show\n"
     "\n"
     "Look\n"
-    "  status            one screen: what this node does and how well (--watch)\n"
+    "  status            one screen: the work of this node, and how it goes (--watch)\n"
     "  peers             the other nodes, and the traffic with each\n"
     "  rounds, events    the last merges, and recent events\n"
+    "  top               the same on a terminal, live: loss, rounds, line, peers by rate\n"
     "  web               the link of a page about this node, for a browser\n"
     "  doctor            find faults here and on the way to the other nodes, with the remedy\n"
     "\n"
@@ -201,6 +202,18 @@ static const struct {
     {"events", "thinwire events [--watch] [--json]\n"
                "\n"
                "Recent events, newest last. The daemon's log has all of them.\n"},
+    {"top",
+     "thinwire top\n"
+     "\n"
+     "The node on a terminal of 60 columns and 12 rows or more, drawn anew every second: "
+     "sentence,\n"
+     "worst warning, curve of the loss, rounds with and without this node's work, line, peers.\n"
+     "\n"
+     "  q           quit\n"
+     "  s           sort the peers by link, rate, round trip or step\n"
+     "  up, down    scroll the peers (also k, j)\n"
+     "\n"
+     "NO_COLOR and --color=never are kept. `thinwire status --watch` needs no such terminal.\n"},
     {"web",
      "thinwire web [--json]\n"
      "\n"

@@ -46,8 +46,8 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run plan invite join start secret owner status peers rounds events web doctor checkpoint leave pause \
-    resume reload limit unban config train eval \
+for verb in init run plan invite join start secret owner status peers rounds events top web doctor checkpoint \
+    leave pause resume reload limit unban config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
     expect 0 "(^|[ ,])$verb" tw help
@@ -542,6 +542,8 @@ expect 2 'limit: ' tw limit upload 5mbit extra
 expect 0 'banned   77777777  broke the protocol; for 42 min more' tw peers --socket "$home/api.sock"
 expect 0 '"left_s": 2520' tw peers --json --socket "$home/api.sock"
 expect 0 'node=7777' tw unban 7777 --socket "$home/api.sock"
+expect 2 'top needs a terminal.*status --watch' env TERM=xterm "$BIN/thinwire" top --socket "$home/api.sock"
+expect 2 'top: there is no --json' tw top --json
 expect 0 '^http://127.0.0.1:[0-9]+/#[0-9a-f]{64}$' tw web --socket "$home/api.sock"
 expect 2 'unban: which node?' tw unban
 expect 2 'unban: `attic` is no node id, nor the beginning of one' tw unban attic
