@@ -311,7 +311,8 @@ static void run(struct cli *cli, struct top *top) {
         if (key == 's') top->sort = (top->sort + 1) % SORTS;
         if (key == KEY_DOWN || key == 'j') top->first++;
         if ((key == KEY_UP || key == 'k') && top->first > 0) top->first--;
-        if (key == ERR) (void)ask(cli, top);
+        if (key == ERR && isatty(STDIN_FILENO) != 1) is_over = true; /* the terminal is gone */
+        if (key == ERR && !is_over) (void)ask(cli, top);
     }
 }
 

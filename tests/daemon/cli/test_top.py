@@ -75,6 +75,14 @@ def check_sizes(socket):
     assert end_of(main, program) == 0
 
 
+def check_hangup(socket):
+    """It ends when its terminal is gone, as it is after a lost ssh connection."""
+    main, program = start(socket, 80, 24)
+    read_until(main, "q quit")
+    os.close(main)
+    program.wait(timeout=PATIENCE_S)
+
+
 def check_looks(socket):
     """No colour where none is wanted; refused where text cannot be placed."""
     main, program = start(socket, 80, 24, NO_COLOR="1")
@@ -106,6 +114,7 @@ def main():
             assert end_of(main_fd, program) == 0
             check_sizes(socket)
             check_looks(socket)
+            check_hangup(socket)
         finally:
             server.stdin.close()
             server.wait(timeout=10)
