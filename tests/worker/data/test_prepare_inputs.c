@@ -221,6 +221,15 @@ static void the_way_out_fits_the_file(void **state) {
     expect_text(at, "a.jsonl", "{\"meta.text\": \"a\"}\n", "\0a", 2);
 }
 
+static void copies_of_a_document_are_not_called_too_few(void **state) {
+    struct prepare_fixture *const at = *state;
+    struct tw_error err = {.message = ""};
+    prepare_fixture_write(at, "a.jsonl", "\"One\"\n\"One\"\n\"One\"\n", 18);
+    at->options.heldout_millionths = 10000;
+    assert_int_equal(tw_prepare(&at->options, &at->summary, &err), TW_DATA);
+    assert_non_null(strstr(err.message, "is held out: it has too few, or copies of one; give it"));
+}
+
 /* In folders too: a folder of Parquet files is not a README alone. */
 static void files_in_folders_are_not_passed_over_in_silence(void **state) {
     struct prepare_fixture *const at = *state;
@@ -408,6 +417,7 @@ int main(int argc, char **argv) {
         TEST(names_that_claim_json_are_no_text),
         TEST(other_kinds_are_refused_by_name),
         TEST(the_way_out_fits_the_file),
+        TEST(copies_of_a_document_are_not_called_too_few),
         TEST(files_in_folders_are_not_passed_over_in_silence),
         TEST(bad_records_are_named_by_place),
         TEST(records_continue_where_they_stopped),

@@ -58,7 +58,8 @@ static enum tw_status check_source(const struct tw_prepare_writer *writer, struc
     }
     return tw_fail(
         err, TW_DATA,
-        "no document of the source %s is %s: it has too few; give it more text, cut it "
+        "no document of the source %s is %s: it has too few, or copies of one; give it more text, "
+        "cut it "
         "into shorter documents (--text lines), or choose another --heldout, with --restart",
         name, has_train ? "held out" : "left for training");
 }
