@@ -316,6 +316,12 @@ static void run(struct cli *cli, struct top *top) {
     }
 }
 
+static void free_answers(struct top *top) {
+    json_decref(top->status);
+    json_decref(top->peers);
+    json_decref(top->history);
+}
+
 enum tw_exit cli_top(struct cli *cli) {
     static const char *const OPTIONS[] = {"--config", "--socket", "--color", NULL};
     const char *const term = getenv("TERM");
@@ -332,6 +338,7 @@ enum tw_exit cli_top(struct cli *cli) {
     cli->is_quiet = true;
     SCREEN *const screen = newterm(NULL, stdout, stdin);
     if (screen == NULL) {
+        free_answers(&top);
         return cli_fail(TW_EXIT_USAGE,
                         "the terminal type `%s` is not known here; `thinwire status --watch` "
                         "works on any",
@@ -350,8 +357,6 @@ enum tw_exit cli_top(struct cli *cli) {
     run(cli, &top);
     (void)endwin();
     delscreen(screen);
-    take(&top.status, NULL);
-    take(&top.peers, NULL);
-    take(&top.history, NULL);
+    free_answers(&top);
     return TW_EXIT_OK;
 }
