@@ -79,7 +79,7 @@ ROOMS = {
     "daemon/workerlink": set(),
     "daemon/router": set(),
     "daemon/process": set(),
-    "daemon/recorder": set(),
+    "daemon/recorder": {"daemon/store"},
     "daemon/replay": {"daemon/auth", "daemon/recorder", "daemon/workerlink"},
     "daemon/web": set(),
     "daemon/api": {"daemon/config", "daemon/net", "daemon/router", "daemon/web"},

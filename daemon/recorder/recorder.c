@@ -2,17 +2,16 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #include <zstd.h>
 
 #include "base/bytes.h"
+#include "daemon/store/file.h"
 #include "sync/trace/event_bytes.h"
 #include "sync/trace/hash.h"
 
@@ -35,6 +34,7 @@ struct block {
 
 struct tw_recorder {
     struct tw_recorder_about about;
+    const struct tw_file_ops *ops;
     int folder;
     size_t capacity; /* of a block */
 
@@ -68,74 +68,56 @@ struct tw_recorder {
 
 /* ---- the writing thread ---------------------------------------------------------------------- */
 
-static bool is_name(const char *name, uint64_t *number) {
-    char *end;
-    if (name[0] < '0' || name[0] > '9') return false;
-    *number = strtoull(name, &end, 10);
-    return strcmp(end, ".flight") == 0;
+static void name_of(uint64_t number, char name[NAME_BYTES]) {
+    (void)snprintf(name, NAME_BYTES, "%08llu.flight", (unsigned long long)number);
 }
 
-/* Deletes all files but the newest `keep`. Returns the largest number seen. */
-static uint64_t prune(int folder, unsigned keep) {
-    uint64_t newest[TW_RECORDER_FILES + 1] = {0}, largest = 0;
-    for (unsigned pass = 0; pass < 2; pass++) {
-        const int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        DIR *const dir = copy >= 0 ? fdopendir(copy) : NULL;
-        const struct dirent *row;
-        while (dir != NULL && (row = readdir(dir)) != NULL) {
-            uint64_t number;
-            if (!is_name(row->d_name, &number)) continue;
-            if (number > largest) largest = number;
-            if (pass == 1 && number < newest[keep - 1]) (void)unlinkat(folder, row->d_name, 0);
-            for (unsigned i = 0; pass == 0 && i < keep; i++) {
-                if (number < newest[i]) continue;
-                memmove(&newest[i + 1], &newest[i], (keep - 1 - i) * sizeof(newest[0]));
-                newest[i] = number;
-                break;
-            }
-        }
-        if (dir != NULL) (void)closedir(dir);
-    }
-    return largest;
-}
-
-static bool write_all(struct tw_recorder *recorder, const void *bytes, size_t size) {
+static int64_t write_all(struct tw_recorder *recorder, const void *bytes, size_t size) {
     const uint8_t *at = bytes;
     while (size > 0) {
-        const ssize_t done = write(recorder->file, at, size);
-        if (done < 0 && errno == EINTR) continue;
-        if (done <= 0) return false;
+        const int64_t done = recorder->ops->write(recorder->ops->ctx, recorder->file, at, size,
+                                                  recorder->file_bytes);
+        if (done == -EINTR) continue;
+        if (done <= 0) return done == 0 ? -EIO : done;
         at += done;
         size -= (size_t)done;
         recorder->file_bytes += (uint64_t)done;
     }
-    return true;
+    return 0;
 }
 
-static bool begin_file(struct tw_recorder *recorder) {
+static void close_handle(const struct tw_recorder *recorder, int handle) {
+    if (handle >= 0) (void)recorder->ops->close(recorder->ops->ctx, handle);
+}
+
+static int64_t begin_file(struct tw_recorder *recorder) {
     char name[NAME_BYTES];
-    if (recorder->file >= 0) (void)close(recorder->file);
-    recorder->number = prune(recorder->folder, TW_RECORDER_FILES - 1) + 1;
-    (void)snprintf(name, sizeof(name), "%08llu.flight", (unsigned long long)recorder->number);
+    close_handle(recorder, recorder->file);
+    recorder->number++;
+    if (recorder->number > TW_RECORDER_FILES) {
+        name_of(recorder->number - TW_RECORDER_FILES, name);
+        (void)recorder->ops->unlink(recorder->ops->ctx, recorder->folder, name);
+    }
+    name_of(recorder->number, name);
     recorder->file_bytes = 0;
-    recorder->file =
-        openat(recorder->folder, name, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0600);
-    return recorder->file >= 0 && write_all(recorder, TW_RECORDER_MAGIC, TW_RECORDER_MAGIC_BYTES);
+    recorder->file = recorder->ops->create(recorder->ops->ctx, recorder->folder, name);
+    return recorder->file < 0 ? recorder->file
+                              : write_all(recorder, TW_RECORDER_MAGIC, TW_RECORDER_MAGIC_BYTES);
 }
 
-static bool write_block(struct tw_recorder *recorder) {
+/* 0, or a negative errno. */
+static int64_t write_block(struct tw_recorder *recorder) {
     uint8_t head[8];
     const struct block *const block = &recorder->writing;
-    if (block->is_new && !begin_file(recorder)) return false;
+    const int64_t begun = block->is_new ? begin_file(recorder) : 0;
+    if (begun < 0) return begun;
     const size_t size = ZSTD_compress2(recorder->zstd, recorder->packed, recorder->packed_capacity,
                                        block->bytes, block->size);
-    if (ZSTD_isError(size)) {
-        errno = ENOMEM;
-        return false;
-    }
+    if (ZSTD_isError(size)) return -ENOMEM;
     tw_put_u32(head, (uint32_t)size);
     tw_put_u32(head + 4, (uint32_t)block->size);
-    return write_all(recorder, head, sizeof(head)) && write_all(recorder, recorder->packed, size);
+    const int64_t written = write_all(recorder, head, sizeof(head));
+    return written < 0 ? written : write_all(recorder, recorder->packed, size);
 }
 
 static void *run_writer(void *argument) {
@@ -146,16 +128,15 @@ static void *run_writer(void *argument) {
             (void)pthread_cond_wait(&recorder->wake, &recorder->lock);
         if (!recorder->is_busy) break;
         (void)pthread_mutex_unlock(&recorder->lock);
-        const bool is_written = write_block(recorder);
-        const int why = errno;
+        const int64_t written = write_block(recorder);
         (void)pthread_mutex_lock(&recorder->lock);
         recorder->is_busy = false;
-        recorder->has_failed = !is_written;
+        recorder->has_failed = written < 0;
         recorder->is_file_full =
             recorder->file_bytes >= recorder->about.bytes_max / TW_RECORDER_FILES;
         recorder->error[0] = '\0';
-        if (!is_written)
-            (void)snprintf(recorder->error, sizeof(recorder->error), "%s", strerror(why));
+        if (written < 0)
+            (void)snprintf(recorder->error, sizeof(recorder->error), "%s", strerror((int)-written));
         (void)pthread_cond_broadcast(&recorder->wake);
     }
     (void)pthread_mutex_unlock(&recorder->lock);
@@ -325,8 +306,8 @@ bool tw_recorder_error(struct tw_recorder *recorder, char *text, size_t capacity
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void release(struct tw_recorder *recorder) {
-    if (recorder->file >= 0) (void)close(recorder->file);
-    if (recorder->folder >= 0) (void)close(recorder->folder);
+    close_handle(recorder, recorder->file);
+    close_handle(recorder, recorder->folder);
     free(recorder->filling.bytes);
     free(recorder->writing.bytes);
     free(recorder->packed);
@@ -349,12 +330,32 @@ static enum tw_status allocate(struct tw_recorder *recorder, struct tw_error *er
     return TW_OK;
 }
 
+static bool is_name(const char *name, uint64_t *number) {
+    char *end;
+    if (name[0] < '0' || name[0] > '9') return false;
+    *number = strtoull(name, &end, 10);
+    return strcmp(end, ".flight") == 0;
+}
+
+/* The largest number of a file in the folder; 0: none. */
+static uint64_t find_newest(const char *folder) {
+    DIR *const dir = opendir(folder);
+    const struct dirent *row;
+    uint64_t newest = 0, number;
+    while (dir != NULL && (row = readdir(dir)) != NULL)
+        if (is_name(row->d_name, &number) && number > newest) newest = number;
+    if (dir != NULL) (void)closedir(dir);
+    return newest;
+}
+
 static enum tw_status open_folder(struct tw_recorder *recorder, const char *folder,
                                   struct tw_error *err) {
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
         return tw_fail(err, TW_IO, "%s: %s", folder, strerror(errno));
-    recorder->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (recorder->folder < 0) return tw_fail(err, TW_IO, "%s: %s", folder, strerror(errno));
+    recorder->folder = recorder->ops->dir_open(recorder->ops->ctx, folder);
+    if (recorder->folder < 0)
+        return tw_fail(err, TW_IO, "%s: %s", folder, strerror(-recorder->folder));
+    recorder->number = find_newest(folder);
     return TW_OK;
 }
 
@@ -363,6 +364,7 @@ enum tw_status tw_recorder_create(struct tw_recorder **recorder_out, const char 
     struct tw_recorder *const recorder = calloc(1, sizeof(*recorder));
     if (recorder == NULL) return tw_fail(err, TW_NOMEM, "no memory for the flight recorder");
     recorder->about = *about;
+    recorder->ops = tw_file_system();
     recorder->folder = recorder->file = -1;
     (void)pthread_mutex_init(&recorder->lock, NULL);
     (void)pthread_cond_init(&recorder->wake, NULL);
