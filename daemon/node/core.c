@@ -127,6 +127,19 @@ static void open_recorder(struct tw_daemon *daemon) {
         tw_daemon_note(daemon, TW_LOG_WARN, "recorder_off", "text=\"%s\"", err.message);
 }
 
+void tw_daemon_core_tick(struct tw_daemon *daemon) {
+    char error[128];
+    const bool has_failed = tw_recorder_error(daemon->recorder, error, sizeof(error));
+    if (has_failed == daemon->has_recorder_failed) return;
+    daemon->has_recorder_failed = has_failed;
+    if (has_failed) {
+        tw_daemon_note(daemon, TW_LOG_WARN, "recorder_failed",
+                       "text=\"the flight recorder has a gap: %s\"", error);
+    } else {
+        tw_daemon_note(daemon, TW_LOG_INFO, "recorder_writes", "text=\"it writes again\"");
+    }
+}
+
 void tw_daemon_core_free(struct tw_daemon *daemon) {
     tw_recorder_destroy(daemon->recorder);
     daemon->recorder = NULL;

@@ -9,6 +9,9 @@
 /* Starts the core from the loaded position and vote. All concerns must be open. */
 void tw_daemon_core_open(struct tw_daemon *daemon);
 
+/* Notes when the flight recorder cannot write, and when it can again. */
+void tw_daemon_core_tick(struct tw_daemon *daemon);
+
 /* Ends the flight recorder. */
 void tw_daemon_core_free(struct tw_daemon *daemon);
 

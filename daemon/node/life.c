@@ -196,6 +196,7 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_caps_tick(daemon, now_us);
     tw_daemon_samples_tick(daemon, now_us);
     tw_daemon_health_tick(daemon, now_us);
+    tw_daemon_core_tick(daemon);
     if (life->watchdog_us > 0 && now_us >= life->watchdog_due_us) {
         tw_notify("WATCHDOG=1");
         life->watchdog_due_us = now_us + life->watchdog_us;

@@ -73,6 +73,7 @@ struct tw_daemon {
     /* the core */
     struct tw_node *node;         /* owned */
     struct tw_recorder *recorder; /* of the core's events; core.c; NULL: off */
+    bool has_recorder_failed;     /* and it was said */
     struct tw_rate *download;     /* download cap that the core pays from; borrowed */
     struct tw_node_view view;     /* scratch: filled by tw_node_view before each use */
     struct tw_id lineage;         /* lineage of the last report, or of the loaded checkpoint */

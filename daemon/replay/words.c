@@ -41,7 +41,7 @@ const char *tw_words_time(char *text, uint64_t unix_us) {
 
 const char *tw_words_state(enum tw_node_state state) {
     switch (state) {
-    case TW_STATE_SOLO: return "alone";
+    case TW_STATE_SOLO: return "solo";
     case TW_STATE_RECEIVER: return "receiver";
     case TW_STATE_MEMBER: return "member";
     case TW_STATE_FINISHED: return "finished";

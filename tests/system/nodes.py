@@ -1,6 +1,6 @@
-"""nodes.py - real daemons with the stub worker. With root each runs in its own network namespace: a
-star of cables around one hub. A cable can be pulled in one direction or in both. Without root all
-daemons share the loopback.
+"""nodes.py - real daemons, with the stub worker or thinwire-worker. With root each runs in its own
+network namespace: a star of cables around one hub. A cable can be pulled in one direction or in
+both. Without root all daemons share the loopback.
 """
 import datetime
 import json

@@ -122,11 +122,6 @@ static enum tw_exit make_plan(struct plan *plan) {
 
 /* ---- the screen ------------------------------------------------------------------------------ */
 
-static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
-    tw_run_key_format(tw_run_key_find(key), run, text);
-    return text;
-}
-
 static void print_nodes(const struct plan *plan) {
     char params[TW_UNITS_BYTES], step[TW_UNITS_BYTES], tokens[TW_UNITS_BYTES],
         steps[TW_UNITS_BYTES], time[TW_UNITS_BYTES];
@@ -193,10 +188,11 @@ static void print_row(const struct plan *plan, unsigned i, const struct cli *cli
                  is_chosen ? '*'
                  : is_bad  ? '!'
                            : ' ',
-                 word(&row->run, "sync.preset", preset), tw_codec_get(row->run.sync.codec)->name,
-                 row->period, tw_units_short(merges, row->merges),
-                 tw_units_bytes(day, row->day_bytes), used, tw_units_duration(round, row->round_s),
-                 100 * row->busy, 100 * row->loss, *paint != '\0' ? "\033[0m" : "");
+                 cli_run_word(&row->run, "sync.preset", preset),
+                 tw_codec_get(row->run.sync.codec)->name, row->period,
+                 tw_units_short(merges, row->merges), tw_units_bytes(day, row->day_bytes), used,
+                 tw_units_duration(round, row->round_s), 100 * row->busy, 100 * row->loss,
+                 *paint != '\0' ? "\033[0m" : "");
 }
 
 static void print_notes(const struct plan *plan) {
@@ -269,8 +265,8 @@ static void print_choice(const struct plan *plan) {
         return;
     }
     const struct tw_run *const run = &plan->rows[plan->chosen].run;
-    (void)word(run, "sync.preset", preset);
-    (void)word(run, "sync.codec", codec);
+    (void)cli_run_word(run, "sync.preset", preset);
+    (void)cli_run_word(run, "sync.codec", codec);
     if (plan->file != NULL) {
         (void)printf("\n* sync.preset = %s, sync.period = %u, sync.codec = %s\n", preset,
                      run->sync.period, codec);
@@ -298,8 +294,8 @@ static void print_plan(const struct plan *plan, const struct cli *cli) {
 static json_t *row_json(const struct plan_row *row) {
     char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES];
     return json_pack("{s:s,s:s,s:s,s:s,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b,s:b}", "preset",
-                     word(&row->run, "sync.preset", preset), "topology",
-                     word(&row->run, "sync.topology", topology), "codec",
+                     cli_run_word(&row->run, "sync.preset", preset), "topology",
+                     cli_run_word(&row->run, "sync.topology", topology), "codec",
                      tw_codec_get(row->run.sync.codec)->name, "result",
                      tw_codec_get(row->run.sync.result)->name, "bits_per_parameter", row->bits,
                      "period_steps", row->period, "merges", row->merges, "round_s", row->round_s,

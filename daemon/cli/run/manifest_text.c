@@ -50,8 +50,7 @@ json_t *cli_manifest_json(const struct tw_run *run, const char *path) {
     return json;
 }
 
-/* The value of a key as text. */
-static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
+const char *cli_run_word(const struct tw_run *run, const char *key, char *text) {
     tw_run_key_format(tw_run_key_find(key), run, text);
     return text;
 }
@@ -158,16 +157,16 @@ static void explain_pace(FILE *to, const struct tw_run *run) {
 static void explain_sync(FILE *to, const struct tw_run *run) {
     char preset[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
     char merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
-    (void)fprintf(to, "  Sync      preset %s (%s): ", word(run, "sync.preset", preset),
-                  word(run, "sync.topology", topology));
+    (void)fprintf(to, "  Sync      preset %s (%s): ", cli_run_word(run, "sync.preset", preset),
+                  cli_run_word(run, "sync.topology", topology));
     explain_pace(to, run);
     if (run->sync.topology == TW_TOPOLOGY_SOLO) return;
     (void)fprintf(to, "            applied %" PRIu32 " or more %ssteps after sending (%s",
                   run->sync.overlap, run->sync.pace == TW_PACE_CLOCK ? "such " : "",
-                  word(run, "sync.sent", sent));
+                  cli_run_word(run, "sync.sent", sent));
     if (run->sync.sent == TW_SENT_MIX) (void)fprintf(to, " %.2g", run->sync.mix_millionths / 1e6);
-    (void)fprintf(to, "), merged by %s, weights %s\n", word(run, "sync.merge", merge),
-                  word(run, "sync.weights", weights));
+    (void)fprintf(to, "), merged by %s, weights %s\n", cli_run_word(run, "sync.merge", merge),
+                  cli_run_word(run, "sync.weights", weights));
     if (run->sync.together_millionths < 1000000)
         (void)fprintf(to,
                       "            together for %.3g %% of the budget, then each node alone; "
@@ -191,7 +190,7 @@ static void explain_few(FILE *to, const struct tw_run *run, uint64_t planned) {
         (void)fprintf(to,
                       "            too few for %s, which sends most of a change in later merges: "
                       "lower\n            sync.period, or take a finer sync.codec\n",
-                      word(run, "sync.codec", codec));
+                      cli_run_word(run, "sync.codec", codec));
     }
 }
 
@@ -229,8 +228,8 @@ static void explain_outer(FILE *to, const struct tw_run *run) {
     char count[TW_UNITS_BYTES], rule[TW_RUN_VALUE_BYTES];
     const double eta = run->sync.outer_lr_millionths / 1e6,
                  mu = run->sync.outer_momentum_millionths / 1e6;
-    (void)fprintf(to, "  Outer     %s, rate %.3g, momentum %.3g", word(run, "sync.outer", rule),
-                  eta, mu);
+    (void)fprintf(to, "  Outer     %s, rate %.3g, momentum %.3g",
+                  cli_run_word(run, "sync.outer", rule), eta, mu);
     if (mu > 0)
         (void)fprintf(to, " after %" PRIu32 " outer step%s", run->sync.outer_ramp,
                       tw_units_s(run->sync.outer_ramp));

@@ -16,6 +16,9 @@ enum tw_status cli_manifest_load(const char *path, struct tw_run *run, struct tw
  * object. path may be NULL. */
 json_t *cli_manifest_json(const struct tw_run *run, const char *path);
 
+/* The value of a key ("sync.preset") as text[TW_RUN_VALUE_BYTES]; returns text. */
+const char *cli_run_word(const struct tw_run *run, const char *key, char *text);
+
 /* The speed from which bytes per hour are computed. */
 struct cli_pace {
     double steps_per_s; /* speed of a node */

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "compress/codec.h"
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/run/manifest_text.h"
 #include "daemon/cli/run/run_lists.h"
 #include "proto/run/run_key.h"
 
@@ -50,17 +51,12 @@ static enum tw_exit print_json(json_t *rows) {
     return rc == 0 ? TW_EXIT_OK : TW_EXIT_FAILURE;
 }
 
-static const char *word(const struct tw_run *run, const char *key, char text[TW_RUN_VALUE_BYTES]) {
-    tw_run_key_format(tw_run_key_find(key), run, text);
-    return text;
-}
-
 static void print_preset(unsigned preset) {
     const struct tw_run *const run = fitted(preset);
     char name[TW_RUN_VALUE_BYTES], topology[TW_RUN_VALUE_BYTES], sent[TW_RUN_VALUE_BYTES];
     char outer[TW_RUN_VALUE_BYTES], merge[TW_RUN_VALUE_BYTES], weights[TW_RUN_VALUE_BYTES];
-    (void)printf("%-11s %s\n", word(run, "sync.preset", name), about[preset]);
-    (void)printf("            %s", word(run, "sync.topology", topology));
+    (void)printf("%-11s %s\n", cli_run_word(run, "sync.preset", name), about[preset]);
+    (void)printf("            %s", cli_run_word(run, "sync.topology", topology));
     if (run->sync.topology == TW_TOPOLOGY_SOLO) {
         (void)printf("\n\n");
         return;
@@ -68,12 +64,13 @@ static void print_preset(unsigned preset) {
     (void)printf(", %" PRIu32 " fragment%s, each every %" PRIu32 " steps, overlap %" PRIu32
                  ", %s, %s\n",
                  run->sync.fragments, run->sync.fragments == 1 ? "" : "s", run->sync.period,
-                 run->sync.overlap, word(run, "sync.sent", sent), word(run, "sync.outer", outer));
+                 run->sync.overlap, cli_run_word(run, "sync.sent", sent),
+                 cli_run_word(run, "sync.outer", outer));
     if (run->sync.together_millionths < 1000000)
         (void)printf("            until %.3g %% of the budget; then alone\n",
                      run->sync.together_millionths / 1e4);
-    (void)printf("            merged by %s, weights %s; %s", word(run, "sync.merge", merge),
-                 word(run, "sync.weights", weights), tw_codec_get(run->sync.codec)->name);
+    (void)printf("            merged by %s, weights %s; %s", cli_run_word(run, "sync.merge", merge),
+                 cli_run_word(run, "sync.weights", weights), tw_codec_get(run->sync.codec)->name);
     if (run->sync.feedback_millionths > 0)
         (void)printf(" with feedback %.3g (%.3g local)", run->sync.feedback_millionths / 1e6,
                      run->sync.feedback_local_millionths / 1e6);
