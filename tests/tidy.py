@@ -244,8 +244,9 @@ def tracked_files():
                               "--exclude-standard"], cwd=ROOT, check=True, capture_output=True)
         names = [name for name in out.stdout.decode().split("\0") if name]
     except (OSError, subprocess.CalledProcessError):
-        names = [str(path.relative_to(ROOT)) for path in ROOT.rglob("*")
-                 if "build" not in path.parts and ".git" not in path.parts]
+        paths = [path.relative_to(ROOT) for path in ROOT.rglob("*")]
+        names = [str(path) for path in paths
+                 if path.parts[0] not in ("build", ".git") and "__pycache__" not in path.parts]
     return sorted(name for name in names if (ROOT / name).is_file())
 
 

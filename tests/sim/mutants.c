@@ -65,7 +65,7 @@ bool tw_sim_mutant_is_of_homes(int mutant) {
 }
 
 int tw_sim_mutant_find(const char *name) {
-    for (int i = 1; i < tw_sim_mutants_count(); i++) {
+    for (int i = 0; i < tw_sim_mutants_count(); i++) {
         if (strcmp(mutants[i].name, name) == 0) return i;
     }
     return 0;
