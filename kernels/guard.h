@@ -10,7 +10,9 @@ enum {
     TW_GUARD_MAX = 64,
     TW_GUARD_SCALED =
         2, /* contributions above this multiple of the usual size are scaled down to it */
-    TW_GUARD_REFUSED = 4, /* contributions above this multiple of the usual size are left out */
+    TW_GUARD_REFUSED = 8, /* contributions above this multiple of the usual size are left out. In
+                             healthy groups of three, a node that is new was at 4.2 times. A liar
+                             gains nothing between: it is scaled down to twice the usual size */
     TW_GUARD_STEPS = 64,  /* claimed step counts are limited to this multiple of the usual count */
 };
 

@@ -144,7 +144,7 @@ def guard(norms, steps):
     steps = np.minimum(steps, 64 * np.sort(steps)[(len(steps) - 1) // 2])
     size = norms / np.sqrt(steps)
     usual = np.sort(size)[(len(size) - 1) // 2]
-    return np.where(size > 4 * usual, 0, np.minimum(1, 2 * usual / size))
+    return np.where(size > 8 * usual, 0, np.minimum(1, 2 * usual / size))
 
 
 def write(out, words, values):

@@ -534,18 +534,18 @@ static void factors_are_those_of_the_merged_alone(void **state) {
 static void guard_knows_liars_from_fast_nodes(void **state) {
     (void)state;
     float factors[5];
-    const uint32_t same[] = {10, 10, 10, 10, 10}, fast[] = {10, 10, 10, 10, 160};
-    const double liar[] = {1, 1, 1, 1, 7};
+    const uint32_t same[] = {10, 10, 10, 10, 10}, fast[] = {10, 10, 10, 10, 250};
+    const double liar[] = {1, 1, 1, 1, 9};
     assert_int_equal(tw_guard(factors, liar, same, 5), 1 << 4);
     assert_true(factors[4] == 0.0f && factors[0] == 1.0f);
     assert_int_equal(tw_guard(factors, liar, fast, 5),
-                     0); /* 16 times the steps: up to 8 times the size is usual */
+                     0); /* 25 times the steps: up to 10 times the size is usual */
     assert_true(factors[4] == 1.0f);
     assert_int_equal(tw_guard(factors, (const double[]){1, 1, 3, 1, 1}, same, 5), 0);
     assert_true(factors[2] == (float)(2.0 / 3.0));
     /* A claimed number of steps is limited to 64 times the usual. */
     assert_int_equal(
-        tw_guard(factors, (const double[]){1, 1, 40}, (const uint32_t[]){10, 10, UINT32_MAX}, 3),
+        tw_guard(factors, (const double[]){1, 1, 80}, (const uint32_t[]){10, 10, UINT32_MAX}, 3),
         1 << 2);
     assert_int_equal(tw_guard(factors, (const double[]){1, 100}, same, 2), 0);
     assert_true(factors[1] == 1.0f);

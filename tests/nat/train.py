@@ -11,6 +11,7 @@ anchor's loss is the group's.
     --set KEY=VALUE  of the manifest, over the small model here
     --tokens N       of the run
     --rate KBIT      of every home's line, each way
+    --relay off      no member carries links of others, so homes have none to each other
     --kill IDX@STEP  kill -9 of that node, daemon and worker, when it has taken so many steps
     --no-mesh        the plan alone; --mesh FILE takes the mesh's figures from an earlier --json
     --json FILE      all that was measured
@@ -73,7 +74,7 @@ class Node:
         self.config = world.folder / f"{self.name}.conf"
         self.log = world.folder / f"{self.name}.log"
         self.process, self.status, self.peers = None, None, None
-        self.is_killed = False
+        self.is_killed, self.is_late = False, False
         self.losses, self.warnings, self.penalties = {}, {}, {}
         self.distances = []
 
@@ -90,10 +91,11 @@ class Node:
             "--threads", "1", *more)
         address = f"{world.lab.local[self.idx]}:{PORT}" if self.kind == "public" else ""
         edit(self.config, listen=address, eval_steps=str(world.args.eval_steps),
-             checkpoint_interval="5s")
+             checkpoint_interval="5s", relay=world.args.relay)
 
     def start(self):
         """In its namespace, and behind everything else on this machine."""
+        self.is_killed, self.is_late = False, False
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [*self.world.lab.on(self.idx), "nice", "-n", "5", self.world.tool("thinwired"),
@@ -108,7 +110,7 @@ class Node:
 
     def poll(self):
         """Reads the status, and remembers values that pass."""
-        if self.is_killed:
+        if self.is_killed or self.process is None:
             return
         status, peers = self.get("status"), self.get("peers")
         if self.process.poll() is not None:
@@ -131,6 +133,12 @@ class Node:
             for kind in ("strike", "stall", "refused", "anomaly"):
                 if peer.get(kind):
                     self.penalties[kind] = peer[kind]
+
+    def stop(self):
+        """In order."""
+        self.is_killed = True
+        self.process.terminate()
+        self.process.wait(60)
 
     def kill(self):
         """As when the machine loses its power."""
@@ -228,19 +236,24 @@ class World:
         """A program of this build."""
         return str(self.args.bin / name)
 
+    def churn(self):
+        """Every two seconds: nodes that go."""
+        for idx, step in self.args.kill:
+            if not self.nodes[idx].is_killed and self.nodes[idx].steps() >= step:
+                self.nodes[idx].kill()
+
     def go(self):
         """Starts all, waits for their end, measures."""
         begin = shown = time.monotonic()
         for node in self.nodes:
-            node.start()
+            if not node.is_late:
+                node.start()
         try:
             while not all(node.is_finished() for node in self.nodes):
                 time.sleep(2)
                 for node in self.nodes:
                     node.poll()
-                for idx, step in self.args.kill:
-                    if not self.nodes[idx].is_killed and self.nodes[idx].steps() >= step:
-                        self.nodes[idx].kill()
+                self.churn()
                 now = time.monotonic()
                 if now - begin > self.args.most_s:
                     print(f"  not finished after {self.args.most_s} s", file=sys.stderr)
@@ -367,6 +380,7 @@ def options():
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--tokens", default="2400k")
     parser.add_argument("--rate", type=int)
+    parser.add_argument("--relay", default="on")
     parser.add_argument("--kill", action="append", default=[])
     parser.add_argument("--eval-steps", type=int, default=100)
     parser.add_argument("--text", type=pathlib.Path)

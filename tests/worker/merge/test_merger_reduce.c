@@ -100,10 +100,10 @@ static void far_too_large_is_refused(void **state) {
     (void)state;
     uint64_t refused;
     open_run();
-    assert_true(merge_of((float[]){1, -9, 2}, 3, &refused) == 1.5f);
+    assert_true(merge_of((float[]){1, -18, 2}, 3, &refused) == 1.5f);
     assert_int_equal(refused, 1 << 1);
-    assert_true(merge_of((float[]){1, -9}, 2, &refused) ==
-                -4); /* two inputs do not show the usual size */
+    assert_true(merge_of((float[]){1, -18}, 2, &refused) ==
+                -8.5f); /* two inputs do not show the usual size */
     assert_int_equal(refused, 0);
 }
 
@@ -316,14 +316,14 @@ static uint64_t audit_case(const double *norms, uint32_t count) {
 }
 
 /* Groups of every size, with one input refused and several scaled. Without the largest input, the
- * guard would refuse another one (7 of 1, 1, 2, 7), and must not. */
+ * guard would refuse another one (15 of 1, 1, 2, 15), and must not. */
 static void audit_cases(void) {
     assert_int_equal(audit_case((double[]){1}, 1), 0);
     assert_int_equal(audit_case((double[]){1, 30}, 2), 0);
-    assert_int_equal(audit_case((double[]){1, 1.2, 9}, 3), 1 << 2);
+    assert_int_equal(audit_case((double[]){1, 1.2, 18}, 3), 1 << 2);
     assert_int_equal(audit_case((double[]){1, 3, 1, 40}, 4), 1 << 3);
-    assert_int_equal(audit_case((double[]){1, 1, 2, 7, 9}, 5), 1 << 4);
-    assert_int_equal(audit_case((double[]){1, 1, 1, 1, 9}, 5),
+    assert_int_equal(audit_case((double[]){1, 1, 2, 15, 17}, 5), 1 << 4);
+    assert_int_equal(audit_case((double[]){1, 1, 1, 1, 18}, 5),
                      1 << 4); /* too few for a robust rule */
     assert_int_equal(audit_case((double[]){500, 1, 1.1, 3, 0.9, 1, 2.5, 70}, 8), 1 << 7 | 1);
     assert_int_equal(audit_case((double[]){0, 0, 0, 0, 5, 0}, 6), 1 << 4);
