@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -149,6 +150,7 @@ static enum tw_exit run_command(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    (void)signal(SIGXFSZ, SIG_IGN); /* as in daemon/node/main.c */
     (void)setlocale(LC_CTYPE, "");
     const enum tw_exit rc = run_command(argc, argv);
     if ((fflush(stdout) == 0 && ferror(stdout) == 0) || rc != TW_EXIT_OK) return (int)rc;

@@ -1,4 +1,5 @@
 /* thinwired - the daemon of one node: reads its configuration, then runs life.h. */
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,9 @@ int main(int argc, char **argv) {
     struct tw_setup_options options = {0};
     const int early = read_options(argc, argv, &options);
     if (early >= 0) return early;
+    /* A file that may not grow any more (ulimit -f) is a full disk: the write fails, with a
+     * message. */
+    (void)signal(SIGXFSZ, SIG_IGN);
     /* The identity key is in this process's memory, so core files and debuggers of the same user
      * are forbidden. */
     (void)prctl(PR_SET_DUMPABLE, 0);

@@ -1,5 +1,6 @@
 /* thinwire-engine: the verbs of `thinwire` that need a model but no daemon. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -159,6 +160,7 @@ static enum tw_exit run_verb(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    (void)signal(SIGXFSZ, SIG_IGN); /* as in daemon/node/main.c */
     const enum tw_exit rc = run_verb(argc, argv);
     if ((fflush(stdout) == 0 && ferror(stdout) == 0) || rc != TW_EXIT_OK) return (int)rc;
     (void)fprintf(stderr, "thinwire: standard output: %s\n", strerror(errno));

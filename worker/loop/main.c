@@ -2,6 +2,7 @@
  * daemon, trains, and answers requests (session.h). proto/WORKER.md describes the link. */
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -122,6 +123,7 @@ int main(int argc, char **argv) {
     char device[64];
     int exit_code = 0;
     if (!options_parse(argc, argv, &options, &exit_code)) return exit_code;
+    (void)signal(SIGXFSZ, SIG_IGN); /* as in daemon/node/main.c */
     const uint32_t cores = options.threads > 0 ? options.threads : tw_machine_processors();
     (void)snprintf(device, sizeof(device), "cpu, %" PRIu32 " core%s, %s, %s", cores,
                    cores == 1 ? "" : "s", tw_ops_cpu(tw_ops_best_type(), 0)->name,
