@@ -69,6 +69,22 @@ bool tw_health_note_open(struct tw_health *health, uint64_t open_us, uint64_t pe
     return is_stuck != was;
 }
 
+static void forget_differences(struct tw_health *health, uint64_t now_us) {
+    if (now_us - health->differed_us > TW_HEALTH_DIFFERS_US) health->signs[TW_FINDING_DIFFERS] = 0;
+}
+
+bool tw_health_note_differs(struct tw_health *health, uint64_t now_us) {
+    forget_differences(health, now_us);
+    health->differed_us = now_us;
+    return sign_note(health, TW_FINDING_DIFFERS, true) != 0;
+}
+
+bool tw_health_tick(struct tw_health *health, uint64_t now_us) {
+    const bool was = tw_health_has(health, TW_FINDING_DIFFERS);
+    forget_differences(health, now_us);
+    return was && !tw_health_has(health, TW_FINDING_DIFFERS);
+}
+
 bool tw_health_has(const struct tw_health *health, enum tw_finding finding) {
     return health->signs[finding] >= TW_HEALTH_SIGNS;
 }
@@ -77,6 +93,7 @@ const char *tw_finding_name(enum tw_finding finding) {
     static const char *const NAMES[TW_FINDINGS] = {
         [TW_FINDING_REFUSED] = "refused",       [TW_FINDING_LEFT_OUT] = "left_out",
         [TW_FINDING_TAKES_OVER] = "takes_over", [TW_FINDING_FAR] = "far",
-        [TW_FINDING_RISING] = "rising",         [TW_FINDING_STUCK] = "stuck"};
+        [TW_FINDING_RISING] = "rising",         [TW_FINDING_STUCK] = "stuck",
+        [TW_FINDING_DIFFERS] = "differs"};
     return NAMES[finding];
 }

@@ -1,6 +1,7 @@
 /* health.h - signs of bad merging besides the anchor's loss (merge_health.h): this node's work is
  * refused or left out, it takes over states again and again, its parameters are far from the
- * anchor, its own loss rises, or the open round does not close.
+ * anchor, its own loss rises, the open round does not close, or its anchor differs from the
+ * others'.
  *
  * Looked at with each evaluation. A finding begins with its second bad sign in a row, and ends with
  * one good sign. A look over fewer rounds than there are fragments, or than TW_HEALTH_ROUNDS, waits
@@ -19,6 +20,10 @@
  * STUCK has no signs: the open round is open for TW_HEALTH_STUCK_US, and for
  * TW_HEALTH_STUCK_PERIODS usual periods. It begins at once, and ends with the round.
  *
+ * DIFFERS has none either: most members had another anchor than this node, for the second time
+ * within TW_HEALTH_DIFFERS_US. It ends that long after the last time. All nodes compute the same
+ * anchors to the bit, so a difference comes from broken memory, a broken disk or a faulty program.
+ *
  * FAR needs TW_HEALTH_LOOKS distances before, of a node that is not alone: with a rate that warms
  * up linearly the fourth is then at most 4/3 of the largest. Distances are near 0 just after a
  * merge, so a small one is never far. A slow node contributes between two of its own evaluations,
@@ -34,6 +39,7 @@
 #define TW_HEALTH_RISEN 1.25f
 #define TW_HEALTH_RISEN_NATS 0.1f
 #define TW_HEALTH_STUCK_US (UINT64_C(60) * 1000 * 1000)
+#define TW_HEALTH_DIFFERS_US (UINT64_C(3600) * 1000 * 1000)
 
 enum {
     TW_HEALTH_SIGNS = 2,
@@ -51,6 +57,7 @@ enum tw_finding {
     TW_FINDING_FAR,
     TW_FINDING_RISING,
     TW_FINDING_STUCK,
+    TW_FINDING_DIFFERS,
     TW_FINDINGS,
 };
 
@@ -68,7 +75,9 @@ struct tw_health_look {
 };
 
 struct tw_health {
-    uint32_t signs[TW_FINDINGS];       /* bad signs in a row; STUCK: SIGNS or 0 */
+    uint32_t signs[TW_FINDINGS]; /* bad signs in a row; STUCK: SIGNS or 0; DIFFERS: differences,
+                                    SIGNS at most */
+    uint64_t differed_us;        /* time of the last difference */
     struct tw_health_look rounds_look; /* totals at the last look that counted rounds */
     uint64_t states;
     uint32_t distances_count;
@@ -83,9 +92,15 @@ uint32_t tw_health_note(struct tw_health *health, const struct tw_health_look *l
  * period_us: usual time between two rounds; 0: not known. Returns whether STUCK began or ended. */
 bool tw_health_note_open(struct tw_health *health, uint64_t open_us, uint64_t period_us);
 
+/* Most members have another anchor than this node. Returns whether DIFFERS began. */
+bool tw_health_note_differs(struct tw_health *health, uint64_t now_us);
+
+/* Call from time to time. Returns whether DIFFERS ended. */
+bool tw_health_tick(struct tw_health *health, uint64_t now_us);
+
 bool tw_health_has(const struct tw_health *health, enum tw_finding finding);
 
-/* "refused", "left_out", "takes_over", "far", "rising", "stuck". Static storage. */
+/* "refused", "left_out", "takes_over", "far", "rising", "stuck", "differs". Static storage. */
 const char *tw_finding_name(enum tw_finding finding);
 
 #endif

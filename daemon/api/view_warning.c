@@ -257,6 +257,13 @@ void tw_view_finding_text(const struct tw_view_health *health, enum tw_finding f
                        "This node's own loss rises: %.3f nats, after %.3f at its best",
                        (double)health->live, (double)health->live_least);
         return;
+    case TW_FINDING_DIFFERS:
+        (void)snprintf(text, TW_VIEW_TEXT_BYTES,
+                       "This node's anchor was not that of the others %llu times, last in round "
+                       "%llu: this machine loses bits, or its build computes differently",
+                       (unsigned long long)health->differed,
+                       (unsigned long long)health->differed_round);
+        return;
     case TW_FINDING_STUCK:
         (void)snprintf(text, TW_VIEW_TEXT_BYTES,
                        "Round %llu is open for %llu s and does not close, though %u of %u members "
@@ -286,6 +293,9 @@ static void judge_findings(const struct tw_status_view *view, struct list *list)
         [TW_FINDING_RISING] = "lower train.lr in a new manifest, or check the training text",
         [TW_FINDING_STUCK] = "`thinwire peers` names members that stall; restart such a node, and "
                              "free its disk if votes cannot be saved",
+        [TW_FINDING_DIFFERS] =
+            "test its memory and its disk (memtest86+, smartctl), and build it anew; until then it "
+            "takes the anchor of the others each time",
     };
     for (enum tw_finding f = 0; f < TW_FINDINGS; f++) {
         char text[TW_VIEW_TEXT_BYTES];

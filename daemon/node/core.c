@@ -10,6 +10,7 @@
 #include "daemon/node/budget.h"
 #include "daemon/node/caps.h"
 #include "daemon/node/checkpoints.h"
+#include "daemon/node/health.h"
 #include "daemon/node/links.h"
 #include "daemon/node/reports.h"
 #include "daemon/node/votes.h"
@@ -59,7 +60,12 @@ static void do_action(struct tw_daemon *daemon, struct tw_action *action) {
     case TW_ACT_EXPORT:
     case TW_ACT_CLOCK: tw_worker_host_act(daemon->host, action); return;
     case TW_ACT_STORE_VOTE: tw_daemon_votes_store(daemon, action); return;
-    case TW_ACT_REPORT: tw_daemon_reports_show(daemon, action); return;
+    case TW_ACT_REPORT:
+        tw_daemon_reports_show(daemon, action);
+        if (action->u.report.kind == TW_REPORT_DIFFERS &&
+            tw_id_equal(&action->u.report.id, &daemon->setup->identity.id))
+            tw_daemon_health_differs(daemon, action->u.report.round);
+        return;
     }
 }
 

@@ -116,8 +116,19 @@ void tw_daemon_health_tick(struct tw_daemon *daemon, uint64_t now_us) {
     health->shown.members_here = here;
     const bool is_changed = tw_health_note_open(&health->signs, health->shown.open_us,
                                                 tw_daemon_reports_period_us(daemon));
+    const bool is_over = tw_health_tick(&health->signs, now_us);
     set_shown(daemon);
     if (is_changed) note_finding(daemon, TW_FINDING_STUCK);
+    if (is_over) note_finding(daemon, TW_FINDING_DIFFERS);
+}
+
+void tw_daemon_health_differs(struct tw_daemon *daemon, uint64_t round) {
+    struct tw_daemon_health *health = daemon->health;
+    health->shown.differed++;
+    health->shown.differed_round = round;
+    const bool is_changed = tw_health_note_differs(&health->signs, tw_daemon_now_us());
+    set_shown(daemon);
+    if (is_changed) note_finding(daemon, TW_FINDING_DIFFERS);
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */

@@ -18,8 +18,11 @@ enum tw_status tw_daemon_health_open(struct tw_daemon *daemon, struct tw_error *
 void tw_daemon_health_evaluated(struct tw_daemon *daemon,
                                 const struct tw_wmsg_evaluated *evaluated);
 
-/* Checks once a second whether the open round takes too long. */
+/* Checks once a second whether the open round takes too long, and whether old findings end. */
 void tw_daemon_health_tick(struct tw_daemon *daemon, uint64_t now_us);
+
+/* In that round most members had another anchor than this node. */
+void tw_daemon_health_differs(struct tw_daemon *daemon, uint64_t round);
 
 void tw_daemon_health_fill(const struct tw_daemon *daemon, struct tw_status_view *view);
 void tw_daemon_health_free(struct tw_daemon *daemon);

@@ -131,6 +131,18 @@ static void show_attack(struct tw_daemon *daemon, enum tw_attack_kind kind, cons
     tw_daemon_note(daemon, TW_LOG_WARN, event, "peer=%s text=\"%s\"", hex, text);
 }
 
+/* Honest nodes compute the same anchors, so memory, disk or program of one node is broken. */
+static void show_differs(struct tw_daemon *daemon, const struct tw_report *report) {
+    const bool is_self = tw_id_equal(&report->id, &daemon->setup->identity.id);
+    char hex[9];
+    tw_id_short(&report->id, hex);
+    tw_daemon_note(daemon, is_self ? TW_LOG_WARN : TW_LOG_INFO, "anchor_differs",
+                   "peer=%s round=%llu fragment=%u text=\"%s\"", hex,
+                   (unsigned long long)report->round, report->part,
+                   is_self ? "most members have another one, which is fetched from them"
+                           : "its work is not merged here in this round");
+}
+
 void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action) {
     char hex[9];
     switch (action->u.report.kind) {
@@ -164,6 +176,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
         tw_id_short(&action->u.report.id, hex);
         tw_daemon_note(daemon, TW_LOG_INFO, "pair_one_sided", "peer=%s", hex);
         return;
+    case TW_REPORT_DIFFERS: show_differs(daemon, &action->u.report); return;
     case TW_REPORT_FORGED: show_attack(daemon, TW_ATTACK_FORGED, "round_forged", action); return;
     case TW_REPORT_TWO_FACED:
         show_attack(daemon, TW_ATTACK_TWO_FACED, "two_faced", action);

@@ -225,6 +225,7 @@ static const char *const REPORTS[] = {
     [TW_REPORT_OUTLIER] = "an outlier is applied",
     [TW_REPORT_TWO_FACED] = "two votes for one ballot by",
     [TW_REPORT_ONE_SIDED] = "merged, but not the partner",
+    [TW_REPORT_DIFFERS] = "another anchor at",
 };
 
 static void put_report(struct writer *to, const struct tw_report *report) {

@@ -186,7 +186,7 @@ static void ignore_accuser(struct tw_node *node) {
     const uint16_t peer = tw_peers_find(node, &node->audits.running.accuser);
     if (peer == NO_PEER) return;
     node->links[peer].ignored_until_us = node->now_us + IGNORE_US;
-    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->audits.running.accuser);
+    tw_act_accuse(node, &node->audits.running.accuser, TW_CORRUPT);
 }
 
 void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {

@@ -90,9 +90,13 @@ struct tw_report *tw_act_report(struct tw_node *node, enum tw_report_kind kind,
     return report;
 }
 
-void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason) {
-    struct tw_report *report = tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+void tw_act_accuse(struct tw_node *node, const struct tw_id *id, enum tw_status reason) {
+    struct tw_report *report = tw_act_report(node, TW_REPORT_MISBEHAVED, id);
     if (report != NULL) report->reason = reason;
+}
+
+void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason) {
+    tw_act_accuse(node, &node->links[peer].id, reason);
     tw_act_close(node, peer, reason);
 }
 

@@ -18,6 +18,8 @@ struct tw_action *tw_act_body(struct tw_node *node, enum tw_action_kind kind);
  * reports are dropped first. */
 struct tw_report *tw_act_report(struct tw_node *node, enum tw_report_kind kind,
                                 const struct tw_id *id);
+/* Reports that a node broke the rules. */
+void tw_act_accuse(struct tw_node *node, const struct tw_id *id, enum tw_status reason);
 /* Reports the peer and closes its link. */
 void tw_act_misbehaved(struct tw_node *node, uint16_t peer, enum tw_status reason);
 /* Pops the oldest action. False: there is none. */

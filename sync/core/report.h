@@ -35,6 +35,9 @@ enum tw_report_kind {
     TW_REPORT_TWO_FACED, /* node `id` signed two statements about one ballot that exclude each
                             other: every node bans it */
     TW_REPORT_ONE_SIDED, /* this node merged with node `id`, which did not merge with it */
+    TW_REPORT_DIFFERS,   /* `id` is this node: most members have another anchor of fragment `part`,
+                            and it is fetched from them. Else member `id` has another anchor than
+                            this node, which does not merge its work in this round */
 };
 
 struct tw_report {
@@ -43,8 +46,9 @@ struct tw_report {
     enum tw_node_state state;
     struct tw_id id;
     const struct tw_record *record; /* borrowed until the next event */
-    uint64_t round; /* STRUCK: round of the result; REFUSED: round of the contribution */
-    uint32_t part;  /* STRUCK: of the result */
+    uint64_t round; /* STRUCK: round of the result; REFUSED: round of the contribution; DIFFERS:
+                       open round */
+    uint32_t part;  /* STRUCK: of the result; DIFFERS: the fragment */
     uint32_t times; /* REFUSED: rounds in a row */
 };
 

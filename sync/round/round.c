@@ -173,6 +173,14 @@ static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *ba
     return round->owners_count > 0;
 }
 
+/* This node, or member `id`, has another anchor of the open round's fragment. */
+static void report_differs(struct tw_node *node, const struct tw_id *id) {
+    struct tw_report *report = tw_act_report(node, TW_REPORT_DIFFERS, id);
+    if (report == NULL) return;
+    report->round = node->at.rounds;
+    report->part = tw_progress_fragment(node, node->at.rounds);
+}
+
 /* Fetches the anchor again if more than half of the roster has the same other one. */
 static void check_anchor(struct tw_node *node, const struct tw_id *base) {
     const uint32_t fragment = tw_progress_fragment(node, node->at.rounds);
@@ -186,7 +194,7 @@ static void check_anchor(struct tw_node *node, const struct tw_id *base) {
         agreeing_count += entry->has && tw_id_equal(&entry->announced.base, base);
     }
     if (agreeing_count <= node->roster.count / 2 && !is_base_of_owners(node, base)) return;
-    tw_act_report(node, TW_REPORT_MISBEHAVED, &node->cfg.self);
+    report_differs(node, &node->cfg.self);
     tw_state_refetch(node, fragment, TW_LOAD_SHIFT);
 }
 
@@ -214,7 +222,7 @@ void tw_round_contrib(struct tw_node *node, uint16_t peer, const struct tw_msg_c
     const uint64_t most = tw_account_tokens_max(node);
     if (idx < 0 || contrib->parts_count != round->owners_count) return;
     if (contrib->tokens > most || contrib->fragment_tokens > most) {
-        tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+        tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
         return;
     }
     if (!is_possible(node, contrib)) {
@@ -426,7 +434,7 @@ static void collect_contributions(struct tw_node *node) {
         if (!entry->has || entry->is_absent || entry->is_bad || entry->ready_us != 0) continue;
         if (!tw_id_equal(&entry->announced.base, base)) {
             entry->is_bad = true; /* a Delta to another anchor cannot be merged */
-            tw_act_report(node, TW_REPORT_MISBEHAVED, &node->roster.members[i].id);
+            report_differs(node, &node->roster.members[i].id);
             continue;
         }
         const struct tw_id *hash = &entry->announced.hashes[part];

@@ -312,7 +312,8 @@ static uint64_t mix_report(uint64_t h, const struct tw_action *action) {
     case TW_REPORT_LINEAGE: return tw_trace_mix_id(h, &action->u.report.id);
     case TW_REPORT_STATE: return tw_trace_mix(h, (uint64_t)action->u.report.state);
     case TW_REPORT_PAIRED:
-    case TW_REPORT_ONE_SIDED: return tw_trace_mix_id(h, &action->u.report.id);
+    case TW_REPORT_ONE_SIDED:
+    case TW_REPORT_DIFFERS: return tw_trace_mix_id(h, &action->u.report.id);
     }
     return h;
 }

@@ -332,7 +332,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         return;
     }
     if (!tw_record_is_sound(node, &propose->record)) {
-        if (peer != NO_PEER) tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+        if (peer != NO_PEER) tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
         return;
     }
     /* A second record at the same ballot would be a lie. The same one may come over a new link. */
@@ -352,7 +352,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record, propose->ballot))
         return;
     if (peer != NO_PEER && !is_proven(node, propose)) {
-        tw_act_report(node, TW_REPORT_MISBEHAVED, &node->links[peer].id);
+        tw_act_accuse(node, &node->links[peer].id, TW_PROTO);
         tw_veto_pass(node, propose->ballot);
         return;
     }

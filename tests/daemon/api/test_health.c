@@ -155,6 +155,21 @@ static void loss_that_rises_is_found(void **state) {
     }
 }
 
+static void anchor_that_differs_twice_in_an_hour_is_found(void **state) {
+    (void)state;
+    const uint64_t hour_us = TW_HEALTH_DIFFERS_US, begin_us = 1000 * SECOND_US;
+    assert_false(tw_health_note_differs(&health, begin_us));
+    assert_false(
+        tw_health_note_differs(&health, begin_us + hour_us + 1)); /* the first is forgotten */
+    assert_true(tw_health_note_differs(&health, begin_us + 2 * hour_us));
+    assert_true(tw_health_has(&health, TW_FINDING_DIFFERS));
+    assert_int_equal(next(6, 0), 0); /* an evaluation does not end it */
+    assert_false(tw_health_note_differs(&health, begin_us + 3 * hour_us));
+    assert_false(tw_health_tick(&health, begin_us + 4 * hour_us));
+    assert_true(tw_health_tick(&health, begin_us + 4 * hour_us + 1));
+    nothing_is_found();
+}
+
 static void round_that_does_not_close_is_found(void **state) {
     (void)state;
     const uint64_t limit_us = TW_HEALTH_STUCK_US;
@@ -186,6 +201,7 @@ int main(void) {
         T(distance_far_above_the_usual_is_found),
         T(node_that_was_alone_is_not_judged_by_those_distances),
         T(loss_that_rises_is_found),
+        T(anchor_that_differs_twice_in_an_hour_is_found),
         T(round_that_does_not_close_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

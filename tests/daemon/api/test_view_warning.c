@@ -113,6 +113,7 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
         [TW_FINDING_FAR] = "80 %, at most 20.0 % before",
         [TW_FINDING_RISING] = "4.000 nats, after 2.000",
         [TW_FINDING_STUCK] = "Round 12 is open for 90 s",
+        [TW_FINDING_DIFFERS] = "not that of the others 7 times, last in round 12",
     };
     for (enum tw_finding f = 0; f < TW_FINDINGS; f++) {
         tw_status_view_init(&view);
@@ -127,6 +128,8 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
                                               .live_least = 2.0f,
                                               .open_us = 90000000,
                                               .open_round = 12,
+                                              .differed = 7,
+                                              .differed_round = 12,
                                               .members = 4,
                                               .members_here = 3};
         view.health.has[f] = true;
