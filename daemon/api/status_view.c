@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 void tw_status_view_init(struct tw_status_view *view) {
     memset(view, 0, sizeof(*view));
@@ -105,10 +106,22 @@ const char *tw_view_data_name(enum tw_view_data data) {
     return "unknown";
 }
 
-void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
-                       const char *name, const char *fmt, ...) {
+const char *tw_view_time(uint64_t unix_us, char text[TW_VIEW_TIME_BYTES]) {
+    const time_t seconds = (time_t)(unix_us / 1000000);
+    struct tm utc;
+    (void)gmtime_r(&seconds, &utc);
+    const size_t size = strftime(text, TW_VIEW_TIME_BYTES - 8, "%Y-%m-%dT%H:%M:%S", &utc);
+    (void)snprintf(text + size, TW_VIEW_TIME_BYTES - size, ".%03uZ",
+                   (unsigned)(unix_us / 1000 % 1000));
+    return text;
+}
+
+void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, uint64_t unix_us,
+                       bool is_warning, const char *name, const char *fmt, ...) {
     struct tw_view_event *const event = &ring->events[ring->added++ % TW_VIEW_EVENTS_MAX];
     va_list args;
+    event->id = ring->added;
+    event->unix_us = unix_us;
     event->age_us = now_us;
     event->is_warning = is_warning;
     (void)snprintf(event->name, sizeof(event->name), "%s", name);

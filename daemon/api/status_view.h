@@ -122,6 +122,8 @@ struct tw_view_round {
 };
 
 struct tw_view_event {
+    uint64_t id;      /* 1 for the first event since the start of the daemon, then one more each */
+    uint64_t unix_us; /* wall clock when it was added */
     uint64_t age_us;
     bool is_warning;               /* a person may have to act */
     char name[32];                 /* name of the event in the log, such as "worker_died" */
@@ -173,6 +175,7 @@ struct tw_status_view {
         char name[64];
         char version[24];
         uint64_t uptime_us;
+        uint32_t boot; /* number of starts of this node */
         enum tw_node_state state;
         bool is_leaving;      /* saving and saying goodbye */
         bool links;           /* false: network.links = off */
@@ -387,6 +390,11 @@ const char *tw_view_pace_name(enum tw_link_pace_mode mode);
 const char *tw_view_topology_name(enum tw_topology topology);
 const char *tw_view_data_name(enum tw_view_data data);
 
+enum { TW_VIEW_TIME_BYTES = 32 };
+
+/* "2026-01-31T12:00:00.000Z", of microseconds since 1970. */
+const char *tw_view_time(uint64_t unix_us, char text[TW_VIEW_TIME_BYTES]);
+
 /* Model FLOPs utilisation, at most 1. The speed is sampled in whole seconds and may count a step
  * too many, hence the bound. NaN when the peak is 0 (not known). */
 double tw_view_mfu(double flops_s, uint64_t peak_flops_s);
@@ -403,8 +411,9 @@ struct tw_event_ring {
     struct tw_view_event events[TW_VIEW_EVENTS_MAX]; /* age_us: the time when it was added */
 };
 
-void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, bool is_warning,
-                       const char *name, const char *fmt, ...) TW_PRINTF(5, 6);
+/* `unix_us`: the wall clock at now_us. */
+void tw_event_ring_add(struct tw_event_ring *ring, uint64_t now_us, uint64_t unix_us,
+                       bool is_warning, const char *name, const char *fmt, ...) TW_PRINTF(6, 7);
 void tw_event_ring_fill(const struct tw_event_ring *ring, uint64_t now_us,
                         struct tw_status_view *view);
 

@@ -331,10 +331,12 @@ static json_t *event_list(const struct tw_status_view *view, uint32_t most) {
     json_t *const list = json_array();
     for (uint32_t i = 0; i < view->events_count && i < TW_VIEW_EVENTS_MAX && i < most; i++) {
         const struct tw_view_event *const event = &view->events[i];
-        (void)json_array_append_new(list,
-                                    json_pack("{s:o,s:b,s:o,s:o}", "age_s", seconds(event->age_us),
-                                              "warning", event->is_warning, "name",
-                                              text(event->name), "text", text(event->text)));
+        char time[TW_VIEW_TIME_BYTES];
+        (void)json_array_append_new(
+            list, json_pack("{s:o,s:s,s:o,s:b,s:o,s:o}", "id", count(event->id), "time",
+                            tw_view_time(event->unix_us, time), "age_s", seconds(event->age_us),
+                            "warning", event->is_warning, "name", text(event->name), "text",
+                            text(event->text)));
     }
     return list;
 }
@@ -492,7 +494,8 @@ json_t *tw_view_json_rounds(const struct tw_status_view *view) {
 }
 
 json_t *tw_view_json_events(const struct tw_status_view *view) {
-    return json_pack("{s:o}", "events", event_list(view, TW_VIEW_EVENTS_MAX));
+    return json_pack("{s:o,s:o}", "boot", count(view->node.boot), "events",
+                     event_list(view, TW_VIEW_EVENTS_MAX));
 }
 
 /* {"sync.period": "30", ...}: the keys of the manifest, with their values as text. */

@@ -30,6 +30,7 @@ static const struct verb VERBS[] = {
     {"peers", cli_peers, NULL},
     {"rounds", cli_rounds, NULL},
     {"events", cli_events, NULL},
+    {"logs", cli_logs, NULL},
     {"checkpoint", cli_checkpoint, NULL},
     {"leave", cli_leave, NULL},
     {"pause", cli_pause, NULL},

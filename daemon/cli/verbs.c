@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "daemon/cli/common/cli.h"
+#include "daemon/cli/show/follow.h"
 #include "daemon/cli/show/screen.h"
 
 enum { WIDTH_MIN = 60, WIDTH_MAX = 160, WIDTH_PIPE = 80 };
@@ -79,6 +80,14 @@ enum tw_exit cli_rounds(struct cli *cli) {
 }
 
 enum tw_exit cli_events(struct cli *cli) {
+    static const char *const OPTIONS[] = {"--follow", "--json",  "--config",
+                                          "--socket", "--color", NULL};
+    const bool is_short = cli_flag(cli, "-f");
+    if (cli_flag(cli, "--follow") || is_short) {
+        const enum tw_exit usage = cli_done(cli, "events", OPTIONS);
+        const struct screen screen = screen_of(cli);
+        return usage != TW_EXIT_OK ? usage : follow_events(cli, &screen);
+    }
     return show_view(cli, "events", "/v1/events", screen_events);
 }
 

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "daemon/api/history.h"
@@ -69,6 +70,12 @@ uint64_t tw_daemon_now_us(void) {
     return uv_hrtime() / 1000;
 }
 
+uint64_t tw_daemon_unix_us(void) {
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+}
+
 void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const char *name,
                     const char *fmt, ...) {
     char text[TW_VIEW_TEXT_BYTES];
@@ -77,8 +84,8 @@ void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const cha
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     tw_log(level, name, "%s", text);
-    tw_event_ring_add(daemon->event_ring, tw_daemon_now_us(), level <= TW_LOG_WARN, name, "%s",
-                      text);
+    tw_event_ring_add(daemon->event_ring, tw_daemon_now_us(), tw_daemon_unix_us(),
+                      level <= TW_LOG_WARN, name, "%s", text);
 }
 
 /* ---- the core ------------------------------------------------------------------------------ */

@@ -135,6 +135,8 @@ void tw_daemon_destroy(struct tw_daemon *daemon);
 void *tw_daemon_alloc(size_t bytes, struct tw_error *err);
 
 uint64_t tw_daemon_now_us(void);
+/* The wall clock: microseconds since 1970. */
+uint64_t tw_daemon_unix_us(void);
 
 /* Writes one line to the log and one row to /v1/events. */
 void tw_daemon_note(struct tw_daemon *daemon, enum tw_log_level level, const char *name,

@@ -36,6 +36,7 @@ static void fill_node(const struct tw_daemon *daemon, uint64_t now_us,
         (void)gethostname(view->node.name, sizeof(view->node.name) - 1);
     }
     (void)snprintf(view->node.version, sizeof(view->node.version), "%s", TW_RELEASE);
+    view->node.boot = daemon->setup->boot;
     view->node.uptime_us = age(now_us, daemon->started_us);
     view->node.state = daemon->view.state;
     view->node.is_leaving = daemon->stage != TW_DAEMON_RUNNING;

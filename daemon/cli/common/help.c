@@ -21,7 +21,8 @@ static const char OVERVIEW[] =
     "Look\n"
     "  status            one screen: the work of this node, and how it goes (--watch)\n"
     "  peers             the other nodes, and the traffic with each\n"
-    "  rounds, events    the last merges, and recent events\n"
+    "  rounds, events    the last merges, and recent events (--follow)\n"
+    "  logs              the log of daemon and worker, from the journal or its file (--follow)\n"
     "  top               the same on a terminal, live: loss, rounds, line, peers by rate\n"
     "  web               the link of a page about this node, for a browser\n"
     "  doctor            find faults here and on the way to the other nodes, with the remedy\n"
@@ -199,9 +200,28 @@ static const struct {
      "\n"
      "The last committed merges: fragment, number of roster members that contributed, payload\n"
      "bytes through this node, time from opening to commit.\n"},
-    {"events", "thinwire events [--watch] [--json]\n"
-               "\n"
-               "Recent events, newest last. The daemon's log has all of them.\n"},
+    {"events",
+     "thinwire events [--watch] [--json]\n"
+     "thinwire events --follow [--json]\n"
+     "\n"
+     "Recent events, newest last. The daemon's log has all of them (`thinwire logs`).\n"
+     "\n"
+     "  -f, --follow         print each new event as it comes, until Ctrl-C, with --json as one\n"
+     "                       object per line. A daemon that ends is waited for: its next start\n"
+     "                       goes on with boot + 1 and events from id 1\n"},
+    {"logs",
+     "thinwire logs [--follow] [--lines N] [--json]\n"
+     "\n"
+     "The log of the daemon and of its worker. For a node under /etc/thinwire it is the journal "
+     "of\n"
+     "thinwired@NAME and thinwire-worker@NAME; otherwise the file `log` beside the configuration,\n"
+     "which `thinwire start` has it written to.\n"
+     "\n"
+     "  -f, --follow         go on with new lines until Ctrl-C, over restarts\n"
+     "  -n, --lines N        begin with the last N lines: 50\n"
+     "  --json               one object per line: ts, level, ev and the keys of that event, all "
+     "as\n"
+     "                       text; a line of another form is its `text`\n"},
     {"top",
      "thinwire top\n"
      "\n"

@@ -126,12 +126,17 @@ static int spawn_daemon(const struct node_files *files, const char *log, pid_t *
     return code;
 }
 
+void node_log_path(const struct node_files *files, char path[TW_PATH_BYTES + 8]) {
+    char folder[TW_PATH_BYTES];
+    (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
+    (void)snprintf(path, TW_PATH_BYTES + 8, "%s/log", dirname(folder));
+}
+
 static enum tw_exit start_here(const struct node_files *files, FILE *to) {
-    char folder[TW_PATH_BYTES], log[TW_PATH_BYTES + 8];
+    char log[TW_PATH_BYTES + 8];
     pid_t pid = 0;
     int status = 0;
-    (void)snprintf(folder, sizeof(folder), "%s", files->config_path);
-    (void)snprintf(log, sizeof(log), "%s/log", dirname(folder));
+    node_log_path(files, log);
     struct stat before = {.st_size = 0};
     (void)stat(log, &before);
     const int code = spawn_daemon(files, log, &pid);

@@ -9,6 +9,9 @@
  * Prints the result on `to`, or the reason of a failure. */
 enum tw_exit node_start(const struct node_files *files, FILE *to);
 
+/* The file of that log. */
+void node_log_path(const struct node_files *files, char path[TW_PATH_BYTES + 8]);
+
 /* Whether a daemon listens on the socket. */
 bool node_is_listening(const char *socket_path);
 

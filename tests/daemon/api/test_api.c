@@ -242,7 +242,13 @@ static void lists_have_their_rows(void **state) {
     assert_int_equal(json_array_size(json_object_get(json, "rounds")), 3);
     json_decref(json);
     json = get("/v1/events");
-    assert_int_equal(json_array_size(json_object_get(json, "events")), 3);
+    assert_int_equal(json_integer_value(json_object_get(json, "boot")), 7);
+    json_t *const events = json_object_get(json, "events"), *const event =
+                                                                json_array_get(events, 2);
+    assert_int_equal(json_array_size(events), 3);
+    assert_int_equal(json_integer_value(json_object_get(event, "id")), 39);
+    assert_string_equal(json_string_value(json_object_get(event, "time")),
+                        "2026-01-31T10:58:00.000Z");
     json_decref(json);
     json = get("/v1/run");
     assert_string_equal(

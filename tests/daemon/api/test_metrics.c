@@ -159,7 +159,7 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
     memset(&rounds, 0, sizeof(rounds));
     for (unsigned i = 0; i < 100; i++) {
         const struct tw_view_round round = {.round = i, .age_us = 12345};
-        tw_event_ring_add(&events, 1000 * i, i % 2 == 0, "step", "n=%u", i);
+        tw_event_ring_add(&events, 1000 * i, 5000 * i, i % 2 == 0, "step", "n=%u", i);
         tw_round_ring_add(&rounds, 1000 * i, &round);
     }
     tw_event_ring_fill(&events, 100000, &view);
@@ -167,6 +167,8 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
     assert_int_equal(view.events_count, TW_VIEW_EVENTS_MAX);
     assert_string_equal(view.events[0].text, "n=99");
     assert_int_equal(view.events[0].age_us, 1000);
+    assert_int_equal(view.events[0].id, 100);
+    assert_int_equal(view.events[0].unix_us, 495000);
     assert_string_equal(view.events[TW_VIEW_EVENTS_MAX - 1].text, "n=36");
     assert_int_equal(view.rounds_count, TW_VIEW_ROUNDS_MAX);
     assert_int_equal(view.rounds[0].round, 99);

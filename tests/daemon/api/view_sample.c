@@ -93,6 +93,8 @@ static void sample_history(struct tw_status_view *view) {
                                         "signal=9 step=8123; restarted from snapshot at 8101"};
     static const uint64_t AGES_S[] = {2, 190, 3720};
     for (uint32_t i = 0; i < 3; i++) {
+        view->events[i].id = 41 - i;
+        view->events[i].unix_us = 1769860800 * UINT64_C(1000000) - AGES_S[i] * 1000000;
         view->events[i].age_us = AGES_S[i] * 1000000;
         view->events[i].is_warning = i == 2;
         SET(view->events[i].name, NAMES[i]);
@@ -103,6 +105,7 @@ static void sample_history(struct tw_status_view *view) {
 void view_sample(struct tw_status_view *view) {
     memset(&view->node.id, 0xa7, sizeof(view->node.id));
     SET(view->node.name, "attic");
+    view->node.boot = 7;
     SET(view->node.version, "0.1.0");
     view->node.uptime_us = UINT64_C(7384000000);
     view->node.state = TW_STATE_MEMBER;

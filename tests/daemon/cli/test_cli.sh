@@ -46,7 +46,7 @@ expect 0 '^thinwire data ' tw data --help
 expect 0 '^thinwire train ' tw train --help
 expect 2 'did you mean `status`' tw help statsu
 expect 0 '  9  stored state' tw help exit-codes
-for verb in init run plan invite join start secret owner status peers rounds events top web doctor checkpoint \
+for verb in init run plan invite join start secret owner status peers rounds events logs top web doctor checkpoint \
     leave pause resume reload limit unban config train eval \
     generate sim; do
     expect 0 "^thinwire $verb" tw help $verb
