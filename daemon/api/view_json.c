@@ -321,8 +321,11 @@ static json_t *warnings_json(const struct tw_status_view *view) {
     const uint32_t warnings_count = tw_view_warnings(view, warnings);
     json_t *const list = json_array();
     for (uint32_t i = 0; i < warnings_count; i++) {
-        (void)json_array_append_new(list, json_pack("{s:o,s:o}", "what", text(warnings[i].what),
-                                                    "way_out", text(warnings[i].way_out)));
+        const struct tw_warning *const warning = &warnings[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:s,s:o,s:o,s:o}", "kind", tw_warning_name(warning->kind), "about",
+                            warning->about[0] != '\0' ? text(warning->about) : json_null(), "what",
+                            text(warning->what), "way_out", text(warning->way_out)));
     }
     return list;
 }

@@ -17,19 +17,79 @@ struct list {
     uint32_t count;
 };
 
-static void TW_PRINTF(3, 4) add(struct list *list, const char *way_out, const char *fmt, ...) {
+const char *tw_warning_name(enum tw_warning_kind kind) {
+    static const char *const NAMES[TW_WARNING_KINDS] = {
+        [TW_WARNING_WORKER_FAILED] = "worker_failed",
+        [TW_WARNING_WORKER_ABSENT] = "worker_absent",
+        [TW_WARNING_WORKER_RESTARTING] = "worker_restarting",
+        [TW_WARNING_WORKER_SILENT] = "worker_silent",
+        [TW_WARNING_DEVICE_FAILED] = "device_failed",
+        [TW_WARNING_CHECKPOINT_FAILED] = "checkpoint_failed",
+        [TW_WARNING_VOTES_UNSAVED] = "votes_unsaved",
+        [TW_WARNING_ATTACK + TW_ATTACK_FORGED] = "attack_forged",
+        [TW_WARNING_ATTACK + TW_ATTACK_TWO_FACED] = "attack_two_faced",
+        [TW_WARNING_ATTACK + TW_ATTACK_LEFT] = "attack_left",
+        [TW_WARNING_ATTACK + TW_ATTACK_HELD] = "attack_held",
+        [TW_WARNING_ATTACK + TW_ATTACK_APPLIED] = "attack_applied",
+        [TW_WARNING_ATTACK + TW_ATTACK_OVERSIZED] = "attack_oversized",
+        [TW_WARNING_ATTACK + TW_ATTACK_PROTOCOL] = "attack_protocol",
+        [TW_WARNING_DATA_UNUSABLE] = "data_unusable",
+        [TW_WARNING_DATA_UNSTORED] = "data_unstored",
+        [TW_WARNING_DATA_MISSING] = "data_missing",
+        [TW_WARNING_DATA_PARTIAL] = "data_partial",
+        [TW_WARNING_NOT_ADMITTED] = "not_admitted",
+        [TW_WARNING_CERTIFICATE_ENDS] = "certificate_ends",
+        [TW_WARNING_TWIN] = "twin",
+        [TW_WARNING_REFUSED] = "refused",
+        [TW_WARNING_UNREACHABLE] = "unreachable",
+        [TW_WARNING_NOT_MERGED] = "not_merged",
+        [TW_WARNING_GROUP_FULL] = "group_full",
+        [TW_WARNING_QUOTA_USED] = "quota_used",
+        [TW_WARNING_LINKS_REST] = "links_rest",
+        [TW_WARNING_BUDGET_SMALL] = "budget_small",
+        [TW_WARNING_ROUND_LEFT_OUT] = "round_left_out",
+        [TW_WARNING_MERGING_HURTS] = "merging_hurts",
+        [TW_WARNING_FINDING + TW_FINDING_REFUSED] = "work_refused",
+        [TW_WARNING_FINDING + TW_FINDING_LEFT_OUT] = "work_left_out",
+        [TW_WARNING_FINDING + TW_FINDING_TAKES_OVER] = "takes_over",
+        [TW_WARNING_FINDING + TW_FINDING_FAR] = "far_from_anchor",
+        [TW_WARNING_FINDING + TW_FINDING_RISING] = "loss_rises",
+        [TW_WARNING_FINDING + TW_FINDING_STUCK] = "round_stuck",
+        [TW_WARNING_BAD_GRADIENTS] = "bad_gradients",
+        [TW_WARNING_LITTLE_TRAINING] = "little_training",
+        [TW_WARNING_LOOP_STUCK] = "loop_stuck"};
+    return NAMES[kind];
+}
+
+bool tw_warning_is_urgent(enum tw_warning_kind kind) {
+    return kind != TW_WARNING_LINKS_REST && kind != TW_WARNING_ROUND_LEFT_OUT &&
+           kind != TW_WARNING_WORKER_RESTARTING;
+}
+
+static void TW_PRINTF(4, 5)
+    add(struct list *list, enum tw_warning_kind kind, const char *way_out, const char *fmt, ...) {
     if (list->count == TW_WARNINGS_MAX) return;
     struct tw_warning *const warning = &list->warnings[list->count++];
     va_list args;
+    warning->kind = kind;
+    warning->about[0] = '\0';
     va_start(args, fmt);
     (void)vsnprintf(warning->what, sizeof(warning->what), fmt, args);
     va_end(args);
     (void)snprintf(warning->way_out, sizeof(warning->way_out), "%s", way_out);
 }
 
+/* The same about a node. */
+static void add_about(struct list *list, enum tw_warning_kind kind, const struct tw_id *about,
+                      const char *way_out, const char *text) {
+    const uint32_t at = list->count;
+    add(list, kind, way_out, "%s", text);
+    if (list->count > at) tw_id_short(about, list->warnings[at].about);
+}
+
 static bool judge_device(const struct tw_status_view *view, const char *why, struct list *list) {
     if (!view->worker.is_device_fault) return false;
-    add(list,
+    add(list, TW_WARNING_DEVICE_FAILED,
         "it is retried at growing intervals; see the kernel log and the driver, or set "
         "device = cpu",
         "The compute device failed and nothing is trained: %s", why);
@@ -40,7 +100,7 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
     const char *const why = view->worker.error[0] != 0 ? view->worker.error : "no reason given";
     switch (view->worker.state) {
     case TW_VIEW_WORKER_FAILED:
-        add(list, "repair that, then restart the daemon",
+        add(list, TW_WARNING_WORKER_FAILED, "repair that, then restart the daemon",
             "The worker died %" PRIu32 " time%s without progress and was given up: %s",
             view->worker.restarts, tw_units_s(view->worker.restarts), why);
         break;
@@ -49,25 +109,27 @@ static void judge_worker(const struct tw_status_view *view, struct list *list) {
         if (view->node.state == TW_STATE_FINISHED) break;
         if (view->node.uptime_us < MINUTE_US / 2 || judge_device(view, why, list)) break;
         if (view->run.is_any_model) {
-            add(list, "start your trainer, which attaches to the daemon's worker socket",
+            add(list, TW_WARNING_WORKER_ABSENT,
+                "start your trainer, which attaches to the daemon's worker socket",
                 "No trainer is attached, so nothing is trained%s%s",
                 view->worker.error[0] != 0 ? ": " : "", view->worker.error);
             break;
         }
-        add(list, "start thinwire-worker, or set spawn_worker = on",
+        add(list, TW_WARNING_WORKER_ABSENT, "start thinwire-worker, or set spawn_worker = on",
             "No worker is attached, so nothing is trained%s%s",
             view->worker.error[0] != 0 ? ": " : "", view->worker.error);
         break;
     case TW_VIEW_WORKER_RESTARTING:
         if (judge_device(view, why, list)) break;
-        add(list, "nothing to do unless it repeats", "The worker died and is being restarted: %s",
-            why);
+        add(list, TW_WARNING_WORKER_RESTARTING, "nothing to do unless it repeats",
+            "The worker died and is being restarted: %s", why);
         break;
     case TW_VIEW_WORKER_RUNNING:
         if (view->worker.heartbeat_us == TW_VIEW_NEVER || view->worker.heartbeat_us < MINUTE_US) {
             break;
         }
-        add(list, "see the worker's log; if this lasts, it is started again",
+        add(list, TW_WARNING_WORKER_SILENT,
+            "see the worker's log; if this lasts, it is started again",
             "The worker's heartbeat stopped %" PRIu64 " s ago",
             view->worker.heartbeat_us / 1000000);
         break;
@@ -82,10 +144,10 @@ static void judge_admission(const struct tw_status_view *view, struct list *list
     char left[TW_UNITS_BYTES];
     if (!view->admission.has_owner) return;
     if (view->admission.error[0] != 0) {
-        add(list, "`thinwire owner show` and `thinwire doctor` tell more",
+        add(list, TW_WARNING_NOT_ADMITTED, "`thinwire owner show` and `thinwire doctor` tell more",
             "No other node admits this one: %s", view->admission.error);
     } else if (view->admission.is_late) {
-        add(list,
+        add(list, TW_WARNING_CERTIFICATE_ENDS,
             view->admission.is_renewed
                 ? "link to a node that may admit, or have the owner sign a new one"
                 : "have the owner sign a new one (`thinwire owner sign`), then `owner import` it",
@@ -112,10 +174,11 @@ static bool judge_twins(const struct tw_status_view *view, struct list *list) {
         char text[TW_VIEW_TEXT_BYTES];
         is_self |= view->twins[i].is_self;
         tw_view_twin_text(&view->twins[i], text);
-        add(list,
-            view->twins[i].is_self ? "give it its own (`thinwire init`)"
-                                   : "give one of the two its own (`thinwire init`)",
-            "A%s", text + 1);
+        text[0] = 'A';
+        add_about(list, TW_WARNING_TWIN, &view->twins[i].id,
+                  view->twins[i].is_self ? "give it its own (`thinwire init`)"
+                                         : "give one of the two its own (`thinwire init`)",
+                  text);
     }
     return is_self;
 }
@@ -133,7 +196,7 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         if (view->peers[i].link == TW_VIEW_LINK_REFUSED) refused = &view->peers[i];
     }
     if (refused != NULL) {
-        add(list, "`thinwire peers` and `thinwire doctor` tell more", "%s",
+        add(list, TW_WARNING_REFUSED, "`thinwire peers` and `thinwire doctor` tell more", "%s",
             refused->error[0] != 0 ? refused->error : "a node refuses us without a reason");
     }
     if (view->node.uptime_us < MINUTE_US / 2) return; /* links need a while to come up */
@@ -146,14 +209,14 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
         for (uint32_t i = 0; i < view->bootstrap_count && failed == NULL; i++) {
             if (view->bootstrap[i].error[0] != 0) failed = &view->bootstrap[i];
         }
-        add(list, "`thinwire doctor` tries every stage of every address",
+        add(list, TW_WARNING_UNREACHABLE, "`thinwire doctor` tries every stage of every address",
             "%s reachable; this node trains alone%s%s", peers, failed != NULL ? ": " : "",
             failed != NULL ? failed->error : "");
     } else if (view->sync.alive > 0 && view->sync.mixed == 0 &&
                view->sync.rounds_committed >= 2 * (uint64_t)view->run.fragments_count &&
                view->node.uptime_us > 10 * MINUTE_US && view->node.state != TW_STATE_FINISHED &&
                view->sync.topology != TW_TOPOLOGY_SOLO) {
-        add(list,
+        add(list, TW_WARNING_NOT_MERGED,
             view->sync.topology == TW_TOPOLOGY_GROUP
                 ? "see `thinwire peers`; are their lineage and step those of this node?"
                 : "see `thinwire rounds`: when all were alone, payloads arrive too late",
@@ -166,7 +229,8 @@ static void judge_network(const struct tw_status_view *view, struct list *list) 
 
 static void judge_seat(const struct tw_status_view *view, struct list *list) {
     if (!view->sync.is_shut_out) return;
-    add(list, "wait until a member leaves, or begin a run with a larger sync.members (at most 64)",
+    add(list, TW_WARNING_GROUP_FULL,
+        "wait until a member leaves, or begin a run with a larger sync.members (at most 64)",
         "The group is full: %" PRIu32
         " members, as many as sync.members of the manifest allows; this "
         "node follows and does not contribute",
@@ -176,11 +240,11 @@ static void judge_seat(const struct tw_status_view *view, struct list *list) {
 static void judge_caps(const struct tw_status_view *view, struct list *list) {
     const char *const why = view->caps.resting != NULL ? view->caps.resting : "none";
     if (strcmp(why, "quota") == 0) {
-        add(list, "raise network.quota and `thinwire reload`, or wait",
+        add(list, TW_WARNING_QUOTA_USED, "raise network.quota and `thinwire reload`, or wait",
             "The quota of %.1f GB is used up: links rest until %s and this node trains alone",
             (double)view->caps.quota_bytes / 1e9, view->caps.month_end);
     } else if (strcmp(why, "hours") == 0) {
-        add(list, "nothing to do; network.hours sets it",
+        add(list, TW_WARNING_LINKS_REST, "nothing to do; network.hours sets it",
             "Links rest until %02u:%02u and this node trains alone", view->caps.until_min / 60 % 24,
             view->caps.until_min % 60);
     }
@@ -188,12 +252,14 @@ static void judge_caps(const struct tw_status_view *view, struct list *list) {
 
 static void judge_budget(const struct tw_status_view *view, struct list *list) {
     if (view->spend.is_hopeless) {
-        add(list, "raise network.budget, or join a run with fewer nodes or rarer rounds",
+        add(list, TW_WARNING_BUDGET_SMALL,
+            "raise network.budget, or join a run with fewer nodes or rarer rounds",
             "A member without contributions moves %.0f kB/s, more than the budget of %.0f kB/s: "
             "this node only follows",
             view->spend.rest_bytes_per_s / 1e3, view->spend.budget_bytes_per_s / 1e3);
     } else if (view->spend.is_left_out) {
-        add(list, "nothing to do; with a larger network.budget it contributes more often",
+        add(list, TW_WARNING_ROUND_LEFT_OUT,
+            "nothing to do; with a larger network.budget it contributes more often",
             "This round is left out to keep to the budget, like %" PRIu64 " so far",
             view->spend.rounds_left_out);
     }
@@ -202,12 +268,14 @@ static void judge_budget(const struct tw_status_view *view, struct list *list) {
 static void judge_training(const struct tw_status_view *view, struct list *list) {
     if (isinf(view->train.loss) ||
         (view->train.step > 0 && view->train.steps_skipped * 20 > view->train.step)) {
-        add(list, "lower train.lr in a new manifest, or check the training text",
+        add(list, TW_WARNING_BAD_GRADIENTS,
+            "lower train.lr in a new manifest, or check the training text",
             "%" PRIu64 " of %" PRIu64 " steps had gradients that were not finite",
             view->train.steps_skipped, view->train.step);
     }
     if (view->train.utilisation_minute < 0.9) {
-        add(list, "raise sync.period, choose a cheaper codec, or give the worker more cores",
+        add(list, TW_WARNING_LITTLE_TRAINING,
+            "raise sync.period, choose a cheaper codec, or give the worker more cores",
             "Only %.0f %% of the last minute went into training, the rest into merging",
             100 * view->train.utilisation_minute);
     }
@@ -215,7 +283,7 @@ static void judge_training(const struct tw_status_view *view, struct list *list)
 
 static void judge_merging(const struct tw_status_view *view, struct list *list) {
     if (!view->train.is_anchor_bad) return;
-    add(list,
+    add(list, TW_WARNING_MERGING_HURTS,
         "see `thinwire peers` for refused work and missing links; other nodes show the same where "
         "the fault is the group's. A lower learning rate needs a new manifest",
         "Merging hurts: the anchor is worse than this node's own parameters (%.3f against %.3f "
@@ -301,7 +369,7 @@ static void judge_findings(const struct tw_status_view *view, struct list *list)
         char text[TW_VIEW_TEXT_BYTES];
         if (!view->health.has[f]) continue;
         tw_view_finding_text(&view->health, f, text);
-        add(list, WAYS_OUT[f], "%s", text);
+        add(list, TW_WARNING_FINDING + f, WAYS_OUT[f], "%s", text);
     }
 }
 
@@ -309,26 +377,30 @@ static void judge_attacks(const struct tw_status_view *view, struct list *list) 
     for (uint32_t i = 0; i < view->attacks_count && i < ATTACKS_SHOWN; i++) {
         char text[TW_ATTACK_TEXT_BYTES];
         tw_attack_text(&view->attacks[i], text);
-        add(list, tw_attack_way_out(view->attacks[i].kind), "%s", text);
+        add_about(list, TW_WARNING_ATTACK + view->attacks[i].kind, &view->attacks[i].id,
+                  tw_attack_way_out(view->attacks[i].kind), text);
     }
 }
 
 static void judge_data(const struct tw_status_view *view, struct list *list) {
     if (view->data.state == TW_VIEW_DATA_UNUSABLE) {
-        add(list, "the run needs another dataset, and so another manifest",
+        add(list, TW_WARNING_DATA_UNUSABLE,
+            "the run needs another dataset, and so another manifest",
             "The run's dataset cannot be used: %s", view->data.error);
     } else if (view->data.error[0] != 0) {
-        add(list, "it is retried every few seconds", "Training data cannot be stored: %s",
-            view->data.error);
+        add(list, TW_WARNING_DATA_UNSTORED, "it is retried every few seconds",
+            "Training data cannot be stored: %s", view->data.error);
     }
     if (view->data.state == TW_VIEW_DATA_WAITING && view->node.uptime_us > MINUTE_US &&
         view->data.donors == 0) {
-        add(list, "link to a node that has the dataset, or set node.data to a copy of it",
+        add(list, TW_WARNING_DATA_MISSING,
+            "link to a node that has the dataset, or set node.data to a copy of it",
             "No peer sends training data: %s",
             view->data.text[0] != 0 ? view->data.text : "none is linked");
     }
     if (view->data.state == TW_VIEW_DATA_PARTIAL) {
-        add(list, "copy the missing files there, or remove node.data: then they are fetched",
+        add(list, TW_WARNING_DATA_PARTIAL,
+            "copy the missing files there, or remove node.data: then they are fetched",
             "%s lacks %" PRIu32 " of the dataset's %" PRIu32 " files", view->data.path,
             view->data.files - view->data.files_whole, view->data.files);
     }
@@ -339,11 +411,12 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     struct list list = {warnings, 0};
     judge_worker(view, &list);
     if (view->checkpoint.error[0] != 0) {
-        add(&list, "free some space or repair the state directory, then `thinwire checkpoint`",
+        add(&list, TW_WARNING_CHECKPOINT_FAILED,
+            "free some space or repair the state directory, then `thinwire checkpoint`",
             "The last checkpoint failed: %s", view->checkpoint.error);
     }
     if (view->checkpoint.vote_error[0] != 0) {
-        add(&list,
+        add(&list, TW_WARNING_VOTES_UNSAVED,
             view->sync.topology == TW_TOPOLOGY_GROUP
                 ? "free some space or repair the state directory: rounds wait for this node"
                 : "free some space or repair the state directory",
@@ -360,7 +433,8 @@ uint32_t tw_view_warnings(const struct tw_status_view *view,
     judge_findings(view, &list);
     judge_training(view, &list);
     if (view->node.loop_lag_us > 1000000) {
-        add(&list, "check the machine: it may be swapping, or its disk may stall",
+        add(&list, TW_WARNING_LOOP_STUCK,
+            "check the machine: it may be swapping, or its disk may stall",
             "The daemon's loop was stuck for %.1f s within the last minute",
             (double)view->node.loop_lag_us / 1e6);
     }

@@ -51,6 +51,9 @@ static const struct tw_config_key KEYS[] = {
      NULL,
      "Size of the flight recorder, from which `thinwire replay` repeats every decision of this\n"
      "node; at least 16MB. 0: none."},
+    {"node", "run_log", TW_CONFIG_BYTES, FIELD(node.run_log_bytes), 1000000, 0, "64MB", NULL, NULL,
+     "Size of the run log: losses, rounds and warnings of this node as JSON Lines, in\n"
+     "STATE_DIR/RUN/runlog; at least 1MB. 0: none."},
     {"node", "checkpoint_interval", TW_CONFIG_DURATION, FIELD(node.checkpoint_interval_us), 0,
      UINT64_C(365) * 86400 * 1000000, "10m", NULL, NULL,
      "Time between checkpoints on disk, such as 90s, 10m or 2h; 0: only on request and at exit."},

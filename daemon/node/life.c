@@ -26,10 +26,13 @@
 #include "daemon/node/reports.h"
 #include "daemon/node/runtime.h"
 #include "daemon/node/samples.h"
+#include "daemon/node/status.h"
 #include "daemon/node/verbs.h"
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
 #include "daemon/process/notify.h"
+#include "daemon/runlog/alerts.h"
+#include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
 
 enum {
@@ -67,6 +70,7 @@ static void begin_closing(struct tw_daemon *daemon) {
     daemon->stage = TW_DAEMON_CLOSING;
     TW_ASSERT(uv_timer_start(&life->leave_timer, on_close_late, CLOSE_US / 1000, 0) == 0);
     uv_unref((uv_handle_t *)&life->leave_timer); /* closed when the loop has ended */
+    tw_run_log_close(daemon->run_log, (int)daemon->exit_code);
     tw_daemon_caps_close(daemon);
     tw_daemon_links_close(daemon);
     tw_api_close(daemon->api);
@@ -196,7 +200,9 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_caps_tick(daemon, now_us);
     tw_daemon_samples_tick(daemon, now_us);
     tw_daemon_health_tick(daemon, now_us);
+    tw_alerts_tick(daemon->alerts, now_us);
     tw_daemon_core_tick(daemon);
+    tw_run_log_tick(daemon->run_log);
     if (life->watchdog_us > 0 && now_us >= life->watchdog_due_us) {
         tw_notify("WATCHDOG=1");
         life->watchdog_due_us = now_us + life->watchdog_us;
@@ -229,9 +235,50 @@ static void open_signals(struct tw_daemon *daemon) {
     life->has_terminal = isatty(STDIN_FILENO) == 1;
 }
 
+static void fill_moment(void *user, struct tw_run_moment *moment) {
+    struct tw_daemon *daemon = user;
+    const struct tw_setup *setup = daemon->setup;
+    tw_node_view(daemon->node, &daemon->view);
+    *moment = (struct tw_run_moment){.unix_us = tw_daemon_unix_us(),
+                                     .boot = setup->boot,
+                                     .node = &setup->identity.id,
+                                     .run = &setup->run_id,
+                                     .node_name = setup->config.node.name,
+                                     .run_name = setup->run.name,
+                                     .step = daemon->counts.step,
+                                     .tokens = daemon->counts.tokens,
+                                     .clock_tokens = daemon->view.clock_tokens};
+}
+
+static void on_run_log_failed(void *user, const char *reason) {
+    if (reason != NULL)
+        tw_daemon_note(user, TW_LOG_WARN, "run_log_failed",
+                       "text=\"lines of the run log are lost: %s\"", reason);
+    else
+        tw_daemon_note(user, TW_LOG_INFO, "run_log_writes", "text=\"it writes again\"");
+}
+
+static enum tw_status open_run_log(struct tw_daemon *daemon, struct tw_error *err) {
+    char folder[TW_PATH_BYTES + sizeof("/runlog")];
+    const struct tw_run_log_config config = {
+        .loop = &daemon->loop,
+        .folder = folder,
+        .bytes_max = daemon->setup->config.node.run_log_bytes,
+        .user = daemon,
+        .moment = fill_moment,
+        .failed = on_run_log_failed,
+    };
+    (void)snprintf(folder, sizeof(folder), "%s/runlog", daemon->setup->run_state_dir);
+    TW_TRY(tw_run_log_open(&daemon->run_log, &config, err));
+    const struct tw_alerts_config alerts = {
+        .log = daemon->run_log, .user = daemon, .fill = tw_daemon_status_fill};
+    return tw_alerts_open(&daemon->alerts, &alerts, err);
+}
+
 /* Opens the concerns that can fail only by lack of memory. */
 static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err) {
     TW_TRY(open_life(daemon, err));
+    TW_TRY(open_run_log(daemon, err));
     TW_TRY(tw_daemon_samples_open(daemon, err));
     TW_TRY(tw_daemon_reports_open(daemon, err));
     TW_TRY(tw_daemon_budget_open(daemon, err));
@@ -269,6 +316,7 @@ static enum tw_exit open_all(struct tw_daemon *daemon, struct tw_error *err) {
     if (code != TW_EXIT_OK) return code;
     tw_daemon_caps_apply(daemon);
     tw_daemon_core_open(daemon);
+    tw_run_log_start(daemon->run_log);
     if (tw_daemon_workers_start(daemon, err) != TW_OK) return TW_EXIT_USAGE;
     const uint64_t tick_ms = TICK_US / 1000;
     TW_ASSERT(uv_timer_start(&daemon->life->tick_timer, on_tick, tick_ms, tick_ms) == 0);
@@ -295,6 +343,8 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_health_free(daemon);
     tw_daemon_reports_free(daemon);
     tw_daemon_samples_free(daemon);
+    tw_alerts_free(daemon->alerts);
+    tw_run_log_free(daemon->run_log);
     free(daemon->life);
     tw_daemon_destroy(daemon);
 }

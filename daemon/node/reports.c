@@ -7,6 +7,7 @@
 #include "daemon/net/transport.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/process/notify.h"
+#include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
 
 enum { OPENINGS_MAX = 16 };
@@ -60,10 +61,11 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
     daemon->reports->round_us = now;
     daemon->reports->rounds_contributed = daemon->view.rounds_contributed;
     tw_round_ring_add(&daemon->reports->rounds, now, &row);
-    tw_history_round(daemon->history, row.round,
-                     row.is_solo   ? TW_OUTCOME_EMPTY
-                     : row.is_ours ? TW_OUTCOME_OURS
-                                   : TW_OUTCOME_OTHERS);
+    const enum tw_outcome outcome = row.is_solo   ? TW_OUTCOME_EMPTY
+                                    : row.is_ours ? TW_OUTCOME_OURS
+                                                  : TW_OUTCOME_OTHERS;
+    tw_history_round(daemon->history, row.round, outcome);
+    tw_run_log_round(daemon->run_log, &row, outcome);
     char digest[TW_ID_HEX_BYTES];
     const struct tw_id id = tw_record_digest(record);
     tw_id_hex(&id, digest);
@@ -167,6 +169,7 @@ void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *ac
     case TW_REPORT_PAIRED:
         tw_id_short(&action->u.report.id, hex);
         tw_history_pair(daemon->history);
+        tw_run_log_pair(daemon->run_log, &action->u.report.id);
         tw_daemon_note(daemon, TW_LOG_INFO, "paired", "peer=%s", hex);
         tw_round_ring_pair(&daemon->reports->rounds, &action->u.report.id);
         daemon->reports->partner = action->u.report.id;

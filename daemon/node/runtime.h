@@ -69,6 +69,8 @@ struct tw_daemon {
     struct tw_event_ring *event_ring; /* owned; rows of /v1/events */
     struct tw_history *history;       /* owned; losses by workers.c, rounds by reports.c */
     struct tw_api *api;               /* owned by life.c */
+    struct tw_run_log *run_log;       /* owned by life.c */
+    struct tw_alerts *alerts;         /* owned by life.c */
 
     /* the core */
     struct tw_node *node;         /* owned */

@@ -13,6 +13,7 @@
 #include "daemon/node/checkpoints.h"
 #include "daemon/node/health.h"
 #include "daemon/node/samples.h"
+#include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/supervisor.h"
 #include "daemon/workerlink/worker_host.h"
 
@@ -108,6 +109,27 @@ static void on_ready(void *user, const struct tw_wmsg_ready *ready) {
     check_stop_step(daemon);
 }
 
+static double utilisation(double step_us, double sync_us) {
+    return step_us + sync_us > 0 ? step_us / (step_us + sync_us) : NAN;
+}
+
+/* Numbers for the run log. */
+static struct tw_run_step run_step(const struct tw_daemon *daemon) {
+    const struct tw_daemon_workers *train = daemon->workers;
+    const bool has_loss = train->has_loss;
+    return (struct tw_run_step){
+        .loss = has_loss ? train->loss_mean : NAN,
+        .lr = has_loss ? train->lr : NAN,
+        .grad_norm = has_loss ? train->grad_norm : NAN,
+        .tokens_per_s = tw_daemon_samples_rate(daemon, TW_SAMPLE_TOKENS),
+        .utilisation = utilisation(tw_daemon_samples_rate(daemon, TW_SAMPLE_STEP_US),
+                                   tw_daemon_samples_rate(daemon, TW_SAMPLE_SYNC_US)),
+        .loss_live = train->evaluated.loss_live,
+        .loss_anchor = train->evaluated.loss_anchor,
+        .distance = train->evaluated.distance,
+    };
+}
+
 static void on_stepped(void *user, const struct tw_wmsg_step *step) {
     struct tw_daemon *daemon = user;
     struct tw_daemon_workers *train = daemon->workers;
@@ -135,6 +157,10 @@ static void on_stepped(void *user, const struct tw_wmsg_step *step) {
             .step = step->step, .train = train->loss_mean, .live = NAN, .anchor = NAN};
         tw_history_loss(daemon->history, &point);
     }
+    if (tw_run_log_is_due(daemon->run_log)) {
+        const struct tw_run_step line = run_step(daemon);
+        tw_run_log_step(daemon->run_log, &line);
+    }
     tw_supervisor_stepped(&daemon->workers->supervisor, step->step_us);
     check_stop_step(daemon);
 }
@@ -153,6 +179,8 @@ static void on_evaluated(void *user, const struct tw_wmsg_evaluated *evaluated) 
         .live = evaluated->loss_live,
         .anchor = evaluated->loss_anchor};
     tw_history_loss(daemon->history, &point);
+    const struct tw_run_step line = run_step(daemon);
+    tw_run_log_evaluation(daemon->run_log, &line, evaluated->step);
     tw_daemon_health_evaluated(daemon, evaluated);
     tw_supervisor_alive(&daemon->workers->supervisor);
     tw_log(TW_LOG_DEBUG, "worker_evaluated", "step=%llu loss_live=%.4f loss_anchor=%.4f",
@@ -390,10 +418,6 @@ void tw_daemon_workers_free(struct tw_daemon *daemon) {
 
 static uint64_t age(uint64_t now_us, uint64_t at_us) {
     return now_us > at_us ? now_us - at_us : 0;
-}
-
-static double utilisation(double step_us, double sync_us) {
-    return step_us + sync_us > 0 ? step_us / (step_us + sync_us) : NAN;
 }
 
 static void fill_train(const struct tw_daemon *daemon, struct tw_status_view *view) {

@@ -1,0 +1,47 @@
+/* run_line.h - the lines of the run log, as JSON. deploy/GUIDE.md documents every key ("Keep a
+ * record of a run"), and tests/daemon/runlog/test_run_line.c compares the two.
+ *
+ * A line of a kind always has all keys of that kind; a value that is not known is null. Each
+ * function returns a new reference, or NULL without memory. */
+#ifndef TW_DAEMON_RUNLOG_RUN_LINE_H
+#define TW_DAEMON_RUNLOG_RUN_LINE_H
+
+#include <jansson.h>
+
+#include "daemon/api/status_view.h"
+#include "daemon/api/view_warning.h"
+
+/* The node, its run and its moment. */
+struct tw_run_moment {
+    uint64_t unix_us;
+    uint32_t boot;
+    const struct tw_id *node, *run;
+    const char *node_name, *run_name; /* borrowed */
+    uint64_t step, tokens;            /* of this node */
+    uint64_t clock_tokens;            /* of all nodes of its lineage */
+};
+
+/* Numbers of a step of the worker, and of its last evaluation. NaN: not known. */
+struct tw_run_step {
+    float loss, lr, grad_norm;
+    double tokens_per_s, utilisation;
+    float loss_live, loss_anchor, distance; /* of lines of an evaluation alone */
+};
+
+json_t *tw_run_line_start(const struct tw_run_moment *moment);
+json_t *tw_run_line_stop(const struct tw_run_moment *moment, int exit_status);
+json_t *tw_run_line_step(const struct tw_run_moment *moment, const struct tw_run_step *step);
+json_t *tw_run_line_evaluation(const struct tw_run_moment *moment, const struct tw_run_step *step);
+
+/* `outcome`: "ours", "others" or "empty". */
+json_t *tw_run_line_round(const struct tw_run_moment *moment, const struct tw_view_round *round,
+                          const char *outcome);
+
+/* Also the standard input of a hook. */
+json_t *tw_run_line_warning(const struct tw_run_moment *moment, const struct tw_warning *warning,
+                            bool is_raised);
+
+/* `lines` lines before this one could not be written. */
+json_t *tw_run_line_gap(const struct tw_run_moment *moment, uint64_t lines);
+
+#endif

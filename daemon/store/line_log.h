@@ -1,0 +1,38 @@
+/* line_log.h - a bounded log of lines: a ring of numbered files, oldest first deleted.
+ *
+ * FOLDER/00000001.jsonl and so on, TW_LINE_LOG_FILES of them at most. A file only grows, keeps its
+ * name, and holds whole lines: a line that a crash or a full disk cut short is blanked, so a reader
+ * skips an empty line. Nothing is synced: a power cut may lose the last seconds.
+ *
+ * Each function may block on the disk. One thread at a time. */
+#ifndef TW_DAEMON_STORE_LINE_LOG_H
+#define TW_DAEMON_STORE_LINE_LOG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "daemon/store/file.h"
+
+enum { TW_LINE_LOG_FILES = 4 };
+
+struct tw_line_log {
+    const struct tw_file_ops *ops; /* borrowed */
+    int folder, file;              /* < 0: none */
+    uint64_t number;               /* of the present file, or of the last one */
+    uint64_t size;                 /* bytes of whole lines in the present file */
+    uint64_t bytes_max;            /* of a file */
+};
+
+/* Opens the folder, creates it if missing, and mends the newest file. `bytes_max`: of all files
+ * together. TW_IO with a sentence; nothing to close then. */
+enum tw_status tw_line_log_open(struct tw_line_log *log, const struct tw_file_ops *ops,
+                                const char *folder, uint64_t bytes_max, struct tw_error *err);
+
+/* Appends whole lines. TW_IO: none of them is in the log. */
+enum tw_status tw_line_log_write(struct tw_line_log *log, const char *lines, size_t size,
+                                 struct tw_error *err);
+
+void tw_line_log_close(struct tw_line_log *log);
+
+#endif

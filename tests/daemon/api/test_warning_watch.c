@@ -1,0 +1,111 @@
+/* test_warning_watch.c - warnings that come, flicker and go. */
+#include "daemon/api/warning_watch.h"
+
+#include <string.h>
+
+#include "tests/test.h"
+
+#define SECOND_US UINT64_C(1000000)
+
+static struct tw_warning_watch watch;
+static const struct tw_warning_row *changed[TW_WARNING_ROWS_MAX];
+static uint64_t now_us;
+
+static int start(void **state) {
+    (void)state;
+    memset(&watch, 0, sizeof(watch));
+    now_us = 1000 * SECOND_US;
+    return 0;
+}
+
+/* A look one second later at `count` of these warnings. */
+static uint32_t look(uint32_t count) {
+    struct tw_warning warnings[] = {{.kind = TW_WARNING_WORKER_ABSENT, .what = "None."},
+                                    {.kind = TW_WARNING_TWIN, .about = "ab12cd34"},
+                                    {.kind = TW_WARNING_TWIN, .about = "77777777"}};
+    now_us += SECOND_US;
+    return tw_warning_watch_look(&watch, warnings, count, now_us, changed);
+}
+
+static void a_lasting_warning_is_raised_once_and_cleared_once(void **state) {
+    (void)state;
+    assert_int_equal(look(1), 1);
+    assert_true(changed[0]->is_raised);
+    assert_string_equal(changed[0]->warning.what, "None.");
+    for (unsigned i = 0; i < 20; i++) assert_int_equal(look(1), 0);
+    for (unsigned i = 0; i < 4; i++) assert_int_equal(look(0), 0);
+    assert_int_equal(look(0), 1);
+    assert_false(changed[0]->is_raised);
+    assert_int_equal(look(0), 0);
+    assert_int_equal(look(1), 1); /* a new one */
+}
+
+static void a_flickering_warning_is_raised_once(void **state) {
+    (void)state;
+    assert_int_equal(look(1), 1);
+    for (unsigned i = 0; i < 50; i++) assert_int_equal(look(i % 3 == 0), 0);
+}
+
+static void warnings_about_two_nodes_are_two(void **state) {
+    (void)state;
+    assert_int_equal(look(3), 3);
+    assert_int_equal(look(3), 0);
+}
+
+static void each_change_is_told_once_and_none_that_is_over(void **state) {
+    (void)state;
+    (void)look(1);
+    struct tw_warning_row *row = tw_warning_watch_untold(&watch);
+    assert_non_null(row);
+    assert_true(row->is_raised);
+    row->is_told = true;
+    assert_null(tw_warning_watch_untold(&watch));
+    for (unsigned i = 0; i < 10; i++) (void)look(0);
+    row = tw_warning_watch_untold(&watch); /* kept until it is told */
+    assert_non_null(row);
+    assert_false(row->is_raised);
+    row->is_told = false;
+    (void)look(0);
+    assert_null(tw_warning_watch_untold(&watch));
+    (void)look(1);
+    for (unsigned i = 0; i < 10; i++) (void)look(0);
+    assert_null(tw_warning_watch_untold(&watch)); /* it came and went untold */
+}
+
+static void a_full_table_takes_no_more_and_recovers(void **state) {
+    (void)state;
+    struct tw_warning warnings[TW_WARNINGS_MAX];
+    uint32_t changes = 0;
+    for (unsigned round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < TW_WARNINGS_MAX; i++) {
+            warnings[i] = (struct tw_warning){.kind = TW_WARNING_TWIN};
+            (void)snprintf(warnings[i].about, sizeof(warnings[i].about), "%u", round * 100 + i);
+        }
+        changes += tw_warning_watch_look(&watch, warnings, TW_WARNINGS_MAX, now_us, changed);
+    }
+    assert_int_equal(changes, TW_WARNING_ROWS_MAX);
+    now_us += 60 * SECOND_US;
+    assert_int_equal(tw_warning_watch_look(&watch, NULL, 0, now_us, changed), TW_WARNING_ROWS_MAX);
+    assert_int_equal(look(3), 3);
+}
+
+static void every_kind_has_a_name_of_its_own(void **state) {
+    (void)state;
+    for (enum tw_warning_kind a = 0; a < TW_WARNING_KINDS; a++) {
+        assert_non_null(tw_warning_name(a));
+        for (enum tw_warning_kind b = 0; b < a; b++)
+            assert_string_not_equal(tw_warning_name(a), tw_warning_name(b));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_lasting_warning_is_raised_once_and_cleared_once, start),
+        cmocka_unit_test_setup(a_flickering_warning_is_raised_once, start),
+        cmocka_unit_test_setup(warnings_about_two_nodes_are_two, start),
+        cmocka_unit_test_setup(each_change_is_told_once_and_none_that_is_over, start),
+        cmocka_unit_test_setup(a_full_table_takes_no_more_and_recovers, start),
+        cmocka_unit_test(every_kind_has_a_name_of_its_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* test_run_line.c - the keys of each kind of line are those that the guide documents.
+ *   test_run_line GUIDE.md */
+#include "daemon/runlog/run_line.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/test.h"
+
+static const char *guide_path;
+static const struct tw_id NODE = {{0xab, 1}}, RUN = {{0xcd, 2}};
+
+static struct tw_run_moment moment(void) {
+    return (struct tw_run_moment){.unix_us = 1769860800123456,
+                                  .boot = 3,
+                                  .node = &NODE,
+                                  .run = &RUN,
+                                  .node_name = "attic",
+                                  .run_name = "a \"run\"",
+                                  .step = 100,
+                                  .tokens = 25600,
+                                  .clock_tokens = 70000};
+}
+
+static const struct tw_run_step STEP = {.loss = 2.5f,
+                                        .lr = 0.001f,
+                                        .grad_norm = 0.7f,
+                                        .tokens_per_s = 1234.5,
+                                        .utilisation = NAN,
+                                        .loss_live = 2.25f,
+                                        .loss_anchor = INFINITY,
+                                        .distance = 0.5f};
+
+static json_t *make_line(const char *kind) {
+    const struct tw_run_moment at = moment();
+    const struct tw_view_round round = {.round = 7, .fragment = 1, .took_us = TW_VIEW_NEVER};
+    const struct tw_warning warning = {.kind = TW_WARNING_TWIN, .about = "ab12cd34"};
+    if (strcmp(kind, "start") == 0) return tw_run_line_start(&at);
+    if (strcmp(kind, "stop") == 0) return tw_run_line_stop(&at, 0);
+    if (strcmp(kind, "step") == 0) return tw_run_line_step(&at, &STEP);
+    if (strcmp(kind, "evaluation") == 0) return tw_run_line_evaluation(&at, &STEP);
+    if (strcmp(kind, "round") == 0) return tw_run_line_round(&at, &round, "empty");
+    if (strcmp(kind, "warning") == 0) return tw_run_line_warning(&at, &warning, true);
+    return tw_run_line_gap(&at, 4);
+}
+
+static const char *const KINDS[] = {"start", "stop",    "step", "evaluation",
+                                    "round", "warning", "gap"};
+
+/* Removes the keys of a row of the guide's table from the lines that have it. */
+static void take_row(json_t *lines, const char *row) {
+    char key[64], kinds[256];
+    if (sscanf(row, "| `%63[a-z_]` | %255[a-z ]|", key, kinds) != 2) return;
+    unsigned found = 0;
+    for (unsigned i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        const bool is_named = strcmp(kinds, "all ") == 0 || strstr(kinds, KINDS[i]) != NULL;
+        json_t *const line = json_object_get(lines, KINDS[i]);
+        if (!is_named) continue;
+        found++;
+        if (json_object_del(line, key) != 0) fail_msg("lines `%s` lack `%s`", KINDS[i], key);
+    }
+    if (found == 0) fail_msg("`%s` has no kind", key);
+}
+
+static void every_key_is_documented_and_the_reverse(void **state) {
+    (void)state;
+    char row[1024];
+    bool is_here = false;
+    json_t *const lines = json_object();
+    for (unsigned i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++)
+        assert_int_equal(json_object_set_new(lines, KINDS[i], make_line(KINDS[i])), 0);
+    FILE *const guide = fopen(guide_path, "r");
+    assert_non_null(guide);
+    while (fgets(row, sizeof(row), guide) != NULL) {
+        if (strncmp(row, "## ", 3) == 0) is_here = strstr(row, "Keep a record of a run") != NULL;
+        if (is_here) take_row(lines, row);
+    }
+    (void)fclose(guide);
+    for (unsigned i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+        const json_t *const left = json_object_get(lines, KINDS[i]);
+        const char *key;
+        json_t *value;
+        json_object_foreach((json_t *)(uintptr_t)left, key, value)
+            fail_msg("the guide lacks `%s` of lines `%s`", key, KINDS[i]);
+    }
+    json_decref(lines);
+}
+
+static void a_number_that_is_not_finite_is_null(void **state) {
+    (void)state;
+    json_t *const line = make_line("evaluation");
+    assert_true(json_is_null(json_object_get(line, "validation_anchor_nats")));
+    assert_true(json_is_null(json_object_get(line, "utilisation_ratio")));
+    assert_float_equal(json_real_value(json_object_get(line, "loss_nats")), 2.5, 0);
+    assert_string_equal(json_string_value(json_object_get(line, "time")),
+                        "2026-01-31T12:00:00.123Z");
+    json_decref(line);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_key_is_documented_and_the_reverse),
+        cmocka_unit_test(a_number_that_is_not_finite_is_null),
+    };
+    if (argc != 2) return 2;
+    guide_path = argv[1];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
