@@ -83,7 +83,7 @@ ROOMS = {
     "daemon/replay": {"daemon/auth", "daemon/recorder", "daemon/workerlink"},
     "daemon/web": set(),
     "daemon/api": {"daemon/config", "daemon/net", "daemon/router", "daemon/web"},
-    "daemon/runlog": {"daemon/api", "daemon/store"},
+    "daemon/runlog": {"daemon/api", "daemon/process", "daemon/store"},
     "daemon/node": {"daemon/api", "daemon/auth", "daemon/config", "daemon/dataset", "daemon/net",
                     "daemon/process", "daemon/recorder", "daemon/router", "daemon/runlog",
                     "daemon/setup", "daemon/store", "daemon/workerlink"},

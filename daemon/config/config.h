@@ -57,8 +57,9 @@ struct tw_config {
         enum tw_snapshot_mode snapshot;
         /* steps between snapshots; 0 = as often as 1 % of the time allows */
         uint32_t snapshot_steps;
-        uint64_t recorder_bytes; /* of the flight recorder; 0: none */
-        uint64_t run_log_bytes;  /* of the run log; 0: none */
+        uint64_t recorder_bytes;  /* of the flight recorder; 0: none */
+        uint64_t run_log_bytes;   /* of the run log; 0: none */
+        char hook[TW_PATH_BYTES]; /* command line for warnings; empty = none */
         /* time between checkpoints; 0 = only on request and at exit */
         uint64_t checkpoint_interval_us;
         uint32_t eval_steps; /* inner steps between held-out evaluations; 0 = never */

@@ -54,6 +54,11 @@ static const struct tw_config_key KEYS[] = {
     {"node", "run_log", TW_CONFIG_BYTES, FIELD(node.run_log_bytes), 1000000, 0, "64MB", NULL, NULL,
      "Size of the run log: losses, rounds and warnings of this node as JSON Lines, in\n"
      "STATE_DIR/RUN/runlog; at least 1MB. 0: none."},
+    {"node", "hook", TW_CONFIG_STRING, FIELD(node.hook), 0, 0, "", NULL,
+     "/usr/share/thinwire/hooks/ntfy https://ntfy.sh/TOPIC",
+     "Command that a shell runs when a warning is raised, and when it is cleared, such as one of\n"
+     "/usr/share/thinwire/hooks (mail, ntfy, webhook). The warning is in THINWIRE_STATE,\n"
+     "THINWIRE_WARNING, THINWIRE_TEXT and THINWIRE_WAY_OUT, and as JSON on standard input."},
     {"node", "checkpoint_interval", TW_CONFIG_DURATION, FIELD(node.checkpoint_interval_us), 0,
      UINT64_C(365) * 86400 * 1000000, "10m", NULL, NULL,
      "Time between checkpoints on disk, such as 90s, 10m or 2h; 0: only on request and at exit."},

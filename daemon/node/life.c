@@ -70,6 +70,7 @@ static void begin_closing(struct tw_daemon *daemon) {
     daemon->stage = TW_DAEMON_CLOSING;
     TW_ASSERT(uv_timer_start(&life->leave_timer, on_close_late, CLOSE_US / 1000, 0) == 0);
     uv_unref((uv_handle_t *)&life->leave_timer); /* closed when the loop has ended */
+    tw_alerts_close(daemon->alerts);
     tw_run_log_close(daemon->run_log, (int)daemon->exit_code);
     tw_daemon_caps_close(daemon);
     tw_daemon_links_close(daemon);
@@ -200,7 +201,7 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_caps_tick(daemon, now_us);
     tw_daemon_samples_tick(daemon, now_us);
     tw_daemon_health_tick(daemon, now_us);
-    tw_alerts_tick(daemon->alerts, now_us);
+    if (daemon->stage == TW_DAEMON_RUNNING) tw_alerts_tick(daemon->alerts, now_us);
     tw_daemon_core_tick(daemon);
     tw_run_log_tick(daemon->run_log);
     if (life->watchdog_us > 0 && now_us >= life->watchdog_due_us) {
@@ -258,6 +259,10 @@ static void on_run_log_failed(void *user, const char *reason) {
         tw_daemon_note(user, TW_LOG_INFO, "run_log_writes", "text=\"it writes again\"");
 }
 
+static void on_hook_failed(void *user, const char *text) {
+    tw_daemon_note(user, TW_LOG_WARN, "hook_failed", "text=\"%s\"", text);
+}
+
 static enum tw_status open_run_log(struct tw_daemon *daemon, struct tw_error *err) {
     char folder[TW_PATH_BYTES + sizeof("/runlog")];
     const struct tw_run_log_config config = {
@@ -271,7 +276,14 @@ static enum tw_status open_run_log(struct tw_daemon *daemon, struct tw_error *er
     (void)snprintf(folder, sizeof(folder), "%s/runlog", daemon->setup->run_state_dir);
     TW_TRY(tw_run_log_open(&daemon->run_log, &config, err));
     const struct tw_alerts_config alerts = {
-        .log = daemon->run_log, .user = daemon, .fill = tw_daemon_status_fill};
+        .loop = &daemon->loop,
+        .log = daemon->run_log,
+        .hook = daemon->setup->config.node.hook,
+        .config_path = daemon->setup->config.path,
+        .user = daemon,
+        .fill = tw_daemon_status_fill,
+        .failed = on_hook_failed,
+    };
     return tw_alerts_open(&daemon->alerts, &alerts, err);
 }
 

@@ -39,7 +39,7 @@ static uint64_t now_us(void) {
     return uv_hrtime() / 1000;
 }
 
-static struct tw_run_moment moment_of(const struct tw_run_log *log) {
+struct tw_run_moment tw_run_log_moment(const struct tw_run_log *log) {
     struct tw_run_moment moment = {0};
     log->config.moment(log->config.user, &moment);
     return moment;
@@ -104,7 +104,7 @@ static void append(struct tw_run_log *log, json_t *line) {
         return;
     }
     if (log->lost > 0) {
-        const struct tw_run_moment moment = moment_of(log);
+        const struct tw_run_moment moment = tw_run_log_moment(log);
         if (put_line(log->filling, tw_run_line_gap(&moment, log->lost))) log->lost = 0;
     }
     if (log->lost > 0) {
@@ -137,24 +137,24 @@ bool tw_run_log_is_due(const struct tw_run_log *log) {
 }
 
 void tw_run_log_step(struct tw_run_log *log, const struct tw_run_step *step) {
-    const struct tw_run_moment moment = moment_of(log);
+    const struct tw_run_moment moment = tw_run_log_moment(log);
     log->step_due_us = now_us() + STEP_US;
     add_line(log, tw_run_line_step(&moment, step));
 }
 
 void tw_run_log_evaluation(struct tw_run_log *log, const struct tw_run_step *step, uint64_t at) {
-    struct tw_run_moment moment = moment_of(log);
+    struct tw_run_moment moment = tw_run_log_moment(log);
     moment.step = at;
     add_line(log, tw_run_line_evaluation(&moment, step));
 }
 
 void tw_run_log_warning(struct tw_run_log *log, const struct tw_warning *warning, bool is_raised) {
-    const struct tw_run_moment moment = moment_of(log);
+    const struct tw_run_moment moment = tw_run_log_moment(log);
     add_line(log, tw_run_line_warning(&moment, warning, is_raised));
 }
 
 void tw_run_log_start(struct tw_run_log *log) {
-    const struct tw_run_moment moment = moment_of(log);
+    const struct tw_run_moment moment = tw_run_log_moment(log);
     add_line(log, tw_run_line_start(&moment));
 }
 
@@ -162,7 +162,7 @@ void tw_run_log_round(struct tw_run_log *log, const struct tw_view_round *round,
                       enum tw_outcome outcome) {
     write_round(log);
     log->round = *round;
-    log->round_moment = moment_of(log);
+    log->round_moment = tw_run_log_moment(log);
     log->outcome = outcome;
     log->has_round = true;
 }
@@ -196,7 +196,7 @@ void tw_run_log_tick(struct tw_run_log *log) {
 }
 
 void tw_run_log_close(struct tw_run_log *log, int exit_status) {
-    const struct tw_run_moment moment = moment_of(log);
+    const struct tw_run_moment moment = tw_run_log_moment(log);
     add_line(log, tw_run_line_stop(&moment, exit_status));
     log->is_closing = true;
     flush(log);

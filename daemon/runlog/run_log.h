@@ -32,6 +32,9 @@ struct tw_run_log_config {
 enum tw_status tw_run_log_open(struct tw_run_log **log, const struct tw_run_log_config *config,
                                struct tw_error *err);
 
+/* Identity and progress for a line of this moment. */
+struct tw_run_moment tw_run_log_moment(const struct tw_run_log *log);
+
 /* The daemon has started: a line with the identity of node and run. */
 void tw_run_log_start(struct tw_run_log *log);
 

@@ -1,4 +1,5 @@
-/* test_warning_watch.c - warnings that come, flicker and go. */
+/* test_warning_watch.c - warnings that come, flicker and go; and that the guide lists their kinds.
+ *   test_warning_watch GUIDE.md */
 #include "daemon/api/warning_watch.h"
 
 #include <string.h>
@@ -10,6 +11,7 @@
 static struct tw_warning_watch watch;
 static const struct tw_warning_row *changed[TW_WARNING_ROWS_MAX];
 static uint64_t now_us;
+static const char *guide_path;
 
 static int start(void **state) {
     (void)state;
@@ -98,7 +100,35 @@ static void every_kind_has_a_name_of_its_own(void **state) {
     }
 }
 
-int main(void) {
+/* Takes the names of a row of the guide's list, and says that there is no such kind. */
+static void take_names(char *row, bool *is_listed) {
+    char *cell_end = strstr(row, "` |");
+    if (strncmp(row, "| `", 3) != 0 || cell_end == NULL || strstr(row, "THINWIRE_") != NULL) return;
+    *cell_end = '\0';
+    for (char *name = strtok(row, "|`, "); name != NULL; name = strtok(NULL, "|`, ")) {
+        enum tw_warning_kind kind = 0;
+        while (kind < TW_WARNING_KINDS && strcmp(tw_warning_name(kind), name) != 0) kind++;
+        if (kind == TW_WARNING_KINDS) fail_msg("there is no warning `%s`", name);
+        is_listed[kind] = true;
+    }
+}
+
+static void the_guide_lists_every_kind_and_no_other(void **state) {
+    (void)state;
+    bool is_listed[TW_WARNING_KINDS] = {false}, is_here = false;
+    char row[1024];
+    FILE *const guide = fopen(guide_path, "r");
+    assert_non_null(guide);
+    while (fgets(row, sizeof(row), guide) != NULL) {
+        if (strncmp(row, "## ", 3) == 0) is_here = strcmp(row, "## Be told\n") == 0;
+        if (is_here) take_names(row, is_listed);
+    }
+    (void)fclose(guide);
+    for (enum tw_warning_kind kind = 0; kind < TW_WARNING_KINDS; kind++)
+        if (!is_listed[kind]) fail_msg("the guide lacks `%s`", tw_warning_name(kind));
+}
+
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_lasting_warning_is_raised_once_and_cleared_once, start),
         cmocka_unit_test_setup(a_flickering_warning_is_raised_once, start),
@@ -106,6 +136,9 @@ int main(void) {
         cmocka_unit_test_setup(each_change_is_told_once_and_none_that_is_over, start),
         cmocka_unit_test_setup(a_full_table_takes_no_more_and_recovers, start),
         cmocka_unit_test(every_kind_has_a_name_of_its_own),
+        cmocka_unit_test(the_guide_lists_every_kind_and_no_other),
     };
+    if (argc != 2) return 2;
+    guide_path = argv[1];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

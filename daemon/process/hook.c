@@ -1,0 +1,190 @@
+#include "daemon/process/hook.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+
+/* Variables of the daemon's environment that a command may need. Others, such as those of the
+ * service manager, are for the daemon alone. */
+static const char *const PASSED[] = {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"};
+enum { PASSED_COUNT = sizeof(PASSED) / sizeof(PASSED[0]), VALUE_BYTES = 4096 };
+
+/* ---- its end ------------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *handle) {
+    struct tw_hook *hook = handle->data;
+    TW_ASSERT(hook->handles_open > 0);
+    if (--hook->handles_open > 0 || !hook->is_running) return;
+    hook->is_running = false;
+    if (!hook->is_closing) hook->config.ended(hook->config.user, &hook->end);
+}
+
+static void close_handles(struct tw_hook *hook) {
+    if (!uv_is_closing((uv_handle_t *)&hook->process))
+        uv_close((uv_handle_t *)&hook->process, on_closed);
+    if (!uv_is_closing((uv_handle_t *)&hook->error))
+        uv_close((uv_handle_t *)&hook->error, on_closed);
+}
+
+/* Kills the session. */
+static void kill_all(const struct tw_hook *hook) {
+    if (hook->process.pid > 0) (void)kill(-hook->process.pid, SIGKILL);
+}
+
+/* Keeps the first line of its standard error. */
+static void keep_text(struct tw_hook *hook, const char *bytes, size_t size) {
+    for (size_t i = 0; i < size && hook->text_bytes + 1 < TW_HOOK_TEXT_BYTES; i++) {
+        if (bytes[i] == '\n') {
+            if (hook->text_bytes > 0) hook->text_bytes = TW_HOOK_TEXT_BYTES; /* complete */
+            continue;
+        }
+        hook->end.text[hook->text_bytes++] = bytes[i];
+    }
+}
+
+/* Reads the rest that the command wrote before it ended. */
+static void read_rest(struct tw_hook *hook) {
+    uv_os_fd_t fd;
+    char bytes[512];
+    if (uv_is_closing((uv_handle_t *)&hook->error) ||
+        uv_fileno((uv_handle_t *)&hook->error, &fd) != 0)
+        return;
+    const ssize_t size = read(fd, bytes, sizeof(bytes));
+    if (size > 0) keep_text(hook, bytes, (size_t)size);
+}
+
+static void on_ended(uv_process_t *process, int64_t exit_status, int signal) {
+    struct tw_hook *hook = process->data;
+    hook->end.exit_status = (int)exit_status;
+    hook->end.signal = signal;
+    kill_all(hook);
+    read_rest(hook);
+    (void)uv_timer_stop(&hook->timer);
+    close_handles(hook);
+}
+
+static void on_late(uv_timer_t *timer) {
+    struct tw_hook *hook = timer->data;
+    hook->end.is_late = true;
+    kill_all(hook);
+}
+
+/* ---- its start ----------------------------------------------------------------------------- */
+
+static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer) {
+    struct tw_hook *hook = handle->data;
+    (void)suggested;
+    *buffer = uv_buf_init(hook->scrap, sizeof(hook->scrap));
+}
+
+static void on_read(uv_stream_t *stream, ssize_t size, const uv_buf_t *buffer) {
+    struct tw_hook *hook = stream->data;
+    if (size > 0) keep_text(hook, buffer->base, (size_t)size);
+    if (size < 0) (void)uv_read_stop(stream);
+}
+
+/* A file in memory with the text, at its begin; < 0: none, errno says why. */
+static int make_input(const char *text, size_t size) {
+    const int fd = memfd_create("hook", MFD_CLOEXEC);
+    if (fd < 0) return fd;
+    if (write(fd, text, size) == (ssize_t)size && lseek(fd, 0, SEEK_SET) == 0) return fd;
+    (void)close(fd);
+    return -1;
+}
+
+static int spawn(struct tw_hook *hook, int input, int error, char **environment) {
+    char shell[] = "/bin/sh", flag[] = "-c";
+    char *args[] = {shell, flag, (char *)(uintptr_t)hook->config.command, NULL};
+    uv_stdio_container_t stdio[3] = {
+        {.flags = UV_INHERIT_FD, .data.fd = input},
+        {.flags = UV_IGNORE},
+        {.flags = UV_INHERIT_FD, .data.fd = error},
+    };
+    const uv_process_options_t options = {
+        .file = shell,
+        .args = args,
+        .env = environment,
+        .flags = UV_PROCESS_DETACHED,
+        .stdio = stdio,
+        .stdio_count = 3,
+        .exit_cb = on_ended,
+    };
+    return uv_spawn(hook->config.loop, &hook->process, &options);
+}
+
+/* "NAME=value" of this process; NULL: not set, or too long. */
+static char *pass(const char *name, char text[VALUE_BYTES]) {
+    const char *const value = getenv(name);
+    if (value == NULL) return NULL;
+    return snprintf(text, VALUE_BYTES, "%s=%s", name, value) < VALUE_BYTES ? text : NULL;
+}
+
+static int spawn_with(struct tw_hook *hook, int input, int error, const char *const *values) {
+    static char passed[PASSED_COUNT][VALUE_BYTES];
+    char *environment[PASSED_COUNT + TW_HOOK_VALUES_MAX + 1];
+    unsigned count = 0;
+    for (unsigned i = 0; i < PASSED_COUNT; i++) {
+        environment[count] = pass(PASSED[i], passed[i]);
+        if (environment[count] != NULL) count++;
+    }
+    for (unsigned i = 0; i < TW_HOOK_VALUES_MAX && values[i] != NULL; i++)
+        environment[count++] = (char *)(uintptr_t)values[i];
+    environment[count] = NULL;
+    return spawn(hook, input, error, environment);
+}
+
+bool tw_hook_is_idle(const struct tw_hook *hook) {
+    return !hook->is_running && hook->handles_open == 0 && !hook->is_closing;
+}
+
+enum tw_status tw_hook_run(struct tw_hook *hook, const char *text, size_t size,
+                           const char *const *values, struct tw_error *err) {
+    int ends[2];
+    TW_ASSERT(tw_hook_is_idle(hook));
+    const int input = make_input(text, size);
+    if (input < 0) return tw_fail(err, TW_IO, "%s", strerror(errno));
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        (void)close(input);
+        return tw_fail(err, TW_IO, "%s", strerror(errno));
+    }
+    hook->end = (struct tw_hook_end){0};
+    hook->text_bytes = 0;
+    hook->process.pid = 0;
+    TW_ASSERT(uv_pipe_init(hook->config.loop, &hook->error, 0) == 0);
+    TW_ASSERT(uv_pipe_open(&hook->error, ends[0]) == 0);
+    const int rc = spawn_with(hook, input, ends[1], values);
+    (void)close(input);
+    (void)close(ends[1]);
+    hook->process.data = hook->error.data = hook;
+    hook->handles_open = 2; /* a failed uv_spawn also leaves a handle to close */
+    if (rc != 0) {
+        close_handles(hook);
+        return tw_fail(err, TW_IO, "%s", uv_strerror(rc));
+    }
+    hook->is_running = true;
+    (void)uv_read_start((uv_stream_t *)&hook->error, on_room, on_read);
+    TW_ASSERT(uv_timer_start(&hook->timer, on_late, hook->config.timeout_us / 1000, 0) == 0);
+    return TW_OK;
+}
+
+void tw_hook_init(struct tw_hook *hook, const struct tw_hook_config *config) {
+    memset(hook, 0, sizeof(*hook));
+    hook->config = *config;
+    TW_ASSERT(uv_timer_init(config->loop, &hook->timer) == 0);
+    hook->timer.data = hook;
+}
+
+void tw_hook_close(struct tw_hook *hook) {
+    hook->is_closing = true;
+    uv_close((uv_handle_t *)&hook->timer, NULL);
+    if (!hook->is_running) return;
+    kill_all(hook);
+    close_handles(hook);
+}

@@ -1,0 +1,156 @@
+/* test_hook.c - commands that end, fail, hang, ignore their input or leave processes behind. */
+#include "daemon/process/hook.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/test.h"
+
+static char folder[] = "/tmp/tw_hook_XXXXXX";
+static uv_loop_t loop;
+static struct tw_hook hook;
+static struct tw_hook_end end;
+static unsigned ends;
+static struct tw_error err;
+static const char *const NONE[] = {NULL};
+
+static void on_ended(void *user, const struct tw_hook_end *ended) {
+    (void)user;
+    end = *ended;
+    ends++;
+}
+
+static void init(const char *command, uint64_t timeout_us) {
+    const struct tw_hook_config config = {
+        .loop = &loop, .command = command, .timeout_us = timeout_us, .ended = on_ended};
+    assert_int_equal(uv_loop_init(&loop), 0);
+    tw_hook_init(&hook, &config);
+    ends = 0;
+}
+
+/* Runs the command once, and closes everything. */
+static void run_once(const char *command, const char *const *values, uint64_t timeout_us) {
+    init(command, timeout_us);
+    assert_int_equal(tw_hook_run(&hook, "{\"a\":1}\n", 8, values, &err), TW_OK);
+    assert_false(tw_hook_is_idle(&hook));
+    while (ends == 0) (void)uv_run(&loop, UV_RUN_ONCE);
+    assert_true(tw_hook_is_idle(&hook));
+    tw_hook_close(&hook);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(ends, 1);
+}
+
+static const char *read_text(const char *name) {
+    static char text[2048];
+    FILE *const file = fopen(name, "r");
+    if (file == NULL) return "-";
+    text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+    (void)fclose(file);
+    return text;
+}
+
+static void it_reads_the_text_and_its_values(void **state) {
+    (void)state;
+    const char *const values[] = {"THINWIRE_STATE=raised", "THINWIRE_TEXT=a \"b\" $(c) 'd'", NULL};
+    run_once("cat /dev/stdin >text; printf '%s %s' \"$THINWIRE_STATE\" \"$THINWIRE_TEXT\" >values",
+             values, 5000000);
+    assert_int_equal(end.exit_status, 0);
+    assert_string_equal(read_text("text"), "{\"a\":1}\n");
+    assert_string_equal(read_text("values"), "raised a \"b\" $(c) 'd'");
+}
+
+static void it_gets_nothing_of_the_daemon(void **state) {
+    (void)state;
+    assert_int_equal(setenv("NOTIFY_SOCKET", "/run/secret", 1), 0);
+    const int fd = open("key", O_CREAT | O_RDONLY | O_CLOEXEC, 0600);
+    run_once("env | cut -d= -f1 | grep -vE '^(PATH|HOME|LANG|LC_ALL|TZ|TMPDIR|PWD|SHLVL|_)$' >left;"
+             " ls -l /proc/self/fd >fds",
+             NONE, 5000000);
+    (void)close(fd);
+    assert_string_equal(read_text("left"), "");
+    assert_null(strstr(read_text("fds"), "/key"));
+}
+
+static void a_failure_says_its_status_and_first_line(void **state) {
+    (void)state;
+    run_once("echo >/dev/stderr; echo 'no route' >/dev/stderr; echo more >&2; exit 3", NONE,
+             5000000);
+    assert_int_equal(end.exit_status, 3);
+    assert_string_equal(end.text, "no route");
+    run_once("/no/such/program", NONE, 5000000);
+    assert_int_equal(end.exit_status, 127);
+    assert_non_null(strstr(end.text, "not found"));
+    run_once("head -c 300000 /dev/zero | tr '\\0' x >&2; exit 1", NONE, 5000000);
+    assert_int_equal(strlen(end.text), TW_HOOK_TEXT_BYTES - 1);
+}
+
+static void a_command_that_hangs_is_killed_with_its_children(void **state) {
+    (void)state;
+    run_once("sleep 1000 & echo $! >child; trap '' TERM INT HUP; wait", NONE, 300000);
+    assert_true(end.is_late);
+    assert_int_equal(end.signal, 9);
+    const int child = atoi(read_text("child"));
+    assert_true(child > 1);
+    /* killed in the same instant; the system may need a moment to bury it */
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/%d/cmdline", child);
+    for (unsigned i = 0; i < 500 && read_text(path)[0] != '-' && read_text(path)[0] != '\0'; i++)
+        (void)nanosleep(&(struct timespec){.tv_nsec = 10 * 1000 * 1000}, NULL);
+    assert_null(strstr(read_text(path), "sleep"));
+}
+
+static void processes_left_behind_are_ended(void **state) {
+    (void)state;
+    run_once("sleep 1000 & echo $! >child", NONE, 60000000);
+    assert_int_equal(end.exit_status, 0);
+    assert_false(end.is_late);
+}
+
+static void closing_kills_and_says_nothing(void **state) {
+    (void)state;
+    init("sleep 1000", 60000000);
+    assert_int_equal(tw_hook_run(&hook, "", 0, NONE, &err), TW_OK);
+    tw_hook_close(&hook);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+    assert_int_equal(ends, 0);
+}
+
+static void it_runs_again_and_again(void **state) {
+    (void)state;
+    init("exit $N", 5000000);
+    for (unsigned i = 0; i < 5; i++) {
+        char value[8];
+        const char *const values[] = {value, NULL};
+        (void)snprintf(value, sizeof(value), "N=%u", i);
+        assert_int_equal(tw_hook_run(&hook, "", 0, values, &err), TW_OK);
+        while (ends == i) (void)uv_run(&loop, UV_RUN_ONCE);
+        assert_int_equal(end.exit_status, i);
+        assert_string_equal(end.text, "");
+    }
+    tw_hook_close(&hook);
+    (void)uv_run(&loop, UV_RUN_DEFAULT);
+    assert_int_equal(uv_loop_close(&loop), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_reads_the_text_and_its_values),
+        cmocka_unit_test(it_gets_nothing_of_the_daemon),
+        cmocka_unit_test(a_failure_says_its_status_and_first_line),
+        cmocka_unit_test(a_command_that_hangs_is_killed_with_its_children),
+        cmocka_unit_test(processes_left_behind_are_ended),
+        cmocka_unit_test(closing_kills_and_says_nothing),
+        cmocka_unit_test(it_runs_again_and_again),
+    };
+    char command[64];
+    if (mkdtemp(folder) == NULL || chdir(folder) != 0) return 2;
+    const int failures = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)snprintf(command, sizeof(command), "rm -r %s", folder);
+    return system(command) == 0 ? failures : 2;
+}
