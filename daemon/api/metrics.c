@@ -5,6 +5,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "daemon/api/view_warning.h"
+
 struct out {
     char *text;
     size_t capacity, size; /* size: of the whole text, even if it does not fit */
@@ -32,6 +34,11 @@ static void put_gauge(struct out *to, const char *name, const char *help, double
 static void put_total(struct out *to, const char *name, const char *help, uint64_t value) {
     put_head(to, name, "counter", help);
     put(to, "thinwire_%s %" PRIu64 "\n", name, value);
+}
+
+static void put_time(struct out *to, const char *name, const char *help, uint64_t unix_us) {
+    put_head(to, name, "gauge", help);
+    put(to, "thinwire_%s %.3f\n", name, (double)unix_us / 1e6);
 }
 
 static double seconds(uint64_t us) {
@@ -73,6 +80,16 @@ static void put_info(struct out *to, const struct tw_status_view *view) {
     }
 }
 
+/* The lineage of each node, so that an observer of many sees a group that is split. */
+static void put_lineage(struct out *to, const struct tw_status_view *view) {
+    char run[TW_ID_HEX_BYTES], lineage[9];
+    tw_id_hex(&view->run.id, run);
+    tw_id_short(&view->run.lineage, lineage);
+    put_head(to, "lineage_info", "gauge", "Lineage that this node trains in.");
+    put(to, "thinwire_lineage_info{run=\"%s\",lineage=\"%s\",topology=\"%s\"} 1\n", run, lineage,
+        tw_view_topology_name(view->sync.topology));
+}
+
 static void put_training(struct out *to, const struct tw_status_view *view) {
     put_total(to, "train_steps_total", "Inner steps of this node in the run.", view->train.step);
     put_total(to, "train_tokens_total", "Tokens that this node trained on in the run.",
@@ -94,13 +111,6 @@ static void put_training(struct out *to, const struct tw_status_view *view) {
               (double)view->train.loss_live);
     put_gauge(to, "validation_anchor_loss_nats", "Held-out loss per token of the anchor.",
               (double)view->train.loss_anchor);
-    put_gauge(to, "merging_hurts",
-              "1 where the anchor is worse than the live parameters and stays so.",
-              view->train.is_anchor_bad ? 1.0 : 0.0);
-    put_head(to, "bad_merging", "gauge", "1 while this sign of bad merging holds.");
-    for (enum tw_finding f = 0; f < TW_FINDINGS; f++)
-        put(to, "thinwire_bad_merging{finding=\"%s\"} %d\n", tw_finding_name(f),
-            (int)view->health.has[f]);
     put_gauge(to, "consensus_distance_ratio", "Relative distance of live parameters and anchor.",
               (double)view->train.distance);
     put_gauge(to, "utilisation_ratio", "Time in inner steps to all time, since the start.",
@@ -135,10 +145,9 @@ static void put_sync(struct out *to, const struct tw_status_view *view) {
     put_total(to, "lineage_changes_total", "Forks and adoptions of a lineage.",
               view->sync.lineage_changes);
     put_gauge(to, "roster_members", "Members of the roster.", (double)view->sync.roster_count);
-    put_head(to, "peers", "gauge", "Peers in the member table, sending, and merged lately.");
-    put(to, "thinwire_peers{set=\"known\"} %" PRIu32 "\n", view->sync.known);
-    put(to, "thinwire_peers{set=\"alive\"} %" PRIu32 "\n", view->sync.alive);
-    put(to, "thinwire_peers{set=\"mixed\"} %" PRIu32 "\n", view->sync.mixed);
+    put_gauge(to, "peers_known", "Peers in the member table.", view->sync.known);
+    put_gauge(to, "peers_alive", "Peers that send messages.", view->sync.alive);
+    put_gauge(to, "peers_mixed", "Peers whose contributions were merged lately.", view->sync.mixed);
     put_head(to, "fragment_rounds", "gauge", "Rounds applied to each fragment.");
     for (uint32_t i = 0; i < view->run.fragments_count && i < TW_FRAGMENTS_MAX; i++) {
         put(to, "thinwire_fragment_rounds{fragment=\"%" PRIu32 "\"} %" PRIu64 "\n", i,
@@ -169,8 +178,8 @@ static void put_network(struct out *to, const struct tw_status_view *view) {
         put_gauge(to, "budget_rest_bytes_per_second", "Bytes at the sockets besides contributions.",
                   view->spend.rest_bytes_per_s);
     }
-    put_gauge(to, "contribution_bits", "Bits per parameter of the latest contributions.",
-              view->spend.bits);
+    put_gauge(to, "contribution_bytes_per_parameter", "Size of the latest contributions.",
+              view->spend.bits / 8);
     put_total(to, "rounds_left_out_total", "Rounds without a contribution because of the budget.",
               view->spend.rounds_left_out);
     put_total(to, "links_refused_total", "Connections refused, by either side.",
@@ -200,15 +209,17 @@ static void put_data(struct out *to, const struct tw_status_view *view) {
     put_gauge(to, "data_ready", "1 when a whole training shard is here.",
               view->data.train_whole > 0);
     put_gauge(to, "data_files", "Files of the run's dataset.", view->data.files);
-    put_gauge(to, "data_files_whole", "Files of the run's dataset that are here.",
+    put_gauge(to, "data_local_files", "Files of the run's dataset that are here.",
               view->data.files_whole);
-    put_gauge(to, "data_bytes", "Bytes of the run's dataset.", (double)view->data.bytes);
-    put_gauge(to, "data_bytes_here", "Bytes of the run's dataset that are here.",
+    put_gauge(to, "data_size_bytes", "Bytes of the run's dataset.", (double)view->data.bytes);
+    put_gauge(to, "data_local_bytes", "Bytes of the run's dataset that are here.",
               (double)view->data.bytes_here);
     put_gauge(to, "data_donors", "Peers that sent dataset chunks lately.", view->data.donors);
-    put_head(to, "data_bytes_total", "counter", "Dataset bytes from and to peers.");
-    put(to, "thinwire_data_bytes_total{direction=\"in\"} %" PRIu64 "\n", view->data.in_bytes);
-    put(to, "thinwire_data_bytes_total{direction=\"out\"} %" PRIu64 "\n", view->data.out_bytes);
+    put_head(to, "data_transferred_bytes_total", "counter", "Dataset bytes from and to peers.");
+    put(to, "thinwire_data_transferred_bytes_total{direction=\"in\"} %" PRIu64 "\n",
+        view->data.in_bytes);
+    put(to, "thinwire_data_transferred_bytes_total{direction=\"out\"} %" PRIu64 "\n",
+        view->data.out_bytes);
     put_total(to, "data_chunks_refused_total", "Dataset chunks with a wrong hash.",
               view->data.chunks_refused);
 }
@@ -231,8 +242,8 @@ static void put_gpu(struct out *to, const struct tw_view_gpu *gpu) {
 }
 
 static void put_process(struct out *to, const struct tw_status_view *view) {
-    put_gauge(to, "uptime_seconds", "Time since the daemon started.",
-              seconds(view->node.uptime_us));
+    put_time(to, "start_time_seconds", "When the daemon started, since 1970.",
+             view->node.started_unix_us);
     put_gauge(to, "loop_lag_seconds", "Longest turn of the loop within the last minute.",
               seconds(view->node.loop_lag_us));
     put_gauge(to, "worker_up", "1 when a worker is attached.",
@@ -242,11 +253,23 @@ static void put_process(struct out *to, const struct tw_status_view *view) {
                   view->worker.state != TW_VIEW_WORKER_FAILED);
     put_total(to, "worker_restarts_total", "Deaths of the worker.", view->worker.restarts);
     put_gpu(to, &view->worker.gpu);
-    put_gauge(to, "checkpoint_age_seconds", "Time since the last checkpoint.",
-              seconds(view->checkpoint.age_us));
+    if (view->checkpoint.age_us == TW_VIEW_NEVER) return;
+    put_time(to, "checkpoint_timestamp_seconds", "When the last checkpoint was saved, since 1970.",
+             view->node.unix_us - view->checkpoint.age_us);
     put_gauge(to, "checkpoint_bytes", "Size of the last checkpoint.",
-              view->checkpoint.age_us == TW_VIEW_NEVER ? (double)NAN
-                                                       : (double)view->checkpoint.bytes);
+              (double)view->checkpoint.bytes);
+}
+
+/* Every kind has a line, so that a rule sees a warning begin and end. */
+static void put_warnings(struct out *to, const struct tw_status_view *view) {
+    struct tw_warning warnings[TW_WARNINGS_MAX];
+    uint32_t counts[TW_WARNING_KINDS] = {0};
+    const uint32_t count = tw_view_warnings(view, warnings);
+    for (uint32_t i = 0; i < count; i++) counts[warnings[i].kind]++;
+    put_head(to, "warnings", "gauge", "Warnings of this kind that last now.");
+    for (enum tw_warning_kind kind = 0; kind < TW_WARNING_KINDS; kind++)
+        put(to, "thinwire_warnings{kind=\"%s\"} %" PRIu32 "\n", tw_warning_name(kind),
+            counts[kind]);
 }
 
 /* Linked peers only, so the number of series is bounded. */
@@ -276,6 +299,8 @@ size_t tw_metrics_encode(const struct tw_status_view *view, char *text, size_t c
     struct out to = {text, capacity, 0};
     if (capacity > 0) text[0] = 0;
     put_info(&to, view);
+    put_lineage(&to, view);
+    put_warnings(&to, view);
     put_process(&to, view);
     put_training(&to, view);
     put_data(&to, view);

@@ -175,7 +175,8 @@ struct tw_status_view {
         char name[64];
         char version[24];
         uint64_t uptime_us;
-        uint32_t boot; /* number of starts of this node */
+        uint32_t boot;                     /* number of starts of this node */
+        uint64_t unix_us, started_unix_us; /* wall clock of the fill, and of the start */
         enum tw_node_state state;
         bool is_leaving;      /* saving and saying goodbye */
         bool links;           /* false: network.links = off */

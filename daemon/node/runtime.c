@@ -42,6 +42,7 @@ enum tw_status tw_daemon_create(struct tw_daemon **out, struct tw_setup *setup,
     }
     daemon->setup = setup;
     daemon->started_us = tw_daemon_now_us();
+    daemon->started_unix_us = tw_daemon_unix_us();
     TW_ASSERT(uv_loop_init(&daemon->loop) == 0);
     tw_loop_lag_open(&daemon->lag, &daemon->loop);
     TW_ASSERT(uv_timer_init(&daemon->loop, &daemon->core_timer) == 0);

@@ -64,7 +64,7 @@ struct tw_daemon {
     struct tw_setup *setup; /* borrowed */
     enum tw_daemon_stage stage;
     enum tw_exit exit_code;
-    uint64_t started_us;
+    uint64_t started_us, started_unix_us;
     struct tw_loop_lag lag;
     struct tw_event_ring *event_ring; /* owned; rows of /v1/events */
     struct tw_history *history;       /* owned; losses by workers.c, rounds by reports.c */

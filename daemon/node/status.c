@@ -36,6 +36,8 @@ static void fill_node(const struct tw_daemon *daemon, uint64_t now_us,
         (void)gethostname(view->node.name, sizeof(view->node.name) - 1);
     }
     (void)snprintf(view->node.version, sizeof(view->node.version), "%s", TW_RELEASE);
+    view->node.unix_us = tw_daemon_unix_us();
+    view->node.started_unix_us = daemon->started_unix_us;
     view->node.boot = daemon->setup->boot;
     view->node.uptime_us = age(now_us, daemon->started_us);
     view->node.state = daemon->view.state;

@@ -34,13 +34,24 @@ static void values_are_in_base_units(void **state) {
     assert_non_null(strstr(text, "\nthinwire_audits_total 9\n"));
     assert_non_null(strstr(text, "\nthinwire_contributions_refused_total 5\n"));
     assert_non_null(strstr(text, "\nthinwire_loop_lag_seconds 0.0019\n"));
+    assert_non_null(strstr(text, "\nthinwire_start_time_seconds 1769853416.000\n"));
+    assert_non_null(strstr(text, "\nthinwire_checkpoint_timestamp_seconds 1769860610.000\n"));
     assert_non_null(strstr(text, "\nthinwire_utilisation_ratio 0.9921\n"));
     assert_non_null(strstr(
         text, "\nthinwire_network_bytes_total{direction=\"out\",plane=\"bulk\"} 72000000\n"));
-    assert_non_null(strstr(text, "\nthinwire_peers{set=\"mixed\"} 3\n"));
+    assert_non_null(strstr(text, "\nthinwire_peers_mixed 3\n"));
     assert_non_null(strstr(text, "\nthinwire_sync_state{state=\"member\"} 1\n"));
     assert_non_null(strstr(text, "\nthinwire_sync_state{state=\"solo\"} 0\n"));
     assert_non_null(strstr(text, "\nthinwire_upload_cap_bytes_per_second 625000\n"));
+}
+
+static void every_kind_of_warning_has_a_line(void **state) {
+    (void)state;
+    view.attacks_count = 2;
+    view.attacks[0] = view.attacks[1] = (struct tw_attack){.kind = TW_ATTACK_FORGED, .count = 1};
+    encode();
+    assert_non_null(strstr(text, "\nthinwire_warnings{kind=\"attack_forged\"} 2\n"));
+    assert_non_null(strstr(text, "\nthinwire_warnings{kind=\"worker_failed\"} 0\n"));
 }
 
 static void dataset_transfers_are_counted(void **state) {
@@ -48,10 +59,12 @@ static void dataset_transfers_are_counted(void **state) {
     encode();
     assert_non_null(strstr(text, "\nthinwire_data_ready 1\n"));
     assert_non_null(strstr(text, "\nthinwire_data_files 66\n"));
-    assert_non_null(strstr(text, "\nthinwire_data_files_whole 12\n"));
-    assert_non_null(strstr(text, "\nthinwire_data_bytes_here 195000000\n"));
-    assert_non_null(strstr(text, "\nthinwire_data_bytes_total{direction=\"in\"} 120000000\n"));
-    assert_non_null(strstr(text, "\nthinwire_data_bytes_total{direction=\"out\"} 34000000\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_local_files 12\n"));
+    assert_non_null(strstr(text, "\nthinwire_data_local_bytes 195000000\n"));
+    assert_non_null(
+        strstr(text, "\nthinwire_data_transferred_bytes_total{direction=\"in\"} 120000000\n"));
+    assert_non_null(
+        strstr(text, "\nthinwire_data_transferred_bytes_total{direction=\"out\"} 34000000\n"));
     assert_non_null(strstr(text, "\nthinwire_data_chunks_refused_total 1\n"));
     assert_non_null(strstr(text, "\nthinwire_train_token_share_ratio 0.252\n"));
     view.worker.state = TW_VIEW_WORKER_WAITING;
@@ -110,7 +123,7 @@ static void unmeasured_values_have_no_line(void **state) {
     encode();
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "validation_live"));
-    assert_null(strstr(text, "checkpoint_age"));
+    assert_null(strstr(text, "checkpoint_timestamp"));
     assert_non_null(strstr(text, "thinwire_train_steps_total 0\n"));
 }
 
@@ -178,6 +191,7 @@ static void rings_keep_the_newest_and_tell_their_age(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(values_are_in_base_units, start),
+        cmocka_unit_test_setup(every_kind_of_warning_has_a_line, start),
         cmocka_unit_test_setup(dataset_transfers_are_counted, start),
         cmocka_unit_test_setup(gpu_that_is_not_seen_has_no_line, start),
         cmocka_unit_test_setup(mfu_is_never_above_one, start),

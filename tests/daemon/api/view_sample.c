@@ -106,6 +106,8 @@ void view_sample(struct tw_status_view *view) {
     memset(&view->node.id, 0xa7, sizeof(view->node.id));
     SET(view->node.name, "attic");
     view->node.boot = 7;
+    view->node.unix_us = 1769860800 * UINT64_C(1000000);
+    view->node.started_unix_us = view->node.unix_us - 7384 * UINT64_C(1000000);
     SET(view->node.version, "0.1.0");
     view->node.uptime_us = UINT64_C(7384000000);
     view->node.state = TW_STATE_MEMBER;
