@@ -55,6 +55,7 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
         [TW_WARNING_FINDING + TW_FINDING_FAR] = "far_from_anchor",
         [TW_WARNING_FINDING + TW_FINDING_RISING] = "loss_rises",
         [TW_WARNING_FINDING + TW_FINDING_STUCK] = "round_stuck",
+        [TW_WARNING_FINDING + TW_FINDING_DIFFERS] = "anchor_differs",
         [TW_WARNING_BAD_GRADIENTS] = "bad_gradients",
         [TW_WARNING_LITTLE_TRAINING] = "little_training",
         [TW_WARNING_LOOP_STUCK] = "loop_stuck"};
