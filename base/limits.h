@@ -1,4 +1,5 @@
-/* limits.h - every bound of the program, in one place, with its unit. */
+/* limits.h - bounds that several libraries share, and sizes on the wire, each with its unit. A
+ * bound that only one file needs stands in that file. */
 #ifndef TW_BASE_LIMITS_H
 #define TW_BASE_LIMITS_H
 
@@ -17,9 +18,9 @@ enum tw_limits {
         120 << 20, /* elements of a fragment, whose (phi, u) travel as one payload */
 
     /* the node */
-    TW_PEERS_MAX = 64,           /* authenticated peers linked at a time */
-    TW_PEERS_FREE_MAX = 48,      /* of these, places that one host may fill with unknown ids */
-    TW_PEERS_FRESH_PER_HOST = 4, /* unknown ids that one host may have beyond these */
+    TW_PEERS_MAX = 64,      /* authenticated peers linked at a time */
+    TW_PEERS_FREE_MAX = 48, /* peers up to which one host may link any number of new node ids */
+    TW_PEERS_FRESH_PER_HOST = 4, /* new node ids that one host may link beyond TW_PEERS_FREE_MAX */
     TW_KNOWN_MAX = 256,          /* members kept in the table */
     TW_BANS_MAX = 256,           /* nodes that broke the protocol, kept across restarts */
     TW_ADDRS_MAX = 4,            /* addresses kept per member */
@@ -54,7 +55,7 @@ enum tw_limits {
         600, /* bytes of all extensions: the rest of a HELLO with 4 long addresses */
     TW_WELCOME_BYTES_MAX = 28 * 1024, /* body of a WELCOME: a manifest and 4 KiB for the rest */
     TW_ACCEPTS_PER_S = 500,           /* TCP connections taken from the kernel */
-    TW_HANDSHAKE_LIMITER_PER_S = 50,  /* handshakes begun by strangers, all together */
+    TW_HANDSHAKE_LIMITER_PER_S = 50,  /* handshakes begun by all unknown hosts together */
     TW_HANDSHAKE_LIMITER_BURST = 512, /* burst of these */
     TW_HANDSHAKE_LIMITER_NET_PER_S =
         10, /* handshakes of one /24 or /48, and of one host from which members connected */
@@ -69,7 +70,7 @@ enum tw_limits {
     TW_HANDSHAKES_PER_HOST = 16,        /* handshakes from one address (/64 of IPv6) at a time */
     TW_HANDSHAKE_US = 5 * 1000 * 1000,  /* time from accept or connect to admission */
     TW_HANDSHAKE_BYTES_MAX = 16 * 1024, /* ciphertext received before admission */
-    TW_DIAL_HISTORY_MAX = 32,           /* outgoing connections under way */
+    TW_DIALS_MAX = 32,                  /* outgoing connections under way */
     TW_CONNECT_US = 10 * 1000 * 1000,   /* time for name lookup and TCP connect */
     TW_PROBE_US =
         4 * 1000 * 1000, /* time for name lookup and TCP connect of dials that a peer asked for */
@@ -89,7 +90,7 @@ enum tw_limits {
     TW_RELAY_PIPES_MAX = 64,   /* calls and pipes that a relay carries at a time */
     TW_RELAY_PIPES_PER_PAIR =
         4, /* pipes between the same two nodes: control, bulk, and their successors */
-    TW_RELAY_PIPES_PER_PEER = 32, /* of one node */
+    TW_RELAY_PIPES_PER_PEER = 32, /* pipes and calls from or to one node */
     TW_RELAY_CALLS_MAX = 16,      /* calls of all nodes together that have no pipe yet */
     TW_RELAY_CALLS_PER_PEER = 4,  /* calls without a pipe from or to one node */
     TW_RELAY_CALLS_PER_S = 2,     /* calls begun by one node */

@@ -31,7 +31,7 @@ static inline uint64_t tw_rng_next(struct tw_rng *rng) {
     return result;
 }
 
-/* Uniform in [0, bound), bound > 0. The bias of at most bound / 2^64 does not matter here. */
+/* Uniform in [0, bound), bound > 0, with a bias of at most bound / 2^64. Not for secrets. */
 static inline uint64_t tw_rng_below(struct tw_rng *rng, uint64_t bound) {
     return tw_rng_next(rng) % bound;
 }

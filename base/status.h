@@ -1,5 +1,4 @@
-/* status.h - the only error type of the project: a code, and a sentence that tells a person how to
- * act. */
+/* status.h - status codes, and an error: a code with a sentence that tells a person how to act. */
 #ifndef TW_BASE_STATUS_H
 #define TW_BASE_STATUS_H
 

@@ -5,8 +5,8 @@
 
 #include "base/assert.h"
 
-/* The rung with the least error + lambda bytes. Of several such, the one with the fewest bytes,
- * then with the least error. */
+/* The codec (rung) with the least error + lambda bytes. A tie goes to the fewest bytes, then to the
+ * least error. */
 static uint32_t rung_at(const struct tw_budget_piece *piece, uint32_t rungs_count, double lambda) {
     uint32_t best = 0;
     double best_cost = piece->error[0] + lambda * piece->bytes[0];
@@ -38,7 +38,7 @@ static uint64_t choose_at(const struct problem *problem, double lambda) {
     return bytes;
 }
 
-/* A lambda so large that every piece takes its smallest rung. */
+/* A lambda so large that each piece takes its codec with the fewest bytes. */
 static double price_of_nothing(const struct problem *problem) {
     double most = 0.0;
     for (size_t i = 0; i < problem->pieces_count; i++) {

@@ -1,5 +1,5 @@
-/* budget.h - chooses the rung of each piece of an outer gradient, so that bytes are spent where
- * they reduce the error most.
+/* budget.h - chooses a codec for each piece of an outer gradient, so that bytes are spent where
+ * they reduce the error most. A rung is the index of a codec in the ladder of codec_auto.h.
  *
  *     minimise  sum_i error_i(rung_i)   subject to   sum_i bytes_i(rung_i) <= bytes_max
  *
@@ -7,8 +7,8 @@
  * bisection finds the least lambda that fits. Errors must add up over pieces, like squared errors
  * or residuals under error feedback (codec_auto_fit.c). On the lower convex hulls of the pieces
  * this is the optimum. L-GreCo (arXiv 2210.17357) solves the same problem by a dynamic program over
- * norms, with which the tests compare. Pieces for which two rungs are equal at lambda take the
- * larger rung in their order while the bytes suffice. More bytes thus never mean a larger error. */
+ * norms, with which the tests compare. If two rungs of a piece cost the same at lambda, it takes
+ * the one with more bytes while the budget lasts. More bytes thus never mean a larger error. */
 #ifndef TW_COMPRESS_BUDGET_H
 #define TW_COMPRESS_BUDGET_H
 

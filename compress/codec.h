@@ -27,8 +27,8 @@ struct tw_codec {
     const char *name; /* "int8": the value of sync.codec */
     enum tw_codec_id id;
 
-    /* Typical bits per element of normal numbers, all overhead included; exact for fixed-rate
-     * codecs, except at the end of the array. */
+    /* Typical bits per element of normally distributed values, all overhead included. Exact for
+     * fixed-rate codecs, except in the last, partial block. */
     double bits;
 
     /* True for codecs so coarse that the residual must be sent later. Without error feedback,

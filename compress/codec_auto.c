@@ -30,9 +30,9 @@ static size_t pieces_max(size_t n) {
     return n < TW_AUTO_BLOCK ? 1 : n / TW_AUTO_BLOCK;
 }
 
-/* No rung needs more bytes than ecsq, with two exceptions. Each piece may begin a block and a
- * stream anew: 32 bytes. topk needs room for a whole chunk even if the piece is shorter: 256
- * bytes. */
+/* No codec of the ladder needs more bytes than ecsq, with two exceptions. Each piece may begin a
+ * block and a stream anew: 32 bytes. topk needs room for a whole chunk even if the piece is
+ * shorter: 256 bytes. */
 static size_t bound(size_t n) {
     if (n == 0) return 0;
     return TW_AUTO_HEAD_BYTES + pieces_max(n) * (TW_AUTO_PIECE_HEAD_BYTES + 32) + 256 +

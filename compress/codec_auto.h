@@ -11,10 +11,10 @@
  *     for each piece: elements + 2^24 rung (u32), bytes (u32)
  *     the payload of each piece
  *
- * A rung is an index into the ladder: int8, int4, ecsq4, ecsq3, ecsq2, ecsq1, ecsq05, topk256,
- * topk64, topk32. Every piece has fewer than 2^18 + 2^12 elements and, unless it is the only one,
- * at least 2^12. This bounds the size of heads. The codec needs error feedback, because it may use
- * the coarsest rung. */
+ * A rung is the index of a codec in the ladder, a list from fine to coarse: int8, int4, ecsq4,
+ * ecsq3, ecsq2, ecsq1, ecsq05, topk256, topk64, topk32. Every piece has fewer than 2^18 + 2^12
+ * elements and, unless it is the only one, at least 2^12. This bounds the size of heads. The codec
+ * needs error feedback, because it may use the coarsest rung. */
 #ifndef TW_COMPRESS_CODEC_AUTO_H
 #define TW_COMPRESS_CODEC_AUTO_H
 

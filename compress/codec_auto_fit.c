@@ -1,5 +1,5 @@
-/* codec_auto_fit.c - see codec_auto.h: cuts a part into pieces, estimates bytes and error of each
- * on every rung, and encodes them within the target. */
+/* codec_auto_fit.c - cuts a part into pieces, estimates bytes and error of each piece with each
+ * codec of the ladder (codec_auto.h), and encodes the pieces within the target. */
 #include <math.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@ static size_t piece_size(size_t left, size_t most) {
     return most > TW_AUTO_BLOCK ? most - TW_AUTO_BLOCK : left;
 }
 
-/* ---- estimates of rungs ------------ --------------------------------------------------------- */
+/* ---- bytes and errors, estimated ------------------------------------------------------------- */
 
 static double squares(const float *x, const float *y, size_t n) {
     double sum = 0.0;

@@ -33,7 +33,7 @@ static size_t stream_end(const struct array *array, size_t i) {
     return array->n - i < elements ? array->n : i + elements;
 }
 
-/* Computes the first of the 2^12 slots of each symbol's range, and the end of the last range. */
+/* Computes where each symbol's range begins in [0, 2^12), and the end of the last range. */
 static void starts_of(const struct tw_rans_model *model, uint32_t *starts) {
     starts[0] = 0;
     for (uint32_t s = 0; s < ALPHABET; s++) starts[s + 1] = starts[s] + model->frequency[s];

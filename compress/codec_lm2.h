@@ -1,6 +1,6 @@
-/* codec_lm2.h - the four levels with the least squared error on normal numbers (Lloyd, "Least
- * squares quantization in PCM", 1957; Max, "Quantizing for minimum distortion", 1960), times a bf16
- * scale per block of 64 elements: 2.25 bits each.
+/* codec_lm2.h - four levels times a bf16 scale per block of 64 elements: 2.25 bits each. The levels
+ * have the least squared error on normally distributed values (Lloyd, "Least squares quantization
+ * in PCM", 1957; Max, "Quantizing for minimum distortion", 1960).
  *
  *     e = exponent of max |x|,  y = x 2^-e,
  *     scale = bf16(2^e sqrt(sum RNE(2^20 y^2) / (2^20 count))) to nearest even: the rms

@@ -5,8 +5,8 @@
  *     code = number of midpoints between levels below x inverse (ties go down),
  *     inverse = 1 / scale in float32,  D(x) = scale level[code]
  *
- * Bytes: block.h. Three quarters of int4's squared error on normal numbers. Encode refuses m >=
- * 2^126; decode accepts scales below 2^127. */
+ * Bytes: block.h. Three quarters of int4's squared error on normally distributed values. Encode
+ * refuses m >= 2^126; decode accepts scales below 2^127. */
 #ifndef TW_COMPRESS_CODEC_NF4_H
 #define TW_COMPRESS_CODEC_NF4_H
 

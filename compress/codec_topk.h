@@ -6,8 +6,8 @@
  *     D = +-mean for them, else 0
  *
  * To be used only with error feedback. SparseLoCo, arXiv 2508.15706, sends 2 bits per value; one
- * level is as good for normal numbers and better for heavy tails. The last chunk, of m elements,
- * keeps ceil(k m / 4096).
+ * level is as good for normally distributed values and better for heavy tails. The last chunk, of m
+ * elements, keeps ceil(k m / 4096).
  *
  * Bytes, with b = ceil(n / 4096) chunks: b little-endian bf16 means, not negative; then for each
  * chunk whose mean is not 0, for each kept element in order: the position (rice.h, r = 3, 5, 6) and
@@ -29,7 +29,7 @@ extern const struct tw_codec TW_COMPRESS_ISA(codec_topk256), TW_COMPRESS_ISA(cod
  * one is faster. */
 void TW_COMPRESS_ISA(topk_select)(const uint32_t *magnitudes, uint32_t count, uint32_t k,
                                   uint16_t *kept, uint32_t *guess);
-/* The same, by sorting. */
+/* The same selection as topk_select, by sorting: the reference of the tests. */
 void tw_topk_select_ref(const uint32_t *magnitudes, uint32_t count, uint32_t k, uint16_t *kept);
 
 #endif

@@ -1,5 +1,5 @@
-/* attention.c - helpers of the attention passes: scratch size for every table, and arrays of a
- * document. */
+/* attention.c - helpers of the attention passes: the scratch size that suffices for every table of
+ * operators (ops.h), and the arrays of one document. */
 #include "kernels/ops.h"
 
 static size_t round_up(size_t n, size_t to) {

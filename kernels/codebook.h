@@ -22,7 +22,7 @@ static const float tw_nf4_levels[TW_NF4_LEVELS] = {-1.0f,
                                                    0.7229568362236023f,
                                                    1.0f};
 
-/* The four levels with the least squared error on normal numbers, for a scale of 1. */
+/* The four levels with the least squared error on normally distributed values, for a scale of 1. */
 #define TW_LM2_INNER 0.4527800f
 #define TW_LM2_OUTER 1.5104176f
 #define TW_LM2_BOUND 0.9815988f /* the midpoint between them */

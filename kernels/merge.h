@@ -5,10 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* weights (count), count > 0: equal shares, shares of tokens[], or shares of tokens^2 / steps as in
- * Decoupled DiLoCo (arXiv 2604.21428), which favours more tokens and larger batches. Steps of 0
- * count as 1; if all tokens are zero, shares are equal. Summed and divided in double, rounded once
- * to float. Same inputs, same bits. */
+/* weights (count), count > 0, with sum 1: equal, in proportion to tokens[], or to tokens^2 / steps
+ * as in Decoupled DiLoCo (arXiv 2604.21428), which favours more tokens and larger batches. Steps of
+ * 0 count as 1; if all tokens are zero, weights are equal. Summed and divided in double, rounded
+ * once to float. Same inputs, same bits. */
 void tw_merge_weights_equal(float *weights, uint32_t count);
 void tw_merge_weights_tokens(float *weights, const uint64_t *tokens, uint32_t count);
 void tw_merge_weights_rate(float *weights, const uint64_t *tokens, const uint32_t *steps,

@@ -17,8 +17,8 @@
  * The doubt d is 1. If more than half of the results of a round were outliers, this node, or the
  * run, has probably changed: d is then four times as large for the next round of the fragment. A
  * node thus never refuses for more than a few rounds. A result four times as large as the bound is
- * extreme. A small group refuses only extreme results, because one new or returning member can make
- * an honest merge an outlier there.
+ * extreme. A small group refuses only extreme results, because in it one new or returning member
+ * can make an honest merge an outlier.
  *
  * Contributions are judged in the same way if there are too few of them for the guard (guard.h),
  * with tw_outlier_excess alone. There d is always 1, because the sender of a refused contribution

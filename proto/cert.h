@@ -65,7 +65,7 @@ struct tw_cert_question {
     struct tw_id run;     /* its id */
     struct tw_id node;    /* the node that TLS proved, or that is to be admitted */
     enum tw_cert_may may; /* right that the node needs */
-    uint64_t now_s;       /* unix seconds here */
+    uint64_t now_s;       /* unix seconds by this node's clock */
     uint64_t their_now_s; /* clock of the other side; 0: not known */
 };
 

@@ -12,7 +12,7 @@ enum {
     MILLION = 1000000,
     /* Offsets in "thinwire-dataset 1\nbytes 0000000000\n". */
     SIZE_LINE = 19,   /* where the second line begins */
-    SIZE_DIGITS = 10, /* of the size in it */
+    SIZE_DIGITS = 10, /* digits of the size in the second line */
     SIZE_END = /* behind its newline */ SIZE_LINE + 6 + SIZE_DIGITS + 1,
 };
 static const char first_line[] = "thinwire-dataset 1\n";
@@ -271,7 +271,7 @@ static bool take_u32(struct reader *reader, uint32_t max, uint32_t *value) {
     return true;
 }
 
-/* A share of at most 1 with up to six decimals and no trailing zero. */
+/* Reads a fraction of at most 1, with up to six decimals and no trailing zero. */
 static bool take_share(struct reader *reader, uint32_t *millionths) {
     if (!take_u32(reader, 1, millionths)) return false;
     *millionths *= MILLION;

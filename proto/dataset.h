@@ -29,7 +29,7 @@
 #include "base/status.h"
 
 enum {
-    TW_DATASET_BYTES_MAX = 16 << 20, /* of the index */
+    TW_DATASET_BYTES_MAX = 16 << 20, /* size of the index */
     TW_DATASET_SHARDS_MAX = 1 << 16,
     TW_DATASET_SOURCES_MAX = 64,
     TW_DATASET_NAME_BYTES = 32, /* bytes of a source's name with NUL: [a-z0-9-], not empty */
@@ -44,8 +44,8 @@ enum {
 
 struct tw_dataset_source {
     char name[TW_DATASET_NAME_BYTES];
-    uint32_t weight_millionths; /* share of windows drawn; 0 = in proportion to its tokens. Either
-                                   all sources have a weight, or none */
+    uint32_t weight_millionths; /* fraction of windows drawn from this source; 0: in proportion to
+                                   its tokens. Either all sources have a weight, or none */
 };
 
 struct tw_dataset_shard {

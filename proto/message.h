@@ -72,7 +72,7 @@ struct tw_msg_status {
                               not known */
     uint32_t boot;         /* number of starts of the sender */
     uint64_t
-        nonce; /* nonce of the sender's membership: it votes in the roster seat with this nonce */
+        nonce; /* nonce of the sender's membership: it votes as the roster entry with this nonce */
 };
 
 /* One row of the member table. Empty strings after the last address. */

@@ -2,7 +2,8 @@
  *
  * A round is decided in two phases (sync/vote/). A proof of phase 1 is a lock: no other record can
  * be decided at that ballot. A proof of phase 2 says that the round is decided. A set of promises
- * frees a proposer: it may propose any record, or must carry on the newest lock among them.
+ * tells a proposer which record it may propose: that of the newest lock among them; without a
+ * lock, any record.
  *
  * Any node that knows the roster can check them, from whomever they come. Of n members, up to
  * f = (n - 1) / 3 may lie and sign anything. Two sets of tw_votes_needed(n) have f + 1 members in
@@ -71,7 +72,7 @@ struct tw_ballot_vote {
     struct tw_id run, lineage;
     uint64_t round, ballot, lock_ballot;
     enum tw_vote_phase phase;
-    struct tw_id digest; /* of the record */
+    struct tw_id digest; /* digest of the record */
 };
 
 /* Writes the bytes that the member signs. */

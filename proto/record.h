@@ -16,7 +16,7 @@
 struct tw_member {
     struct tw_id id;
     uint64_t nonce;  /* drawn at each (re)join: a node that lost its state is a new member */
-    uint32_t weight; /* share of the parts it owns in the next round; 0 = owns none */
+    uint32_t weight; /* relative weight by which parts are dealt to it in the next round; 0: none */
 };
 
 struct tw_roster {

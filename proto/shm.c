@@ -240,7 +240,7 @@ static void slot_copy(struct tw_snapshot_slot *to, const struct tw_snapshot_slot
     memcpy(to->fragment_rounds, from->fragment_rounds, sizeof(to->fragment_rounds));
 }
 
-/* xxh64 over the fields of the slot, with the xxh64 of its data in place of the checksum. */
+/* xxh64 over the fields of a snapshot, with the xxh64 of its data in place of the checksum. */
 static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
                                   const struct tw_snapshot_slot *meta) {
     const void *data = tw_shm_snapshot_data(shm, slot);
@@ -257,7 +257,7 @@ static uint64_t snapshot_checksum(const struct tw_shm *shm, uint32_t slot,
 void tw_shm_snapshot_begin(const struct tw_shm *shm, uint32_t slot) {
     struct tw_snapshot_slot *page = slot_of(shm, slot);
     const uint64_t seq = atomic_load_explicit(&page->seq, memory_order_relaxed);
-    /* The number of a slot torn by a kill is odd already and stays odd. */
+    /* If a kill interrupted the last write, the sequence is odd already and stays odd. */
     atomic_store_explicit(&page->seq, seq | 1, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst);
 }

@@ -43,7 +43,7 @@ enum tw_status tw_shm_geometry_check(const struct tw_shm_geometry *geometry,
 void tw_shm_bind(struct tw_shm *shm, void *base, const struct tw_shm_geometry *geometry,
                  const struct tw_layout *layout);
 
-/* Makes a zeroed mapping valid: magic, all fragments at home, no snapshot. Called once by the
+/* Makes a zeroed mapping valid: magic, an empty spare buffer, no snapshot. Called once by the
  * daemon. */
 void tw_shm_format(const struct tw_shm *shm);
 
@@ -69,8 +69,8 @@ void tw_shm_view(const struct tw_shm *shm, uint32_t fragment, struct tw_shm_view
 
 /* ---- writing (phi, u): one writer ---------------------------------------------------------- */
 
-/* Copies the fragment in the spare buffer, if any, to its home, so that phi and u are complete
- * arrays of `elements`. Changes no published value. */
+/* Copies the fragment in the spare buffer, if any, to its home: its place in the arrays phi and u.
+ * Both are then complete arrays of `elements`. Changes no published value. */
 void tw_shm_settle(const struct tw_shm *shm);
 
 /* Empties the spare buffer (tw_shm_settle). The caller then writes phi', u' of the fragment to
@@ -82,9 +82,9 @@ void tw_shm_stage_begin(const struct tw_shm *shm, uint32_t fragment, float **phi
 void tw_shm_stage_publish(const struct tw_shm *shm, uint32_t fragment,
                           const struct tw_shm_state *state);
 
-/* For filling the memory before its first use (fresh start, checkpoint). The first returns home
- * addresses, the second sets the state of the values written there. All fragments must be at home,
- * as after tw_shm_format. */
+/* For filling the memory before its first use (fresh start, checkpoint). tw_shm_home returns the
+ * addresses of a fragment in phi and u. tw_shm_home_set stores rounds and digest of the values that
+ * the caller wrote to these addresses. The spare buffer must be empty, as after tw_shm_format. */
 void tw_shm_home(const struct tw_shm *shm, uint32_t fragment, float **phi, float **u);
 void tw_shm_home_set(const struct tw_shm *shm, uint32_t fragment, const struct tw_shm_state *state);
 
@@ -93,26 +93,26 @@ struct tw_id tw_shm_digest(const float *phi, const float *u, uint64_t elements);
 
 /* ---- snapshots ----------------------------------------------------------------------------- */
 
-/* Bytes of one slot: theta, m, v. 0 when OFF. */
+/* Bytes of one snapshot: theta, m, v. 0 when OFF. Shared memory has room for two: slots 0 and 1. */
 uint64_t tw_shm_snapshot_bytes(uint64_t elements, enum tw_snapshot_mode mode);
 
 void *tw_shm_snapshot_data(const struct tw_shm *shm, uint32_t slot);
 
-/* begin marks the slot as torn, and the caller then writes its data. end stores the fields of
- * `meta`, sets seq, checksum and bytes, and makes the slot whole. */
+/* begin marks the snapshot as incomplete, and the caller then writes its data. end stores the
+ * fields of `meta`, sets seq, checksum and bytes, and makes the snapshot valid. */
 void tw_shm_snapshot_begin(const struct tw_shm *shm, uint32_t slot);
 void tw_shm_snapshot_end(const struct tw_shm *shm, uint32_t slot,
                          const struct tw_snapshot_slot *meta);
 
-/* Copies the fields of the slot to *meta and verifies its checksum; reads the whole slot.
- * TW_CORRUPT when it is empty, torn, changed during the check, or does not match. */
+/* Copies the fields of the snapshot to *meta and verifies its checksum, for which it reads all of
+ * it. TW_CORRUPT: empty, incomplete, changed during the check, or another checksum. */
 enum tw_status tw_shm_snapshot_check(const struct tw_shm *shm, uint32_t slot,
                                      struct tw_snapshot_slot *meta, struct tw_error *err);
 
-/* The slot to write next: a torn or empty one, else the older one. */
+/* The slot to write next: an empty or incomplete one, else the older one. */
 uint32_t tw_shm_snapshot_oldest(const struct tw_shm *shm);
 
-/* The newest whole slot, or -1. Verifies checksums, so it may read all slots. */
+/* The slot with the newest valid snapshot; -1: none. Verifies checksums, so it may read both. */
 int tw_shm_snapshot_newest(const struct tw_shm *shm, struct tw_snapshot_slot *meta);
 
 #endif

@@ -1,5 +1,5 @@
-/* welcome.h - WELCOME: the answer to a guest with a valid ticket: all that it needs to become a
- * node of the run. PROTOCOL.md section 3. Pure. */
+/* welcome.h - WELCOME, the answer to a machine with a valid ticket (a guest). It contains all that
+ * the machine needs to become a node of the run. PROTOCOL.md section 3. Pure. */
 #ifndef TW_PROTO_WELCOME_H
 #define TW_PROTO_WELCOME_H
 

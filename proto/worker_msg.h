@@ -18,16 +18,17 @@
  * copy, and trusts only offsets that it assigned itself.
  *
  * Shared memory, offsets in `struct tw_shm_geometry`, all float32 arrays in layout.h order:
- *   control page | phi and u | spare (largest fragment, phi and u) | 2 snapshot slots | pool
+ *   control page | phi and u | spare (largest fragment, phi and u) | 2 snapshots | pool
  *
  * Publishing (phi, u) of one fragment leaves either the old or the new state, even after a kill at
  * any instruction. `published` is one 64-bit word. It names the fragment, if any, that lives in the
  * spare buffer. Rounds and digest lie with the buffer that they describe. shm.h implements these
  * steps:
- *   1. a fragment in the spare is copied home (data, rounds, digest), then `published` := none;
+ *   1. a fragment in the spare is copied to its home, its place in phi and u (data, rounds,
+ *      digest), then `published` := none;
  *   2. the new phi', u', rounds and digest of fragment p are written to the spare;
  *   3. `published` := p. This store is the merge.
- * Before step 3 the spare is not read; after it home p is not read. Step 1 may be repeated. Every
+ * Before step 3 the spare is not read; after it the home of p is not. Step 1 may be repeated. Every
  * store to `published` increments its sequence, so that a reader detects a change during its read.
  */
 #ifndef TW_PROTO_WORKER_MSG_H
@@ -49,13 +50,13 @@ enum { TW_WORKER_VERSION = 8, TW_WORKER_MSG_BYTES_MAX = 16384, TW_SNAPSHOT_SLOTS
 /* ---- shared memory ------------------------------------------------------------------------- */
 
 struct tw_shm_geometry {
-    uint64_t bytes;          /* of the memfd */
+    uint64_t bytes;          /* size of the memfd */
     uint64_t elements;       /* elements of the model: layout.h */
     uint64_t spare_elements; /* elements of the largest fragment */
     uint64_t phi, u;         /* byte offsets of the arrays, of `elements` floats each */
     uint64_t spare_phi, spare_u;
     uint64_t snapshot[TW_SNAPSHOT_SLOTS]; /* byte offsets */
-    uint64_t snapshot_bytes;              /* of one slot */
+    uint64_t snapshot_bytes;              /* size of one snapshot */
     uint64_t pool, pool_bytes;
 };
 
@@ -64,7 +65,7 @@ enum tw_snapshot_mode { TW_SNAPSHOT_FULL, TW_SNAPSHOT_BF16_MOMENTS, TW_SNAPSHOT_
 /* theta (float32), then m and v (float32, or bf16 in BF16_MOMENTS mode), each of `elements`. */
 struct tw_snapshot_slot {
     _Atomic uint64_t seq;            /* 0 = never written; odd while being written */
-    uint64_t step, tokens, checksum; /* tw_shm_snapshot_checksum: slot bytes and these fields */
+    uint64_t step, tokens, checksum; /* checksum: over the data and these fields, by shm.c */
     uint64_t updates;                /* optimizer steps that made m and v */
     uint64_t rng[4];                 /* random state of a trainer that has one; else zero */
     uint64_t cursor;                 /* position in the data, in tokens drawn */
@@ -86,15 +87,15 @@ struct tw_shm_device {
     _Atomic uint64_t power_mw, power_max_mw;
     _Atomic uint64_t memory_used_bytes; /* memory in use by all processes on the device */
     _Atomic uint64_t memory_bytes;
-    _Atomic uint64_t load_percent; /* share of the time in which a kernel ran */
+    _Atomic uint64_t load_percent; /* percentage of the time in which a kernel ran */
 };
 
 struct tw_shm_control {
     char magic[8];                 /* "TWSHM001" */
     _Atomic uint64_t heartbeat_us; /* CLOCK_MONOTONIC, worker, at least once a second */
     _Atomic uint64_t step;
-    /* Sequence in the high half; low half: 0 = every fragment is at home, p + 1 = fragment p is in
-     * the spare. A zeroed page is a valid one. */
+    /* Sequence in the high half; low half: 0 = the spare is empty, p + 1 = fragment p is in the
+     * spare. A zeroed page is a valid one. */
     _Atomic uint64_t published;
     struct tw_shm_state home[TW_FRAGMENTS_MAX], spare;
     struct tw_snapshot_slot snapshots[TW_SNAPSHOT_SLOTS];
@@ -237,7 +238,7 @@ struct tw_wmsg_fatal {
 /* Where the worker starts. */
 enum tw_worker_start {
     TW_START_FRESH,    /* initial weights from the run's seed into theta and phi; u = 0 */
-    TW_START_SNAPSHOT, /* theta, m, v, counters from snapshots[slot]; phi, u unchanged */
+    TW_START_SNAPSHOT, /* theta, m, v and counters from the snapshot; phi, u unchanged */
     TW_START_ANCHOR,   /* theta := phi, moments zero */
 };
 

@@ -1,4 +1,4 @@
-/* worker_request.h - requests of the core to a worker: one struct per verb.
+/* worker_request.h - requests of the core to a worker: one struct per kind of request.
  *
  * An action of the core (sync/node.h) and a packet to the worker (worker_msg.h) hold the same
  * struct. The core names payloads by SHA-256, beside the struct, and leaves every span zero. The
@@ -40,7 +40,7 @@ enum tw_load_mode {
 /* Size of a result compared with earlier merges of the fragment, as one node judges it:
  * kernels/outlier.h. */
 enum tw_sanity {
-    TW_SANITY_FAIR = 0,    /* of the usual size */
+    TW_SANITY_FAIR = 0,    /* the result has the usual size */
     TW_SANITY_OUTLIER = 1, /* far larger: unlikely for an honest merge of many members */
     TW_SANITY_EXTREME = 2, /* unlikely even for an honest merge of few members */
 };
@@ -49,7 +49,7 @@ enum tw_sanity {
 enum {
     TW_PAIR_DELTA,
     TW_PAIR_PHI,
-    TW_PAIR_PAYLOADS,                  /* of one side */
+    TW_PAIR_PAYLOADS,                  /* number of payloads of one side: its Delta and its phi */
     TW_PAIR_THEIRS = TW_PAIR_PAYLOADS, /* index of the partner's first payload */
 };
 

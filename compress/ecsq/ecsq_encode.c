@@ -311,7 +311,7 @@ static enum tw_status put_stream(struct writer *w, size_t begin, size_t end) {
         if (tw_ecsq_scale(w->scales, b) != 0) make_codes(w, b, &content);
         if (w->lost != NULL) put_lost(w, b);
     }
-    if (content.made == 0) { /* without codes there is no stream */
+    if (content.made == 0) { /* no codes were made, so there is no stream */
         w->at = head;
         return TW_OK;
     }

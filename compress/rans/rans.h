@@ -68,7 +68,8 @@ struct tw_rans_encoder {
 
 struct tw_rans_decoder {
     uint32_t states[TW_RANS_LANES];
-    uint32_t slots[TW_RANS_TOTAL]; /* symbol | frequency << 8 | (slot - start) << 20 */
+    /* by the low bits of a state (its slot): symbol | frequency << 8 | (slot - start) << 20 */
+    uint32_t slots[TW_RANS_TOTAL];
     uint16_t frequency[TW_RANS_SYMBOLS_MAX], start[TW_RANS_SYMBOLS_MAX];
     unsigned symbols_end;    /* one more than the largest symbol with a frequency */
     uint64_t rank[256];      /* for a mask of 8 lanes: number of selected lanes below each lane */

@@ -23,8 +23,9 @@ static inline __m512i load(const void *from) {
     return _mm512_loadu_si512(from);
 }
 
-/* A base-4 digit of a symbol is the number of three starts that a slot has reached: those of the
- * symbols with 1, 2 and 3 as that digit and 0 as lower digits. */
+/* Finds a symbol digit by digit, in base 4, from a slot: the low bits of a state. A digit is the
+ * number of these three range starts that are at most the slot. They are the starts of the symbols
+ * with 1, 2 and 3 as that digit and 0 as lower digits. */
 struct starts {
     __m512i of[3];
 };
@@ -98,8 +99,8 @@ static inline __m512i add_digit(__m512i index, __m512i slots, __m512i a, __m512i
     return add_unless(add_unless(index, from_b, (short)(2 * bit)), odd, bit);
 }
 
-/* Index of the last symbol that starts at or before the slot. Symbols that do not occur have an
- * empty range, and the result is the one with a range. */
+/* The last symbols whose ranges start at or before the slots. Of symbols that start at the same
+ * place only the last one occurs, as the ranges of the others are empty. */
 INLINE __m512i find(const struct ranges *tables, bool is_large, __m512i slots) {
     const __m512i *const high = tables->high.of, *const middle = tables->middle.of,
                          *const low = tables->low.of;

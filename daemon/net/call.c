@@ -49,7 +49,7 @@ enum tw_status tw_transport_call(struct tw_transport *t, uint16_t relay, const s
 static void answers_count(const struct tw_transport *t, const struct tw_id *relay,
                           uint32_t *of_relay, uint32_t *all) {
     *of_relay = *all = 0;
-    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
         const struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->role != TW_ROLE_RELAY) continue;
         if (dialling->call.is_caller) continue;

@@ -160,9 +160,9 @@ static enum tw_status dialling_new(struct tw_transport *t, const char *address, 
                                    struct tw_dialling **started, unsigned *at,
                                    struct tw_error *err) {
     *at = 0;
-    while (*at < TW_DIAL_HISTORY_MAX && t->dials[*at] != NULL) ++*at;
-    if (*at == TW_DIAL_HISTORY_MAX)
-        return tw_fail(err, TW_LIMIT, "%d dials are under way already", TW_DIAL_HISTORY_MAX);
+    while (*at < TW_DIALS_MAX && t->dials[*at] != NULL) ++*at;
+    if (*at == TW_DIALS_MAX)
+        return tw_fail(err, TW_LIMIT, "%d dials are under way already", TW_DIALS_MAX);
     struct tw_dialling *dialling = calloc(1, sizeof(*dialling));
     if (dialling == NULL) return tw_fail(err, TW_NOMEM, "no memory for a dial");
     dialling->transport = t;
@@ -395,7 +395,7 @@ bool tw_dialer_lost(struct tw_conn *conn, const struct tw_error *why) {
 }
 
 void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id) {
-    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
         struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->is_over || !dialling->lookup.is_done) continue;
         if (dialling->is_awaiting && tw_id_equal(&dialling->id, id))
@@ -422,7 +422,7 @@ void tw_dialer_linked(struct tw_transport *t, const struct tw_id *id) {
 
 uint64_t tw_dialer_deadline_us(const struct tw_transport *t) {
     uint64_t next_us = UINT64_MAX;
-    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
         const struct tw_dialling *dialling = t->dials[i];
         if (dialling == NULL || dialling->is_over) continue;
         const uint64_t at_us = dialling->lookup.is_done && !dialling->is_awaiting
@@ -490,13 +490,13 @@ static void dialling_step(struct tw_transport *t, unsigned at, uint64_t now_us) 
 }
 
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us) {
-    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX && !t->is_closing; i++) {
+    for (unsigned i = 0; i < TW_DIALS_MAX && !t->is_closing; i++) {
         if (t->dials[i] != NULL) dialling_step(t, i, now_us);
     }
 }
 
 void tw_dialer_close(struct tw_transport *t) {
-    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) {
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) {
         struct tw_dialling *dialling = t->dials[i];
         t->dials[i] = NULL;
         if (dialling == NULL) continue;

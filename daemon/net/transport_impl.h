@@ -24,8 +24,8 @@
 #include "daemon/net/twin.h"
 
 enum {
-    TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIAL_HISTORY_MAX +
-                   2 * TW_RELAY_PIPES_MAX + 2 * TW_PUNCHES_MAX, /* includes draining ones */
+    TW_CONNS_MAX = 4 * TW_PEERS_MAX + TW_HANDSHAKES_MAX + TW_DIALS_MAX + 2 * TW_RELAY_PIPES_MAX +
+                   2 * TW_PUNCHES_MAX, /* includes draining ones */
     TW_BULK_RETRY_US = 500 * 1000,
     TW_BULK_UP_US =
         20 * 1000 * 1000, /* time after which a peer without a bulk connection is closed */
@@ -222,7 +222,7 @@ struct tw_transport {
     struct tw_egress egress;
     struct tw_listener listeners[TW_LISTEN_MAX];
     struct tw_conn *conns[TW_CONNS_MAX];
-    struct tw_dialling *dials[TW_DIAL_HISTORY_MAX];
+    struct tw_dialling *dials[TW_DIALS_MAX];
     struct tw_slot peers[TW_PEERS_MAX];
     struct tw_rate upload, accepts;
     struct tw_pipe pipes[TW_RELAY_PIPES_MAX];

@@ -202,7 +202,7 @@ static bool describe_pack(dnnl_primitive_desc_t *primitive, const struct multipl
     return is_good;
 }
 
-/* False: no memory, and the slot is free. */
+/* Prepares the product of this key. False: no memory; *prepared is then empty. */
 static bool prepare(struct multiplier *multiplier, struct prepared *prepared,
                     const struct key *key) {
     dnnl_primitive_desc_t desc = NULL;
@@ -248,7 +248,7 @@ static void *handle(const void *pointer) {
 /* False: no memory, and y is unchanged. */
 static bool execute(struct multiplier *multiplier, const struct key *key, void *y, const void *a,
                     const void *b) {
-    omp_set_num_threads(1); /* of this thread */
+    omp_set_num_threads(1); /* applies to this thread only */
     const struct prepared *p = find(multiplier, key);
     const bool is_pack = key->kind == PACK;
     if (p == NULL) return false;

@@ -9,7 +9,7 @@ namespace {
 
 enum { THREADS = 256, LANES = 8, ROWS = THREADS / LANES }; /* LANES threads share a row */
 
-/* This lane's share of the dot product of a row of dout and of out. */
+/* The terms that this lane adds to the dot product of a row of dout and of out. */
 template <typename T, bool IS_PACKED>
 __device__ __forceinline__ float part_of(const T *a, const T *b, uint32_t size, uint32_t lane) {
     constexpr uint32_t COUNT = IS_PACKED ? tw_pack<T>::COUNT : 1;

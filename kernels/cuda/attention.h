@@ -30,7 +30,7 @@ enum { TW_CUDA_HEAD_MAX = 256 };
 
 /* The kernels of a backward pass with fast heads. */
 enum tw_cuda_flash {
-    TW_CUDA_FLASH_BEST,   /* of this device */
+    TW_CUDA_FLASH_BEST,   /* the fastest kernel that this device supports */
     TW_CUDA_FLASH_WARP,   /* products of single warps: every device */
     TW_CUDA_FLASH_HOPPER, /* products of warpgroups: compute capability 9.0 */
 };

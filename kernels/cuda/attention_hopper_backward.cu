@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(hopper_plan<SIZE>::THREADS, 1)
         const tw_attention_row *rows = (const tw_attention_row *)(tile + plan::ROWS);
         /* Rows beyond the last are zeros and add zeros. */
         const tw_attention_keys_seen seen(rows, min(row + plan::TILE, head.rows) - row - 1);
-        /* The same question for the keys of the whole warpgroup. */
+        /* Skips the tile if no query in it attends to a key of the whole warpgroup. */
         if (group_key >= call.shape.keys || seen.has_none(group_key, TW_WG_ROWS)) {
             tw_wg_wait<0>(); /* the next copy overwrites the previous tile, so its products must be
                                 done */

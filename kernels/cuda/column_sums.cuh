@@ -88,8 +88,8 @@ static __global__ void tw_column_sums_partial_octets(float *partial, F f, size_t
         }
     }
     __syncthreads();
-    const unsigned at = threadIdx.y * TW_COLUMN_SUMS_WIDE + threadIdx.x; /* of the shared row */
-    const unsigned to = first + threadIdx.x * TW_VEC8 + threadIdx.y;     /* its column */
+    const unsigned at = threadIdx.y * TW_COLUMN_SUMS_WIDE + threadIdx.x; /* index in a shared row */
+    const unsigned to = first + threadIdx.x * TW_VEC8 + threadIdx.y;     /* column of that index */
     for (int s = 0; s < F::SUMS; s++) {
         float sum = 0.0f;
         for (unsigned h = 0; h < TW_COLUMN_SUMS_HIGH; h++)

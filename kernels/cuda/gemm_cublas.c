@@ -391,7 +391,7 @@ static cublasStatus_t find_way(struct product *product, bool is_fused, uint32_t 
     return status;
 }
 
-/* Makes a plan for a shape without one; returns its slot, or the end of the table on failure. The
+/* Makes a plan for a shape without one; returns its index, or the end of the table on failure. The
  * epilogue is fused unless that is slower than separate kernels. If nothing can be timed, it is
  * fused on Hopper and later devices; on earlier ones a fused GELU is often slower. */
 static uint32_t make_plan(struct product *product, const struct tw_gemm_key *key, uint32_t align) {

@@ -44,8 +44,8 @@ void tw_gemm_plans_init(struct tw_gemm_plans *plans, const char *owner);
 /* Slot of the key; TW_CUDA_GEMM_PLANS_MAX if absent. */
 uint32_t tw_gemm_plans_find(const struct tw_gemm_plans *plans, const struct tw_gemm_key *key);
 
-/* Stores a plan in the slot of its key, in a free slot, or in place of the oldest plan. Returns the
- * slot. */
+/* Stores a plan in place of the plan with its key, in a free row, or in place of the oldest plan.
+ * Returns the index of the row. */
 uint32_t tw_gemm_plans_put(struct tw_gemm_plans *plans, const struct tw_gemm_key *key,
                            const struct tw_gemm_plan *plan);
 

@@ -334,7 +334,8 @@ extern "C" void tw_cuda_zero(struct tw_cuda *cuda, enum tw_cuda_queue queue, voi
 
 extern "C" uint64_t tw_cuda_record(struct tw_cuda *cuda, enum tw_cuda_queue queue) {
     const uint64_t event = ++cuda->recorded;
-    /* Waits for the slot's old event before reusing it: events older than EVENTS need no slot. */
+    /* An event object is reused after EVENTS events. Waiting for its old event first means that a
+     * wait for any older event can return at once. */
     if (event > EVENTS)
         keep(cuda, cudaEventSynchronize(cuda->events[event % EVENTS]), "waiting for an old event");
     keep(cuda, cudaEventRecord(cuda->events[event % EVENTS], cuda->streams[queue]),

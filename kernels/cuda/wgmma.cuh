@@ -165,7 +165,7 @@ static __device__ __forceinline__ void tw_wg_product_of(float (&d)[8][4], const 
                    "r"((int)keeps_d));
 #endif
 }
-/* The same for d (64, 128) and b (16, 128). */
+/* Like the function above, for d (64, 128) and b (16, 128). */
 static __device__ __forceinline__ void tw_wg_product_of(float (&d)[16][4], const uint32_t (&a)[4],
                                                         const tw_wg_factor &b,
                                                         bool keeps_d TW_HERE_AS_DEFAULT) {

@@ -45,8 +45,8 @@ enum tw_sent {
     TW_SENT_KEEP,    /* train on; at the merge theta += anchor' - anchor + Delta sent: the merge
                         replaces the work sent, and no step is lost */
     TW_SENT_RESTART, /* continue from the anchor; at the merge theta += anchor' - anchor */
-    TW_SENT_EAGER, /* as restart, but from the anchor plus the node's own share of the merge: Eager
-                      updates, arXiv 2502.12996 */
+    TW_SENT_EAGER,   /* as restart, but from the anchor plus the node's own, weighted part of the
+                        coming merge: Eager updates, arXiv 2502.12996 */
 };
 enum tw_outer_rule { TW_OUTER_NESTEROV, TW_OUTER_HEAVYBALL };
 enum tw_merge {
@@ -106,18 +106,18 @@ struct tw_run {
         uint32_t heldout_millionths;    /* share that is never trained on */
         enum tw_documents documents;    /* whether a token attends to documents before its own */
         uint32_t separator;             /* masked: the token that begins a document */
-        uint32_t curriculum_millionths; /* share of a node's tokens over which windows go from easy
-                                           to hard */
+        uint32_t curriculum_millionths; /* fraction of a node's tokens over which windows go from
+                                           easy to hard */
     } data;
 
     struct {
-        uint32_t batch;               /* sequences per inner step and node */
-        uint64_t tokens;              /* budget of the whole run; the run clock ends here */
-        uint64_t warmup_tokens;       /* linear warm-up on the run clock */
-        uint32_t lr_millionths;       /* peak of the inner learning rate */
-        uint32_t lr_final_millionths; /* end of the schedule, as a share of the peak */
+        uint32_t batch;         /* sequences per inner step and node */
+        uint64_t tokens;        /* budget of the whole run: the run clock ends at this value */
+        uint64_t warmup_tokens; /* linear warm-up on the run clock */
+        uint32_t lr_millionths; /* peak of the inner learning rate */
+        uint32_t lr_final_millionths; /* end of the schedule, as a fraction of the peak */
         enum tw_schedule schedule;
-        /* schedule wsd: last share of the budget, over which the learning rate falls */
+        /* schedule wsd: last fraction of the budget, over which the learning rate falls */
         uint32_t wsd_decay_millionths;
         enum tw_optimizer optimizer;
         uint32_t beta1_millionths, beta2_millionths;
@@ -131,7 +131,7 @@ struct tw_run {
         enum tw_preset preset;
         enum tw_topology topology;
         uint32_t nodes;               /* nodes planned to train at a time; never enforced */
-        uint32_t together_millionths; /* group: share of the budget that nodes train together */
+        uint32_t together_millionths; /* group: fraction of the budget that nodes train together */
         uint32_t fragments;
         enum tw_pattern pattern;
         uint32_t period;  /* H: inner steps between two merges of one fragment */
@@ -143,16 +143,16 @@ struct tw_run {
         enum tw_outer_rule outer;
         uint32_t outer_lr_millionths;       /* eta */
         uint32_t outer_momentum_millionths; /* mu, reached after outer_ramp outer steps */
-        uint32_t outer_ramp;             /* outer steps of a fragment over which mu rises from 0 */
-        uint32_t lead_millionths;        /* share of AdamW's first moment that a merge replaces */
-        uint32_t consensus_millionths;   /* gamma: strength with which a pair's anchors are pulled
-                                            together */
-        uint32_t gap_penalty_millionths; /* heavyball: kappa of the gap penalty */
+        uint32_t outer_ramp;           /* outer steps of a fragment over which mu rises from 0 */
+        uint32_t lead_millionths;      /* fraction of AdamW's first moment that a merge replaces */
+        uint32_t consensus_millionths; /* gamma: strength with which a pair's anchors are pulled
+                                          together */
+        uint32_t gap_penalty_millionths;    /* heavyball: kappa of the gap penalty */
         uint32_t momentum_clip_millionths;  /* heavyball: bound of the momentum; 0 = none */
         enum tw_codec_id codec;             /* codec of outer gradients */
-        enum tw_codec_id result;            /* of merged ones */
+        enum tw_codec_id result;            /* codec of merged outer gradients */
         uint32_t feedback_millionths;       /* beta of error feedback; 0 = none */
-        uint32_t feedback_local_millionths; /* share of the quantisation error that theta keeps */
+        uint32_t feedback_local_millionths; /* fraction of the quantisation error left in theta */
         enum tw_pace pace;
         uint32_t pace_ms;  /* clock: time between two rounds of any fragment */
         uint32_t quorum;   /* contributors needed before the grace starts */

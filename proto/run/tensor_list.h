@@ -17,7 +17,7 @@
 
 enum {
     TW_TENSOR_BRACES_MAX = 2,      /* layers and experts */
-    TW_TENSOR_NUMBER_MAX = 999999, /* of a layer or an expert */
+    TW_TENSOR_NUMBER_MAX = 999999, /* number of a layer or an expert */
 };
 
 /* Largest number of elements of all tensors together. */

@@ -239,7 +239,7 @@ static bool may_dial_hearsay(const struct tw_members *members) {
         if (!entry->is_used || !is_hearsay(entry)) continue;
         for (unsigned k = 0; k < TW_ADDRS_MAX; k++) dials += entry->addrs[k].is_dialling;
     }
-    return dials < TW_DIAL_HISTORY_MAX / 2;
+    return dials < TW_DIALS_MAX / 2;
 }
 
 /* The address that has been due for longest, those of hearsay members last. NULL: no member waits

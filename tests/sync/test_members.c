@@ -425,7 +425,7 @@ static void invented_members_delay_no_dial_of_a_real_one(void **state) {
     unsigned dials = 0;
     struct tw_dial dial;
     while (tw_members_next_dial(&members, 100 * S, &dial)) dials++;
-    assert_int_equal(dials, TW_DIAL_HISTORY_MAX / 2);
+    assert_int_equal(dials, TW_DIALS_MAX / 2);
     /* Half of the dials are reserved for configured addresses. */
     tw_members_dialled(&members, "a.example:1", false, NULL, 100 * S);
     assert_string_equal(take_dial(200 * S).address, "a.example:1");

@@ -25,7 +25,7 @@ enum tw_emulation_order {
      * differs ends the process with a sentence that names the kernel. Finds missing barriers and
      * sums by atomics. */
     TW_EMULATION_BOTH,
-    TW_EMULATION_SHUFFLED /* by the seed */
+    TW_EMULATION_SHUFFLED /* in a random order, drawn from the seed */
 };
 
 /* For this process, from the next launch on. */

@@ -76,20 +76,20 @@ static void lookup_that_hangs_holds_no_dial(void **state) {
     struct world_node *a = world_start(&world, 0, with_short_patience);
     struct world_node *b = world_start(&world, 1, NULL);
     hang(true);
-    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++) assert_int_equal(dial_name(a), TW_OK);
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++) assert_int_equal(dial_name(a), TW_OK);
     assert_int_equal(dial_name(a), TW_LIMIT);
-    WAIT_WHILE(&world, a->dials < TW_DIAL_HISTORY_MAX);
+    WAIT_WHILE(&world, a->dials < TW_DIALS_MAX);
     assert_int_equal(a->dial_status, TW_IO);
     assert_int_equal(a->dial_cause, TW_DIAL_DNS);
     assert_non_null(strstr(a->dial_sentence, "no answer from the name server in time"));
     world_dial(a, b);
-    WAIT_WHILE(&world, world_peer_of(a, b) < 0 || a->dials < TW_DIAL_HISTORY_MAX + 1);
+    WAIT_WHILE(&world, world_peer_of(a, b) < 0 || a->dials < TW_DIALS_MAX + 1);
     assert_int_equal(a->dial_status, TW_OK);
     assert_int_equal(dial_name(a), TW_OK); /* one more dial, one more answer */
-    WAIT_WHILE(&world, a->dials < TW_DIAL_HISTORY_MAX + 2);
+    WAIT_WHILE(&world, a->dials < TW_DIALS_MAX + 2);
     hang(false);
     world_turn(&world, 20);
-    assert_int_equal(a->dials, TW_DIAL_HISTORY_MAX + 2); /* late answers are ignored */
+    assert_int_equal(a->dials, TW_DIALS_MAX + 2); /* late answers are ignored */
 }
 
 int main(void) {

@@ -331,10 +331,10 @@ static void dials_under_way_are_bounded(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, NULL);
     struct tw_error err;
-    for (unsigned i = 0; i < TW_DIAL_HISTORY_MAX; i++)
+    for (unsigned i = 0; i < TW_DIALS_MAX; i++)
         assert_int_equal(tw_transport_connect(a->transport, "127.0.0.1:1", NULL, &err), TW_OK);
     assert_int_equal(tw_transport_connect(a->transport, "127.0.0.1:1", NULL, &err), TW_LIMIT);
-    WAIT_WHILE(&world, a->dials < TW_DIAL_HISTORY_MAX);
+    WAIT_WHILE(&world, a->dials < TW_DIALS_MAX);
 }
 
 /* ---- start --------------------------------------------------------------------------------- */
