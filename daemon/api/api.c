@@ -30,10 +30,10 @@ enum {
 
 enum request_state { FREE, READING, WAITING /* for tw_api_answer */, ANSWERED };
 
-/* The request of the client on the seat with the same index. */
+/* The request of the client in the seat (api_seats.h) with the same index. */
 struct request {
     enum request_state state;
-    uint32_t generation; /* tells a late answer from the seat's next request */
+    uint32_t generation; /* counts requests in this seat: tells the answer to an earlier one */
     struct MHD_Connection *connection;
     bool is_suspended;
     size_t body_bytes;
@@ -214,10 +214,10 @@ static int find_seat(const struct tw_api *api, struct MHD_Connection *connection
 
 static enum MHD_Result answer_verb(struct tw_api *api, struct request *request,
                                    enum tw_api_verb verb) {
-    const uint32_t ticket =
+    const uint32_t number =
         request->generation * TW_API_SEATS_MAX + (uint32_t)(request - api->requests);
     request->state = WAITING;
-    api->config.verb(api->config.user, verb, ticket);
+    api->config.verb(api->config.user, verb, number);
     if (request->state == ANSWERED) return respond_verb(request->connection, request);
     request->is_suspended = true;
     api->seats.seats[request - api->requests].deadline_us = UINT64_MAX;
@@ -310,7 +310,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         *slot = request;
         return admit(api, &api->seats.seats[seat], connection, path, method);
     }
-    if (*body_bytes > 0) { /* no verb has a body: read, count and drop it */
+    if (*body_bytes > 0) { /* no POST request needs a body: read, count and drop it */
         request->body_bytes += *body_bytes;
         *body_bytes = 0;
         return request->body_bytes > TW_API_REQUEST_BYTES_MAX ? MHD_NO : MHD_YES;
@@ -338,36 +338,37 @@ static void on_completed(void *user, struct MHD_Connection *connection, void **s
     renew_deadline(api, request);
 }
 
-/* Whether the client of this ticket still waits. */
-static bool is_current(const struct request *request, uint32_t ticket) {
+/* Whether the client still waits for this answer. False: the number is that of an earlier request
+ * in the same seat. */
+static bool is_current(const struct request *request, uint32_t number) {
     return request->state == WAITING && (uint32_t)(request->generation * TW_API_SEATS_MAX) ==
-                                            (uint32_t)(ticket - ticket % TW_API_SEATS_MAX);
+                                            (uint32_t)(number - number % TW_API_SEATS_MAX);
 }
 
-const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name) {
-    const struct request *const request = &api->requests[ticket % TW_API_SEATS_MAX];
-    TW_ASSERT(is_current(request, ticket));
+const char *tw_api_argument(const struct tw_api *api, uint32_t number, const char *name) {
+    const struct request *const request = &api->requests[number % TW_API_SEATS_MAX];
+    TW_ASSERT(is_current(request, number));
     return MHD_lookup_connection_value(request->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
-void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message, json_t *data) {
-    struct request *const request = &api->requests[ticket % TW_API_SEATS_MAX];
-    if (is_current(request, ticket))
+void tw_api_answer_data(struct tw_api *api, uint32_t number, const char *message, json_t *data) {
+    struct request *const request = &api->requests[number % TW_API_SEATS_MAX];
+    if (is_current(request, number))
         request->data = data;
     else
         json_decref(data);
-    tw_api_answer(api, ticket, TW_OK, message);
+    tw_api_answer(api, number, TW_OK, message);
 }
 
-void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status,
+void tw_api_answer(struct tw_api *api, uint32_t number, enum tw_status status,
                    const char *message) {
-    struct request *const request = &api->requests[ticket % TW_API_SEATS_MAX];
-    if (!is_current(request, ticket)) return; /* the client of this ticket went away */
+    struct request *const request = &api->requests[number % TW_API_SEATS_MAX];
+    if (!is_current(request, number)) return; /* the client of this request went away */
     request->state = ANSWERED;
     request->status = status;
     (void)snprintf(request->message, sizeof(request->message), "%s", message);
     if (!request->is_suspended)
-        return; /* the verb callback has not returned yet, and its caller sends the answer */
+        return; /* config.verb has not returned yet, and its caller sends the answer */
     request->is_suspended = false;
     MHD_resume_connection(request->connection);
     renew_deadline(api, request);
@@ -419,8 +420,8 @@ static void seat_client(struct tw_api *api, uint8_t listener, int fd) {
 
 static void on_accept(uv_poll_t *poll, int status, int events);
 
-/* Accepts clients while an owner would find a seat. Otherwise clients wait in the listening
- * queue. */
+/* Accepts clients while a seat is free for root or the daemon's user. Otherwise clients wait in
+ * the listening queue. */
 static void watch_listeners(struct tw_api *api) {
     const bool is_open = tw_api_seats_has_room(&api->seats) && now_us(api) >= api->rest_until_us;
     for (unsigned i = 0; i < api->listeners_count; i++) {

@@ -4,28 +4,29 @@
  *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history
  *                                                                JSON, units in every key
  *   GET  /metrics                                                Prometheus text
- *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           verbs: {"ok":true,"message":...}
+ *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           {"ok":true,"message":...}
  *   POST /v1/invite?uses=2&expires_s=86400&address=HOST:PORT,...
  *   POST /v1/invite/list, /v1/invite/revoke?ticket=NAME
- *   POST /v1/reload, /v1/limit?upload=5mbit&download=off         configuration and caps, while it
- * runs POST /v1/unban?node=HEX                                      lifts the ban of a node
+ *   POST /v1/reload, /v1/limit?upload=5mbit&download=off         configuration, rate caps
+ *   POST /v1/unban?node=HEX                                      lifts the ban of a node
  *   POST /v1/web                                                 the link of the page
  *   GET  /  /page.css  /page.js ...                              the page, on its own listener
  *
- * Some verbs answer with "data" besides "message".
+ * Some POST requests (verbs) are answered with "data" besides "message".
  *
  * libmicrohttpd has no thread of its own: the libuv loop polls its epoll descriptor and calls
  * MHD_run. Every callback runs on the loop, so the API needs no lock and no copy of the state. One
- * JSON dump takes under a millisecond. A verb that takes long suspends its connection and is
- * answered later by ticket.
+ * JSON dump takes under a millisecond. A request that takes long is suspended and answered later;
+ * its number tells which.
  *
- * Access: the socket has mode 0660, so owner, group and root can connect. Verbs need uid 0 or the
- * daemon's own uid (SO_PEERCRED). TCP has no verbs and needs a loopback Host header. The listener
- * of the page also needs a token, except for the page's own files (api_web.h).
+ * Access: the socket has mode 0660, so owner, group and root can connect. POST needs uid 0 or the
+ * daemon's own uid (SO_PEERCRED). TCP has no POST and needs a loopback Host header. The listener of
+ * the page also needs a token, except for the page's own files (api_web.h).
  *
- * Bounds: 16 seats for root and the daemon's own uid, 16 more per listener for everybody else
+ * Bounds: 16 clients of root and the daemon's own uid, 16 more per listener for everybody else
  * (api_seats.h), 64 KiB per request. A client has 5 s for each request, however busy it is: from
- * connect or its last answer until the next answer is read. Waiting for a verb is not counted. */
+ * connect or its last answer until the next answer is read. The time that the daemon takes for the
+ * answer is not counted. */
 #ifndef TW_DAEMON_API_API_H
 #define TW_DAEMON_API_API_H
 
@@ -36,6 +37,7 @@
 
 enum { TW_API_REQUEST_BYTES_MAX = 64 * 1024, TW_API_REQUEST_US = 5 * 1000 * 1000 };
 
+/* POST requests. */
 enum tw_api_verb {
     TW_API_CHECKPOINT,
     TW_API_LEAVE,
@@ -70,9 +72,9 @@ struct tw_api_config {
     /* Fills a view that tw_status_view_init has prepared. Called on the loop, per request. */
     void (*fill)(void *user, struct tw_status_view *view);
 
-    /* Does or starts the verb. Answer every ticket once with tw_api_answer, inside the callback or
-     * later on the loop. */
-    void (*verb)(void *user, enum tw_api_verb verb, uint32_t ticket);
+    /* Does or starts the request. Answer each number once with tw_api_answer, inside the callback
+     * or later on the loop. */
+    void (*verb)(void *user, enum tw_api_verb verb, uint32_t number);
 };
 
 /* Opens the listeners and starts to answer. TW_IO when an address is in use (the sentence names it)
@@ -80,21 +82,21 @@ struct tw_api_config {
 enum tw_status tw_api_open(struct tw_api **api, const struct tw_api_config *config,
                            struct tw_error *err);
 
-/* Answers a verb with a status and a sentence. The ticket of a client that went away is ignored. */
-void tw_api_answer(struct tw_api *api, uint32_t ticket, enum tw_status status, const char *message);
+/* Answers a request with a status and a sentence. Ignored if its client went away. */
+void tw_api_answer(struct tw_api *api, uint32_t number, enum tw_status status, const char *message);
 
 /* Answers TW_OK with a sentence and `data`, which the call takes over. */
-void tw_api_answer_data(struct tw_api *api, uint32_t ticket, const char *message,
+void tw_api_answer_data(struct tw_api *api, uint32_t number, const char *message,
                         struct json_t *data);
 
-/* An argument of the verb (`?name=value`); NULL when it was not given. Borrowed until the answer.
- * The client may do the verb, but the value is not checked. */
-const char *tw_api_argument(const struct tw_api *api, uint32_t ticket, const char *name);
+/* A query argument of the request (`?name=value`); NULL when it was not given. Borrowed until the
+ * answer. The client was authorised, but the value is not checked. */
+const char *tw_api_argument(const struct tw_api *api, uint32_t number, const char *name);
 
 /* Link of the page with its token; NULL: config.web is not set. */
 const char *tw_api_web_url(const struct tw_api *api);
 
-/* Stops answering and removes the socket file. Waiting verbs are answered that the daemon stopped.
+/* Removes the socket file and answers the waiting requests: the daemon stopped.
  * The memory is freed by close callbacks: run the loop once more. `api` may be NULL. */
 void tw_api_close(struct tw_api *api);
 

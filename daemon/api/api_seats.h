@@ -1,5 +1,5 @@
-/* api_seats.h - the seats of the local API's clients: how many there are, which client makes room,
- * and how long each client may take. No socket is touched here and no clock is read.
+/* api_seats.h - how many clients the local API serves at a time, which client makes room, and how
+ * long each client may take. A seat is the place of one client. Pure: no socket, no clock.
  *
  * Root and the daemon's user (owners) have seats of their own. So no number of other clients
  * (guests) shuts an owner out. A guest that finds all seats of its listener taken gets the seat of

@@ -4,7 +4,8 @@
 
 #include "base/assert.h"
 
-/* Both sentences of a kind; "%s" is the node. */
+/* Sentences of the warning about each kind of attack: the fact, where "%s" is the node, and the way
+ * out for a person. */
 static const struct {
     const char *text, *way_out;
 } SENTENCES[TW_ATTACKS] = {

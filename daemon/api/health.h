@@ -88,7 +88,7 @@ struct tw_health {
 /* Returns the set of findings, as bits, that began or ended. */
 uint32_t tw_health_note(struct tw_health *health, const struct tw_health_look *look);
 
-/* open_us: time for which the open round of a group is open; 0: it is not, or nobody is there.
+/* open_us: how long the group's open round has been open; 0: none is, or no other node is linked.
  * period_us: usual time between two rounds; 0: not known. Returns whether STUCK began or ended. */
 bool tw_health_note_open(struct tw_health *health, uint64_t open_us, uint64_t period_us);
 

@@ -27,7 +27,7 @@ struct tw_history {
     uint32_t losses_count, rounds_count;
     struct tw_view_loss losses[TW_HISTORY_LOSSES_MAX]; /* oldest first */
     uint64_t rounds_end;                               /* newest round + 1 */
-    char rounds[TW_HISTORY_ROUNDS_MAX];                /* of round r at r modulo the size */
+    char rounds[TW_HISTORY_ROUNDS_MAX]; /* outcome of round r at index r modulo the size */
 };
 
 /* Adds a point, or updates the newest one when the step falls within the spacing. */

@@ -20,11 +20,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define TW_MERGE_WORSE 0.05f /* of the live loss */
-#define TW_MERGE_LEAST 0.05f /* nats: near a loss of 0, a share of it is noise */
-#define TW_MERGE_PROGRESS                                                                          \
-    0.10f /* progress of the anchor, as a share of its distance to the live loss */
-#define TW_MERGE_BACK 0.02f /* of the live loss */
+#define TW_MERGE_WORSE 0.05f /* difference of the losses, as a fraction of the live loss */
+#define TW_MERGE_LEAST 0.05f /* difference in nats: near a loss of 0, a fraction of it is noise */
+/* progress of the anchor's loss, as a fraction of its distance to the live loss */
+#define TW_MERGE_PROGRESS 0.10f
+#define TW_MERGE_BACK 0.02f /* difference that ends a finding, as a fraction of the live loss */
 
 enum { TW_MERGE_SIGNS = 2 };
 
@@ -32,7 +32,7 @@ struct tw_merge_health {
     bool has_anchor;
     float anchor;       /* loss of the anchor when it was looked at last */
     uint64_t rounds;    /* committed rounds at that time */
-    uint32_t bad_signs; /* in a row */
+    uint32_t bad_signs; /* number of bad signs in a row */
     bool is_bad;        /* the finding holds */
 };
 

@@ -84,7 +84,7 @@ struct tw_view_peer {
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;
-    double token_share;        /* share of the run's tokens, a ratio; NaN: not known */
+    double token_share;        /* its tokens divided by the run's tokens; NaN: not known */
     uint64_t last_mixed_round; /* newest round of this node with its contribution; TW_VIEW_NEVER */
     uint64_t heard_us;         /* age of its last message; TW_VIEW_NEVER */
     char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for it; "": they do */
@@ -166,7 +166,8 @@ struct tw_view_health {
     uint64_t open_us, open_round;
     uint64_t differed, differed_round; /* times that this node's anchor differed; the last round */
     uint32_t members,
-        members_here; /* members of the roster, this node included, and those linked here */
+        members_here; /* members of the roster; those that are linked to this node, itself included
+                       */
 };
 
 struct tw_status_view {
@@ -208,10 +209,10 @@ struct tw_status_view {
         uint64_t eval_step;
         bool is_anchor_bad;        /* merging hurts the anchor: merge_health.h */
         float distance;            /* ||theta - phi|| / ||phi||, a ratio */
-        double token_share;        /* share of the run's tokens so far, a ratio */
+        double token_share;        /* this node's tokens divided by the run's tokens */
         uint64_t steps_skipped;    /* steps whose gradients were not finite */
-        double utilisation;        /* share of the whole time that is spent in inner steps */
-        double utilisation_minute; /* the same share over the last minute */
+        double utilisation;        /* fraction of the time since the start spent in inner steps */
+        double utilisation_minute; /* fraction of the last minute spent in inner steps */
         uint32_t losses_count;
         struct tw_view_loss losses[TW_VIEW_LOSSES_MAX]; /* oldest first, evenly spaced in steps */
     } train;
@@ -303,7 +304,7 @@ struct tw_status_view {
         uint64_t hours_bytes_s;      /* rate of this hour; 0: none of its own */
         uint32_t until_min;   /* minute of the day when the schedule changes next; 1440: never */
         uint64_t quota_bytes; /* quota of the month; 0: none */
-        uint64_t month_bytes; /* bytes of the month, both directions, without those of strangers */
+        uint64_t month_bytes; /* bytes of the month, both directions, without strangers_bytes */
         /* Bytes of nodes that dialled this one and proved no right to be in the run, since the
          * start. */
         uint64_t strangers_bytes;
@@ -315,7 +316,7 @@ struct tw_status_view {
         uint32_t rungs_count; /* 0 unless sync.codec = auto and a contribution was sent */
         struct {
             char name[16];
-            double share; /* share of this rung in the elements contributed lately */
+            double share; /* fraction of the elements contributed lately with this codec */
         } rungs[TW_VIEW_RUNGS_MAX];
         double bits;               /* bits per element contributed lately; NaN: none yet */
         double budget_bytes_per_s; /* 0: no budget */

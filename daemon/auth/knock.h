@@ -1,5 +1,5 @@
-/* knock.h - a short MAC in the server name of a ClientHello (WireGuard's mac1): its sender knows
- * the run secret, or a ticket. Pure bytes; PROTOCOL.md section 3 is normative.
+/* knock.h - a short MAC (a knock) in the server name of a ClientHello, like WireGuard's mac1: its
+ * sender knows the run secret, or a ticket. Pure bytes; PROTOCOL.md section 3 is normative.
  *
  *    name   hex(nonce || mac) ".invalid"
  *    nonce  8 bytes: the low byte of the hour, 7 random bytes
@@ -44,7 +44,7 @@ void tw_knock_write(const struct tw_knock_key *key, uint64_t now_s, char name[TW
  * is untrusted. */
 bool tw_knock_is_of(const struct tw_knock_key *key, const char *name, size_t size, uint64_t now_s);
 
-/* Remembers a knock that was right. False: it was seen before. */
+/* Remembers a knock with a correct MAC. False: it was seen before. */
 bool tw_knocks_add(struct tw_knocks *knocks, const char *name);
 
 #endif

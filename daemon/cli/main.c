@@ -1,5 +1,5 @@
-/* main.c - the program `thinwire`: the table of its verbs, some of which are run by other programs
- * in the same folder. */
+/* main.c - the program `thinwire`: the table of its commands (verbs). Other programs in the same
+ * folder run some of them. */
 #include <errno.h>
 #include <langinfo.h>
 #include <locale.h>
@@ -11,7 +11,7 @@
 #include "base/nearest.h"
 #include "daemon/cli/common/cli.h"
 
-/* A verb of this program or, if `program` is not NULL, of a sibling program, as in git. */
+/* A command of this program or, if `program` is not NULL, of a sibling program, as in git. */
 struct verb {
     const char *name;
     enum tw_exit (*run)(struct cli *cli);
@@ -59,9 +59,9 @@ static const struct verb VERBS[] = {
 };
 enum { VERBS_COUNT = sizeof(VERBS) / sizeof(VERBS[0]) };
 
-/* Runs the program of a verb. A program with several verbs gets the verb as an argument; `sim` is a
- * program of its own. Flags before the verb, argv[1] to argv[at - 1], are moved after the other
- * arguments. */
+/* Runs the program of a command. A program with several commands gets the command's name as an
+ * argument; `sim` is a program of its own. Flags before the command, argv[1] to argv[at - 1], are
+ * moved after the other arguments. */
 static enum tw_exit run_program(const struct verb *verb, int argc, char **argv, int at) {
     const int skipped = strcmp(verb->program, "thinwire-sim") == 0 ? 1 : 0;
     char **const args = calloc((size_t)argc, sizeof(*args));
@@ -104,7 +104,7 @@ static enum tw_exit print_help(const char *verb) {
     return TW_EXIT_OK;
 }
 
-/* This program has the help pages of all verbs, also of those that other programs run. */
+/* This program has the help pages of all commands, also of those that other programs run. */
 static bool wants_help(int argc, char **argv) {
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
         if (strcmp(argv[i], "--help") == 0) return true;
@@ -112,7 +112,7 @@ static bool wants_help(int argc, char **argv) {
     return false;
 }
 
-/* Runs our verb, argv[at], with the flags around it. */
+/* Runs a command of this program, argv[at], with the flags before and after it. */
 static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
     static struct cli cli;
     for (int i = at; i < argc - 1; i++) argv[i] = argv[i + 1];
@@ -132,7 +132,7 @@ static enum tw_exit run_verb(const char *verb, int argc, char **argv, int at) {
 }
 
 static enum tw_exit run_command(int argc, char **argv) {
-    int at = 1; /* the verb: the first argument that is neither a global flag nor its value */
+    int at = 1; /* the command: the first argument that is neither a global flag nor its value */
     while (at < argc && argv[at][0] == '-') {
         const bool has_value =
             strcmp(argv[at], "--config") == 0 || strcmp(argv[at], "--socket") == 0;

@@ -1,4 +1,4 @@
-/* verbs.c - verbs that ask the daemon. */
+/* verbs.c - commands that send a request to the daemon, such as `thinwire status`. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

@@ -8,7 +8,7 @@
  *
  *     may = share ((budget - rest) cycle + credit / 2)
  *
- * - share: the fragment's share of the model
+ * - share: elements of the fragment, as a fraction of the model's
  * - cycle: time in which every fragment has its round
  * - credit: budget not used so far; may be negative. Spending half of it per cycle settles without
  *   oscillation.
@@ -55,7 +55,7 @@ void tw_allowance_sent(struct tw_allowance *allowance, uint64_t bytes);
 
 struct tw_allowance_ask {
     uint64_t cycle_us; /* time between two rounds of one fragment; 0: unknown */
-    double share;      /* share of this fragment in the model, in (0, 1] */
+    double share;      /* elements of this fragment, as a fraction of the model's, in (0, 1] */
     uint64_t least;    /* bytes of the smallest possible contribution */
     uint64_t besides;  /* bytes that accompany the contribution whatever its size */
 };

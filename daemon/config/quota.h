@@ -19,7 +19,7 @@
 
 enum {
     TW_QUOTA_MONTHS = 4,
-    /* share of the line's bytes that the sockets carry; the rest is headers */
+    /* percentage of the line's bytes that the sockets carry; the rest is headers */
     TW_SOCKET_PERCENT = 97,
 };
 

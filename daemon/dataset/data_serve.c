@@ -72,7 +72,7 @@ static void on_read_done(uv_work_t *work, int cancelled) {
     read_begin(serve);
 }
 
-/* A free slot of this peer; -1: none. */
+/* Index of a free chunk buffer (slot) of this peer; -1: none. */
 static int slot_free(struct tw_data_reader *peer) {
     for (int i = 0; i < TW_DATA_SLOTS; i++) {
         if (peer->slots[i].state != TW_DATA_SLOT_FREE) continue;

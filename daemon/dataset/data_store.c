@@ -96,7 +96,7 @@ static enum tw_status folder_open(struct tw_data_store *store, struct tw_error *
 
 static enum tw_status index_chunk(struct tw_data_store *store, const struct tw_data_op *op,
                                   struct tw_error *err) {
-    const uint8_t *bytes = store->buffers[op->ticket];
+    const uint8_t *bytes = store->buffers[op->number];
     if (op->idx == 0) { /* the first chunk begins the index anew, perhaps from another source */
         uint32_t whole = 0;
         if (tw_dataset_size((const char *)bytes, op->size, &whole, err) != TW_OK ||
@@ -141,7 +141,7 @@ static enum tw_status op_do(struct tw_data_store *store, const struct tw_data_op
     case TW_DATA_OP_INDEX: return index_chunk(store, op, err);
     case TW_DATA_OP_WRITE:
         TW_TRY(part_get(store, op->file, &open, err));
-        return tw_data_part_write(open->part, op->idx, store->buffers[op->ticket], err);
+        return tw_data_part_write(open->part, op->idx, store->buffers[op->number], err);
     case TW_DATA_OP_CHECK:
         if (op->file == TW_DATA_INDEX) return index_check(store, err);
         TW_TRY(part_get(store, op->file, &open, err));
@@ -179,13 +179,13 @@ static void op_answer(struct tw_data_store *store, const struct tw_data_op *op) 
         events->opened(user, status, sentence);
         return;
     case TW_DATA_OP_INDEX:
-        events->stored(user, op->ticket, result_of(status), store->index_bytes);
+        events->stored(user, op->number, result_of(status), store->index_bytes);
         return;
     case TW_DATA_OP_WRITE:
         /* No peer is to blame and no peer has a better copy, so a person must know. */
         if (status == TW_DATA) events->trouble(user, sentence);
         if (status == TW_OK) store->folder.rows[op->file].state = TW_DATA_PARTLY;
-        events->stored(user, op->ticket, result_of(status), 0);
+        events->stored(user, op->number, result_of(status), 0);
         return;
     case TW_DATA_OP_CHECK:
         if (op->file == TW_DATA_INDEX) {
@@ -254,8 +254,8 @@ static void work_begin(struct tw_data_store *store) {
     TW_ASSERT(uv_queue_work(store->config.loop, &store->work, on_work, on_done) == 0);
 }
 
-/* Queues an operation. There is room: tickets bound the chunks, and each file is checked and
- * finished once, after its last chunk. */
+/* Queues an operation. There is room: at most TW_FETCH_ASKED_MAX chunks wait, and each file is
+ * checked and finished once, after its last chunk. */
 static void op_add(struct tw_data_store *store, const struct tw_data_op *op) {
     TW_ASSERT(store->ops_count < TW_DATA_OPS_MAX);
     store->ops[(store->ops_first + store->ops_count) % TW_DATA_OPS_MAX] = *op;
@@ -268,8 +268,8 @@ static void op_add(struct tw_data_store *store, const struct tw_data_op *op) {
 enum tw_status tw_data_store_take(struct tw_data_store *store, const struct tw_data_op *chunk,
                                   const uint8_t *bytes) {
     struct tw_data_op op = *chunk;
-    TW_ASSERT(op.ticket < TW_FETCH_ASKED_MAX && op.size <= TW_CHUNK_BYTES_MAX);
-    uint8_t **buffer = &store->buffers[op.ticket];
+    TW_ASSERT(op.number < TW_FETCH_ASKED_MAX && op.size <= TW_CHUNK_BYTES_MAX);
+    uint8_t **buffer = &store->buffers[op.number];
     if (*buffer == NULL) *buffer = malloc(TW_CHUNK_BYTES_MAX);
     if (*buffer == NULL) return TW_NOMEM;
     memcpy(*buffer, bytes, op.size);

@@ -4,14 +4,14 @@
  *      take, check, finish --> queue --> a thread: data_folder.h --> the loop: an answer
  *
  * A full or failing disk stops the queue, not the daemon: the first operation is repeated every
- * TW_DATA_RETRY_MS until it succeeds. The queue is bounded by the tickets of sync/fetch/fetch.h:
- * TW_FETCH_ASKED_MAX chunks. While the disk is full, nothing more is requested from peers.
+ * TW_DATA_RETRY_MS until it succeeds. The queue is bounded, because sync/fetch/fetch.h requests at
+ * most TW_FETCH_ASKED_MAX chunks at a time. While the disk is full, it requests no more.
  *
  * Invariants:
  *  1. Only the thread opens .part files or changes the folder, and only while is_busy. The loop may
  *  read files, the index and folder.rows (the state of each file) after `opened` returned TW_OK.
  *  Only the loop changes folder.rows.
- *  2. Every ticket, the slot number of a requested chunk, is answered by exactly one `stored`. */
+ *  2. Each chunk has the number that tw_fetch_chunk gave it. Exactly one `stored` answers it. */
 #ifndef TW_DAEMON_DATASET_DATA_STORE_H
 #define TW_DAEMON_DATASET_DATA_STORE_H
 
@@ -40,7 +40,7 @@ struct tw_data_store_events {
     /* Answers tw_data_store_create. TW_OK: files and found are known. TW_AGAIN: no index. TW_DATA,
      * TW_VERSION, TW_LIMIT, TW_CORRUPT: unusable, now and later. */
     void (*opened)(void *user, enum tw_status status, const char *sentence);
-    void (*stored)(void *user, uint32_t ticket, enum tw_fetch_result result, uint32_t index_bytes);
+    void (*stored)(void *user, uint32_t number, enum tw_fetch_result result, uint32_t index_bytes);
     /* Answers tw_data_store_check. For the index, TW_OK, TW_DATA, TW_VERSION and TW_LIMIT mean the
      * same as in `opened`. TW_CORRUPT: wrong bytes. */
     void (*checked)(void *user, uint32_t file, enum tw_status status, const char *sentence);
@@ -73,7 +73,7 @@ enum tw_data_op_kind {
 struct tw_data_op {
     enum tw_data_op_kind kind;
     uint32_t file, idx, size;
-    uint32_t ticket;
+    uint32_t number;
 };
 
 struct tw_data_store {
@@ -83,7 +83,8 @@ struct tw_data_store {
 
     uint32_t ops_first, ops_count;
     struct tw_data_op ops[TW_DATA_OPS_MAX];
-    uint8_t *buffers[TW_FETCH_ASKED_MAX]; /* by ticket; allocated when first needed, owned */
+    uint8_t *buffers[TW_FETCH_ASKED_MAX]; /* by number of the requested chunk; allocated when first
+                                             needed, owned */
     bool is_busy, is_closing, is_troubled;
     uv_work_t work;
     uv_timer_t retry;

@@ -40,9 +40,9 @@ static bool is_in_handshake(const struct tw_conn *conn) {
            conn->link.state < TW_LINK_CLOSED;
 }
 
-/* Makes room for `fresh`, or fails with the reason. If the table is full, the oldest handshake is
- * dropped, strangers first. A flood must keep paying, while an honest node finishes within a few
- * round trips. */
+/* Makes room for `fresh`, or fails with the reason. If the table is full, the oldest handshake of
+ * an unknown host is dropped, else the oldest one. An attacker has to connect again and again,
+ * while an honest node finishes within a few round trips. */
 static enum tw_status accept_check(struct tw_conn *fresh, struct tw_error *err) {
     struct tw_transport *t = fresh->transport;
     struct tw_conn *oldest = NULL;

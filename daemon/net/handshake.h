@@ -35,8 +35,9 @@
 #define TW_HELLO_EXPORT "EXPORTER-thinwire-join-v1"
 #define TW_LINK_EXPORT "EXPORTER-thinwire-link-v1"
 
-/* A guest presents a ticket and wants a WELCOME. A probe tests whether an address can be dialled.
- * Both leave after that. The connections of a relay's pipe carry bytes of others after HELLO. */
+/* Purpose of a connection. A guest presents a ticket, wants a WELCOME and leaves. A probe tests
+ * whether an address can be dialled and leaves. The connections of a relay's pipe carry bytes of
+ * other nodes after HELLO. */
 enum tw_role { TW_ROLE_CONTROL, TW_ROLE_BULK, TW_ROLE_GUEST, TW_ROLE_PROBE, TW_ROLE_RELAY };
 
 enum { TW_LINK_TAG_BYTES = 16, TW_PROOF_BYTES = 32 };
@@ -73,8 +74,8 @@ void tw_hello_prove(struct tw_hello *hello, const struct tw_secret *secret,
 
 /* Checks that `theirs` belongs to this run. `authenticated` is the id that the other node's TLS key
  * proved. Checked in this order: TW_PROTO (the HELLO claims another id), TW_VERSION, TW_OTHER_RUN.
- * The error text tells nothing of our run, as its reader may be a stranger. It is the detail of
- * tw_dial_sentence, here and (by GOODBYE) at the other node. */
+ * The error text tells nothing of our run, as its reader may have no right to be in it. The text is
+ * the detail of tw_dial_sentence at this node and, sent by GOODBYE, at the other node. */
 enum tw_status tw_hello_check(const struct tw_hello *theirs, const struct tw_hello *ours,
                               const struct tw_id *authenticated, struct tw_error *err);
 

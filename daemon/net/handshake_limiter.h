@@ -1,14 +1,17 @@
 /* handshake_limiter.h - decides which incoming connections may begin a handshake. Pure: the caller
  * passes the time.
  *
- * A stranger pays twice: into the bucket of its network (/24 of IPv4, /48 of IPv6), then into the
- * shared bucket of all strangers. A node that knocks (knock.h) pays in the same way, but into
- * buckets of its kind, so a flood of strangers shuts no new member out. A host that a member came
- * from within a day pays only into its own bucket, so a flood from anywhere shuts no member out.
+ * Token buckets, of three kinds:
+ *   stranger   host of which nothing is known: takes from the bucket of its network (/24 of IPv4,
+ *              /48 of IPv6), then from the bucket that all strangers share
+ *   knocking   host that shows the run secret or a ticket in its ClientHello (knock.h): as a
+ *              stranger, but from buckets of this kind. So strangers cannot shut a new member out.
+ *   known      host that a member came from within a day: only from its own bucket, so no flood
+ *              from elsewhere shuts a member out
  * Tables have a fixed size; the least recently used row makes room.
  *
- * A third table limits the dials that peers ask for: by host, so that another link, or another id,
- * begins no fresh allowance. */
+ * A fourth table limits the dials that a peer asks this node for. Its rows are hosts: a new link,
+ * or a new node id, gives a host no new allowance. */
 #ifndef TW_DAEMON_NET_HANDSHAKE_LIMITER_H
 #define TW_DAEMON_NET_HANDSHAKE_LIMITER_H
 
@@ -36,7 +39,7 @@ struct tw_handshake_limiter_row {
     struct tw_rate rate;
 };
 
-/* Buckets of the strangers, or of the nodes that knock. */
+/* Buckets of one kind: strangers, or hosts that knock. */
 struct tw_handshake_limiter_class {
     struct tw_rate all;
     struct tw_handshake_limiter_row nets[TW_HANDSHAKE_LIMITER_NETS];
@@ -44,13 +47,15 @@ struct tw_handshake_limiter_class {
 
 struct tw_handshake_limiter {
     struct tw_handshake_limiter_class strangers, knocking;
-    struct tw_handshake_limiter_row hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* of members */
-    struct tw_handshake_limiter_row backs[TW_HANDSHAKE_LIMITER_HOSTS]; /* dialled back */
+    struct tw_handshake_limiter_row
+        hosts[TW_HANDSHAKE_LIMITER_HOSTS]; /* hosts that members came from */
+    struct tw_handshake_limiter_row
+        backs[TW_HANDSHAKE_LIMITER_HOSTS]; /* hosts that asked for a dial */
 };
 
 void tw_handshake_limiter_init(struct tw_handshake_limiter *limiter, uint64_t now_us);
 
-/* Charges one handshake. has_knocked: its ClientHello had a right knock. TW_OK, or TW_LIMIT with a
+/* Charges one handshake. has_knocked: its ClientHello had a valid knock. TW_OK, or TW_LIMIT with a
  * sentence that names the empty bucket. now_us > 0. */
 enum tw_status tw_handshake_limiter_take(struct tw_handshake_limiter *limiter,
                                          const struct sockaddr_storage *from, bool has_knocked,

@@ -101,7 +101,7 @@ const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_qua
 /* True if the core must route around the peer. */
 bool tw_link_quality_is_odd(const struct tw_link_quality_peer *peer);
 
-/* Share of the time known in which the peer was linked, in thousandths. */
+/* Fraction of the recorded time in which the peer was linked, in thousandths. */
 uint32_t tw_link_quality_reliability(const struct tw_link_quality_peer *peer, uint64_t now_us);
 
 /* ---- over a restart (link_quality_text.c)

@@ -1,4 +1,4 @@
-/* peer.c - slots of admitted peers: their two connections, their queues, their end. */
+/* peer.c - the table of admitted peers: their two connections, their queues, their end. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -67,10 +67,10 @@ void tw_peer_address(const struct tw_conn *conn, const struct tw_hello *hello,
                    record.addrs[0][0] != '\0' ? record.addrs[0] : seen);
 }
 
-/* ---- places -------------------------------------------------------------------------------------
+/* ---- rows of the table --------------------------------------------------------------------------
  *
- * Ids cost nothing in runs with a secret, so one host could fill every place. A node of a higher
- * rank takes the place of one of a lower rank. */
+ * New node ids cost nothing in runs with a secret, so one host could fill the whole table. A node
+ * of a higher rank takes the row of one of a lower rank. */
 
 enum rank { RANK_FRESH, RANK_CERTIFIED, RANK_WANTED };
 
@@ -132,7 +132,7 @@ static bool is_host_closed(const struct tw_conn *conn, const struct tw_id *id) {
     return true;
 }
 
-/* Number of a free slot for that node; -1: it is refused. */
+/* Index of a free peer row for that node; -1: it is refused. */
 static int place_take(struct tw_conn *conn, const struct tw_id *id, struct tw_error *err) {
     struct tw_transport *t = conn->transport;
     if (is_host_closed(conn, id)) {

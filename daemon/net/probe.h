@@ -1,7 +1,7 @@
 /* probe.h - dials an address as a node would and reports how far it got: name, TCP, TLS, HELLO.
  *
- * A probe proves the run secret and then leaves. It takes no seat at the other node, so it may run
- * beside a daemon with the same identity. Blocking; one thread per probe. */
+ * A probe proves the run secret and then leaves. The other node admits no peer for it, so it may
+ * run beside a daemon with the same identity. Blocking; one thread per probe. */
 #ifndef TW_DAEMON_NET_PROBE_H
 #define TW_DAEMON_NET_PROBE_H
 

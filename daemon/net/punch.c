@@ -157,7 +157,8 @@ static void conn_secure(struct tw_conn *conn, const struct tw_id *expected) {
     if (status != TW_OK) tw_link_fail(&conn->link, &err);
 }
 
-/* Both connections of the client are up: makes them the control and the spare bulk connection. */
+/* Both connections of the client (the end that dials first) are up: makes them the control and the
+ * spare bulk connection. */
 static void client_begin(struct tw_punch *punch) {
     struct tw_conn *control = punch->lanes[0].conn, *bulk = punch->lanes[1].conn;
     const struct tw_id id = punch->id;

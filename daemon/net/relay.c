@@ -11,7 +11,7 @@
  *  1. Both ends are peers with a link that is not relayed, so there is no chain of relays.
  *
  *  2. A pipe in CALLING or OPEN names its connections, and they name it. A connection in a pipe is
- *     no handshake any more: no stranger crowds it out.
+ *     no handshake any more, so new connections do not displace it.
  *
  *  3. Bytes read from one end and not sent to the other are at most TW_RELAY_QUEUE_BYTES, one read
  *     and TW_INFLIGHT_BYTES_MAX.

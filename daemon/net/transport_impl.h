@@ -65,7 +65,7 @@ struct tw_conn {
                     */
     bool is_dialled, is_accepted, has_spoken;
     bool is_held;   /* the HELLO of this connection waits in held.c */
-    bool is_known;  /* accepted from a host that members came from, or with a right knock */
+    bool is_known;  /* accepted from a host that members came from, or with a valid knock */
     bool is_proven; /* its HELLO proved the right to be in the run */
     int peer;       /* number of the peer once admitted, else -1 */
     int bulk_of;    /* dialled bulk, not yet admitted: number of its peer; else -1 */
@@ -176,7 +176,7 @@ struct tw_lane {
     struct sockaddr_storage from, to;
     struct tw_conn
         *conn; /* the connection, dialling or connected; NULL: none, or the lane handed it over */
-    uint64_t due_us; /* of the next dial */
+    uint64_t due_us; /* time of the next dial */
     bool is_connected, is_over;
 };
 
@@ -193,8 +193,8 @@ struct tw_greeting {
     const uint8_t *tag;   /* TW_LINK_TAG_BYTES */
     const uint8_t *relay; /* extension of the role relay */
     uint32_t relay_bytes;
-    const char *seen_own, *seen_other; /* of a relay: addresses of the two ends */
-    uint64_t ask_token;                /* of a probe */
+    const char *seen_own, *seen_other; /* sent by a relay: addresses of the two ends */
+    uint64_t ask_token;                /* sent by a probe: token of the PUNCH to ask for */
 };
 
 /* A second process of a linked node, which waits in held.c. */
@@ -332,7 +332,7 @@ uint64_t tw_relay_deadline_us(const struct tw_transport *t, uint64_t now_us);
 void tw_dialer_step(struct tw_transport *t, uint64_t now_us);
 void tw_dialer_over(struct tw_dialling *dialling, enum tw_status status, const struct tw_id *id,
                     const char *sentence);
-/* Starts TLS on a connection that this node dialled, with a knock. */
+/* Starts TLS on a connection that this node dialled, with a knock (knock.h) in its ClientHello. */
 enum tw_status tw_dialer_secure(struct tw_conn *conn, const struct tw_id *expected,
                                 struct tw_error *err);
 /* A connection of a dial failed before HELLO. True: the race goes on without it, and it is
@@ -350,7 +350,7 @@ enum tw_status tw_dialer_relay(struct tw_transport *t, const struct tw_slot *slo
 enum tw_status tw_dialer_bulk(struct tw_transport *t, int peer, struct tw_error *err);
 void tw_dialer_close(struct tw_transport *t);
 
-/* peer.c: slots, their queues and their end. */
+/* peer.c: admitted peers, their queues and their end. */
 int tw_peer_find(const struct tw_transport *t, const struct tw_id *id);
 int tw_peer_open(struct tw_conn *conn, const struct tw_hello *hello, struct tw_error *err);
 /* Where the sender of that HELLO can be dialled, or else where it connects from; "": unknown. */
@@ -363,7 +363,7 @@ void tw_peer_end(struct tw_transport *t, int peer, enum tw_status reason, const 
 /* Ends a peer whose own bytes prove the reason: a broken rule also counts towards a ban (bans.h).
  */
 void tw_peer_blame(struct tw_transport *t, int peer, enum tw_status reason, const char *sentence);
-/* Delivers peer_down of an ending peer and frees its slot. From the loop. */
+/* Delivers peer_down of an ending peer and frees its row. From the loop. */
 void tw_peer_finish(struct tw_transport *t, int peer);
 void tw_peer_frame(struct tw_conn *conn, const struct tw_frame *frame);
 /* Reads control frames again, unless the peer is throttled. */

@@ -13,8 +13,8 @@
 #include "daemon/node/samples.h"
 #include "daemon/workerlink/worker_host.h"
 
-/* Share of a link's rate that contributions may use. The other half is left to results and other
- * traffic, which must not wait behind contributions. */
+/* Fraction of a link's rate that contributions may use. The other half is left to results and
+ * other traffic, which must not wait behind contributions. */
 #define LINE_SHARE 0.5
 #define FADE 0.9 /* factor that shrinks the older sums at each contribution */
 

@@ -15,7 +15,7 @@
 enum {
     LOOK_US = 1000 * 1000,
     SAVE_US = 60 * 1000 * 1000,
-    STRANGERS_SHARE = 300, /* part of a monthly quota that strangers may use in a day */
+    STRANGERS_SHARE = 300, /* strangers may use a 300th of a monthly quota in a day */
     STRANGERS_BYTES_MIN = 1 << 20,
 };
 static const uint64_t DAY_US = UINT64_C(24) * 3600 * 1000 * 1000;
@@ -163,8 +163,7 @@ static void look_at_strangers(struct tw_daemon *daemon, uint64_t bytes, uint64_t
         caps->strangers_due_us = now_us + DAY_US;
     }
     if (bytes < caps->strangers_begin)
-        caps->strangers_begin =
-            bytes; /* bytes of strangers that became members are no longer counted here */
+        caps->strangers_begin = bytes; /* the count fell, because strangers became members */
     const bool are_out = quota > 0 && bytes - caps->strangers_begin > share;
     if (are_out == caps->are_strangers_out) return;
     caps->are_strangers_out = are_out;

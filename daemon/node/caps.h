@@ -1,14 +1,14 @@
-/* caps.h - the share of the line that this node may use now: rate caps, hours of the day, and the
- * quota of the month.
+/* caps.h - how much of the line this node may use now: rate caps, hours of the day, and the quota
+ * of the month.
  *
  * The upload cap is `network.upload`, or the rate of the last `thinwire limit`. An hour with a rate
  * of its own lowers it. Downloads have the same two caps. A download is paid for when its chunks
  * are requested (base/rate.h, in the core and in the fetcher), so that the requests under way stay
  * within the cap.
  *
- * Bytes of strangers, which have proved no right to be in the run, are outside of the quota. They
- * have a daily share of their own: a 300th of it, 1 MiB at least. When that is used up, only hosts
- * that members came from may connect until the day is over.
+ * The quota does not count the bytes of strangers: hosts that have proved no right to be in the
+ * run. Each day they may use another 300th of the monthly quota, at least 1 MiB. When that is used
+ * up, only hosts that members came from may connect until the day is over.
  *
  * In hours that are off, and when the quota is used up, the links rest: this node says goodbye to
  * its peers, neither dials nor accepts, and trains alone, as it does when the network is down. */

@@ -15,7 +15,7 @@
 #include "daemon/workerlink/worker_host.h"
 
 enum {
-    TICKETS_MAX = 16, /* API verbs that wait for one checkpoint */
+    REQUESTS_MAX = 16, /* API requests that wait for one checkpoint */
     SNAPSHOT_WAIT_US = 10 * 1000 * 1000,
 };
 
@@ -45,12 +45,13 @@ struct tw_daemon_checkpoints {
     bool is_wanted_again; /* requested while another one was under way */
     uint64_t due_us;      /* time of the next periodic checkpoint */
     uint64_t wait_until_us;
-    uint32_t tickets_count;
-    uint32_t tickets[TICKETS_MAX]; /* API requests that the checkpoint under way will answer */
-    uint32_t next_tickets_count;
-    uint32_t next_tickets[TICKETS_MAX];
+    uint32_t requests_count;
+    uint32_t requests[REQUESTS_MAX]; /* API requests that the checkpoint under way will answer */
+    uint32_t next_requests_count;
+    uint32_t
+        next_requests[REQUESTS_MAX]; /* API requests that the checkpoint after it will answer */
     bool has_live;
-    uint8_t *copy; /* phi, u, snapshot slot; exists from COPY to the end of WRITE */
+    uint8_t *copy; /* phi, u, snapshot; exists from COPY to the end of WRITE */
     struct tw_snapshot_slot slot;
     struct tw_checkpoint_state state;
     enum tw_status status;
@@ -135,7 +136,7 @@ static bool is_bf16(const struct tw_daemon *daemon) {
     return daemon->setup->config.node.snapshot == TW_SNAPSHOT_BF16_MOMENTS;
 }
 
-/* theta, m and v in the layout of a snapshot slot. */
+/* theta, m and v in the layout of a snapshot. */
 static void set_live_arrays(const struct tw_daemon *daemon, uint8_t *slot,
                             struct tw_checkpoint_arrays *arrays) {
     const struct tw_layout *layout = &daemon->setup->layout;
@@ -340,7 +341,7 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
 /* ---- saving -------------------------------------------------------------------------------- */
 
 /* Copies on a thread, while (phi, u) is frozen. The worker may overwrite the snapshot during the
- * copy. Then the other slot is whole. */
+ * copy. Then the other of the two snapshots in shared memory is intact. */
 static void on_copy_work(uv_work_t *work) {
     struct tw_daemon *daemon = work->data;
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
@@ -390,12 +391,12 @@ static void end_save(struct tw_daemon *daemon, enum tw_status status, const char
     save->copy = NULL;
     save->stage = STAGE_IDLE;
     (void)snprintf(save->error, sizeof(save->error), "%s", status == TW_OK ? "" : sentence);
-    for (uint32_t i = 0; i < save->tickets_count; i++) {
-        if (daemon->api != NULL) tw_api_answer(daemon->api, save->tickets[i], status, sentence);
+    for (uint32_t i = 0; i < save->requests_count; i++) {
+        if (daemon->api != NULL) tw_api_answer(daemon->api, save->requests[i], status, sentence);
     }
-    save->tickets_count = save->next_tickets_count;
-    memcpy(save->tickets, save->next_tickets, sizeof(save->tickets));
-    save->next_tickets_count = 0;
+    save->requests_count = save->next_requests_count;
+    memcpy(save->requests, save->next_requests, sizeof(save->requests));
+    save->next_requests_count = 0;
     if (save->is_wanted_again) {
         save->is_wanted_again = false;
         start_save(daemon);
@@ -517,16 +518,16 @@ static void start_save(struct tw_daemon *daemon) {
     start_freeze(daemon);
 }
 
-void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *ticket) {
+void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *request) {
     struct tw_daemon_checkpoints *save = daemon->checkpoints;
     const bool is_busy = save->stage != STAGE_IDLE;
-    uint32_t *count = is_busy ? &save->next_tickets_count : &save->tickets_count;
-    if (ticket != NULL && *count == TICKETS_MAX) {
-        tw_api_answer(daemon->api, *ticket, TW_LIMIT,
+    uint32_t *count = is_busy ? &save->next_requests_count : &save->requests_count;
+    if (request != NULL && *count == REQUESTS_MAX) {
+        tw_api_answer(daemon->api, *request, TW_LIMIT,
                       "too many clients wait for a checkpoint; ask again later");
         return;
     }
-    if (ticket != NULL) (is_busy ? save->next_tickets : save->tickets)[(*count)++] = *ticket;
+    if (request != NULL) (is_busy ? save->next_requests : save->requests)[(*count)++] = *request;
     if (is_busy) {
         save->is_wanted_again = true;
     } else {

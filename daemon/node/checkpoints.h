@@ -1,7 +1,8 @@
 /* checkpoints.h - saves the state to disk now and then, and loads it at the start.
  *
- *   IDLE --due, verb, finish, leave--> SNAPSHOT --done, late or no worker--> FREEZE --no change of
- *   (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or once more
+ *   IDLE --due, API request, run finished, leaving--> SNAPSHOT --done, late or no worker--> FREEZE
+ *   --no change of (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or
+ * SNAPSHOT if requested again meanwhile
  *
  * The core's position is read while (phi, u) is frozen, so the two belong together. Merges wait
  * only until the state is copied in memory, not until it is on disk.
@@ -24,9 +25,9 @@ enum tw_exit tw_daemon_checkpoints_load(struct tw_daemon *daemon, struct tw_erro
 /* The loaded position; NULL: the core starts without one. */
 const struct tw_position *tw_daemon_checkpoints_position(const struct tw_daemon *daemon);
 
-/* Starts a checkpoint; during one, asks for another after it. The checkpoint answers the API
- * ticket, which may be NULL. */
-void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *ticket);
+/* Starts a checkpoint; during one, requests another after it. The checkpoint answers the API
+ * request with this number, if not NULL. */
+void tw_daemon_checkpoints_save(struct tw_daemon *daemon, const uint32_t *request);
 bool tw_daemon_checkpoints_is_saving(const struct tw_daemon *daemon);
 /* True when the worker has not answered the checkpoint in time. */
 bool tw_daemon_checkpoints_is_late(const struct tw_daemon *daemon, uint64_t now_us);

@@ -208,12 +208,12 @@ static void on_opened(void *user, enum tw_status status, const char *sentence) {
     }
 }
 
-static void on_stored(void *user, uint32_t ticket, enum tw_fetch_result result,
+static void on_stored(void *user, uint32_t number, enum tw_fetch_result result,
                       uint32_t index_bytes) {
     struct tw_daemon *daemon = user;
     if (result == TW_FETCH_WRONG) daemon->data->chunks_refused++;
     give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_STORED,
-                                                .ticket = ticket,
+                                                .number = number,
                                                 .result = result,
                                                 .index_bytes = index_bytes});
 }
@@ -359,11 +359,11 @@ bool tw_daemon_data_chunk(struct tw_daemon *daemon, const struct tw_fetch_arriva
         const struct tw_data_op op = {.file = folder_file(taken.file),
                                       .idx = chunk->idx,
                                       .size = chunk->size,
-                                      .ticket = taken.ticket};
+                                      .number = taken.number};
         daemon->counts.data_taken_bytes += chunk->size;
         if (tw_data_store_take(data->store, &op, bytes) != TW_OK) {
             do_actions(daemon);
-            on_stored(daemon, taken.ticket, TW_FETCH_FAILED, 0);
+            on_stored(daemon, taken.number, TW_FETCH_FAILED, 0);
         }
     }
     do_actions(daemon);

@@ -23,7 +23,8 @@ struct tw_daemon_health {
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-/* Reports that a finding began or ended, with the sentence that the status shows. */
+/* Logs that a finding (a sign of bad merging: daemon/api/health.h) began or ended, with the
+ * sentence that the status shows. */
 static void note_finding(struct tw_daemon *daemon, enum tw_finding finding) {
     const struct tw_daemon_health *health = daemon->health;
     const bool is_bad = tw_health_has(&health->signs, finding);

@@ -28,9 +28,9 @@ enum {
 struct waiting {
     bool is_used, is_guest;
     uint64_t change;
-    uint32_t number;         /* API ticket, or number of the guest */
+    uint32_t number;         /* number of the API request, or of the guest */
     struct tw_ticket ticket; /* only for a guest: id and key of its ticket */
-    struct tw_id node;       /* of the guest */
+    struct tw_id node;       /* id of the guest */
     char message[160];       /* answer for the API client */
 };
 
@@ -243,7 +243,7 @@ void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *gu
     explicit_bzero(waiting, sizeof(*waiting));
 }
 
-/* ---- verbs --------------------------------------------------------------------------------- */
+/* ---- requests of the API -------------------------------------------------------------------- */
 
 static bool is_host(const char *addr, const char *a, const char *b) {
     char host[TW_ADDR_BYTES];
@@ -280,20 +280,21 @@ static enum tw_status parse_addrs(const char *list, struct tw_ticket *ticket,
     return TW_OK;
 }
 
-static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t ticket, const char *name,
+static uint64_t number_argument(const struct tw_daemon *daemon, uint32_t request, const char *name,
                                 uint64_t otherwise) {
-    const char *text = tw_api_argument(daemon->api, ticket, name);
+    const char *text = tw_api_argument(daemon->api, request, name);
     char *end = NULL;
     if (text == NULL) return otherwise;
     const unsigned long long value = strtoull(text, &end, 10);
-    return *text >= '0' && *text <= '9' && *end == '\0' ? value
-                                                        : 0; /* each verb refuses the value 0 */
+    return *text >= '0' && *text <= '9' && *end == '\0'
+               ? value
+               : 0; /* a bad number: every caller refuses 0 */
 }
 
-static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
+static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t request,
                                   struct tw_ticket *ticket, struct tw_error *err) {
     struct tw_ticket_row *row = NULL;
-    const char *given = tw_api_argument(daemon->api, api_ticket, "address");
+    const char *given = tw_api_argument(daemon->api, request, "address");
     if (daemon->transport == NULL)
         return tw_fail(err, TW_CONFIG, "network.links = off: no machine can join here");
     if (daemon->setup->has_gate) TW_TRY(tw_gate_can_admit(&daemon->setup->gate, err));
@@ -305,8 +306,8 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
         return tw_fail(err, TW_CONFIG,
                        "this node knows no address at which it can be dialled: give one with "
                        "--address HOST:PORT, or invite from a node that listens");
-    const uint64_t uses = number_argument(daemon, api_ticket, "uses", 1);
-    const uint64_t life_s = number_argument(daemon, api_ticket, "expires_s", DEFAULT_LIFE_S);
+    const uint64_t uses = number_argument(daemon, request, "uses", 1);
+    const uint64_t life_s = number_argument(daemon, request, "expires_s", DEFAULT_LIFE_S);
     TW_TRY(tw_tickets_add(&daemon->invites->tickets, uses <= UINT32_MAX ? (uint32_t)uses : 0,
                           life_s, unix_s(), &row, err));
     ticket->run = daemon->setup->run_id;
@@ -318,8 +319,8 @@ static enum tw_status make_ticket(struct tw_daemon *daemon, uint32_t api_ticket,
     return TW_OK;
 }
 
-/* Answers the API ticket once the change is on disk. */
-static void answer_later(struct tw_daemon *daemon, uint32_t api_ticket, const char *message,
+/* Answers the API request once the change is on disk. */
+static void answer_later(struct tw_daemon *daemon, uint32_t request, const char *message,
                          const struct tw_ticket *ticket) {
     struct tw_daemon_invites *invites = daemon->invites;
     invites->changes++;
@@ -327,11 +328,11 @@ static void answer_later(struct tw_daemon *daemon, uint32_t api_ticket, const ch
     struct waiting *waiting = wait_for_save(invites, false);
     if (waiting == NULL) { /* all places are taken by clients that went away without their answer */
         tw_api_answer(
-            daemon->api, api_ticket, TW_LIMIT,
+            daemon->api, request, TW_LIMIT,
             "too many clients wait for the disk; see `thinwire invite --list` for the result");
         return;
     }
-    waiting->number = api_ticket;
+    waiting->number = request;
     if (ticket != NULL) waiting->ticket = *ticket;
     (void)snprintf(waiting->message, sizeof(waiting->message), "%s", message);
 }
@@ -356,41 +357,41 @@ static json_t *row_json(const struct tw_ticket_row *row, uint64_t now_s) {
                      (int)row->guests_count, "nodes", guests);
 }
 
-static void answer_list(struct tw_daemon *daemon, uint32_t api_ticket) {
+static void answer_list(struct tw_daemon *daemon, uint32_t request) {
     const struct tw_tickets *tickets = &daemon->invites->tickets;
     json_t *list = json_array();
     for (uint32_t i = 0; i < tickets->count; i++)
         (void)json_array_append_new(list, row_json(&tickets->rows[i], unix_s()));
-    tw_api_answer_data(daemon->api, api_ticket, "tickets of this node",
+    tw_api_answer_data(daemon->api, request, "tickets of this node",
                        json_pack("{s:o}", "tickets", list));
 }
 
-void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t api_ticket) {
+void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t request) {
     struct tw_error err = {0};
     struct tw_ticket ticket = {0};
     char name[9], message[128];
     if (verb == TW_API_INVITE_LIST) {
-        answer_list(daemon, api_ticket);
+        answer_list(daemon, request);
     } else if (verb == TW_API_INVITE) {
-        if (make_ticket(daemon, api_ticket, &ticket, &err) != TW_OK) {
-            tw_api_answer(daemon->api, api_ticket, err.status, err.message);
+        if (make_ticket(daemon, request, &ticket, &err) != TW_OK) {
+            tw_api_answer(daemon->api, request, err.status, err.message);
             return;
         }
         tw_ticket_name(ticket.id, name);
         tw_daemon_note(daemon, TW_LOG_INFO, "ticket_made", "ticket=%s uses=%u", name, ticket.uses);
-        answer_later(daemon, api_ticket, "give this line to the person whose machine shall join",
+        answer_later(daemon, request, "give this line to the person whose machine shall join",
                      &ticket);
         explicit_bzero(&ticket, sizeof(ticket));
     } else {
-        const char *given = tw_api_argument(daemon->api, api_ticket, "ticket");
+        const char *given = tw_api_argument(daemon->api, request, "ticket");
         if (tw_tickets_withdraw(&daemon->invites->tickets, given != NULL ? given : "", &err) !=
             TW_OK) {
-            tw_api_answer(daemon->api, api_ticket, err.status, err.message);
+            tw_api_answer(daemon->api, request, err.status, err.message);
             return;
         }
         tw_daemon_note(daemon, TW_LOG_INFO, "ticket_revoked", "ticket=%.16s", given);
         (void)snprintf(message, sizeof(message), "ticket %.16s is revoked", given);
-        answer_later(daemon, api_ticket, message, NULL);
+        answer_later(daemon, request, message, NULL);
     }
 }
 

@@ -1,4 +1,5 @@
-/* invites.h - tickets, the guests that present them, and the file of the run secret.
+/* invites.h - tickets, the guests (machines that join with a ticket), and the file of the run
+ * secret.
  *
  * A ticket is shown, and a guest admitted, only after the file that counts the uses is on disk. The
  * file is written on a thread, one write at a time. Each change has a number. A caller that waits
@@ -13,7 +14,7 @@ struct tw_guest;
 
 enum tw_status tw_daemon_invites_open(struct tw_daemon *daemon, struct tw_error *err);
 /* TW_API_INVITE, _LIST and _REVOKE. */
-void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t ticket);
+void tw_daemon_invites_verb(struct tw_daemon *daemon, enum tw_api_verb verb, uint32_t request);
 /* True if the server name is a knock (daemon/auth/knock.h) with a ticket of this node. */
 bool tw_daemon_invites_is_knock(const struct tw_daemon *daemon, const char *name, size_t size);
 void tw_daemon_invites_guest(struct tw_daemon *daemon, const struct tw_guest *guest);

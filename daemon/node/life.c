@@ -37,7 +37,7 @@
 
 enum {
     TICK_US = 250 * 1000,
-    LEAVE_US = 30 * 1000 * 1000, /* without progress */
+    LEAVE_US = 30 * 1000 * 1000, /* leaving is given up after this time without a byte moved */
     CLOSE_US = 5 * 1000 * 1000,
     EXIT_GRACE_US = 5 * 1000 * 1000,
 };
@@ -129,8 +129,8 @@ static void on_leave_late(uv_timer_t *timer) {
     tw_log(TW_LOG_ERROR, "leave_late", "text=\"no progress for %u s: ending without a checkpoint\"",
            (unsigned)(LEAVE_US / 1000000));
     if (daemon->exit_code == TW_EXIT_OK) daemon->exit_code = TW_EXIT_FAILURE;
-    if (daemon->has_leave_ticket) {
-        tw_api_answer(daemon->api, daemon->leave_ticket, TW_IO,
+    if (daemon->has_leave_request) {
+        tw_api_answer(daemon->api, daemon->leave_request, TW_IO,
                       "no progress any more: the daemon ended without a checkpoint");
         tw_api_close(daemon->api); /* sends the answer */
     }
@@ -147,7 +147,7 @@ static void begin_leaving(struct tw_daemon *daemon, enum tw_exit code) {
     daemon->life->moved = atomic_load(&daemon->moved);
     TW_ASSERT(uv_timer_start(&daemon->life->leave_timer, on_leave_late, LEAVE_US / 1000, 0) == 0);
     tw_daemon_ports_leave(daemon);
-    tw_daemon_checkpoints_save(daemon, daemon->has_leave_ticket ? &daemon->leave_ticket : NULL);
+    tw_daemon_checkpoints_save(daemon, daemon->has_leave_request ? &daemon->leave_request : NULL);
     go_on_leaving(daemon);
 }
 

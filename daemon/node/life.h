@@ -1,4 +1,5 @@
-/* life.h - the life of the daemon: opens every concern, ticks them, and leaves in order.
+/* life.h - start, regular work and end of the daemon: opens all parts of daemon/node, ticks them,
+ * and leaves in order.
  *
  *   opening --> RUNNING --signal or `leave`--> LEAVING --> CLOSING --> the loop is empty
  *

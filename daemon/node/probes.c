@@ -24,7 +24,7 @@ struct job {
 
 struct tw_daemon_probes {
     struct tw_reachability reach;
-    enum tw_reachability_state noted; /* as last logged */
+    enum tw_reachability_state noted; /* state that was logged last */
     struct job jobs[JOBS_MAX];
     struct tw_nat_kind nat;
 };
@@ -64,8 +64,8 @@ void tw_daemon_probes_done(struct tw_daemon *daemon, const char *address,
     }
 }
 
-/* The same answer, equally late, for every failure. Otherwise the asker would learn which ports are
- * open, closed or filtered. */
+/* Answers each failed dial in the same way, and equally late. Otherwise the asker would learn which
+ * ports are open, closed or filtered. */
 static void tell_failed(struct tw_daemon *daemon, uint64_t now_us) {
     for (uint32_t i = 0; i < JOBS_MAX; i++) {
         struct job *job = &daemon->probes->jobs[i];

@@ -9,8 +9,8 @@ struct tw_status_view;
 
 enum tw_status tw_daemon_reports_open(struct tw_daemon *daemon, struct tw_error *err);
 
-/* This node begins to encode its contribution: `took_us` and `bytes` of the round count from here.
- */
+/* This node begins to encode its contribution: `took_us` and `bytes` of the round are counted from
+ * this call on. */
 void tw_daemon_reports_opening(struct tw_daemon *daemon, uint64_t round);
 void tw_daemon_reports_show(struct tw_daemon *daemon, const struct tw_action *action);
 

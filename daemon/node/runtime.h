@@ -90,8 +90,8 @@ struct tw_daemon {
     uv_async_t leave_wake; /* calls life.c on the next iteration of the loop */
     bool is_leave_wanted;
     enum tw_exit leave_code;
-    bool has_leave_ticket; /* an API client waits for the last checkpoint */
-    uint32_t leave_ticket;
+    bool has_leave_request; /* an API client waits for the last checkpoint */
+    uint32_t leave_request;
     _Atomic uint64_t moved; /* bytes hashed, copied, read, written, plus syncs; any thread */
 
     /* shared objects: opened by one concern, used by others */

@@ -89,9 +89,9 @@ static void fill_sync(const struct tw_daemon *daemon, struct tw_status_view *vie
         view->sync.partner_distance = daemon->host->partner_distance;
 }
 
-/* Computes each node's share of the run's tokens. If each node brings its own text, this is the
- * weight of its text. The run clock lacks the tokens since the last round, so the sum of the nodes'
- * tokens is used if it is larger. */
+/* Divides each node's tokens by the run's tokens. If each node brings its own text, the ratio is
+ * the weight of its text. The run clock lacks the tokens since the last round, so the sum of the
+ * nodes' tokens is used if it is larger. */
 static void fill_shares(struct tw_status_view *view) {
     uint64_t sum = view->train.tokens;
     for (uint32_t i = 0; i < view->peers_count; i++) sum += view->peers[i].tokens;

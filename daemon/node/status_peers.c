@@ -188,8 +188,8 @@ static bool is_up(const struct tw_daemon *daemon, const struct tw_id *id) {
     return false;
 }
 
-/* Fills members of the roster without a link and without a known address: for example, another home
- * that can only dial. */
+/* Fills members of the roster without a link and without a known address. If this node is behind
+ * NAT, another node behind NAT may be one. */
 static void fill_unlinked(const struct tw_daemon *daemon, struct tw_status_view *view) {
     for (uint32_t i = 0; i < daemon->view.roster.count; i++) {
         const struct tw_id *id = &daemon->view.roster.members[i].id;

@@ -9,66 +9,66 @@
 #include "daemon/node/status.h"
 #include "daemon/node/workers.h"
 
-static void on_reload(struct tw_daemon *daemon, uint32_t ticket) {
+static void on_reload(struct tw_daemon *daemon, uint32_t request) {
     struct tw_error answer = {0};
     const enum tw_status status = tw_daemon_reload(daemon, &answer);
-    tw_api_answer(daemon->api, ticket, status, answer.message);
+    tw_api_answer(daemon->api, request, status, answer.message);
 }
 
-static void on_limit(struct tw_daemon *daemon, uint32_t ticket) {
+static void on_limit(struct tw_daemon *daemon, uint32_t request) {
     struct tw_error answer = {0};
     const enum tw_status status =
-        tw_daemon_caps_limit(daemon, tw_api_argument(daemon->api, ticket, "upload"),
-                             tw_api_argument(daemon->api, ticket, "download"), &answer);
-    tw_api_answer(daemon->api, ticket, status, answer.message);
+        tw_daemon_caps_limit(daemon, tw_api_argument(daemon->api, request, "upload"),
+                             tw_api_argument(daemon->api, request, "download"), &answer);
+    tw_api_answer(daemon->api, request, status, answer.message);
 }
 
-static void on_unban(struct tw_daemon *daemon, uint32_t ticket) {
+static void on_unban(struct tw_daemon *daemon, uint32_t request) {
     struct tw_error answer = {0};
-    const char *node = tw_api_argument(daemon->api, ticket, "node");
+    const char *node = tw_api_argument(daemon->api, request, "node");
     const enum tw_status status =
         tw_daemon_refusals_unban(daemon, node != NULL ? node : "", &answer);
-    tw_api_answer(daemon->api, ticket, status, answer.message);
+    tw_api_answer(daemon->api, request, status, answer.message);
 }
 
-static void on_web(struct tw_daemon *daemon, uint32_t ticket) {
+static void on_web(struct tw_daemon *daemon, uint32_t request) {
     const char *const url = tw_api_web_url(daemon->api);
     if (url != NULL)
-        tw_api_answer(daemon->api, ticket, TW_OK, url);
+        tw_api_answer(daemon->api, request, TW_OK, url);
     else
         tw_api_answer(
-            daemon->api, ticket, TW_CONFIG,
+            daemon->api, request, TW_CONFIG,
             "the page is off: set `web = 127.0.0.1:9748` in [api] and restart the daemon");
 }
 
-static void on_verb(void *user, enum tw_api_verb verb, uint32_t ticket) {
+static void on_verb(void *user, enum tw_api_verb verb, uint32_t request) {
     struct tw_daemon *daemon = user;
     switch (verb) {
-    case TW_API_CHECKPOINT: tw_daemon_checkpoints_save(daemon, &ticket); return;
+    case TW_API_CHECKPOINT: tw_daemon_checkpoints_save(daemon, &request); return;
     case TW_API_LEAVE:
-        if (daemon->stage != TW_DAEMON_RUNNING || daemon->has_leave_ticket) {
-            tw_api_answer(daemon->api, ticket, TW_OK, "the daemon is leaving already");
+        if (daemon->stage != TW_DAEMON_RUNNING || daemon->has_leave_request) {
+            tw_api_answer(daemon->api, request, TW_OK, "the daemon is leaving already");
             return;
         }
-        daemon->has_leave_ticket = true; /* the last checkpoint answers the request */
-        daemon->leave_ticket = ticket;
+        daemon->has_leave_request = true; /* the last checkpoint answers the request */
+        daemon->leave_request = request;
         tw_daemon_leave(daemon, TW_EXIT_OK);
         return;
     case TW_API_PAUSE:
         tw_daemon_workers_pause(daemon, true);
-        tw_api_answer(daemon->api, ticket, TW_OK, "training pauses after the present step");
+        tw_api_answer(daemon->api, request, TW_OK, "training pauses after the present step");
         return;
     case TW_API_RESUME:
         tw_daemon_workers_pause(daemon, false);
-        tw_api_answer(daemon->api, ticket, TW_OK, "training goes on");
+        tw_api_answer(daemon->api, request, TW_OK, "training goes on");
         return;
     case TW_API_INVITE:
     case TW_API_INVITE_LIST:
-    case TW_API_INVITE_REVOKE: tw_daemon_invites_verb(daemon, verb, ticket); return;
-    case TW_API_RELOAD: on_reload(daemon, ticket); return;
-    case TW_API_LIMIT: on_limit(daemon, ticket); return;
-    case TW_API_UNBAN: on_unban(daemon, ticket); return;
-    case TW_API_WEB: on_web(daemon, ticket); return;
+    case TW_API_INVITE_REVOKE: tw_daemon_invites_verb(daemon, verb, request); return;
+    case TW_API_RELOAD: on_reload(daemon, request); return;
+    case TW_API_LIMIT: on_limit(daemon, request); return;
+    case TW_API_UNBAN: on_unban(daemon, request); return;
+    case TW_API_WEB: on_web(daemon, request); return;
     }
 }
 

@@ -1,5 +1,5 @@
-/* verbs.h - hands each verb of the local API (daemon/api/api.h) to the concern that carries it
- * out. */
+/* verbs.h - hands each POST request (verb) of the local API (daemon/api/api.h) to the file of this
+ * folder that carries it out. */
 #ifndef TW_DAEMON_NODE_VERBS_H
 #define TW_DAEMON_NODE_VERBS_H
 

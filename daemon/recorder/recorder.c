@@ -23,7 +23,7 @@ enum {
     EVENT_ROOM = TW_EVENT_BYTES_MAX + (64 << 10),
     HEAD_ROOM = 128 << 10, /* of a file: about and manifest */
     NAME_BYTES = 32,
-    LEVEL = 1, /* of zstd */
+    LEVEL = 1, /* compression level of zstd */
 };
 
 struct block {
@@ -36,7 +36,7 @@ struct tw_recorder {
     struct tw_recorder_about about;
     const struct tw_file_ops *ops;
     int folder;
-    size_t capacity; /* of a block */
+    size_t capacity; /* bytes of a block */
 
     /* the caller's thread */
     struct block filling;
@@ -45,7 +45,7 @@ struct tw_recorder {
     uint64_t retry_us;   /* no new file is begun before this time */
     bool has_file;       /* the present file is intact, so the block is appended to it */
     bool is_recording;   /* between an event and its end */
-    struct tw_rate rate; /* as recorded last */
+    struct tw_rate rate; /* download cap that was recorded last */
     uint32_t actions;
     uint64_t hash, events; /* of the present event; events so far, recorded or not */
 

@@ -39,9 +39,9 @@ enum {
 
 struct tw_recorder_about {
     char node[64];        /* name of the node */
-    struct tw_id id, run; /* of the node, of the run */
+    struct tw_id id, run; /* node id, run id */
     const char *manifest; /* canonical text; borrowed for the recorder's life */
-    uint64_t bytes_max;   /* of all files together */
+    uint64_t bytes_max;   /* size of all files together */
 };
 
 struct tw_recorder;

@@ -70,7 +70,8 @@ static bool is_same_slot(const struct decision *a, const struct decision *b) {
     return a->round == b->round && a->is_anchor == b->is_anchor && a->fragment == b->fragment;
 }
 
-/* The last entry of a slot that begins at rows[i]: a node that loads a state passes it again. */
+/* The last row of the same round, kind and fragment as rows[i]. A node that loads a state decides a
+ * round again. */
 static size_t end_of(const struct decision *rows, size_t count, size_t i) {
     while (i + 1 < count && is_same_slot(&rows[i], &rows[i + 1])) i++;
     return i;

@@ -17,7 +17,7 @@ struct flight_log {
     FILE *file;
     uint64_t block; /* number of the block within the file, from 1 */
     uint8_t *packed, *bytes;
-    size_t size, at; /* of the unpacked block */
+    size_t size, at; /* bytes of the unpacked block, and bytes read of it */
 };
 
 static int by_name(const void *a, const void *b) {

@@ -12,7 +12,7 @@
 /* The recording node, from the head of the newest file that was read. */
 struct replay_about {
     char version[32], node[64], id[72], run[72];
-    uint64_t events;          /* of the core before the file */
+    uint64_t events;          /* events that the core had handled before the file begins */
     uint64_t now_us, unix_us; /* the wall clock at one reading of the events' clock */
 };
 

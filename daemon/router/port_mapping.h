@@ -96,7 +96,7 @@ enum tw_port_state {
 struct tw_port_mapping {
     uint32_t lease_s; /* lease to ask for; 0 = TW_PORT_LEASE_S; shorter in tests */
     enum tw_port_state state;
-    struct tw_port_want want;   /* as last given */
+    struct tw_port_want want;   /* mapping that the caller wants */
     struct tw_port_order order; /* ASKING, RENEWING, REMOVING: the order under way */
     uint64_t due_us;            /* WAITING, MAPPED: when the next order is due */
     bool has_answer;

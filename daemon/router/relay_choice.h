@@ -17,8 +17,8 @@
  *
  * A node is called when it has been without a link for TW_RELAY_GRACE_US, or for TW_RELAY_HOPE_US
  * if a dial may still reach it. Of two nodes, the one with the smaller id calls. The other one
- * calls if there is still no link after TW_RELAY_YIELD_US. After the loss of a relayed link there
- * is no grace.
+ * calls if there is still no link after TW_RELAY_YIELD_US. After the loss of a relayed link it does
+ * not wait.
  *
  * Relays that list the node are ranked by the cost of the path to them (round trip, plus the time
  * for TW_RELAY_COST_BYTES) in powers of two, then by the number of links that this node has through

@@ -114,7 +114,7 @@ uint64_t tw_checkpoint_generation(const struct tw_checkpoint *checkpoint) {
     return checkpoint->generation;
 }
 
-/* ---- load: both slots, the newest intact one wins ------------------------------------------- */
+/* ---- load: of the two files ckpt.a and ckpt.b, the newest intact one ------------------------ */
 
 enum { ATTEMPTS = 2 };
 
@@ -124,7 +124,7 @@ static void note_refusal(struct tw_checkpoint_found *found, uint32_t index,
     (void)snprintf(found->refused[index], sizeof(found->refused[index]), "%s", err->message);
 }
 
-/* Reads the slot's header and notes its faults. An unreadable file is tried twice, so that a
+/* Reads the header of a file and notes its faults. An unreadable file is tried twice, so that a
  * transient error does not select the older generation. */
 static void header_look(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
                         struct tw_checkpoint_found *found) {
@@ -139,13 +139,13 @@ static void close_slot(struct tw_checkpoint *checkpoint, const struct slot *slot
     if (slot->status == TW_OK) (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
 }
 
-/* Reads one slot completely and fills *slot with the result. */
+/* Reads one checkpoint file completely and fills *slot with the result. */
 static void read_slot(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot,
                       const struct tw_checkpoint_arrays *arrays, struct tw_checkpoint_state *state,
                       struct tw_checkpoint_found *found) {
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         header_look(checkpoint, index, slot,
-                    found); /* read again, because both slots share one header buffer */
+                    found); /* read again, because both files share one header buffer */
         if (!slot->exists || slot->status != TW_OK) return;
         slot->status = tw_checkpoint_slot_load(checkpoint, slot, arrays, state, &slot->err);
         (void)checkpoint->ops->close(checkpoint->ops->ctx, slot->file);
@@ -217,8 +217,8 @@ enum tw_status tw_checkpoint_load(struct tw_checkpoint *checkpoint,
     const uint32_t first = is_b_newer ? 1 : 0;
     for (uint32_t i = 0; i < TW_CHECKPOINT_SLOTS; i++) {
         if (!slots[i].exists || slots[i].generation > 0) continue;
-        /* The slot's generation number is unknown, at most one above the other slot's. It must
-         * never be used again. */
+        /* The file's generation number is unknown, at most one above the other file's. That number
+         * must never be used again. */
         checkpoint->generation_seen++;
     }
     if (try_slot(checkpoint, first, &slots[first], arrays, state, found)) return TW_OK;

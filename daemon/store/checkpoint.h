@@ -73,7 +73,7 @@ struct tw_checkpoint_found {
     uint32_t slot;
     uint64_t generation;
     bool has_kind[TW_CHECKPOINT_KINDS];
-    /* Why a slot was not used, one sentence; "" for the used slot and an absent one. */
+    /* Why a file was not used, one sentence; "" for the used file and an absent one. */
     char refused[TW_CHECKPOINT_SLOTS][256];
 };
 
@@ -82,7 +82,7 @@ struct tw_checkpoint_about {
     bool exists;
     uint64_t generation, step, tokens;
     bool has_position;
-    uint64_t rounds; /* of the position */
+    uint64_t rounds; /* rounds of the position: the core's state in the file */
     struct tw_id lineage;
     char refused[256]; /* why the file cannot be used, one sentence; "": it can */
 };
@@ -135,7 +135,7 @@ void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept)
 void tw_checkpoint_look(struct tw_checkpoint *checkpoint, uint32_t file,
                         struct tw_checkpoint_about *about);
 
-/* Reads every byte of one file. TW_CORRUPT, TW_IO: it is not intact, or is not there. */
+/* Reads every byte of one file. TW_CORRUPT, TW_IO: the file is damaged or missing. */
 enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t file,
                                     struct tw_error *err);
 

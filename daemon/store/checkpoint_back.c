@@ -51,8 +51,8 @@ enum tw_status tw_checkpoint_verify(struct tw_checkpoint *checkpoint, uint32_t f
     return status;
 }
 
-/* The slot that a load would choose: intact and newest. TW_CHECKPOINT_SLOTS: none. TW_IO: a slot
- * cannot be read now, and may be that one. */
+/* Index of the file that a load would choose: the newest intact one. TW_CHECKPOINT_SLOTS: none.
+ * TW_IO: a file cannot be read now, and may be that one. */
 static enum tw_status find_newest(struct tw_checkpoint *checkpoint, uint32_t *newest,
                                   uint64_t *generation, struct tw_error *err) {
     *newest = TW_CHECKPOINT_SLOTS;
@@ -93,7 +93,7 @@ static enum tw_status name_too(const struct tw_checkpoint *checkpoint, const cha
     const struct tw_file_ops *ops = checkpoint->ops;
     const int file = ops->open(ops->ctx, checkpoint->dir, from);
     if (file < 0) return move_fail(err, from, to, file);
-    (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY); /* of a crash before */
+    (void)ops->unlink(ops->ctx, checkpoint->dir, TEMPORARY); /* left by an earlier crash */
     const bool is_named = ops->link(ops->ctx, file, checkpoint->dir, TEMPORARY) >= 0;
     (void)ops->close(ops->ctx, file);
     TW_TRY(move(checkpoint, is_named ? TEMPORARY : from, to, err));
@@ -112,7 +112,7 @@ enum tw_status tw_checkpoint_go_back(struct tw_checkpoint *checkpoint, uint32_t 
     tw_checkpoint_look(checkpoint, file, &about);
     TW_TRY(find_newest(checkpoint, &newest, &generation, err));
     if (newest < TW_CHECKPOINT_SLOTS && about.generation == generation) return TW_OK;
-    /* First the chosen generation replaces the older slot, which a load does not prefer. Once that
+    /* First the chosen generation replaces the older file, which a load does not prefer. Once that
      * is durable, the newest generation is moved away. */
     const uint32_t older = newest == 0 ? 1 : 0;
     const char *const *names = tw_checkpoint_slot_names;

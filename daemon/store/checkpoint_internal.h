@@ -41,11 +41,11 @@ struct tw_checkpoint {
     const struct tw_layout *layout;
     struct tw_id run;
     int dir;
-    bool is_loaded_from;   /* load has read both slots */
+    bool is_loaded_from;   /* load has read ckpt.a and ckpt.b */
     bool is_replaced_kept; /* the next save keeps the generation that it replaces, as the pinned one
                             */
     bool is_foreign;       /* the files belong to another run, so this node never writes them */
-    uint32_t newest_slot;  /* slot of `generation`, if that is not 0 */
+    uint32_t newest_slot;  /* index of the file with `generation`, if that is not 0 */
     uint64_t generation;   /* newest generation known to be intact */
     uint64_t generation_seen; /* largest generation in any intact header */
     struct tw_safetensors st; /* file being read or written */
@@ -117,7 +117,7 @@ void tw_checkpoint_describe(struct tw_safetensors *st, const struct tw_layout *l
 
 /* ---- checkpoint_load.c ---------------------------------------------------------------------- */
 
-/* A slot's header, checked: digest, run, shapes. *exists = false: no such file. */
+/* One checkpoint file, such as ckpt.a, whose header was checked: digest, run, shapes. */
 struct slot {
     const char *name;
     bool exists;
@@ -128,10 +128,10 @@ struct slot {
     struct tw_error err;
 };
 
-/* Reads a slot's header into checkpoint->st. If status is TW_OK, the caller closes slot->file. */
+/* Reads a file's header into checkpoint->st. If status is TW_OK, the caller closes slot->file. */
 void tw_checkpoint_slot_open(struct tw_checkpoint *checkpoint, uint32_t index, struct slot *slot);
 
-/* Checks every block of the slot just opened and copies the tensors that `arrays` has. */
+/* Checks every block of the file just opened and copies the tensors that `arrays` has. */
 enum tw_status tw_checkpoint_slot_load(struct tw_checkpoint *checkpoint, const struct slot *slot,
                                        const struct tw_checkpoint_arrays *arrays,
                                        struct tw_checkpoint_state *state, struct tw_error *err);

@@ -1,5 +1,5 @@
-/* checkpoint_load.c - loads one slot from an untrusted file: header first, then block by block.
- * Each block is verified before any of it is copied. */
+/* checkpoint_load.c - loads one checkpoint file, such as ckpt.a. Its bytes are not trusted: the
+ * header is checked first, then each block before any of it is copied. */
 #include "daemon/store/checkpoint_internal.h"
 
 #include <errno.h>

@@ -136,8 +136,9 @@ void tw_checkpoint_keep_replaced(struct tw_checkpoint *checkpoint, bool is_kept)
     checkpoint->is_replaced_kept = is_kept;
 }
 
-/* Moves the generation of the slot away from the new one, which makes the move durable as well. The
- * other slot has a newer generation, so a crash between the two loses nothing. */
+/* Renames the older checkpoint file to the pinned one before it would be replaced. The save that
+ * follows makes the rename durable as well. The other file has a newer generation, so a crash
+ * between the two loses nothing. */
 static void keep_replaced(const struct tw_checkpoint *checkpoint, uint32_t slot) {
     const struct tw_file_ops *ops = checkpoint->ops;
     if (!checkpoint->is_replaced_kept || checkpoint->generation == 0) return;

@@ -81,7 +81,8 @@ static enum tw_status publish_file(struct tw_durable *durable, struct tw_error *
     const struct tw_file_ops *ops = durable->ops;
     int result;
     if (!durable->is_named) {
-        (void)ops->unlink(ops->ctx, durable->dir, durable->temporary); /* of a crash before */
+        (void)ops->unlink(ops->ctx, durable->dir,
+                          durable->temporary); /* left by an earlier crash */
         result = ops->link(ops->ctx, durable->file, durable->dir, durable->temporary);
         if (result < 0) return io_fail(err, "name", durable->temporary, result);
         durable->is_named = true;

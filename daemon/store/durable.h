@@ -1,4 +1,4 @@
-/* durable.h - the one recipe for writing a file that must survive a power cut.
+/* durable.h - how the store writes a file that must survive a power cut.
  *
  *   create (nameless, else NAME.tmp) | allocate | write ... | sync | link NAME.tmp | rename to NAME
  *   | sync the folder

@@ -1,6 +1,6 @@
-/* file.h - the table of functions that every durable operation of a node goes through.
+/* file.h - file functions of the store and the recorder, replaceable by a simulated disk.
  *
- * It has two implementations: the operating system (tw_file_system) and the simulated disk of
+ * There are two implementations: the operating system (tw_file_system) and the simulated disk of
  * tests/daemon/store/disk.h, which loses unsynced bytes. Each function is one system call and
  * returns its result: >= 0, or a negative errno. durable.h combines them into durable files.
  * Handles are small numbers, private to the implementation. */
@@ -55,8 +55,8 @@ struct tw_file_ops {
 /* The operating system's functions. Static storage; any thread. */
 const struct tw_file_ops *tw_file_system(void);
 
-/* The same, but the daemon's group may read new files (mode 0640). For the fetched dataset alone,
- * which a worker with a user of its own reads. */
+/* Like tw_file_system, but the daemon's group may read new files (mode 0640). For the fetched
+ * dataset alone, which a worker with a user of its own reads. */
 const struct tw_file_ops *tw_file_system_shared(void);
 
 #endif

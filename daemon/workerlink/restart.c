@@ -47,7 +47,8 @@ static void count_death(struct tw_restart *restart) {
     restart->row++;
 }
 
-/* Upper limit of `stuck`: that of the highest rung that is allowed now. */
+/* Upper limit of `stuck`, so that no measure beyond the highest one that is allowed now is taken.
+ */
 static uint32_t stuck_max(const struct tw_restart *restart) {
     if (!restart->is_foreign) return UINT32_MAX;
     return (restart->has_stepped ? 3 : 2) * TW_RESTART_RUNG - 1;

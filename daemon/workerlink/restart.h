@@ -4,16 +4,16 @@
  * The pause before the n-th restart in a row is 0, 1, 2, 4, ... 60 s, with 20 % jitter either way.
  * After ten healthy minutes the count starts again. A crash whose cause is in the state or the data
  * would repeat for ever. Deaths without a newer snapshot or ten healthy minutes in between
- * therefore climb a ladder, three per rung:
+ * therefore escalate. After each three of them the daemon takes the next measure (rung):
  *   resume from the snapshot -> also skip the next batches -> start from the anchor -> give up.
  * The anchor is the newest state that the whole run agrees on. A checkpoint would not help, because
  * it contains the same bad theta.
  *
  * If another program starts the worker, the daemon never gives up: the host may lack memory for a
- * while, and its operator expects a restart to help. The ladder then ends one rung below, with the
- * longest pause. A death of such a worker before the first step is too little reason to give up
- * theta and the moments. Before READY its deaths therefore do not climb, and between READY and the
- * first step they climb only to the rung of skipping batches. */
+ * while, and its operator expects a restart to help. The last measure is then to start from the
+ * anchor, with the longest pause. A death of such a worker before the first step is too little
+ * reason to give up theta and the moments. Before READY its deaths therefore do not escalate.
+ * Between READY and the first step they escalate only to skipping batches. */
 #ifndef TW_DAEMON_WORKERLINK_RESTART_H
 #define TW_DAEMON_WORKERLINK_RESTART_H
 
@@ -25,7 +25,7 @@
 enum {
     TW_RESTART_PAUSE_MAX_US = 60 * 1000 * 1000,
     TW_RESTART_HEALTHY_US = 600 * 1000 * 1000,
-    TW_RESTART_RUNG = 3, /* deaths without progress before the next rung */
+    TW_RESTART_RUNG = 3, /* deaths without progress before the next measure */
     TW_HANG_FLOOR_US = 60 * 1000 * 1000,
     TW_HANG_FACTOR = 10,                  /* a worker hangs after this many times its mean step */
     TW_HANG_FIRST_US = 600 * 1000 * 1000, /* time for loading, compiling and the first step */

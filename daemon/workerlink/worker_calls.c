@@ -150,7 +150,8 @@ static void encoded_tell(const struct tw_call *call) {
         encoded.parts[k].bytes = call->out_bytes[k];
         encoded.parts[k].elements = call->out_elements[k];
         if (host->config.run->sync.codec != TW_CODEC_AUTO || call->outs[k] == NO_ROW) continue;
-        /* If the head is malformed, no rungs are shown, and other nodes will refuse the payload. */
+        /* If the head is malformed, the status shows no codecs, and other nodes will refuse the
+         * payload. */
         if (tw_auto_mix(tw_payloads_bytes(&host->payloads, call->outs[k]), call->out_bytes[k],
                         (size_t)call->out_elements[k], rungs) == TW_OK)
             memcpy(encoded.parts[k].rungs, rungs, sizeof(rungs));
@@ -363,7 +364,7 @@ static bool pair_apply_begin(struct tw_call *call, const struct tw_id *inputs,
 
 static const struct verb {
     enum tw_worker_msg_kind request;
-    enum tw_event_kind event; /* of the answer */
+    enum tw_event_kind event; /* event of the core that the answer becomes */
     bool (*begin)(struct tw_call *call, const struct tw_id *inputs, struct tw_worker_msg *msg);
 } verbs[] = {
     [TW_ACT_ENCODE] = {TW_WMSG_ENCODE, TW_EV_ENCODED, encode_begin},

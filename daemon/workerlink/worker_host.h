@@ -42,7 +42,7 @@ struct tw_encoded {
         uint32_t bytes;
         uint64_t elements;
         uint64_t
-            rungs[TW_AUTO_RUNGS]; /* elements on each rung, with sync.codec = auto; else zero */
+            rungs[TW_AUTO_RUNGS]; /* sync.codec = auto: elements per codec of its ladder; else 0 */
     } parts[TW_PARTS_MAX];
 };
 

@@ -99,7 +99,7 @@ static bool is_needed(struct tw_fetch *fetch, uint32_t file, uint32_t idx) {
     return true;
 }
 
-static bool take_chunk(struct tw_fetch *fetch, const struct check *what, uint32_t *ticket) {
+static bool take_chunk(struct tw_fetch *fetch, const struct check *what, uint32_t *number) {
     if (fetch->under_way == TW_FETCH_ASKED_MAX) return false; /* a late chunk, over the limit */
     uint32_t row = 0;
     while (row < TW_FETCH_ASKED_MAX && fetch->checks[row].is_used) row++;
@@ -108,12 +108,12 @@ static bool take_chunk(struct tw_fetch *fetch, const struct check *what, uint32_
     fetch->under_way++;
     tw_fetch_state(fetch, what->file)->under_way++;
     if (tw_fetch_is_plain(fetch, what->file)) fetch->plain.checks++;
-    *ticket = row;
+    *number = row;
     return true;
 }
 
 static enum tw_fetch_verdict judge_chunk(struct tw_fetch *fetch, struct fetch_peer *peer,
-                                         const struct ask *ask, uint32_t size, uint32_t *ticket) {
+                                         const struct ask *ask, uint32_t size, uint32_t *number) {
     const uint32_t expected = tw_fetch_size(fetch, ask->file, ask->idx);
     const struct check check = {
         .is_used = true, .file = ask->file, .idx = ask->idx, .size = size, .from = peer->id};
@@ -122,7 +122,7 @@ static enum tw_fetch_verdict judge_chunk(struct tw_fetch *fetch, struct fetch_pe
         return TW_FETCH_DROP;
     }
     tw_fetch_peer_sent(fetch, peer, ask, size);
-    if (!is_needed(fetch, ask->file, ask->idx) || !take_chunk(fetch, &check, ticket)) {
+    if (!is_needed(fetch, ask->file, ask->idx) || !take_chunk(fetch, &check, number)) {
         fetch->chunks_dropped++;
         fetch->changes++;
         return TW_FETCH_DROP;
@@ -144,7 +144,7 @@ enum tw_fetch_verdict tw_fetch_chunk(struct tw_fetch *fetch, const struct tw_fet
             continue;
         tw_fetch_unask(fetch, peer, i);
         taken->file = ask.file;
-        verdict = judge_chunk(fetch, peer, &ask, arrival->size, &taken->ticket);
+        verdict = judge_chunk(fetch, peer, &ask, arrival->size, &taken->number);
         break;
     }
     if (verdict != TW_FETCH_UNKNOWN) advance(fetch);
@@ -154,11 +154,11 @@ enum tw_fetch_verdict tw_fetch_chunk(struct tw_fetch *fetch, const struct tw_fet
 /* ---- events -------------------------------------------------------------------------------- */
 
 static void on_stored(struct tw_fetch *fetch, const struct tw_fetch_event *event) {
-    TW_ASSERT(event->ticket < TW_FETCH_ASKED_MAX);
-    const struct check check = fetch->checks[event->ticket];
+    TW_ASSERT(event->number < TW_FETCH_ASKED_MAX);
+    const struct check check = fetch->checks[event->number];
     const bool is_plain = tw_fetch_is_plain(fetch, check.file);
     TW_ASSERT(check.is_used);
-    fetch->checks[event->ticket].is_used = false;
+    fetch->checks[event->number].is_used = false;
     fetch->under_way--;
     if (is_plain) fetch->plain.checks--;
     if (is_plain || event->result != TW_FETCH_OK || check.is_stale) fetch->changes++;

@@ -26,11 +26,10 @@
  *   MISSING    TW_FETCH_MISSING for every MISSING that a peer sends. Unexpected ones are ignored.
  *   CHUNK      tw_fetch_chunk says what to do with the bytes. TAKE: check them (sharded files) and
  *              store them where tw_fetch_range says, on a thread. Then send exactly one
- *              TW_FETCH_STORED with the ticket, even if the peer has gone or the file is LOST. For
- *              chunk 0 of the index, STORED carries the size of the index (tw_dataset_size), and
- *              is WRONG if that fails. DROP: discard them. UNKNOWN: hand them to tw_node.
- *   PULL       Send it to `peer`.
- *   CHECK All chunks of a plain file are stored: hash it, answer with TW_FETCH_CHECKED. For
+ *              TW_FETCH_STORED with the chunk's number, even if the peer left or the file is LOST.
+ * For chunk 0 of the index, STORED carries the size of the index (tw_dataset_size), and is WRONG if
+ * that fails. DROP: discard them. UNKNOWN: hand them to tw_node. PULL       Send it to `peer`.
+ *   CHECK      All chunks of a plain file are stored: hash it, answer with TW_FETCH_CHECKED. For
  *              the index: WRONG, FAILED, or OK; after OK, decode it and call tw_fetch_files.
  *   WHOLE      All chunks of the file are stored and verified: make it durable under its name and
  *              serve it. Not sent for files reported by tw_fetch_have_file.
@@ -40,7 +39,7 @@
  *
  * After every call except deadline, view and range, take all actions before the next call.
  *
- * Order: the index; one training shard, the one with the most chunks here; tokenizer and held-out
+ * Order: the index; the training shard with the most chunks in this folder; tokenizer and held-out
  * shards; the other shards, begun ones first. The order of the others follows from this node's id:
  * nodes that join together fetch different shards and then serve each other. A peer that sent
  * MISSING is itself still fetching. It is asked for files in the order in which it fetches them.
@@ -80,7 +79,7 @@ enum {
     TW_FETCH_FILE_CHUNKS_MAX = 4096, /* highest chunk number of PULL and CHUNK + 1 */
     TW_FETCH_WINDOW_MAX = 8,         /* chunks under way from one peer */
     TW_FETCH_ASKED_MAX = 128,        /* chunks under way or being stored, of all peers */
-    TW_FETCH_MISSES_MAX = 32,        /* files remembered per peer as missing there */
+    TW_FETCH_MISSES_MAX = 32,        /* files that a peer lacks: as many are remembered per peer */
     TW_FETCH_BANS_MAX = 128,         /* ids with strikes; the ban that ends first is replaced */
 
     TW_FETCH_AHEAD_US = 500 * 1000,         /* time that a peer's window of requests covers */
@@ -127,7 +126,7 @@ enum tw_fetch_event_kind {
     TW_FETCH_PEER_UP,   /* `peer`, `id` */
     TW_FETCH_PEER_DOWN, /* `peer` */
     TW_FETCH_MISSING,   /* `peer` does not hold the file named `id` */
-    TW_FETCH_STORED,    /* `ticket` of a taken chunk: `result`, `index_bytes` */
+    TW_FETCH_STORED,    /* answers TAKE of the chunk `number`: `result`, `index_bytes` */
     TW_FETCH_CHECKED,   /* answers CHECK of `file`: `result` */
     TW_FETCH_LOST,      /* `file` (whole or not) is damaged or gone: fetch all of it again */
 };
@@ -142,7 +141,7 @@ enum tw_fetch_result {
 struct tw_fetch_event {
     enum tw_fetch_event_kind kind;
     uint16_t peer; /* < TW_PEERS_MAX */
-    uint32_t ticket;
+    uint32_t number;
     uint32_t file; /* CHECKED, LOST */
     enum tw_fetch_result result;
     uint32_t index_bytes; /* size of the index, if its chunk 0 was STORED with OK: 1 to
@@ -209,7 +208,7 @@ void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, 
 enum tw_fetch_verdict {
     TW_FETCH_UNKNOWN, /* this peer was not asked for it, or no longer is */
     TW_FETCH_DROP, /* requested, but no longer needed, or of the wrong size (then STRIKE follows) */
-    TW_FETCH_TAKE, /* check and store it; answer STORED with the ticket */
+    TW_FETCH_TAKE, /* check and store it; answer STORED with the chunk's number */
 };
 
 /* A chunk that a peer sent. */
@@ -220,7 +219,7 @@ struct tw_fetch_arrival {
 };
 
 struct tw_fetch_taken {
-    uint32_t ticket; /* < TW_FETCH_ASKED_MAX; free again after STORED */
+    uint32_t number; /* number of the chunk, < TW_FETCH_ASKED_MAX; free again after STORED */
     uint32_t file;   /* number of the file, or TW_FETCH_INDEX */
 };
 
@@ -246,12 +245,12 @@ enum tw_fetch_stage {
 
 struct tw_fetch_view {
     enum tw_fetch_stage stage;
-    uint32_t files_whole, files_count; /* without the index */
+    uint32_t files_whole, files_count; /* complete files, and all files, without the index */
     uint32_t train_whole;              /* whole training shards; training needs one */
     uint64_t bytes_whole, bytes_here,
         bytes_count; /* bytes of whole files; of chunks in the folder; of all files */
-    /* The file shown. STARTS: the index. FIRST: the training shard with the most chunks here.
-     * Otherwise: the first file in the order that is not whole. */
+    /* The file shown. STARTS: the index. FIRST: the training shard with the most chunks in the
+     * folder. Otherwise: the first file in the order that is not whole. */
     uint32_t file, chunks_here, chunks_count; /* chunks_count 0: not known yet */
     uint32_t asked;                           /* chunks under way */
     uint64_t chunks_taken,

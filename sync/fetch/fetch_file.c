@@ -48,7 +48,7 @@ enum tw_status tw_fetch_plan(const struct tw_fetch_file *files, uint32_t count, 
     return TW_OK;
 }
 
-/* ---- chunks that are here ------------------------------------------------------------------ */
+/* ---- chunks that are in the folder --------------------------------------------------------- */
 
 struct file_state *tw_fetch_state(struct tw_fetch *fetch, uint32_t file) {
     if (file == TW_FETCH_INDEX) return &fetch->index;
@@ -184,7 +184,8 @@ static void sift_down(struct tw_fetch *fetch, uint32_t at, uint32_t count) {
     }
 }
 
-/* The training shard with the most chunks here; among equals, the first in this node's order. */
+/* The training shard with the most chunks in the folder; among equals, the first in this node's
+ * order. */
 static uint32_t find_nearest(const struct tw_fetch *fetch) {
     uint32_t best = TW_FETCH_INDEX, best_here = 0;
     for (uint32_t i = 0; i < fetch->files_count; i++) {

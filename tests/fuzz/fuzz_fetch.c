@@ -3,7 +3,7 @@
  *
  * The input is a list of events: two bytes each, and their arguments. Peers are unrestricted:
  * chunks and MISSING arrive at any time, with hash, index and size close to those of a request. The
- * runtime keeps its contract: every ticket is answered once, every CHECK once. The fetcher is
+ * runtime keeps its contract: every taken chunk is answered once, every CHECK once. The fetcher is
  * audited throughout. */
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ static struct {
     struct {
         bool is_open;
         uint32_t file, idx, size;
-    } tickets[TW_FETCH_ASKED_MAX];
+    } chunks[TW_FETCH_ASKED_MAX];
 } rig;
 
 static uint8_t take(void) {
@@ -140,13 +140,13 @@ static void arrive(const struct tw_fetch_arrival *arrival) {
     struct tw_fetch_taken taken;
     const enum tw_fetch_verdict verdict = tw_fetch_chunk(rig.fetch, arrival, &taken, rig.now_us);
     if (verdict == TW_FETCH_TAKE) {
-        TW_ASSERT(taken.ticket < TW_FETCH_ASKED_MAX && !rig.tickets[taken.ticket].is_open);
+        TW_ASSERT(taken.number < TW_FETCH_ASKED_MAX && !rig.chunks[taken.number].is_open);
         TW_ASSERT(arrival->size > 0 && arrival->size <= TW_CHUNK_BYTES_MAX);
         TW_ASSERT(tw_id_equal(&file_at(taken.file)->hash, &arrival->hash));
-        rig.tickets[taken.ticket].is_open = true;
-        rig.tickets[taken.ticket].file = taken.file;
-        rig.tickets[taken.ticket].idx = arrival->idx;
-        rig.tickets[taken.ticket].size = arrival->size;
+        rig.chunks[taken.number].is_open = true;
+        rig.chunks[taken.number].file = taken.file;
+        rig.chunks[taken.number].idx = arrival->idx;
+        rig.chunks[taken.number].size = arrival->size;
     }
     drain();
 }
@@ -171,16 +171,16 @@ static void deliver(uint8_t how) {
 
 static void stored(uint8_t how) {
     uint32_t row = how % TW_FETCH_ASKED_MAX;
-    for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX && !rig.tickets[row].is_open; i++)
+    for (uint32_t i = 0; i < TW_FETCH_ASKED_MAX && !rig.chunks[row].is_open; i++)
         row = (row + 1) % TW_FETCH_ASKED_MAX;
-    if (!rig.tickets[row].is_open) return;
+    if (!rig.chunks[row].is_open) return;
     const uint8_t what = take();
-    struct tw_fetch_event event = {.kind = TW_FETCH_STORED, .ticket = row};
+    struct tw_fetch_event event = {.kind = TW_FETCH_STORED, .number = row};
     if (what > 230) event.result = what > 245 ? TW_FETCH_FAILED : TW_FETCH_WRONG;
-    if (rig.tickets[row].file == TW_FETCH_INDEX && rig.tickets[row].idx == 0)
+    if (rig.chunks[row].file == TW_FETCH_INDEX && rig.chunks[row].idx == 0)
         event.index_bytes =
             what < 200 ? rig.index_bytes : 1 + 65535u * what; /* a size claimed by a lying peer */
-    rig.tickets[row].is_open = false;
+    rig.chunks[row].is_open = false;
     feed(&event);
 }
 

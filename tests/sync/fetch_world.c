@@ -315,9 +315,9 @@ static void on_chunk(struct world *world, const struct world_event *chunk) {
         tw_fetch_chunk(node->fetch, &arrival, &taken, world->now_us);
     if (verdict == TW_FETCH_TAKE) {
         struct world_event event = {.kind = EV_STORED, .at_us = world->now_us + node->store_us};
-        assert_true(taken.ticket < TW_FETCH_ASKED_MAX);
+        assert_true(taken.number < TW_FETCH_ASKED_MAX);
         event.to = chunk->to;
-        event.ticket = taken.ticket;
+        event.number = taken.number;
         event.file = taken.file;
         event.idx = chunk->idx;
         event.is_bad = chunk->is_bad;
@@ -332,7 +332,7 @@ static void on_chunk(struct world *world, const struct world_event *chunk) {
 
 static void on_stored(struct world *world, const struct world_event *stored) {
     struct world_fetcher *node = &world->nodes[stored->to];
-    struct tw_fetch_event event = {.kind = TW_FETCH_STORED, .ticket = stored->ticket};
+    struct tw_fetch_event event = {.kind = TW_FETCH_STORED, .number = stored->number};
     const bool is_index = stored->file == TW_FETCH_INDEX;
     node->checks_open--;
     if (is_index || world->files[stored->file].head_bytes == 0) {

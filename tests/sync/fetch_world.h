@@ -1,7 +1,7 @@
 /* fetch_world.h - nodes that fetch a dataset from each other: real fetchers, virtual time.
  *
  * Each node has one uplink with a fixed rate; each message takes latency_us. Chunks queue in the
- * uplink, as in a donor's transport. A node can lie or stay silent (enum manner). Every PULL is
+ * uplink, as in a real transport. A node can lie or stay silent (enum manner). Every PULL is
  * checked when it is sent: the file is known, the chunks are in range, bounds are kept, and the
  * peer is up and not banned. */
 #ifndef TW_TESTS_SYNC_FETCH_WORLD_H
@@ -54,7 +54,7 @@ struct world_event {
     uint16_t from, to;
     uint32_t epoch; /* of the link; messages of an older epoch are lost */
     struct tw_id hash;
-    uint32_t idx, count, size, ticket, file;
+    uint32_t idx, count, size, number, file;
     bool is_bad;
 };
 
@@ -89,8 +89,8 @@ void world_link(struct world *world, uint16_t a, uint16_t b);
 void world_unlink(struct world *world, uint16_t a, uint16_t b);
 void world_mesh(struct world *world);
 
-/* Gives the node's fetcher the list of files, as if the index had arrived; those in `has` are
- * here. */
+/* Gives the node's fetcher the list of files, as if the index had arrived; the folder has those in
+ * `has`. */
 void world_know(struct world *world, uint16_t node);
 /* Tells the node's fetcher that a chunk is in its folder. */
 void world_have(struct world *world, uint16_t node, uint32_t file, uint32_t idx);
@@ -105,7 +105,7 @@ void world_run_until(struct world *world, uint64_t at_us);
 void world_run_whole(struct world *world, uint16_t node, uint64_t limit_us);
 bool world_is_whole(const struct world *world, uint16_t node);
 
-uint64_t world_bytes(const struct world *world); /* of the dataset and its index */
+uint64_t world_bytes(const struct world *world); /* size of the dataset with its index */
 uint32_t world_chunks(const struct world *world);
 struct tw_fetch_view world_view(const struct world *world, uint16_t node);
 

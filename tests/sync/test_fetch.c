@@ -502,7 +502,7 @@ static void dataset_of_65536_files_is_ordered_and_asked_for(void **state) {
         assert_int_equal(tw_fetch_chunk(fetch, &arrival, &taken, ++now_us), TW_FETCH_TAKE);
         taken_count++;
         while (tw_fetch_next_action(fetch, &action)) pulls[pulls_count++] = action;
-        const struct tw_fetch_event stored = {.kind = TW_FETCH_STORED, .ticket = taken.ticket};
+        const struct tw_fetch_event stored = {.kind = TW_FETCH_STORED, .number = taken.number};
         tw_fetch_event(fetch, &stored, now_us);
     }
     assert_int_equal(taken_count, 2 * TW_FETCH_FILES_MAX);

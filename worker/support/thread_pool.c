@@ -1,8 +1,9 @@
-/* thread_pool.c - see thread_pool.h.
+/* thread_pool.c - a pool of threads that share the pieces of one run at a time: thread_pool.h.
  *
- * A run is published as a ticket: run number in the upper half, next free piece in the lower. A
- * piece is taken by compare-and-swap of the whole ticket. A helper that slept through a run thus
- * cannot take a piece of a newer run by mistake: the ticket is closed before a run's fields change.
+ * A run is published as one atomic word: run number in the upper half, next free piece in the
+ * lower. A thread takes a piece by compare-and-swap of the whole word. A helper that slept through
+ * a run thus cannot take a piece of a newer run by mistake. Before a run's fields change, the word
+ * is CLOSED: it offers no piece.
  *
  * Threads sleep on two conditions. In both, the sleeper sets its flag and then checks the state
  * again, while the waker changes the state and then checks the flag. All accesses are sequentially
@@ -20,7 +21,7 @@
 
 enum { SPINS = 2000 }; /* about 20 us */
 
-/* lower half of a ticket that has no piece left to take */
+/* lower half of the word while no piece may be taken */
 static const uint64_t CLOSED = UINT32_MAX;
 
 struct helper {
@@ -33,7 +34,7 @@ struct tw_thread_pool {
     uint32_t threads;
     atomic_bool is_running;
 
-    _Atomic uint64_t ticket;
+    _Atomic uint64_t word; /* run number << 32 | next free piece, or CLOSED */
     _Atomic(tw_thread_pool_fn *) work;
     _Atomic(void *) context;
     atomic_uint pieces;
@@ -49,8 +50,8 @@ struct tw_thread_pool {
     struct helper helpers[];
 };
 
-static uint64_t run_of(uint64_t ticket) {
-    return ticket >> 32;
+static uint64_t run_of(uint64_t word) {
+    return word >> 32;
 }
 
 static void pause_cpu(void) {
@@ -59,17 +60,17 @@ static void pause_cpu(void) {
 #endif
 }
 
-/* Takes and runs pieces until the run of `ticket` has none left. */
-static void work_off(struct tw_thread_pool *team, uint64_t ticket, uint32_t thread) {
-    const uint64_t run = run_of(ticket);
+/* Takes and runs pieces until the run of `word` has none left. */
+static void work_off(struct tw_thread_pool *team, uint64_t word, uint32_t thread) {
+    const uint64_t run = run_of(word);
     for (;;) {
         tw_thread_pool_fn *work = atomic_load(&team->work);
         void *context = atomic_load(&team->context);
-        const uint32_t pieces = atomic_load(&team->pieces), piece = (uint32_t)ticket;
-        if (run_of(ticket) != run || piece >= pieces) return;
-        if (!atomic_compare_exchange_weak(&team->ticket, &ticket, ticket + 1)) continue;
+        const uint32_t pieces = atomic_load(&team->pieces), piece = (uint32_t)word;
+        if (run_of(word) != run || piece >= pieces) return;
+        if (!atomic_compare_exchange_weak(&team->word, &word, word + 1)) continue;
         work(context, piece, thread);
-        ticket++;
+        word++;
         if (atomic_fetch_sub(&team->left, 1) == 1 && atomic_load(&team->is_waiting)) {
             (void)pthread_mutex_lock(&team->mutex);
             (void)pthread_cond_signal(&team->done);
@@ -78,23 +79,23 @@ static void work_off(struct tw_thread_pool *team, uint64_t ticket, uint32_t thre
     }
 }
 
-/* Waits for and returns a ticket of a run other than `seen`; a ticket of `seen` means the pool
- * ends. */
-static uint64_t next_ticket(struct tw_thread_pool *team, uint64_t seen) {
-    uint64_t ticket = 0;
+/* Waits until the word has a run number other than `seen`, and returns the word. If its run number
+ * is `seen`, the pool ends. */
+static uint64_t next_word(struct tw_thread_pool *team, uint64_t seen) {
+    uint64_t word = 0;
     for (int i = 0; i < SPINS; i++) {
-        ticket = atomic_load(&team->ticket);
-        if (run_of(ticket) != seen) return ticket;
+        word = atomic_load(&team->word);
+        if (run_of(word) != seen) return word;
         pause_cpu();
     }
     (void)pthread_mutex_lock(&team->mutex);
     atomic_fetch_add(&team->sleepers, 1);
-    while (run_of(ticket = atomic_load(&team->ticket)) == seen && !atomic_load(&team->is_over)) {
+    while (run_of(word = atomic_load(&team->word)) == seen && !atomic_load(&team->is_over)) {
         (void)pthread_cond_wait(&team->wake, &team->mutex);
     }
     atomic_fetch_sub(&team->sleepers, 1);
     (void)pthread_mutex_unlock(&team->mutex);
-    return ticket;
+    return word;
 }
 
 static void *run_helper(void *argument) {
@@ -102,10 +103,10 @@ static void *run_helper(void *argument) {
     struct tw_thread_pool *team = helper->team;
     uint64_t seen = 0;
     for (;;) {
-        const uint64_t ticket = next_ticket(team, seen);
-        if (run_of(ticket) == seen) return NULL;
-        seen = run_of(ticket);
-        work_off(team, ticket, helper->number);
+        const uint64_t word = next_word(team, seen);
+        if (run_of(word) == seen) return NULL;
+        seen = run_of(word);
+        work_off(team, word, helper->number);
     }
 }
 
@@ -123,14 +124,14 @@ static void wait_until_done(struct tw_thread_pool *team) {
 
 static void run_shared(struct tw_thread_pool *team, uint32_t pieces, tw_thread_pool_fn *work,
                        void *context) {
-    const uint64_t run = run_of(atomic_load(&team->ticket)) + 1;
+    const uint64_t run = run_of(atomic_load(&team->word)) + 1;
     TW_ASSERT(pieces < CLOSED - TW_THREAD_POOL_THREADS_MAX);
-    atomic_store(&team->ticket, (run - 1) << 32 | CLOSED);
+    atomic_store(&team->word, (run - 1) << 32 | CLOSED);
     atomic_store(&team->work, work);
     atomic_store(&team->context, context);
     atomic_store(&team->pieces, pieces);
     atomic_store(&team->left, pieces);
-    atomic_store(&team->ticket, run << 32);
+    atomic_store(&team->word, run << 32);
     if (atomic_load(&team->sleepers) > 0) {
         (void)pthread_mutex_lock(&team->mutex);
         (void)pthread_cond_broadcast(&team->wake);
@@ -180,7 +181,7 @@ enum tw_status tw_thread_pool_create(struct tw_thread_pool **team_out, uint32_t 
     *team_out = NULL;
     if (team == NULL) return tw_fail(err, TW_NOMEM, "no memory for a pool of %u threads", threads);
     team->threads = threads;
-    atomic_store(&team->ticket, CLOSED);
+    atomic_store(&team->word, CLOSED);
     (void)pthread_mutex_init(&team->mutex, NULL);
     (void)pthread_cond_init(&team->wake, NULL);
     (void)pthread_cond_init(&team->done, NULL);

@@ -1,4 +1,5 @@
-/* cli.h - shared by the verbs of `thinwire`: arguments, style, errors, the socket. */
+/* cli.h - shared by the commands of `thinwire` (its verbs, such as `status`): arguments, style,
+ * errors, the socket. */
 #ifndef TW_DAEMON_CLI_COMMON_CLI_H
 #define TW_DAEMON_CLI_COMMON_CLI_H
 
@@ -11,7 +12,7 @@
 #include "base/status.h"
 #include "daemon/config/config.h"
 
-/* Global flags, and the rest of the command line for the verb. */
+/* Global flags, and the rest of the command line for the command. */
 struct cli {
     bool json;
     bool is_quiet;             /* print no message if no daemon answers */
@@ -21,14 +22,14 @@ struct cli {
     /* NULL, or called about every second while a request waits, and with 0 at its end. The request
      * then has no time limit. */
     void (*waiting)(unsigned waited_s);
-    int argc; /* arguments of the verb, without the verb */
+    int argc; /* arguments of the command, without its name */
     char **argv;
 };
 
 /* Prints "thinwire: ..." on standard error and returns `code`. */
 enum tw_exit cli_fail(enum tw_exit code, const char *fmt, ...) TW_PRINTF(2, 3);
 
-/* ---- arguments of a verb: each call removes from cli->argv what it takes --------------------- */
+/* ---- arguments of a command: each call removes the words that it takes from cli->argv -------- */
 
 /* Reads `--name value` or `--name=value`. False: the option is absent. cli_done reports a missing
  * value. If given more than once, the last one wins; cli_option in a loop returns each, the first
@@ -38,7 +39,7 @@ bool cli_flag(struct cli *cli, const char *name);
 /* The next argument that is not an option, or NULL. The caller may overwrite it. */
 char *cli_operand(struct cli *cli);
 /* Refuses arguments that no call has taken, and --json if `known` lacks it. `known` lists the
- * verb's options, for suggestions. TW_EXIT_OK or TW_EXIT_USAGE. */
+ * command's options, for suggestions. TW_EXIT_OK or TW_EXIT_USAGE. */
 enum tw_exit cli_done(const struct cli *cli, const char *verb, const char *const *known);
 
 /* ---- configuration and socket -----------------------------------------------------------------
@@ -59,16 +60,15 @@ enum tw_exit cli_request(const struct cli *cli, const char *method, const char *
  * NULL. */
 enum tw_exit cli_get(const struct cli *cli, const char *path, json_t **json_out);
 
-/* POST /v1/PATH for a verb; prints the daemon's sentence. *is_taken (unless NULL): the daemon
- * accepted the request, even if it failed later. */
+/* POST /v1/PATH for the command `verb`; prints the daemon's sentence. *is_taken (unless NULL): the
+ * daemon accepted the request, even if it failed later. */
 enum tw_exit cli_ask(const struct cli *cli, const char *verb, const char *path, bool *is_taken);
 
 /* Replaces this process by a program in the same folder, with argv[0..argc) as arguments. Returns
  * only on failure. */
 enum tw_exit cli_become(const char *program, int argc, char **argv);
 
-/* ---- verbs ------------------------------------------------------------------------------------
- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 enum tw_exit cli_init(struct cli *cli);
 enum tw_exit cli_run(struct cli *cli);

@@ -97,8 +97,8 @@ static int on_wait(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_of
     return 0;
 }
 
-/* Sets time limits: short for reads, minutes for a verb, none for a verb that shows that it
- * waits. */
+/* Sets time limits: short for GET, minutes for POST, none for a command that shows that it waits.
+ */
 static void set_limits(CURL *curl, const struct cli *cli, bool is_post, struct wait *wait) {
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 3L);
     (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, is_post ? (long)VERB_S : (long)READ_S);

@@ -9,9 +9,10 @@
 enum { TW_TICKET_LINE_BYTES = 2 * TW_TICKET_TEXT_BYTES };
 
 /* Gets the line into `text`, with NUL, cut at its end; the caller wipes it. "-" reads standard
- * input, which a terminal does not show; NULL asks a terminal only, and fails without one: `verb`
- * begins the sentence. Any other `line` is an operand of the command line, which is overwritten at
- * once: other users of the machine can read the arguments of a process. */
+ * input, without echo on a terminal. NULL asks on the terminal, and fails if there is none; the
+ * error message begins with the command's name `verb`. Any other `line` is an operand of the
+ * command line. It is overwritten at once, as other users of the machine can read a process's
+ * arguments. */
 enum tw_exit cli_ticket_line(const char *verb, char *line, char text[TW_TICKET_LINE_BYTES]);
 
 #endif

@@ -1,5 +1,5 @@
-/* doctor_links.c - addresses that this node listens on, warnings of its daemon, and every
- * configured address, stage by stage: name, TCP, TLS, admission. */
+/* doctor_links.c - checks the addresses that this node listens on, prints the warnings of its
+ * daemon, and tests each configured address stage by stage: name, TCP, TLS, admission. */
 #include <errno.h>
 #include <netdb.h>
 #include <pthread.h>
@@ -177,7 +177,7 @@ static void look_at_paths(struct doctor *doctor) {
 
 struct job {
     pthread_t thread;
-    /* is_join: only a ticket is given, which `thinwire join` would prove */
+    /* is_join: this machine has no secret yet, only a ticket, so admission is not tested */
     bool is_started, is_join;
     struct tw_probe_question question;
     struct tw_probe_answer answer;

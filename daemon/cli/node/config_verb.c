@@ -59,7 +59,7 @@ static void check_data(const struct tw_config *config, const struct tw_run *run,
         return;
     }
     if (path[0] == 0 && run == NULL)
-        return; /* without data and manifest there is nothing to check */
+        return; /* neither data nor a manifest is configured: nothing to check */
     if (path[0] == 0 && !is_fetched) {
         status = tw_fail(&err, TW_DATA, "no training text: set `data = ` in section [node]");
     } else if (!is_fetched) {

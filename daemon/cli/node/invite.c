@@ -1,5 +1,5 @@
-/* invite.c - `thinwire invite`: makes a ticket, and lists the tickets. The line goes to standard
- * output and its explanation to standard error, so that it can be piped. */
+/* invite.c - `thinwire invite`: makes a ticket, and lists the tickets. The ticket goes to standard
+ * output and its explanation to standard error, so that the ticket can be piped. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,8 +12,8 @@
 
 enum { URL_BYTES = 64 + TW_ADDRS_MAX * (TW_ADDR_BYTES * 3) };
 
-/* POSTs a verb; *data_out (a new reference) is the answer. With --json the answer is printed whole
- * and *data_out is NULL. */
+/* Sends a POST request; *data_out (a new reference) is the answer's "data". With --json the answer
+ * is printed unchanged and *data_out is NULL. */
 static enum tw_exit ask_daemon(const struct cli *cli, const char *path, json_t **data_out) {
     long code = 0;
     char *body = NULL;

@@ -208,7 +208,7 @@ enum tw_exit node_files_options(struct cli *cli, struct node_files *files) {
         if (!cli_option(cli, FLAGS[i], &value)) {
             if (dir != NULL && i < 2) value = i == 0 ? "state" : "sockets";
             node_files_put(files, KEYS[i],
-                           value); /* by default the file lies beside the configuration file */
+                           value); /* default: the file lies beside the configuration file */
             continue;
         }
         if (i < PATHS) value = from_here(value, paths[i]);

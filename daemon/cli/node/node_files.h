@@ -46,8 +46,8 @@ enum tw_exit node_files_write_config(const struct node_files *files);
 /* True if systemd will run the node, with daemon and worker as separate units. */
 bool node_files_is_service(const struct node_files *files);
 
-/* Prints the next steps for a person: `verbs`, one per line. Before them it prints the shell line
- * that selects this node for `thinwire`, unless it is selected already. */
+/* Prints the next steps for a person: the commands `verbs`, one per line. Before them it prints the
+ * shell line that selects this node for `thinwire`, unless that node is selected already. */
 void node_files_say_next(const struct node_files *files, const char *const *verbs);
 
 #endif

@@ -250,7 +250,7 @@ static enum tw_exit owner_show(struct cli *cli) {
     return path != NULL ? show_file(cli, path) : show_node(cli);
 }
 
-/* ---- the verb ------------------------------------------------------------------------------ */
+/* ---- `thinwire owner` ---------------------------------------------------------------------- */
 
 enum tw_exit cli_owner(struct cli *cli) {
     static const char *const NAMES[] = {"new", "sign", "revoke", "import", "show"};

@@ -44,7 +44,8 @@ static const struct curve few = {3, {8, 20, 40}, {3.2, 1.73, 1}};
 static const struct curve coarse = {5, {.08, .14, .5, 1, 2}, {.11, .073, .021, .018, .003}};
 static const struct curve coarse_auto = {5, {.137, .41, 1, 2, 4}, {.117, .043, .023, .004, .0005}};
 
-/* Work applied late, with 100 merges: late.plan, by the share of the period. */
+/* Penalty of work that is applied late, with 100 merges (late.plan): by the lateness as a fraction
+ * of the period. */
 static const struct curve late = {4, {.05, .25, .5, .75}, {.001, .006, .046, .104}};
 
 /* The penalties of coarse codecs and of lateness fall with the number of merges, about as much as

@@ -8,10 +8,10 @@
 struct penalty_case {
     enum tw_preset preset;
     enum tw_codec_id codec;
-    double bits;   /* per parameter of a contribution; differs from the codec's with `auto` */
-    double merges; /* of each fragment, over the whole run */
+    double bits;   /* bits per parameter of a contribution; with `auto` not those of a codec */
+    double merges; /* merges of each fragment, over the whole run */
     double steps;  /* inner steps of a node */
-    double late;   /* time from sending to applying, as a share of the period */
+    double late;   /* time from sending to applying, as a fraction of the period */
 };
 
 /* Loss above that of one machine that trains with the batch of all nodes, as a ratio: 0.02 is 2 %.
@@ -19,7 +19,7 @@ struct penalty_case {
  * says. Never above penalty_alone. */
 double penalty_expect(const struct penalty_case *run);
 
-/* The same of one node that trains alone for so many steps. */
+/* That loss for one node that trains alone for so many steps. */
 double penalty_alone(double steps);
 
 #endif

@@ -13,8 +13,8 @@
 /* A contribution is announced and fetched, a result as well, and a record is proposed, accepted,
  * locked and committed. */
 #define ROUND_TRIPS 6.0
-/* Measured with three daemons on two processors: share of the time for evaluation, and time that a
- * merge takes from a step, per parameter of the fragment. */
+/* Measured with three daemons on two processors: fraction of the time spent on evaluation, and
+ * seconds by which a merge delays a step, per parameter of the fragment. */
 #define EVALUATION_SHARE 0.011
 #define MERGE_S_PARAM 15e-9
 

@@ -9,23 +9,23 @@
 
 /* The nodes, which are taken to be alike. */
 struct plan_nodes {
-    double steps_per_s;              /* of a node */
+    double steps_per_s;              /* inner steps per second of a node */
     double upload_s, download_s;     /* bytes per second of a node's line; 0: not known */
-    double rtt_s;                    /* between two nodes */
+    double rtt_s;                    /* round-trip time between two nodes */
     const struct cli_budget *budget; /* limit.bytes 0: none */
 };
 
 struct plan_row {
     struct tw_run run;
-    double bits;       /* per parameter of a contribution */
-    double round_s;    /* from the first contribution to the merge */
-    double interval_s; /* between two rounds: as planned, or as fast as the line carries them */
+    double bits;       /* bits per parameter of a contribution */
+    double round_s;    /* seconds from the first contribution to the merge */
+    double interval_s; /* seconds between two rounds: planned, or as few as the line permits */
     double period;     /* inner steps between two merges of a fragment */
-    double merges;     /* of a fragment, over the whole run */
-    double day_bytes;  /* sent in a day, and received */
-    double used;       /* share of the line: of upload or download, the larger; 0: not known */
-    double busy;       /* share of the time spent in inner steps */
-    double loss;       /* above one machine with the batch of all nodes, as a ratio */
+    double merges;     /* merges of a fragment over the whole run */
+    double day_bytes;  /* bytes that a node sends in a day; it receives as many */
+    double used;       /* used fraction of the line, upload or download, the larger; 0: not known */
+    double busy;       /* fraction of the time spent in inner steps */
+    double loss;       /* loss above that of one machine with the batch of all nodes, as a ratio */
     bool is_line_full; /* rounds take longer than the planned time between them */
     bool is_over;      /* exceeds the budget */
 };

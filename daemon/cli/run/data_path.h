@@ -15,7 +15,7 @@ struct cli_data {
     bool is_dataset;
     struct tw_id digest;                   /* digest for data.sha256 */
     uint64_t bytes;                        /* size of the text, or of all shards */
-    uint64_t train_tokens, heldout_tokens; /* of a dataset */
+    uint64_t train_tokens, heldout_tokens; /* tokens of a dataset's shards */
     /* tokens of the longest shard: a window lies within one shard */
     uint64_t train_longest, heldout_longest;
     /* shards of a dataset, and those that exist with the right size */

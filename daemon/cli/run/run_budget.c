@@ -10,12 +10,13 @@
 
 enum { OUTER_STEPS_MIN = 10, DAY_MS = 86400000 };
 
-/* Bytes that a node sends in 30 days, and that it receives. */
+/* Bytes in each direction in 30 days. */
 static double month_of(const struct cli_traffic *traffic) {
     return TW_MONTH_S * cli_traffic_rate(traffic, traffic->rounds_s);
 }
 
-/* Share of the limit that this traffic leaves in 30 days; negative: it exceeds the limit. */
+/* Bytes of the limit that this traffic leaves unused in 30 days; negative: it exceeds the limit. A
+ * monthly limit counts both directions, a rate one. */
 static double left_of(const struct cli_budget *budget, const struct cli_traffic *traffic) {
     if (budget->limit.is_month) return (double)budget->limit.bytes - 2 * month_of(traffic);
     return (double)budget->limit.bytes * TW_MONTH_S - month_of(traffic);

@@ -14,7 +14,7 @@ double cli_contribution_bits(const struct tw_run *run) {
     return tw_codec_get(run->sync.codec)->bits;
 }
 
-/* Share of the values that a codec sends. */
+/* Fraction of the values that a codec sends. */
 static double density_of(enum tw_codec_id codec) {
     enum { BLOCK = 4096 };
     if (codec == TW_CODEC_TOPK256) return 256.0 / BLOCK;

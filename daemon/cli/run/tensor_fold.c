@@ -96,7 +96,7 @@ static bool is_like(const struct folding *folding, uint32_t first, uint32_t i, s
     return find_number(name, begin, &at, &end) && at == begin;
 }
 
-/* End of the tensors from i on that have the same number there. */
+/* End of the tensors from i on whose names have the same number at `begin` as tensor i. */
 static uint32_t block_end(const struct folding *folding, uint32_t i, uint32_t end, size_t begin) {
     uint32_t at = i + 1;
     while (at < end && number_at(folding, at, begin) == number_at(folding, i, begin)) at++;

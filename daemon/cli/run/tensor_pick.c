@@ -11,7 +11,7 @@
 
 enum {
     HEADER_TENSORS_MAX = 1 << 16, /* tensors of one file */
-    HEADER_BYTES_MAX = 64 << 20,  /* of one file */
+    HEADER_BYTES_MAX = 64 << 20,  /* header of one file */
 };
 
 enum tw_exit cli_pick_read(struct cli *cli, struct cli_pick *pick) {

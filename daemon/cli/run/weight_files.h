@@ -12,7 +12,7 @@ enum { CLI_WEIGHT_FILES_MAX = 512 };
 
 struct cli_weight_files {
     uint32_t count;
-    char paths[CLI_WEIGHT_FILES_MAX][TW_PATH_BYTES]; /* by name */
+    char paths[CLI_WEIGHT_FILES_MAX][TW_PATH_BYTES]; /* sorted by name */
 };
 
 /* Lists the file, or the files of the folder: those that its model.safetensors.index.json names, or

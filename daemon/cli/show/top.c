@@ -1,5 +1,5 @@
-/* top.c - the node on a terminal, drawn anew every second: `thinwire top`. Curses does the
- * terminal; all texts are cut at its edge, and texts of other nodes cannot leave their cells. */
+/* top.c - `thinwire top`: the node's status on a terminal, drawn anew every second with curses. All
+ * texts are cut at the terminal's edge, and texts of other nodes cannot leave their cells. */
 #define NCURSES_WIDECHAR 1
 #include <math.h>
 #include <ncurses.h>

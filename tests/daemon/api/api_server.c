@@ -30,26 +30,26 @@ static void on_left(uv_timer_t *timer) {
     end();
 }
 
-static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
+static void verb(void *user, enum tw_api_verb kind, uint32_t number) {
     (void)user;
     if (kind == TW_API_LEAVE) {
-        tw_api_answer(api, ticket, TW_IO, "the disk is full");
+        tw_api_answer(api, number, TW_IO, "the disk is full");
         (void)uv_timer_start(&leaving, on_left, 1000, 0);
     } else if (kind == TW_API_LIMIT) {
         char text[128];
-        const char *const up = tw_api_argument(api, ticket, "upload");
-        const char *const down = tw_api_argument(api, ticket, "download");
+        const char *const up = tw_api_argument(api, number, "upload");
+        const char *const down = tw_api_argument(api, number, "download");
         (void)snprintf(text, sizeof(text), "upload=%s download=%s", up != NULL ? up : "-",
                        down != NULL ? down : "-");
-        tw_api_answer(api, ticket, TW_OK, text);
+        tw_api_answer(api, number, TW_OK, text);
     } else if (kind == TW_API_UNBAN) {
         char text[128];
-        (void)snprintf(text, sizeof(text), "node=%s", tw_api_argument(api, ticket, "node"));
-        tw_api_answer(api, ticket, TW_OK, text);
+        (void)snprintf(text, sizeof(text), "node=%s", tw_api_argument(api, number, "node"));
+        tw_api_answer(api, number, TW_OK, text);
     } else if (kind == TW_API_WEB) {
-        tw_api_answer(api, ticket, TW_OK, tw_api_web_url(api));
+        tw_api_answer(api, number, TW_OK, tw_api_web_url(api));
     } else {
-        tw_api_answer(api, ticket, TW_OK, kind == TW_API_PAUSE ? "paused" : "saved step 12000");
+        tw_api_answer(api, number, TW_OK, kind == TW_API_PAUSE ? "paused" : "saved step 12000");
     }
 }
 

@@ -35,7 +35,7 @@ static char folder[64], socket_path[96];
 static enum { AT_ONCE, LATER, NEVER } verb_mode;
 static unsigned verbs_seen, port;
 static enum tw_api_verb verb_last;
-static uint32_t ticket_last;
+static uint32_t number_last;
 static uv_timer_t verb_timer;
 
 static struct client {
@@ -53,15 +53,15 @@ static void fill(void *user, struct tw_status_view *view) {
 
 static void on_verb_timer(uv_timer_t *timer) {
     (void)timer;
-    tw_api_answer(api, ticket_last, TW_OK, "done, later");
+    tw_api_answer(api, number_last, TW_OK, "done, later");
 }
 
-static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
+static void verb(void *user, enum tw_api_verb kind, uint32_t number) {
     (void)user;
     verbs_seen++;
     verb_last = kind;
-    ticket_last = ticket;
-    if (verb_mode == AT_ONCE) tw_api_answer(api, ticket, TW_IO, "the disk is full");
+    number_last = number;
+    if (verb_mode == AT_ONCE) tw_api_answer(api, number, TW_IO, "the disk is full");
     if (verb_mode == LATER) (void)uv_timer_start(&verb_timer, on_verb_timer, 1, 0);
     if (verb_mode == NEVER) uv_stop(&loop);
 }
@@ -312,31 +312,31 @@ static void an_answer_to_a_client_that_left_is_dropped(void **state) {
     assert_int_equal(sem_post(&client.may_close), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     (void)uv_run(&loop, UV_RUN_NOWAIT); /* consumes its client_done */
-    tw_api_answer(api, ticket_last, TW_OK, "late");
+    tw_api_answer(api, number_last, TW_OK, "late");
     client.hangs_up = false;
     assert_int_equal(exchange("GET", "/v1/status"), 200);
-    tw_api_answer(api, ticket_last, TW_OK, "twice"); /* an answered ticket is ignored */
+    tw_api_answer(api, number_last, TW_OK, "twice"); /* a second answer is ignored */
     verb_mode = AT_ONCE;
     assert_int_equal(exchange("POST", "/v1/pause"), 503);
 }
 
-static void a_used_ticket_does_not_answer_the_next_client(void **state) {
+static void a_used_number_does_not_answer_the_next_client(void **state) {
     (void)state;
     pthread_t thread;
     static const char REQUEST[] = "POST /v1/leave HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     verb_mode = LATER;
     assert_int_equal(exchange("POST", "/v1/pause"), 200);
-    const uint32_t used = ticket_last;
+    const uint32_t used = number_last;
     verb_mode = NEVER;
     client.request = REQUEST;
     client.request_bytes = sizeof(REQUEST) - 1;
     assert_int_equal(pthread_create(&thread, NULL, run_client, &client), 0);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(verbs_seen, 2);
-    assert_int_not_equal(ticket_last, used);
+    assert_int_not_equal(number_last, used);
     tw_api_answer(api, used, TW_OK, "not for you");
-    tw_api_answer(api, ticket_last, TW_OK, "for you");
-    tw_api_answer(api, ticket_last, TW_OK, "too late");
+    tw_api_answer(api, number_last, TW_OK, "for you");
+    tw_api_answer(api, number_last, TW_OK, "too late");
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_non_null(strstr(body(), "\"for you\""));
@@ -409,7 +409,7 @@ static void a_socket_in_use_is_not_taken_and_a_dead_one_is(void **state) {
     char other[120];
     (void)snprintf(other, sizeof(other), "%s/other.sock", folder);
     assert_int_equal(tw_api_listen_unix(other, NULL, &fd, &err), TW_OK);
-    (void)close(fd); /* as after a kill */
+    (void)close(fd); /* leaves the socket file, as a killed daemon does */
     assert_int_equal(tw_api_listen_unix(other, NULL, &fd, &err), TW_OK);
     (void)close(fd);
     assert_int_equal(unlink(other), 0);
@@ -536,7 +536,7 @@ int main(void) {
         T(a_verb_that_fails_says_why),
         T(a_slow_verb_is_answered_when_it_is_done),
         T(an_answer_to_a_client_that_left_is_dropped),
-        T(a_used_ticket_does_not_answer_the_next_client),
+        T(a_used_number_does_not_answer_the_next_client),
         T(closing_answers_waiting_clients),
         T(a_request_beyond_the_bound_is_refused),
         T(nonsense_does_not_stop_it),

@@ -27,9 +27,9 @@ static void fill(void *user, struct tw_status_view *view) {
     view_sample(view);
 }
 
-static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
+static void verb(void *user, enum tw_api_verb kind, uint32_t number) {
     (void)user, (void)kind;
-    tw_api_answer(api, ticket, TW_OK, "done");
+    tw_api_answer(api, number, TW_OK, "done");
 }
 
 static void open_api(uint64_t request_us) {

@@ -25,10 +25,10 @@ static void fill(void *user, struct tw_status_view *view) {
     view_sample(view);
 }
 
-static void verb(void *user, enum tw_api_verb kind, uint32_t ticket) {
+static void verb(void *user, enum tw_api_verb kind, uint32_t number) {
     (void)user, (void)kind;
     verbs_seen++;
-    tw_api_answer(api, ticket, TW_OK, "done");
+    tw_api_answer(api, number, TW_OK, "done");
 }
 
 static void open_api(const char *web, uint64_t request_us) {
@@ -220,7 +220,7 @@ static void a_huge_header_is_refused(void **state) {
     assert_int_equal(ask("GET", "/", "localhost", ""), 200);
 }
 
-/* It sends a byte whenever it can, and never ends its request. */
+/* A client sends a byte whenever it can and never ends its request. */
 static void a_slow_client_has_its_time_and_no_more(void **state) {
     (void)state;
     close_api();

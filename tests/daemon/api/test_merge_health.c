@@ -23,7 +23,8 @@ static unsigned first_finding(const struct point *points, unsigned count, unsign
     return 0;
 }
 
-/* A home of "1 public + 3 homes" after the repair, every 100 steps. */
+/* Losses (live, anchor) every 100 steps, measured at a node behind NAT in a group of one public
+ * node and three behind NAT, which merges well. */
 static void healthy_run_raises_nothing(void **state) {
     (void)state;
     static const struct point points[] = {
@@ -43,7 +44,7 @@ static void anchor_that_lags_and_follows_raises_nothing(void **state) {
     assert_int_equal(first_finding(points, 9, 1), 0); /* a third of the merges between two looks */
 }
 
-/* Two dial-only homes before the repair: the anchor fell, stood still and rose. */
+/* Measured at two nodes behind NAT with broken merging: the anchor fell, stood still and rose. */
 static void anchor_that_rises_is_found_within_two_evaluations(void **state) {
     (void)state;
     static const struct point points[] = {{5.54f, 5.54f},  {2.70f, 3.10f}, {2.45f, 2.60f},

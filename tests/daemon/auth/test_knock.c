@@ -1,4 +1,5 @@
-/* Tests of daemon/auth/knock.c: a name shows a key for an hour, and once. */
+/* Tests of daemon/auth/knock.c: a server name shows that its sender knows a key, for an hour, and
+ * only once. */
 #include <string.h>
 
 #include "daemon/auth/knock.h"

@@ -96,7 +96,8 @@ static void accompanying_bytes_are_known_from_the_first_contribution_on(void **s
     assert_int_equal(node.made, node.rounds);
 }
 
-/* It saves up for the total, or the anchors would exceed the credit. */
+/* The node saves up for a contribution and its anchor together. If it saved for the contribution
+ * alone, the anchor would overdraw the credit. */
 static void accompanying_bytes_are_saved_up_for_too(void **state) {
     (void)state;
     struct node node;

@@ -31,7 +31,8 @@ static void every_hour_has_its_rate(void **state) {
     assert_int_equal(rate_at(0, 0), 0);
     assert_int_equal(tw_hours_at(&hours, 9 * 60).until_min, 18 * 60);
     assert_int_equal(tw_hours_at(&hours, 19 * 60).until_min, 23 * 60 + 30);
-    assert_int_equal(tw_hours_at(&hours, 23 * 60 + 45).until_min, 8 * 60); /* of the next day */
+    assert_int_equal(tw_hours_at(&hours, 23 * 60 + 45).until_min,
+                     8 * 60); /* 8:00 of the next day */
 }
 
 static void entries_go_over_midnight(void **state) {

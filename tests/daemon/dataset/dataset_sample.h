@@ -18,7 +18,7 @@ struct sample_file {
 };
 
 struct dataset_sample {
-    struct tw_id hash; /* of the index */
+    struct tw_id hash; /* SHA-256 of the index */
     struct tw_dataset index;
     struct tw_dataset_shard shards[SAMPLE_SHARDS_MAX];
     uint32_t files_count;

@@ -209,7 +209,7 @@ static void peer_that_goes_leaves_nothing_behind(void **state) {
     assert_int_equal(pull(2, 1, 0, 2), TW_OK);
     PUMP_UNTIL(t.held_count == 2);
     assert_int_equal(t.serve.chunks_served, 0);
-    t.is_down = true; /* the transport refuses: nothing is released, and no slot stays in use */
+    t.is_down = true; /* the transport refuses: nothing is released, and no buffer stays in use */
     let_go(0, true);
     let_go(0, true);
     assert_int_equal(pull(2, 1, 0, 4), TW_OK);
@@ -285,7 +285,7 @@ static void file_that_is_copied_back_is_served_again(void **state) {
     assert_int_equal(pull(0, 1, 2, 1), TW_OK);
     PUMP_UNTIL(t.lost == 1);
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
-    dataset_sample_write(&t.sample, 2, t.dir); /* this one never existed here */
+    dataset_sample_write(&t.sample, 2, t.dir); /* file 2 did not exist before */
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 2);
     assert_int_equal(tw_data_folder_look(&t.store->folder, &next), 0);
     dataset_sample_write(&t.sample, 1, t.dir);

@@ -20,10 +20,10 @@ static struct {
     unsigned opened, stored, checked, finished, troubles, cleared;
     enum tw_status status;
     enum tw_fetch_result result;
-    uint32_t ticket, index_bytes, file;
+    uint32_t number, index_bytes, file;
     bool is_whole;
     char sentence[256];
-    uint64_t answered[2]; /* one bit per ticket */
+    uint64_t answered[2]; /* one bit per chunk number */
 } t;
 
 #define PUMP_UNTIL(condition)                                                                      \
@@ -36,14 +36,14 @@ static void on_opened(void *user, enum tw_status status, const char *sentence) {
     (void)snprintf(t.sentence, sizeof(t.sentence), "%s", sentence);
 }
 
-static void on_stored(void *user, uint32_t ticket, enum tw_fetch_result result, uint32_t bytes) {
+static void on_stored(void *user, uint32_t number, enum tw_fetch_result result, uint32_t bytes) {
     (void)user;
     t.stored++;
     t.result = result;
-    t.ticket = ticket;
+    t.number = number;
     t.index_bytes = bytes;
-    assert_int_equal(t.answered[ticket / 64] >> (ticket % 64) & 1, 0);
-    t.answered[ticket / 64] |= UINT64_C(1) << (ticket % 64);
+    assert_int_equal(t.answered[number / 64] >> (number % 64) & 1, 0);
+    t.answered[number / 64] |= UINT64_C(1) << (number % 64);
 }
 
 static void on_checked(void *user, uint32_t file, enum tw_status status, const char *sentence) {
@@ -114,7 +114,7 @@ static int teardown(void **state) {
 }
 
 /* Takes a chunk of the sample's file; the folder need not know that file yet. */
-static void take(uint32_t file, uint32_t idx, uint32_t ticket) {
+static void take(uint32_t file, uint32_t idx, uint32_t number) {
     const struct sample_file *from = &t.sample.files[file];
     uint64_t offset = (uint64_t)idx * TW_CHUNK_BYTES_MAX;
     uint32_t size = (uint32_t)(from->size - offset < TW_CHUNK_BYTES_MAX ? from->size - offset
@@ -122,8 +122,8 @@ static void take(uint32_t file, uint32_t idx, uint32_t ticket) {
     if (file != TW_DATA_INDEX) {
         tw_fetch_range(&t.store->folder.files[file], idx, &offset, &size);
     }
-    const struct tw_data_op op = {.file = file, .idx = idx, .size = size, .ticket = ticket};
-    t.answered[ticket / 64] &= ~(UINT64_C(1) << (ticket % 64));
+    const struct tw_data_op op = {.file = file, .idx = idx, .size = size, .number = number};
+    t.answered[number / 64] &= ~(UINT64_C(1) << (number % 64));
     assert_int_equal(tw_data_store_take(t.store, &op, from->bytes + offset), TW_OK);
 }
 
@@ -189,12 +189,12 @@ static void wrong_chunks_are_answered_wrong(void **state) {
     take(TW_DATA_INDEX, 0, 7);
     PUMP_UNTIL(t.stored == 1);
     assert_int_equal(t.result, TW_FETCH_WRONG);
-    assert_int_equal(t.ticket, 7);
+    assert_int_equal(t.number, 7);
     t.sample.files[0].bytes[0] ^= 1;
     take(TW_DATA_INDEX, 0, 8);
     PUMP_UNTIL(t.stored == 2);
     assert_int_equal(t.result, TW_FETCH_OK);
-    const struct tw_data_op beyond = {.file = TW_DATA_INDEX, .idx = 1, .size = 10, .ticket = 9};
+    const struct tw_data_op beyond = {.file = TW_DATA_INDEX, .idx = 1, .size = 10, .number = 9};
     assert_int_equal(tw_data_store_take(t.store, &beyond, t.sample.files[0].bytes), TW_OK);
     PUMP_UNTIL(t.stored == 3);
     assert_int_equal(t.result, TW_FETCH_WRONG);
@@ -212,7 +212,7 @@ static void wrong_chunks_are_answered_wrong(void **state) {
     take(2, 1, 127);
     PUMP_UNTIL(t.stored == 7);
     assert_int_equal(t.result, TW_FETCH_WRONG);
-    assert_int_equal(t.ticket, 127);
+    assert_int_equal(t.number, 127);
 }
 
 static void index_with_a_wrong_byte_is_thrown_away(void **state) {
@@ -228,7 +228,7 @@ static void index_with_a_wrong_byte_is_thrown_away(void **state) {
     t.opened = 1;
     t.status = TW_AGAIN;
     t.stored = t.checked = 0;
-    get_index(); /* from another peer */
+    get_index(); /* as if another peer sent it */
 }
 
 static void a_full_disk_stops_the_queue_until_there_is_room(void **state) {

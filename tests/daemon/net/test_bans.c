@@ -149,7 +149,7 @@ static void ban_is_lifted_by_the_beginning_of_an_id(void **state) {
     assert_int_equal(left(0xaa, T), 0);
     assert_int_equal(left(0xab, T), HOUR_S);
     lift("ab", TW_AGAIN, "thinwire peers");
-    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* as long as a first ban */
+    assert_int_equal(offend(0xaa, 3, T), HOUR_S); /* the length of a first ban */
     lift("ac00000000000000000000000000000000000000000000000000000000000000", TW_OK, "");
     assert_int_equal(banned(T), 1);
 }

@@ -18,7 +18,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* It names hosts of others, a name, and a wildcard. */
+/* Makes the node announce addresses of other hosts, a host name, and a wildcard. */
 static void announcing_others(struct tw_transport_config *config) {
     static const char *const addrs[TW_ADDRS_MAX] = {"192.0.2.1:80", "localhost:80", "[::1]:22",
                                                     "0.0.0.0:22"};

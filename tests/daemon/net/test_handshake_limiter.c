@@ -158,7 +158,7 @@ static void knock_pays_into_other_buckets(void **state) {
         (void)snprintf(host, sizeof(host), "10.1.%u.1", i);
         (void)limiter(host, 100);
     }
-    assert_int_equal(knock("10.2.0.1"), TW_LIMIT); /* of all strangers */
+    assert_int_equal(knock("10.2.0.1"), TW_LIMIT); /* the bucket of all strangers is empty */
     unsigned taken = 0;
     for (unsigned i = 0; i < 1000; i++)
         taken += tw_handshake_limiter_take(&table, &from, true, now_us, NULL) == TW_OK;
@@ -211,7 +211,7 @@ static void known_hosts_survive_a_restart(void **state) {
     assert_true(!is_known("10.0.0.1") && is_known("2001:db8::1")); /* a day ago */
     tw_handshake_limiter_init(&table, now_us);
     assert_int_equal(tw_handshake_limiter_decode(&table, text, size, now_us, wall_s - 1), 0);
-    assert_false(is_known("2001:db8::1")); /* from the future */
+    assert_false(is_known("2001:db8::1")); /* its time in the file is in the future */
 }
 
 static void damaged_hosts_are_skipped(void **state) {

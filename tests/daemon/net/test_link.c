@@ -363,7 +363,7 @@ static void higher_id_keeps_the_link_it_dialled(void **state) {
     struct world_node *lower = world_start(&world, 1, NULL);
     dialled_by_the_victim(lower);
     rogue_open_as(lower);
-    rogue_hello(); /* as if sent before the lower id saw the other connection */
+    rogue_hello(); /* an honest node may send it before the lower id sees the other connection */
     WAIT_WHILE(&world, !rogue.is_heard);
     assert_int_equal(rogue.heard.status, TW_AGAIN);
     assert_int_equal(victim->downs + lower->downs, 0);

@@ -70,7 +70,7 @@ static void unknown_name_is_reported(void **state) {
     assert_int_equal(asked, 1);
 }
 
-/* Every dial slot waits for a resolver that does not answer. */
+/* As many dials as there may be at a time wait for a resolver that does not answer. */
 static void lookup_that_hangs_holds_no_dial(void **state) {
     (void)state;
     struct world_node *a = world_start(&world, 0, with_short_patience);

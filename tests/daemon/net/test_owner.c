@@ -193,7 +193,7 @@ static void links_end_with_the_certificate_and_come_back_with_the_next(void **st
     WAIT_WHILE(&world, world_peers(a) + world_peers(b) > 0);
     assert_int_equal(b->down_reason, TW_NOT_ADMITTED);
     assert_non_null(strstr(a->down_sentence, "ended at"));
-    /* Both nodes are renewed by an admitter whose own certificate begins today. */
+    /* Both nodes get new certificates from an admitter whose own certificate begins today. */
     struct tw_certs fresh;
     clocks_s[0] = clocks_s[1] = clocks_s[2] = 1800000000;
     sign(2, TW_CERT_TRAIN | TW_CERT_ADMIT);

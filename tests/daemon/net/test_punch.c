@@ -266,7 +266,7 @@ static void punch_ends_with_the_link_and_with_the_node(void **state) {
     world_turn(&world, 20);
     tw_transport_close(a->transport, peer_of(a, b), TW_AGAIN, "over");
     WAIT_WHILE(&world, is_punching(a));
-    world_stop(b); /* while it dials */
+    world_stop(b); /* b is dialling at this moment */
     WAIT_WHILE(&world, world_peer_of(hub, b) >= 0);
 }
 

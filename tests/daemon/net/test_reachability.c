@@ -162,8 +162,9 @@ static void foreign_address_is_ignored(void **state) {
         assert_true(tw_reachability_is_own(&self, own[i]));
     (void)snprintf(self.addrs[1], TW_ADDR_BYTES, "home.example.org:4748");
     self.addrs[2][0] = '\0';
-    assert_true(tw_reachability_is_own(&self, "203.0.113.9:4748")); /* as peers see that name */
-    assert_false(tw_reachability_is_own(&self, "203.0.113.9:1"));   /* no longer announced */
+    assert_true(tw_reachability_is_own(
+        &self, "203.0.113.9:4748")); /* address to which peers resolve that name */
+    assert_false(tw_reachability_is_own(&self, "203.0.113.9:1")); /* no longer announced */
 }
 
 static void private_addresses_are_told_from_public_ones(void **state) {

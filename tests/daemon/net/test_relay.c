@@ -423,7 +423,8 @@ static void tampering_breaks_that_link_alone(void **state) {
     (void)state;
     start();
     call_up(a, hub, b);
-    tw_transport_set_relay(hub->transport, true, 300 * 1000); /* so that bytes wait there */
+    tw_transport_set_relay(hub->transport, true,
+                           300 * 1000); /* so slow that bytes wait in the relay */
     for (unsigned i = 0; i < 8; i++) send_chunk(a, b);
     WAIT_WHILE(&world, !flip(hub));
     WAIT_WHILE(&world, world_peer_of(b, a) >= 0 || world_peer_of(a, b) >= 0);

@@ -131,7 +131,7 @@ static void stranger_is_refused(SSL_CTX *ctx) {
     tw_tls_context_deinit(&strange);
 }
 
-/* The same context as ours, for the test to change. */
+/* A TLS context like that of a node, for the test to change. */
 static SSL_CTX *like_ours(void) {
     struct tw_tls_context context;
     assert_int_equal(tw_tls_context_init(&context, &alice, NULL), TW_OK);

@@ -685,7 +685,7 @@ static void close_tells_the_other_side_why(void **state) {
     assert_int_equal(b->down_reason, TW_PROTO);
     has_word(b->down_sentence, "you spoke out of turn");
     assert_int_equal(b->frames, 0);
-    /* They may link again at once. */
+    /* The two nodes may link again at once. */
     world_dial(b, a);
     world_run(&world, both_have_bulk);
 }

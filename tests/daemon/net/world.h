@@ -24,7 +24,7 @@ struct world_node {
     uint32_t calls, relays_opened, relays_ended;
     enum tw_status call_status;
     char call_sentence[256], relay_sentence[256];
-    uint64_t relay_bytes; /* of the relayed link that ended last */
+    uint64_t relay_bytes; /* bytes of the relayed link that ended last */
     uint64_t observed_token;
     char observed_address[TW_ADDR_BYTES];
     uint32_t probes;

@@ -218,7 +218,8 @@ static void table_keeps_linked_nodes_and_forgets_others(void **state) {
     }
     pick.token = 1;
     assert_true(tw_punch_plan_next(&client, 1, now_us, &pick));
-    assert_int_equal(to(&client, TW_PUNCH_READY), TW_PUNCH_SEND_GO); /* of the first one */
+    /* the linked node's row was kept, so its READY is answered */
+    assert_int_equal(to(&client, TW_PUNCH_READY), TW_PUNCH_SEND_GO);
 }
 
 int main(void) {

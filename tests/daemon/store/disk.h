@@ -50,7 +50,7 @@ void tw_disk_set_named_only(struct tw_disk *disk, bool named_only);
 size_t tw_disk_pending(const struct tw_disk *disk);
 /* Power cut: unit i survives iff keep[i]. Handles die, faults and stop are cleared. */
 void tw_disk_crash(struct tw_disk *disk, const bool *keep);
-/* The same with a random subset. */
+/* Power cut at which a random subset of the unsynced units survives. */
 void tw_disk_crash_random(struct tw_disk *disk, struct tw_rng *rng);
 
 /* Direct access to the contents that a program would read. */

@@ -91,7 +91,8 @@ static void a_lost_or_copied_file_is_noticed(void **state) {
     tw_disk_remove(copy, "vote.a");
     assert_int_equal(look(copy), TW_VOTE_CORRUPT);
     tw_disk_destroy(copy);
-    /* The same vote twice has the same length, so one file can become a copy of the other. */
+    /* Saves one vote twice: both files have the same length, so one can become a copy of the other.
+     */
     assert_int_equal(look(disk), TW_VOTE_VALID);
     assert_int_equal(save(5), TW_OK);
     assert_int_equal(save(5), TW_OK);

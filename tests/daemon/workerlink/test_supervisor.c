@@ -302,7 +302,8 @@ static void command_ends_with_its_processes(void **state) {
     tw_supervisor_attached(&seen.supervisor, child);
     assert_true(seen.supervisor.is_attached);
 
-    /* Its trainer dies, and the command starts another one: nothing is ended. */
+    /* The trainer dies, and the command that started it starts another one: the daemon ends
+     * nothing. */
     tw_supervisor_unlinked(&seen.supervisor, -1);
     assert_true(uv_is_active((uv_handle_t *)&seen.supervisor.timer));
     tw_supervisor_attached(&seen.supervisor, child);
@@ -407,7 +408,7 @@ static void stop_waits_for_no_link_of_a_dead_worker(void **state) {
     seen_close(&seen);
 }
 
-/* Its silence must not count as a hang of the device. */
+/* A dead worker sends nothing. That silence must not count as a hang of the device. */
 static void dead_worker_does_not_hang(void **state) {
     (void)state;
     struct seen seen;
@@ -479,7 +480,7 @@ static void worker_of_somebody_else_that_does_not_end_is_cut(void **state) {
 /* A worker started by another program attaches, gets this far, and dies. */
 static void foreign_die(struct seen *seen, bool is_ready, bool has_stepped, int exit_status) {
     const unsigned admitted = seen->admitted;
-    seen->supervisor.restart.row = 0; /* no pauses here */
+    seen->supervisor.restart.row = 0; /* restarts without a pause */
     tw_supervisor_linked(&seen->supervisor, 0);
     if (is_ready) tw_supervisor_ready(&seen->supervisor);
     if (has_stepped) tw_supervisor_stepped(&seen->supervisor, 1000);
@@ -494,7 +495,7 @@ static void workers_of_somebody_else_climb_the_ladder_but_are_not_given_up(void 
     struct seen seen;
     foreign_open(&seen);
     for (unsigned i = 0; i < 5 * TW_RESTART_RUNG; i++) {
-        foreign_die(&seen, true, true, TW_EXIT_DEVICE); /* climbs no rung, nor does the next */
+        foreign_die(&seen, true, true, TW_EXIT_DEVICE); /* does not escalate, nor does the next */
         foreign_die(&seen, false, false, -1);
         assert_int_equal(seen.last.verdict.rung, TW_RESTART_PLAIN);
         foreign_die(&seen, true, true, -1);

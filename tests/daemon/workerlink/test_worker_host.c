@@ -32,7 +32,7 @@ static struct {
     struct tw_event events[EVENTS_MAX];
     unsigned events_count, gone, refused, frozen;
     char sentence[256];
-    struct tw_encoded encoded; /* of the newest callback */
+    struct tw_encoded encoded; /* argument of the newest callback */
     unsigned encoded_count;
 } t;
 
@@ -123,7 +123,7 @@ static void socket_is_for_the_daemons_user_alone(void **state) {
     assert_int_equal(info.st_mode & 07777, 0600);
 }
 
-/* Runs the loop until the condition holds; CTest ends a test that never gets there. */
+/* Runs the loop until the condition holds; CTest ends a test in which it never does. */
 #define PUMP_UNTIL(condition)                                                                      \
     while (!(condition)) (void)uv_run(&t.loop, UV_RUN_ONCE)
 
@@ -676,8 +676,8 @@ static void next_worker_resumes_from_the_newest_snapshot(void **state) {
     assert_int_equal(t.welcome.start, TW_START_ANCHOR);
 }
 
-/* The byte budget reaches the worker unchanged, and the size of the contribution is reported: by
- * rung if the head of the payload is valid, else without rungs. */
+/* The byte budget reaches the worker unchanged, and the size of the contribution is reported. If
+ * the head of the payload is valid, the elements of each codec (rung) are reported too. */
 static void budget_and_size_of_a_contribution_are_reported(void **state) {
     (void)state;
     enum { N = 1024 };
