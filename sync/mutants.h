@@ -35,12 +35,12 @@
       "a member accused of a false merge is struck without audit")                                 \
     X(STUCK_DEADLINE, "stuck-deadline", "the heartbeat's deadline is never moved on")
 
-/* The same, found in worlds where some nodes have no path to each other. */
+/* More mutants, found in simulated worlds where some nodes have no path to each other. */
 #define TW_MUTANT_HOMES_LIST(X)                                                                    \
     X(UNLINKED_IS_DEAD, "unlinked-is-dead", "a member without a link to this node counts as dead") \
     X(UNREACHED_OWNER, "unreached-owner", "owners are chosen whom contributors cannot reach")
 
-/* The same, found in worlds with traitors. */
+/* More mutants, found in simulated worlds with traitors: members that lie. */
 #define TW_MUTANT_TRAITORS_LIST(X)                                                                 \
     X(UNPROVEN_COMMIT, "unproven-commit", "a record is committed without a look at its proof")     \
     X(TWO_VOTES, "two-votes", "a proof may hold two votes of one member")                          \
@@ -53,7 +53,7 @@
     X(STRANGERS_KNOWN, "strangers-known", "a node is known if one member says so")                 \
     X(ONE_LOG, "one-log", "a member believes one other that it is too far behind")
 
-/* The same for runs in pairs. */
+/* More mutants, of runs in pairs. */
 #define TW_MUTANT_PAIR_LIST(X)                                                                     \
     X(SILENT_LEAVE, "silent-leave", "a node that leaves an exchange does not send PAIR_BUSY")      \
     X(FREE_LIFT, "free-lift", "a partner lifts the clock without a bound")                         \

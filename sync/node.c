@@ -1,4 +1,5 @@
-/* node.c - the node as a whole: start, events in, the walk over its concerns. */
+/* node.c - the core as a whole: start, dispatch of events, and the walk that follows each: it lets
+ * every file of the core request all that is missing. */
 #include "sync/node.h"
 
 #include <string.h>
@@ -233,8 +234,8 @@ static void greet_worker(struct tw_node *node, const struct tw_event *event) {
             node->pair.synced_step[p] = node->worker.step;
         if (node->at.fragment_rounds[p] == NOT_HELD) continue;
         /* The worker's memory has the true count: an APPLY counts even if its answer was lost. If
-         * the record of its round is not here (is_unknown), the weights belong to no round: a new
-         * lineage begins. */
+         * this node lacks the record of that round (is_unknown), the weights belong to no round: a
+         * new lineage begins. */
         if (rounds <= node->at.fragment_rounds[p])
             continue; /* the state may have rounds that are not in the log yet */
         node->at.fragment_rounds[p] = rounds;

@@ -69,8 +69,8 @@ struct tw_node_view {
     uint32_t alive;          /* peers that sent STATUS, and anything within TW_PEER_SILENCE_US */
     uint32_t mixed; /* peers whose work entered this node's anchor in the last 2 P rounds */
     uint32_t roster_count;
-    uint64_t audits;      /* other owners' merges that were repeated here */
-    uint64_t unmerged;    /* contributions too large to be merged here */
+    uint64_t audits;      /* merges of other owners that this node repeated */
+    uint64_t unmerged;    /* contributions that this owner did not merge, as they were too large */
     bool is_contributing; /* this node's contribution to the open round is sent */
     struct {
         uint64_t merged, alone;  /* rounds merged with a partner, and rounds alone */

@@ -6,10 +6,10 @@
  * before the result is decided.
  *
  *   IDLE -> FETCHING     this node was drawn, or another member sent ACCUSE
- *   FETCHING -> MERGING  all contributions to the part are here
+ *   FETCHING -> MERGING  this node holds all contributions to the part
  *   MERGING -> IDLE      same hash: the owner is honest. Another hash: the owner is struck; if this
  *                        node was drawn, it sends ACCUSE
- *   any -> IDLE          a contribution is lost, the worker died, or it takes too long: no finding,
+ *   any -> IDLE          a contribution is lost, the worker died, or it takes too long: no verdict,
  *                        no strike
  *
  * A member audits a part only if the owner itself announced to it the result and contributions of
@@ -100,7 +100,7 @@ static bool add_input(struct audit *audit, const struct past_round *past,
     return true;
 }
 
-/* Starts the audit of a part of a committed round. Stays idle if that is not possible here. */
+/* Starts the audit of a part of a committed round. Stays idle if this node cannot audit it. */
 static void begin_audit(struct tw_node *node, uint64_t round, uint32_t part) {
     struct audit *audit = &node->audits.running;
     const struct tw_record *record = tw_progress_record(node, round);
@@ -210,7 +210,7 @@ void tw_audit_reduced(struct tw_node *node, const struct tw_event *event) {
     if (!audit->is_hinted) send_accusation(node);
 }
 
-/* Fetches missing contributions. True when all are here. */
+/* Fetches missing contributions. True when this node holds all. */
 static bool fetch_inputs(struct tw_node *node) {
     struct audit *audit = &node->audits.running;
     bool is_complete = true;

@@ -1,4 +1,5 @@
-/* audit.h - audits: checks that a committed result is the merge of its listed contributions. */
+/* audit.h - audits: this node repeats the merge of another owner, and compares the result with the
+ * committed one. */
 #ifndef TW_SYNC_CHECK_AUDIT_H
 #define TW_SYNC_CHECK_AUDIT_H
 
@@ -7,7 +8,8 @@
 
 /* Keeps the contributions of the open round, which is about to be committed. */
 void tw_audit_note(struct tw_node *node, const struct tw_record *record);
-/* Starts an audit of a part of `round`, the newest in the log, if the draw selects this node. */
+/* Starts an audit of a part of `round`, the newest in the log, if the record's hash selects this
+ * node for it. */
 void tw_audit_choose(struct tw_node *node, uint64_t round);
 void tw_audit_accuse(struct tw_node *node, uint16_t peer, const struct tw_msg_accuse *accuse);
 /* Handles the answer to the merge that an audit requested. */

@@ -1,4 +1,4 @@
-/* findings.c - penalties of owners, found when a round is committed. */
+/* findings.c - penalties for owners of the open round, decided just before it is committed. */
 #include "sync/check/findings.h"
 
 #include "sync/core/membership.h"

@@ -1,4 +1,4 @@
-/* proposal_check.c - signs that no honest proposer wrote a record, as far as this node can tell.
+/* proposal_check.c - does a proposed record look as if its proposer lies? The signs:
  *
  *   false         A result or its contributors differ from the owner's announcement. Otherwise
  *                 audits could strike honest owners, and work could be merged twice or lost. Such
@@ -14,10 +14,10 @@
  *   empty         As early, but left-out parts whose results this node holds and accepts count too.
  *                 After two ballots, twice as many may be left out, then any number: members that
  *                 refuse different results must agree in the end.
- *   company       The next roster lacks this node, or a member that is linked here under its nonce.
- *                 Or a new member is neither linked here nor known to more members than may lie; a
- *                 node that sees few members does not judge that. Otherwise a lying proposer would
- *                 replace honest members by names of its own.
+ *   company       The next roster lacks this node, or a member that is linked to it under its
+ *                 nonce. Or a new member is neither linked to this node nor known to more members
+ *                 than may lie; a node that sees few members does not judge that. Otherwise a lying
+ *                 proposer would replace honest members by node ids of its own.
  *   skewed        The weights of the next roster differ too much from those of round/proposal.c: by
  *                 upload, among members that were in time and not proven false. Members differ in
  *                 the strikes and links that they see, so an honest proposer leaves out at most a
@@ -27,10 +27,10 @@
  *                 accept the next lies.
  *
  * With more than TW_PARTS_MAX members the proposer chooses the owners. Company and skewed are
- * checked in rosters that withstand a liar. All checks but false end after some patiences: honest
- * members too may differ after an owner's restart, or when two nodes lose their link. A record
- * decided after that may list results that no owner announced; no owner is struck for it
- * (audit.c). */
+ * checked in rosters that withstand a liar. All checks but false end after some times the usual
+ * wait for a round (pace.patience_us): honest members too may differ after an owner's restart, or
+ * when two nodes lose their link. A record decided after that may list results that no owner
+ * announced; no owner is struck for it (audit.c). */
 #include "sync/check/proposal_check.h"
 
 #include "base/median.h"
@@ -107,7 +107,7 @@ static bool is_left_out(const struct tw_record *record, uint32_t k) {
     return record == NULL || k >= record->parts_count || record->parts[k].bytes == 0;
 }
 
-/* The result announced for part k may still arrive here. */
+/* This node fetches the result announced for part k, and it may still arrive. */
 static bool is_coming(struct tw_node *node, uint32_t k) {
     const struct tw_msg_result *announced = &node->round.results[k].announced;
     if (!node->round.results[k].has || announced->bytes == 0) return false;
@@ -158,7 +158,7 @@ static bool has_member(const struct tw_roster *roster, const struct tw_member *m
     return at >= 0 && roster->members[at].nonce == member->nonce;
 }
 
-/* The member is linked here under its nonce, and holds the whole state. */
+/* The member is linked to this node under its nonce, and holds the whole state. */
 static bool is_seated(const struct tw_node *node, uint32_t idx) {
     const struct tw_member *member = &node->roster.members[idx];
     const uint16_t peer = tw_peers_find(node, &member->id);
@@ -167,7 +167,7 @@ static bool is_seated(const struct tw_node *node, uint32_t idx) {
            node->links[peer].status.nonce == member->nonce;
 }
 
-/* The next roster lacks members that are linked here. */
+/* The next roster lacks members that are linked to this node. */
 static bool lacks_members(const struct tw_node *node, const struct tw_roster *next) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (!has_member(next, &node->roster.members[i]) && is_seated(node, i)) return true;

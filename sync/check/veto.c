@@ -13,10 +13,11 @@
  *       members of other ranks propose first.
  *   R2  Exceptions: a record that the member accepted before, and one that a lock requires
  *       (vote/acceptor.c). A round that may already be decided is thus never held up.
- *   R3  A proposer whose proposal was refused is passed over after RETRY_US.
+ *   R3  A proposer whose proposal was refused is passed over: after RETRY_US, the next rank may
+ *       propose.
  *   R4  A member does not accept a record that no honest proposer would have written
- *       (proposal_check.c). R2 and R3 hold here too. Members differ in the messages and links that
- *       they see, so this rule ends after some patiences. */
+ *       (proposal_check.c). R2 and R3 hold for such records too. Members differ in the messages and
+ *       links that they see, so this rule ends after some times the usual wait for a round. */
 #include "sync/check/veto.h"
 
 #include "sync/check/proposal_check.h"

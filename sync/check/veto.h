@@ -6,13 +6,15 @@
 
 /* Returns the set of parts of the open round's record that this node refuses. */
 uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record);
-/* Passes the proposer over: results of its proposal do not arrive here, or proofs are missing.
- * After RETRY_US, the next rank may propose. */
+/* Passes the proposer of this ballot over: after RETRY_US, this node no longer waits for it, and
+ * the next rank may propose. Called if results of its proposal do not arrive, or proofs are
+ * missing.
+ */
 void tw_veto_pass(struct tw_node *node, uint64_t ballot);
 /* Like tw_veto_pass, and notes that this node refuses the offer. */
 void tw_veto_proposer(struct tw_node *node);
-/* The offer is accepted after all: its proposer no longer counts as one that proposed nearly
- * nothing. */
+/* The offer is accepted after all: its proposer no longer counts as one whose proposal left out
+ * most of the round. */
 void tw_veto_not(struct tw_node *node);
 /* Refuses these parts of the offer: sends NACK to its proposer, and forgets the offer. */
 void tw_veto_offer(struct tw_node *node, uint32_t parts);
@@ -21,6 +23,6 @@ void tw_veto_refused(struct tw_node *node, uint32_t member, uint32_t parts);
 /* Members refuse parts of our proposal, and too few votes are left for it. round.left_out then
  * contains the parts to leave out, so that these members vote for the next proposal. */
 bool tw_veto_is_ballot_lost(struct tw_node *node);
-/* The proposer of this rank is not waited for: this node refused its proposal. */
+/* The proposer of this rank is passed over, and RETRY_US have elapsed since. */
 bool tw_veto_is_passed(struct tw_node *node, uint32_t rank);
 #endif

@@ -4,8 +4,8 @@
 
 #include "sync/core/state/node.h"
 
-/* Returns a message to fill and then send. NULL: this event has no room for more messages; the next
- * walk retries. */
+/* Returns a message to fill and then send. NULL: the queue has no room for more messages; the
+ * caller sends it after a later event. */
 struct tw_message *tw_act_message(struct tw_node *node, enum tw_message_kind kind);
 /* Queues a message. Does nothing if `message` is NULL, `peer` is NO_PEER or the link is down. */
 void tw_act_send(struct tw_node *node, const struct tw_message *message, uint16_t peer);

@@ -1,7 +1,7 @@
 /* bounds.h - times and bounds that several rooms of sync/ share.
  *
  * A bound that one file uses stands in that file. Sizes on the wire and of tables are in
- * base/limits.h. Some times adapt to measurements; their floors and ceilings stand here. */
+ * base/limits.h. Some times adapt to measurements; this file has their floors and ceilings. */
 #ifndef TW_SYNC_CORE_BOUNDS_H
 #define TW_SYNC_CORE_BOUNDS_H
 
@@ -27,7 +27,9 @@ enum {
 #define SECOND_US UINT64_C(1000000)
 #define RETRY_US (2 * SECOND_US)
 #define ASK_US (SECOND_US / 2) /* time between two equal requests to one peer */
-#define PATIENCE_FLOOR_US (10 * SECOND_US)
+#define PATIENCE_FLOOR_US                                                                          \
+    (10 * SECOND_US) /* least wait for contributions and results of a round                        \
+                      */
 /* Time for a ballot; doubles with each failed ballot of a round. */
 #define BALLOT_TIMEOUT_US (5 * SECOND_US)
 #define TAKEOVER_STEP_US (5 * SECOND_US) /* extra wait of each rank after the one before it */
@@ -35,7 +37,8 @@ enum {
 #define SOLO_HOLD_US (5 * SECOND_US)     /* pause of solo rounds while a peer copies the state */
 /* Time for which a packed state is kept after a peer last pulled from it. */
 #define STATE_KEEP_US (30 * SECOND_US)
-/* Time without a donor, after which a receiver looks for another lineage. */
+/* Time after which a receiver without a linked donor (a member that serves the state) looks for
+ * another lineage. */
 #define LINEAGE_LOST_US (10 * SECOND_US)
 #define FULL_US (600 * SECOND_US) /* time between two reports that the roster is full */
 

@@ -57,16 +57,16 @@ struct tw_node_config {
     bool has_own_start;    /* the first weights of each node are its own: runs of any model */
     uint64_t step_tokens;  /* tokens of one inner step, as planned; 0: not known, and no bound
                               follows from it */
-    /* When the run clock reaches this value, merging ends (topology solo: 0). From then on each of
-     * alone_nodes nodes trains its share of the remaining tokens alone, and its own clock counts
-     * its tokens for all of them. alone_nodes 0: nodes merge to the end. */
+    /* When the run clock reaches this value, merging ends (topology solo: 0). From then on, each of
+     * alone_nodes nodes trains an equal part of the remaining tokens alone. Its own clock counts
+     * its tokens alone_nodes times. alone_nodes 0: nodes merge to the end. */
     uint64_t together_tokens;
     uint32_t alone_nodes;
 
     /* this node */
     struct tw_signing signing;
     struct tw_sizes sizes;
-    uint32_t weight;    /* share of the parts that this node offers to own, > 0 */
+    uint32_t weight;    /* relative weight by which this node wants to own parts, > 0 */
     uint64_t orphan_us; /* time without a majority, after which this node founds a child lineage
                            (120 s) */
     /* Lineages that this node neither continues nor follows, since its operator rolled it back. A

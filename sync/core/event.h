@@ -65,14 +65,14 @@ struct tw_event {
             uint64_t refused; /* bit i: inputs[i] was left out, so it is no contributor */
             uint32_t part, bytes;
             struct tw_id hash;
-            bool is_audit; /* as in the request */
+            bool is_audit; /* copied from the request: the merge of another owner was repeated */
         } reduced;         /* REDUCED */
         struct {
             uint32_t fragment;
             uint64_t rounds;     /* rounds applied, this one included */
-            struct tw_id digest; /* of the new (phi, u) */
+            struct tw_id digest; /* digest of the new (phi, u) */
             bool is_alone;       /* pair step taken without the partner's unusable payloads */
-            bool is_outlier;     /* alone because the partner's share is far too large */
+            bool is_outlier;     /* alone because the partner's Delta or phi is an outlier */
         } applied;               /* APPLIED; not ok: the payload did not decode, nothing changed */
         struct {
             uint32_t fragment;

@@ -1,4 +1,4 @@
-/* membership.c - see membership.h. */
+/* membership.c - which members of the roster vote, contribute and are waited for. */
 #include "sync/core/membership.h"
 
 #include "sync/core/actions.h"

@@ -1,4 +1,5 @@
-/* membership.h - the seats of the roster, and the state of this node among them. */
+/* membership.h - which members of the roster vote, contribute and are waited for; and the state of
+ * this node. A seat is a member's entry in the roster. */
 #ifndef TW_SYNC_CORE_MEMBERSHIP_H
 #define TW_SYNC_CORE_MEMBERSHIP_H
 
@@ -16,17 +17,18 @@ uint32_t tw_membership_votes_needed(const struct tw_node *node);
 int tw_membership_sender(const struct tw_node *node, uint16_t peer);
 /* This node votes in the open round. */
 bool tw_membership_is_voter(const struct tw_node *node);
-/* Member `idx` is this node, or a linked donor of our lineage: worth waiting for. */
+/* Member `idx` is this node, or is linked and a donor of our lineage (it holds the state and serves
+ * it): worth waiting for. */
 bool tw_membership_is_live(const struct tw_node *node, uint32_t idx);
 /* Member `idx` is live, or is a receiver under the nonce of the roster, which votes but contributes
  * nothing. */
 bool tw_membership_is_seated(const struct tw_node *node, uint32_t idx);
-/* Member `idx` sent LEAVE, or is here under another nonce: this seat will never vote again. */
+/* Member `idx` sent LEAVE, or is linked under another nonce: this seat will never vote again. */
 bool tw_membership_is_parted(struct tw_node *node, uint32_t idx);
 /* Derives node->state from position, roster and vote; reports a change. */
 void tw_membership_derive_state(struct tw_node *node);
-/* Stores the present time: in each seat whose member is linked or live, and for the node as a whole
- * if enough seated members to decide are live, or if a donor is linked. */
+/* Stores the present time in each seat whose member is linked or live. Also stores it for the node
+ * as a whole, if a majority is live (majority_us) or a donor is linked (donor_us). */
 void tw_membership_note(struct tw_node *node);
 
 #endif

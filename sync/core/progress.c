@@ -1,4 +1,4 @@
-/* progress.c - see progress.h. */
+/* progress.c - questions about the position: rounds known, rounds due, the run clock. */
 #include "sync/core/progress.h"
 
 #include "sync/core/state/node.h"

@@ -25,7 +25,8 @@ uint64_t tw_progress_held_tokens(const struct tw_node *node);
 bool tw_progress_is_final(const struct tw_node *node);
 /* The clock has passed config.together_tokens: nothing is merged any more. */
 bool tw_progress_is_apart(const struct tw_node *node);
-/* Clock advance per token of a listed contributor. */
+/* Tokens by which the run clock advances per token of a listed contributor: 1 while nodes merge,
+ * config.alone_nodes when they train apart. */
 uint64_t tw_progress_share(const struct tw_node *node);
 
 /* Least number of inner steps from sending to applying. With clock pace it is also bounded by a

@@ -1,4 +1,4 @@
-/* reach.c - see reach.h. */
+/* reach.c - which members are linked to each other, from their LINKS messages. */
 #include "sync/core/reach.h"
 
 #include <string.h>
@@ -91,7 +91,7 @@ void tw_reach_note(struct tw_node *node) {
         live |= UINT64_C(1) << i;
         if (!is_self) heard |= node->reach.of[i];
     }
-    heard &= ~linked; /* claims of other members do not matter for a member that is linked here */
+    heard &= ~linked; /* a link of our own shows more than the claims of other members */
     for (uint32_t i = 0; i < node->roster.count; i++) {
         const bool may_hear = node->seats[i].unlisted < HEARSAY_ROUNDS && !node->seats[i].has_left;
         if (!may_hear || TW_IS_MUTANT(node, TW_MUTANT_UNLINKED_IS_DEAD))

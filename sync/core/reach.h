@@ -1,13 +1,13 @@
 /* reach.h - which members are linked to each other: the graph of links that a round depends on.
  *
- * Homes behind NAT can only dial, so two members may have no link. A member without a link to us is
- * not gone, an owner that a contributor cannot reach gets nothing from it, and a proposer that
- * reaches no majority decides nothing. Each node tells its peers its own links (LINKS). From these,
- * and from its own links, each node derives the part of the graph that it sees.
+ * Nodes behind NAT can only dial, so two members may have no link. A member without a link to us
+ * may still be alive. An owner that a contributor cannot reach gets nothing from it. A proposer
+ * that reaches no majority decides nothing. Each node sends its own links to its peers (LINKS).
+ * From these, and from its own links, each node derives the part of the graph that it sees.
  *
- * A link counts if either end claims it. A member can therefore invent links of its own, and
- * becomes an owner whom some contributors cannot reach. It cannot deny a link that the other end
- * claims. */
+ * A link counts if either end claims it. A lying member can therefore invent links of its own. At
+ * most it then becomes an owner that some contributors cannot reach. It cannot deny a link that the
+ * other end claims. */
 #ifndef TW_SYNC_CORE_REACH_H
 #define TW_SYNC_CORE_REACH_H
 
@@ -17,7 +17,7 @@
 void tw_reach_received(struct tw_node *node, uint16_t peer, const struct tw_msg_links *links);
 /* The links of this node changed. */
 void tw_reach_changed(struct tw_node *node);
-/* Derives the graph anew: the roster changed. Free if its members are the same. */
+/* Derives the graph anew: the roster changed. Costs nothing if the members are the same. */
 void tw_reach_set_roster(struct tw_node *node);
 /* Notes which members are present (tw_reach_is_present). */
 void tw_reach_note(struct tw_node *node);

@@ -1,4 +1,4 @@
-/* report.h - reports of the core. */
+/* report.h - reports of the core: facts for logs, status, metrics and the simulator's checkers. */
 #ifndef TW_SYNC_CORE_REPORT_H
 #define TW_SYNC_CORE_REPORT_H
 
@@ -10,26 +10,25 @@
 #include "proto/message.h"
 #include "proto/record.h"
 
-/* For logs, /v1/rounds, metrics and the simulator's checkers. */
 enum tw_report_kind {
     TW_REPORT_PEER_DEAD,       /* peer `id` was silent for TW_PEER_SILENCE_US */
     TW_REPORT_ROUND_COMMITTED, /* this node learnt that `record` is committed */
     TW_REPORT_LINEAGE,         /* this node is now in lineage `id` (fork or adoption) */
     TW_REPORT_STATE,           /* `state` changed */
     TW_REPORT_MISBEHAVED,      /* `peer` broke the rules: `reason` */
-    TW_REPORT_REFUSED,         /* the contribution of member `id` was too large to be merged here,
-                                  for the 1st, 2nd, 4th, 8th ... time in a row */
+    TW_REPORT_REFUSED, /* this owner did not merge the contribution of member `id`, which was
+                          too large, for the 1st, 2nd, 4th, 8th ... time in a row */
     TW_REPORT_STRUCK, /* member `id` owns no part for a while. `reason`: TW_CORRUPT if its result is
-                         not the merge, TW_LIMIT if its result was an outlier. In pairs: its share
-                         was unreadable or an outlier, and this node does not merge with it for a
-                         while */
+                         not the merge, TW_LIMIT if its result was an outlier. In pairs: its
+                         payloads were unreadable or outliers, and this node does not merge with it
+                         for a while */
     TW_REPORT_STALLED, /* member `id` held up rounds and is not waited for for a while */
-    TW_REPORT_INSANE,  /* a result of member `id` was refused here */
+    TW_REPORT_INSANE,  /* this node refused a result of member `id`, as it is an outlier */
     TW_REPORT_FULL,    /* node `id`, perhaps this one, asks to join a full roster */
     TW_REPORT_PAIRED,  /* the round just committed merged with node `id` */
     TW_REPORT_FORGED,  /* peer `id` sent a record that its group did not decide */
     TW_REPORT_LEFT, /* this node leaves its lineage for that of peer `id`, although most members of
-                       its roster are linked here and are still in the old lineage */
+                       its roster are linked to it and still in the old lineage */
     TW_REPORT_OUTLIER,   /* a committed record lists a result of member `id` that this node refuses;
                             it is applied all the same */
     TW_REPORT_TWO_FACED, /* node `id` signed two statements about one ballot that exclude each

@@ -1,4 +1,4 @@
-/* vote_proof.c - see vote_proof.h. */
+/* vote_proof.c - signing of votes, and checks of votes and of the proofs made of them. */
 #include "sync/core/vote_proof.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
-/* vote_proof.h - signed votes, and the proofs that they make: proto/proof.h. */
+/* vote_proof.h - signing of votes, and checks of votes and of the proofs made of them
+ * (proto/proof.h). */
 #ifndef TW_SYNC_CORE_VOTE_PROOF_H
 #define TW_SYNC_CORE_VOTE_PROOF_H
 
@@ -18,13 +19,13 @@ bool tw_vote_proof_is_promise(const struct tw_node *node, uint32_t idx,
  * round. One check of a signature for each vote needed, at most. */
 bool tw_vote_proof_holds(const struct tw_node *node, enum tw_vote_phase phase,
                          const struct tw_record *record, const struct tw_proof *proof);
-/* The same for any roster. Returns the set of members whose votes were checked; 0: not enough, or a
- * signature is false. */
+/* Like tw_vote_proof_holds, for any roster and round. Returns the set of members whose votes were
+ * checked; 0: not enough, or a signature is false. */
 uint64_t tw_vote_proof_voters(const struct tw_node *node, const struct tw_roster *roster,
                               enum tw_vote_phase phase, const struct tw_record *record,
                               const struct tw_proof *proof);
-/* Enough members promised the ballot of this proposal. If one of them has a lock, the proposal
- * carries the newest of these locks on. */
+/* Enough members promised the ballot of this proposal. If some of them have a lock, the proposal is
+ * the record of the newest of these locks. */
 bool tw_vote_proof_justifies(const struct tw_node *node, const struct tw_msg_propose *propose);
 /* Proves a record of a roster that is this node alone. */
 void tw_vote_proof_alone(const struct tw_node *node, const struct tw_record *record,

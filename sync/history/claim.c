@@ -1,7 +1,7 @@
 /* claim.c - the claim of a peer that it is in a better lineage, and its proof.
  *
- * STATUS is only a claim. Before this node follows another lineage, it asks one peer there for the
- * newest records (LOG_GET), while it stays a member of its own lineage. Each record names the
+ * STATUS is only a claim. Before this node follows another lineage, it asks a peer of that lineage
+ * for the newest records (LOG_GET), while it stays a member of its own. Each record names the
  * digest of the one before it, and is proven by votes of the roster in it. So the newest record,
  * its clock and its roster are as true as the nodes that signed.
  *
@@ -11,9 +11,10 @@
  * that is neither linked nor in our own roster is counted apart (struct support): it may be
  * invented.
  *
- * The first record of an answer has no roster before it here. Its signers count if its roster did
- * not change; otherwise it only tells the next roster. A node keeps such a record on the word of
- * its donor, so a signature in it proves nobody false. */
+ * The first record of an answer cannot be checked: the roster that decided it stands in the record
+ * before. Its signers count if the roster did not change; otherwise it only gives the next roster.
+ * A node that adopts the lineage keeps such a record unchecked, so a signature in it proves nobody
+ * false. */
 #include "sync/history/claim.h"
 
 #include "sync/core/actions.h"
@@ -30,7 +31,7 @@ enum { CLAIM_ROUNDS = 8 }; /* within so many rounds, nearly every member has sig
 
 /* ---- the question --------------------------------------------------------------------------- */
 
-/* The peer of the claim is there, and still in that lineage, which is not refused meanwhile. */
+/* The peer of the claim is still linked and in that lineage, which is not refused meanwhile. */
 static bool is_peer_there(const struct tw_node *node) {
     const struct claim *claim = &node->lineage.claim;
     const struct link *link = &node->links[claim->peer];
@@ -144,7 +145,7 @@ static uint64_t find_signers(const struct tw_node *node, const struct tw_roster 
     return signers;
 }
 
-/* The same members, as a set of the next roster. */
+/* Turns a set of members of `roster` into the set of those members in the next roster. */
 static uint64_t carry_over(const struct tw_roster *roster, uint64_t set,
                            const struct tw_roster *next) {
     uint64_t carried = 0;

@@ -10,7 +10,7 @@ void tw_claim_advance(struct tw_node *node);
 bool tw_claim_record(struct tw_node *node, uint16_t peer, const struct tw_msg_commit *commit);
 /* The peer announced that its log has only newer records than those requested. */
 void tw_claim_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_none *none);
-/* A proven claim, whose peer is still there; or NULL. */
+/* A proven claim whose peer is still linked; or NULL. */
 const struct claim *tw_claim_proven(const struct tw_node *node);
 /* Supporters of the proven lineage, as far as this node can tell. */
 struct support tw_claim_support(const struct tw_node *node);

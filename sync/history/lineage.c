@@ -12,10 +12,10 @@
  *
  * A model belongs to one lineage. (phi, u) arrive fragment by fragment, because a second copy of
  * all may not fit in memory, and are kept up to date. Theta stays in the old lineage until all
- * fragments are here (at.is_moving):
+ * fragments have arrived (at.is_moving):
  *
  *   adopt     is_moving is set; each LOAD keeps theta, and each APPLY leaves it (TW_APPLY_STAY)
- *   all here  theta := phi of all at one step boundary (TW_LOAD_TURN), or kept as the next Delta
+ *   complete  theta := phi of all at one step boundary (TW_LOAD_TURN), or kept as the next Delta
  *   given up  phi := theta, u := 0 of all (TW_LOAD_BACK): a child continues from the old theta
  *
  * The last two end is_moving. Until then the node is no member, and at.held stays the same. */
@@ -154,8 +154,8 @@ void tw_lineage_fork(struct tw_node *node) {
     node->status_us = 0;
 }
 
-/* Moves theta once all of the new lineage's state is here. Work that was part of a group is kept as
- * the next Delta; that of a fresh start is not. */
+/* Moves theta once all of the new lineage's state has arrived. Work that was part of a group is
+ * kept as the next Delta; that of a fresh start is not. */
 static void move_theta(struct tw_node *node) {
     if (node->at.is_moving == 0 || node->lineage.needs_tip || node->worker.applying != 0) return;
     if (!node->worker.is_up) return;
@@ -277,8 +277,8 @@ static bool is_better(const struct tw_node *node, const struct standing *a,
     return tw_id_compare(&a->lineage, &b->lineage) < 0;
 }
 
-/* Counts the supporters of our own lineage: all members of the roster but those that are linked
- * here and announce another lineage. */
+/* Counts the supporters of our own lineage: all members of the roster but those that are linked to
+ * this node and announce another lineage. */
 static void note_own_support(struct tw_node *node) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -289,13 +289,13 @@ static void note_own_support(struct tw_node *node) {
     node->lineage.support = (struct support){.met = count, .all = count};
 }
 
-/* No donor of the lineage has been here for LINEAGE_LOST_US. */
+/* This node is a receiver, and no donor of its lineage has been linked for LINEAGE_LOST_US. */
 static bool is_without_donor(const struct tw_node *node) {
     return node->state == TW_STATE_RECEIVER &&
            node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US;
 }
 
-/* The other lineage should be followed instead of ours. */
+/* This node should leave its lineage and follow the other one. */
 static bool is_to_follow(const struct tw_node *node, const struct standing *other) {
     if (is_without_donor(node)) /* follow it unless we hold a newer state than it has */
         return other->clock_tokens >= tw_progress_held_tokens(node);
@@ -353,7 +353,7 @@ static void seek_better(struct tw_node *node) {
 
 /* ---- joining -------------------------------------------------------------------------------- */
 
-/* Every seat of the roster is taken, none by `id`. */
+/* The roster is full, and `id` is not in it. */
 static bool is_full(const struct tw_node *node, const struct tw_id *id) {
     return node->roster.count >= node->cfg.members_max && tw_roster_find(&node->roster, id) < 0;
 }
@@ -517,9 +517,9 @@ static bool is_hopeless(struct tw_node *node) {
     return node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US && is_nobody_ahead(node);
 }
 
-/* The donors of the lineage are here, but give nothing: neither the newest record nor a chunk of
- * state for twice as long as an orphan waits. So a lie about a lineage does not hold a node for
- * ever. The peer that led here is not believed for a while. */
+/* Donors of the lineage are linked but give nothing: neither the newest record nor a chunk of state
+ * for 2 cfg.orphan_us. So a lie about a lineage does not hold a node for ever. The peer whose claim
+ * this node followed is not believed for a while. */
 static bool is_starved(struct tw_node *node) {
     bool is_owed = node->lineage.needs_tip, has_donor = false;
     if (node->state != TW_STATE_RECEIVER || node->has_left) {

@@ -99,8 +99,8 @@ bool tw_log_is_close(const struct tw_node *node) {
     return true;
 }
 
-/* FINISH waits until the state that the clock counts is here. Before and after following a finished
- * lineage, a node may have to train on. */
+/* FINISH waits until this node holds the state that the clock counts. Before and after following a
+ * finished lineage, a node may have to train on. */
 static void send_finish(struct tw_node *node) {
     const bool is_over = tw_progress_is_final(node);
     if (!node->worker.is_up || is_over == node->log.is_finish_sent || node->lineage.needs_tip)
@@ -191,8 +191,8 @@ static bool was_offered(const struct tw_node *node) {
     return false;
 }
 
-/* Time after which the contributions of all live members but those that may lie were here.
- * UINT64_MAX: they never were. */
+/* Time at which the contributions of all live members, except as many as may lie, had arrived.
+ * UINT64_MAX: they never had. */
 static uint64_t delivered_us(const struct tw_node *node) {
     const struct round *round = &node->round;
     const uint32_t liars = tw_liars_max(node->roster.count);
@@ -415,8 +415,8 @@ void tw_log_received(struct tw_node *node, uint16_t peer, const struct tw_msg_co
     tw_log_commit(node, record, &commit->proof);
 }
 
-/* The oldest round that this node hands on. A record that it was told, as it followed the lineage,
- * may be false where members lie: others would take its victim for the liar. */
+/* The oldest round that this node serves to others. The record with which it adopted the lineage is
+ * unchecked (claim.c). If that record is false, others would take this node for the liar. */
 static uint64_t oldest_given(const struct tw_node *node) {
     const struct tw_roster *roster = &node->roster;
     const bool may_lie = roster->count > 0 && tw_liars_max(roster->count) > 0;
@@ -471,7 +471,8 @@ void tw_log_none(struct tw_node *node, uint16_t peer, const struct tw_msg_log_no
     if (!tw_peers_is_donor(node, peer) || none->oldest_round <= node->at.rounds) return;
     node->links[peer].log_begin = none->oldest_round;
     for (uint16_t i = 0; i < node->links_end; i++) {
-        /* Its log may be short because it joined late: others may have the missing rounds. */
+        /* The peer's log may be short because it joined late: others may have the missing rounds.
+         */
         if (tw_peers_is_donor(node, i) && node->links[i].status.rounds > node->at.rounds &&
             node->links[i].log_begin <= node->at.rounds)
             return;
@@ -593,7 +594,7 @@ static uint32_t mean_steps(const struct tw_record *record) {
     return weights > 0 ? (uint32_t)((steps + weights / 2) / weights) : 0;
 }
 
-/* The others decided a result that this node would not have accepted. */
+/* Reports results in a committed record that this node would not have accepted. */
 static void report_outliers(struct tw_node *node, const struct tw_record *record,
                             const struct tw_action *division) {
     const struct tw_record *parent = tw_progress_record(node, record->round - 1);

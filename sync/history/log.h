@@ -1,4 +1,4 @@
-/* log.h - the committed rounds of the lineage: learned, handed on, applied. */
+/* log.h - the committed rounds of the lineage: learned from peers, served to peers, applied. */
 #ifndef TW_SYNC_HISTORY_LOG_H
 #define TW_SYNC_HISTORY_LOG_H
 

@@ -33,7 +33,7 @@ enum {
 
 struct tw_members_config {
     struct tw_id self;
-    uint64_t seed;           /* of the jitter */
+    uint64_t seed;           /* seed of the jitter */
     uint64_t backoff_min_us; /* 0 = TW_BACKOFF_MIN_US */
     uint64_t backoff_max_us; /* 0 = TW_BACKOFF_MAX_US; lower it if all nodes are near */
 };
@@ -79,7 +79,7 @@ enum tw_status tw_members_bootstrap(struct tw_members *members, const char *entr
 struct tw_dial {
     char address[TW_ADDR_BYTES];
     bool has_id;
-    bool is_hearsay; /* known only from rows of other nodes, not configured here */
+    bool is_hearsay; /* address known only from other nodes, not from this node's configuration */
     struct tw_id id; /* node id expected at this address */
 };
 

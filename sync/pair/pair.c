@@ -465,7 +465,7 @@ void tw_pair_encoded(struct tw_node *node, const struct tw_event *event) {
     pair->owes_offer = true;
 }
 
-/* True if payload k of the partner is here. *is_lost: it will not arrive. */
+/* True if payload k of the partner has arrived. *is_lost: it will not arrive. */
 static bool want_payload(struct tw_node *node, unsigned k, bool *is_lost) {
     const struct tw_msg_pair_offer *offer = &node->pair.theirs;
     const bool is_delta = k == TW_PAIR_DELTA;

@@ -8,12 +8,12 @@
  * of P rounds would weigh too much in its next round, and too little in the P - 1 after it.
  *
  *   event of the fragment                Delta                            mark
- *   listed (in at least one part)        starts where it was sent         there
- *   not listed: SHIFT                    stays whole                      stays
+ *   listed (in at least one part)        starts where it was sent         at the sent step
+ *   not listed: SHIFT                    keeps all its work               unchanged
  *   alone: phi := theta                  starts now                       now
  *   state loaded, theta := phi           starts now                       now
  *   state loaded, theta kept             clipped to the usual norm        at the change of lineage
- *   state loaded, theta shifted          stays whole                      stays */
+ *   state loaded, theta shifted          keeps all its work               unchanged */
 #include "sync/round/account.h"
 
 #include "sync/core/state/node.h"
@@ -66,7 +66,7 @@ void tw_account_row(const struct tw_node *node, uint32_t fragment, struct tw_con
         (uint32_t)at_most(count_since(round->own_step, node->at.delta_steps[fragment]), UINT32_MAX);
 }
 
-/* The record lists the member in this seat of the roster. */
+/* The record lists the member with this roster index. */
 static bool is_listed(const struct tw_record *record, int seat) {
     for (uint32_t i = 0; i < record->contributors_count; i++) {
         if ((int)record->contributors[i].member_idx == seat) return true;

@@ -1,4 +1,5 @@
-/* account.h - this node's tokens and steps: those already listed, and those yet to be sent. */
+/* account.h - this node's tokens and steps: those already listed in a record, and those yet to be
+ * sent. A mark is the count up to which they are listed. */
 #ifndef TW_SYNC_ROUND_ACCOUNT_H
 #define TW_SYNC_ROUND_ACCOUNT_H
 

@@ -1,4 +1,4 @@
-/* contributor.c - see contributor.h. */
+/* contributor.c - signatures of contributions: made, checked, and completed in records. */
 #include "sync/round/contributor.h"
 
 #include <string.h>

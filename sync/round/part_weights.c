@@ -1,8 +1,8 @@
 /* part_weights.c - the weights of owners in the next round: part sizes by upload rate.
  *
- * The owner of a share s among n members sends its result to all others, and its contributions to
- * the other owners: 1 + s (n - 2) times the bytes of one contribution. Apart from the constant 1,
- * the round ends soonest when shares are proportional to uploads. In whole numbers:
+ * An owner of a fraction s of the fragment, among n members, sends its result to all others, and
+ * its contributions to the other owners: 1 + s (n - 2) times the bytes of one contribution. Apart
+ * from the constant 1, the round ends soonest when s is proportional to upload. In whole numbers:
  *
  *     weight = WEIGHT_EVEN x upload / median of the uploads,   1 to WEIGHT_MAX
  *
@@ -11,8 +11,10 @@
  * send, is late and owns nothing in the next round; WEIGHT_MAX bounds the damage. A member without
  * a report counts as the median. Without any report, and between two members, all parts are equal.
  *
- * A peer whose link is out of line, as this node measured (TW_EV_MEASURED), owns nothing in the
- * rosters that this node proposes. It still contributes, and is asked for bytes last. */
+ * A peer whose link is far worse than all others, as this node measured (TW_EV_MEASURED), owns
+ * nothing in the rosters that this node proposes. It still contributes, and is asked for bytes
+ * last.
+ */
 #include "sync/round/part_weights.h"
 
 #include "base/median.h"

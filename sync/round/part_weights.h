@@ -1,4 +1,5 @@
-/* part_weights.h - the weights of owners: part sizes by upload rate. */
+/* part_weights.h - weights of the owners in the next roster. Part sizes follow from them: a faster
+ * upload gets a larger part. */
 #ifndef TW_SYNC_ROUND_PART_WEIGHTS_H
 #define TW_SYNC_ROUND_PART_WEIGHTS_H
 
@@ -6,8 +7,9 @@
 
 /* Gives the owners of a roster (weight above 0) their weights. */
 void tw_part_weights_set(const struct tw_node *node, struct tw_roster *next);
-/* Takes parts of total weight `most` at most from members whose links are out of line. Does nothing
- * if half of the owners are: then this node's own link is out of line. */
+/* Takes parts of total weight `most` at most from members whose links are far worse than all
+ * others. Does nothing if half of the owners have such links: then this node's own link is the bad
+ * one. */
 void tw_part_weights_drop_outliers(const struct tw_node *node, struct tw_roster *next,
                                    uint64_t most);
 /* Keeps at most TW_PARTS_MAX owners, those with the fastest uploads. */

@@ -11,18 +11,18 @@
 #include "sync/transfer/payload.h"
 #include "sync/trust/conduct.h"
 
-#define MEMBER_DEAD_US (15 * SECOND_US) /* silence after which a member loses its seat */
+#define MEMBER_DEAD_US (15 * SECOND_US) /* silence after which the next roster omits a member */
 
 static bool is_silent(const struct tw_node *node, uint32_t idx) {
     return (int)idx != node->round.self_idx &&
            (node->seats[idx].has_left || node->now_us - node->seats[idx].seen_us > MEMBER_DEAD_US);
 }
 
-/* Time for which a member keeps its seat while it fetches (phi, u). A new seat would need the
- * newest round with everything applied, which takes longer than the fetch on a full link. The
- * member is not waited for, so its seat costs nothing while the others are a majority without it.
+/* Time for which a member stays in the roster while it fetches (phi, u). To be admitted again it
+ * would need the newest round with everything applied, which takes longer than the fetch on a full
+ * link. The others do not wait for it, so it costs nothing while they are a majority without it.
  * Otherwise its link would set the pace of rounds. The time is bounded: a member that cannot fetch
- * cannot vote, and a silent seat brings the group closer to having no majority. */
+ * cannot vote, and each silent member brings the group closer to having no majority. */
 static uint64_t receiver_seat_us(const struct tw_node *node) {
     uint32_t seats_count = 0, live_count = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -58,7 +58,7 @@ static uint64_t absent_owners(const struct tw_node *node, const struct tw_record
     return absent;
 }
 
-/* Set of members whose strikes were proven here. */
+/* Set of members with a strike that this node proved. */
 static uint64_t false_members(const struct tw_node *node) {
     uint64_t members = 0;
     for (uint32_t i = 0; i < node->roster.count; i++) {
@@ -118,7 +118,7 @@ static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     tw_part_weights_limit(next);
 }
 
-/* The next roster: members that are here or were lately, and nodes that ask to join. */
+/* The next roster: members that are or were lately present, and nodes that ask to join. */
 static void write_next_roster(struct tw_node *node, const struct tw_record *record,
                               struct tw_roster *next) {
     const uint64_t seat_us = receiver_seat_us(node);

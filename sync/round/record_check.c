@@ -1,4 +1,4 @@
-/* record_check.c - checks of a record that need no judgement: chain, owners, clock. */
+/* record_check.c - checks of a record in which all honest members agree: chain, owners, clock. */
 #include "sync/round/record_check.h"
 
 #include "sync/core/progress.h"

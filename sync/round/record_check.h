@@ -1,4 +1,4 @@
-/* record_check.h - the checks of a record that need no judgement: chain, owners, clock. */
+/* record_check.h - checks of a record in which all honest members agree: chain, owners, clock. */
 #ifndef TW_SYNC_ROUND_RECORD_CHECK_H
 #define TW_SYNC_ROUND_RECORD_CHECK_H
 

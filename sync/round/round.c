@@ -136,8 +136,8 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
 }
 
 /* Start of the round if a message about it arrives now. With clock pace, the round does not start
- * before it is due here. Otherwise an early member would be merged alone, and delay the next round
- * of all others. A newcomer starts when the others do. */
+ * before it is due by this node's clock. Otherwise an early member would be merged alone, and delay
+ * the next round of all others. A newcomer starts when the others do. */
 static uint64_t begin_us(const struct tw_node *node) {
     const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
     const bool is_timed =
@@ -160,8 +160,8 @@ void tw_round_touch(struct tw_node *node, uint32_t idx) {
 /* ---- messages of other members -------------------------------------------------------------- */
 
 /* This node owns no part, and all owners have this anchor, more of them than may lie. Then no Delta
- * to our own anchor can be merged. A home that is linked to the owners alone never receives half of
- * the contributions. */
+ * to our own anchor can be merged. A node behind NAT that is linked to the owners alone never
+ * receives half of the contributions, so the owners' anchors must suffice. */
 static bool is_base_of_owners(const struct tw_node *node, const struct tw_id *base) {
     const struct round *round = &node->round;
     if (round->self_part >= 0) return false;
@@ -329,8 +329,9 @@ static bool is_due(struct tw_node *node) {
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
 }
 
-/* It is time to encode. By the clock, this is one step before the contribution is due. Otherwise a
- * round could open and end between two boundaries of long steps. */
+/* This node should encode its contribution now. With clock pace, that is one step before the
+ * contribution is due. Otherwise a round could open and end between two boundaries of long steps.
+ */
 static bool is_due_soon(struct tw_node *node) {
     const uint64_t early_us =
         node->worker.step_us < node->cfg.pace_us ? node->worker.step_us : node->cfg.pace_us;

@@ -25,8 +25,8 @@ bool tw_round_is_provable(const struct tw_node *node, uint32_t k);
 /* This round waits for the member's contribution once it is announced. A member that often fails to
  * deliver is waited for in few rounds. */
 bool tw_round_awaits(const struct tw_node *node, uint32_t member);
-/* The result announced for part k did not arrive within patience, so this node no longer waits for
- * it. */
+/* The result announced for part k did not arrive within the usual time (pace.patience_us), so this
+ * node no longer waits for it. */
 bool tw_round_is_late(struct tw_node *node, uint32_t k);
 /* No result is announced for part k, but its owner is live and still has time. */
 bool tw_round_is_unannounced(const struct tw_node *node, uint32_t k);

@@ -2,15 +2,15 @@
  * link.
  *
  *     WANTED   --PULL--> asked: one row of a link, in the order of requests
- *     asked --CHUNK--> stored, and never requested again
- *     asked    --MISSING, link gone, or patience over--> WANTED, from another source
+ *     asked    --CHUNK--> stored, and never requested again
+ *     asked    --MISSING, link gone, or timeout--> WANTED, from another source
  *
  * A peer answers its rows in order. A chunk that arrives thus shows that the later ones are on
- * their way, and their patience starts anew. Received chunks survive any cut: the bits belong to
- * the payload, the rows to the link.
+ * their way, and their timeouts start anew. Received chunks survive the loss of any link: the bits
+ * belong to the payload, the rows to the link.
  *
- * A link whose patience ran out is silent until a chunk comes over it. For payloads that others may
- * have too, a silent link is asked last.
+ * After a timeout, a link counts as silent until a chunk comes over it. For payloads that others
+ * may have too, a silent link is asked last.
  *
  * A payload has one source where only one peer surely holds it, and up to SOURCES_MAX where several
  * announced it. If bytes of several sources were wrong, the sender is unknown. From then on the
@@ -253,7 +253,7 @@ void tw_chunks_prepare(struct tw_node *node, struct payload *payload) {
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Chunks that need no request: here, or requested already. */
+/* Chunks that need no request: those stored, or requested already. */
 static void mark_taken(const struct tw_node *node, const struct payload *payload,
                        uint64_t taken[TW_CHUNKS_MAX / 64]) {
     const uint16_t at = idx_of(node, payload);

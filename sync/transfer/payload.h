@@ -11,8 +11,8 @@ struct payload *tw_payload_find(struct tw_node *node, const struct tw_id *hash);
  * runtime sizes its memory by the same bounds, so no member takes the room of others. */
 bool tw_payload_is_possible(const struct tw_node *node, enum tw_content content, uint64_t elements,
                             uint64_t bytes);
-/* Returns the payload, which is fetched if it is not here. NULL: no room in the table, or an
- * impossible size. */
+/* Returns the payload, which is fetched if this node does not hold it. NULL: no room in the table,
+ * or an impossible size. */
 struct payload *tw_payload_want(struct tw_node *node, const struct tw_id *hash, uint32_t bytes,
                                 enum tw_content content, uint64_t elements);
 /* Like tw_payload_want, for the result of elements [begin, begin + count) of a fragment. It is kept
@@ -30,7 +30,7 @@ bool tw_payload_is_held(struct tw_node *node, const struct tw_id *hash);
 /* The payload does not decode, or every peer was asked three times in a row and no chunk
  * arrived. */
 bool tw_payload_is_lost(const struct payload *payload);
-/* The result of that name and size is here, and this node refuses it. */
+/* This node holds the result of that name and size, and refuses it (check/veto.h). */
 bool tw_payload_is_refused(struct tw_node *node, const struct tw_id *hash, uint64_t count);
 
 /* This node waits for this chunk from this peer. */

@@ -5,7 +5,8 @@
  *   fetch    Its chunks are pulled. Members with the same (phi, u) are found by STATE_GET with its
  *            digest (`wanted`). Packing is deterministic, so all of them serve the same name.
  *   cut off  Received chunks stay, and another holder is found by `wanted`. The state changes with
- *            every round, so a donor keeps the one that a peer was pulling.
+ *            every round, so a donor (the node that gives its state) keeps the one that a peer was
+ *            pulling.
  *   lost     No node has the rest: another state is fetched.
  *   load     At a step boundary. Rounds decided since then are replayed from their results. */
 #include "sync/transfer/state_transfer.h"
@@ -38,7 +39,7 @@ static uint64_t state_rounds(const struct tw_node *node, uint32_t fragment) {
     return rounds < node->at.first_round ? node->at.first_round : rounds;
 }
 
-/* Offers the (phi, u) of this digest again, if it is still packed here. */
+/* Offers the (phi, u) of this digest again, if this node still holds its packed payload. */
 static bool offer_again(struct tw_node *node, uint16_t peer, const struct tw_msg_state *offer,
                         const struct tw_id *wanted) {
     if (offer->bytes == 0 || !tw_id_equal(&offer->digest, wanted)) return false;
@@ -239,7 +240,7 @@ void tw_state_offer(struct tw_node *node, uint16_t peer, const struct tw_msg_sta
     fetch->donor = node->links[peer].id;
     fetch->offer = *state;
     fetch->fed_us = node->now_us;
-    fetch->fed_chunks = UINT32_MAX; /* chunks already here count as progress */
+    fetch->fed_chunks = UINT32_MAX; /* chunks already received count as progress */
     fetch->others_us = 0;
 }
 
@@ -329,7 +330,7 @@ static bool is_rest_lost(struct tw_node *node, struct state_fetch *fetch,
     return false;
 }
 
-/* True if the fragment's bytes are here, or none are needed. */
+/* True if this node holds the fragment's bytes, or needs none. */
 static bool fetch_state(struct tw_node *node, uint32_t fragment) {
     struct state_fetch *fetch = &node->fetch[fragment];
     if (fetch->offer.bytes == 0) return true;

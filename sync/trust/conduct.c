@@ -5,7 +5,7 @@
  *             last two are proofs, on which all honest members agree. For a while the owner gets no
  *             part, and is not waited for as a proposer. Without proof, at most a third of a round
  *             is withheld (round/proposal.c). The owner still votes and contributes: the guard
- *             bounds contributions. In pairs: a partner whose share does not decode or is far too
+ *             bounds contributions. In pairs: a partner whose payloads do not decode or are far too
  *             large.
  *   stall     A linked member that holds up rounds. Owner: it contributed, and the others waited
  *             for its result in vain. Proposer: vote/ballot_lease.c. It gets no part and is not
@@ -16,7 +16,7 @@
  *   donor     Pairs: a node whose state was taken over is not used again for a while.
  *   claim     A node whose claim to be in a better lineage was false is not asked for a while.
  *
- * All are findings of this node. They affect only its own proposals and the members that it waits
+ * Each node keeps its own penalties. They affect only its proposals and the members that it waits
  * for, never its votes. */
 #include "sync/trust/conduct.h"
 

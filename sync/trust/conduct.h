@@ -16,7 +16,8 @@ bool tw_conduct_is_proven_false(const struct tw_node *node, const struct tw_id *
  * Returns the weight taken. */
 uint64_t tw_conduct_drop_struck(const struct tw_node *node, struct tw_roster *next, uint64_t most);
 
-/* `kind`: one of the stalls. The first one is neither punished nor reported. */
+/* Counts a stall of the node: it held up rounds as an owner or as a proposer, as `kind` says. The
+ * first stall is neither punished nor reported. */
 void tw_conduct_stall(struct tw_node *node, enum tw_penalty_kind kind, const struct tw_id *id);
 /* Time left in which the node is not waited for as owner or proposer. */
 uint64_t tw_conduct_stall_left_us(const struct tw_node *node, enum tw_penalty_kind kind,
@@ -32,10 +33,10 @@ void tw_conduct_note_merged(struct tw_node *node, const struct tw_id *id, bool i
 /* Rounds in a row in which the contribution of `id` was left out. */
 uint32_t tw_conduct_unmerged_rounds(const struct tw_node *node, const struct tw_id *id);
 
-/* Pairs: the state of this donor is being taken over. */
+/* Pairs: this node takes over the state of node `id`, the donor. */
 void tw_conduct_note_donor(struct tw_node *node, const struct tw_id *id);
-/* The state of node `id` was taken over recently, so it is not used again for a while. A donor with
- * a true clock is needed only once. */
+/* This node took over the state of node `id` recently, and does not use that node as a donor again
+ * for a while. A donor with a true clock is needed only once. */
 bool tw_conduct_is_resting(const struct tw_node *node, const struct tw_id *id);
 
 /* Node `id` made a false claim about its lineage, or we followed its lineage and received

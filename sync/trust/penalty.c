@@ -1,4 +1,4 @@
-/* penalty.c - see penalty.h. */
+/* penalty.c - the rules of each kind of penalty, and the table operations. */
 #include "sync/trust/penalty.h"
 
 #include <stddef.h>
@@ -22,7 +22,7 @@ const struct tw_penalty_rule tw_penalty_rules[TW_PENALTY_KINDS] = {
     /* Only counted, because the contributor itself sends less the next time
      * (worker/merge/merger.h). */
     [TW_PENALTY_UNMERGED] = {.base_us = 0},
-    /* Short, because most donors are honest, and a newcomer needs one soon. */
+    /* Short, because most nodes that give their state are honest, and a newcomer needs one soon. */
     [TW_PENALTY_DONOR] = {.base_us = MINUTE_US / 6, .doublings_max = 6},
     /* A node that cannot be reached for a minute must not be lost for ever. */
     [TW_PENALTY_CLAIM] = {.base_us = MINUTE_US, .doublings_max = 6},

@@ -4,7 +4,7 @@
  * `base_us` x 2^n, where n counts the earlier offences that were punished. penalty.c has the
  * constants of each kind in one table.
  *
- * Nothing here is agreed between nodes: a penalty is one node's own finding. */
+ * Nodes do not agree on penalties: each node keeps its own. */
 #ifndef TW_SYNC_TRUST_PENALTY_H
 #define TW_SYNC_TRUST_PENALTY_H
 

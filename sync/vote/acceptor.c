@@ -9,7 +9,8 @@
  *   phase 2  A member that has the lock votes to commit. Enough such votes decide the round.
  *
  * A ballot above the lowest begins with signed promises, each with the newest lock of its member.
- * The proposal must carry the newest of these locks on, and is free without one.
+ * The proposal must be the record of the newest of these locks. Without a lock it may be any
+ * record.
  *
  * Why one record is decided: let v be decided at ballot b. Of its voters in phase 2, all but f are
  * honest and have the lock. Enough promises for a ballot above b include one of these members. It
@@ -345,8 +346,8 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
         send_nack(node, peer, round->offer_ballot);
         return;
     }
-    /* The ballot is not promised here, and another proposer holds the lease. This vote is not
-     * needed: a majority can accept the proposal without it. */
+    /* This acceptor has not promised the ballot, and another proposer holds its lease. Its vote is
+     * not needed: a majority can accept the proposal without it. */
     const bool is_promised = propose->ballot <= node->vote.promised;
     if (!is_promised && tw_lease_is_others(node, (uint32_t)idx)) return;
     if (!is_promised && has_offer && tw_proposal_is_rigged(node, &propose->record, propose->ballot))
@@ -369,7 +370,7 @@ void tw_acceptor_propose(struct tw_node *node, uint16_t peer,
     lease_offer(node);
 }
 
-/* True if every result in the offer is here and verified. Missing ones are fetched. *is_lost: one
+/* True if this node holds every result in the offer, verified. Fetches missing ones. *is_lost: one
  * of them is lost. */
 static bool is_offer_complete(struct tw_node *node, bool *is_lost) {
     struct round *round = &node->round;
@@ -406,7 +407,7 @@ static bool is_offer_silent(struct tw_node *node) {
     return false;
 }
 
-/* Votes for the offer in phase 1; in phase 2 if its lock is here. */
+/* Votes for the offer in phase 1; in phase 2 if its lock has arrived. */
 static void accept_offer(struct tw_node *node) {
     struct round *round = &node->round;
     struct tw_vote *vote = &node->vote;
@@ -493,7 +494,8 @@ void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_l
         return;
     }
     const bool has_vote = has_accepted(vote, lock);
-    if (!has_vote && !is_offered(round, lock)) return; /* the next ballot carries the record on */
+    if (!has_vote && !is_offered(round, lock))
+        return; /* the next ballot proposes the record again */
     const bool is_known = vote->lock.ballot == lock->proof.ballot && has_vote;
     if (!is_known &&
         !tw_vote_proof_holds(node, TW_VOTE_ACCEPT, has_vote ? &vote->accepted : &round->offer,
@@ -503,7 +505,7 @@ void tw_acceptor_lock(struct tw_node *node, uint16_t peer, const struct tw_msg_l
     }
     tw_evidence_lock(node, lock, true);
     if (!has_vote) {
-        round->offer_lock = lock->proof; /* both votes are due once the results are here */
+        round->offer_lock = lock->proof; /* both votes are due once the results have arrived */
         return;
     }
     vote->promised = lock->proof.ballot;

@@ -16,7 +16,7 @@ void tw_acceptor_write_promise(const struct tw_node *node, uint64_t ballot,
                                struct tw_msg_promise *promise);
 /* Promises the ballots that the lease allows now. */
 void tw_acceptor_promise(struct tw_node *node);
-/* Accepts the offer once every result in it is here and verified. */
+/* Accepts the offer once this node holds every result in it, verified. */
 void tw_acceptor_consider(struct tw_node *node);
 
 /* There is an offer, and this node waits for it before it proposes itself. */

@@ -1,4 +1,4 @@
-/* ballot_lease.c - the ballot lease: one proposer's ballots alone are promised for a time.
+/* ballot_lease.c - the ballot lease: for a time, an acceptor promises only one proposer's ballots.
  *
  * A promise to one ballot ends the lower ones. Without a lease, a member that sends PREPARE
  * whenever another one proposes could end every ballot for ever.
@@ -8,11 +8,11 @@
  *       a promise is ignored.
  *   L2  The lease ends early when its holder is gone, or is passed over for a refused proposal
  *       (check/veto.c), or when the ballot is our own and we have given it up.
- *   L3  A higher ballot is promised all the same: a lock may have to be carried on.
- *       But these are stalls (trust/conduct.c): a holder proposes nothing; it takes the lease from
- *       another and leaves the round open; a proposer is silent in its turn; it does nothing with
- *       votes and is passed over for that; it proposes nearly nothing and is passed over for that
- *       (check/proposal_check.c).
+ *   L3  A higher ballot is promised all the same: its proposer may have to propose a locked record
+ *       again. But a proposer gets a stall (trust/conduct.c) if it holds the lease and proposes
+ *       nothing; if it takes the lease from another and leaves the round open; if it is silent in
+ *       its turn; or if it is passed over because it made no use of its votes, or because its
+ *       proposal left out most of the round (check/proposal_check.c).
  *   L4  A proposer that has stalled before, or was proven false, is not waited for. Its lease holds
  *       no trusted proposer up. Its PREPAREs wait for LEASE_US and for the present holder, and so
  *       do the proposals of one that was proven false. The wait doubles with each promise to such a
@@ -56,7 +56,7 @@ bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
     return worse < most;
 }
 
-/* The proposer of this rank proposed nearly nothing and was passed over for that. */
+/* The proposer of this rank was passed over, because its proposal left out most of the round. */
 static bool is_empty_proposer(struct tw_node *node, uint32_t rank) {
     return (node->round.empty_ranks >> rank & 1) != 0 && tw_veto_is_passed(node, rank);
 }
@@ -123,7 +123,7 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     return true;
 }
 
-/* Notes the stall of a live holder that wasted the lease: L3. */
+/* Gives a stall to a live holder that made no use of the lease: L3. */
 static void blame_holder(struct tw_node *node) {
     const struct lease *lease = &node->lease;
     if (!lease->is_taken || (lease->has_proposed && !lease->has_robbed)) return;

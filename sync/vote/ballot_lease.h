@@ -1,4 +1,5 @@
-/* ballot_lease.h - the ballot lease: one proposer's ballots alone are promised for a time. */
+/* ballot_lease.h - the ballot lease: for a time, an acceptor promises only one proposer's ballots.
+ */
 #ifndef TW_SYNC_VOTE_BALLOT_LEASE_H
 #define TW_SYNC_VOTE_BALLOT_LEASE_H
 
@@ -18,8 +19,8 @@ bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member);
 bool tw_lease_must_wait(struct tw_node *node, uint32_t member, uint64_t since_us);
 /* Another member than `member` holds the lease. */
 bool tw_lease_is_others(struct tw_node *node, uint32_t member);
-/* The open round is about to be committed: notes the stalls of proposers that missed their turn or
- * proposed nearly nothing. */
+/* The open round is about to be committed: gives a stall to each proposer that missed its turn, or
+ * whose proposal left out most of the round. */
 void tw_lease_note_turns(struct tw_node *node);
 void tw_lease_advance(struct tw_node *node);
 

@@ -1,16 +1,16 @@
 /* evidence.c - two statements of one member about one ballot that exclude each other.
  *
  * A statement is a promise with its lock, or a vote of phase 1 or 2 with its record. Each is signed
- * with lineage, round and ballot. Two different ones for the same slot prove that their author
- * lies. Any node can check that, so the evidence is passed on, once, and bans the author at every
- * node.
+ * with lineage, round and ballot. Two that differ for the same lineage, round and ballot prove that
+ * their author lies. Any node can check that, so the evidence is passed on, once, and bans the
+ * author at every node.
  *
  * No honest node makes such a pair. A vote is on disk before it is sent. At one ballot a member
  * promises once, accepts one record, and locks only that record. Its lock changes only by a vote
  * at a higher ballot than the promise, or at the ballot itself, and no promise of that ballot is
- * sent then (is_true of acceptor.c). A member that lost its vote file has a new nonce and no seat
- * in the rosters of its old one. Contributions are no evidence: a node that restarts in a round
- * encodes another one.
+ * sent then (is_true of acceptor.c). A member that lost its vote file has a new nonce, so it does
+ * not vote in rosters with the old one. Contributions are no evidence: a node that restarts in a
+ * round encodes another one.
  *
  * Bounds: one statement of each member and phase is kept, the newest. Evidence counts only against
  * linked nodes and members of the roster, because keys cost nothing. */

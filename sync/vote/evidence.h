@@ -1,13 +1,14 @@
-/* evidence.h - two statements of one member about one ballot that exclude each other. */
+/* evidence.h - proof that a member lies: two signed statements about one ballot that exclude each
+ * other. */
 #ifndef TW_SYNC_VOTE_EVIDENCE_H
 #define TW_SYNC_VOTE_EVIDENCE_H
 
 #include "proto/message.h"
 #include "sync/core/state/node.h"
 
-/* Statements in a message about the open round, before (`is_checked` false) and after their
- * signatures were checked. A signature is checked here only if the statement excludes one that was
- * heard before. */
+/* Takes the statements in a message about the open round, before (`is_checked` false) and after the
+ * caller checked their signatures. These functions check a signature only if the statement excludes
+ * one that was received before. */
 void tw_evidence_promise(struct tw_node *node, uint32_t idx, const struct tw_msg_promise *promise,
                          bool is_checked);
 void tw_evidence_vote(struct tw_node *node, uint32_t idx, const struct tw_msg_accept *accept,

@@ -3,7 +3,8 @@
  *   IDLE -> STORING         it is this node's turn: stores its own promise, so that no ballot is
  *                           used twice
  *   STORING -> PREPARING    the promise is on disk: asks for promises, which report locks
- *   PREPARING -> PROPOSING  enough promises: proposes, or carries the newest lock's record on
+ *   PREPARING -> PROPOSING  enough promises: proposes the record of the newest lock in them, or its
+ *                           own record if there is no lock
  *   PROPOSING -> LOCKING    enough votes of phase 1: sends them as the lock
  *   any -> IDLE             nacked, refused (check/veto.c) or too late; again after a pause
  *
@@ -200,8 +201,8 @@ static void consider_refusals(struct tw_node *node) {
     struct round *round = &node->round;
     if (round->phase != PROPOSER_PROPOSING || !tw_veto_is_ballot_lost(node)) return;
     const uint64_t next = round->ballot + TW_MEMBERS_MAX;
-    /* A carried-on record cannot change. A proposal that we would refuse ourselves as empty waits
-     * until others have tried. */
+    /* The record of a lock must be proposed unchanged. A proposal that we would refuse ourselves as
+     * empty waits until others have tried. */
     if (round->best_lock.ballot != 0 || tw_proposal_is_empty(node, &round->proposal, next)) {
         back_off(node);
         return;
@@ -245,8 +246,8 @@ static bool has_all_results(const struct tw_node *node) {
     return true;
 }
 
-/* All results are announced, and no proposal is here. A linked proposer with a full disk, or one
- * that stopped after PREPARE, must not delay the others for the whole patience. */
+/* All results are announced, and no proposal has arrived. A linked proposer with a full disk, or
+ * one that stopped after PREPARE, must not delay the others for all of pace.patience_us. */
 static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
     const bool has_voted = node->vote.round == node->at.rounds && node->vote.has_accepted != 0;
@@ -298,7 +299,7 @@ static bool is_my_turn(struct tw_node *node) {
     return node->now_us >= due_us;
 }
 
-/* It is time for this node to propose. */
+/* This node should propose now. */
 static bool should_propose(struct tw_node *node) {
     const struct round *round = &node->round;
     if (node->worker.is_solo_pending) return false;
@@ -375,7 +376,7 @@ static void promise_self(struct tw_node *node) {
     tw_proposer_promise(node, NO_PEER, &own);
 }
 
-/* A higher ballot was promised here before this node could vote for its own. */
+/* This node, as an acceptor, promised a higher ballot before it could vote for its own. */
 static bool is_overtaken(const struct tw_node *node) {
     const struct round *round = &node->round;
     return round->phase == PROPOSER_PROPOSING && node->vote.promised > round->ballot &&

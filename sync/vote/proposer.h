@@ -1,4 +1,6 @@
-/* proposer.h - the proposer of the open round. */
+/* proposer.h - the proposer of the open round: asks for promises, proposes a record, collects
+ * votes.
+ */
 #ifndef TW_SYNC_VOTE_PROPOSER_H
 #define TW_SYNC_VOTE_PROPOSER_H
 

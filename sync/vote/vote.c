@@ -1,4 +1,4 @@
-/* vote.c - see vote.h. */
+/* vote.c - the vote on the open round: lease, acceptor and proposer of this node in turn. */
 #include "sync/vote/vote.h"
 
 #include "sync/core/membership.h"

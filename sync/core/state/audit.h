@@ -1,4 +1,4 @@
-/* audit.h - the state of audits: other owners' merges, repeated here. */
+/* audit.h - the state of audits, in which this node repeats the merges of other owners. */
 #ifndef TW_SYNC_CORE_STATE_AUDIT_H
 #define TW_SYNC_CORE_STATE_AUDIT_H
 
@@ -35,7 +35,7 @@ struct audit {
     uint64_t round, begin, count, began_us;
     uint32_t fragment, part, inputs_count;
     struct tw_id owner, result;
-    bool is_hinted; /* started by an accusation, not by the draw */
+    bool is_hinted; /* started by an accusation, not because the record's hash chose this node */
     struct tw_id accuser;
     struct audit_input inputs[TW_MEMBERS_MAX];
 };

@@ -1,4 +1,4 @@
-/* lineage.h - the state of the lineage: the log, a change to another lineage, requests to join. */
+/* lineage.h - state: the log of committed rounds, a change to another lineage, requests to join. */
 #ifndef TW_SYNC_CORE_STATE_LINEAGE_H
 #define TW_SYNC_CORE_STATE_LINEAGE_H
 
@@ -20,7 +20,8 @@ struct log {
      * too large. */
     bool was_refused[TW_ROUNDS_KEPT];
     uint64_t begin;     /* rounds [begin, at.rounds) are in `records` */
-    bool is_begin_told; /* the oldest record came with a claim: nothing here proves it */
+    bool is_begin_told; /* the oldest record came from the peer whose lineage this node adopted: no
+                           older record of this log proves it */
     uint64_t contributed_count, missed_count; /* committed rounds with / without this node */
     uint64_t refused_count;                   /* committed rounds in which was_refused */
     struct tw_id refused_by;                  /* the owner that refused last; zero: none yet */
@@ -50,22 +51,22 @@ struct claim {
     bool has_record;
     struct tw_record record; /* the newest record received; once PROVEN, the tip of that lineage */
     struct tw_proof proof;   /* votes that prove `record` */
-    struct tw_id digest;     /* of `record` */
+    struct tw_id digest;     /* digest of `record` */
     uint64_t signers;        /* set of members of record.next that signed a record so far */
 };
 
 struct lineage {
-    bool needs_tip;         /* following a lineage whose newest record is not here yet */
+    bool needs_tip;         /* following a lineage whose newest record has not arrived yet */
     bool was_shared;        /* the state held is or was the merge of a group */
     bool is_settling;       /* the lineage is about to change: no more of its rounds are applied */
     bool is_shut_out;       /* this node is a RECEIVER that asks to join a full roster */
     uint64_t majority_us;   /* last time at which a majority of the roster was live */
-    uint64_t donor_us;      /* last time at which a donor of the lineage was live */
+    uint64_t donor_us;      /* last time at which a donor (member that serves the state) was live */
     struct support support; /* supporters of our lineage: its roster, or the supporters that it had
                                when it was adopted */
     struct claim claim;     /* the claim about another lineage that is being checked */
     struct tw_id leader;    /* peer on whose claim the lineage was adopted; zero: none */
-    uint64_t moved_us;      /* when a chunk last arrived, or nothing was owed: is_starved */
+    uint64_t moved_us;      /* last time at which a chunk arrived, or no peer owed this node any */
     /* Time before which no solo round may start, and the start of that hold. */
     uint64_t solo_hold_us, hold_began_us;
     uint64_t fed_us;  /* when a peer last received a chunk of our state that was new to it */

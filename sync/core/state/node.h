@@ -1,8 +1,9 @@
-/* node.h - struct tw_node: the state of each concern. Private to sync/.
+/* node.h - struct tw_node: all state of the core. Private to sync/.
  *
- * The core is level-triggered. An event is only recorded; then the walk of node.c visits the
- * concerns in a fixed order. Each requests everything missing that is not already under way. A lost
- * message, a dead worker or a restart therefore needs no code of its own: the next walk asks again.
+ * The core is level-triggered. An event is only recorded. Then node.c calls the *_advance function
+ * of each file in a fixed order (the walk). Each function requests all that is missing and not yet
+ * requested. A lost message, a dead worker or a restart therefore needs no code of its own: the
+ * next walk asks again.
  *
  * Data lies at the bottom: every room of sync/ reads it. Calls between rooms go downward only:
  * README.md has the order. */
@@ -56,7 +57,7 @@ struct tw_node {
     struct round round;
     struct tw_vote vote;
     struct acceptor acceptor;
-    struct lease lease; /* of the open round */
+    struct lease lease; /* ballot lease of the open round */
     struct audits audits;
     struct evidence evidence;
     struct penalties penalties;

@@ -31,8 +31,9 @@ struct pair {
     bool has_theirs, is_merging;
     bool is_deserted; /* the partner gave up this exchange while we are already merging */
 
-    uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX]; /* of the last merge */
-    bool is_donor_lost;                 /* the donor of the state being fetched does not deliver */
+    /* this node's step, and the time, at the fragment's last merge */
+    uint64_t synced_step[TW_FRAGMENTS_MAX], synced_us[TW_FRAGMENTS_MAX];
+    bool is_donor_lost;                 /* the node whose state is being fetched does not deliver */
     bool needs_whole[TW_FRAGMENTS_MAX]; /* the last phi coded on a lattice was too far away */
     struct {                            /* newest pair steps, a ring */
         bool is_open;                   /* the partner has not announced that it took no step */

@@ -14,7 +14,7 @@ enum payload_state {
     PAYLOAD_WANTED,
     PAYLOAD_CHECKING,
     PAYLOAD_HELD,
-    PAYLOAD_UNFIT, /* its bytes were here and do not decode: never requested again */
+    PAYLOAD_UNFIT, /* its bytes arrived and do not decode: never requested again */
 };
 
 /* Sets of peers are bit masks by peer number. */
@@ -37,7 +37,7 @@ struct payload {
     uint64_t elements; /* finite values that it must decode to; 0: OPAQUE */
     uint32_t fragment; /* RESULT: fragment and first element of the part */
     uint64_t begin;
-    uint64_t packed; /* HELD: elements of the (phi, u) that this node packed here; else 0 */
+    uint64_t packed; /* HELD: elements, if it is (phi, u) that this node packed; else 0 */
     uint16_t given[TW_PEERS_MAX]; /* chunks sent to each peer, repetitions included */
     bool is_left;                 /* no puller needs it any more, so it is dropped first */
     uint64_t pullers;             /* HELD: peers that pulled some of it */

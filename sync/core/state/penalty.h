@@ -9,12 +9,12 @@
 #include "base/limits.h"
 
 enum tw_penalty_kind {
-    TW_PENALTY_STRIKE,         /* wrong result; in pairs, an unreadable or far too large share */
+    TW_PENALTY_STRIKE,         /* wrong result; in pairs, unreadable or far too large payloads */
     TW_PENALTY_STALL_OWNER,    /* rounds held up: a contribution announced, no result delivered */
     TW_PENALTY_STALL_PROPOSER, /* rounds held up: turn missed, or others' ballots ended without a
                                   decision */
     TW_PENALTY_UNMERGED,       /* contribution too large to be merged: only counted */
-    TW_PENALTY_DONOR,          /* pairs: its state was taken over, so its clock may be false */
+    TW_PENALTY_DONOR,          /* pairs: this node took over its state, so its clock may be false */
     TW_PENALTY_CLAIM,          /* its claim about its lineage was false */
     TW_PENALTY_FETCH,          /* wrong bytes of the dataset */
     TW_PENALTY_KINDS
@@ -44,7 +44,7 @@ struct penalties {
     struct tw_penalty unmerged[TW_MEMBERS_MAX];
     struct tw_penalty donors[DONORS_KEPT];
     struct tw_penalty claims[CLAIMS_KEPT];
-    uint64_t unmerged_count; /* contributions left out here since the start */
+    uint64_t unmerged_count; /* contributions that this owner left out since the start */
 };
 
 #endif

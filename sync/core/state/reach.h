@@ -10,7 +10,7 @@
 
 struct reach {
     uint64_t of[TW_MEMBERS_MAX];      /* set of members that member i is linked to, and i itself */
-    uint64_t present;                 /* set of members that are here: see tw_reach_is_present */
+    uint64_t present;                 /* set of present members: see tw_reach_is_present */
     struct tw_id ids[TW_MEMBERS_MAX]; /* members of the roster to which `of` belongs */
     uint32_t ids_count;
     bool is_due;           /* the links of this node changed since LINKS was sent */

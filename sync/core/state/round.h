@@ -16,7 +16,7 @@ enum { ARRIVALS_KEPT = 32 };
 struct contribution {
     bool has;       /* CONTRIB was received */
     bool is_absent; /* CONTRIB had zero bytes: the member sits the round out */
-    bool is_bad;    /* it cannot be merged here */
+    bool is_bad;    /* this node cannot merge it */
     uint64_t received_us;
     uint64_t ready_us; /* when its bytes for our part had arrived and were checked; 0: not yet */
     struct tw_msg_contrib announced;
@@ -41,11 +41,11 @@ enum proposer_phase {
  * roster index, sets of parts by part number, sets of ranks by rank. */
 struct round {
     uint64_t active_us; /* when this node took the round to have begun (round.c); 0: not yet */
-    uint64_t begun;     /* set of members whose messages say that it has begun */
+    uint64_t begun;     /* set of members that sent a message about the round */
     uint64_t begin[TW_PARTS_MAX], count[TW_PARTS_MAX]; /* elements of each part */
     uint32_t owners[TW_PARTS_MAX], owners_count;
     uint32_t rank[TW_MEMBERS_MAX];      /* rank[i]: roster index of the member with rank i */
-    int self_idx, self_part, self_rank; /* of this node; -1: not in the roster, no owner */
+    int self_idx, self_part, self_rank; /* roster index, part and rank of this node; -1: none */
 
     enum own_state own;
     uint64_t own_step, own_tokens; /* this node's counts when Delta was computed */
@@ -54,7 +54,7 @@ struct round {
 
     /* owner */
     bool intake_closed, is_reducing, is_reduced;
-    bool has_waited_in_vain; /* patience ended the intake */
+    bool has_waited_in_vain; /* intake ended by pace.patience_us, with contributions missing */
     uint64_t merged;         /* set of members whose contribution is merged into our part */
     uint64_t refused; /* set of members whose contribution the worker left out for its size */
     uint64_t intake_closed_us;
@@ -66,7 +66,7 @@ struct round {
     uint64_t results_us; /* when the last result was announced; 0: some are missing */
     uint64_t turn_us;    /* when it became this node's turn to propose; 0: not yet */
 
-    /* acceptor: the offer is a proposal that is accepted once its results are here */
+    /* acceptor: the offer is a proposal that is accepted once this node holds its results */
     bool has_offer;
     bool is_lost;                    /* no peer can serve one of its results */
     bool is_offer_leased;            /* its proposer got the ballot lease for it */
@@ -90,9 +90,9 @@ struct round {
     uint32_t attempt;
     uint64_t ballot, ballot_seq, phase_us, retry_us;
     uint64_t promised_by, accepted_by, nacked_by; /* sets of members that answered this ballot */
-    struct tw_promises promises;                  /* of promised_by */
+    struct tw_promises promises;                  /* promises of the members in promised_by */
     struct tw_proof best_lock;                    /* the newest lock in a promise; none: ballot 0 */
-    struct tw_record best;                        /* its record */
+    struct tw_record best;                        /* record of best_lock */
     struct tw_record proposal;
     struct tw_proof lock, proof; /* votes of accepted_by for `proposal`, of phase 1 and 2 */
 };
@@ -107,7 +107,7 @@ struct pace {
     uint32_t arrivals_count; /* since the start */
 };
 
-/* One seat of the roster, by roster index. */
+/* This node's knowledge about a member of the roster, by roster index. */
 struct seat {
     uint64_t seen_us; /* last time at which its member was linked under the nonce of the roster */
     uint64_t live_us; /* last time at which its member was live */

@@ -13,10 +13,10 @@
 struct state_fetch {
     enum tw_load_mode mode; /* effect of its LOAD on theta */
     bool has_offer;         /* `offer` is the answer to our STATE_GET */
-    struct tw_id donor;
+    struct tw_id donor;     /* node that made the offer */
     struct tw_msg_state offer;
     uint64_t asked_us;          /* when STATE_GET was last sent */
-    uint64_t others_us;         /* when more members were asked for the same state */
+    uint64_t others_us;         /* when other members were last asked for the same state */
     uint64_t fed_us;            /* last time at which the transfer made progress: see is_fed() in
                                    state_transfer.c */
     uint32_t fed_chunks;        /* chunks received at that time */
