@@ -1,4 +1,4 @@
-/* thinwire-engine: the verbs of `thinwire` that need a model but no daemon. */
+/* thinwire-engine: the commands of `thinwire` that need a model but no daemon. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,8 +10,7 @@
 #include "worker/files/tensor_file.h"
 #include "worker/files/train_file.h"
 
-/* ---- inputs of a verb ---------------------------------------------------------------------------
- */
+/* ---- inputs of a command ------------------------------------------------------------------- */
 
 /* Reads the manifest named by --run, which must be valid. Without --run, the model's file or folder
  * provides it. */
@@ -70,7 +69,7 @@ static enum tw_exit open_data(struct engine_bench *bench) {
     return status == TW_OK ? TW_EXIT_OK : engine_fail(&err);
 }
 
-/* ---- verbs ----------------------------------------------------------------------------------- */
+/* ---- commands ------------------------------------------------------------------------------ */
 
 static const struct {
     const char *name;

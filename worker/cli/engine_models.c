@@ -1,4 +1,5 @@
-/* thinwire-engine models: lists the named shapes, their size, and the memory to train them here. */
+/* thinwire-engine models: lists the named shapes, their sizes, and the memory that training them on
+ * this machine takes. */
 #include <stdio.h>
 #include <string.h>
 

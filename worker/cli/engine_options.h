@@ -1,4 +1,4 @@
-/* engine_options.h - command-line options of the verbs that need a model but no daemon. */
+/* engine_options.h - command-line options of the commands that need a model but no daemon. */
 #ifndef TW_WORKER_CLI_ENGINE_OPTIONS_H
 #define TW_WORKER_CLI_ENGINE_OPTIONS_H
 
@@ -37,9 +37,9 @@ struct engine_options {
     bool is_plan; /* print the plan and stop */
 };
 
-/* Parses a verb's options from argv[2..argc) into *options, which holds the defaults. TW_CONFIG
- * with a message: for an unknown option it suggests the nearest one of this verb, for a bad value
- * it names the accepted values. */
+/* Parses a command's options from argv[2..argc) into *options, which holds the defaults. TW_CONFIG
+ * with a message: for an unknown option it suggests the nearest one of this command, for a bad
+ * value it names the accepted values. */
 enum tw_status tw_engine_options_parse(struct engine_options *options, enum engine_verb verb,
                                        int argc, char **argv, struct tw_error *err);
 

@@ -16,7 +16,7 @@ enum { MILLION = 1000000, HELDOUT_MIN = MILLION / 1000 /* smallest data.heldout 
 
 struct command {
     struct tw_prepare_options options;
-    const char *text, *heldout, *shard_tokens, *threads, *tokenizer; /* as typed */
+    const char *text, *heldout, *shard_tokens, *threads, *tokenizer; /* arguments, not parsed yet */
     char names[TW_DATASET_SOURCES_MAX][TW_DATASET_NAME_BYTES];
     uint64_t weights[TW_DATASET_SOURCES_MAX]; /* in millionths, as typed; 0: none */
     const char **inputs;                      /* inputs of all sources, concatenated */

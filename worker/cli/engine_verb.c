@@ -1,4 +1,4 @@
-/* engine_verb.c - helpers shared by the verbs of thinwire-engine. */
+/* engine_verb.c - helpers shared by the commands (verbs) of thinwire-engine. */
 #include "worker/cli/engine_verb.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* engine_verb.h - the verbs of thinwire-engine, and the helpers they share. */
+/* engine_verb.h - the commands (verbs) of thinwire-engine, and the helpers they share. */
 #ifndef TW_WORKER_CLI_ENGINE_VERB_H
 #define TW_WORKER_CLI_ENGINE_VERB_H
 
@@ -16,7 +16,7 @@
 #include "worker/learn/eval.h"
 #include "worker/tokenizer/text_ends.h"
 
-/* Objects that a verb works on: manifest and layout, the data if any, and the engine once
+/* Objects that a command works on: manifest and layout, the data if any, and the engine once
  * created. */
 struct engine_bench {
     const struct engine_options *options;
@@ -35,7 +35,7 @@ enum tw_exit engine_models(struct engine_bench *bench);
 enum tw_exit engine_merge(struct engine_bench *bench);
 enum tw_exit engine_speed(struct engine_bench *bench);
 
-/* Creates bench->engine, configured for the verb and its options. */
+/* Creates bench->engine, configured for the command and its options. */
 enum tw_status engine_open(struct engine_bench *bench, enum engine_verb verb, struct tw_error *err);
 
 /* If *model (NULL: none) is a node's state folder, replaces it by the folder's newest whole
@@ -60,10 +60,10 @@ enum tw_status engine_measure(struct engine_bench *bench, const float *params, c
  * their tokens must be the same. TW_DATA names the first token that differs. */
 enum tw_status engine_check_tokenizer(const struct engine_options *options, struct tw_error *err);
 
-/* The verb in argv[1], import or export; parses its own options. */
+/* The command in argv[1], import or export; parses its own options. */
 enum tw_exit engine_convert(int argc, char **argv);
 
-/* The verb `data` and its subverbs in argv[2]; each parses its own options from argv[3]. */
+/* The command `data` and its subcommands in argv[2]; each parses its own options from argv[3]. */
 enum tw_exit engine_data(int argc, char **argv);
 enum tw_exit engine_prepare(int argc, char **argv);
 enum tw_exit engine_info(int argc, char **argv);

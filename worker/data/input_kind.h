@@ -18,7 +18,8 @@ enum tw_input_kind {
 
 enum { TW_INPUT_LOOK_BYTES = 64 << 10 }; /* first bytes that decide, if the text has as many */
 
-/* The kind of a text that begins with bytes[size], never TOKENS. is_all: the text ends there.
+/* The kind of a text that begins with bytes[size], never TOKENS. is_all: bytes[size] is the whole
+ * text.
  * has_json_name: the file's name claims JSON, so it is read as JSON or refused. */
 enum tw_input_kind tw_input_kind_of(const uint8_t *bytes, size_t size, bool is_all,
                                     bool has_json_name);

@@ -15,7 +15,8 @@ static size_t skip_blank(const uint8_t *text, size_t size, size_t at) {
     return at;
 }
 
-/* End of the string whose first quote is at `at`; size + 1 if it is not there. */
+/* End of the string whose first quote is at `at`; size + 1 if text[size] does not contain the end.
+ */
 static size_t string_end(const uint8_t *text, size_t size, size_t at) {
     for (at++; at < size; at++) {
         const uint8_t *const quote = memchr(text + at, '"', size - at);
@@ -29,7 +30,7 @@ static size_t string_end(const uint8_t *text, size_t size, size_t at) {
     return size + 1;
 }
 
-/* End of the value at `at` < size; size + 1 if it is not there. */
+/* End of the value at `at` < size; size + 1 if text[size] does not contain the end. */
 static size_t value_end(const uint8_t *text, size_t size, size_t at) {
     size_t depth = 0;
     const size_t begin = at;

@@ -290,7 +290,7 @@ static enum tw_status fail_missing(const char *field, const struct seen *seen,
                    seen->names);
 }
 
-/* The kind of the value that begins here. */
+/* The kind of the value at the scan's position, as words for a message. */
 static const char *value_name(const struct scan *scan) {
     switch (peek(scan)) {
     case '{': return "an object";

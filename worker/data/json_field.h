@@ -24,7 +24,7 @@ enum {
 enum tw_status tw_json_field(uint8_t *line, size_t size, const char *field, size_t *begin,
                              size_t *bytes, struct tw_error *err);
 
-/* The same of value[size], which is a string and nothing else. */
+/* Like tw_json_field, for value[size], which is one JSON string and nothing else. */
 enum tw_status tw_json_string(uint8_t *value, size_t size, size_t *begin, size_t *bytes,
                               struct tw_error *err);
 

@@ -39,8 +39,8 @@ struct tw_order_place {
 struct tw_order_place tw_order_place(const struct tw_order_mixture *mixture, uint64_t seed,
                                      uint64_t n);
 
-/* Share of the easiest windows to draw from, in millionths, after `done` of `planned` curriculum
- * tokens, done < planned; c0 = 0.1:
+/* Fraction of the windows, the easiest ones, to draw from: in millionths, after `done` of `planned`
+ * curriculum tokens, done < planned; c0 = 0.1:
  *
  *     c = sqrt(done / planned (1 - c0^2) + c0^2)
  *

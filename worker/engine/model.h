@@ -65,7 +65,7 @@ struct tw_model_layer {
 /* Activations that a layer's forward pass stores for its backward pass. Elements per row, in the
  * activations' type: qkv_width + q_width + width + up_width (+ q_width + kv_width with QK-norm). In
  * float32: 4 + heads (+ 2 (heads + kv_heads) with QK-norm). With recompute, all layers share one
- * slot. */
+ * such struct. */
 struct tw_model_slot {
     void *qkv;       /* (rows, qkv_width): q | k | v, after QK-norm and rotation */
     void *qk;        /* (rows, q_width + kv_width): before QK-norm; NULL without QK-norm */

@@ -83,7 +83,7 @@ struct tw_vectors {
      * the system refuses, the host has too little memory, or live memory is host memory. Copies are
      * then only slower. */
     bool (*pin)(void *self, void *host, uint64_t bytes);
-    void (*unpin)(void *self, void *host); /* after a pin that returned true */
+    void (*unpin)(void *self, void *host); /* undoes a pin that returned true */
 
     /* x (n), live = from (n), host. `from` must not change until finish. */
     void (*copy_in)(void *self, float *x, const float *from, size_t n);

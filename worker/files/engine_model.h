@@ -1,4 +1,5 @@
-/* engine_model.h - opens a model for a verb of thinwire-engine, and reads or makes its manifest. */
+/* engine_model.h - opens a model for a command of thinwire-engine, and reads or makes its manifest.
+ */
 #ifndef TW_WORKER_FILES_ENGINE_MODEL_H
 #define TW_WORKER_FILES_ENGINE_MODEL_H
 

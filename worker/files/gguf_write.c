@@ -240,7 +240,8 @@ static enum tw_status write_as_is(struct writer *writer, uint32_t i, struct tw_e
     return TW_OK;
 }
 
-/* Row 2 j + t of a head in GGUF is row t (head_size / 2) + j here. */
+/* Writes q or k with the rows of each head reordered: row 2 j + t in GGUF is row
+ * t (head_size / 2) + j of the tensor. */
 static enum tw_status write_rotated(struct writer *writer, uint32_t i, struct tw_error *err) {
     const struct tw_tensor *const tensor = &writer->feed->layout->tensors[i];
     const uint32_t size = writer->shape.head_size, cols = tensor->cols;

@@ -29,8 +29,8 @@ struct tw_hf_texts {
 
 struct tw_hf_texts_source {
     const char *model;          /* the source's folder, or NULL */
-    const char *tokenizer_path; /* path of its tokenizer.json; NULL: the model is on bytes, or there
-                                   is none */
+    const char *tokenizer_path; /* path of its tokenizer.json; NULL: the model has none, such as a
+                                   model on bytes */
     const char *tokenizer_text; /* (tokenizer_bytes) content of that file, or NULL */
     size_t tokenizer_bytes;
     const struct tw_tokenizer

@@ -249,7 +249,8 @@ static enum tw_status find_folder(const char *path, char folder[TW_STATE_PATH_BY
     return status;
 }
 
-/* The newer of the slots that are not known to be damaged; NULL: there is none. */
+/* The newer of the checkpoint files (slots) that are not known to be damaged; NULL: there is none.
+ */
 static struct slot *newest(struct slot slots[SLOTS]) {
     struct slot *best = NULL;
     for (unsigned i = 0; i < SLOTS; i++) {

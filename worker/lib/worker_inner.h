@@ -26,7 +26,7 @@ struct thinwire_worker {
     struct tw_run_view view;
 
     /* the fields below belong to the trainer's thread */
-    struct thinwire_next next; /* as told last */
+    struct thinwire_next next; /* values given to the trainer last */
     bool may_step;             /* the last call asked for a step */
     bool knows_end;            /* the last call said that the run is over */
     uint64_t left_us, held_us; /* when the last call returned; how long it held the trainer */

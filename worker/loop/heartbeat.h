@@ -17,7 +17,7 @@ struct tw_heartbeat {
     struct tw_shm_control *control; /* borrowed */
     int daemon_fd;                  /* the socket to the daemon; borrowed, -1: none */
     uint64_t orphan_us;             /* time for which the process outlives the daemon */
-    uint64_t gone_us;               /* when the daemon was found gone; 0: it is there */
+    uint64_t gone_us;               /* when the daemon was found gone; 0: it is connected */
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t stop;

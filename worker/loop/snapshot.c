@@ -5,7 +5,7 @@
 #include "compress/codec.h"
 #include "kernels/norm.h"
 
-/* Byte offsets of theta, m and v in a slot, and bytes of one moment array. */
+/* Addresses of theta, m and v in a snapshot, and the size of one moment array. */
 struct slot_map {
     uint8_t *theta, *m, *v;
     size_t elements, moment_bytes;

@@ -22,7 +22,7 @@ struct tw_anchor_work {
     struct tw_wmsg_apply request;
     struct tw_anchor_publish stage;
     float *merged;                 /* (largest fragment), host, the caller's: decoded results */
-    struct tw_outlier_sizes sizes; /* of the results */
+    struct tw_outlier_sizes sizes; /* sizes of the results */
     double squares;
     struct tw_shm_state state; /* rounds and digest of the new anchor */
 };

@@ -107,7 +107,7 @@ static struct tw_outer rule_at(const struct tw_inflight *inflight, uint64_t vers
                        inflight->run->sync.outer_ramp, version);
 }
 
-/* Returns rho, the share of the residual e that is in theta. */
+/* Returns rho, the fraction of the residual e that is in theta. */
 static float rho_of(const struct tw_inflight *inflight) {
     return (float)(inflight->run->sync.feedback_local_millionths / 1e6);
 }

@@ -11,7 +11,7 @@
 #include "worker/merge/request.h"
 
 #define WORK_LEAST                                                                                 \
-    0.03125 /* share of a period's work below which an outer gradient says nothing about usual     \
+    0.03125 /* fraction of a period's work below which an outer gradient says nothing about usual  \
                sizes */
 
 /* Allocates scratch memory where the parameters lie. */
@@ -183,7 +183,7 @@ void tw_merger_note_begun(struct tw_merger *merger, uint32_t fragment) {
     merger->work.begun[fragment] = merger->work.done;
 }
 
-/* Share of a period's work that the present outer gradient of the fragment contains. */
+/* Fraction of a period's work that the present outer gradient of the fragment contains. */
 static double work_share(const struct tw_merger *merger, uint32_t fragment) {
     if (!merger->work.is_known) return 1;
     const double steps = merger->work.done - merger->work.begun[fragment];

@@ -68,7 +68,7 @@ struct tw_merger {
     struct {               /* AdamW's state for sync.lead; the caller sets it before an APPLY */
         float *m;          /* (elements), live, borrowed; NULL: none */
         const float *v;    /* (elements), live, borrowed */
-        float lr;          /* of recent steps */
+        float lr;          /* learning rate of recent steps */
         float correction2; /* 1 - beta2^t; 0: no step yet */
     } inner;
     /* Work in steps at the run's full rate, for the sizes of outer gradients. The caller adds to

@@ -23,7 +23,7 @@
 struct taken {
     uint32_t count;
     uint32_t inputs[TW_MEMBERS_MAX]; /* numbers of the inputs within the request */
-    float factors[TW_MEMBERS_MAX];   /* of the guard */
+    float factors[TW_MEMBERS_MAX];   /* by which the guard (kernels/guard.h) scales each input */
     float weights[TW_MEMBERS_MAX];   /* sum to 1 */
 };
 

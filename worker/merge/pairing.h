@@ -14,7 +14,7 @@
  * its own v = beta' e + Delta without quantisation, and e = 0. Training since Delta was computed
  * stays in theta.
  *
- * A large share of the partner is scaled down, and a far too large one is not merged: pair_guard.h.
+ * A large D or S of the partner is scaled down, a far too large one is not merged: pair_guard.h.
  * The node then takes the step alone and says so in the answer. It does the same if a payload of
  * the partner is damaged, or if its phi is too far away to be decoded. Requests and statuses
  * otherwise as in anchor.h. */

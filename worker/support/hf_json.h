@@ -15,8 +15,8 @@ enum { TW_HF_SHOWN_BYTES = 48 };
 enum tw_status tw_hf_json_parse(json_t **root_out, const char *json, size_t size, size_t bytes_max,
                                 struct tw_error *err);
 
-/* The same for a file whose strings are tokens: a string that jansson cannot hold is refused, not
- * changed. */
+/* Like tw_hf_json_parse, for a file whose strings are tokens: a string that jansson cannot hold is
+ * refused, not changed. */
 enum tw_status tw_hf_json_parse_exact(json_t **root_out, const char *json, size_t size,
                                       size_t bytes_max, struct tw_error *err);
 

@@ -18,7 +18,7 @@ struct tw_nvml_look {
     uint32_t temperature_c; /* degrees Celsius */
     uint32_t power_mw, power_max_mw;
     uint64_t memory_used_bytes, memory_bytes; /* memory_used_bytes: by all processes */
-    uint32_t load_percent; /* share of about the last second in which a kernel ran */
+    uint32_t load_percent; /* percentage of about the last second in which a kernel ran */
 };
 
 /* Loads the library and finds the GPU at PCI address `pci`, "0000:17:00.0" as CUDA writes it. If

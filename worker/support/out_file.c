@@ -203,7 +203,7 @@ static enum tw_status put_in_place(const struct tw_out_file *file, struct tw_err
                        file->path);
     }
     if (rename(file->part, file->path) == 0) {
-        (void)tw_out_sync_folder(file->path); /* after a power cut either version is valid */
+        (void)tw_out_sync_folder(file->path); /* a failure is harmless: either version is valid */
         return TW_OK;
     }
     return tw_fail(err, TW_IO, "%s: %s", file->path, strerror(errno));

@@ -37,7 +37,7 @@ struct prepare {
     struct tw_tokenizer *tokenizer;
     struct tw_prepare_coder coder;
     bool has_coder;
-    struct tw_dataset dataset; /* without shards */
+    struct tw_dataset dataset; /* index of the dataset; its list of shards stays empty */
     struct tw_prepare_inputs inputs;
     char *inputs_text;
     size_t inputs_text_bytes;

@@ -31,7 +31,7 @@ struct tw_prepare_state {
     struct tw_pending pending;
     char first_bad[sizeof(((struct tw_error *)NULL)->message)];
     bool is_done;
-    struct tw_dataset dataset; /* after decode the caller frees its shards */
+    struct tw_dataset dataset; /* the caller frees the shards that decode allocates */
 };
 
 enum { TW_PREPARE_STATE_BYTES_MAX = TW_DATASET_BYTES_MAX + 4096 };

@@ -47,7 +47,8 @@ void tw_rotate(const struct tw_pass *pass, void *x, uint32_t first, uint32_t row
     }
 }
 
-/* Norm over each head of q and k. The input goes to slot->qk for the backward pass. */
+/* Norm over each head of q and k. The input is kept in slot->qk (the layer's activations) for the
+ * backward pass. */
 static void norm_heads(const struct tw_pass *pass, const struct tw_model_layer *layer,
                        const struct tw_model_slot *slot, uint32_t first, uint32_t rows) {
     const struct tw_model_shape *shape = &pass->model->shape;

@@ -185,7 +185,7 @@ static void queue_pass(const struct tw_gpu_pass *pass) {
     if (pass->is_learning) tw_gpu_backward(pass);
 }
 
-/* The graph slot for passes of this size; NULL if both slots hold other sizes. */
+/* The CUDA graph for passes of this size; NULL if the graphs kept are for other sizes. */
 static struct tw_gpu_graph *graph_of(struct tw_gpu *gpu, uint32_t sequences) {
     for (uint32_t i = 0; i < TW_GPU_GRAPHS; i++) {
         struct tw_gpu_graph *graph = &gpu->graphs[i];

@@ -37,7 +37,8 @@ struct tw_cuda_norm tw_gpu_head_norm_of(const struct tw_gpu *gpu,
 
 /* ---- queries, keys, values ------------------------------------------------------------------- */
 
-/* With QK-norm there are two products: q | k goes to slot->qk, and v to its place in slot->qkv. */
+/* With QK-norm there are two products: q | k goes to slot->qk, v into slot->qkv. The slot holds the
+ * activations of the layer. */
 static void split_qkv(const struct tw_gpu_pass *pass, const struct tw_model_linear *linear,
                       const struct tw_gpu_slot *slot) {
     const struct tw_gpu *gpu = pass->gpu;

@@ -8,9 +8,9 @@
 
 enum {
     ALIGN = 256,
-    /* Bytes of logits held at a time: a share of the memory between these bounds, but at least
-     * LOGITS_ROWS rows. More is better, because each chunk of logits reads and writes the head's
-     * gradient once. */
+    /* Bytes of logits held at a time: 1 / LOGITS_SHARE of the memory within these bounds, but at
+     * least LOGITS_ROWS rows. More is better, because each chunk of logits reads and writes the
+     * head's gradient once. */
     LOGITS_BYTES_LEAST = 512 << 20,
     LOGITS_SHARE = 32,
     LOGITS_ROWS = 128,

@@ -93,8 +93,8 @@ struct tw_gpu {
     uint32_t sequences;   /* most sequences of a pass */
     uint64_t logits_most; /* bytes of logits to hold at a time, or more if these are too few rows */
     uint32_t slots_count;
-    bool keeps_attention; /* slots share all arrays but attention and lse */
-    bool keeps_outputs;   /* slots have their own norm1, norm2 and act */
+    bool keeps_attention; /* each slot has its own attention and lse; all other arrays are shared */
+    bool keeps_outputs;   /* each slot has its own norm1, norm2 and act */
     bool is_learning;
 
     float *theta, *gradient, *m, *v; /* (elements); gradient, m and v are NULL without learning */

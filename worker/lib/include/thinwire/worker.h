@@ -36,7 +36,7 @@ extern "C" {
 
 enum thinwire_status {
     THINWIRE_OK = 0,       /* take a step */
-    THINWIRE_WAIT = 1,     /* take no step now: paused, or no daemon is there */
+    THINWIRE_WAIT = 1,     /* take no step now: paused, or no daemon is connected */
     THINWIRE_FINISHED = 2, /* the run is over, and its last merges are in the parameters */
     /* errors; the message says more */
     THINWIRE_INVALID = -1, /* an argument, or a call out of order */
@@ -115,7 +115,7 @@ struct thinwire_trainer {
     /* For people; NULL or 0: not known. */
     const char *engine;        /* at most 95 characters */
     uint64_t flops_per_token;  /* operations of a training step per token */
-    uint64_t peak_flops_per_s; /* of the device */
+    uint64_t peak_flops_per_s; /* peak rate of the device */
     uint64_t memory_bytes;     /* memory for parameters, optimizer and activations */
 };
 
@@ -130,8 +130,8 @@ struct thinwire_step {
 struct thinwire_next {
     uint64_t step, tokens; /* steps and tokens of this node so far */
     float lr;              /* learning rate by the run's schedule, at the clock of the whole run */
-    float lr_share; /* the same rate as a share of the run's peak rate, for a trainer with rates of
-                       its own */
+    float lr_share; /* learning rate divided by the run's peak rate, for a trainer with rates of its
+                       own */
     uint64_t updates; /* optimizer steps that the moments contain; 0: they are zero */
     bool is_restored; /* the library has put parameters, and moments if the trainer has them, in
                          place that do not follow from the last step: at the start, and when a
