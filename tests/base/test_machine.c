@@ -1,4 +1,4 @@
-/* test_machine.c - every bound of a process is found. */
+/* test_machine.c - the memory and processors that the system grants a process are found. */
 #include "base/machine.h"
 
 #include <sched.h>

@@ -6,8 +6,8 @@
 
 enum { SEED = 6161, PIECES = 6, RUNGS = 4, INSTANCES = 200, BUCKETS = 10000 };
 
-/* Errors that fall as bytes rise, but are otherwise arbitrary: some rungs are off the convex hull.
- */
+/* Errors that fall as bytes rise, but are otherwise arbitrary: some choices (rungs) are off the
+ * convex hull. */
 static void instance(struct tw_rng *rng, struct tw_budget_piece pieces[PIECES]) {
     for (unsigned i = 0; i < PIECES; i++) {
         double error = 1.0 + 100.0 * tw_rng_unit(rng) * tw_rng_unit(rng);

@@ -1,5 +1,5 @@
-/* test_codec_auto.c - payloads of many rungs stay within their bytes, are no worse than one rung
- * for all, and hostile ones are refused. */
+/* test_codec_auto.c - payloads of several codecs (rungs of the ladder) stay within their bytes and
+ * are no worse than one codec for all; hostile payloads are refused. */
 #include "compress/codec_auto.h"
 
 #include <math.h>
@@ -49,7 +49,7 @@ static size_t fitted(struct tw_auto *work, const struct tw_auto_part *part, uint
     return bytes;
 }
 
-/* The share of squared error of y relative to x (n); optionally the squares themselves. */
+/* Squared error of y divided by the squares of x (n); *size_out, if not NULL: the squares. */
 static double share_lost(const float *x, const float *y, size_t n, double *size_out) {
     double error = 0.0, size = 0.0;
     for (size_t i = 0; i < n; i++) {
@@ -135,8 +135,8 @@ static void out_of_reach_is_as_small_as_it_gets(void **state) {
     free(payload), free(x), free(work);
 }
 
-/* With the bytes of any one codec, the residual is no larger than with that codec. Below the lowest
- * rung but one there is no choice. */
+/* With the bytes of any one codec, the residual is no larger than with that codec. The coarsest
+ * codec is not tested: within its bytes there is no choice. */
 static void no_rung_alone_is_better_at_its_bytes(void **state) {
     (void)state;
     float *x = gradient_new();
@@ -228,8 +228,8 @@ static void of_tensors_nearly_alike_none_waits_for_its_turn(void **state) {
     free(x), free(work);
 }
 
-/* At the top rung there is one piece per tensor; tensors of 300 and of 700 elements are joined with
- * the next. */
+/* With bytes for int8 everywhere there is one piece per tensor; tensors of 300 and of 700 elements
+ * are joined with the next. */
 static void pieces_end_where_tensors_do(void **state) {
     (void)state;
     enum { LARGE = 2 * TW_AUTO_PIECE_MAX + 5000 };
@@ -303,7 +303,7 @@ static void any_size_is_cut_and_comes_back(void **state) {
     free(work);
 }
 
-/* bound() is at least the bytes of any rung's pieces. */
+/* bound() is at least the bytes of a piece in any codec of the ladder. */
 static void no_rung_takes_more_than_the_bound(void **state) {
     (void)state;
     for (uint32_t r = 0; r < TW_AUTO_RUNGS; r++) {
@@ -379,7 +379,8 @@ static void false_heads_are_refused(void **state) {
     free(payload), free(x), free(y), free(work);
 }
 
-/* A payload with every rung, made here: the order of the ladder is part of the format. */
+/* A payload with a piece of each codec, made by this test: the order of the ladder is part of the
+ * format. */
 static void every_rung_decodes_where_it_lies(void **state) {
     (void)state;
     static const char *const names[TW_AUTO_RUNGS] = {"int8",   "int4",  "ecsq4",  "ecsq3",

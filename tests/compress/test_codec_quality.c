@@ -1,6 +1,7 @@
 /* test_codec_quality.c - rate and loss of each codec: bits per element and squared error. Inputs
- * are normal numbers, and Student's t with 4 degrees of freedom, whose tails are those of outer
- * gradients. The expected values come from other programs. A new codec needs a row. */
+ * are normally distributed, or have Student's t distribution with 4 degrees of freedom, whose tails
+ * are those of outer gradients. The expected values come from other programs. A new codec needs a
+ * row. */
 #include "compress/codec.h"
 
 #include "tests/kernels/fill.h"

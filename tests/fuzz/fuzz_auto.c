@@ -69,7 +69,8 @@ static void encode(const uint8_t *bytes, size_t floats_count, size_t n, size_t t
     TW_ASSERT(written <= capacity);
     if (status == TW_OK) {
         TW_ASSERT(tw_codec_auto.check(to, written, n) == TW_OK);
-        /* A block of the lowest rung takes at most 78 bytes, a head 8, twice that if it is cut. */
+        /* A block of the coarsest codec takes at most 78 bytes, a piece's head 8; twice that if the
+         * piece is cut. */
         const size_t blocks = n / TW_AUTO_BLOCK + 1;
         TW_ASSERT(target == 0 || written <= target || written <= 4 + 160 * blocks);
         decode(to, written, n);

@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The heads alone give the number of elements on each rung. */
+/* The heads of the pieces give the number of elements in each codec (rung). */
 static void assert_mix(const uint8_t *payload, size_t bytes, size_t n, enum tw_status status) {
     uint64_t mix[TW_AUTO_RUNGS], sum = 0;
     const enum tw_status mixed = tw_auto_mix(payload, bytes, n, mix);

@@ -775,7 +775,7 @@ static void begin(void) {
     rig.config.step_tokens = 1;
     for (uint32_t p = 0; p < rig.config.fragments_count; p++)
         rig.config.fragment_elements[p] = (how & 4) != 0 ? TW_PART_ALIGN : 65536;
-    rig.config.self = (struct tw_id){{0xF0}}; /* after all peers */
+    rig.config.self = (struct tw_id){{0xF0}}; /* larger than the ids of all peers */
     rig.config.signing = signing_as(&rig.config.self);
     tw_node_init(rig.node, &rig.config, NULL, NULL, rig.now_us);
     drain();

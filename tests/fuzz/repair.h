@@ -201,7 +201,7 @@ static size_t draw_payload(enum tw_codec_id id, uint8_t *payload, size_t n, stru
     return bytes;
 }
 
-/* One or more pieces, each on a random rung. */
+/* One or more pieces, each of a random codec of the ladder. */
 static size_t draw_auto(uint8_t *payload, size_t n, struct tw_rng *rng) {
     const size_t most = n < TW_AUTO_BLOCK ? 1 : n / TW_AUTO_BLOCK;
     const size_t count = 1 + tw_rng_below(rng, most);

@@ -17,7 +17,7 @@ from make_codecs import CASES, bf16_near, bf16_value, hash32, quotients, scale_o
 F = np.float32
 BLOCK = 4096
 SPARSE = len(CASES)  # a further case: one of 29 elements is not 0
-# case -> its elements: two chunks, or few enough to stay raw
+# case -> number of elements: two chunks, or few enough to stay raw
 ELEMENTS = {"usual": 5000, "tails": 4999, "large": 300, "small": 299, "tiny": 300, "zero": 300,
             "sparse": 5000}
 

@@ -163,7 +163,7 @@ static float nearest_bf16(float x) {
     const uint16_t below = (uint16_t)(bits >> 16), above = (uint16_t)(below + 1u);
     const double down = fabs((double)x - (double)tw_bf16_to_f32(below));
     const double up = fabs((double)tw_bf16_to_f32(above) - (double)x);
-    if (isinf(tw_bf16_to_f32(above))) { /* as if the exponent range continued */
+    if (isinf(tw_bf16_to_f32(above))) { /* rounds as if the exponent range had no end */
         return (bits & 0xffffu) >= 0x8000u ? tw_bf16_to_f32(above) : tw_bf16_to_f32(below);
     }
     if (up == down) return tw_bf16_to_f32(below % 2 == 0 ? below : above);

@@ -402,7 +402,8 @@ static void run_file_takes_left_out_sync_keys_from_its_preset(void **state) {
     assert_int_equal(run.sync.outer_lr_millionths, 400000);
 }
 
-/* It is also fitted to the file's period, except for keys that the file sets. */
+/* The preset's outer constants are also fitted to a period that the file sets, except for keys that
+ * the file sets. */
 static void run_file_fits_outer_constants_to_its_period(void **state) {
     (void)state;
     const char tail[] = "train.batch = 8\nmodel.context = 128\nsync.nodes = 4\n"
@@ -638,7 +639,8 @@ static void by_the_clock_interval_and_period_are_one_plan(void **state) {
         run.sync.pace_ms = rows[i].pace_ms;
         const struct tw_run before = run;
         tw_run_fit_clock(&run, rows[i].step_us, rows[i].has_interval);
-        assert_memory_equal(&run, &before, sizeof(run)); /* by steps there is nothing to fit */
+        assert_memory_equal(&run, &before,
+                            sizeof(run)); /* with pace = steps there is nothing to fit */
         run.sync.pace = TW_PACE_CLOCK;
         tw_run_fit_clock(&run, rows[i].step_us, rows[i].has_interval);
         assert_int_equal(run.sync.period, rows[i].period_out);

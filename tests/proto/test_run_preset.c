@@ -82,8 +82,8 @@ static void merges_by_parameter_take_no_sparse_codec(void **state) {
     }
 }
 
-/* Wherever feedback comes from, a share of the residual stays in theta, unless the file says
- * otherwise. */
+/* Whether the preset or the file turns error feedback on: a fraction of the residual stays in
+ * theta, unless the file says otherwise. */
 static void a_share_of_the_residual_stays_in_theta(void **state) {
     (void)state;
     const struct {
@@ -249,7 +249,7 @@ static void outer_constants_are_those_of_the_rule_that_was_set(void **state) {
 }
 
 /* Work spreads slowly in pairs, whatever the row. The period is recognised as the row's, also if
- * the share of the budget trained together was set. */
+ * sync.together was set. */
 static void a_period_follows_keys_that_were_set(void **state) {
     (void)state;
     assert_int_equal(read_text("thinwire-run 1\nsync.preset = diloco\nsync.topology = pair\n"),

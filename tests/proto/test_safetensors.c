@@ -104,7 +104,7 @@ static void other_formats_are_refused(void **state) {
     refused("{\"__metadata__\":{\"k\":\"\n\"}}", 0, "control character");
 }
 
-/* Headers that the safetensors library 0.8.0 reads are read here. */
+/* Headers that the safetensors library 0.8.0 reads are accepted. */
 static void what_the_library_skips_is_skipped(void **state) {
     static const char *const HEADERS[] = {
         " \n{" A "}",

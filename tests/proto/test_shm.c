@@ -197,7 +197,7 @@ static uint64_t seen_last;
 static uint32_t seen_changes;
 
 static void publish_work(void) {
-    publish(1, 2); /* fragment 0 is displaced: it is copied home first */
+    publish(1, 2); /* needs the spare buffer, so fragment 0 is first copied out of it */
 }
 
 static void publish_look(void) {
@@ -235,7 +235,7 @@ static void save(uint32_t slot, uint64_t step) {
     tw_shm_snapshot_end(&shm, slot, &meta);
 }
 
-/* Hashing large slots takes long, so its progress is visible. */
+/* Hashing a large snapshot takes long, so its progress is visible. */
 static void hashing_of_snapshots_is_reported(void **state) {
     (void)state;
     struct tw_snapshot_slot meta;
@@ -279,8 +279,7 @@ static void save_work(void) {
     save(0, 30);
 }
 
-/* The checksum covers the whole slot. Checks only at changes of the sequence, where it can matter.
- */
+/* The checksum covers the whole snapshot. This checks it only when the sequence changed. */
 static void save_look(void) {
     struct tw_snapshot_slot meta;
     const uint64_t seq = atomic_load(&tw_shm_control(&shm)->snapshots[0].seq);

@@ -90,8 +90,9 @@ static bool is_grace_fair(const struct tw_sim_world *world) {
            (double)options->grace_us > 3 * step_us + travel_us;
 }
 
-/* Hearsay of a home ends after eight rounds that do not list it (sync/core/reach.h). A short grace
- * may thus cost a home its seat, until the next proposer is linked to it. */
+/* A member behind NAT without a link to this node is present by hearsay: other members claim links
+ * to it. That ends after eight rounds that do not list it (sync/core/reach.h). With a short grace,
+ * such a member may thus lose its place in the roster, until a proposer that is linked to it. */
 static bool may_lose_seat(const struct tw_sim_world *world, const struct tw_sim_node *node) {
     return node->idx >= world->nodes_count - world->options.homes_count && !is_grace_fair(world);
 }
@@ -242,7 +243,7 @@ void tw_sim_calm_end(struct tw_sim_world *world) {
     const bool has_budget = world->options.budget_tokens < UINT64_MAX / 8;
     const uint64_t lied_us = world->result->lied_us;
     const double since_us = (double)(world->now_us - lied_us);
-    /* It takes some rounds to recover from an outer step in the wrong direction. */
+    /* After a lie, the outer step may have gone in the wrong direction: recovery takes rounds. */
     if (lied_us > 0 && since_us < 8 * tw_sim_calm_round_us(world)) return;
     if (!has_budget && world->options.inner_lr >= 0.05f && world->result->loss_end > 0.2) {
         tw_sim_fail(world, NULL, "34", "loss %.3f at the end, %.3f at the start",

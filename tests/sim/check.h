@@ -33,7 +33,7 @@ struct tw_sim_commit {
 /* The nodes that accepted a record. */
 struct tw_sim_acceptance {
     uint64_t nodes; /* bit set: in any ballot, durable or not */
-    bool is_locked; /* by some member */
+    bool is_locked; /* some member has locked it */
     uint32_t count;
     struct {
         uint64_t ballot, nodes; /* bit set: durably locked in this ballot */
@@ -59,7 +59,7 @@ struct tw_sim_encoded {
     struct {
         struct tw_id root;
         bool is_told;              /* announced in a CONTRIB */
-        uint64_t tokens;           /* as announced */
+        uint64_t tokens;           /* tokens announced in that CONTRIB */
         struct tw_sim_delta delta; /* steps and tokens in it */
     } all[TW_SIM_ENCODED_KEPT];
 };
@@ -114,7 +114,7 @@ struct tw_sim_check {
     struct tw_sim_pairing pairings[TW_MEMBERS_MAX];
     struct {
         struct tw_id lineage;
-        uint64_t rounds, clock_tokens; /* of the newest commit reported in this life */
+        uint64_t rounds, clock_tokens; /* at the newest commit reported since the last restart */
     } nodes[TW_MEMBERS_MAX];
 };
 

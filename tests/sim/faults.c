@@ -29,7 +29,8 @@ static void heal_later(struct tw_sim_world *world, enum tw_sim_fault fault, uint
 
 static void stall_node(struct tw_sim_world *world, struct tw_sim_node *node) {
     node->stalled_until_us = world->now_us + outage_us(world);
-    /* Its timers are put off to that time, and the calm could not bring them forward. */
+    /* The stall ends with the chaos at the latest: timers that it puts off cannot be brought
+     * forward. */
     if (node->stalled_until_us > world->options.chaos_us) {
         node->stalled_until_us = world->options.chaos_us;
     }

@@ -49,11 +49,11 @@ struct tw_sim_options {
     /* network */
     uint64_t latency_us, jitter_us; /* one way: mean over links; mean of the exponential part */
     uint64_t upload_bytes_per_s;    /* per node, mean */
-    double loss;                    /* share of items that need a retransmission */
+    double loss;                    /* fraction of items that need a retransmission */
     uint32_t bytes_per_dim;         /* bytes of a payload per stub parameter */
     uint32_t homes_count; /* nodes behind NAT, the last of the nodes: no two of them have a path */
-    double cut_share;     /* share of the other pairs, those with node 0 excepted, that have no path
-                             either */
+    double cut_share;     /* fraction of the other pairs that have no path either, those with node 0
+                             excepted */
     bool has_relays;      /* pairs without a path are linked through a public node */
     bool is_wire_checked; /* each message is encoded and decoded as protobuf */
 
@@ -91,7 +91,8 @@ struct tw_sim_options {
 void tw_sim_options_draw(struct tw_sim_options *options, uint64_t seed, uint32_t nodes_count,
                          double hours);
 
-/* Draws homes, cut pairs and relays too, for a world that was drawn. Needs three nodes. */
+/* Also draws nodes behind NAT (homes), cut pairs and relays, for a world that was drawn. Needs
+ * three nodes. */
 void tw_sim_options_draw_homes(struct tw_sim_options *options);
 
 /* Makes nodes traitors, at most a third, and draws which faults there are besides. `count` 0:

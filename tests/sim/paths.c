@@ -1,7 +1,7 @@
 /* paths.c - which pairs of nodes can have a link, and its path.
  *
- * Public nodes can be dialled. Homes are behind NAT and can only dial, so two homes have no path of
- * their own: no link at all, or one through a public node that both are linked to (a relay). Some
+ * Public nodes can be dialled. Homes are nodes behind NAT: they can only dial. So two homes have no
+ * direct path: no link at all, or one through a public node that both are linked to (a relay). Some
  * pairs with a public end are cut for good, as by a firewall. Node 0 is public and cut from nobody,
  * so a group without relays still has a member that reaches all. */
 #include "base/assert.h"
@@ -14,7 +14,8 @@ static bool is_home(const struct tw_sim_world *world, uint32_t node) {
 
 void tw_sim_paths_init(struct tw_sim_world *world) {
     const struct tw_sim_options *options = &world->options;
-    struct tw_rng rng; /* of its own: worlds without homes stay as they are */
+    struct tw_rng
+        rng; /* a separate generator, so that the rest of the world is drawn as without paths */
     tw_rng_seed(&rng, options->seed ^ UINT64_C(0x9A7B5));
     for (uint32_t low = 0; low < world->nodes_count; low++) {
         for (uint32_t high = low + 1; high < world->nodes_count; high++) {

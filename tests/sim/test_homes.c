@@ -40,8 +40,9 @@ static void no_invariant_is_broken_where_paths_are_missing(void **state) {
     if (seeds_count >= 64) assert_true(node_hours >= 300);
 }
 
-/* One public node and homes, no relay and no faults: as many rounds, and about the same loss, as
- * the same nodes with all their links. The sums are tested: single worlds differ by chance. */
+/* One public node and others behind NAT, no relay and no faults: as many rounds, and about the same
+ * loss, as these nodes with all their links. The sums are tested: single worlds differ by chance.
+ */
 static void star_trains_like_a_mesh(void **state) {
     (void)state;
     uint64_t star_rounds = 0, mesh_rounds = 0;

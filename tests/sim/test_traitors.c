@@ -19,7 +19,7 @@ static const uint32_t sizes[SIZES] = {4, 7, 16};
 
 struct sums {
     uint64_t failed, worlds, overrun;
-    uint64_t rounds[SIZES], without[SIZES]; /* of worlds without faults */
+    uint64_t rounds[SIZES], without[SIZES]; /* rounds with traitors, and of worlds without faults */
     double node_hours;
 };
 

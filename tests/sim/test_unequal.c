@@ -48,7 +48,9 @@ static void a_slow_node_takes_part_and_holds_up_nobody(void **state) {
     run(&options, &equal);
     eight_machines(&options, 20);
     run(&options, &unequal);
-    /* It encodes at the last step boundary before a round is due, so most rounds list it. */
+    /* The slow node encodes at the last step boundary before a round is due, so most rounds list
+     * it.
+     */
     assert_true(unequal.first_rounds * 4 > unequal.group_rounds * 3);
     assert_true(unequal.group_rounds * 100 > equal.group_rounds * 95);
 }

@@ -55,7 +55,8 @@ static void note_sent(struct tw_sim_worker *worker, uint32_t fragment,
 }
 
 /* After a merge of this node's contribution, the next Delta starts at its encoding. Otherwise Delta
- * stays whole. If the merged contribution is one from before a restart, the start is unknown. */
+ * still starts where it did. If the merged contribution is one from before a restart, the start is
+ * unknown. */
 static void note_applied(struct tw_sim_world *world, struct tw_sim_node *node,
                          const struct tw_sim_request *request) {
     struct tw_sim_worker *worker = &node->worker;
@@ -521,7 +522,7 @@ void tw_sim_worker_crash(struct tw_sim_world *world, struct tw_sim_node *node) {
     struct tw_sim_worker *worker = &node->worker;
     if (!worker->is_up) return;
     tw_sim_trace(world, node, "worker crashes at step %llu", (unsigned long long)worker->step);
-    /* It may have published (phi, u) and died before it answered. */
+    /* The worker may have published (phi, u) and died before it answered. */
     if (tw_rng_below(&node->rng, 4) == 0) serve_requests(world, node, true);
     forget_requests(worker);
     worker->is_up = false;

@@ -102,7 +102,7 @@ struct tw_sim_payload {
 
 struct tw_sim_request {
     struct tw_sim_request *next;
-    struct tw_id lineage; /* of the core at the time of the request */
+    struct tw_id lineage; /* lineage of the core at the time of the request */
     bool is_alone;        /* the core was solo then */
     struct tw_action action;
     const struct tw_sim_content *contents[TW_MEMBERS_MAX]; /* pinned until the answer */
@@ -268,7 +268,7 @@ bool tw_sim_net_is_blocked(const struct tw_sim_world *world, const struct tw_sim
                            uint32_t from);
 void tw_sim_net_message(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                         const struct tw_message *message);
-/* The same for a message that no traitor may change. */
+/* Like tw_sim_net_message, for a message that no traitor may change. */
 void tw_sim_net_say(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                     const struct tw_message *message);
 /* The number of the link to this node, or NO_PEER if it is not open. */

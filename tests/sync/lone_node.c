@@ -1,4 +1,4 @@
-/* lone_node.c - see lone_node.h. */
+/* lone_node.c - one core in a test, which plays its peers, its worker and its disk. */
 #include "tests/sync/lone_node.h"
 #include "tests/sync/signing.h"
 
@@ -87,7 +87,8 @@ void say(uint16_t peer, const struct tw_message *message) {
 
 void say_unsigned(uint16_t peer, const struct tw_message *message) {
     struct tw_error err;
-    assert_int_equal(tw_message_check(message, &err), TW_OK); /* as for a received message */
+    assert_int_equal(tw_message_check(message, &err),
+                     TW_OK); /* the check of each received message */
     struct tw_event event = {.kind = TW_EV_MESSAGE, .peer = peer};
     event.u.message = message;
     feed(&event);

@@ -43,7 +43,7 @@ void feed(const struct tw_event *event);
 /* Delivers a message of a peer. Asserts that it passes the checks of a received message. A vote is
  * signed by the peer, a COMMIT by the whole roster. */
 void say(uint16_t peer, const struct tw_message *message);
-/* The same, but the message keeps the signatures that it has. */
+/* Like say(), but the message keeps the signatures that it has. */
 void say_unsigned(uint16_t peer, const struct tw_message *message);
 /* Returns an empty message in static memory, to fill and pass to say(). */
 struct tw_message *message_of(enum tw_message_kind kind);

@@ -140,7 +140,7 @@ static void export_state(struct mesh *mesh, uint32_t node, const struct tw_actio
     post_answer(mesh, node, &event);
 }
 
-/* The slot of a payload that the node holds, or NULL. The zero name finds a free slot. */
+/* The row of a payload that the node holds, or NULL. The zero name finds a free row. */
 static struct tw_id *find_held(struct mesh *mesh, uint32_t node, const struct tw_id *hash) {
     for (uint32_t i = 0; i < MESH_HELD_MAX; i++) {
         if (tw_id_equal(&mesh->held[node][i], hash)) return &mesh->held[node][i];

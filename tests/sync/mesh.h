@@ -78,7 +78,7 @@ struct mesh {
     bool is_giant[MESH_NODES_MAX];   /* its outer gradients are outliers */
     bool is_boaster[MESH_NODES_MAX]; /* its STATUS claims a huge run clock */
     struct tw_id held[MESH_NODES_MAX]
-                     [MESH_HELD_MAX]; /* payloads encoded or verified; zero = free slot */
+                     [MESH_HELD_MAX]; /* payloads encoded or verified; zero: free row */
     /* Filters for messages and for chunks, or NULL. A filter may change the message; false drops
      * it. */
     bool (*says)(struct mesh *mesh, uint32_t from, uint32_t to, struct tw_message *message);

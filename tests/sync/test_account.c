@@ -179,8 +179,8 @@ static void delta_never_begins_in_the_future(void **state) {
     assert_int_equal(alone->at.delta_tokens[0], 44 * TOKENS_PER_STEP);
 }
 
-/* The contribution of an earlier membership is in the anchor but was not mixed, so Delta stays
- * whole. */
+/* The record lists this node under a former nonce, so theta is shifted, not mixed. Delta keeps that
+ * work and its mark stays; the run clock counts the tokens. */
 static void delta_listed_under_an_old_membership_stays_whole(void **state) {
     (void)state;
     for (uint64_t round = 0; round < P; round++) (void)play_round(round, true);

@@ -276,7 +276,8 @@ static void groups_of_about_one_size_go_by_the_clock(void **state) {
     }
 }
 
-/* A home sees one node of a large group, and has trained longer than all of it. */
+/* A node behind NAT sees one node of a large group, and has trained longer than all of the group.
+ */
 static void lone_node_follows_a_group_by_one_link(void **state) {
     (void)state;
     start_alone();
@@ -285,7 +286,8 @@ static void lone_node_follows_a_group_by_one_link(void **state) {
     assert_follows(&other);
 }
 
-/* The other members of the node's group have gone over already, so no majority of it is left. */
+/* The other members of the node's group are in the other lineage already, so the group has no
+ * majority. */
 static void node_follows_its_group_into_another_lineage(void **state) {
     (void)state;
     say_status(2, &other, 50, 9000);

@@ -45,7 +45,7 @@ static void evidence_is_checked_and_passed_on_once(void **state) {
     say(1, evidence_against(2));
     assert_true(is_convicted(2) && is_closed(2));
     assert_non_null(find_message(TW_MSG_EVIDENCE, 3));
-    assert_null(find_message(TW_MSG_EVIDENCE, 1)); /* it came from there */
+    assert_null(find_message(TW_MSG_EVIDENCE, 1)); /* peer 1 sent it */
     assert_null(find_message(TW_MSG_EVIDENCE, 2));
     forget();
     now_us += 1000;
@@ -120,7 +120,7 @@ static void votes_for_two_records_are_compared(void **state) {
     assert_false(is_convicted(2));
     record = proposed;
     record.next.members[0].weight++;
-    say_unsigned(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* of nobody */
+    say_unsigned(2, accept_of(&record, ballot, TW_VOTE_ACCEPT)); /* without a signature */
     assert_false(is_convicted(2));
     say(2, accept_of(&record, ballot, TW_VOTE_ACCEPT));
     assert_true(is_convicted(2));

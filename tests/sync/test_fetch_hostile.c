@@ -50,7 +50,7 @@ static void chunk_of_the_wrong_size_is_a_strike(void **state) {
     assert_liar_gets_a_strike(MISSIZED);
 }
 
-/* The same for a peer that was honest at first. */
+/* Asserts that a peer that was honest at first, and then lies, gets a strike. */
 static void assert_turncoat_gets_a_strike(enum manner manner) {
     world_init(&world, 1, 4, 20, 2);
     const uint16_t liar = world_donor(&world, 40 * MBIT), honest = world_donor(&world, 10 * MBIT);

@@ -97,7 +97,7 @@ static void proposal_carries_the_newest_lock_on(void **state) {
 }
 
 /* A lying proposer has two sets of promises for one ballot: one without a lock, and one with it. A
- * member votes once in a ballot, or two records could be locked there. */
+ * member votes once in a ballot, or two records could be locked at that ballot. */
 static void second_record_of_a_ballot_gets_no_vote(void **state) {
     (void)state;
     const struct tw_record record = record_of(0), other = record_of(1);

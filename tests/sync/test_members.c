@@ -204,7 +204,7 @@ static void silent_address_of_a_member_costs_little(void **state) {
     assert_nothing_due(now_us + TW_DIAL_STAGGER_US - 1);
     assert_int_equal(tw_members_deadline(&members, now_us), now_us + TW_DIAL_STAGGER_US);
     assert_string_equal(take_dial(now_us + TW_DIAL_STAGGER_US).address, "192.0.2.1:1");
-    /* Both dials may succeed; one link ends the dialling, however the other dial ends. */
+    /* Both addresses may answer. The first link ends the dialling, however the other dial ends. */
     const struct tw_member_row record = record_of(id_of(1, 1), NULL, NULL);
     tw_members_connected(&members, &record, now_us + S);
     tw_members_dialled(&members, "[2001:db8::1]:1", false, NULL, now_us + S);

@@ -35,7 +35,7 @@ static void start_parting(uint32_t nodes, uint32_t started, uint64_t together, u
     }
 }
 
-/* Topology solo: the nodes are linked, but each trains alone its share of the budget. */
+/* Topology solo: the nodes are linked, but each trains an equal part of the budget alone. */
 static void solo_nodes_train_an_equal_share_each(void **state) {
     (void)state;
     start_parting(3, 3, 0, 90000);

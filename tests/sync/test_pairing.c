@@ -224,7 +224,7 @@ static void payloads_that_never_come_cost_the_partner_only(void **state) {
     uint32_t found = 0; /* node 2 gets chunks and merges; the others do not get its chunks */
     assert_int_equal(mesh_pair_imbalance(&mesh, &found), 0);
     assert_true(found > 0);
-    /* The others report the exchanges that they gave up. Node 2 recognises its newest eight. */
+    /* The other nodes report the exchanges that they gave up. Node 2 remembers its newest eight. */
     assert_in_range(mesh_view(&mesh, 2).pairs.one_sided, 1, found);
     mesh_deinit(&mesh);
 }

@@ -173,7 +173,7 @@ static void seats_whose_votes_are_lost_are_not_waited_for(void **state) {
     assert_int_equal(state_after(SECONDS(2), 98, 99), TW_STATE_SOLO);
 }
 
-/* Both members were admitted again, in a record that has not reached this node yet. */
+/* Both other members were admitted again, in a record that has not reached this node yet. */
 static void reassigned_seats_do_not_end_the_lineage(void **state) {
     (void)state;
     worker_up();
@@ -183,7 +183,8 @@ static void reassigned_seats_do_not_end_the_lineage(void **state) {
     assert_follows(&start.lineage);
 }
 
-/* Both came back without their votes and fetch a round decided after ours: the lineage goes on. */
+/* Both other members came back without their stored votes. They fetch a round decided after this
+ * node's newest one, so the lineage goes on. */
 static void receiver_of_a_later_round_shows_that_it_was_decided(void **state) {
     (void)state;
     worker_up();
@@ -396,7 +397,8 @@ static void say_result_of_row(const struct tw_contributor *row) {
     say_unsigned(1, message);
 }
 
-/* A home has no link to member 2. It gets the signature from the owner that merged the work. */
+/* This node has no link to member 2. It gets that member's signature from the owner that merged its
+ * work. */
 static void signature_of_a_member_without_a_link_comes_with_the_result(void **state) {
     (void)state;
     const struct tw_contributor row = row_of_two(TRUE_ROW), forged = row_of_two(OTHER_TOKENS);

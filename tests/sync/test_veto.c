@@ -726,7 +726,8 @@ static void small_group_may_vote_any_member_out(void **state) {
     assert_non_null(find_message(TW_MSG_ACCEPT, 2));
 }
 
-/* Both other members refuse every record that this node carries on. */
+/* This node must propose the record of its lock again, and both other members refuse it each time.
+ */
 static void refused_proposer_pauses_longer_each_time(void **state) {
     (void)state;
     const struct tw_id result = result_judged(true, TW_SANITY_FAIR);

@@ -82,7 +82,8 @@ static void forge(const struct tw_record *tip, uint32_t fragments, struct tw_msg
     record->roster_number = tip->next.number;
     record->next = (struct tw_roster){.number = tip->next.number + 1, .count = 1};
     record->next.members[0] = (struct tw_member){liar.identity.id, 1, 1};
-    commit->proof = (struct tw_proof){.ballot = 1, .voters = 0x3}; /* of no signatures */
+    commit->proof =
+        (struct tw_proof){.ballot = 1, .voters = 0x3}; /* names voters, but has no signatures */
 }
 
 /* The status has a warning with these words. */

@@ -211,15 +211,15 @@ static void stranger_gets_no_byte_in_a_flood(void **state) {
     rounds_go_on();
 }
 
-/* "A knock that is seen twice is none": a copy pays as a stranger, and leaves new members theirs.
- */
+/* SECURITY.md: "A knock that is seen twice is none". The sender of a copied ClientHello is charged
+ * as a stranger, so the buckets of new members stay full. */
 static void copied_knock_pays_as_a_stranger(void **state) {
     (void)state;
     static struct hostile h;
     open_with("");
     repeat_client_hello();
     assert_true(
-        hostile_join(&h, &target, NULL)); /* a stranger of the same network, with a valid knock */
+        hostile_join(&h, &target, NULL)); /* another node of that network, with a fresh knock */
     hostile_close(&h);
     rounds_go_on();
 }

@@ -94,7 +94,8 @@ static void anchors_are_the_same_in_sparseloco(void **state) {
     expect_same_anchors("sparseloco");
 }
 
-/* The same after a kill of the worker: snapshot and shared memory do not depend on the device. */
+/* Anchors stay equal after a kill of the worker: neither snapshots nor shared memory depend on the
+ * device. */
 static void anchors_are_the_same_in_streaming(void **state) {
     (void)state;
     start_both("streaming");

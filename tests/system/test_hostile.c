@@ -286,7 +286,7 @@ static void bombs_of_fields_stay_within_bounds(void **state) {
     for (uint16_t kind = 1; kind < 32; kind++) {
         for (unsigned field = 1; field <= 15; field += 7) {
             join(&h);
-            for (size_t i = 0; i < sizeof(body); i += 2) { /* as many empty messages as fit */
+            for (size_t i = 0; i < sizeof(body); i += 2) { /* fills the body with empty messages */
                 body[i] = (uint8_t)(field << 3 | 2);
                 body[i + 1] = 0;
             }

@@ -75,7 +75,7 @@ static void each_node_keeps_to_its_own_budget(void **state) {
     assert_true(is_settled);
     assert_true(cluster_number(&cluster, THRIFTY, "contributions.bits_per_parameter") < 3.5);
 
-    /* The others go on, and this node follows. */
+    /* The other nodes contribute on. POOR, whose budget is spent, follows their rounds. */
     const double rounds = cluster_number(&cluster, FREE, "sync.rounds_contributed");
     assert_true(cluster_reaches(&cluster, FREE, "sync.rounds_contributed", rounds + 5, 60));
     assert_true(cluster_reaches(&cluster, POOR, "sync.rounds_committed", rounds + 5, 60));

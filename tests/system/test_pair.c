@@ -107,7 +107,7 @@ static void killed_daemon_comes_back_and_mixes_again(void **state) {
     has_passed = true;
 }
 
-/* data.sha256 = any: each node trains on its own text, and both see the share of each text. */
+/* data.sha256 = any: each node trains on its own text, and both show the weight of each text. */
 static void own_texts_are_shown_with_their_shares(void **state) {
     (void)state;
     start_both();

@@ -140,7 +140,7 @@ static void node_with_an_empty_disk_gets_the_dataset_and_trains(void **state) {
  * notices before it sends one. tests/sync/test_fetch_hostile.c has a donor that does not check. */
 static void donor_whose_files_changed_sends_none_of_them(void **state) {
     (void)state;
-    cap_upload(0, "upload = 1mbit"); /* so slow that the node asks the other donor, too */
+    cap_upload(0, "upload = 1mbit"); /* so slow that the fetching node asks the other donor, too */
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 2, NULL);
     assert_true(cluster_says(&cluster, 2, "ev=data_known", 20));

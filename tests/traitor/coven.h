@@ -10,7 +10,8 @@ bool tw_traitor_draws(struct tw_traitor *traitor, uint64_t one_in);
 struct tw_id tw_traitor_draw_id(struct tw_traitor *traitor);
 /* One of a few nodes that do not exist, the same for all traitors. */
 struct tw_id tw_traitor_draw_stranger(struct tw_traitor *traitor);
-/* The same for one member and one subject, so that a member hears a consistent story. */
+/* A pseudo-random number that is the same for one member and one subject, so that a traitor tells
+ * each member a consistent story. */
 uint64_t tw_traitor_side(const struct tw_traitor *traitor, const struct tw_id *to,
                          uint64_t subject);
 bool tw_coven_has(const struct tw_coven *coven, const struct tw_id *id);

@@ -63,7 +63,8 @@ struct tw_id tw_traitor_draw_stranger(struct tw_traitor *traitor) {
     return tw_sha256_pair(&traitor->coven->run, sizeof traitor->coven->run, &number, sizeof number);
 }
 
-/* The same for one member and one subject, so that a member hears a consistent story. */
+/* A number that depends on the member and the subject alone, so that a traitor tells each member a
+ * consistent story. */
 uint64_t tw_traitor_side(const struct tw_traitor *traitor, const struct tw_id *to,
                          uint64_t subject) {
     const uint64_t words[2] = {traitor->salt, subject};

@@ -49,7 +49,7 @@ struct tw_traitor_view {
     struct tw_id lineage, tip; /* tip: digest of the newest record, the parent of the next one */
     uint64_t rounds, clock_tokens;
     uint32_t fragment, finals;
-    const struct tw_roster *roster; /* of the open round */
+    const struct tw_roster *roster; /* roster of the open round */
     int idx, rank;                  /* index and rank of the traitor on the roster; -1: no member */
     const struct tw_record *tip_record; /* NULL: none */
     const struct tw_proof *tip_proof;
@@ -72,7 +72,7 @@ struct tw_coven {
     uint32_t count;
     struct tw_traitor *traitors[TW_COVEN_MAX];
     struct tw_id group; /* the lineage that all were in when the traitors began */
-    /* of the open round */
+    /* the open round: its lineage, its number, and the ballots seen of it */
     struct tw_id lineage;
     uint64_t round;
     uint32_t ballots_count; /* ballots of the round so far; a new one replaces the oldest */

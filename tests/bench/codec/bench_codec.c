@@ -22,7 +22,7 @@ enum { ROUNDS = 9, ELEMENTS_DEFAULT = 16 << 20 };
 struct arrays {
     size_t n;
     float *x, *y, *z;
-    float *residual, *lost; /* of error feedback */
+    float *residual, *lost; /* residual of error feedback; part of x that a codec lost */
     uint8_t *coded;
     size_t coded_bytes, capacity;
     const struct tw_codec *codec;
@@ -131,7 +131,7 @@ static void bench_codec(struct arrays *a, const struct tw_codec *codec) {
                  8.0 * (double)a->coded_bytes / (double)a->n, error / size);
 }
 
-/* Roughly normal numbers: sums of four uniform ones. */
+/* Roughly normally distributed values: sums of four uniform ones. */
 static void fill(struct arrays *a) {
     struct tw_rng rng;
     tw_rng_seed(&rng, 1);

@@ -33,7 +33,7 @@ struct bench {
     struct tw_engine *engine; /* NULL: bound only */
     struct bound *bound;      /* NULL: step only */
     uint32_t *tokens;
-    double loss; /* of the last step */
+    double loss; /* loss of the last step */
     double peak; /* fastest product of a GPU; 0: not measured */
     double step_s[ROUNDS_MAX], bound_s[ROUNDS_MAX];
 };

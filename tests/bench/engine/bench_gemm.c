@@ -65,7 +65,7 @@ static struct tw_cuda_gemm gemm_of(const struct bench *bench, enum tw_cuda_epilo
     return gemm;
 }
 
-/* The same product without the fused epilogue: first the product, then the epilogue's kernel. */
+/* Queues the product without a fused epilogue: first the product, then the epilogue's kernel. */
 static void queue_apart(const struct bench *bench, const struct tw_cuda_gemm *gemm) {
     struct tw_cuda_gemm plain = *gemm;
     size_t bytes = 0;

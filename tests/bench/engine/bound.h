@@ -26,7 +26,8 @@ double bound_round(struct bound *bound);
 double bound_flops(const struct bound *bound);
 /* The highest rate of any shape, FLOP/s. */
 double bound_peak(const struct bound *bound);
-/* Prints one line per shape to stdout: the ways and their rates. */
+/* Prints a line per shape: GFLOP/s of each way to compute it (enum way in bound.c); "*" marks the
+ * fastest. */
 void bound_print(const struct bound *bound);
 
 #endif

@@ -26,7 +26,7 @@ static const char usage[] =
     "first\n"
     "node merges, and its anchor and momentum at the end, as raw float32.\n";
 
-enum { HELDOUT_BYTES_MIN = 200000, TINY_WIDTH = 32 /* of the model for tests */ };
+enum { HELDOUT_BYTES_MIN = 200000, TINY_WIDTH = 32 /* width of the model for tests */ };
 
 struct options {
     const char *plan, *text, *results, *only, *dump;

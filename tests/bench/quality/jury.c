@@ -48,7 +48,7 @@ static uint64_t nonce_of(uint32_t node) {
     return 1000 + node;
 }
 
-/* Drops the core's actions, which are of no interest here. */
+/* Drops the core's actions, which the jury does not need. */
 static void quiet(struct tw_node *core) {
     core->queue.head = core->queue.tail = 0;
     core->queue.messages_count = core->queue.bodies_count = 0;

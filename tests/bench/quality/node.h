@@ -132,7 +132,7 @@ enum tw_status node_reduce(struct node *node, uint64_t round, uint32_t fragment,
 /* Applies the next round's results. TW_CORRUPT if the anchor differs from the others'. */
 enum tw_status node_apply(struct node *node, struct commit *commit, struct tw_error *err);
 
-/* Restores a node without any state from `donor`. *bytes: the transferred bytes. */
+/* Copies the state of the node `donor` to a node that has none. *bytes: the transferred bytes. */
 enum tw_status node_join(struct node *node, struct node *donor, uint64_t *bytes,
                          struct tw_error *err);
 

@@ -22,7 +22,7 @@ enum kind {
 enum hostility {
     HOSTILE_NONE,
     HOSTILE_FLIP,  /* -10 D */
-    HOSTILE_NOISE, /* normal numbers, 1000 times the size of D */
+    HOSTILE_NOISE, /* normally distributed noise, 1000 times the size of D */
     HOSTILE_NAN,   /* undecodable bytes */
     HOSTILE_SHIFT  /* twice the size of D in one common direction: the most that the guard admits */
 };
@@ -33,7 +33,7 @@ struct setting {
     enum kind kind;
     uint32_t nodes, steps, warmup; /* steps: those of a node at the planned speed */
     uint32_t evals;                /* points of the curve */
-    uint64_t seed;                 /* of initial weights and of the order of the data */
+    uint64_t seed;                 /* seed of the initial weights and of the order of the data */
     bool is_exact;                 /* float32 on the wire, overriding sync.codec */
     uint32_t step_ms,
         latency_ms; /* virtual time of an inner step; from the end of intake to the commit */
@@ -56,7 +56,7 @@ struct setting {
     uint32_t gamma_millionths; /* of pairs, also outside the bounds of sync.consensus; 0:
                                   sync.consensus */
     struct tw_run run;
-    struct tw_id id; /* of all fields above */
+    struct tw_id id; /* hash of all fields above */
 };
 
 struct pair {
@@ -68,8 +68,8 @@ struct pair {
  *     kind     group, alone, big        nodes, steps, warmup, evals, seed    numbers
  *     model    tiny, small, medium, NAME preset   NAME          exact         yes, no
  *     step_ms, latency_ms   numbers     slow     1:1:20        death         NODE@STEP+STEPS
- *     unlinked  pairs without a link, as of homes behind NAT and without relays: drawn by the seed
- *              among the nodes after the first two, in a group
+ *     unlinked  number of pairs without a link, like nodes behind NAT without relays: drawn by the
+ *              seed among the nodes after the first two, in a group
  *     budget   0.5, 4:1:0.5 bits per parameter of the nodes; the last also for all others
  *     hostile  flip:2, noise:2, nan:2, shift:2              hostile_owner  yes, no, only
  *     hostile_proposer  yes, no     hostile_claims  64

@@ -153,7 +153,7 @@ static void count_clock(struct world *world) {
 static enum tw_status part_ways(struct world *world, struct tw_error *err) {
     for (uint32_t i = 0; i < world->count; i++) {
         struct node *node = &world->nodes[i];
-        node->last_send_step = 0; /* without overlap */
+        node->last_send_step = 0; /* the last results are applied at once, not after the overlap */
         TW_TRY(round_apply(world, node, err));
         node->told.contributors = world->count;
         node->is_apart = true;

@@ -202,7 +202,7 @@ static void *on_device(const struct batch *batch, enum which which, size_t eleme
     return a->device + a->begin + element * a->of.element;
 }
 
-/* Both passes on the device. */
+/* Runs the forward and the backward pass on the device. */
 static void batch_run(const struct batch *batch) {
     const size_t v = (size_t)batch->sizes.kv_heads * batch->sizes.head_size;
     const struct tw_cuda_attention_arrays arrays = {

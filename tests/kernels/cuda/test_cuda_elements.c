@@ -103,7 +103,7 @@ static void check_extremes(const struct tw_ops *ops, struct tw_rng *rng) {
     free(x), free(dy), free(y), free(got);
 }
 
-/* The same bits, except that a NaN may have others. */
+/* Asserts equal bits, except that a NaN may have any NaN's bits. */
 static void assert_same_numbers(const float *got, const float *want, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (isnan(want[i])) {

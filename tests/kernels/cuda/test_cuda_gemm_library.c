@@ -65,7 +65,7 @@ static void a_library_that_is_absent_is_named(void **state) {
     (void)state;
     is_absent = true;
     assert_refused("no cuBLASLt");
-    assert_refused(first); /* of the toolkit of this build */
+    assert_refused(first); /* names the library of this build's toolkit */
     assert_true(opened > 2);
 }
 

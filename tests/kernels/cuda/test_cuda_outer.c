@@ -67,7 +67,7 @@ static void heavyball_has_the_bits_of_the_host(void **state) {
     struct tw_outer rule = tw_outer_at(431000, 510000, 0, 0);
     check_outer(tw_outer_heavyball_ref, tw_cuda_outer_heavyball, rule);
     rule.gain = 0.37f;
-    rule.limit = 0.05f; /* of both signs */
+    rule.limit = 0.05f; /* clips values of both signs */
     check_outer(tw_outer_heavyball_ref, tw_cuda_outer_heavyball, rule);
 }
 

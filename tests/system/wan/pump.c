@@ -179,8 +179,8 @@ static void chunk_take(struct pump *pump, const struct tw_frame *frame) {
 
 /* ---- giving -------------------------------------------------------------------------------- */
 
-/* Both payloads begin alike and are made before the first is sent, because making them takes time.
- */
+/* Makes the bytes of both payloads before the first is sent, because that takes time. The shorter
+ * payload is the beginning of the longer one. */
 static void payload_make(struct pump *pump) {
     const uint64_t bytes = pump->bytes > pump->bytes_next ? pump->bytes : pump->bytes_next;
     TW_ASSERT(pump->bytes > 0 && bytes <= BYTES_MAX);
@@ -235,7 +235,8 @@ static void on_frame(void *user, uint16_t peer, bool is_bulk, const struct tw_fr
     TW_ASSERT(frame->body_bytes == PING_BYTES);
     const uint64_t number = tw_get_u64(frame->body + 8), at_us = tw_get_u64(frame->body + 16);
     switch ((enum what)frame->body[0]) {
-    case SAY_PING: /* from the giver: the delay one way is measured here, the round trip there */
+    case SAY_PING: /* from the giver: this end measures the delay one way, the giver the round trip
+                    */
         delay_note(pump->is_fetching ? &pump->busy : &pump->idle, now_us() - at_us);
         say(pump, SAY_ECHO, number, at_us);
         break;

@@ -192,7 +192,7 @@ static void wrong_bytes_are_never_drawn(void **state) {
         refused++;
         cursor += CONTEXT;
     }
-    assert_in_range(refused, 80, 180); /* a third of the tokens are there */
+    assert_in_range(refused, 80, 180); /* the damaged piece has a third of the tokens */
 }
 
 static void a_shard_that_shrinks_is_a_sentence(void **state) {
@@ -253,7 +253,7 @@ static void a_dataset_must_suit_the_run(void **state) {
     f->run.data.form = TW_FORM_FILE;
     expect(f, f->folder, TW_DATA, "is a folder, and the manifest names one file");
     f->run.data.sha256 = (struct tw_id){
-        {0}}; /* no pinned data: the held-out share of the node's own config applies */
+        {0}}; /* the manifest pins no data: data.heldout of the node's own config applies */
     f->run.data.heldout_millionths = 60000;
     assert_int_equal(open_data(f, f->folder), TW_OK);
 }

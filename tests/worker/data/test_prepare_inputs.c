@@ -108,7 +108,8 @@ static void json_of_other_programs_gives_its_texts(void **state) {
     }
 }
 
-/* These have no record per document, so no text is guessed. */
+/* Other layouts of pandas' JSON have no record per document, so they are refused; the text field is
+ * not guessed. */
 static void other_shapes_of_pandas_are_refused(void **state) {
     struct prepare_fixture *const at = *state;
     refuse(at, path_of("json/pandas-columns.json"),
@@ -278,7 +279,7 @@ static void write_records(struct prepare_fixture *at, bool is_array) {
     free(text);
 }
 
-/* A shard may end between any two records, and the next call begins there. */
+/* A shard may end between any two records, and the next call begins with the next record. */
 static void records_continue_where_they_stopped(void **state) {
     struct prepare_fixture *const at = *state;
     at->options.shard_tokens = 5000;

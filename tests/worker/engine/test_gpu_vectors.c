@@ -16,7 +16,8 @@ enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 static struct tw_error err;
 static struct tw_rng rng;
 
-/* Both sides: an engine on the device, and the host's table on separate arrays. */
+/* The two sides that are compared: an engine on the device, and the host's functions on separate
+ * arrays. */
 static struct engine_fixture *fixture;
 static struct tw_engine *engine;
 static struct tw_gpu *gpu;

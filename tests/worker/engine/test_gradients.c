@@ -1,6 +1,6 @@
 /* test_gradients.c - losses and gradients match PyTorch and transformers, stored in
- * tests/golden/gradients.txt by make_gradients.py. Its formulas for parameters and tokens are
- * repeated here. */
+ * tests/golden/gradients.txt by make_gradients.py. Parameters and tokens follow the formulas of
+ * that script. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

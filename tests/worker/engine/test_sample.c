@@ -30,7 +30,8 @@ static void count_draws(struct tw_sample_config config, unsigned *counts) {
     }
 }
 
-/* Within five standard deviations of a binomial distribution, and never for a share of zero. */
+/* Asserts counts within five standard deviations of a binomial distribution; 0 for probability 0.
+ */
 static void assert_shares(const unsigned *counts, const double *wanted) {
     for (unsigned i = 0; i < VOCAB; i++) {
         const double mean = wanted[i] * DRAWS, spread = sqrt(mean * (1 - wanted[i]));
@@ -61,7 +62,7 @@ static void heat_flattens(void **state) {
 static void only_the_k_likeliest_are_drawn(void **state) {
     (void)state;
     unsigned counts[VOCAB];
-    /* Of the two with a share of 0.1, the smaller token is included. */
+    /* Of the two tokens with probability 0.1, the smaller one is included. */
     const double wanted[VOCAB] = {0.1 / 0.8, 0.3 / 0.8, 0, 0.4 / 0.8, 0, 0, 0, 0};
     count_draws((struct tw_sample_config){.temperature = 1, .top_k = 3}, counts);
     assert_shares(counts, wanted);

@@ -55,7 +55,7 @@ static int start(void **state) {
     char hex[TW_ID_HEX_BYTES];
     sample_layout(&layout, &run, 2, 64, 2);
     sample_arrays_init(&arrays, &layout, false);
-    tw_run_defaults(&run); /* any valid manifest; its model does not matter here */
+    tw_run_defaults(&run); /* any valid manifest; the test does not depend on its model */
     run_id = tw_run_id(&run);
     tw_id_hex(&run_id, hex);
     memcpy(home, "/tmp/tw_state_XXXXXX", 21);

@@ -194,7 +194,7 @@ static void two_trainings_do_not_share_a_file(void **state) {
 static void rest_of_a_dead_training_is_taken_over(void **state) {
     (void)state;
     assert_int_equal(write(out.fd, "half", 4), 4);
-    assert_int_equal(close(out.fd), 0); /* as if the process had ended */
+    assert_int_equal(close(out.fd), 0); /* like the end of the process */
     if (tw_out_hold(&out, path, &err) != TW_OK) fail_msg("%s", err.message);
     save();
     assert_int_equal(tw_train_file_load(path, &layout, &loaded, &err), TW_OK);

@@ -12,7 +12,7 @@ struct far {
     uint32_t calls_fail; /* the device has failed from this call on, counted from 1; 0 = never */
     uint32_t calls;      /* so far */
     uint64_t bytes_out;  /* to the host, so far: copies and payloads */
-    uint64_t bytes_in;   /* to far memory */
+    uint64_t bytes_in;   /* bytes copied to far memory, so far */
     float *theta, *copy; /* far; the copy is theta at the last call of `written` */
     void *pinned;        /* the one range that is page-locked; NULL: none */
     struct {

@@ -107,9 +107,8 @@ static void pull(void) {
         fail_msg("%s", err.message);
 }
 
-/* Both take a step and wait. The steps round differently, so the CPU continues from the device's
- * state.
- */
+/* Both nodes take a step and wait. CPU and device round differently, so the CPU continues from the
+ * device's state. */
 static void step_all(void) {
     const size_t bytes = (size_t)nodes[CPU].dae.layout.elements * sizeof(float);
     for (int i = 0; i < NODES; i++) {

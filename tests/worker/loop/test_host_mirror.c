@@ -24,7 +24,8 @@ static struct tw_learner learner;
 static struct tw_trainer trainer;
 static struct tw_error err;
 
-/* Place of the parameters: host; far; far with codecs that pack there. */
+/* Memory with the parameters: host; far, like that of a device; far, and the device encodes
+ * contributions itself. */
 enum place { HOST, FAR, FAR_PACKED, PLACES };
 
 /* Everything visible from outside. */

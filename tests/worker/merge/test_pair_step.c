@@ -360,7 +360,7 @@ static void far_too_large_share_is_done_without(void **state) {
     for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, true);
     trade();
     assert_refused(apply(&nodes[0], round, false));
-    /* The same for its anchor, once that has moved there. */
+    /* Node 1's anchor is refused too, once it has taken on those values. */
     (void)apply(&nodes[1], round, true);
     for (unsigned i = 0; i < NODES; i++) {
         (void)train(&nodes[i]);
@@ -370,7 +370,7 @@ static void far_too_large_share_is_done_without(void **state) {
     assert_refused(apply(&nodes[0], round + 1, false));
 }
 
-/* Both train alike, so their anchors stay equal. */
+/* Trains node 0 and copies the result to node 1, so that their anchors stay equal. */
 static void train_alike(void) {
     (void)train(&nodes[0]);
     memcpy(live(&nodes[1]), live(&nodes[0]), n * sizeof(float));
