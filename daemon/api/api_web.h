@@ -1,9 +1,9 @@
-/* api_web.h - access to the page: its token, and the headers that confine it.
+/* api_web.h - access to the daemon's web page: its token, and the headers that confine the page.
  *
- * The files of the page are public, as they tell nothing of the node. Its data need the token,
- * which each start of the daemon draws anew. `thinwire web` prints it in the fragment of a link,
- * and a browser sends no fragment. The page sends the token as `Authorization: Bearer`, not as a
- * cookie: a cookie of 127.0.0.1 goes to every port of the machine, also to those of other users. */
+ * The files of the page are public, as they tell nothing of the node. The data on it need the
+ * token, which the daemon draws anew at each start. `thinwire web` prints the token in the fragment
+ * of a link, and a browser sends no fragment. The page sends the token as `Authorization: Bearer`,
+ * not as a cookie: a cookie of 127.0.0.1 goes to every port of the machine, also of other users. */
 #ifndef TW_DAEMON_API_API_WEB_H
 #define TW_DAEMON_API_API_WEB_H
 
@@ -33,7 +33,8 @@ bool tw_api_web_admits(const struct tw_api_web *web, const char *authorization);
 /* The file of the page at a path; NULL: there is none. */
 const struct tw_web_file *tw_api_web_file(const char *path);
 
-/* Adds the headers that keep a browser from loading, framing or guessing anything else. */
+/* Adds the headers that keep a browser from loading other content, from showing the page in a frame
+ * and from guessing content types. */
 void tw_api_web_confine(struct MHD_Response *response);
 
 #endif

@@ -3,22 +3,23 @@
  * anchor, its own loss rises, the open round does not close, or its anchor differs from the
  * others'.
  *
- * Looked at with each evaluation. A finding begins with its second bad sign in a row, and ends with
- * one good sign. A look over fewer rounds than there are fragments, or than TW_HEALTH_ROUNDS, waits
- * for the next one where it counts rounds.
+ * The signs are judged at each evaluation (a look). A finding, shown as a warning, begins with its
+ * second bad sign in a row, and ends with one good sign. REFUSED and LEFT_OUT are judged only when
+ * as many rounds have passed as there are fragments, and TW_HEALTH_ROUNDS at least.
  *
  * Bad signs since the last look:
  *
  * - REFUSED: owners refused this node's work in half of the rounds or more, and in two at least.
- * - LEFT_OUT: no record lists this node, the byte budget left no round out, it was not refused.
- * - TAKES_OVER: every fragment's state was taken over from another node.
+ * - LEFT_OUT: no record lists this node, although the byte budget allowed each contribution and the
+ *   rounds do not count as REFUSED.
+ * - TAKES_OVER: this node took over every fragment's state from other nodes.
  * - FAR: the distance to the anchor is above TW_HEALTH_FAR, and above TW_HEALTH_FURTHER times the
  *   largest one before.
  * - RISING: the live held-out loss is above TW_HEALTH_RISEN times the lowest one before, and
  *   TW_HEALTH_RISEN_NATS above it.
  *
- * STUCK has no signs: the open round is open for TW_HEALTH_STUCK_US, and for
- * TW_HEALTH_STUCK_PERIODS usual periods. It begins at once, and ends with the round.
+ * STUCK needs no second sign. It begins when the open round has been open for TW_HEALTH_STUCK_US
+ * and for TW_HEALTH_STUCK_PERIODS usual periods, and ends with that round.
  *
  * DIFFERS has none either: most members had another anchor than this node, for the second time
  * within TW_HEALTH_DIFFERS_US. It ends that long after the last time. All nodes compute the same

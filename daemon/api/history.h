@@ -33,8 +33,8 @@ struct tw_history {
 /* Adds a point, or updates the newest one when the step falls within the spacing. */
 void tw_history_loss(struct tw_history *history, const struct tw_view_loss *point);
 
-/* Adds a round. Rounds between the newest one and this are UNSEEN. A round that is no newer, from
- * another lineage, takes the place of those from there on. */
+/* Adds a round. Rounds between the newest one and this are UNSEEN. A round that is no newer belongs
+ * to another lineage: it replaces the round with its number and all later ones. */
 void tw_history_round(struct tw_history *history, uint64_t round, enum tw_outcome outcome);
 
 /* In pairs: the newest round was a merge with a partner. */

@@ -89,7 +89,7 @@ struct tw_view_peer {
     uint64_t heard_us;         /* age of its last message; TW_VIEW_NEVER */
     char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for it; "": they do */
     char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "": it may */
-    char refused[TW_VIEW_TEXT_BYTES]; /* why its contributions are not merged here; "": they are */
+    char refused[TW_VIEW_TEXT_BYTES]; /* why this node does not merge its contributions; or "" */
     uint64_t in_bytes_s;              /* rate at which its payloads arrive; 0: not known */
     uint64_t out_bytes_s;             /* rate of the path to it; 0: not known */
     double loss, reliability;         /* lost segments; time linked; ratios, NaN: not known */
@@ -140,7 +140,7 @@ struct tw_view_ban {
 struct tw_view_twin {
     struct tw_id id;
     bool is_self;                /* the key of this node */
-    char address[TW_ADDR_BYTES]; /* address of the machine without a link here; "": not known */
+    char address[TW_ADDR_BYTES]; /* address of the machine that has no link to this node; or "" */
     char linked[TW_ADDR_BYTES];  /* address of the linked machine; "": none is linked */
 };
 
@@ -247,7 +247,7 @@ struct tw_status_view {
         uint64_t control_in_bytes, control_out_bytes; /* bytes at the sockets, by connection */
         uint64_t bulk_in_bytes, bulk_out_bytes;
         uint64_t payload_in_bytes, payload_out_bytes; /* payload chunks */
-        uint64_t payload_again_bytes;           /* received payload chunks that were here already */
+        uint64_t payload_again_bytes;                 /* payload chunks received twice */
         double in_bytes_per_s, out_bytes_per_s; /* rates at the sockets over the last minute */
         uint64_t upload_cap_bytes_s;            /* 0: none */
         enum tw_link_pace_mode pace;
@@ -335,11 +335,10 @@ struct tw_status_view {
         char path[TW_VIEW_TEXT_BYTES];
         char text[TW_VIEW_TEXT_BYTES];  /* progress while waiting: "3 of 65 chunks ..." */
         char error[TW_VIEW_TEXT_BYTES]; /* error of the disk or the index; "": none */
-        uint32_t files, files_whole; /* files of the dataset, and those that are whole; 0: the index
-                                        is not here yet */
+        uint32_t files, files_whole; /* files of the dataset, and complete ones; 0: no index yet */
         uint32_t train_whole;        /* whole training shards */
-        uint64_t bytes, bytes_here;
-        uint32_t chunks_here, chunks_count; /* chunks of the file that is fetched next */
+        uint64_t bytes, bytes_here;  /* size of the dataset; bytes in the folder */
+        uint32_t chunks_here, chunks_count; /* chunks of the file being fetched: stored; all */
         double in_bytes_per_s;              /* over the last ten seconds */
         uint64_t eta_us;         /* time until the dataset is whole; TW_VIEW_NEVER: not known */
         uint32_t donors, takers; /* peers that gave chunks lately; peers being served */

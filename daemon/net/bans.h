@@ -7,7 +7,7 @@
  *
  * A new id costs nothing in runs with a secret. So the host of a banned node is closed for ten
  * minutes, too: a node under another id would have to wait, and could not fill the table to push
- * its own ban out. The caller decides which nodes that host's closing concerns (peer.c).
+ * its own ban out. The caller decides which nodes of a closed host must wait (peer.c).
  *
  * Times are seconds of the wall clock, because the table outlives the process. A clock that was set
  * back does not make a ban longer than its length: the ban starts anew, once. */
@@ -72,9 +72,8 @@ uint64_t tw_bans_host_left_s(const struct tw_bans *bans, const struct sockaddr_s
                              uint64_t now_s);
 
 /* Lifts the ban of the node whose id begins with `hex` and of its hosts, forgets its offences, and
- * sets `*id`. Fails
- * with a sentence: TW_CONFIG (not the beginning of exactly one id) or TW_AGAIN (no banned node has
- * it). */
+ * sets `*id`. Fails with a sentence: TW_CONFIG (not the beginning of exactly one id) or TW_AGAIN
+ * (no banned node has it). */
 enum tw_status tw_bans_lift(struct tw_bans *bans, const char *hex, uint64_t now_s, struct tw_id *id,
                             struct tw_error *err);
 

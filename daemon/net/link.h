@@ -4,11 +4,11 @@
  *   OPENING    init                                SECURING by tw_link_secure
  *   SECURING   TCP is connected                    GREETING when TLS is done: `secured`
  *   GREETING   first frames; at most 1 KiB each    UP by tw_link_admit, SECURING by tw_link_nest
- *   UP         frames of the role's kinds          -
- *   DRAINING   tw_link_close                       CLOSED: everything is written and the other side
- *                                                  closed too, or TW_LINK_DRAIN_US passed, or an
- * end that was never UP sent TW_LINK_DRAIN_BYTES CLOSED     uv_close `gone`; the memory is the
- * owner's again
+ *   UP         frames of the role's kinds          DRAINING by tw_link_close, as from any state
+ *   DRAINING   tw_link_close                       CLOSED: all is written and the other end is
+ *                                                  closed; or TW_LINK_DRAIN_US passed; or an end
+ *                                                  that was never UP sent TW_LINK_DRAIN_BYTES
+ *   CLOSED     uv_close                            `gone`: the memory is the owner's again
  *
  * Out: frames are queued as plaintext in a buffer of fixed size. Records of at most
  * TW_TLS_RECORD_BYTES_MAX are encrypted only while less than TW_INFLIGHT_BYTES_MAX of ciphertext

@@ -1,4 +1,5 @@
-/* link_quality.h - measured quality of each peer's link, and which link is out of line.
+/* link_quality.h - measured quality of each peer's link, and which links are far worse than the
+ * others.
  *
  * An absolute number says little about a link: 200 kB/s is fast in one group and a fault in
  * another. A peer is therefore compared with the median of the other peers, as this node measures
@@ -9,8 +10,9 @@
  *   flapping        its link broke at least three times lately, and far more often than the others
  *   lossy           far more of our segments to it are lost (only shown: TCP copes)
  *
- * A finding is shown to people with its evidence. It also goes to the core, which routes around the
- * peer (sync/part_weights.c). It ends when the peer is back within two fifths of the median.
+ * Such an anomaly is shown to people with its evidence. It also goes to the core, which then gives
+ * the peer no part to merge (sync/round/part_weights.c). It ends when the peer again reaches two
+ * fifths of the median.
  *
  * Pure: the caller passes measurements and time. Integers only. */
 #ifndef TW_DAEMON_NET_LINK_QUALITY_H
@@ -56,7 +58,7 @@ struct tw_link_quality_peer {
     bool is_pulling;                /* a transfer from the peer is under way, since pull_us */
     uint64_t pull_us, pull_bytes;
     enum tw_link_quality_anomaly anomaly;
-    uint64_t middle; /* median of the other peers in the measure that is out of line */
+    uint64_t middle; /* anomaly: median of the other peers in the same measure */
 };
 
 struct tw_link_quality {
@@ -91,14 +93,14 @@ void tw_link_quality_look(struct tw_link_quality *quality, const struct tw_id *i
 void tw_link_quality_sent(struct tw_link_quality *quality, uint64_t sent_bytes, bool is_busy,
                           uint64_t cap, uint64_t now_us);
 
-/* Decides which peers are out of line. */
+/* Finds the anomalies of all peers. */
 void tw_link_quality_judge(struct tw_link_quality *quality, uint64_t now_us);
 
 /* NULL: the peer is unknown. */
 const struct tw_link_quality_peer *tw_link_quality_find(const struct tw_link_quality *quality,
                                                         const struct tw_id *id);
 
-/* True if the core must route around the peer. */
+/* True if the core should not let the peer merge parts. */
 bool tw_link_quality_is_odd(const struct tw_link_quality_peer *peer);
 
 /* Fraction of the recorded time in which the peer was linked, in thousandths. */

@@ -87,8 +87,8 @@ struct tw_relay_pipe {
 /* Two machines have one key. Borrowed for the call. */
 struct tw_twin_report {
     struct tw_id id;     /* id of the key: a peer's, or this node's own */
-    const char *address; /* address of the machine that is not linked here; "": not known; NULL:
-                            unchanged since the last report */
+    const char *address; /* address of the other machine, which has no link to this node; "": not
+                            known; NULL: unchanged since the last report */
     const char *linked;  /* address of the linked machine; NULL: the key is this node's own */
 };
 
@@ -172,7 +172,7 @@ struct tw_transport_config {
     uint64_t upload_bytes_per_s;           /* 0 = no cap */
     struct tw_link_pace pace;              /* limits of bulk connections */
     uint64_t handshake_us;                 /* 0 = TW_HANDSHAKE_US; shorter in tests */
-    uint64_t connect_us;                   /* longest wait of background chunks; 0 = 10 s */
+    uint64_t connect_us;                   /* 0 = TW_CONNECT_US; shorter in tests */
     uint64_t background_us;                /* longest wait of background; 0 = 10 s */
     uint64_t twin_us;                      /* 0 = TW_TWIN_ANSWER_US; shorter in tests */
 
@@ -336,7 +336,7 @@ struct tw_peer_net {
     uint64_t delivery_bytes_per_s;  /* measured by TCP on the bulk connection; 0 = unknown */
     uint64_t retransmits, segments; /* totals of both connections; segments include retransmits */
     char congestion[16];       /* congestion control of the bulk connection: "bbr", "cubic", ... */
-    uint64_t path_bytes_per_s; /* rate that the path from here carries; 0 = unknown */
+    uint64_t path_bytes_per_s; /* rate of the path from this node to the peer; 0 = unknown */
     uint64_t pace_bytes_per_s; /* limit of the bulk connection; 0 = none */
 };
 
@@ -404,7 +404,7 @@ struct tw_handshake_limiter *tw_transport_limiter(struct tw_transport *transport
 struct tw_twin_info {
     struct tw_id id;
     bool is_self;                /* the key of this node */
-    char address[TW_ADDR_BYTES]; /* address of the machine that is not linked here; "": not known */
+    char address[TW_ADDR_BYTES]; /* address of the machine that has no link to this node; or "" */
     char linked[TW_ADDR_BYTES];  /* address of the linked machine; "": none is linked */
 };
 enum { TW_TWIN_INFOS_MAX = 8 };

@@ -171,7 +171,7 @@ struct tw_pipe {
     struct tw_error reason;  /* ENDED */
 };
 
-/* One of the two connections that a punch tries to make. */
+/* One of the two connections that a punch (hole punching through NATs) tries to make. */
 struct tw_lane {
     struct sockaddr_storage from, to;
     struct tw_conn
@@ -213,7 +213,7 @@ struct tw_transport {
     struct tw_member_row self;
     char mapped[TW_ADDR_BYTES]; /* outer address at a router; "": none */
     char rest[96];              /* why links are suspended; "": they are not */
-    bool are_strangers_out;     /* accepts from known hosts alone */
+    bool are_strangers_out;     /* only hosts that members came from may connect */
     uv_idle_t idle;
     uv_timer_t timer;
     uint32_t handles_count; /* open handles: idle, timer, listeners, connections */

@@ -1,7 +1,7 @@
-/* twin.h - table of nodes whose key is on two machines, and of the questions that tell. Pure.
+/* twin.h - finds nodes whose key is on two machines (twins), by questions to the linked one. Pure.
  *
- * A restarted node has a new process number, and so has another machine with a copy of its key. In
- * the first case the process that was linked before is dead, in the second it is alive.
+ * A restarted node has a new process number, and so has another machine with a copy of its key.
+ * After a restart the process that was linked before is dead; if there is a copy, it is alive.
  *
  *   HELLO of a linked node, from        verdict    the transport
  *   the same process, or without number NONE       lets the rules of admit.c decide
@@ -35,7 +35,7 @@ struct tw_twin_row {
     uint64_t nonce;   /* nonce of the open question to `process`; 0: none */
     uint64_t asked_us;
     uint64_t seen_us;            /* when two machines were last seen with this key; 0: never */
-    char address[TW_ADDR_BYTES]; /* address of the machine that is not linked here; "": not known */
+    char address[TW_ADDR_BYTES]; /* address of the machine that has no link to this node; or "" */
 };
 
 struct tw_twins {

@@ -1,8 +1,10 @@
 /* checkpoints.h - saves the state to disk now and then, and loads it at the start.
  *
- *   IDLE --due, API request, run finished, leaving--> SNAPSHOT --done, late or no worker--> FREEZE
- *   --no change of (phi, u) under way--> COPY (thread) --thaw--> WRITE (thread) --> IDLE, or
- * SNAPSHOT if requested again meanwhile
+ *   IDLE      -> SNAPSHOT  due; or wanted by an API request, the end of the run, or leaving
+ *   SNAPSHOT  -> FREEZE    the worker took a snapshot, is late, or there is none
+ *   FREEZE    -> COPY      no change of (phi, u) is under way
+ *   COPY      -> WRITE     copied in memory, on a thread; (phi, u) may change again
+ *   WRITE     -> IDLE      written to disk, on a thread; SNAPSHOT if wanted again meanwhile
  *
  * The core's position is read while (phi, u) is frozen, so the two belong together. Merges wait
  * only until the state is copied in memory, not until it is on disk.
@@ -36,7 +38,8 @@ bool tw_daemon_checkpoints_is_late(const struct tw_daemon *daemon, uint64_t now_
 void tw_daemon_checkpoints_snapshot_done(struct tw_daemon *daemon);
 void tw_daemon_checkpoints_frozen(struct tw_daemon *daemon);
 
-/* Signs from which generations.h finds the generation to pin. */
+/* Signs from which daemon/store/generations.h finds the generation to pin: an evaluation (is_hurt:
+ * merging hurts the anchor); a result far above the usual size. */
 void tw_daemon_checkpoints_judged(struct tw_daemon *daemon, float loss, bool is_hurt);
 void tw_daemon_checkpoints_wild(struct tw_daemon *daemon);
 

@@ -2,10 +2,10 @@
  * finds the kind of NAT (daemon/router/nat_kind.h) from the addresses at which two peers see dials
  * from one local port.
  *
- * A node must not become a port scanner for others. A peer has only the host dialled where this
- * node sees it, at the ports of its HELLO, and rarely (tw_transport_dial_back). It learns one bit:
- * that this address leads to it or not. Few addresses are dialled at a time for all peers together.
- */
+ * A node must not become a port scanner for others. For a peer it dials only the host from which
+ * that peer's connection comes, at the ports of its HELLO, and rarely (tw_transport_dial_back). The
+ * peer learns one bit: whether this address leads to it. Few addresses are dialled at a time for
+ * all peers together. */
 #ifndef TW_DAEMON_NODE_PROBES_H
 #define TW_DAEMON_NODE_PROBES_H
 

@@ -5,7 +5,7 @@
 
 #include "daemon/node/runtime.h"
 
-/* *Reads the configuration again. *answer names the keys that were taken over and those that need a
+/* Reads the configuration again. *answer names the keys that were taken over and those that need a
  * restart, or the mistake in the file. */
 enum tw_status tw_daemon_reload(struct tw_daemon *daemon, struct tw_error *answer);
 

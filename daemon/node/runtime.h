@@ -1,5 +1,5 @@
-/* runtime.h - the base of all concerns of the daemon: the loop, the core with its event queue, and
- * the few values that two concerns share.
+/* runtime.h - struct tw_daemon: the loop, the core with its event queue, and the few values that
+ * several files of this folder share. A concern is one such file, with a struct of its own.
  *
  *     transport   worker_host   vote store   timers
  *           \          |            |        /
@@ -7,10 +7,10 @@
  *                        |                  ^
  *          tw_daemon_event --> tw_node --> core.c (actions)
  *
- * All decisions about the run are made in sync/. Each concern has a struct that only its own file
- * knows. README.md lists the concerns, their order and their form.
+ * All decisions about the run are made in sync/. README.md lists the concerns, their order and
+ * their form.
  *
- * Threads: everything here runs on the loop. */
+ * Threads: all functions below run on the loop. */
 #ifndef TW_DAEMON_NODE_RUNTIME_H
 #define TW_DAEMON_NODE_RUNTIME_H
 
@@ -75,7 +75,7 @@ struct tw_daemon {
     /* the core */
     struct tw_node *node;         /* owned */
     struct tw_recorder *recorder; /* of the core's events; core.c; NULL: off */
-    bool has_recorder_failed;     /* and it was said */
+    bool has_recorder_failed;     /* a failure of the recorder was logged */
     struct tw_rate *download;     /* download cap that the core pays from; borrowed */
     struct tw_node_view view;     /* scratch: filled by tw_node_view before each use */
     struct tw_id lineage;         /* lineage of the last report, or of the loaded checkpoint */
@@ -91,7 +91,7 @@ struct tw_daemon {
     bool is_leave_wanted;
     enum tw_exit leave_code;
     bool has_leave_request; /* an API client waits for the last checkpoint */
-    uint32_t leave_request;
+    uint32_t leave_request; /* number of that client's request */
     _Atomic uint64_t moved; /* bytes hashed, copied, read, written, plus syncs; any thread */
 
     /* shared objects: opened by one concern, used by others */

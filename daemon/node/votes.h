@@ -1,7 +1,8 @@
 /* votes.h - stores the vote of the open round durably, before the core sends it.
  *
  * While a vote is being written, at most one more waits. A newer vote replaces the waiting one,
- * because STORED also answers all older numbers. A failed write is tried again once a second. */
+ * because TW_EV_STORED with a number also answers all smaller numbers. A failed write is tried
+ * again once a second. */
 #ifndef TW_DAEMON_NODE_VOTES_H
 #define TW_DAEMON_NODE_VOTES_H
 
