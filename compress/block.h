@@ -6,8 +6,8 @@
  * k + j is digit k of word j, counted from the lowest bits. Eight adjacent elements are thus eight
  * lanes of a vector, in encoders and decoders of any width.
  *
- * A codec defines the coding of one element. The loops are here, of constant length and over eight
- * lanes, so that compilers vectorise them. A codec is a `static const struct tw_block`, which
+ * A codec defines the coding of one element. This header has the loops, of constant length and over
+ * eight lanes, so that compilers vectorise them. A codec is a `static const struct tw_block`, which
  * compilers can inline, and TW_CODEC_ROW(tw_block, ...) of codec_row.h. */
 #ifndef TW_COMPRESS_BLOCK_H
 #define TW_COMPRESS_BLOCK_H

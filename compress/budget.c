@@ -1,4 +1,4 @@
-/* budget.c - see budget.h. */
+/* budget.c - chooses a codec for each piece within a number of bytes. */
 #include "compress/budget.h"
 
 #include <string.h>

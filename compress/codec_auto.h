@@ -40,7 +40,7 @@ extern const struct tw_codec tw_codec_auto;
 /* The codec of a rung < TW_AUTO_RUNGS. */
 const struct tw_codec *tw_auto_rung(uint32_t rung);
 
-/* Approximate minimum of bytes for n elements: all of them on the lowest rung. */
+/* Approximate minimum of bytes for n elements: all of them on the last, coarsest rung. */
 uint64_t tw_auto_bytes_min(uint64_t n);
 
 /* Counts the elements of a payload on each rung. TW_CORRUPT if the heads of its pieces do not add
@@ -66,7 +66,7 @@ struct tw_auto {
     uint8_t coded[2 * TW_AUTO_SAMPLE];
 };
 
-/* Like tw_codec_auto.encode, within part->bytes_max if the lowest rung fits it. The bytes may
+/* Like tw_codec_auto.encode, within part->bytes_max if the coarsest rung fits it. The bytes may
  * differ between machines; their decoded values do not.
  *
  * Rungs are chosen for cells: tensors, or ranges of large ones. Bytes and error of a rung are

@@ -1,4 +1,4 @@
-/* codec_bf16.c - see codec_bf16.h. */
+/* codec_bf16.c - the codec bf16: each element rounded to 16 bits. */
 #include "compress/codec_bf16.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* codec_e3m0.c - see codec_e3m0.h. */
+/* codec_e3m0.c - the codec e3m0: a sign and a power of two per element. */
 #include "compress/codec_e3m0.h"
 
 #include "compress/block.h"

@@ -1,6 +1,6 @@
 /* codec_e3m0.h - blocks of 64 elements as a sign and a power of two, times a bf16 scale: 4.25 bits
  * each. The format of Streaming DiLoCo, arXiv 2501.18512. The paper does not specify the code of 0
- * and the scale. Here 0 replaces 2^-7, and the scale is that of int4 and nf4.
+ * and the scale. In this codec 0 replaces 2^-7, and the scale is that of int4 and nf4.
  *
  *     m = max |x| over the block,  scale = bf16(m) rounded up,
  *     levels 0, 2^-6, 2^-5 ... 1: the nearest to |x| inverse, ties go up,

@@ -1,4 +1,4 @@
-/* codec_int4.c - see codec_int4.h. */
+/* codec_int4.c - the codec int4: 4-bit integers with a scale per block. */
 #include "compress/codec_int4.h"
 
 #include "compress/block.h"

@@ -1,4 +1,4 @@
-/* codec_lm2.c - see codec_lm2.h. */
+/* codec_lm2.c - the codec lm2: four levels with a scale per block. */
 #include "compress/codec_lm2.h"
 
 #include <math.h>

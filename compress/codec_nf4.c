@@ -1,4 +1,4 @@
-/* codec_nf4.c - see codec_nf4.h. */
+/* codec_nf4.c - the codec nf4: sixteen levels with a scale per block. */
 #include "compress/codec_nf4.h"
 
 #include "compress/block.h"

@@ -1,6 +1,6 @@
-/* codec_ref.h - plain twins: block codecs (int8, int4, nf4, e3m0, lm2, sign), sparse codecs
- * (topk256, topk64, topk32, sparse8) and ecsq, written as in their headers, one element at a time.
- * Slow, with the same bytes and bits as the fast variants.
+/* codec_ref.h - reference implementations (plain twins) with which the tests compare the codecs:
+ * block codecs (int8, int4, nf4, e3m0, lm2, sign), sparse codecs (topk256, topk64, topk32, sparse8)
+ * and ecsq. Written as in their headers, one element at a time. Slow, with the same bytes and bits.
  *
  * bf16 and auto have no twin, because their only variant is already plain. test_codec_auto compares
  * decoded pieces of auto with the twins of their codecs. */

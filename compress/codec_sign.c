@@ -1,4 +1,4 @@
-/* codec_sign.c - see codec_sign.h. */
+/* codec_sign.c - the codec sign: signs with a mean magnitude per block. */
 #include "compress/codec_sign.h"
 
 #include "compress/block.h"

@@ -1,4 +1,4 @@
-/* codec_sparse8.c - see codec_sparse8.h. */
+/* codec_sparse8.c - the codec sparse8: 8-bit integers, with zeros left out. */
 #include "compress/codec_sparse8.h"
 
 #include <string.h>

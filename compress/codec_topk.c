@@ -1,4 +1,4 @@
-/* codec_topk.c - see codec_topk.h. */
+/* codec_topk.c - the codecs topk: signs of the k largest elements of a chunk. */
 #include "compress/codec_topk.h"
 
 #include <string.h>

@@ -7,9 +7,13 @@
  *     k = RNE(x / s),  sent: k mod 256,  D(x) = s k
  *     receiver with y: k' = the integer = k (mod 256) within [-128, 128) of RNE(y / s)
  *
- * k' = k exactly if |x - y| is below about 127 s. To verify this, each block of 1024 also sends the
- * 16 bits  sum (k >> 8) m_i mod 2^16 with m_i odd. If one element is wrong by 256, the checksum
- *          always differs. Any other error in a block is missed once in 65536.
+ * k' = k exactly if |x - y| is below about 127 s. To verify this, each block of 1024 also sends a
+ * checksum of 16 bits, with m_i odd:
+ *
+ *     sum (k >> 8) m_i mod 2^16
+ *
+ * If one element is wrong by 256, the checksum always differs. Any other error in a block is missed
+ * once in 65536.
  *
  * s is chosen from `distance`, the largest recent |x - y|. The 256 codes span at least 4 times this
  * distance, so |x - y| may be 2 to 4 times as large. The sender decodes with its own x as y and

@@ -1,4 +1,4 @@
-/* pack.c - see pack.h. */
+/* pack.c - packs (phi, u) of a fragment without loss. */
 #include "compress/pack.h"
 
 #include <stdlib.h>

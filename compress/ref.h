@@ -1,5 +1,5 @@
-/* ref.h - helpers of the plain twins (codec_ref.h): scales, and bits one at a time. Shares nothing
- * with the fast variants. */
+/* ref.h - helpers of the reference codecs (codec_ref.h): scales, and bits one at a time. Shares
+ * nothing with the fast variants. */
 #ifndef TW_COMPRESS_REF_H
 #define TW_COMPRESS_REF_H
 

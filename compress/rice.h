@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 
-/* ---- writing: the caller has checked the room --------- ------------------------------------- */
+/* ---- writing: the caller has checked the room ----------------------------------------------- */
 
 struct tw_bits_writer {
     uint8_t *at;
@@ -52,7 +52,7 @@ static inline void tw_bits_put_gap(struct tw_bits_writer *to, uint32_t gap, unsi
     tw_bits_put_gap_and(to, gap, r, 0, 0);
 }
 
-/* ---- reading: untrusted bytes ----- ---------------------------------------------------------- */
+/* ---- reading: untrusted bytes --------------------------------------------------------------- */
 
 struct tw_bits_reader {
     const uint8_t *at, *end;

@@ -1,4 +1,4 @@
-/* guard.c - see guard.h. */
+/* guard.c - finds contributions that are too large and must be scaled down or left out. */
 #include "kernels/guard.h"
 
 #include <math.h>

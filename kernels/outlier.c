@@ -1,4 +1,4 @@
-/* outlier.c - see outlier.h. */
+/* outlier.c - finds merged results that are far larger than earlier merges of their fragment. */
 #include "kernels/outlier.h"
 
 #include <math.h>

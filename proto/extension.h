@@ -51,7 +51,7 @@ enum {
 
 struct tw_extensions {
     uint32_t count;
-    uint32_t bytes_count;                     /* of `bytes` */
+    uint32_t bytes_count;                     /* size of `bytes` */
     uint8_t bytes[TW_HELLO_EXTENSIONS_BYTES]; /* wire form, without the count */
 };
 

@@ -222,7 +222,7 @@ struct tw_msg_state {
     struct tw_id lineage;
     uint32_t fragment;
     uint64_t rounds;     /* the fragment includes every committed round below this */
-    struct tw_id digest; /* of (phi, u) */
+    struct tw_id digest; /* digest of (phi, u) */
     struct tw_id hash;   /* hash of the payload; zero if the asker already holds these values */
     uint32_t bytes;      /* size of the payload; 0 with a zero hash */
 };
@@ -305,7 +305,7 @@ struct tw_msg_links {
     struct tw_id relayed[TW_PEERS_MAX];   /* nodes linked through another member */
 };
 
-/* Of a relay: "dial me with this token; node `from` calls you through me" (section 12). */
+/* From a relay: "dial me with this token; node `from` calls you through me" (section 12). */
 struct tw_msg_relay_call {
     struct tw_id from;
     uint8_t token[TW_RELAY_TOKEN_BYTES];
@@ -323,7 +323,7 @@ enum tw_punch_stage {
 struct tw_msg_punch {
     enum tw_punch_stage stage;
     uint64_t token; /* chosen by the asker */
-    /* addresses at which the relay sees the sender's connections; of SEEN: the receiver's address,
+    /* addresses at which the relay sees the sender's connections; in SEEN: the receiver's address,
      * and "" */
     char control[TW_ADDR_BYTES], bulk[TW_ADDR_BYTES];
 };

@@ -33,8 +33,8 @@ struct tw_contributor {
     uint64_t tokens;
     uint64_t fragment_tokens; /* tokens of these steps, for the weight in the merge */
     struct tw_id root;        /* SHA-256 over its part hashes: see tw_contribution_root */
-    /* The member's signature of tw_contributor_text. Zero: not known here, or the roster has one
-     * member. */
+    /* The member's signature of tw_contributor_text. Zero: this node does not know it, or the
+     * roster has one member. */
     uint8_t signature[TW_SIGNATURE_BYTES];
 };
 

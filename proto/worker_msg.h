@@ -5,12 +5,13 @@
  * 1. The worker connects and sends HELLO. The daemon answers WELCOME with one memfd (SCM_RIGHTS),
  *    sealed against shrinking and growing. Or it answers FATAL with the reason, and closes.
  * 2. The worker builds its start state and sends READY: from then on (phi, u) are valid.
- * 3. It trains. Between inner steps it reads all messages that have arrived, in order. ENCODE,
- *    REDUCE, CHECK, APPLY, SOLO, EXPORT, LOAD, PAIR_ENCODE, PAIR_APPLY and SNAPSHOT are requests:
- * each is answered exactly once, a failure by a status that is not OK. REDUCE and CHECK touch no
- *    fragment and are best answered at once, while a step runs. Other requests on one fragment are
- *    done in the order of arrival. APPLY and PAIR_APPLY wait for their min_step, unless the worker
- * is paused or finished; requests on other fragments do not wait for them.
+ * 3. The worker trains. Between inner steps it reads all messages that have arrived, in order.
+ *    ENCODE, REDUCE, CHECK, APPLY, SOLO, EXPORT, LOAD, PAIR_ENCODE, PAIR_APPLY and SNAPSHOT are
+ *    requests. The worker answers each exactly once, a failure by a status that is not OK. REDUCE
+ *    and CHECK touch no fragment and are best answered at once, while a step runs. Other requests
+ *    on one fragment are done in the order of arrival. APPLY and PAIR_APPLY wait for their
+ *    min_step, unless the worker is paused or finished. Requests on other fragments do not wait
+ *    for them.
  * 4. Either side may close at any time. Without the daemon the worker ends with status 0 after its
  *    step. A worker that cannot continue sends FATAL first. The shared memory keeps its content.
  *
@@ -189,7 +190,7 @@ struct tw_wmsg_encoded {
     uint32_t status; /* enum tw_status; not OK: nothing was written */
     uint32_t parts_count;
     uint32_t bytes[TW_PARTS_MAX];
-    float norm; /* of Delta */
+    float norm; /* norm of Delta */
     float reserved;
 };
 
@@ -213,7 +214,7 @@ struct tw_wmsg_applied {
                           unusable */
     float distance;    /* PAIR_APPLY with the partner: ||phi_theirs - phi|| / ||phi||; else 0 */
     uint32_t is_outlier, reserved; /* is_outlier: the step was taken alone because the partner's
-                                      share is far too large */
+                                      Delta or phi is far too large */
 };
 
 struct tw_wmsg_exported {
@@ -235,7 +236,7 @@ struct tw_wmsg_fatal {
     char text[248];
 };
 
-/* Where the worker starts. */
+/* State from which the worker starts. */
 enum tw_worker_start {
     TW_START_FRESH,    /* initial weights from the run's seed into theta and phi; u = 0 */
     TW_START_SNAPSHOT, /* theta, m, v and counters from the snapshot; phi, u unchanged */

@@ -78,7 +78,7 @@ struct tw_wmsg_reduce {
     struct tw_span out;
     struct {
         struct tw_span in;
-        uint64_t tokens; /* of this Delta */
+        uint64_t tokens; /* tokens trained in this Delta */
         uint32_t steps, reserved;
     } inputs[TW_MEMBERS_MAX]; /* summed in this order: sorted by node id */
 };

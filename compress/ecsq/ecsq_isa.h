@@ -1,5 +1,5 @@
 /* ecsq_isa.h - inner loops of the ecsq coders, for a few dozen elements at a time. They convert
- * values to codes and sign bits, and back. Plain C here, AVX2 in ecsq_avx2.h, partly AVX-512 in
+ * values to codes and sign bits, and back. In plain C; AVX2 is in ecsq_avx2.h, and some AVX-512 in
  * ecsq_avx512.h. */
 #ifndef TW_COMPRESS_ECSQ_ECSQ_ISA_H
 #define TW_COMPRESS_ECSQ_ECSQ_ISA_H

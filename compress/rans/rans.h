@@ -39,9 +39,9 @@ struct tw_rans_model {
     uint16_t frequency[TW_RANS_SYMBOLS_MAX];
 };
 
-/* Fits frequencies to counts (256) of sum total <= 2^32 - 1: rounded shares, then units are moved
- * where they cost least and save most. Integers only: the same on every machine. False if fewer
- * than two symbols occur. */
+/* Fits frequencies to counts (256) of sum total <= 2^32 - 1: proportional and rounded, then units
+ * are moved where they cost least and save most. Integers only: the same on every machine. False if
+ * fewer than two symbols occur. */
 bool tw_rans_model_fit(struct tw_rans_model *model, const uint32_t *counts, uint32_t total);
 
 /* Writes the frequencies from symbol 0 on, until they add up to TW_RANS_TOTAL: one byte below 128;

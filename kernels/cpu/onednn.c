@@ -1,4 +1,4 @@
-/* onednn.c - see onednn.h. */
+/* onednn.c - the calls of oneDNN whose C interface differs between its versions 2 and 3. */
 #include "kernels/cpu/onednn.h"
 
 enum { DIMS = 2 };

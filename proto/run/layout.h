@@ -60,7 +60,7 @@ enum tw_status tw_layout_check_group(const struct tw_layout *layout, struct tw_e
 const struct tw_tensor *tw_layout_find(const struct tw_layout *layout, const char *name);
 
 /* Elements [*begin, *begin + *count) of part `part` of `parts_count`, relative to the start of a
- * fragment of `elements` elements. weights[] are relative shares, and all zero means equal.
+ * fragment of `elements` elements. weights[] are relative; all zero: equal parts.
  * Boundaries are multiples of TW_PART_ALIGN; a part may be empty. */
 void tw_layout_part(uint64_t elements, const uint32_t *weights, uint32_t parts_count, uint32_t part,
                     uint64_t *begin, uint64_t *count);

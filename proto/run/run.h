@@ -103,7 +103,7 @@ struct tw_run {
         enum tw_tokenizer_kind tokenizer;
         enum tw_form form;   /* kind of file that sha256 names: a text, or the index of a dataset */
         struct tw_id sha256; /* zero = any text */
-        uint32_t heldout_millionths;    /* share that is never trained on */
+        uint32_t heldout_millionths;    /* fraction that is never trained on */
         enum tw_documents documents;    /* whether a token attends to documents before its own */
         uint32_t separator;             /* masked: the token that begins a document */
         uint32_t curriculum_millionths; /* fraction of a node's tokens over which windows go from
@@ -214,7 +214,7 @@ void tw_run_apply_preset(struct tw_run *run, enum tw_preset preset);
  * needs feedback. Keys that were set explicitly must be set again afterwards. */
 void tw_run_refit(struct tw_run *run);
 
-/* Tokens of the run clock up to which nodes merge; after that each trains alone. */
+/* Value of the run clock, in tokens, up to which nodes merge; after that each trains alone. */
 uint64_t tw_run_together_tokens(const struct tw_run *run);
 
 /* Planned outer steps of each fragment: tokens / (batch context nodes period). 0 if the run ends

@@ -69,7 +69,7 @@ enum tw_status tw_run_key_check(const struct tw_run_key *key, const struct tw_ru
  * tw_codec of compress/codec.h. */
 bool tw_run_needs_feedback(enum tw_codec_id codec);
 
-/* True for merge rules that reject outliers, and thus count every node as one. */
+/* True for merge rules that reject outliers. They give every node the same weight. */
 bool tw_run_is_robust(enum tw_merge merge);
 
 /* Whether the merge rule works with contributions in this codec. The median and the trimmed mean,

@@ -23,8 +23,8 @@
  * flight. A part that was not merged is in the next Delta.
  *
  * **Eager** (Kale, Douillard, Donchev, arXiv 2502.12996, Algorithm 3). Every node m takes its outer
- * steps on an anchor and a momentum of its own. Its own share enters at once, the others' shares
- * one step later:
+ * steps on an anchor and a momentum of its own. Its own outer gradient enters at once, those of the
+ * others one step later:
  *
  *     Dtilde_m(t) = w(t) Delta_m(t) + (Delta(t-1) - w(t-1) Delta_m(t-1)),  Delta = mean over m
  *
@@ -34,7 +34,7 @@
  * which steps on Delta(t-1), and a correction c with a momentum of its own, which steps on w(t)
  * Delta_m(t) - w(t-1) Delta_m(t-1). The sum over t telescopes, and c fades when nothing more is
  * sent. (phi, u) therefore stay the same bits on all nodes. A merge cannot be too early or too
- * late: when it comes, c loses exactly the share that it was given. The gap penalty and the
+ * late: when it comes, c loses exactly the part that was added to it. The gap penalty and the
  * momentum clip are not linear, so they are not applied to c.
  *
  * w = 1 / M assumes that the others' current deltas are 0, which is best if deltas are orthogonal.
@@ -49,7 +49,7 @@
  * and by a twentieth than that of 1 (tests/RECORDS.md).
  *
  * **Error feedback** (beta = sync.feedback > 0; Seide et al., 2014). The node encodes v = beta' e +
- * Delta. If v is merged, the residual becomes e = v - D; else e stays. A share rho =
+ * Delta. If v is merged, the residual becomes e = v - D; else e stays. A fraction rho =
  * sync.feedback_local of e stays in theta, as in CSER (Xie et al., arXiv 2007.13221), where rho
  * = 1. So theta gives up Delta - rho (v - D) in place of Delta above, the next Delta contains rho
  * e, and beta' = beta (1 - rho). Inner steps then start closer to the point that the node has
@@ -92,12 +92,12 @@ struct tw_inflight {
                     host */
     float *residual, *residual_next; /* residual e; v - D of the work in flight */
     float *given;                    /* Delta in flight */
-    float *share;           /* eager: w D, the share of this node's D that was added to c */
-    float *ahead, *ahead_u; /* eager: the correction c and its momentum */
+    float *share;                    /* eager: w D, which was added to c at sending */
+    float *ahead, *ahead_u;          /* eager: the correction c and its momentum */
     struct {
         bool is_out;           /* an outer gradient is in flight */
         uint64_t round;        /* round in which it was sent */
-        float weight;          /* eager: w of the next share; 0: no merge yet */
+        float weight;          /* eager: w for the next sending; 0: no merge yet */
         double along, squares; /* sums over the parts merged so far: <merge, share>, |share|^2 */
     } fragments[TW_FRAGMENTS_MAX];
 };

@@ -79,7 +79,7 @@ struct tw_merger {
         double begun[TW_FRAGMENTS_MAX]; /* `done` when the present outer gradient began */
     } work;
     uint64_t guarded_count; /* contributions refused or scaled, in total */
-    bool has_said_mean;     /* logged that robust merges of few inputs are means */
+    bool has_said_mean;     /* it was logged that a robust rule takes the mean of few inputs */
     uint64_t changes_count; /* requests that changed (phi, u) or theta */
 };
 
