@@ -1,4 +1,4 @@
-/* check.h - the records of the checkers, shared by the check*.c files and lie_pair.c. */
+/* check.h - state of the checkers: facts seen in the world. Shared by check*.c and lie_pair.c. */
 #ifndef TW_SIM_CHECK_H
 #define TW_SIM_CHECK_H
 

@@ -1,4 +1,4 @@
-/* content.c - see content.h. */
+/* content.c - the bytes of every payload in the world, stored once. */
 #include "tests/sim/content.h"
 
 #include <stdlib.h>

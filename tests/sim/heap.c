@@ -1,4 +1,4 @@
-/* heap.c - see heap.h. */
+/* heap.c - the timers of the world: a binary heap. */
 #include "tests/sim/heap.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* model.c - see model.h. */
+/* model.c - the stub model: a noisy quadratic with a known optimum. */
 #include "tests/sim/model.h"
 
 #include <math.h>

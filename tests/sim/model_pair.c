@@ -1,4 +1,4 @@
-/* model_pair.c - see model_pair.h. */
+/* model_pair.c - the arithmetic of a run in pairs over the stub model. */
 #include "tests/sim/model_pair.h"
 
 #include <math.h>

@@ -5,8 +5,8 @@
  *
  * D is coding and decoding, e the residual. This is worker/merge/pairing.h without momentum and
  * with gamma = beta = 1. A merge moves a node's theta - e by D(v_own) - outer, and its partner's by
- * the opposite, so the sum of both stays. Alone, outer = v and e = 0. The outbox, e included, lies
- * in the worker's memory and is in no snapshot. */
+ * the opposite, so the sum of both stays. Alone, outer = v and e = 0. The outbox (e, and the work
+ * that was encoded but not merged yet) lies in the worker's memory and is in no snapshot. */
 #ifndef TW_SIM_MODEL_PAIR_H
 #define TW_SIM_MODEL_PAIR_H
 
@@ -34,7 +34,7 @@ void tw_sim_outbox_encode(const struct tw_sim_model *model, struct tw_sim_conten
 enum tw_sim_merged {
     TW_SIM_MERGED,
     TW_SIM_MERGED_NOT,     /* the partner's phi is unreadable: nothing changed */
-    TW_SIM_MERGED_OUTLIER, /* a payload is out of line with training: nothing changed */
+    TW_SIM_MERGED_OUTLIER, /* a payload is far too large: nothing changed */
     TW_SIM_MERGED_WRONG,   /* not the payloads encoded for this round: nothing changed */
 };
 

@@ -1,4 +1,4 @@
-/* mutants.c - see mutants.h. */
+/* mutants.c - names of the mutants: bugs that the mutant build of the core can switch on. */
 #include "tests/sim/mutants.h"
 
 #include <string.h>

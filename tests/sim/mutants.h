@@ -1,4 +1,5 @@
-/* mutants.h - names of the mutants, which only the mutant build of the core contains. */
+/* mutants.h - names of the mutants: bugs that the mutant build of the core can switch on
+ * (sync/mutants.h). */
 #ifndef TW_SIM_MUTANTS_H
 #define TW_SIM_MUTANTS_H
 

@@ -1,4 +1,4 @@
-/* options.c - see options.h. */
+/* options.c - draws all options of a simulated run from its seed. */
 #include "tests/sim/options.h"
 
 #include <inttypes.h>

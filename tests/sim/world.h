@@ -2,7 +2,8 @@
  *
  * One thread, one heap of timers, one seed. The nodes run the real core, `struct tw_node`. shell.c
  * stands for the runtime of daemon/node/, worker.c for the worker, net.c for the internet. faults.c
- * injects faults. check.c inspects every event and action; the check*.c and calm*.c files judge. */
+ * injects faults. check.c inspects every event and action. The check*.c files judge single actions,
+ * the calm*.c files the state after a time without faults. */
 #ifndef TW_SIM_WORLD_H
 #define TW_SIM_WORLD_H
 
@@ -304,7 +305,7 @@ void tw_sim_pool_expect(struct tw_sim_world *world, struct tw_sim_node *node,
                         const struct tw_action *action);
 void tw_sim_pool_chunk(struct tw_sim_world *world, struct tw_sim_node *node, uint16_t peer,
                        const struct tw_sim_item *item);
-/* Checks a PULL that the node sends: it requests no chunk that is stored here (invariant 32). */
+/* Checks a PULL that the node sends: it requests no chunk that the node has (invariant 32). */
 void tw_sim_pool_pull(struct tw_sim_world *world, struct tw_sim_node *node,
                       const struct tw_msg_pull *pull);
 void tw_sim_pool_verify(struct tw_sim_world *world, struct tw_sim_node *node,

@@ -1,4 +1,4 @@
-/* cluster_dataset.c - see cluster_dataset.h. */
+/* cluster_dataset.c - a cluster of daemons whose run trains on a dataset. */
 #include "tests/system/cluster_dataset.h"
 
 #include <setjmp.h>

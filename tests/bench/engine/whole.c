@@ -1,4 +1,4 @@
-/* whole.c - see whole.h. */
+/* whole.c - one product over whole matrices with all threads of oneDNN's own pool. */
 #include "tests/bench/engine/whole.h"
 
 #include <stdlib.h>

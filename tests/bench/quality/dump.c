@@ -1,4 +1,4 @@
-/* dump.c - see dump.h. */
+/* dump.c - writes the arrays of a case to files of raw float32. */
 #include "tests/bench/quality/dump.h"
 
 #include <errno.h>

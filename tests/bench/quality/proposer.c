@@ -1,4 +1,4 @@
-/* proposer.c - see proposer.h. */
+/* proposer.c - rounds with possibly lying proposers, for the quality bench. */
 #include "tests/bench/quality/proposer.h"
 
 #include <stdlib.h>

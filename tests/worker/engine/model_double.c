@@ -1,4 +1,4 @@
-/* model_double.c - see model_double.h. */
+/* model_double.c - a second, simple implementation of the model in double. */
 #include "tests/worker/engine/model_double.h"
 
 #include <math.h>
