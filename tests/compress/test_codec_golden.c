@@ -13,7 +13,7 @@ static const struct {
     const char *name;
     int exponent;
     bool has_tails, is_zero;
-    unsigned one_of; /* of that many elements all but one are 0; 0: none */
+    unsigned one_of; /* one element in so many is not 0; 0: no element is 0 */
 } cases[] = {{"usual", -20, false, false, 0},  {"tails", -33, true, false, 0},
              {"large", 100, true, false, 0},   {"small", -110, true, false, 0},
              {"tiny", -140, false, false, 0},  {"zero", 0, false, true, 0},

@@ -1,5 +1,5 @@
 /* test_codec_ref.c - sparse codecs match their headers to the last bit: every variant encodes and
- * decodes like the plain twins. ecsq is compared on hostile bytes here, otherwise in test_ecsq.c;
+ * decodes like the plain twins. ecsq is compared on hostile bytes only, else in test_ecsq.c;
  * block codecs are in test_block.c. */
 #include "compress/codec_ref.h"
 

@@ -511,7 +511,7 @@ static void error_feedback_leaves_no_block_for_ever(void **state) {
             most = left > most ? left : most;
         }
         print_message("%-6s leaves at most %.2f of 1\n", codec->name, most);
-        assert_true(most < 12.0); /* without a bound, 0.95 of 20 */
+        assert_true(most < 12.0); /* without the bound: 0.95 of 20 */
         free(x), free(e), free(y);
     }
 }

@@ -104,7 +104,7 @@ static void a_receiver_too_far_away_notices(void **state) {
             if (tw_rng_below(&f->rng, 3) == 0) f->y[i] += wrap;
         missed += tw_lattice_decode(f->bytes, f->size, f->y, f->out, N) == TW_OK;
     }
-    assert_in_range(missed, 0, 3); /* of 2000, with a probability of 1/65536 each */
+    assert_in_range(missed, 0, 3); /* of 2000 wrong decodes, each with a probability of 1/65536 */
 }
 
 static void whole_form_is_exact_however_far(void **state) {

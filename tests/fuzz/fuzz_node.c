@@ -2,8 +2,8 @@
  * messages. No assertion fails, no deadline busy-loops, every action can be carried out, rounds
  * only grow, and a position and a vote can be read back.
  *
- * The runtime here keeps the contract of sync/node.h: it only answers what was asked. Peers keep
- * only that of tw_message_check(). */
+ * The fuzzer's runtime keeps the contract of sync/node.h: it only answers what was asked. Peers
+ * keep only that of tw_message_check(). */
 #include <stdlib.h>
 #include <string.h>
 

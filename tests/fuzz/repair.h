@@ -227,8 +227,8 @@ static size_t draw(enum tw_codec_id id, uint8_t *payload, size_t n, struct tw_rn
     return id == TW_CODEC_AUTO ? draw_auto(payload, n, rng) : draw_payload(id, payload, n, rng);
 }
 
-/* Half are drawn anew; of those of ecsq a quarter is repaired instead. Three in four have few
- * elements, which is many times as fast and suffices for most cases. */
+/* Draws half of the inputs anew, except that a quarter of those with ecsq is repaired instead.
+ * Three in four have few elements, which is many times as fast and suffices for most cases. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t max_size, unsigned seed) {
     static uint8_t payload[PAYLOAD_MAX];
     struct tw_rng rng;

@@ -210,7 +210,7 @@ static void outer_constants_fit_the_codec(void **state) {
         assert_int_equal(run.sync.outer_lr_millionths, 1000000);
         assert_int_equal(run.sync.outer_momentum_millionths, 600000);
     }
-    run.sync.codec = TW_CODEC_AUTO; /* as coarse as budgets make it: the middle */
+    run.sync.codec = TW_CODEC_AUTO; /* as coarse as upload budgets need: between both rules */
     tw_run_refit(&run);
     assert_int_equal(run.sync.outer_lr_millionths, 840100);
     assert_int_equal(run.sync.outer_momentum_millionths, 679950);

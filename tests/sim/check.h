@@ -66,11 +66,11 @@ struct tw_sim_encoded {
 
 /* One node's side of an exchange. */
 struct tw_sim_half {
-    struct tw_id offer[TW_PAIR_PAYLOADS];   /* payloads that it offered */
-    bool is_merged;                         /* its worker merged */
-    bool is_counted;                        /* its core reported the merge */
-    bool is_deserted;                       /* a PAIR_BUSY showed that the partner did not merge */
-    uint64_t life, number;                  /* life of the node; number of the merge in it */
+    struct tw_id offer[TW_PAIR_PAYLOADS]; /* payloads that it offered */
+    bool is_merged;                       /* its worker merged */
+    bool is_counted;                      /* its core reported the merge */
+    bool is_deserted;      /* a PAIR_BUSY showed that this node's partner did not merge */
+    uint64_t life, number; /* life of the node; number of the merge in it */
     double moved[TW_SIM_FRAGMENT_DIMS_MAX]; /* movement of its theta - e */
 };
 
@@ -84,7 +84,7 @@ struct tw_sim_exchange {
 /* State of a node in a run in pairs, as far as its messages and reports show it. */
 struct tw_sim_pairing {
     bool is_open, is_answered, is_merging, is_deserted;
-    bool is_cut; /* the link went down while it merged: it no longer knows its partner */
+    bool is_cut; /* the link went down in the merge: the node forgot its partner */
     struct tw_sim_key open,
         merging;                  /* names of its exchanges: the open one, the one being merged */
     uint64_t open_us, stepped_us; /* begin of the open exchange, last step */

@@ -1,4 +1,4 @@
-/* map.c - see map.h: open addressing, linear probing, at most half full. */
+/* map.c - a hash map: open addressing, linear probing, at most half full. */
 #include "tests/sim/map.h"
 
 #include <stdlib.h>

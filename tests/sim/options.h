@@ -72,11 +72,11 @@ struct tw_sim_options {
     uint32_t tokens_per_step, snapshot_steps;
     uint64_t checkpoint_us;
     float inner_lr, outer_lr, outer_momentum, alpha, noise,
-        spread; /* spread: of the nodes' optima */
+        spread; /* spread: of the nodes' optima around the run's */
 
     /* never drawn, set by the caller */
     uint64_t split_us;       /* begin of one partition in two halves */
-    uint64_t split_end_us;   /* its end; 0 = no such partition */
+    uint64_t split_end_us;   /* end of that partition; 0 = no such partition */
     uint32_t liars_count;    /* number of nodes that lie, the last ones: lie.c */
     uint32_t traitors_count; /* nodes that run no honest core, the last ones: treason.c */
     uint32_t lies;           /* bit set of enum tw_lie that they tell; 0: drawn */

@@ -31,7 +31,7 @@ struct tw_sim_result {
     uint64_t chunks_thrown; /* chunks of payloads that were given up before they were complete */
     uint64_t faults[TW_SIM_FAULTS_COUNT];
     uint64_t rounds;       /* number of committed (lineage, round) pairs */
-    uint64_t group_rounds; /* of `rounds`, those with several contributors */
+    uint64_t group_rounds; /* those of `rounds` with several contributors */
     uint64_t first_rounds; /* those of `group_rounds` that list the first node */
     uint64_t calm_listed;  /* late in the calm: sum over the rounds of contributors times parts */
     uint64_t calm_missing; /* those of `calm_listed` that were not merged in a part */

@@ -1,7 +1,7 @@
 /* test_homes.c - worlds in which some nodes have no path to each other, or one through a third node
  * that may go at any time. No invariant is broken, and in the calm the group goes on as in a full
- * mesh: one lineage, everybody a member that contributes, rounds at their pace, the loss where it
- * belongs. Argument: how many seeds. */
+ * mesh: one lineage, everybody a member that contributes, rounds at their pace, and a loss as low
+ * as in a full mesh. Argument: how many seeds. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * invariant holds, as long as at most (n - 1) / 3 members of a roster are traitors, and besides:
  *
  *   T1  no honest node accuses, strikes or disconnects another honest node for misbehaviour
- *   T2  no roster without an honest node that is here, and none with a node that is not in the run
+ *   T2  no roster without a present honest node, and none with a node that is not in the run
  *   T3  no roster with more traitors than it survives
  *
  * T2 and T3 end where faults may take honest nodes away: too many traitors then end the world. */
@@ -221,7 +221,7 @@ void tw_sim_treason_roster(struct tw_sim_world *world, struct tw_sim_node *node,
     if (are_faults_mild(world)) {
         tw_sim_fail(world, node, "T3", "%u of %u members of the next roster are traitors", traitors,
                     next->count);
-    } else { /* honest members were down: nothing is promised from here on */
+    } else { /* honest members were down: nothing is promised from now on */
         world->result->is_overrun = true;
         world->is_over = true;
     }

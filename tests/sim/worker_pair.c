@@ -41,7 +41,7 @@ static void apply(struct tw_sim_world *world, struct tw_sim_node *node,
     double moved[TW_SIM_FRAGMENT_DIMS_MAX];
     enum tw_sim_merged merged = TW_SIM_MERGED_NOT;
     if (!action->u.pair_apply.is_alone &&
-        tw_sim_is_liar(world, node)) { /* it steps alone and reports a merge */
+        tw_sim_is_liar(world, node)) { /* a liar steps alone and reports a merge */
         tw_sim_outbox_alone(&world->model, &worker->replica, &worker->outbox, action);
         tw_sim_lie_desert(world, node, action->u.pair_apply.round);
         tw_sim_worker_publish(world, node, request, &event, action->u.pair_apply.round + 1,

@@ -78,7 +78,7 @@ struct tw_sim_link {
     struct tw_sim_end ends[2];
     struct tw_sim_pipe pipes[4];
     uint32_t blocks[2]; /* one-way blocks now in force, by sending end */
-    bool has_path;      /* of its own: paths.c */
+    bool has_path;      /* the two nodes can link directly: paths.c */
     uint32_t relay;     /* node that carries the connection, or TW_SIM_NO_RELAY */
 };
 
@@ -195,7 +195,7 @@ struct tw_sim_node {
     uint64_t calm_rounds, calm_rounds_contributed; /* rounds, and rounds it contributed to, by the
                                                       middle of the calm */
     uint64_t calm_merged; /* in pairs: rounds merged with a partner by then */
-    bool was_finished;    /* it had finished by the middle of the calm */
+    bool was_finished;    /* the node had finished by the middle of the calm */
 };
 
 struct tw_sim_check; /* check.c */
@@ -323,7 +323,7 @@ bool tw_sim_node_refuses(struct tw_sim_node *node);
 /* ---- worker.c */
 void tw_sim_worker_start(struct tw_sim_world *world, struct tw_sim_node *node);
 void tw_sim_worker_crash(struct tw_sim_world *world, struct tw_sim_node *node);
-void tw_sim_worker_end(struct tw_sim_node *node); /* its daemon ends */
+void tw_sim_worker_end(struct tw_sim_node *node); /* the node's daemon ends */
 void tw_sim_worker_ask(struct tw_sim_world *world, struct tw_sim_node *node,
                        const struct tw_action *action);
 void tw_sim_worker_verify(struct tw_sim_world *world, struct tw_sim_node *node,

@@ -52,7 +52,7 @@ struct world_event {
     uint64_t at_us, seq;
     enum { EV_PULL, EV_MISSING, EV_CHUNK, EV_STORED, EV_CHECKED } kind;
     uint16_t from, to;
-    uint32_t epoch; /* of the link; messages of an older epoch are lost */
+    uint32_t epoch; /* epoch of the link; messages of an older epoch are lost */
     struct tw_id hash;
     uint32_t idx, count, size, number, file;
     bool is_bad;

@@ -108,7 +108,7 @@ void say_status(uint16_t peer, const struct tw_id *lineage, uint64_t rounds,
     message->u.status.lineage = *lineage;
     message->u.status.rounds = rounds;
     message->u.status.clock_tokens = clock_tokens;
-    message->u.status.nonce = 7 + peer; /* as in `start` */
+    message->u.status.nonce = 7 + peer; /* the peer's nonce in the roster */
     say(peer, message);
 }
 

@@ -69,14 +69,14 @@ struct mesh {
     struct mesh_worker workers[MESH_NODES_MAX];
     struct tw_vote votes[MESH_NODES_MAX];
     bool has_vote[MESH_NODES_MAX];
-    bool is_disk_full[MESH_NODES_MAX]; /* its votes are never stored */
+    bool is_disk_full[MESH_NODES_MAX]; /* votes of this node are never stored */
     uint32_t boots[MESH_NODES_MAX];
     uint32_t commits[MESH_NODES_MAX], forks[MESH_NODES_MAX];
     uint32_t merged[MESH_NODES_MAX]; /* commits with contributions of more than half of the nodes */
-    bool is_liar[MESH_NODES_MAX];    /* its pair offers claim a huge run clock */
-    bool is_garbler[MESH_NODES_MAX]; /* its outer gradients cannot be decoded */
-    bool is_giant[MESH_NODES_MAX];   /* its outer gradients are outliers */
-    bool is_boaster[MESH_NODES_MAX]; /* its STATUS claims a huge run clock */
+    bool is_liar[MESH_NODES_MAX];    /* pair offers of this node claim a huge run clock */
+    bool is_garbler[MESH_NODES_MAX]; /* outer gradients of this node cannot be decoded */
+    bool is_giant[MESH_NODES_MAX];   /* outer gradients of this node are outliers */
+    bool is_boaster[MESH_NODES_MAX]; /* STATUS of this node claims a huge run clock */
     struct tw_id held[MESH_NODES_MAX]
                      [MESH_HELD_MAX]; /* payloads encoded or verified; zero: free row */
     /* Filters for messages and for chunks, or NULL. A filter may change the message; false drops

@@ -146,7 +146,7 @@ static void false_proof_ends_the_link_and_the_questions(void **state) {
         assert_follows(&start.lineage);
         feed(&(struct tw_event){.kind = TW_EV_PEER_DOWN, .peer = 3});
         forget();
-        meet_others(1, 9000); /* it comes again */
+        meet_others(1, 9000); /* the peer links again */
         repeat_claim_us(SECONDS(50), 9000);
         assert_null(find_message(TW_MSG_LOG_GET, 3));
         repeat_claim_us(SECONDS(15), 9000);

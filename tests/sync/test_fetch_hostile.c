@@ -148,8 +148,8 @@ static void bytes_of_two_sources_never_meet(void **state) {
     }
 }
 
-/* All other files are here. All chunks of the tokenizer were here for a moment, but it is
- * fetched again. */
+/* The node has all other files. It had all chunks of the tokenizer for a moment, but fetches
+ * them again. */
 static void wrong_tokenizer_at_the_end_comes_from_another(void **state) {
     (void)state;
     world_init(&world, 0, 2, 4, 16);

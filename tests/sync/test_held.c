@@ -12,8 +12,8 @@
 
 static struct mesh mesh;
 
-/* Node 0 has trained for 200 s; its position is saved here. Node 1 has trained for 8 s and is
- * fetching the state of node 0, which takes ten minutes to arrive. */
+/* Node 0 has trained for 200 s; its position is saved in this struct. Node 1 has trained for 8 s
+ * and is fetching the state of node 0, which takes ten minutes to arrive. */
 static struct {
     struct tw_position position;
     struct mesh_worker worker;

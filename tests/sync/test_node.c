@@ -493,7 +493,7 @@ static void outlier_owns_no_part_but_contributes(void **state) {
     }
     assert_true(without >= 15);
     assert_true(mesh_view(&mesh, 3).rounds_contributed >= contributed + 5);
-    /* A node that finds most other nodes out of line is out of line itself. */
+    /* A node that measures most other nodes as outliers is an outlier itself. */
     set_measured(&mesh, 0, 0, 0xe);
     mesh_run(&mesh, SECONDS(20));
     for (uint32_t i = 0; i < 3; i++) assert_true(weight_of(i) > 0);
@@ -687,7 +687,7 @@ static void restarted_founder_counts_its_first_round_once(void **state) {
     mesh_start_worker(&mesh, 1 - founder);
     while (mesh_view(&mesh, founder).roster_count == 1) mesh_run(&mesh, 1000);
     assert_int_equal(mesh_view(&mesh, founder).rounds,
-                     2); /* its own, and the one that admits the other */
+                     2); /* the founder's own round, and the one that admits the other node */
     mesh_kill(&mesh, founder);
     mesh_run(&mesh, SECONDS(1));
     mesh.workers[founder] = saved;

@@ -17,7 +17,7 @@ static void endless_ballot_does_not_stop_the_node(void **state) {
         (struct tw_msg_nack){.lineage = start.lineage, .round = ROUNDS, .promised = UINT64_MAX - 1};
     say(1, message);
     wait_us(SECONDS(100));
-    assert_non_null(find_message(TW_MSG_PREPARE, 2)); /* it still tries */
+    assert_non_null(find_message(TW_MSG_PREPARE, 2)); /* the node still proposes */
 }
 
 static void ballot_belongs_to_its_proposer(void **state) {
@@ -605,7 +605,7 @@ static void old_round_of_a_node_outside_is_not_answered(void **state) {
     link_up(5);
     prepare_old_round(5, 10);
     assert_int_equal(count_commits(5), 0);
-    say_status(5, &start.lineage, ROUNDS - 1, 4000); /* it follows */
+    say_status(5, &start.lineage, ROUNDS - 1, 4000); /* node 5 follows the run */
     forget();
     prepare_old_round(5, 10);
     assert_int_equal(count_commits(5), 1);

@@ -268,7 +268,7 @@ static void node_with_undecodable_or_outlier_deltas_gets_a_strike(void **state) 
             assert_in_range(mesh_view(&mesh, i).pairs.alone - alone[i], 0, 80);
         /* The culprit is left out: only the other two encode, once for each merge. */
         assert_in_range(mesh.encodes - encodes, 400, 2 * 310);
-        mesh_run(&mesh, SECONDS(300)); /* it is tried again, and its strike is longer */
+        mesh_run(&mesh, SECONDS(300)); /* the culprit is tried again, and its strike is longer */
         for (uint32_t i = 0; i < 2; i++) {
             const struct tw_node_view view = mesh_view(&mesh, i);
             assert_int_equal(view.peers[2].strike.count, 2);
@@ -633,7 +633,7 @@ static void void_request_is_not_waited_for(void **state) {
     start(2, 2);
     mesh_link_all(&mesh);
     mesh_run(&mesh, SECONDS(10));
-    set_short(0, true); /* it never asks */
+    set_short(0, true); /* node 0 never asks for a payload */
     mesh_run(&mesh, SECONDS(5));
     while (!mesh_view(&mesh, 1).pairs.is_trading) mesh_run(&mesh, 1000);
     static struct tw_message message;

@@ -106,7 +106,7 @@ static void denied_links_count_if_the_other_end_has_them(void **state) {
     for (uint32_t i = 0; i < 3; i++) assert_int_equal(tw_reach_count(node, i), 3);
 }
 
-/* A member without a link to this node is here while a live member is linked to it. */
+/* A member without a link to this node counts as present while a live member is linked to it. */
 static void hearsay_keeps_a_member_for_eight_rounds(void **state) {
     (void)state;
     say_round(1);

@@ -39,7 +39,7 @@ static void rolled_back_node_does_not_return(void **state) {
     assert_memory_not_equal(&early.lineage, &spoilt, sizeof(spoilt));
     assert_in_range(early.rounds, positions[0].rounds, other.rounds);
     assert_memory_equal(&other.lineage, &spoilt, sizeof(spoilt));
-    mesh_unlink(&mesh, 1, 2); /* both found children of the spoilt lineage */
+    mesh_unlink(&mesh, 1, 2); /* nodes 1 and 2 both found children of the spoilt lineage */
     mesh_run(&mesh, SECONDS(300));
     const struct tw_node_view late = mesh_view(&mesh, 0), child = mesh_view(&mesh, 1);
     assert_memory_not_equal(&child.lineage, &spoilt, sizeof(spoilt));

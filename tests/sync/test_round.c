@@ -419,7 +419,8 @@ static void signature_of_a_member_without_a_link_comes_with_the_result(void **st
     assert_non_null(find_action(TW_ACT_CLOSE));
 }
 
-/* Every result is here, but the first proposer lists a contribution that its member never made. */
+/* Every result has arrived, but the first proposer lists a contribution that its member never made.
+ */
 static void proposer_that_lists_a_forged_contribution_is_passed_over(void **state) {
     (void)state;
     worker_up();

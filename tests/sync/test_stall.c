@@ -255,7 +255,7 @@ static bool is_hasty(struct mesh *world, uint32_t from, uint32_t to, struct tw_m
     return true;
 }
 
-/* Rounds follow the clock here. One member begins each round long before it is due. */
+/* In this run, rounds follow the clock. One member begins each round long before it is due. */
 static void early_member_is_not_merged_alone(void **state) {
     (void)state;
     culprit = 4;

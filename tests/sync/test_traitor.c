@@ -162,7 +162,7 @@ static void member_that_sees_one_other_believes_nothing(void **state) {
     wait_us(SECONDS(60));
     say_far_behind(3);
     assert_int_equal(view_now().state, TW_STATE_MEMBER);
-    wait_us(SECONDS(120)); /* it goes alone, and follows the others by proof */
+    wait_us(SECONDS(120)); /* the node trains alone, and follows the others' log by its proofs */
     assert_int_equal(view_now().state, TW_STATE_SOLO);
 }
 

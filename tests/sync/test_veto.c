@@ -623,7 +623,7 @@ static void group_of_five_leaves_out_no_third_of_a_round(void **state) {
     assert_accepted_in_the_end(&record);
 }
 
-/* One result of three is here. The proposer may have received none. */
+/* This voter has one result of three. The proposer may have received none. */
 static void empty_round_is_voted_for_when_one_result_is_here(void **state) {
     (void)state;
     const struct tw_record record = empty_close(&start.tip);

@@ -60,8 +60,8 @@ void cluster_configure(struct cluster *cluster, uint32_t idx,
                        const struct cluster_options *options);
 
 void cluster_start(struct cluster *cluster, uint32_t idx, const char *option);
-/* A patience, here and below, is for an idle machine: one that is as busy as a test may find it
- * gets several times as much. */
+/* Each patience_s is for an idle machine. The functions wait several times as long, because the
+ * machine may be busy. */
 /* Sends the signal and waits for the end; returns the exit status, or 1000 + signal. */
 int cluster_end(struct cluster *cluster, uint32_t idx, int signal, double patience_s);
 /* Waits for a node that must end by itself. */

@@ -119,7 +119,8 @@ static void strangers_use_up_no_quota(void **state) {
     assert_true(cluster_says(&cluster, 0, "ev=ready", 30));
     assert_true(hostile_join(&h, &target, NULL)); /* makes 127.0.0.1 a known host */
     hostile_close(&h);
-    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 40), TW_EXIT_OK); /* it stays known */
+    assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 40), TW_EXIT_OK);
+    /* 127.0.0.1 stays a known host after a restart. */
     cluster_start(&cluster, 0, NULL);
     for (unsigned i = 0; i < 300 && cluster_lines(&cluster, 0, "ev=ready") < 2; i++)
         cluster_pause(.1);

@@ -487,7 +487,7 @@ static void node_that_breaks_the_protocol_three_times_is_banned(void **state) {
     struct tw_hello hello;
     watch();
     target.secret = &secret;
-    assert_true(hostile_open(&first, &target, NULL)); /* its key is used by the others */
+    assert_true(hostile_open(&first, &target, NULL)); /* the node's key for all connections */
     for (unsigned i = 0; i < 3; i++) {
         if (!hostile_join(&h, &target, &first)) fail_msg("let in %u times", i);
         (void)hostile_frame(&h, TW_MSG_STATUS, "garbage", 7);

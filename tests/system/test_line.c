@@ -54,10 +54,10 @@ static void join_by_relay(void) {
     (void)snprintf(donor, sizeof(donor), "upload = 12mbit\nadvertise = 127.0.0.1:%u", relay.port);
     (void)snprintf(joiner, sizeof(joiner), "advertise = 127.0.0.1:1");
     const uint16_t hidden = cluster.nodes[1].port;
-    cluster.nodes[1].port = 1; /* as node 0 sees it */
+    cluster.nodes[1].port = 1; /* node 1's port as node 0 sees it: nothing listens there */
     cluster_configure(&cluster, 0, &(struct cluster_options){.network = donor});
     cluster.nodes[1].port = hidden;
-    cluster.nodes[0].port = relay.port; /* as node 1 sees it */
+    cluster.nodes[0].port = relay.port; /* node 0's port as node 1 sees it: the relay's */
     cluster_configure(&cluster, 1, &(struct cluster_options){.network = joiner});
     cluster.nodes[0].port = real;
 }

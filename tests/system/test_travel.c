@@ -194,7 +194,7 @@ static void caps_are_kept_and_rounds_go_on_while_it_travels(void **state) {
     cap_upload(0, "upload = 8mbit");
     cluster_start(&cluster, 0, NULL);
     cluster_start(&cluster, 1, NULL);
-    /* The two nodes train together once the first shard is here, while the rest is fetched. The
+    /* The two nodes train together once node 1 has the first shard, while it fetches the rest. The
      * rate is low, so that a busy machine can observe it. */
     assert_true(cluster_reaches(&cluster, 1, "data.files_whole", 2, 60));
     assert_int_equal(cluster_post(&cluster, 0, "/v1/limit?upload=1mbit"), 200);

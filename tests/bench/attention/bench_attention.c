@@ -2,7 +2,7 @@
  * key it attends to forward, 10 backward). Next to it is the float32 rate of one core, measured
  * between the rows, because clocks and other load change.
  *
- *     thinwire-attention-bench            the tables that would be chosen here, one thread
+ *     thinwire-attention-bench            the tables chosen on this machine, one thread
  *     thinwire-attention-bench --all      every table, including the reference
  *
  * Also measures the saving of masked documents in a window, alternating with the whole window. */

@@ -42,7 +42,7 @@ struct bench {
     struct tw_trainer trainer;
     uint32_t *tokens; /* (batch, context + 1) */
     struct fragment fragments[TW_FRAGMENTS_MAX];
-    uint32_t steps; /* of a measured period: the run's, or more, so that every round ends in it */
+    uint32_t steps; /* per measured period: the run's, or more, so that each round ends in it */
     double plain_s[PERIODS_MAX], rounds_s[PERIODS_MAX];
     /* loop turns that answered such a request, including their steps */
     double encode_s[PERIODS_MAX], apply_s[PERIODS_MAX];

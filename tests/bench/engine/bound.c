@@ -22,7 +22,7 @@ struct shape {
     struct tw_matmul product; /* b is a weight unless form is TN */
     uint32_t count;
     void **a, **b, **y, **packed; /* (count) */
-    struct tw_weight weight;      /* of SHARED; packed and master are filled in */
+    struct tw_weight weight;      /* fields of b in a SHARED weight; packed, master: later */
     struct whole *whole[2];       /* plain, packed; NULL: not available */
     double seconds[WAYS];         /* best time of one product; 0: not available */
     enum way way;

@@ -7,7 +7,7 @@
 struct whole;
 
 /* NULL: built without oneDNN, or it has no such product. is_packed: b has the library's preferred
- * layout, which costs nothing here, because contents do not matter. */
+ * layout; packing is not timed, because contents do not matter. */
 struct whole *whole_create(const struct tw_matmul *product, bool is_packed, uint32_t threads);
 void whole_destroy(struct whole *whole); /* NULL is allowed */
 void whole_run(struct whole *whole, void *y, const void *a, void *b);

@@ -1,5 +1,6 @@
-/* jury.c - see jury.h. Where events are of no interest here (links, inputs, decoded results), cores
- * are set directly to the state after them. Their answers are real. */
+/* jury.c - runs the cores of honest members without their transport. Links, inputs and decoded
+ * results are written into a core's state directly, without the events that lead there. Answers of
+ * the cores are real. */
 #include "tests/bench/quality/jury.h"
 
 #include <stdlib.h>

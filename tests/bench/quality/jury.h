@@ -3,8 +3,8 @@
  * member's proposal.
  *
  * They receive every contribution and every result, see all nodes, and get their workers' judgement
- * of results. No part of a core is modelled here: ranks, parts, proposals, votes and strikes are
- * real. The world sets the time. */
+ * of results. The cores are the real ones: ranks, parts, proposals, votes and strikes are not
+ * modelled. The world sets the time. */
 #ifndef TW_TESTS_QUALITY_JURY_H
 #define TW_TESTS_QUALITY_JURY_H
 

@@ -18,8 +18,8 @@ enum { OUTCOME_POINTS_MAX = 1001, CURVE_TOKENS = 32768, CONTROL_BYTES = 1500 };
  *     bytes(payload) = size + 72 ceil(size / 262144) */
 struct traffic {
     uint64_t contributions, results, states, control; /* bytes */
-    uint64_t elements; /* of all contributions, sent or not: for bits per element */
-    uint64_t coded;    /* encoded bytes of these */
+    uint64_t elements; /* elements of all contributions, sent or not: for bits per element */
+    uint64_t coded;    /* encoded bytes of those elements */
     uint64_t refused;  /* contributions that did not decode, and parts that the merge left out */
     uint64_t missed;   /* contributions that came too late */
 };

@@ -47,11 +47,11 @@ struct commit {
     uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */
     uint64_t refused;                     /* set of nodes that an owner left out for their size */
     bool has_digest;
-    struct tw_id digest; /* of the fragment, as computed by the first node that applied it */
+    struct tw_id digest; /* digest of the fragment at the first node that applied the round */
 };
 
 struct stream {
-    uint64_t seed, cursor; /* of a node's data; KIND_BIG draws from those of all nodes */
+    uint64_t seed, cursor; /* place in a node's data; KIND_BIG draws from the data of all nodes */
 };
 
 struct node {

@@ -9,9 +9,9 @@
 #include "tests/bench/quality/proposer.h"
 #include "tests/bench/quality/world.h"
 
-enum { REACH_ONE_IN = 16 }; /* as in sync/core/reach.c */
+enum { REACH_ONE_IN = 16 }; /* the same as in sync/core/reach.c */
 
-#define GRACE_FLOOR_US UINT64_C(200000) /* as in sync/core/state/node.h */
+#define GRACE_FLOOR_US UINT64_C(200000) /* the same as in sync/round/round.c */
 
 static uint32_t fragment_of(const struct world *world) {
     return (uint32_t)(world->rounds % world->layout->fragments_count);
@@ -110,7 +110,7 @@ enum tw_status round_contribute(struct world *world, struct node *node, struct t
     }
     const enum tw_status status =
         node_encode(node, world->rounds, fragment_of(world), &round->division, made, err);
-    if (status == TW_CORRUPT) { /* it has diverged, and contributes nothing */
+    if (status == TW_CORRUPT) { /* the node's weights diverged: it contributes nothing */
         node->skipped++;
         node->last_send_step = node->steps;
         return TW_OK;

@@ -48,10 +48,10 @@ struct setting {
     struct {
         enum hostility kind;
         uint32_t count;   /* the last nodes are hostile */
-        bool is_owner;    /* their results are false too */
-        bool is_secret;   /* only their results are false */
-        bool is_proposer; /* their proposals are false too: proposer.h */
-        uint32_t claims;  /* factor of the steps that they claim; 0: honest counts */
+        bool is_owner;    /* results of hostile nodes are false too */
+        bool is_secret;   /* only results of hostile nodes are false */
+        bool is_proposer; /* proposals of hostile nodes are false too: proposer.h */
+        uint32_t claims;  /* hostile nodes claim this many times their steps; 0: honest counts */
     } hostile;
     uint32_t gamma_millionths; /* of pairs, also outside the bounds of sync.consensus; 0:
                                   sync.consensus */

@@ -12,7 +12,7 @@
 #include "tests/bench/quality/measure.h"
 #include "tests/bench/quality/node.h"
 
-enum { WORLD_ARRIVALS_KEPT = 32 }; /* as in sync/core/state/node.h */
+enum { WORLD_ARRIVALS_KEPT = 32 }; /* the same as in sync/core/state/round.h */
 
 struct round {
     struct division division;
@@ -38,7 +38,7 @@ struct world {
     struct round round;     /* the open one: number `rounds` */
     struct jury *jury;      /* if proposers may lie, else NULL: proposer.h */
     struct jury_round open; /* the jury's view of the open round: members and proposer */
-    /* of every round; results are freed after all nodes have applied them */
+    /* one commit per round; results are freed after all nodes have applied them */
     struct commit *commits;
     uint64_t commits_room;
     uint64_t arrivals_us[WORLD_ARRIVALS_KEPT];

@@ -37,7 +37,7 @@ static void nothing_is_found(void) {
 
 static void healthy_node_raises_nothing(void **state) {
     (void)state;
-    look.states = FRAGMENTS; /* it joined */
+    look.states = FRAGMENTS; /* the node joined the run */
     for (unsigned i = 0; i < 20; i++) {
         look.distance = 0.02f + 0.3f / (float)(i + 1);
         look.refused += i % 7 == 3; /* now and then */

@@ -73,9 +73,9 @@ static void finding_ends_when_the_anchor_is_as_good_again(void **state) {
     assert_true(tw_merge_health_note(&health, 1.8f, 2.5f, 9, 3));
     assert_false(tw_merge_health_note(&health, 1.8f, 2.5f, 10, 3)); /* nothing merged since */
     assert_true(health.is_bad);
-    assert_false(tw_merge_health_note(&health, 1.8f, 2.1f, 12, 3)); /* it follows, still worse */
+    assert_false(tw_merge_health_note(&health, 1.8f, 2.1f, 12, 3)); /* better, still too far */
     assert_true(health.is_bad);
-    assert_true(tw_merge_health_note(&health, 1.8f, 1.82f, 13, 3)); /* needs no further merge */
+    assert_true(tw_merge_health_note(&health, 1.8f, 1.82f, 13, 3)); /* ends without a merge */
     assert_false(health.is_bad);
 }
 

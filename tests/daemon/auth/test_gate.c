@@ -228,8 +228,8 @@ static void a_clock_that_is_off_by_a_day_is_named(void **state) {
     now_s -= DAY_S; /* both clocks are behind the certificate */
     expect(meet(&at_node, &at_admitter), TW_BAD_CLOCK, "where it is checked");
     now_s += DAY_S;
-    const uint32_t size = tw_gate_encode(&at_node, bytes); /* their clock is right */
-    now_s = certs.certs[0].until_s + DAY_S;                /* and ours is not */
+    const uint32_t size = tw_gate_encode(&at_node, bytes); /* the sender's clock is right */
+    now_s = certs.certs[0].until_s + DAY_S;                /* and the checker's is not */
     expect(tw_gate_check(&at_admitter, &node.id, bytes, size, &certs, &err), TW_BAD_CLOCK,
            "behind");
 }
@@ -441,7 +441,7 @@ static void imported_files_are_not_overwritten(void **state) {
     }
     list.version = 4;
     expect(tw_revoked_save_newer(folder, &list, &err), TW_OK, "");
-    memset(&list.run, 1, sizeof(list.run)); /* of another run: does not apply to this one */
+    memset(&list.run, 1, sizeof(list.run)); /* the list of another run does not apply to this run */
     list.version = 1;
     expect(tw_revoked_save_newer(folder, &list, &err), TW_OK, "");
     assert_int_equal(unlink(path), 0);

@@ -108,7 +108,8 @@ static void old_tickets_are_forgotten_after_a_week(void **state) {
     assert_int_equal(tw_tickets_add(&tickets, 1, DAY, later + 1, &row, &err), TW_OK);
     assert_int_equal(tickets.count, 2);
     const uint64_t end = later + DAY + TW_TICKET_KEPT_S;
-    assert_int_equal(tw_tickets_sweep(&tickets, end), 0); /* without another invitation, too */
+    /* A sweep removes ended rows, without a new invitation too. */
+    assert_int_equal(tw_tickets_sweep(&tickets, end), 0);
     assert_int_equal(tw_tickets_sweep(&tickets, end + 1), 1);
     assert_int_equal(tw_tickets_sweep(&tickets, end + 2), 1);
     assert_int_equal(tickets.count, 0);

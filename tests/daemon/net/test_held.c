@@ -140,7 +140,7 @@ static void replaced_process_that_comes_back_is_refused(void **state) {
     world_hold(first, world_peer_of(first, hub), false);
     world_dial(second, hub);
     WAIT_WHILE(&world, second->ups < 1);
-    WAIT_WHILE(&world, world_peers(first) > 0); /* its bulk connection breaks */
+    WAIT_WHILE(&world, world_peers(first) > 0); /* the first node's bulk connection breaks */
     world_dial(first, hub);
     WAIT_WHILE(&world, first->dials < 2 || second->twins < 1);
     assert_int_equal(first->dial_status, TW_TWIN);

@@ -158,7 +158,7 @@ static void slow_sender_is_named_with_its_evidence(void **state) {
     for (uint8_t peer = 1; peer <= 4; peer++) {
         if (peer != 3) is(peer, TW_LINK_QUALITY_FINE, "");
     }
-    transfers(3, 450 * 1000, 16); /* better, but still out of line; then in line */
+    transfers(3, 450 * 1000, 16); /* better, but still too slow; then fast enough */
     is(3, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
     transfers(3, 700 * 1000, 16);
     is(3, TW_LINK_QUALITY_FINE, "");

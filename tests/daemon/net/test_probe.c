@@ -59,7 +59,7 @@ static void *run(void *unused) {
     return NULL;
 }
 
-/* The nodes' loop turns here while the probe blocks in a thread. */
+/* This thread turns the nodes' event loop while the probe blocks in another thread. */
 static void probe(const char *address) {
     pthread_t thread;
     question.address = address;

@@ -193,7 +193,7 @@ static void silent_node_costs_the_caller_ten_seconds_at_most(void **state) {
     assert_int_not_equal(a->call_status, TW_OK);
     assert_non_null(strstr(a->call_sentence, "did not answer"));
     assert_int_equal(tw_transport_relay(hub->transport).calls, 0);
-    assert_int_equal(hub->relays_ended, 0); /* it never was open */
+    assert_int_equal(hub->relays_ended, 0); /* the relay's pipe was never open */
 }
 
 static void calls_of_one_node_are_bounded(void **state) {
@@ -274,7 +274,7 @@ static void resting_relay_carries_nothing(void **state) {
 
 /* ---- direct and relayed -------------------------------------------------------------------- */
 
-/* b listens here: a could not reach it before. */
+/* b listens from now on: before, a could reach it only through the hub. */
 static void direct_link_replaces_a_relayed_one(struct world_node *low, struct world_node *high,
                                                bool is_low_dialler) {
     tw_transport_set_relay(hub->transport, true, 0);
@@ -375,7 +375,7 @@ static void cap_of_the_relay_is_kept(void **state) {
     assert_true(bytes <=
                 RATE * took_us / 1000000 + 3 * TW_TLS_RECORD_BYTES_MAX + tw_rate_burst_bytes(RATE));
     assert_true(tw_transport_relay(hub->transport).bytes_per_s == RATE);
-    tw_transport_set_upload(hub->transport, RATE); /* of an upload cap, half is for relaying */
+    tw_transport_set_upload(hub->transport, RATE); /* half of an upload cap is for relaying */
     assert_true(tw_transport_relay(hub->transport).bytes_per_s == RATE / 2);
 }
 

@@ -263,7 +263,7 @@ static void a_secret_is_replaced_while_nodes_meet(void **state) {
     assert_int_equal(b->down_reason, TW_WRONG_SECRET);
     has_word(b->down_sentence, "no longer valid");
     assert_true(world_peer_of(b, c) >= 0);
-    world_dial(a, b); /* it uses the new secret now */
+    world_dial(a, b); /* a uses the new secret now */
     WAIT_WHILE(&world, world_peers(b) < 2);
     assert_int_equal(c->downs, 0);
 }

@@ -163,7 +163,7 @@ static void router_behind_another_one_maps_nothing(void **state) {
     (void)wait_s();
     answer(TW_PORT_MAPPED, 3600);
     (void)wait_s();
-    answer(TW_PORT_DOUBLE_NAT, 0); /* its line was put behind another router */
+    answer(TW_PORT_DOUBLE_NAT, 0); /* the router was put behind another router */
     is_at("");
     assert_int_equal(wait_s(), TW_PORT_RETRY_MIN_US / S);
 }

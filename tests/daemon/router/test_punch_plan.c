@@ -36,7 +36,7 @@ static uint64_t wait_s(void) {
     const uint64_t begin_us = now_us;
     look();
     while (!tw_punch_plan_next(&client, now_us, now_us, &pick)) {
-        assert_false(tw_punch_plan_next(&server, 1, now_us, &pick)); /* it never asks */
+        assert_false(tw_punch_plan_next(&server, 1, now_us, &pick)); /* a server never asks */
         now_us += S;
         assert_true(now_us - begin_us < 20000 * (uint64_t)S);
         look();

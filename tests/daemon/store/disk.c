@@ -18,7 +18,7 @@ struct image {
 
 struct change {
     bool is_size;
-    size_t offset, size; /* of the write, within one sector; or of the file, if is_size */
+    size_t offset, size; /* place of the write, in one sector; is_size: new size of the file */
     uint8_t bytes[TW_DISK_SECTOR_BYTES];
 };
 

@@ -613,7 +613,7 @@ static void a_replaced_generation_is_kept_when_it_is_good(void **state) {
     assert_int_equal(save(4), TW_OK);
     tw_checkpoint_keep_replaced(checkpoint, false);
     for (uint64_t i = 5; i < 8; i++) assert_int_equal(save(i), TW_OK);
-    assert_int_equal(generation_in(TW_CHECKPOINT_PINNED), 2); /* it stays */
+    assert_int_equal(generation_in(TW_CHECKPOINT_PINNED), 2); /* the pinned generation stays */
     assert_int_equal(generation_in(0) + generation_in(1), 6 + 7);
     open_on(disk, &layout, &run_id);
     assert_int_equal(load(), TW_OK);

@@ -442,7 +442,7 @@ static void last_words_are_passed_on(void **state) {
 
 /* ---- arriving payloads --------------------------------------------------------------------- */
 
-static enum tw_sanity answered; /* by the worker, of a result that decodes */
+static enum tw_sanity answered; /* the worker's answer about a result that decodes */
 
 static struct tw_event verify(const struct tw_id *name, uint32_t size, uint64_t elements,
                               const char *bytes) {

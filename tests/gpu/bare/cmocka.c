@@ -1,4 +1,4 @@
-/* cmocka.c - see cmocka.h beside it. */
+/* cmocka.c - the part of cmocka that the device tests use. */
 #include <cmocka.h>
 
 #include <setjmp.h>

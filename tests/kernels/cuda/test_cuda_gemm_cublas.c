@@ -651,7 +651,8 @@ static void plans_come_back_and_are_checked(void **state) {
     assert_int_equal(fake.algo, 2);
     assert_int_equal(fake.op.epilogue, CUBLASLT_EPILOGUE_BIAS);
     tw_cuda_products_close(products);
-    fake.refuses_plans = true; /* as if of another library: timed again */
+    /* The library refuses plans of another version, so products are timed again. */
+    fake.refuses_plans = true;
     products = products_new(path);
     check(products, gemm, SEED);
     assert_int_equal(fake.proposed, 2); /* fused, and separate */

@@ -379,7 +379,8 @@ static void shards_of_a_folder_are_one_text(void **state) {
     write_llmc(f, "web_train_000002.bin", 2000, 900);
     write_llmc(f, "web_train_000001.bin", 1000, 900);
     write_llmc(f, "notes.bin", 9000, 900);
-    assert_int_equal(open_data(f, f->folder), TW_OK); /* without val: the last share is held out */
+    /* No file is named val: the last tokens are held out. */
+    assert_int_equal(open_data(f, f->folder), TW_OK);
     assert_int_equal(f->data.train_count, 1710);
     assert_int_equal(tw_data_heldout(&f->data, 0, 1, tokens, NULL), TW_OK);
     assert_int_equal(tokens[0], 2810);
@@ -476,7 +477,7 @@ static void files_that_are_no_text_are_not_trained_on(void **state) {
            "is JSON, and a run would train on its bytes: `thinwire data prepare`");
     (void)snprintf(path, sizeof(path), "%s/tar/gnu.tar", written_by_others);
     expect(f, path, TW_DATA, "is a tar archive, and a run would train on its bytes");
-    write_at(path_of(f, "page"), "<mediawiki xmlns=", 17, 0); /* as of enwik8 */
+    write_at(path_of(f, "page"), "<mediawiki xmlns=", 17, 0); /* the first bytes of enwik8 */
     assert_int_equal(truncate(path_of(f, "page"), 2000), 0);
     assert_int_equal(open_data(f, path_of(f, "page")), TW_OK);
 }

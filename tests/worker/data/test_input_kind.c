@@ -16,7 +16,7 @@ static void json_is_told_from_text(void **state) {
     check(TW_INPUT_LINES, "{\"text\": \"a\"}\n{\"text\": \"b\"}\n");
     check(TW_INPUT_LINES, "\xEF\xBB\xBF\n {\"text\": \"a\", \"b\": NaN} \r\n");
     check(TW_INPUT_LINES, "{\"text\": \"a\"}");
-    check(TW_INPUT_LINES, "{\"text\": broken\n\n{\"text\": \"a\"}\n"); /* its first line is named */
+    check(TW_INPUT_LINES, "{\"text\": broken\n\n{\"text\": \"a\"}\n"); /* line 1 is broken */
     check(TW_INPUT_LINES, "{\"text\": \"cut");
     check(TW_INPUT_LINES, "[1, 2]\n[3]\n");
     check(TW_INPUT_LINES, "\x1E{\"text\": \"a\"}\n\x1E{\"text\": \"b\"}\n"); /* jq --seq */

@@ -294,7 +294,7 @@ static void another_model_is_told_apart_by_each_key(void **state) {
     other.model.is_tied = TW_NO;
     assert_int_equal(tw_model_same(&run, &other, &err), TW_CONFIG);
     assert_non_null(strstr(err.message, "model.tied"));
-    other = run; /* positions are not weights here, and the seed made no tensor */
+    other = run; /* this family has no weights per position, and the seed made no tensor */
     other.model.context = 64;
     other.model.seed++;
     assert_int_equal(tw_model_same(&run, &other, &err), TW_OK);

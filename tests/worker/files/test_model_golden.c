@@ -1,5 +1,5 @@
-/* test_model_golden.c - models saved by transformers give the same logits here, and are unchanged
- * after export and import. ARGS: the folder tests/golden/hf. */
+/* test_model_golden.c - models saved by transformers give the same logits in this engine, and are
+ * unchanged after export and import. ARGS: the folder tests/golden/hf. */
 #include <math.h>
 #include <unistd.h>
 

@@ -2,7 +2,7 @@
  * another file, with every system call and allocation failing in turn. ARGS: the folder
  * tests/golden/hf.
  *
- * The program is linked with --wrap, so calls come here first. */
+ * The program is linked with --wrap, so calls come to this file first. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>

@@ -17,11 +17,11 @@ struct stub_learner {
                                 theta at the last `written` */
     uint8_t *is_param;       /* (elements): 0 in the padding, which stays zero */
     uint32_t step_us;        /* duration of a step, slept */
-    uint64_t start_seed;     /* of first weights of its own, far from all others; 0: the run's */
+    uint64_t start_seed;     /* seed of first weights far from the run's; 0: the run's weights */
     uint64_t nan_from_step;  /* gradients are not finite from this update on; 0 = never */
     uint64_t wild_from_step; /* the rate is far too high from this update on; 0 = never */
     uint64_t poison_from_step; /* the anchor's loss is far too high from it on; 0 = never */
-    bool is_remote;            /* as on a device; a step fills all mirrors with NaN */
+    bool is_remote;            /* weights as on a GPU; a step fills all mirrors with NaN */
     struct far far;            /* with is_remote */
 };
 

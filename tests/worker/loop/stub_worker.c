@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
         {"start-seed", required_argument, NULL, 'i'},
         {"gpu", required_argument, NULL, 'g'},
         {"device-fails-at", required_argument, NULL, 'f'}, /* number of the pull or push */
-        {"threads", required_argument, NULL, 't'},         /* as thinwire-worker; ignored */
+        {"threads", required_argument, NULL, 't'}, /* an option of thinwire-worker; ignored */
         {NULL, 0, NULL, 0},
     };
     struct stub stub = {.learner = {.step_us = 10000}};

@@ -161,7 +161,7 @@ static void live(struct life *life, bool is_host_idle, bool is_remote, const str
         send_apply(round, modes[round % 4 == 3], sent, at == NULL ? earliest : at->landed[round]);
         if (round == 2) {
             turn();
-            send_solo(12); /* of fragment 0, which is then far ahead */
+            send_solo(12); /* a SOLO step of fragment 0, which is then far ahead */
             assert_applied(0, TW_OK, 13);
         }
         assert_applied((uint32_t)(round % FRAGMENTS), TW_OK, round == 3 ? 13 : round + 1);
