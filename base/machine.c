@@ -75,7 +75,7 @@ static const struct bound MEMORY = {"memory", memory_left};
 static const struct bound PROCESSORS = {"cpu", processors_left};
 
 /* The smallest amount left to the group at `path` ("/a/b") or one of its ancestors. Groups that are
- * not mounted here, as in a container, are skipped. */
+ * not mounted in this process's namespace, as in a container, are skipped. */
 static uint64_t groups_left(const char *prefix, const struct bound *bound, bool is_v2, char *path) {
     char folder[PATH_BYTES];
     uint64_t left = UINT64_MAX;

@@ -94,10 +94,10 @@ static bool is_leap(unsigned year) {
     return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
 }
 
-/* Computed here instead of by gmtime, because base/ is pure. */
+/* Computed without gmtime, because base/ is pure. */
 const char *tw_units_utc(char *text, uint64_t unix_s) {
     static const unsigned DAYS[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
-    const uint64_t last_s = UINT64_C(253402300799); /* of the year 9999 */
+    const uint64_t last_s = UINT64_C(253402300799); /* end of the year 9999 */
     if (unix_s > last_s) return print_none(text);
     unsigned days = (unsigned)(unix_s / 86400), year = 1970, month = 0;
     const unsigned minutes = (unsigned)(unix_s % 86400) / 60;

@@ -1,4 +1,4 @@
-/* codec_auto.c - see codec_auto.h: the format, and encoding without a target. */
+/* codec_auto.c - the format of `auto` payloads, and encoding without a limit of bytes. */
 #include "compress/codec_auto.h"
 
 #include "base/assert.h"

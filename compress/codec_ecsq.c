@@ -1,4 +1,4 @@
-/* codec_ecsq.c - see codec_ecsq.h: the rows of the family. */
+/* codec_ecsq.c - the table rows (struct tw_codec) of the ecsq codecs. */
 #include "compress/codec_ecsq.h"
 
 #include "base/limits.h"

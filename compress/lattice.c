@@ -1,4 +1,5 @@
-/* lattice.c - see lattice.h. Loops over a block of constant length vectorise. */
+/* lattice.c - encodes anchors at one byte per element, and decodes them (format: lattice.h). Loops
+ * over a block have a constant length, so that compilers vectorise them. */
 #include "compress/lattice.h"
 
 #include <math.h>

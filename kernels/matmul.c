@@ -1,4 +1,4 @@
-/* matmul.c - choice of a library, and weights as panels: see matmul.h. */
+/* matmul.c - chooses the library for matrix products, and packs weights into panels. */
 #include "kernels/matmul.h"
 
 #include "base/assert.h"

@@ -26,8 +26,8 @@ void tw_robust_trimmed(float *out, const float *const *x, uint32_t count, size_t
 void tw_robust_trimmed_ref(float *out, const float *const *x, uint32_t count, size_t n);
 
 /* Centred clipping: Karimireddy, He, Jaggi, ICML 2021, arXiv 2012.10333. Starts from the median per
- * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; here it is the
- * (lower) median distance:
+ * coordinate and runs TW_ROBUST_ROUNDS times. The paper does not fix the radius; this code
+ * takes the (lower) median distance:
  *
  *     out = out + 1/count sum_i (x_i - out) min(1, radius / ||x_i - out||) */
 void tw_robust_clipped(float *out, const float *const *x, uint32_t count, size_t n);

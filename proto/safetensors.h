@@ -5,7 +5,7 @@
  *    "name":{"dtype":"F32","shape":[rows,cols],"data_offsets":[begin,end]},...}
  *
  * Offsets count from the start of the data; together the tensors cover the data exactly once. Only
- * the header is read or written here: pure, no file and no allocation. */
+ * the header is read or written: pure, no file and no allocation. */
 #ifndef TW_PROTO_SAFETENSORS_H
 #define TW_PROTO_SAFETENSORS_H
 

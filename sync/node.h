@@ -5,7 +5,7 @@
  * No socket, clock, thread, file, heap or float; no randomness but the seed. The runtime drives it:
  * daemon/node/runtime.c with libuv, tests/sim/ in virtual time. Same events, times and seed give
  * the same actions. Long work is requested by an action and answered by a later event. Payload
- * bytes never pass through here, only their SHA-256 names. DESIGN.md explains a round. */
+ * bytes never pass through the core, only their SHA-256 names. DESIGN.md explains a round. */
 #ifndef TW_SYNC_NODE_H
 #define TW_SYNC_NODE_H
 

@@ -1,4 +1,5 @@
-/* rans.c - see rans.h: models, the tables of coders, and the choice of an implementation. */
+/* rans.c - the entropy coder rANS: models of frequencies, coders' tables, and the choice between
+ * the plain and the vectorised implementation. */
 #include "compress/rans/rans.h"
 
 #include <string.h>

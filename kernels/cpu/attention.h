@@ -96,7 +96,7 @@ TW_INLINE tw_vec tw_unit_of(const tw_vec part[TW_UNIT]) {
 #endif
 }
 
-/* Stores one vector of floats as units along a row, from element `lane` on. */
+/* Stores one vector of floats in a row of units (TW_UNIT elements each), from element `lane` on. */
 TW_INLINE void tw_units_store(float *row, size_t lane, tw_vec value) {
 #if defined(TW_ACT_BF16) && defined(__AVX512BF16__)
     const __m256bh half = _mm512_cvtneps_pbh((__m512)value);

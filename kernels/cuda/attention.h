@@ -52,7 +52,7 @@ struct tw_cuda_attention_arrays {
     const void *q; /* (sequences, queries, kv_heads * group * head_size) */
     /* (sequences, kv_rows, kv_heads * head_size), of which the first `keys` rows are read */
     const void *k, *v;
-    void *out;  /* as q; input of the backward pass */
+    void *out;  /* shape of q; input of the backward pass */
     float *lse; /* (sequences, kv_heads * group, queries): log sum exp of each row of scores; input
                    of the backward pass. NULL: not needed, no backward pass follows */
     /* (sequences, queries): the first key of each query, where its document begins. Never below

@@ -1,7 +1,7 @@
 /* attention_hopper_backward.cu - attention_flash_backward.cu for Hopper: the same two kernels and
- * sums, by products of warpgroups (wgmma.cuh) that read both tiles from shared memory. There,
- * ldmatrix of the own rows is the bottleneck; here nothing is loaded into registers but
- * lse and delta.
+ * sums, by products of warpgroups (wgmma.cuh) that read both tiles from shared memory. In
+ * attention_flash_backward.cu, ldmatrix of the block's own rows is the bottleneck; these kernels
+ * load only lse and delta into registers.
  *
  * A block has 128 own rows, 64 for each of two warpgroups, and loops over tiles of 64 of the
  * others. While one warpgroup computes P and dS, the tensor cores work for the other one, and while

@@ -1,8 +1,8 @@
 /* attention_view.cuh - the data of one block of an attention kernel: one key/value head of one
  * sequence, and some of its rows or keys.
  *
- * Query heads of a group share keys, so they are rows of one matrix here: row r is query r / group
- * of the group's head r % group. */
+ * Query heads of a group share keys, so a view has them as rows of one matrix: row r is query r /
+ * group of the group's head r % group. */
 #ifndef TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
 #define TW_KERNELS_CUDA_ATTENTION_VIEW_CUH
 

@@ -60,10 +60,10 @@ struct tw_cuda_gemm {
  * cuBLASLt is absent or too old. */
 enum tw_status tw_cuda_products_look(struct tw_error *err);
 
-/* plans: a file for the plans, read here and written by close if there are new ones. Or a folder,
- * ending in '/', with one file per kind of device. Or NULL. A file that is damaged, or of another
- * device, driver or library, is ignored and replaced. TW_DEVICE if cuBLASLt is absent, too old or
- * refuses; TW_NOMEM. Borrows cuda. */
+/* plans: a file for the plans, read by open and written by close if there are new ones. Or a
+ * folder, ending in '/', with one file per kind of device. Or NULL. A file that is damaged, or of
+ * another device, driver or library, is ignored and replaced. TW_DEVICE if cuBLASLt is absent, too
+ * old or refuses; TW_NOMEM. Borrows cuda. */
 enum tw_status tw_cuda_products_open(struct tw_cuda_products **products, struct tw_cuda *cuda,
                                      const char *plans, struct tw_error *err);
 /* NULL is allowed. Queued work continues. */

@@ -1,4 +1,4 @@
-/* gemm_after.cu - see gemm_after.h. A block handles a row, or a thread a column. */
+/* gemm_after.cu - epilogues as separate kernels. A block handles a row, or a thread a column. */
 #include "kernels/cuda/gemm_after.h"
 
 #include "kernels/cuda/column_sums.cuh"

@@ -56,7 +56,7 @@ static double time_us(void *stream, tw_gemm_work *work, void *context) {
     return us;
 }
 
-/* Function pointers have the size of data pointers here, and C has no cast between them. */
+/* Function pointers have the size of data pointers with dlsym, and C has no cast between them. */
 static bool find(void *handle, const char *symbol, void *function, size_t bytes) {
     void *const found = dlsym(handle, symbol);
     _Static_assert(sizeof(found) == sizeof(void (*)(void)), "dlsym gives functions");

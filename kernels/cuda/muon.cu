@@ -1,4 +1,4 @@
-/* muon.cu - see muon.h. A group of equal-sized matrices is processed at a time: blockIdx.y of each
+/* muon.cu - Muon's step. A group of equal-sized matrices is processed at a time: blockIdx.y of each
  * kernel is the matrix, and products have the group's size as count. */
 #include "kernels/cuda/muon.h"
 

@@ -252,8 +252,9 @@ static struct rule heavyball_of(const struct preset *row, uint64_t length) {
 /* With a coarse codec, much of each outer gradient is sent later. The anchor lags behind by that
  * part, and momentum overshoots by it. With half a bit: (1, 0.6) gave 2.055 nats at K = 40, (0.85,
  * 0.45) 2.083, (1, 0.8) 2.15; at K = 160, 1.606, (1, 0.4) 1.619, (1, 0.75) 1.647. With RDA, less
- * momentum and rate are better here too: `decoupled` with half a bit, K = 44, two seeds, topk256
- * and ecsq05: (1, 0.6) 2.062 and 2.047, (0.6, 0.6) 2.037 and 2.034, (0.4, 0.6) 2.082 and 2.098. */
+ * momentum and rate are better with a coarse codec too: `decoupled` with half a bit, K = 44, two
+ * seeds, topk256 and ecsq05: (1, 0.6) 2.062 and 2.047, (0.6, 0.6) 2.037 and 2.034, (0.4, 0.6) 2.082
+ * and 2.098. */
 static struct rule coarse_of(const struct preset *row, uint64_t length, enum tw_merge merge) {
     enum { MOST = 600000 };
     static const struct line of_momentum = {2, {{0, 0}, {500, 1000}}};

@@ -3,8 +3,8 @@
  *      tw_fetch_event(), tw_fetch_chunk()  -->  tw_fetch_next_action()  -->  PULL, CHECK, ...
  *
  * No socket, clock, file, float or heap; memory comes from the caller. Same calls, times and ids
- * give the same actions. Bytes never pass through here: the runtime stores and hashes them, and
- * reports the result. PROTOCOL.md section 9 describes the wire: PULL, MISSING and CHUNK.
+ * give the same actions. Bytes never pass through the fetcher: the runtime stores and hashes them,
+ * and reports the result. PROTOCOL.md section 9 describes the wire: PULL, MISSING and CHUNK.
  *
  * Two kinds of files:
  *

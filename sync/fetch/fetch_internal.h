@@ -2,7 +2,7 @@
  *
  * A chunk of a file is in one of four states:
  *
- *   here     its bit is set
+ *   here     verified, and on this node's disk: its bit is set
  *   stored   a `check` names it: the runtime has its bytes and is storing them
  *   asked    an `ask` of a peer names it and is not late
  *   wanted   none of these: it has yet to be requested

@@ -161,8 +161,8 @@ void tw_fetch_peer_sent(struct tw_fetch *fetch, struct fetch_peer *peer, const s
     peer->sent_us = peer->heard_us = fetch->now_us;
     peer->is_silent = false;
     peer->silences = 0;
-    peer->idle_changes = UINT64_MAX; /* its speed was measured anew: it may get chunks that were
-                                        requested from slower peers */
+    peer->idle_changes = UINT64_MAX; /* this peer's speed was measured anew: chunks of slower peers
+                                        may be requested from it */
 }
 
 /* ---- silence and strikes -------------------------------------------------------------------- */

@@ -95,8 +95,9 @@ void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record
     tw_part_weights_set(node, next);
 }
 
-/* Takes parts from owners that are gone, struck, stalled or out of line. If other members check the
- * proposal (check/proposal_check.c), at most a third is taken: they may judge differently. */
+/* Takes parts from owners that are gone, struck, stalled or outliers in link quality. If other
+ * members check the proposal (check/proposal_check.c), at most a third is taken: they may judge
+ * differently. */
 static void drop_owners(const struct tw_node *node, struct tw_roster *next) {
     uint64_t all = 0, gone = 0;
     for (uint32_t i = 0; i < next->count; i++) {

@@ -578,7 +578,7 @@ void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) 
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if ((listed >> i & 1) != 0 || !tw_membership_is_live(node, i)) continue;
         if (node->round.contributions[i].is_absent)
-            continue; /* it announced in time that it has no contribution */
+            continue; /* the member announced in time that it has no contribution */
         node->pace.arrivals_us[node->pace.arrivals_count++ % ARRIVALS_KEPT] = node->cfg.grace_us;
     }
 }

@@ -363,13 +363,13 @@ bool tw_state_receive(struct tw_node *node) {
         struct state_fetch *fetch = &node->fetch[p];
         if (node->at.fragment_rounds[p] != NOT_HELD) continue;
         if (tw_progress_is_applying(node, p))
-            continue; /* its LOAD waits for a step boundary: go on with the next fragment */
+            continue; /* the fragment's LOAD waits for a step boundary: go on with the next one */
         if (!fetch->has_offer && node->worker.applying == 0 && is_state_lost(node)) {
             return true;
         } else if (!fetch->has_offer) {
             ask_for_state(node, p);
         } else if (is_behind(node, &fetch->offer)) {
-            fetch->has_offer = false; /* it took too long, and the offer is outdated */
+            fetch->has_offer = false; /* the transfer took too long, and the offer is outdated */
         } else if (fetch_state(node, p)) {
             struct tw_action *action = tw_act_body(node, TW_ACT_LOAD);
             action->u.load.fragment = p;

@@ -107,7 +107,7 @@ bool tw_lease_next(struct tw_node *node, uint32_t *member, uint64_t *ballot) {
     for (uint32_t i = 0; i < node->roster.count; i++) {
         if (lease->asked[i].ballot == 0) continue;
         const uint64_t asked_us = lease->asked[i].asked_us;
-        /* its proposer has given the ballot up */
+        /* the ballot's proposer has given it up by now */
         if (node->now_us > asked_us + distrust_us(node) + LEASE_US) {
             lease->asked[i].ballot = 0;
             continue;

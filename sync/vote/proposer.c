@@ -233,7 +233,7 @@ void tw_proposer_nack(struct tw_node *node, uint16_t peer, const struct tw_msg_n
     back_off(node);
     const uint32_t rank = tw_ballot_rank(nack->promised);
     if (rank < node->roster.count && tw_lease_is_distrusted(node, round->rank[rank]))
-        round->retry_us = node->now_us + SKIP_US; /* its proposer is not waited for */
+        round->retry_us = node->now_us + SKIP_US; /* do not wait for that ballot's proposer */
 }
 
 /* No more results, or signatures of contributors to them, are worth waiting for. */

@@ -6,7 +6,8 @@
  * and blocks run upwards, downwards or shuffled: see emulation.h. Shared memory is all ones (NaN)
  * when a block starts. Asynchronous copies arrive when they are waited for, not before.
  *
- * Behaviour that is undefined on a GPU is an error here, and ends the process with a message:
+ * Behaviour that is undefined on a GPU is an error in the emulation, and ends the process with a
+ * message:
  *   - threads of a block wait at different __syncthreads(), or after others have ended;
  *   - some lanes miss a warp collective, or reach it with another operation;
  *   - a write past a shared array, a misaligned shared row, more memory than the device has. */
@@ -122,7 +123,7 @@ static inline T tw_emulated_shuffle(const char *what, unsigned mask, T value, un
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "as on a device");
     T result;
     const auto *lanes = tw_emulated_warp({what, mask, &value, sizeof(value), nullptr}, file, line);
-    /* A lane outside the mask has no value: it gets NaN bits here, and is undefined on a device. */
+    /* A lane outside the mask has no value: undefined on a device, NaN bits in the emulation. */
     memset(&result, 0xff, sizeof(result));
     if (mask >> source & 1) memcpy(&result, lanes->of[source], sizeof(result));
     return result;

@@ -132,8 +132,8 @@ static inline float __int2float_rn(int a) {
     return (float)a;
 }
 
-/* Approximations on a device, correctly rounded here. (The C library declares functions of the
- * first three names.) */
+/* Approximations on a device, correctly rounded in the emulation. (The C library declares functions
+ * of the first three names.) */
 #define __expf expf
 #define __logf logf
 #define __powf powf
