@@ -1,6 +1,6 @@
-/* Clients are accepted here, seated by api_seats.c, and served by one libmicrohttpd daemon, which
- * the loop drives. libmicrohttpd listens on nothing itself: at its limit of clients it would forget
- * the listening socket, and it cannot tell owners from guests. */
+/* api.c - accepts the API's clients. api_seats.c gives each a place, and one libmicrohttpd daemon,
+ * which the loop drives, serves them. libmicrohttpd listens on nothing itself: at its limit of
+ * clients it would forget the listening socket, and it cannot tell owners from guests. */
 #include "daemon/api/api.h"
 
 #include <microhttpd.h>

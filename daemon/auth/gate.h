@@ -1,7 +1,7 @@
 /* gate.h - runs with security.admission = owner: this node's certificates, the owner's revocations,
  * and checks of other nodes' certificates. Rules: PROTOCOL.md section 11.
  *
- * The owner of the struct reads the files (cert_file.h); nothing here touches a disk. One thread:
+ * The owner of the struct reads the files (cert_file.h); gate.c touches no disk. One thread:
  * the loop's, or a command's. */
 #ifndef TW_DAEMON_AUTH_GATE_H
 #define TW_DAEMON_AUTH_GATE_H

@@ -138,10 +138,10 @@ enum tw_status tw_data_part_write(struct tw_data_part *part, uint32_t idx, const
  * repeated. */
 enum tw_status tw_data_part_check(const struct tw_data_part *part, struct tw_error *err);
 
-/* Finishes a part whose chunks are all here: syncs it, reads and checks the whole file again, gives
- * it its name and closes the part. scratch: TW_CHUNK_BYTES_MAX. TW_IO, TW_NOMEM: nothing is lost;
- * may be repeated. TW_CORRUPT: the disk lost bytes that were written; the part is deleted and must
- * be fetched again. */
+/* Finishes a part whose chunks are all stored: syncs it, reads and checks the whole file again,
+ * gives it its name and closes the part. scratch: TW_CHUNK_BYTES_MAX. TW_IO, TW_NOMEM: nothing is
+ * lost; may be repeated. TW_CORRUPT: the disk lost bytes that were written; the part is deleted and
+ * must be fetched again. */
 enum tw_status tw_data_part_finish(struct tw_data_part *part, uint8_t *scratch,
                                    struct tw_error *err);
 

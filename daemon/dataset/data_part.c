@@ -67,7 +67,7 @@ static enum tw_status head_check(const struct tw_data_part *part, const uint8_t 
     return TW_OK;
 }
 
-/* Checks a chunk of a shard whose head is here, or is this chunk. */
+/* Checks a chunk of a shard whose head is stored, or is this chunk. */
 static enum tw_status chunk_check(const struct tw_data_part *part, uint32_t idx,
                                   const uint8_t *chunk, uint32_t bytes, struct tw_error *err) {
     if (idx > 0 && !part->has_head) return tw_fail(err, TW_AGAIN, "the head must come first");

@@ -66,8 +66,8 @@ static enum tw_status found_look(struct tw_data_store *store, uint32_t file, str
     return TW_OK;
 }
 
-/* A disk error is not reported here. Arriving chunks meet the same error, and it is reported
- * then. */
+/* A disk error is not reported by this function. Arriving chunks meet the same error, and report
+ * it then. */
 static void found_all(struct tw_data_store *store) {
     struct tw_data_folder *folder = &store->folder;
     store->found_count = 0;

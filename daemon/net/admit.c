@@ -82,8 +82,8 @@ static bool has_knocked(struct tw_transport *t, const char *name, size_t size) {
     return is_right && tw_knocks_add(&t->knocks, name);
 }
 
-/* The ClientHello of an accepted connection is here: now the connection is charged
- * (handshake_limiter.h). Before that it only takes a place in the table. */
+/* Called when the ClientHello of an accepted connection has arrived. The connection now counts
+ * against its host's limit (handshake_limiter.h). Before, it only takes a place in the table. */
 static enum tw_status judge_hello(void *user, const char *name, size_t size, struct tw_error *err) {
     struct tw_conn *conn = user;
     struct tw_transport *t = conn->transport;
@@ -189,8 +189,7 @@ void tw_admit_failed(struct tw_conn *conn) {
     }
     if (tw_dialer_lost(conn, &error))
         return; /* the name may have other addresses, which are tried next */
-    if (conn->link.tls
-            .is_turned_away) { /* it is closed without a byte, and its place is free again */
+    if (conn->link.tls.is_turned_away) { /* closed without a byte, and the place is free again */
         refusal_report(conn, error.status, error.message);
         tw_link_abort(&conn->link);
         return;

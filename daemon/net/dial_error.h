@@ -23,7 +23,7 @@ enum tw_dial_cause {
     TW_DIAL_STALLED,  /* TCP connects, then nothing arrives */
     TW_DIAL_BROKEN,   /* the connection ended during the handshake without GOODBYE */
     TW_DIAL_NOT_THINWIRE,
-    TW_DIAL_WRONG_ID, /* from here to CLOCK: refusals, which only a person can resolve */
+    TW_DIAL_WRONG_ID, /* this row to CLOCK: refusals, which only a person can resolve */
     TW_DIAL_TWIN,     /* the dialled node has a link to another machine with this node's key */
     TW_DIAL_VERSION,
     TW_DIAL_OTHER_RUN,

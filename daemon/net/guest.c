@@ -4,8 +4,8 @@
  *   inviter             <-- HELLO (role guest, proven by the key), WELCOME   or GOODBYE
  *   guest    GOODBYE -->
  *
- * The runtime judges the ticket. Everything else in HELLO is checked here, as for any node. A guest
- * never gets a peer number. Its connection counts among the handshakes, with their time limit. */
+ * The runtime judges the ticket. This file checks the rest of HELLO, as for any node. A guest never
+ * gets a peer number. Its connection counts among the handshakes, with their time limit. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -76,7 +76,7 @@ struct tw_link {
     struct tw_tls tls;
     bool is_nested;
     struct tw_tls outer;  /* nested: session with the relay, which carries `tls` */
-    struct tw_link *sink; /* of a relay: the other link of the pipe; NULL: none */
+    struct tw_link *sink; /* on a relay: the other link of the pipe; NULL: none */
     enum tw_link_state state;
     enum tw_role role;
     bool is_paused, is_reading, is_writing, is_ended, is_shut, has_eof, is_failed;

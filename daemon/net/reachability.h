@@ -24,7 +24,7 @@ enum {
     TW_REACHABILITY_ROWS_MAX = TW_REACHABILITY_ASKED_MAX * TW_ADDRS_MAX,
     TW_REACHABILITY_SETTLE_US = 5 * 1000 * 1000,  /* wait after the first link: others may follow */
     TW_REACHABILITY_ANSWER_US = 30 * 1000 * 1000, /* a prober gives up before this */
-    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* while not dialled, or unknown */
+    TW_REACHABILITY_AGAIN_US = 600 * 1000 * 1000, /* next probe while the answer is no or unknown */
     TW_REACHABILITY_SENTENCE_BYTES = 480,
 };
 #define TW_REACHABILITY_FINE_US UINT64_C(3600000000) /* interval while it can be dialled */
@@ -32,9 +32,9 @@ enum {
 enum tw_reachability_state {
     TW_REACHABILITY_UNKNOWN,   /* no peer has tried to dial this node, or none could try */
     TW_REACHABILITY_YES,       /* reachable from the internet, or at every address that was tried */
-    TW_REACHABILITY_LOCAL,     /* only from its own network: its public address cannot be dialled */
-    TW_REACHABILITY_NO,        /* at no address */
-    TW_REACHABILITY_DIAL_ONLY, /* it does not listen */
+    TW_REACHABILITY_LOCAL,     /* only from the node's own network, not at a public address */
+    TW_REACHABILITY_NO,        /* reachable at no address */
+    TW_REACHABILITY_DIAL_ONLY, /* the node does not listen */
 };
 
 struct tw_reachability_row {

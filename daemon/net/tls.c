@@ -94,7 +94,7 @@ static int judge_hello(SSL *ssl, int *alert, void *unused) {
     if (tls->judge(tls->judge_user, name, size, tls->judge_error) == TW_OK)
         return SSL_CLIENT_HELLO_SUCCESS;
     tls->is_turned_away = true;
-    *alert = SSL_AD_ACCESS_DENIED; /* it is never sent */
+    *alert = SSL_AD_ACCESS_DENIED; /* this alert is never sent */
     return SSL_CLIENT_HELLO_ERROR;
 }
 

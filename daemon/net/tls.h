@@ -45,8 +45,8 @@ struct tw_tls {
      * session fails with that, and nothing is sent. */
     enum tw_status (*judge)(void *user, const char *name, size_t size, struct tw_error *err);
     void *judge_user;
-    bool is_judged, is_turned_away; /* by `judge` */
-    struct tw_error *judge_error;   /* its answer; valid while OpenSSL calls it */
+    bool is_judged, is_turned_away; /* `judge` was called; and refused the ClientHello */
+    struct tw_error *judge_error;   /* error of `judge`; valid while OpenSSL calls it */
     struct tw_id expected;
     struct tw_id id;        /* id of the peer, once secured */
     uint32_t updates_count; /* key updates of the peer */

@@ -112,7 +112,7 @@ static void on_fetch_timer(uv_timer_t *timer) {
     give_event(timer->data, &(struct tw_fetch_event){.kind = TW_FETCH_TICK});
 }
 
-/* Gives the fetcher the files of the index, and the chunks that are here already. */
+/* Gives the fetcher the files of the index, and the chunks that are stored already. */
 static enum tw_status give_files(struct tw_daemon *daemon, struct tw_error *err) {
     struct tw_daemon_data *data = daemon->data;
     const struct tw_data_store *store = data->store;

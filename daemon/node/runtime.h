@@ -29,7 +29,7 @@ enum tw_daemon_stage { TW_DAEMON_RUNNING, TW_DAEMON_LEAVING, TW_DAEMON_CLOSING }
 
 struct tw_daemon_peer {
     bool is_up;
-    bool is_event; /* its peer_up is a row of /v1/events, so its peer_down is too */
+    bool is_event; /* the peer's peer_up is a row of /v1/events, so its peer_down is too */
     struct tw_id id;
     uint64_t
         chunks_asked; /* chunks requested by PULL that have not arrived, abandoned ones included */
@@ -74,7 +74,7 @@ struct tw_daemon {
 
     /* the core */
     struct tw_node *node;         /* owned */
-    struct tw_recorder *recorder; /* of the core's events; core.c; NULL: off */
+    struct tw_recorder *recorder; /* records the core's events; core.c; NULL: off */
     bool has_recorder_failed;     /* a failure of the recorder was logged */
     struct tw_rate *download;     /* download cap that the core pays from; borrowed */
     struct tw_node_view view;     /* scratch: filled by tw_node_view before each use */

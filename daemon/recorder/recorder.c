@@ -21,7 +21,7 @@ enum {
     RETRY_US = 30 * 1000 * 1000,
     /* the largest event, its signatures, and the tags around them */
     EVENT_ROOM = TW_EVENT_BYTES_MAX + (64 << 10),
-    HEAD_ROOM = 128 << 10, /* of a file: about and manifest */
+    HEAD_ROOM = 128 << 10, /* space of a file's head: about and manifest */
     NAME_BYTES = 32,
     LEVEL = 1, /* compression level of zstd */
 };
@@ -47,7 +47,7 @@ struct tw_recorder {
     bool is_recording;   /* between an event and its end */
     struct tw_rate rate; /* download cap that was recorded last */
     uint32_t actions;
-    uint64_t hash, events; /* of the present event; events so far, recorded or not */
+    uint64_t hash, events; /* hash of the present event; number of events so far, recorded or not */
 
     /* both, under the lock */
     pthread_t thread;

@@ -13,7 +13,7 @@ struct decision {
     uint32_t fragment, contributors;
     uint64_t round, unix_us; /* anchor: rounds applied */
     struct tw_id lineage;    /* committed round */
-    struct tw_id digest;     /* of the record, or of (phi, u) */
+    struct tw_id digest;     /* digest of the record, or of (phi, u) */
 };
 
 struct decisions {

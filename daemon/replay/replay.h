@@ -32,14 +32,14 @@ struct replay_eyes {
 
 /* The first event whose actions are not as recorded. */
 struct replay_difference {
-    uint64_t event, now_us; /* its number, since its daemon started; 0: none */
+    uint64_t event, now_us; /* number of the event since its daemon started; 0: none */
     uint32_t actions, recorded_actions;
 };
 
 struct replay_counts {
     uint64_t events, actions;
-    uint64_t starts, gaps;      /* of the daemon; places where events are missing in between */
-    uint64_t first_us, last_us; /* of events, as the wall clock: microseconds since 1970 */
+    uint64_t starts, gaps;      /* starts of the daemon; places where events are missing */
+    uint64_t first_us, last_us; /* times of the first and last event, microseconds since 1970 */
     uint32_t files;
     bool is_cut; /* the log ends within an event */
 };
@@ -48,7 +48,7 @@ struct replay {
     struct replay_about about;
     struct replay_counts counts;
     struct replay_difference difference;
-    uint64_t number, now_us; /* of the present event; number 1: the daemon's first */
+    uint64_t number, now_us; /* present event: its number (the daemon's first is 1), its time */
     struct tw_node *node;
 };
 

@@ -62,7 +62,7 @@ struct tw_checkpoint_state {
     uint64_t rng[4];                        /* random state of a trainer that has one */
     uint64_t cursor;                        /* position in the data, in tokens drawn */
     uint64_t live_rounds[TW_FRAGMENTS_MAX]; /* anchor's round when live was copied, by fragment */
-    uint64_t least_e6, is_wild;             /* of generations.h */
+    uint64_t least_e6, is_wild;             /* members of struct tw_generations */
     bool has_position;
     struct tw_position position; /* consistent with anchor and momentum */
 };

@@ -4,7 +4,7 @@
  * Opening therefore gives one of three answers:
  *
  *   VALID    use the vote.
- *   NONE     no vote was ever stored here. Safe only for a node without a membership: if the
+ *   NONE     no vote was ever stored. Safe only for a node without a membership: if the
  *            checkpoint's position has a nonce != 0, treat this as CORRUPT.
  *   CORRUPT  a vote was stored, and the newest one cannot be proven intact. The node must never
  *            vote under its old nonce again: start with vote = NULL and position = NULL, so that

@@ -23,8 +23,8 @@ enum { TW_POOL_ALIGN = 64 };
 
 enum tw_payload_state {
     TW_PAYLOAD_FREE,     /* the row is unused */
-    TW_PAYLOAD_RESERVED, /* the worker writes into it; its hash is not known yet */
-    TW_PAYLOAD_EXPECTED, /* its chunks are arriving */
+    TW_PAYLOAD_RESERVED, /* the worker writes into the row; the payload's hash is not known yet */
+    TW_PAYLOAD_EXPECTED, /* the payload's chunks are arriving */
     TW_PAYLOAD_HELD,     /* complete and verified, or made by this node */
     TW_PAYLOAD_DROPPED,  /* tw_pool_put was called, but there are still readers */
 };

@@ -42,8 +42,8 @@ struct tw_worker_death {
     int exit_status; /* meaningful when signal is 0; -1: not known */
     int signal;
     bool was_hanging;
-    bool is_done; /* it ended by itself after the run, with status 0 if that is known; it is not
-                     started again */
+    bool is_done; /* the worker ended by itself after the run, with status 0 if that is known; it
+                     is not started again */
     struct tw_restart_verdict verdict;
 };
 

@@ -189,7 +189,8 @@ static enum tw_status check_windows(const struct tw_data *data, const char *path
         is_enough = is_enough && inner->stream.sources[i].windows > 0;
     }
     if (is_enough) return TW_OK;
-    if (corpus->kind == TW_CORPUS_DATASET) { /* same wording as `config check` (cli/data_path.c) */
+    if (corpus->kind ==
+        TW_CORPUS_DATASET) { /* same wording as `config check` (cli/run/data_path.c) */
         return tw_fail(
             err, TW_DATA,
             "%.80s: for training or held out no shard%s has the %" PRIu32 " tokens of one window: "

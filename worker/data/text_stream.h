@@ -19,8 +19,8 @@ enum tw_status tw_text_stream_open(struct tw_text_stream **stream, const char *p
 void tw_text_stream_close(struct tw_text_stream *stream); /* NULL is allowed */
 
 /* Reads the next bytes into to[room]; *got < room only at the end. TW_IO; TW_NOMEM; TW_DATA:
- * damaged, cut short, or packed in a way that cannot be undone here (to[*got] is the text before
- * that). */
+ * damaged, cut short, or packed in a way that this program cannot undo (to[*got] is the text
+ * before that). */
 enum tw_status tw_text_stream_read(struct tw_text_stream *stream, uint8_t *to, size_t room,
                                    size_t *got, struct tw_error *err);
 

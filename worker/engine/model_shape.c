@@ -7,7 +7,8 @@
 #include "base/assert.h"
 
 /* The only table of differences between the families, with the tensor names of layout.c. Tensors
- * that form one matrix here are named by the first of them. An empty prefix means no such tensor.
+ * that form one matrix in this engine are named by the first of them. An empty prefix means no such
+ * tensor.
  */
 struct family {
     bool is_rms, has_rope, is_gated;

@@ -58,8 +58,8 @@ static enum tw_status copy_text(struct tw_hf_texts *texts, unsigned name, const 
 
 /* ---- tokenizer_config.json ------------------------------------------------------------------- */
 
-/* A token as tokenizer.json spells it, else null. A token of text is left out: readers take a
- * token that is named here for special wherever it occurs. */
+/* A token as tokenizer.json spells it, else null. A token of text is left out: readers take
+ * each token named in this file for special, wherever it occurs. */
 static void put_token(FILE *to, const char *key, const struct tw_tokenizer *tokenizer,
                       uint32_t token) {
     size_t size;

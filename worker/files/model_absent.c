@@ -88,7 +88,7 @@ static bool find_below(const char *folder, char name[TW_HF_FILE_BYTES]) {
 }
 
 enum tw_status tw_model_absent_config(const char *folder, struct tw_error *err) {
-    static const char *const WITHIN[] = {"", "/snapshots"}; /* of a cache of Hugging Face */
+    static const char *const WITHIN[] = {"", "/snapshots"}; /* in Hugging Face's cache */
     char path[PATH_BYTES], name[TW_HF_FILE_BYTES];
     for (unsigned i = 0; i < sizeof(WITHIN) / sizeof(WITHIN[0]); i++) {
         if (snprintf(path, sizeof(path), "%s%s", folder, WITHIN[i]) >= (int)sizeof(path)) continue;

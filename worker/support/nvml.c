@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The part of NVML's interface that is used here. All functions return 0 for success. */
+/* The part of NVML's interface that this file uses. All functions return 0 for success. */
 enum { SUCCESS = 0, TEMPERATURE_OF_THE_CHIP = 0 };
 
 struct memory {

@@ -1,8 +1,8 @@
 /* signals.h - SIGTERM, SIGINT and SIGHUP in a process whose threads multiply matrices.
  *
  * oneDNN's sgemm moves the stack pointer of its generated code into a small heap buffer. A signal
- * delivered there writes its frame over the memory below that buffer. Handlers here therefore run
- * on an alternate stack. A thread that may multiply must either be the one that called
+ * delivered meanwhile writes its frame over the memory below that buffer. Handlers therefore run on
+ * an alternate stack. A thread that may multiply must either be the one that called
  * tw_signals_catch or have all signals blocked. */
 #ifndef TW_WORKER_SUPPORT_SIGNALS_H
 #define TW_WORKER_SUPPORT_SIGNALS_H

@@ -50,7 +50,7 @@ static enum tw_status take_property(struct rewriting *to, struct tw_error *err) 
         return refuse(err, to->at, "not a character category or script");
     }
     put(to, to->at, (size_t)(name - to->at));
-    if (size > 2) put(to, "sc:", 3); /* without it PCRE2 uses Script_Extensions */
+    if (size > 2) put(to, "sc:", 3); /* without "sc:" PCRE2 uses Script_Extensions */
     put(to, name, size + 1);
     to->at = name + size + 1;
     return TW_OK;

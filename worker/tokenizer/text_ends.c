@@ -49,7 +49,7 @@ static enum tw_status open_json(const struct reading *reading, const char *folde
 /* ---- ids: config.json, generation_config.json ------------------------------------------------ */
 
 /* An id of the vocabulary, or TW_TOKEN_NONE. Configurations of small models often keep the ids of a
- * large one, which are no tokens here. */
+ * large one, which the small vocabulary does not have. */
 static uint32_t id_of(struct reading *reading, const json_t *value, bool is_eos) {
     const json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
     if (id < 0) return TW_TOKEN_NONE;

@@ -37,7 +37,7 @@ struct tw_text_ends {
     bool is_guessed;  /* the eos of `tokenizer` is known only by its usual name in tokenizer.json */
     uint32_t ignored; /* an eos_token_id outside the vocabulary, if no file names another one */
     /* tokenizer_config.json makes transformers 4 put another token before (after) a text than
-     * tokenizer.json, which alone counts for transformers 5 and here */
+     * tokenizer.json, which alone counts for transformers 5 and for this program */
     bool begins_otherwise, ends_otherwise;
 };
 
@@ -46,7 +46,7 @@ struct tw_text_ends_source {
     const char *tokenizer_path; /* path of the tokenizer.json; NULL: none, or that of `model` */
     const struct tw_tokenizer
         *tokenizer;  /* NULL: there is none, so names of tokens are not looked up */
-    uint32_t vocab;  /* ids from here on do not exist */
+    uint32_t vocab;  /* size of the vocabulary: ids are below it */
     const char *eos; /* the user's choice: text or number; NULL: none */
 };
 

@@ -154,7 +154,7 @@ static bool ensure_cache(struct tw_encoder *encoder) {
         return false;
     }
     const size_t bytes = TW_WORDS_CACHED * sizeof(*encoder->slots);
-    encoder->words_count = 0; /* without memory, try again after as many words */
+    encoder->words_count = 0; /* if there is no memory, the next try is after as many words */
     encoder->slots = aligned_alloc(64, bytes);
     /* An empty slot has 0 bytes, so it matches no word. */
     if (encoder->slots != NULL) memset(encoder->slots, 0, bytes);

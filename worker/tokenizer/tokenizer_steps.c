@@ -188,7 +188,7 @@ static enum tw_status read_post_processor(struct tw_tokenizer *tokenizer, const 
     bool has_template = false;
     for (size_t i = 0; i < count; i++) {
         const json_t *const one = is_sequence ? json_array_get(list, i) : part;
-        if (is_type(one, "ByteLevel")) continue; /* only changes offsets, which are not used here */
+        if (is_type(one, "ByteLevel")) continue; /* only changes offsets, which are unused */
         if (!is_type(one, "TemplateProcessing") || has_template) {
             return tw_tokenizer_refuse(err, "post_processor", one, SUPPORTED);
         }

@@ -32,9 +32,9 @@ struct doctor {
     bool has_gate; /* the run has an owner, so `gate` is filled */
     struct tw_gate gate;
     json_t *status;     /* status of the running daemon; NULL: none runs */
-    const char *proc;   /* "/proc"; tests replace it, */
-    const char *nvidia; /* "/dev/nvidia0", a device file of a GPU's driver; tests replace it, */
-    const char *engine; /* as well as the program to ask; NULL: thinwire-engine beside this one */
+    const char *proc;   /* "/proc"; tests replace it */
+    const char *nvidia; /* "/dev/nvidia0", a device file of a GPU's driver; tests replace it too */
+    const char *engine; /* program that reports the engine; NULL: thinwire-engine beside this one */
     uint64_t patience_us;
 
     json_t *list; /* the printed lines as a list of {check, grade, text, fix} */

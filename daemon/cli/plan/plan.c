@@ -14,7 +14,7 @@
 struct plan {
     struct cli_wish wish;
     const char *file;    /* manifest of the run; NULL: made from the options */
-    double tokens_per_s; /* of a node; 0: not given */
+    double tokens_per_s; /* speed of a node; 0: not given */
     struct tw_run run;
     struct tw_layout layout;
     struct plan_nodes nodes;

@@ -20,14 +20,14 @@ struct cli_sets {
 };
 
 struct cli_wish {
-    const char *name;     /* of the run; NULL keeps the default */
+    const char *name;     /* name of the run; NULL keeps the default */
     const char *data;     /* path, or NULL */
     const char *model;    /* NULL: the small default model */
     struct cli_pick pick; /* without a path: no run of any model */
     struct cli_sets sets;
     struct cli_budget budget; /* limit.bytes 0: no limit */
     struct cli_speed speed;
-    struct cli_data found; /* of the data, if any are named */
+    struct cli_data found; /* properties of the training data, if any are named */
 };
 
 /* The options that cli_wish_read takes, for cli_done. */
@@ -43,7 +43,7 @@ enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish);
  * if a key depends on it. Prints errors itself. */
 enum tw_exit cli_wish_make(struct cli_wish *wish, struct tw_run *run);
 
-/* Measures the time of an inner step with the engine here, unless it was given. Prints errors
+/* Measures the time of an inner step with this machine's engine, unless it was given. Prints errors
  * itself. */
 enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run);
 

@@ -19,7 +19,7 @@ struct cli_pick {
 
     uint32_t tensors, seen; /* tensors in the run, and in the files */
     uint32_t no_floats;     /* tensors in the files that are not of a floating-point type */
-    uint64_t elements_seen; /* of the floating-point tensors in the files */
+    uint64_t elements_seen; /* elements of the floating-point tensors in the files */
     char text[TW_TENSORS_TEXT_BYTES]; /* model.tensors */
     struct tw_id base_digest;         /* model.base: zero without --base */
 };

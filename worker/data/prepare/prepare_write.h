@@ -13,11 +13,11 @@ struct tw_prepare_writer {
     const struct tw_prepare_options *options;
     const struct tw_prepare_inputs *inputs;
     struct tw_prepare_shards shards;
-    struct tw_prepare_state state; /* its field `dataset` is set only when the state is saved */
+    struct tw_prepare_state state; /* the field state.dataset is set only when the state is saved */
     uint64_t before_bytes;         /* size on disk of the files before state.next.file */
     uint64_t taken_bytes;          /* bytes on disk of all files read so far */
     bool is_end;                   /* end of the inputs: all shards are written */
-    bool can_skip;                 /* it failed at a document or file that skip_bad passes over */
+    bool can_skip; /* the failure is at a document or file that skip_bad passes over */
 };
 
 /* Starts at the beginning, or at a state whose shards `shards` has restored. */

@@ -1,11 +1,11 @@
-/* model_backward.c - the backward pass. Two phases per layer, from the last:
+/* model_backward.c - the backward pass. Two phases per layer i, from the last to the first:
  *
- *     rows:    through q | k | v and norm1 of the layer above, then through this layer's
- *              feed-forward, norm2 and output matrix
- *     pieces:  attention; gradients of the matrices down, up, out of this layer and qkv of the one
- * above
+ *     rows:    through q | k | v and norm1 of layer i + 1, then through feed-forward, norm2 and
+ *              output matrix of layer i
+ *     pieces:  attention of layer i; gradients of its matrices down, up and out, and of qkv of
+ *              layer i + 1
  *
- * Some buffers exist twice: pieces read one copy while the rows of the next layer write the other.
+ * Some buffers exist twice: pieces read one copy while the rows of layer i - 1 write the other.
  * Gradients of norm weights are summed per block of rows, then over the blocks in order. */
 #include <string.h>
 
