@@ -56,14 +56,14 @@ enum tw_limits {
     TW_WELCOME_BYTES_MAX = 28 * 1024, /* body of a WELCOME: a manifest and 4 KiB for the rest */
     TW_ACCEPTS_PER_S = 500,           /* TCP connections taken from the kernel */
     TW_HANDSHAKE_LIMITER_PER_S = 50,  /* handshakes begun by all unknown hosts together */
-    TW_HANDSHAKE_LIMITER_BURST = 512, /* burst of these */
+    TW_HANDSHAKE_LIMITER_BURST = 512, /* handshakes of unknown hosts at once */
     TW_HANDSHAKE_LIMITER_NET_PER_S =
         10, /* handshakes of one /24 or /48, and of one host from which members connected */
     TW_HANDSHAKE_LIMITER_NET_BURST =
         128, /* handshakes that one network may begin at once: all its nodes may restart together */
     TW_MESSAGES_PER_S =
         4000, /* control messages read from one peer per second; some kinds count as several */
-    TW_MESSAGES_BURST = 8000,           /* burst of these */
+    TW_MESSAGES_BURST = 8000,           /* control messages of one peer at once */
     TW_PEER_CONTROL_BYTES = 2 << 20,    /* memory of a peer's control connection, at most */
     TW_PEER_BULK_BYTES = 8 << 20,       /* memory of a peer's bulk connection, at most */
     TW_HANDSHAKES_MAX = 64,             /* connections accepted and not yet admitted */
@@ -95,10 +95,10 @@ enum tw_limits {
     TW_RELAY_CALLS_PER_PEER = 4,  /* calls without a pipe from or to one node */
     TW_RELAY_CALLS_PER_S = 2,     /* calls begun by one node */
     TW_RELAY_ANSWERS_PER_S = 8,   /* calls answered through one relay */
-    TW_RELAY_ANSWERS_BURST = 64,  /* burst of these */
-    TW_RELAY_CALLS_BURST = 16,    /* burst of these */
+    TW_RELAY_ANSWERS_BURST = 64,  /* answers through one relay at once */
+    TW_RELAY_CALLS_BURST = 16,    /* calls begun by one node at once */
     TW_RELAY_CALL_US =
-        10 * 1000 * 1000, /* time from a call to its pipe, after which it is given up */
+        10 * 1000 * 1000, /* time from a call to its pipe, after which the call is given up */
     TW_RELAY_QUEUE_BYTES =
         256 * 1024,                /* bytes of one direction of a pipe that were not sent on yet */
     TW_RELAY_ANSWERS_MAX = 8,      /* dials at a time that answer a relay's call */

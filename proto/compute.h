@@ -18,7 +18,7 @@ enum tw_compute {
 
 /* Whether the backward pass computes activations again or keeps them. */
 enum tw_recompute {
-    TW_RECOMPUTE_AUTO, /* only if they do not fit into memory otherwise */
+    TW_RECOMPUTE_AUTO, /* only if activations do not fit into memory otherwise */
     TW_RECOMPUTE_OFF,
     TW_RECOMPUTE_ON,
 };

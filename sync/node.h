@@ -64,7 +64,7 @@ struct tw_node_view {
     uint64_t rounds, clock_tokens, step, tokens;
     uint64_t rounds_contributed, rounds_missed; /* committed rounds with and without its work */
     uint64_t rounds_refused; /* committed rounds in which an owner refused this node's work */
-    struct tw_id refused_by; /* the owner that refused it last; zero: none yet */
+    struct tw_id refused_by; /* the owner that last refused this node's work; zero: none yet */
     uint64_t open_us;        /* age of the open round of a group; 0: none is open */
     uint32_t alive;          /* peers that sent STATUS, and anything within TW_PEER_SILENCE_US */
     uint32_t mixed; /* peers whose work entered this node's anchor in the last 2 P rounds */
@@ -84,7 +84,7 @@ struct tw_node_view {
         bool is_up;
         struct tw_id id;
         struct tw_msg_status status; /* newest STATUS received */
-        uint64_t received_us;        /* arrival of its last message or chunk */
+        uint64_t received_us;        /* arrival of the peer's last message or chunk */
         bool is_member;
         uint64_t last_mixed_round; /* + 1; 0 = never */
         struct {

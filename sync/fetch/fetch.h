@@ -206,9 +206,9 @@ void tw_fetch_have(struct tw_fetch *fetch, uint32_t file, uint32_t idx);
 void tw_fetch_event(struct tw_fetch *fetch, const struct tw_fetch_event *event, uint64_t now_us);
 
 enum tw_fetch_verdict {
-    TW_FETCH_UNKNOWN, /* this peer was not asked for it, or no longer is */
+    TW_FETCH_UNKNOWN, /* the chunk was not requested from this peer, or no longer is */
     TW_FETCH_DROP, /* requested, but no longer needed, or of the wrong size (then STRIKE follows) */
-    TW_FETCH_TAKE, /* check and store it; answer STORED with the chunk's number */
+    TW_FETCH_TAKE, /* check and store the chunk; answer STORED with its number */
 };
 
 /* A chunk that a peer sent. */
@@ -257,11 +257,11 @@ struct tw_fetch_view {
         chunks_dropped; /* chunks since the start; dropped: chunks that were no longer needed */
     struct {
         bool is_up;
-        bool is_giving;           /* it sent a chunk within the last 30 s */
-        bool is_lacking;          /* it sent MISSING for `file` within the last 30 s */
-        bool is_silent;           /* it does not answer requests */
+        bool is_giving;           /* the peer sent a chunk within the last 30 s */
+        bool is_lacking;          /* the peer sent MISSING for `file` within the last 30 s */
+        bool is_silent;           /* the peer does not answer requests */
         uint64_t banned_until_us; /* 0: not banned */
-        uint32_t asked;           /* chunks under way from it */
+        uint32_t asked;           /* chunks requested from the peer and under way */
         uint32_t chunk_us;        /* usual time per chunk; 0: not measured yet */
         uint64_t chunks_taken;    /* since PEER_UP */
     } peers[TW_PEERS_MAX];

@@ -56,19 +56,19 @@ struct miss {
 struct fetch_peer {
     bool is_up;
     bool is_silent;
-    bool is_partial;  /* it sent MISSING, so it is still fetching files itself */
-    bool has_sent;    /* it sent a chunk since PEER_UP */
-    uint8_t silences; /* in a row */
+    bool is_partial;  /* the peer sent MISSING, so it is still fetching files itself */
+    bool has_sent;    /* the peer sent a chunk since PEER_UP */
+    uint8_t silences; /* number of silences in a row */
     struct tw_id id;
-    uint64_t seed;            /* determines the order in which it fetches files */
+    uint64_t seed;            /* determines the order in which the peer fetches files */
     uint64_t banned_until_us; /* 0: not banned */
-    uint64_t heard_us;        /* arrival of its last chunk, or a request to it while idle */
-    uint64_t retry_us;        /* if silent: when it is tried again */
-    uint64_t sent_us;         /* arrival of its last requested chunk */
+    uint64_t heard_us;        /* arrival of the peer's last chunk, or a request to an idle peer */
+    uint64_t retry_us;        /* if silent: time of the next request */
+    uint64_t sent_us;         /* arrival of the last requested chunk */
     uint32_t chunk_us;        /* time per chunk; 0: not known */
     uint64_t chunks_taken;
     uint32_t current; /* if partial: the file last requested from this peer */
-    /* There is nothing to request from it until idle_us, unless `changes` differs from
+    /* There is nothing to request from this peer until idle_us, unless `changes` differs from
      * idle_changes. */
     uint64_t idle_us, idle_changes;
     uint32_t asks_count, misses_count;
@@ -86,7 +86,7 @@ struct check {
 /* The one plain file that is being fetched. */
 struct plain {
     bool is_active, is_checking;
-    uint16_t source; /* TW_FETCH_NO_PEER: it left while the whole file was being checked */
+    uint16_t source; /* TW_FETCH_NO_PEER: the source left while the whole file was checked */
     uint32_t file;
     uint32_t checks;   /* open checks of plain files, stale ones included; a new file needs none */
     uint32_t attempts; /* sources that failed */
@@ -114,7 +114,7 @@ struct tw_fetch {
     uint32_t *order;           /* (files_count) */
     uint64_t *bits;
     uint32_t files_count;
-    uint32_t order_begin; /* all files before it in the order are whole */
+    uint32_t order_begin; /* all files before this place in the order are whole */
     uint32_t first;       /* training shard to complete first, or TW_FETCH_INDEX: none */
 
     uint32_t files_whole, train_whole;

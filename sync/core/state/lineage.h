@@ -45,7 +45,7 @@ struct claim {
     enum { CLAIM_NONE, CLAIM_ASKED, CLAIM_PROVEN } phase;
     uint16_t peer;
     struct tw_id from;           /* id of the peer */
-    struct tw_id lineage;        /* the lineage that it claims to be in */
+    struct tw_id lineage;        /* the lineage that the peer claims to be in */
     uint64_t asked_us;           /* when LOG_GET was sent */
     uint64_t next_round, rounds; /* rounds [next_round, rounds) have yet to arrive */
     bool has_record;

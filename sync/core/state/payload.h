@@ -21,30 +21,30 @@ enum payload_state {
 struct payload {
     enum payload_state state;
     struct tw_id hash;
-    struct tw_id from; /* node that surely holds the payload: it announced it */
-    bool is_shared;    /* other nodes of the lineage may have it too */
+    struct tw_id from; /* node that announced the payload, so it holds it */
+    bool is_shared;    /* other nodes of the lineage may have the payload too */
     bool is_expected;  /* EXPECT was sent: the runtime makes room */
     /* Rating of a HELD result. This node votes for an outlier only in rosters below
      * config.judges_min, and never for an extreme one. */
     enum tw_sanity sanity;
-    bool is_mixed; /* its chunks came from several peers, or from one that has gone */
+    bool is_mixed; /* chunks came from several peers, or from one that has gone */
     bool is_alone; /* bytes of several peers had the wrong hash: one source at a time from now on */
-    bool is_put_off; /* the runtime had no room for it */
-    bool is_decided; /* result of a committed round: a majority has it */
+    bool is_put_off; /* the runtime had no room for the payload */
+    bool is_decided; /* result of a committed round: a majority has the payload */
     uint32_t bytes, chunks, chunks_have, under_way;
     uint32_t failed_rounds; /* times in a row that every peer was asked and no chunk arrived */
     enum tw_content content;
-    uint64_t elements; /* finite values that it must decode to; 0: OPAQUE */
+    uint64_t elements; /* finite values that the payload must decode to; 0: OPAQUE */
     uint32_t fragment; /* RESULT: fragment and first element of the part */
     uint64_t begin;
-    uint64_t packed; /* HELD: elements, if it is (phi, u) that this node packed; else 0 */
+    uint64_t packed; /* HELD: elements, if this node packed the payload from (phi, u); else 0 */
     uint16_t given[TW_PEERS_MAX]; /* chunks sent to each peer, repetitions included */
-    bool is_left;                 /* no puller needs it any more, so it is dropped first */
-    uint64_t pullers;             /* HELD: peers that pulled some of it */
-    uint64_t offered;             /* peers that announced that they have it */
-    uint64_t sources;             /* peers from which this node pulls it */
-    uint64_t senders;             /* peers whose chunks are in it */
-    uint64_t tried;               /* peers that could not give it */
+    bool is_left;                 /* no peer needs the payload any more, so it is dropped first */
+    uint64_t pullers;             /* HELD: peers that requested chunks of the payload */
+    uint64_t offered;             /* peers that announced the payload */
+    uint64_t sources;             /* peers from which this node requests chunks */
+    uint64_t senders;             /* peers whose chunks are in the payload */
+    uint64_t tried;               /* peers that could not serve the payload */
     uint64_t asked;               /* peers whose chunks are accepted */
     uint64_t progress_us;
     uint64_t keep_round,

@@ -16,16 +16,16 @@ enum { ARRIVALS_KEPT = 32 };
 struct contribution {
     bool has;       /* CONTRIB was received */
     bool is_absent; /* CONTRIB had zero bytes: the member sits the round out */
-    bool is_bad;    /* this node cannot merge it */
+    bool is_bad;    /* this node cannot merge the contribution */
     uint64_t received_us;
-    uint64_t ready_us; /* when its bytes for our part had arrived and were checked; 0: not yet */
+    uint64_t ready_us; /* when the payload for our part had arrived and was checked; 0: not yet */
     struct tw_msg_contrib announced;
 };
 
 enum own_state {
     OWN_IDLE,
     OWN_ENCODING,
-    OWN_READY, /* encoded before it is due */
+    OWN_READY, /* encoded, but the round is neither due nor active */
     OWN_SENT,
     OWN_REFUSED, /* not encoded; tried again until the round is active, then sent as absent */
 };
@@ -68,12 +68,12 @@ struct round {
 
     /* acceptor: the offer is a proposal that is accepted once this node holds its results */
     bool has_offer;
-    bool is_lost;                    /* no peer can serve one of its results */
-    bool is_offer_leased;            /* its proposer got the ballot lease for it */
+    bool is_lost;                    /* no peer can serve one of the offer's results */
+    bool is_offer_leased;            /* the offer's proposer got the ballot lease */
     uint16_t offer_from;             /* NO_PEER: this node */
-    uint64_t offer_ballot, offer_us; /* offer_us: when it arrived */
+    uint64_t offer_ballot, offer_us; /* offer_us: arrival of the offer */
     struct tw_record offer;
-    bool is_offer_carried;      /* a lock requires it */
+    bool is_offer_carried;      /* a lock requires this record */
     uint64_t voted_us;          /* our last vote for a proposal of another; 0: not waited for */
     struct tw_proof offer_lock; /* LOCK arrived before the results: phase 1 at offer_ballot */
 

@@ -26,7 +26,7 @@ struct acceptor {
     uint64_t store_seq;  /* newest STORE_VOTE requested */
     uint64_t stored_seq; /* newest STORE_VOTE on disk */
     uint64_t nonce_seq;  /* STORE_VOTE that contains the present nonce */
-    uint64_t store_failed_us; /* when the last write failed; 0: it has not failed */
+    uint64_t store_failed_us; /* time of the last write's failure; 0: no failure */
     struct reply replies[REPLIES_MAX];
     uint32_t replies_count;
 };

@@ -242,7 +242,6 @@ static void callers_arrays_are_used_in_place(void **state) {
     free(theta);
 }
 
-/* FNV-1a of the weights' bits, compared with a recorded value that holds on every machine. */
 static void a_run_of_any_model_is_refused(void **state) {
     struct engine_fixture *f = *state;
     struct tw_engine_plan plan;
@@ -253,6 +252,7 @@ static void a_run_of_any_model_is_refused(void **state) {
     assert_non_null(strstr(err.message, "start your trainer"));
 }
 
+/* FNV-1a of the weights' bits, compared with a recorded value that holds on every machine. */
 static void initial_weights_are_the_same_everywhere(void **state) {
     struct engine_fixture *f = *state;
     uint64_t hash = 0xCBF29CE484222325u;

@@ -444,7 +444,7 @@ static void gone_daemon_ends_the_loop(void **state) {
     (void)close(dae.fd);
     dae.fd = dup(0);
     assert_int_equal(tw_trainer_turn(&trainer, &err), TW_IO);
-    assert_int_equal(trainer.step, 2); /* it finished its step first */
+    assert_int_equal(trainer.step, 2); /* the trainer finished its step first */
 }
 
 int main(void) {
