@@ -318,7 +318,7 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
     if (request->state == ANSWERED) return respond_verb(connection, request);
     if (request->state == WAITING) return MHD_YES;
     const struct tw_web_file *const file = tw_api_web_file(path);
-    if (file != NULL) return respond_file(connection, file); /* admit knew it */
+    if (file != NULL) return respond_file(connection, file); /* admit() found this file */
     if (is_read(path)) return answer_read(api, connection, path);
     return answer_verb(api, request, (enum tw_api_verb)find_verb(path));
 }

@@ -84,18 +84,18 @@ struct tw_view_peer {
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;
-    double token_share;        /* its tokens divided by the run's tokens; NaN: not known */
+    double token_share;        /* the peer's tokens divided by the run's; NaN: not known */
     uint64_t last_mixed_round; /* newest round of this node with its contribution; TW_VIEW_NEVER */
-    uint64_t heard_us;         /* age of its last message; TW_VIEW_NEVER */
-    char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for it; "": they do */
-    char strike[TW_VIEW_TEXT_BYTES];  /* why it owns no part; "": it may */
-    char refused[TW_VIEW_TEXT_BYTES]; /* why this node does not merge its contributions; or "" */
-    uint64_t in_bytes_s;              /* rate at which its payloads arrive; 0: not known */
-    uint64_t out_bytes_s;             /* rate of the path to it; 0: not known */
+    uint64_t heard_us;         /* age of the peer's last message; TW_VIEW_NEVER */
+    char stall[TW_VIEW_TEXT_BYTES];   /* why rounds do not wait for the peer; "": they do */
+    char strike[TW_VIEW_TEXT_BYTES];  /* why the peer owns no part; "": it may own parts */
+    char refused[TW_VIEW_TEXT_BYTES]; /* why this node does not merge the peer's work; or "" */
+    uint64_t in_bytes_s;              /* rate at which the peer's payloads arrive; 0: not known */
+    uint64_t out_bytes_s;             /* rate of the path to the peer; 0: not known */
     double loss, reliability;         /* lost segments; time linked; ratios, NaN: not known */
-    char refuses[TW_VIEW_TEXT_BYTES]; /* why it does not merge this node's work; "": it does */
-    char twin[TW_VIEW_TEXT_BYTES];    /* the other machine with its key; "": none */
-    char anomaly[TW_VIEW_TEXT_BYTES]; /* why its link is an outlier, with numbers; "": it is not */
+    char refuses[TW_VIEW_TEXT_BYTES]; /* why the peer does not merge this node's work; or "" */
+    char twin[TW_VIEW_TEXT_BYTES];    /* another machine with the peer's key; "": none */
+    char anomaly[TW_VIEW_TEXT_BYTES]; /* why the link is an outlier, with numbers; or "" */
 };
 
 /* A configured address and the node behind it. */

@@ -58,7 +58,7 @@ struct tw_data_serve {
         uint32_t slot, file, idx, size;
         enum tw_status status;
         struct tw_error err;
-        bool is_changed; /* it was read, but its contents changed */
+        bool is_changed; /* the file was read, but its contents changed */
         /* used by the thread; its bytes are allocated when first needed, owned */
         struct tw_data_head head;
     } read;

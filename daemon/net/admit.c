@@ -140,7 +140,7 @@ void tw_admit_accepted(uv_stream_t *server, int status) {
         tw_link_abort(&conn->link);
         return;
     }
-    if (t->rest[0] != '\0') { /* links are suspended: drop it at the lowest cost */
+    if (t->rest[0] != '\0') { /* links are suspended: drop the connection at the lowest cost */
         tw_link_abort(&conn->link);
         return;
     }

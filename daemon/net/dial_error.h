@@ -18,12 +18,12 @@ enum tw_dial_cause {
     TW_DIAL_CLOSED,   /* connection refused: nothing listens on the port */
     TW_DIAL_REJECTED, /* a firewall or router answers instead of the machine */
     TW_DIAL_SILENT,   /* no answer at all: packets are dropped, or the machine is off */
-    TW_DIAL_NO_ROUTE, /* this machine has no route to it */
+    TW_DIAL_NO_ROUTE, /* this machine has no route to the address */
     TW_DIAL_PRIVATE,  /* no answer, and the address belongs to a private network: NAT */
     TW_DIAL_STALLED,  /* TCP connects, then nothing arrives */
     TW_DIAL_BROKEN,   /* the connection ended during the handshake without GOODBYE */
     TW_DIAL_NOT_THINWIRE,
-    TW_DIAL_WRONG_ID, /* this row to CLOCK: refusals, which only a person can resolve */
+    TW_DIAL_WRONG_ID, /* WRONG_ID to CLOCK: refusals, which only a person can resolve */
     TW_DIAL_TWIN,     /* the dialled node has a link to another machine with this node's key */
     TW_DIAL_VERSION,
     TW_DIAL_OTHER_RUN,
@@ -33,7 +33,7 @@ enum tw_dial_cause {
     TW_DIAL_TICKET_USED,
     TW_DIAL_NOT_ADMITTED, /* no valid certificate of the run's owner */
     TW_DIAL_REVOKED,
-    TW_DIAL_BANNED, /* temporary: it broke the protocol too often */
+    TW_DIAL_BANNED, /* temporary: this node broke the protocol too often */
     TW_DIAL_CLOCK,  /* a certificate or ticket has a date that only a wrong clock explains */
     TW_DIAL_SELF,
     TW_DIAL_BUSY,

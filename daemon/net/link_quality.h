@@ -80,7 +80,7 @@ void tw_link_quality_arrived(struct tw_link_quality *quality, const struct tw_id
 
 /* Measurements of a link, several times a second. Counters start when the link came up. */
 struct tw_link_quality_look {
-    bool is_pulling; /* payloads were requested from it and have not arrived */
+    bool is_pulling; /* payloads were requested from the peer and have not arrived */
     uint32_t rtt_us;
     uint64_t path_bytes_s;
     uint64_t retransmits, segments;

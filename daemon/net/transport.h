@@ -81,7 +81,7 @@ struct tw_relay_pipe {
     struct tw_id caller, called;
     uint64_t bytes; /* carried so far, both directions */
     bool is_open;
-    const char *sentence; /* why it ended */
+    const char *sentence; /* why the link ended */
 };
 
 /* Two machines have one key. Borrowed for the call. */

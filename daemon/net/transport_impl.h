@@ -60,7 +60,7 @@ struct tw_conn {
     int pipe;        /* on a relay: number of the pipe that this connection is in, else -1 */
     int punch;       /* 2 x number of a punch + lane while it belongs to one, else -1 */
     bool is_punched; /* both ends dialled this connection at the same time */
-    uint64_t ask_token; /* of a probe: token of the PUNCH that it asks for; 0: none */
+    uint64_t ask_token; /* of a probe: token of the PUNCH to ask for; 0: none */
     bool is_spare; /* a punch made this connection as bulk connection to call.other; not in use yet
                     */
     bool is_dialled, is_accepted, has_spoken;
@@ -72,7 +72,7 @@ struct tw_conn {
     struct tw_dialling *dialling; /* dialled control, not yet admitted */
     uint32_t candidate;           /* index in the race of `dialling` */
     enum tw_dial_cause cause;     /* cause of a failure that the status does not express */
-    uint64_t deadline_us;         /* time by which it must be admitted; then UINT64_MAX */
+    uint64_t deadline_us;         /* time by which the node must be admitted; then UINT64_MAX */
     uint64_t since_us;
     uint32_t secret; /* index in transport->secrets that proves both HELLOs */
     uint32_t guest;  /* number of an accepted guest; 0: none */
@@ -86,10 +86,10 @@ struct tw_dialling {
     struct tw_lookup lookup;
     char address[TW_ADDR_BYTES];
     enum tw_role role;
-    bool has_expected, is_over, has_id,
-        is_orphan;    /* orphan: over, but its lookup still runs, and frees it at the end */
-    bool is_hearsay;  /* the address is hearsay, so a name in it must not lead to this machine or a
-                         link-local address */
+    bool has_expected, is_over, has_id, is_orphan; /* orphan: over, but the name lookup still runs,
+                                                      and frees the struct at its end */
+    bool is_hearsay;  /* other nodes told the address: a name in it must not lead to this machine or
+                         a  link-local address */
     bool is_awaiting; /* this dial waits until another connection links this node to `id` */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
@@ -371,7 +371,8 @@ void tw_peer_resume_control(struct tw_transport *t, int peer);
 void tw_peers_step(struct tw_transport *t, uint64_t now_us);
 
 /* bulk.c: queues of chunks, and which record goes next. */
-bool tw_bulk_init(struct tw_bulk *bulk); /* empties it, reusing its memory. False: no memory */
+bool tw_bulk_init(
+    struct tw_bulk *bulk); /* empties the queue, reusing its memory. False: no memory */
 void tw_bulk_deinit(struct tw_bulk *bulk);
 void tw_bulk_clear(struct tw_bulk *bulk);
 bool tw_bulk_push(struct tw_transport *t, struct tw_bulk *bulk, const struct tw_chunk *chunk);

@@ -34,7 +34,7 @@ struct tw_daemon_caps {
     struct tw_quota quota, saving;
     uint64_t seen_bytes, seen_rest; /* totals of the transport at the last tick */
     uint64_t strangers_begin;       /* bytes that strangers had used when the present day began */
-    uint64_t strangers_due_us;      /* end of their day */
+    uint64_t strangers_due_us;      /* end of the strangers' day */
     bool are_strangers_out;
     uint64_t look_due_us, save_due_us;
     int dir; /* STATE_DIR */

@@ -48,8 +48,8 @@ struct tw_daemon_checkpoints {
     uint32_t requests_count;
     uint32_t requests[REQUESTS_MAX]; /* API requests that the checkpoint under way will answer */
     uint32_t next_requests_count;
-    uint32_t
-        next_requests[REQUESTS_MAX]; /* API requests that the checkpoint after it will answer */
+    uint32_t next_requests[REQUESTS_MAX]; /* API requests that the checkpoint after the present one
+                                             will answer */
     bool has_live;
     uint8_t *copy; /* phi, u, snapshot; exists from COPY to the end of WRITE */
     struct tw_snapshot_slot slot;

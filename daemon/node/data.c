@@ -335,7 +335,7 @@ bool tw_daemon_data_message(struct tw_daemon *daemon, uint16_t peer,
         give_event(daemon, &(struct tw_fetch_event){.kind = TW_FETCH_MISSING,
                                                     .peer = peer,
                                                     .id = message->u.missing.hash});
-        return false; /* the core ignores a MISSING that it did not expect */
+        return false; /* the core ignores an unexpected MISSING */
     }
     if (message->kind != TW_MSG_PULL) return false;
     const enum tw_status status = tw_data_serve_pull(&daemon->data->serve, peer, &message->u.pull);

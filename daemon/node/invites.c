@@ -47,7 +47,7 @@ struct tw_daemon_invites {
     struct tw_error save_error;
     struct waiting waiting[WAITING_MAX];
     uint64_t look_due_us;
-    struct stat secret_file; /* when it was read */
+    struct stat secret_file; /* stamp of the secret file when it was read */
 };
 
 static uint64_t unix_s(void) {

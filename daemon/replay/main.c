@@ -36,7 +36,7 @@ static enum tw_exit exit_of(enum tw_status status) {
 
 /* The last lines before a moment, and the state at it. */
 struct moment {
-    uint64_t number, unix_us; /* one of them, the other 0 */
+    uint64_t number, unix_us; /* one of the two is given, the other is 0 */
     char (*lines)[WORDS_LINE_BYTES + WORDS_TIME_BYTES];
     unsigned room, count; /* ring */
 };

@@ -64,7 +64,7 @@ struct tw_relay_offer {
     uint32_t rtt_us;      /* 0: not measured */
     uint64_t bytes_per_s; /* 0: not measured */
     uint32_t direct_count;
-    struct tw_id direct[TW_PEERS_MAX]; /* nodes to which it claims a direct link */
+    struct tw_id direct[TW_PEERS_MAX]; /* nodes to which the relay claims a direct link */
 };
 
 struct tw_relay_linked {
@@ -95,7 +95,7 @@ struct tw_relay_target {
     struct tw_id id;
     struct tw_id relay; /* CALLING, RELAYED */
     uint64_t since_us;  /* begin of the state; for WAITING: time at which the link was lost */
-    uint64_t listed_us; /* when an offer last listed it */
+    uint64_t listed_us; /* when an offer last listed this target */
     bool was_relayed;   /* WAITING: the lost link was relayed, so there is no grace */
     uint32_t failures;  /* calls in a row without a link as the result */
 };
