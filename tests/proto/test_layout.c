@@ -196,7 +196,7 @@ static void named_models_have_their_parameters(void **state) {
         assert_int_equal(tw_layout_init(&layout, &run, &err), TW_OK);
         assert_int_equal(layout.params, rows[i].params);
     }
-    uint64_t last = 0; /* and they are in order of size */
+    uint64_t last = 0; /* the presets are in order of size */
     for (uint32_t i = 0; tw_run_model_name(i) != NULL; i++) {
         tw_run_defaults(&run);
         assert_int_equal(tw_run_apply_model(&run, tw_run_model_name(i), &err), TW_OK);

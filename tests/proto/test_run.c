@@ -665,7 +665,7 @@ static void run_of_any_model_survives_text(void **state) {
     assert_int_equal(tw_run_decode(text, size, &back, &err), TW_OK);
     assert_memory_equal(&run, &back, sizeof(run));
     tw_run_write(&run, text, &size);
-    assert_null(memmem(text, size, "model.width", 11)); /* a person need not read these */
+    assert_null(memmem(text, size, "model.width", 11)); /* unused keys are left out */
     assert_int_equal(tw_run_read(text, size, &back, &err), TW_OK);
     assert_memory_equal(&run, &back, sizeof(run));
 }

@@ -197,7 +197,7 @@ static uint64_t seen_last;
 static uint32_t seen_changes;
 
 static void publish_work(void) {
-    publish(1, 2); /* needs the spare buffer, so fragment 0 is first copied out of it */
+    publish(1, 2); /* needs the spare buffer, so fragment 0 is copied out first */
 }
 
 static void publish_look(void) {

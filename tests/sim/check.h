@@ -33,7 +33,7 @@ struct tw_sim_commit {
 /* The nodes that accepted a record. */
 struct tw_sim_acceptance {
     uint64_t nodes; /* bit set: in any ballot, durable or not */
-    bool is_locked; /* some member has locked it */
+    bool is_locked; /* some member has a lock on the record */
     uint32_t count;
     struct {
         uint64_t ballot, nodes; /* bit set: durably locked in this ballot */
@@ -60,18 +60,18 @@ struct tw_sim_encoded {
         struct tw_id root;
         bool is_told;              /* announced in a CONTRIB */
         uint64_t tokens;           /* tokens announced in that CONTRIB */
-        struct tw_sim_delta delta; /* steps and tokens in it */
+        struct tw_sim_delta delta; /* steps and tokens of the contribution */
     } all[TW_SIM_ENCODED_KEPT];
 };
 
 /* One node's side of an exchange. */
 struct tw_sim_half {
-    struct tw_id offer[TW_PAIR_PAYLOADS]; /* payloads that it offered */
-    bool is_merged;                       /* its worker merged */
-    bool is_counted;                      /* its core reported the merge */
+    struct tw_id offer[TW_PAIR_PAYLOADS]; /* payloads that the node offered */
+    bool is_merged;                       /* the node's worker merged */
+    bool is_counted;                      /* the node's core reported the merge */
     bool is_deserted;      /* a PAIR_BUSY showed that this node's partner did not merge */
-    uint64_t life, number; /* life of the node; number of the merge in it */
-    double moved[TW_SIM_FRAGMENT_DIMS_MAX]; /* movement of its theta - e */
+    uint64_t life, number; /* life of the node; number of the merge in that life */
+    double moved[TW_SIM_FRAGMENT_DIMS_MAX]; /* movement of the node's theta - e */
 };
 
 struct tw_sim_exchange {
@@ -85,14 +85,13 @@ struct tw_sim_exchange {
 struct tw_sim_pairing {
     bool is_open, is_answered, is_merging, is_deserted;
     bool is_cut; /* the link went down in the merge: the node forgot its partner */
-    struct tw_sim_key open,
-        merging;                  /* names of its exchanges: the open one, the one being merged */
-    uint64_t open_us, stepped_us; /* begin of the open exchange, last step */
-    uint64_t before_us, committed_us; /* its last step before the end of the last round but one, and
-                                         before that of the last round */
+    struct tw_sim_key open, merging;  /* names of exchanges: the open one, the one being merged */
+    uint64_t open_us, stepped_us;     /* begin of the open exchange, last step */
+    uint64_t before_us, committed_us; /* last steps before the end of the last round but one, and of
+                                         the last round */
     uint32_t asked_fragment,
-        made_fragment;                   /* fragment last asked of its worker, and last encoded */
-    struct tw_id made[TW_PAIR_PAYLOADS]; /* the payloads that it encoded last */
+        made_fragment;                   /* fragment last asked of the worker, and last encoded */
+    struct tw_id made[TW_PAIR_PAYLOADS]; /* the payloads that the node encoded last */
     /* merges and one-sided outcomes that its core reported; one-sided outcomes by its PAIR_BUSYs */
     uint64_t paired_count, one_sided_count, one_sided_due;
 };

@@ -79,7 +79,7 @@ struct tw_sim_options {
     uint64_t split_end_us;   /* end of that partition; 0 = no such partition */
     uint32_t liars_count;    /* number of nodes that lie, the last ones: lie.c */
     uint32_t traitors_count; /* nodes that run no honest core, the last ones: treason.c */
-    uint32_t lies;           /* bit set of enum tw_lie that they tell; 0: drawn */
+    uint32_t lies;           /* lies of those nodes, a bit set of enum tw_lie; 0: drawn */
     int mutant;              /* mutant switched on in the core; 0 = none */
     bool has_doubt;          /* each honest node takes every eighth result for an outlier */
     bool is_pair;            /* nodes merge in pairs instead of one group */

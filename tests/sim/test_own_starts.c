@@ -44,7 +44,7 @@ static void quiet(struct tw_sim_options *options, uint64_t seed, uint32_t nodes)
     options->faults = 0;
     options->split_us = options->split_end_us = 0;
     options->members_max = 64;
-    options->budget_tokens = UINT64_MAX / 4; /* it does not end */
+    options->budget_tokens = UINT64_MAX / 4; /* the run does not end */
     options->together_tokens = UINT64_MAX / 4;
 }
 

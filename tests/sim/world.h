@@ -96,7 +96,7 @@ struct tw_sim_payload {
     uint64_t chunks; /* bit set of the stored chunks */
     bool is_verified, is_corrupt;
     bool is_refused;   /* the pool had no room: chunks are discarded */
-    uint64_t elements; /* number of elements that it must decode to; 0 = state */
+    uint64_t elements; /* number of elements that the payload must decode to; 0 = state */
     enum tw_content content_kind;
     const struct tw_sim_content *content; /* the stored bytes */
 };

@@ -30,7 +30,7 @@ struct world_fetcher {
     bool is_up, is_started;
     enum manner manner;
     struct tw_id id;
-    uint64_t bytes_per_s, free_us; /* uplink: rate, and time when it is free */
+    uint64_t bytes_per_s, free_us; /* uplink: rate, and time when the uplink is free */
     uint64_t store_us;             /* time to store one chunk */
     bool fails_to_store;
     struct tw_fetch *fetch;

@@ -45,7 +45,7 @@ static void evidence_is_checked_and_passed_on_once(void **state) {
     say(1, evidence_against(2));
     assert_true(is_convicted(2) && is_closed(2));
     assert_non_null(find_message(TW_MSG_EVIDENCE, 3));
-    assert_null(find_message(TW_MSG_EVIDENCE, 1)); /* peer 1 sent it */
+    assert_null(find_message(TW_MSG_EVIDENCE, 1)); /* peer 1 sent this evidence itself */
     assert_null(find_message(TW_MSG_EVIDENCE, 2));
     forget();
     now_us += 1000;
@@ -84,7 +84,7 @@ static void promises_of_two_proposals_are_compared(void **state) {
     struct tw_message *message = message_of(TW_MSG_PROPOSE);
     struct tw_msg_propose *propose = &message->u.propose;
     propose->record = empty_close(&start.tip);
-    for (uint64_t rank = 0; rank < 3; rank++) { /* one of them is peer 2's */
+    for (uint64_t rank = 0; rank < 3; rank++) { /* one of the ranks is peer 2's */
         propose->ballot = 2 * TW_MEMBERS_MAX + rank;
         propose->lock = (struct tw_proof){.ballot = 0};
         propose->promises = (struct tw_promises){.voters = 0};

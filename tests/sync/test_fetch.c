@@ -224,7 +224,7 @@ static void slow_donor_does_not_hold_up_the_first_shard(void **state) {
     const uint16_t slow = world_donor(&world, MBIT / 10), fast = world_donor(&world, 20 * MBIT);
     const uint16_t joiner = world_joiner(&world, MBIT);
     world_link(&world, fast, joiner);
-    world_run_until(&world, SECOND / 2); /* it has the index */
+    world_run_until(&world, SECOND / 2); /* the joiner has the index */
     world_link(&world, slow, joiner);
     while (world_view(&world, joiner).train_whole == 0) assert_true(tick(4 * SECOND));
     world_run_whole(&world, joiner, 60 * SECOND);
@@ -255,7 +255,7 @@ static void second_copy_is_asked_of_another_when_its_peer_leaves(void **state) {
     node->has[0] = true;
     world_know(&world, joiner);
     world_link(&world, a, joiner);
-    world_run_until(&world, SECOND); /* it has the head */
+    world_run_until(&world, SECOND); /* the joiner has the head */
     world_link(&world, slow, joiner);
     assert_int_equal(node->copies[1][9], 1);
     assert_int_equal(node->asked_of[slow], 1);

@@ -218,7 +218,7 @@ static void member_that_lost_its_disk_stalls_nobody(void **state) {
     mesh.has_vote[3] = false;
     mesh_run(&mesh, SECONDS(1));
     mesh_start(&mesh, 3, NULL);
-    mesh_stop_worker(&mesh, 3); /* so that it stays a receiver under its old id */
+    mesh_stop_worker(&mesh, 3); /* node 3 thus stays a receiver under its old id */
     mesh_link_all(&mesh);
     const uint64_t rounds = mesh_view(&mesh, 0).rounds;
     mesh_run(&mesh, SECONDS(40));

@@ -310,7 +310,7 @@ static void false_claim_of_an_equal_state_is_ignored(void **state) {
     message->u.state.lineage = other;
     message->u.state.digest = name_of("not ours");
     message->u.state.rounds = 50;
-    say(1, message); /* no payload: "you hold it already" */
+    say(1, message); /* STATE without a payload: "you hold that state already" */
     assert_null(find_action(TW_ACT_LOAD));
 }
 
@@ -631,7 +631,7 @@ static void contribution_above_its_codec_ends_the_link(void **state) {
     contrib->lineage = start.lineage;
     contrib->round = ROUNDS;
     contrib->base = start.fragment_digests[ROUNDS % FRAGMENTS];
-    contrib->parts_count = 3; /* the last part is of another owner: it is looked at all the same */
+    contrib->parts_count = 3; /* the last part, of another owner, is checked too */
     for (uint32_t k = 0; k < 3; k++) {
         contrib->hashes[k] = name_of("too large");
         contrib->bytes[k] = CODED_MAX;

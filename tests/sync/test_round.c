@@ -539,7 +539,7 @@ static void empty_round_waits_for_pending_results(void **state) {
     say_in_all_ballots(TW_MSG_PROPOSE, &record);
     wait_us(SECONDS(3));
     assert_null(find_message(TW_MSG_ACCEPT, 2));
-    assert_null(find_message(TW_MSG_PREPARE, 2)); /* nothing is wrong with it yet */
+    assert_null(find_message(TW_MSG_PREPARE, 2)); /* the proposal is not suspicious yet */
     say_no_result(1);
     assert_non_null(find_message(TW_MSG_ACCEPT, 2)); /* one of the two results may be late */
 }

@@ -141,7 +141,7 @@ static void one_member_gives_no_tip(void **state) {
     const struct tw_message commit = *message;
     say_unsigned(1, &commit);
     assert_int_equal(view_now().rounds, ROUNDS);
-    for (uint16_t peer = 1; peer <= 2; peer++) { /* two members say that it is their newest */
+    for (uint16_t peer = 1; peer <= 2; peer++) { /* two members claim this round as their newest */
         struct tw_message *status = message_of(TW_MSG_STATUS);
         status->u.status = (struct tw_msg_status){.state = TW_STATE_MEMBER,
                                                   .lineage = start.lineage,
@@ -222,7 +222,7 @@ static void record_that_came_with_a_claim_is_not_handed_on(void **state) {
     assert_follows(&tip.lineage);
     assert_null(ask_log(3, &tip.lineage, tip.round));
     struct tw_message *message = message_of(TW_MSG_COMMIT);
-    message->u.commit.record = empty_close(&tip); /* this one was decided as it watched */
+    message->u.commit.record = empty_close(&tip); /* decided while the node watched */
     say(3, message);
     assert_int_equal(view_now().rounds, tip.round + 2);
     assert_null(ask_log(3, &tip.lineage, tip.round));

@@ -334,7 +334,7 @@ static void download_cap_limits_the_requests(void **state) {
         }
     }
     assert_in_range(count, 19, 21);
-    tw_rate_set(&download, 0, 0, now_us); /* the cap is lifted while it runs */
+    tw_rate_set(&download, 0, 0, now_us); /* the cap is lifted during the transfer */
     pass_us(SECONDS(1) / 10, SECONDS(1) / 10);
     count = 0;
     (void)asked_of(1, &count);

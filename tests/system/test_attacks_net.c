@@ -261,7 +261,7 @@ static void gigabit_of_a_stranger_stops_no_round(void **state) {
     const pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) pump_gigabit(begin_s + seconds, ends[1]);
-    for (unsigned i = 1; i <= seconds; i++) { /* in every second of it */
+    for (unsigned i = 1; i <= seconds; i++) { /* in every second of the flood */
         const double now = cluster_number(&cluster, 0, "sync.rounds_committed");
         assert_true(cluster_reaches(&cluster, 0, "sync.rounds_committed", now + 1, 5));
         while (now_s() < begin_s + i) cluster_pause(.05);

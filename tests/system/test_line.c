@@ -89,7 +89,7 @@ static void state_comes_through_cuts_without_a_chunk_twice(void **state) {
                   out / 1e6, in / 1e6, CUTS + 1,
                   cluster_number(&cluster, 1, "network.payload_again_bytes"));
     assert_true(in >= CUTS * 3e6); /* the packed size varies */
-    assert_true(in < 19e6);        /* 23 when a cut makes it forget the received chunks */
+    assert_true(in < 19e6);        /* 23e6 if a cut made node 1 forget the received chunks */
     assert_true(cluster_number(&cluster, 1, "network.payload_again_bytes") == 0);
     /* Each cut loses the bytes on their way, which the cap keeps at a chunk or two. */
     assert_true(out - in < (2 * CUTS + 2) * (double)TW_CHUNK_BYTES_MAX);

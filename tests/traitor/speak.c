@@ -113,14 +113,14 @@ static void use_votes(const struct speech *speech, struct tw_message *message) {
     const uint32_t votes = (uint32_t)__builtin_popcountll(row->votes[phase].voters);
     if (votes < needed && !tw_traitor_tells(traitor, TW_LIE_CRUDE)) return;
     if (phase == 1 && tw_traitor_draws(traitor, 2))
-        return; /* the round is decided, but no member hears of it */
+        return; /* the round is decided, but the traitor tells no member */
     if (phase == 0 && votes >= needed && !tw_traitor_draws(traitor, 8)) {
         message->kind = TW_MSG_LOCK;
         message->u.lock = (struct tw_msg_lock){.lineage = view->lineage,
                                                .round = view->rounds,
                                                .digest = row->digest,
                                                .proof = row->votes[0]};
-    } else { /* a lock is no commit: a member that takes it for one is wrong */
+    } else { /* a lock in a COMMIT: a member that commits on a lock is wrong */
         if (phase == 0 && !tw_traitor_tells(traitor, TW_LIE_CRUDE) && !tw_traitor_draws(traitor, 8))
             return;
         message->kind = TW_MSG_COMMIT;

@@ -79,7 +79,7 @@ struct tw_coven {
     struct tw_coven_ballot ballots[TW_COVEN_BALLOTS];
     uint64_t promised; /* ballot of `promises` */
     struct tw_promises promises;
-    struct tw_proof lock; /* the newest lock in these promises */
+    struct tw_proof lock; /* the newest lock in `promises` */
     struct tw_record locked;
     uint32_t heard_count; /* so far */
     struct tw_message heard[TW_COVEN_HEARD];
@@ -90,9 +90,9 @@ struct tw_traitor {
     struct tw_id id;
     struct tw_signing signing;
     struct tw_rng rng;
-    uint32_t lies;     /* the lies it tells, a bit set of enum tw_lie */
+    uint32_t lies;     /* the traitor's lies, a bit set of enum tw_lie */
     uint64_t salt;     /* seed of the choice which members hear which statement */
-    uint64_t attempts; /* ballots that it began in the open round */
+    uint64_t attempts; /* ballots that the traitor began in the open round */
     uint64_t round;
 };
 

@@ -45,7 +45,7 @@ struct commit {
     struct division division;
     struct payload results[TW_PARTS_MAX]; /* size 0: the part is absent */
     uint64_t listed[TW_PARTS_MAX];        /* sets of nodes */
-    uint64_t refused;                     /* set of nodes that an owner left out for their size */
+    uint64_t refused; /* set of nodes whose Delta an owner left out for its size */
     bool has_digest;
     struct tw_id digest; /* digest of the fragment at the first node that applied the round */
 };
@@ -73,7 +73,7 @@ struct node {
     struct {
         bool is_out, is_unread; /* is_out: sent and not applied; is_unread: the last partner's share
                                    could not be decoded */
-        uint32_t with;          /* the partner whose share it has */
+        uint32_t with;          /* the partner whose payloads the node has */
         uint64_t struck;        /* set of struck nodes: strikes last longer than these runs */
         struct payload own_delta, own_phi, their_delta, their_phi;
     } pair;
@@ -89,7 +89,7 @@ struct node {
     uint64_t applied;               /* rounds applied */
     struct tw_wmsg_clock told;      /* the daemon's CLOCK */
     uint64_t clock;                 /* run clock as this node knows it; never decreases */
-    uint64_t skipped; /* steps without a finite gradient, and rounds it could not encode for */
+    uint64_t skipped; /* steps without a finite gradient, rounds without an encoded Delta */
 };
 
 /* text_path: the training text. *node must not move. Call node_close even after a failure. */

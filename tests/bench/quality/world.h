@@ -33,7 +33,7 @@ struct world {
     uint64_t linked[TW_MEMBERS_MAX]; /* set of nodes that a node is linked to, itself included */
     uint64_t now_us, last_commit_us;
     uint64_t rounds; /* committed rounds */
-    uint64_t clock;  /* tokens listed in these */
+    uint64_t clock;  /* tokens listed in the committed rounds */
     bool is_final, is_over, is_apart;
     struct round round;     /* the open one: number `rounds` */
     struct jury *jury;      /* if proposers may lie, else NULL: proposer.h */

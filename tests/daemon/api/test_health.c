@@ -176,7 +176,7 @@ static void round_that_does_not_close_is_found(void **state) {
     assert_false(tw_health_note_open(&health, limit_us, SECOND_US));
     assert_true(tw_health_note_open(&health, limit_us + 1, SECOND_US));
     assert_true(tw_health_has(&health, TW_FINDING_STUCK));
-    assert_int_equal(next(6, 0), 0); /* an evaluation does not end it */
+    assert_int_equal(next(6, 0), 0); /* an evaluation does not end the finding */
     assert_true(tw_health_has(&health, TW_FINDING_STUCK));
     assert_true(tw_health_note_open(&health, 0, SECOND_US));
     /* Rounds of a large model over a slow line: minutes are usual. */

@@ -107,7 +107,7 @@ static void certificates_that_end_are_spoken_of_in_time(void **state) {
     view.admission.is_late = true;
     expects_word("The certificate of this node ends in 13 d", true);
     expects_word("thinwire owner sign", true);
-    view.admission.is_renewed = true; /* other nodes should have renewed it */
+    view.admission.is_renewed = true; /* other nodes should have renewed the certificate */
     expects_word("link to a node that may admit", true);
     (void)snprintf(view.admission.error, sizeof(view.admission.error), "node 1b is on a list");
     expects_word("No other node admits this one: node 1b is on a list", true);

@@ -17,7 +17,7 @@
 #include "proto/run/layout.h"
 
 static char proc[64];
-static char engine[80]; /* replaces thinwire-engine; missing unless a test writes it */
+static char engine[80]; /* stands for thinwire-engine; absent unless a test writes the file */
 static struct doctor doctor;
 
 static void put(const char *name, const char *text) {

@@ -147,7 +147,7 @@ static void a_rest_above_the_budget_leaves_nothing(void **state) {
     node_run(&node, 2000);
     assert_int_equal(node.made, made);
     assert_true(tw_allowance_is_hopeless(&node.allowance));
-    node.rest = RATE / 2; /* later it changes */
+    node.rest = RATE / 2; /* now the allowance suffices */
     node_run(&node, 3000);
     assert_true(node.made > made + 200);
     assert_false(tw_allowance_is_hopeless(&node.allowance));

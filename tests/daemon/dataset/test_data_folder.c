@@ -172,7 +172,7 @@ static void index_of_another_dataset_is_refused(void **state) {
     assert_true(tw_disk_exists(disk, "dataset"));
     open_folder(true);
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_CORRUPT);
-    assert_false(tw_disk_exists(disk, "dataset")); /* a folder of ours: it is fetched again */
+    assert_false(tw_disk_exists(disk, "dataset")); /* the node's own: fetched again */
     assert_int_equal(tw_data_folder_load(&folder, &err), TW_AGAIN);
 }
 
@@ -352,7 +352,7 @@ static void damaged_part_keeps_its_correct_chunks(void **state) {
     assert_int_equal(have[0] >> 2 & 1, 0);
     tw_data_part_close(&part);
 
-    tw_disk_flip(disk, name, 130, 1); /* in the head: no chunk can be checked without it */
+    tw_disk_flip(disk, name, 130, 1); /* no chunk can be checked without an intact head */
     open_part(2);
     assert_false(part.has_head);
     assert_int_equal(tw_data_part_look(&part, have, chunk), 0);

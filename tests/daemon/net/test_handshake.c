@@ -135,7 +135,7 @@ static void wrong_secret_is_told_from_another_run(void **state) {
     assert_int_equal(check(&err), TW_WRONG_SECRET);
     memset(theirs.run.bytes, 0x99, 32);
     assert_int_equal(check(&err), TW_OTHER_RUN);
-    assert_null(strstr(err.message, "11111111")); /* ours: a stranger may read it */
+    assert_null(strstr(err.message, "11111111")); /* strangers must not learn this run's id */
     assert_non_null(strstr(err.message, "99999999"));
 }
 

@@ -162,7 +162,7 @@ static void knock_pays_into_other_buckets(void **state) {
     unsigned taken = 0;
     for (unsigned i = 0; i < 1000; i++)
         taken += tw_handshake_limiter_take(&table, &from, true, now_us, NULL) == TW_OK;
-    assert_int_equal(taken, TW_HANDSHAKE_LIMITER_NET_BURST); /* and it has bounds too */
+    assert_int_equal(taken, TW_HANDSHAKE_LIMITER_NET_BURST); /* known hosts have a limit too */
 }
 
 static bool back(const char *host) {

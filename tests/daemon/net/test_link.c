@@ -119,7 +119,7 @@ struct rogue {
     struct tw_link link; /* first member */
     uv_connect_t connect;
     struct tw_tls_context context;
-    struct world_node *node; /* node whose key it uses */
+    struct world_node *node; /* node whose key the rogue uses */
     bool says_hello, is_secured, is_failed, is_gone, is_heard, is_admitted;
     struct tw_goodbye heard;
     uint32_t frames;

@@ -139,7 +139,7 @@ static void own_upload_is_measured_while_more_waits(void **state) {
     tw_link_quality_sent(&quality, sent, false, 0, now_us += S);
     assert_int_equal(quality.upload_bytes_s, 900 * 1000); /* a single path carries that much */
     tw_link_quality_sent(&quality, sent, false, 300 * 1000, now_us += S);
-    assert_int_equal(quality.upload_bytes_s, 300 * 1000); /* the cap limits it */
+    assert_int_equal(quality.upload_bytes_s, 300 * 1000); /* the upload cap limits the rate */
 }
 
 /* ---- judging ------------------------------------------------------------------------------- */

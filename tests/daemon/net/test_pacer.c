@@ -13,12 +13,12 @@ struct path {
     struct tw_rng rng;
     uint64_t now_us, delivered;
     uint64_t link;   /* bytes per second */
-    uint64_t sender; /* bytes per second that it would send without a limit */
+    uint64_t sender; /* bytes/s that the sender would send without a limit */
     bool has_found;  /* the sender met a limit: it now grows by a quarter in eight round trips */
     uint64_t other;  /* rate of another sender on the same link */
     uint64_t queued; /* bytes */
     uint32_t jitter_us, extra_us; /* variation of round trips, and added delay without a queue */
-    bool is_idle, is_timid;       /* timid: losses hold it below the link */
+    bool is_idle, is_timid;       /* timid: losses hold the sender below the link's rate */
     bool has_no_room;             /* at the receiver */
     uint64_t worst_us, queue_us_sum, ticks;
 };

@@ -47,7 +47,7 @@ struct world_raw {
     uv_write_t write;
     const uint8_t *bytes; /* sent once connected */
     uint32_t size;
-    bool is_over; /* the node closed it */
+    bool is_over; /* the node closed this connection */
     bool is_gone;
     uint64_t bytes_in;
 };

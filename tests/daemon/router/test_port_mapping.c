@@ -70,7 +70,7 @@ static void mapping_is_asked_for_at_once_and_renewed_at_half_its_lease(void **st
     for (unsigned i = 0; i < 3; i++) {
         assert_int_equal(wait_s(), 1800);
         assert_int_equal(order.protocol, TW_PORT_UPNP);
-        is_at("11.0.0.3:4747"); /* also while it is renewed */
+        is_at("11.0.0.3:4747"); /* also while the mapping is renewed */
         answer(TW_PORT_MAPPED, 3600);
     }
     assert_int_equal(mapping.renewals, 3);
@@ -181,7 +181,7 @@ static void unneeded_mapping_is_removed_and_made_again_when_needed(void **state)
     assert_int_equal(order.outer_port, PORT);
     assert_string_equal(order.host, "192.168.1.2");
     is_at("");
-    assert_true(tw_port_mapping_is_held(&mapping)); /* the end of the node waits for it */
+    assert_true(tw_port_mapping_is_held(&mapping)); /* the node ends after the mapping is removed */
     answer(TW_PORT_NO_ROUTER, 0);
     assert_false(tw_port_mapping_is_held(&mapping));
     now_us += 5000 * (uint64_t)S;

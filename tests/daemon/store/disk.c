@@ -362,7 +362,7 @@ static int disk_close(void *ctx, int handle) {
     const int fault = enter(disk);
     if (handle == DIR_HANDLE) return fault;
     (void)file_of(disk, handle);
-    disk->handles[handle] = 0; /* even when it fails, as in Linux */
+    disk->handles[handle] = 0; /* even when close fails, as in Linux */
     return fault;
 }
 

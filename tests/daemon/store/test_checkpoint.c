@@ -617,7 +617,7 @@ static void a_replaced_generation_is_kept_when_it_is_good(void **state) {
     assert_int_equal(generation_in(0) + generation_in(1), 6 + 7);
     open_on(disk, &layout, &run_id);
     assert_int_equal(load(), TW_OK);
-    assert_true(is_generation(7)); /* a load does not look at it */
+    assert_true(is_generation(7)); /* load() does not read the pinned generation */
 }
 
 static void going_back_can_be_undone(void **state) {

@@ -10,7 +10,7 @@ static void a_generation_is_good_once_a_later_model_was(void **state) {
     struct tw_generations g = {0};
     assert_false(tw_generations_is_older_good(&g, true)); /* nobody has looked */
     tw_generations_judge(&g, 3.0f, false, 10);
-    assert_true(tw_generations_is_older_good(&g, true)); /* those of the last run */
+    assert_true(tw_generations_is_older_good(&g, true)); /* saved before this start */
     tw_generations_saved(&g, 20);
     tw_generations_saved(&g, 30);
     tw_generations_judge(&g, 2.9f, false, 40);

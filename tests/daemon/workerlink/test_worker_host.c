@@ -665,7 +665,7 @@ static void next_worker_resumes_from_the_newest_snapshot(void **state) {
     assert_int_equal(t.welcome.start, TW_START_SNAPSHOT);
     assert_int_equal(t.welcome.slot, 1);
     worker_ready();
-    tw_shm_snapshot_begin(&t.shm, 1); /* dies while it writes the newer one */
+    tw_shm_snapshot_begin(&t.shm, 1); /* the worker dies while it writes snapshot 1 */
     worker_close();
     worker_hello();
     assert_int_equal(t.welcome.slot, 0);

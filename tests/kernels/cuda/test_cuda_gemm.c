@@ -142,7 +142,7 @@ static void check_element(const struct work *before, const struct work *after, s
     const size_t at = i * stride_of(gemm->shape.y_stride, gemm->shape.n) + j;
     double size, p = product(before, 0, i, j, &size);
     const double bias = (double)before->bias.values[j], got = (double)after->y.values[at];
-    const double alone = p; /* may be rounded before it is added */
+    const double alone = p; /* a product may be rounded before it is added */
     if (gemm->shape.is_added) p += (double)before->y.values[at];
     if (gemm->epilogue == TW_CUDA_BIAS) near("y", type, got, p + bias, p, size + fabs(bias));
     if (gemm->epilogue == TW_CUDA_BIAS_GELU) {

@@ -36,7 +36,7 @@ static void peak_measured_too_low_is_raised_by_a_step(void **state) {
     assert_true(fabs(report.peak_flops_s - 134e9) < 1);
     assert_true(fabs(tw_train_report_mfu(&report) - 1) < 1e-9);
     for (unsigned i = 0; i < 200; i++) step(&report, 1.0);
-    assert_true(fabs(report.peak_flops_s - 134e9) < 1); /* slower steps do not change it */
+    assert_true(fabs(report.peak_flops_s - 134e9) < 1); /* slower steps do not change the peak */
     assert_true(fabs(tw_train_report_mfu(&report) - 0.5) < 1e-6);
 }
 

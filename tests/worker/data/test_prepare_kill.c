@@ -79,7 +79,7 @@ static int end_one(const struct prepare_fixture *at, struct tw_rng *rng, double 
     (void)kill(child, number);
     const int status = wait_for(child);
     if (WIFSIGNALED(status)) {
-        assert_int_equal(WTERMSIG(status), number); /* SIGTERM too, before it is caught */
+        assert_int_equal(WTERMSIG(status), number); /* SIGTERM too, before the handler is set */
         return 1;
     }
     /* SIGTERM gives an error message, or comes too late. */

@@ -315,7 +315,7 @@ static void held_parameters_are_read_once(void **state) {
         assert_true(loss_of(gpu, others, f->tokens) == want);
         for (size_t i = 0; i < n; i++) others[i] *= 0.5f;
         assert_true(loss_of(gpu, others, f->tokens) == want);
-        if (kind < 2) step(gpu, f->tokens, 0.0f, &result); /* the gradient overwrites them */
+        if (kind < 2) step(gpu, f->tokens, 0.0f, &result); /* the gradient overwrites `others` */
         assert_true(loss_of(gpu, gpu->theta, f->tokens) == live);
         const double half = loss_of(gpu, others, f->tokens);
         assert_true(half != want);

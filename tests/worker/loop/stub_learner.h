@@ -20,7 +20,7 @@ struct stub_learner {
     uint64_t start_seed;     /* seed of first weights far from the run's; 0: the run's weights */
     uint64_t nan_from_step;  /* gradients are not finite from this update on; 0 = never */
     uint64_t wild_from_step; /* the rate is far too high from this update on; 0 = never */
-    uint64_t poison_from_step; /* the anchor's loss is far too high from it on; 0 = never */
+    uint64_t poison_from_step; /* anchor's loss is far too high from this update on; 0 = never */
     bool is_remote;            /* weights as on a GPU; a step fills all mirrors with NaN */
     struct far far;            /* with is_remote */
 };

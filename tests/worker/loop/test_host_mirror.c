@@ -210,7 +210,7 @@ static void star_script(void) {
     solo(4, 1);
     turn();
     (void)encode(5, 2);
-    load(6, 2, TW_LOAD_KEEP); /* takes it back too */
+    load(6, 2, TW_LOAD_KEEP); /* takes the work in flight back too */
     turn();
     load(7, 1, TW_LOAD_SHIFT);
     turn();

@@ -479,7 +479,7 @@ static void rounds_are_taken_once_and_only_when_sent(void **state) {
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_OK);
     assert_int_equal(reply.rounds, 1);
     assert_memory_equal(&reply.digest, &digest, sizeof(digest));
-    request.round = 1; /* a round in which it sent nothing */
+    request.round = 1; /* a round in which node 0 sent nothing */
     assert_int_equal(tw_pairing_apply(&nodes[0].pairing, &request, &reply, &err), TW_AGAIN);
     assert_non_null(strstr(err.message, "nothing of fragment"));
     assert_int_equal(reply.rounds, 1);

@@ -121,7 +121,7 @@ static void documents_end_with_the_token_of_the_tokenizer(void **state) {
 static void a_template_that_transformers_4_would_replace_is_told(void **state) {
     static const struct {
         const char *config;
-        bool begins, ends; /* whether they differ */
+        bool begins, ends; /* whether the first (last) tokens differ */
     } CASES[] = {
         {"{\"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true}", true, false},
         {"{\"tokenizer_class\": \"LlamaTokenizer\"}", true, false},

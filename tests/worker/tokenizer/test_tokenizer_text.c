@@ -410,7 +410,7 @@ static void errors_name_the_file(void **state) {
     assert_non_null(strstr(err.message, "nowhere/t.json"));
     assert_int_equal(tw_tokenizer_create_file(&tokenizer, folder, &err), TW_IO);
     assert_non_null(strstr(err.message, "not a regular file"));
-    char fifo[] = "/tmp/tw_fifo_XXXXXX"; /* nobody writes into it: it is refused, not awaited */
+    char fifo[] = "/tmp/tw_fifo_XXXXXX"; /* nobody writes: the FIFO is refused, not awaited */
     (void)close(mkstemp(fifo));
     assert_int_equal(unlink(fifo), 0);
     assert_int_equal(mkfifo(fifo, 0600), 0);
