@@ -89,7 +89,7 @@ struct tw_dialling {
     bool has_expected, is_over, has_id, is_orphan; /* orphan: over, but the name lookup still runs,
                                                       and frees the struct at its end */
     bool is_hearsay;  /* other nodes told the address: a name in it must not lead to this machine or
-                         a  link-local address */
+                         a link-local address */
     bool is_awaiting; /* this dial waits until another connection links this node to `id` */
     struct tw_id expected, id;
     uint8_t ticket_id[TW_TICKET_ID_BYTES], ticket_key[TW_TICKET_KEY_BYTES]; /* ticket of a guest */
