@@ -119,8 +119,8 @@ static uint32_t refused_parts(const struct round *round, uint32_t member) {
 }
 
 /* Leaves out the parts refused by the member that refuses the fewest parts, to win its vote. A
- * member that refuses many parts without reason thus takes nothing from the others. False: no vote
- * can be won this way. */
+ * member that refuses many parts without reason thus takes no parts from other members. False: no
+ * vote can be won this way. */
 static bool give_in(struct tw_node *node) {
     struct round *round = &node->round;
     const uint64_t refusing = refusing_members(round);

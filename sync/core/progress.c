@@ -43,7 +43,7 @@ uint64_t tw_progress_held_tokens(const struct tw_node *node) {
     return node->at.has_held != 0 ? node->at.held.clock_tokens : 0;
 }
 
-/* After together_tokens, a node learns nothing about the training of the others. Its clock assumes
+/* After together_tokens, a node learns nothing about the training of other nodes. Its clock assumes
  * that each of them trains as many tokens as this node. */
 uint64_t tw_progress_clock_tokens(const struct tw_node *node) {
     if (node->at.has_tip == 0) return 0;

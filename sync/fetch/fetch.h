@@ -239,7 +239,7 @@ enum tw_fetch_stage {
     TW_FETCH_IDLE,   /* not started */
     TW_FETCH_STARTS, /* fetches the index */
     TW_FETCH_FIRST,  /* fetches the first training shard */
-    TW_FETCH_REST,   /* fetches the others */
+    TW_FETCH_REST,   /* fetches the other files */
     TW_FETCH_DONE,   /* all files are whole */
 };
 

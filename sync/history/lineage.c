@@ -250,7 +250,7 @@ struct standing {
 };
 
 /* Classes of supporters: 0 to 2, 3 to 5, 6 to 11, 12 to 23, and so on. Of 3 f + 1 nodes, f may lie:
- * they are always in a lower class than the other 2 f + 1. */
+ * liars alone are always in a lower class than the honest 2 f + 1. */
 static uint32_t support_class(uint32_t supporters) {
     uint32_t class = 0;
     for (uint32_t least = 3; supporters >= least; least *= 2) class ++;
@@ -480,8 +480,8 @@ void tw_lineage_solo_done(struct tw_node *node) {
 
 /* ---- the end of a lineage ------------------------------------------------------------------- */
 
-/* So many members have left that the rest is no majority, and none of the rest has a round that
- * this node lacks. */
+/* So many members have left that the remaining ones are no majority, and none of those has a round
+ * that this node lacks. */
 static bool is_left_behind(struct tw_node *node) {
     uint32_t staying_count = 0;
     for (uint16_t i = 0; i < node->links_end; i++) {

@@ -333,8 +333,9 @@ static void request_log(struct tw_node *node, uint16_t peer, uint64_t round) {
     tw_act_send(node, message, peer);
 }
 
-/* So many members say so that one of them does not lie. A node that sees fewer trusts nobody's
- * word: it founds a child lineage, and follows the others by proof (claim.c). */
+/* Whether `count` members that say the same include one that does not lie. A node that sees fewer
+ * trusts nobody's word: it founds a child lineage, and follows the other members by proof
+ * (claim.c). */
 static bool is_word_of_enough(const struct tw_node *node, uint32_t count) {
     if (TW_IS_MUTANT(node, TW_MUTANT_ONE_LOG) || node->roster.count == 0) return count > 0;
     return count > tw_liars_max(node->roster.count);

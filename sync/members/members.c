@@ -395,7 +395,7 @@ void tw_members_connected(struct tw_members *members, const struct tw_member_row
     if (entry == NULL) entry = take_entry(members, now_us);
     if (entry == NULL)
         return; /* all entries are bootstrap or linked ones: the peer gets no entry */
-    /* The first link after none: the connection is back, so the others are reachable too. */
+    /* The first link after none: the connection is back, so other members are reachable too. */
     if (is_alone(members)) tw_members_moved(members, now_us);
     entry->has_id = true;
     entry->id = record->id;

@@ -293,9 +293,8 @@ static bool may_begin(const struct tw_node *node) {
     return node->worker.applying == 0 && !node->pair.is_encoding;
 }
 
-/* Asks the next peer. Every second one is drawn from the near peers, the others from all: regions
- * neither wait for each other nor drift apart. Peers with an outlier link are asked last. False: no
- * peer is left. */
+/* Asks the next peer, by turns a random near peer and a random one of all: regions neither wait for
+ * each other nor drift apart. Peers with an outlier link are asked last. False: no peer is left. */
 static bool ask_next(struct tw_node *node) {
     struct pair *pair = &node->pair;
     if (node->measured.is_over_budget) { /* a partner would wait for our payloads in vain */

@@ -1,6 +1,6 @@
 /* pair_clock.c - topology pair: each node's own run clock, and the peers with newer states.
  *
- * No node knows the tokens of all nodes. It counts its own exactly, and those of the others by the
+ * No node knows the tokens of all nodes. It counts its own exactly, and those of other nodes by the
  * rates that they report. A partner that is ahead lifts the clock by at most half of this node's
  * own advance. */
 #include "sync/pair/pair_clock.h"

@@ -10,9 +10,9 @@ void tw_proposal_draft(struct tw_node *node);
 /* Writes round.proposal without the parts of round.left_out. */
 void tw_proposal_write(struct tw_node *node);
 /* Sets the weights that the members of `next`, which may be record->next, should have. A member
- * gets a weight by upload if it delivered in time and the others reach it. It gets 0 if this node
- * has proof against it. All honest members compute the same, apart from messages under way and from
- * links that only some of them see. is_mesh: as if all members were linked. */
+ * gets a weight by upload if it delivered in time and the other members reach it. It gets 0 if this
+ * node has proof against it. All honest members compute the same, apart from messages under way and
+ * from links that only some of them see. is_mesh: as if all members were linked. */
 void tw_proposal_fair(const struct tw_node *node, const struct tw_record *record, bool is_mesh,
                       struct tw_roster *next);
 /* Set of members that contributed to a result, as its owner announced. */

@@ -2,11 +2,11 @@
  *
  * A round has no coordinator. It becomes active when this node contributes, or when so many members
  * have sent something about it that one of them does not lie. Waits and checks with an end count
- * from then: a single member cannot make them end before the others are due. Every owner pulls its
- * part of each contribution. It merges when all live members have answered, or when the quorum has
- * delivered and the grace is over. It then announces the result. A member without a contribution
- * (not encoded, or over budget) announces that once the round is active, and thus has answered: the
- * grace is for late members. The vote ends the round (vote/). */
+ * from then: a single member cannot make them end before the other members are due. Every owner
+ * pulls its part of each contribution. It merges when all live members have answered, or when the
+ * quorum has delivered and the grace is over. It then announces the result. A member without a
+ * contribution (not encoded, or over budget) announces that once the round is active, and thus has
+ * answered: the grace is for late members. The vote ends the round (vote/). */
 #include "sync/round/round.h"
 
 #include <string.h>
@@ -137,7 +137,7 @@ void tw_round_set_roster(struct tw_node *node, const struct tw_roster *roster) {
 
 /* Start of the round if a message about it arrives now. With clock pace, the round does not start
  * before it is due by this node's clock. Otherwise an early member would be merged alone, and delay
- * the next round of all others. A newcomer starts when the others do. */
+ * the next round of all others. A newcomer starts when the other members do. */
 static uint64_t begin_us(const struct tw_node *node) {
     const uint64_t due_us = node->pace.last_commit_us + node->cfg.pace_us;
     const bool is_timed =
@@ -318,12 +318,12 @@ static bool is_due(struct tw_node *node) {
     /* A receiver is always due: a round that it opened would have no other contribution. */
     if (node->state == TW_STATE_RECEIVER && node->round.active_us == 0) return false;
     if (node->cfg.pace_us > 0) return is_past(node, node->pace.last_commit_us + node->cfg.pace_us);
-    /* The first node whose period is over opens the round, and the others join it up to a quarter
-     * of a period early. Otherwise equal machines would keep their phases, and the last one would
-     * miss every round. */
+    /* The first node whose period is over opens the round, and the other nodes join it up to a
+     * quarter of a period early. Otherwise equal machines would keep their phases, and the last one
+     * would miss every round. */
     const uint32_t early = node->round.active_us != 0 ? node->cfg.period_steps / 4 : 0;
-    /* A newcomer has no period behind it and is always due, but the others are somewhere in
-     * theirs. */
+    /* A newcomer has no period behind it and is always due, but the other nodes are somewhere in
+     * their periods. */
     const bool is_new = node->worker.step < node->worker.entered_step + node->cfg.period_steps;
     if (is_new && node->round.active_us == 0) return false;
     return node->worker.step >= node->worker.last_send_step + node->cfg.period_steps - early;
@@ -569,7 +569,7 @@ static void request_merge(struct tw_node *node) {
 }
 
 /* A live member that is not listed was too late for every owner. It counts as an arrival at the
- * longest grace. A grace learned only from punctual members would shut the others out for good. */
+ * longest grace. A grace learned only from punctual members would keep late ones out for good. */
 void tw_round_note_missed(struct tw_node *node, const struct tw_record *record) {
     uint64_t listed = 0;
     if (record->contributors_count == 0) return;

@@ -255,8 +255,8 @@ void tw_payload_peer_down(struct tw_node *node, uint16_t peer) {
     for (uint32_t i = 0; i < node->payloads_end; i++) {
         struct payload *payload = &node->payloads[i];
         if (payload->state == PAYLOAD_FREE) continue;
-        /* A peer that was cut off while pulling a state will want the rest of exactly that state.
-         * It is kept, because the state changes with every round. */
+        /* A peer that was cut off while pulling a state will want the missing chunks of exactly
+         * that state. It is kept, because the state changes with every round. */
         if ((payload->pullers & ~others) != 0 && payload->content == TW_CONTENT_OPAQUE)
             keep_until(node, payload, node->now_us + STATE_RESUME_US);
         tw_chunks_source_lost(node, payload, peer);

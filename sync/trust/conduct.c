@@ -7,7 +7,7 @@
  *             is withheld (round/proposal.c). The owner still votes and contributes: the guard
  *             bounds contributions. In pairs: a partner whose payloads do not decode or are far too
  *             large.
- *   stall     A linked member that holds up rounds. Owner: it contributed, and the others waited
+ *   stall     A linked member that holds up rounds. Owner: it contributed, and other members waited
  *             for its result in vain. Proposer: vote/ballot_lease.c. It gets no part and is not
  *             waited for.
  *   unmerged  A contribution to our part was too large to be merged (kernels/guard.h). The

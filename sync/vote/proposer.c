@@ -247,7 +247,7 @@ static bool has_all_results(const struct tw_node *node) {
 }
 
 /* All results are announced, and no proposal has arrived. A linked proposer with a full disk, or
- * one that stopped after PREPARE, must not delay the others for all of pace.patience_us. */
+ * one that stopped after PREPARE, must not delay other proposers for all of pace.patience_us. */
 static bool is_proposer_mute(struct tw_node *node) {
     struct round *round = &node->round;
     const bool has_voted = node->vote.round == node->at.rounds && node->vote.has_accepted != 0;
