@@ -382,7 +382,7 @@ struct tw_status_view {
 /* Sets values that may be unmeasured to NaN or TW_VIEW_NEVER, all others to zero. */
 void tw_status_view_init(struct tw_status_view *view);
 
-/* "solo", "receiver", "member", "finished", or "worker_failed" which overrides the others. */
+/* "solo", "receiver", "member", "finished", or "worker_failed" which overrides the other states. */
 const char *tw_status_view_state(const struct tw_status_view *view);
 const char *tw_view_state_name(enum tw_node_state state);
 const char *tw_view_worker_name(enum tw_view_worker worker);

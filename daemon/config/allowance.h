@@ -2,7 +2,7 @@
  * passes time and traffic.
  *
  * A node controls only one part of its traffic: the size of its contributions. All other traffic
- * (results, votes, state for joiners) follows from the run. Its rate, the rest, is measured and
+ * (results, votes, state for joiners) follows from the run. Its rate (`rest` below) is measured and
  * subtracted from the budget. A contribution may use the bytes that are left until the next
  * contribution of the same fragment:
  *

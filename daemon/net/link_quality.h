@@ -121,8 +121,8 @@ size_t tw_link_quality_encode(const struct tw_link_quality *quality,
 uint32_t tw_link_quality_decode(struct tw_link_quality *quality, const char *text, size_t size,
                                 uint64_t now_us, uint64_t wall_s);
 
-/* The evidence, such as "slow sender: 41 kB/s to us in 12 transfers, the others 1.9 MB/s in the
- * middle"; "": nothing is wrong. */
+/* The evidence, such as "slow sender: 41 kB/s to us in 12 transfers; median of the others: 1.9
+ * MB/s"; "": nothing is wrong. */
 void tw_link_quality_evidence(const struct tw_link_quality_peer *peer,
                               char text[TW_LINK_QUALITY_TEXT_BYTES]);
 

@@ -91,8 +91,8 @@ static void try_dial_back(struct tw_daemon *daemon, uint16_t peer, uint64_t toke
 
 /* ---- dials by peers ------------------------------------------------------------------------- */
 
-/* Asks peers. A peer in another network can say more than one in the same network, so the first
- * pass asks only the former. */
+/* Asks peers. A peer in another network can say more than one in this node's network, so the first
+ * pass asks only peers in other networks. */
 static uint32_t ask_peers(struct tw_daemon *daemon, uint64_t token) {
     uint64_t asked = 0;
     uint32_t count = 0;

@@ -2,7 +2,7 @@
  * which `thinwire replay` repeats every decision.
  *
  * The log is a ring of files, oldest first deleted. Each begins with a copy of the core's memory,
- * so that it can be replayed without the others. A thread compresses and writes; the caller only
+ * so that it can be replayed without earlier files. A thread compresses and writes; the caller only
  * copies. A crash loses the last seconds. If the disk is too slow or full, the log has a gap, and
  * goes on in a new file.
  *

@@ -165,8 +165,8 @@ void tw_worker_host_act(struct tw_worker_host *host, const struct tw_action *act
  * has not after all. */
 void tw_worker_host_set_settled(struct tw_worker_host *host, bool is_settled);
 
-/* Sends SNAPSHOT, PAUSE, RESUME or EXIT. A PAUSE also holds for later workers; the others need a
- * ready one. */
+/* Sends SNAPSHOT, PAUSE, RESUME or EXIT. A PAUSE also holds for later workers; the other messages
+ * need a ready worker. */
 void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind);
 
 /* While held, HELLO is not answered: there is no training data yet, or the restart is not due.

@@ -355,7 +355,7 @@ static const struct preset *row_of(enum tw_preset preset) {
     return &presets[preset];
 }
 
-/* Whether a node's work reaches the others slowly: most of it is sent later, merges come a period
+/* Whether a node's work reaches other nodes slowly: most of it is sent later, merges come a period
  * late, or nodes merge two by two. */
 static bool is_slow(const struct tw_run *run, const struct preset *row) {
     return tw_run_is_coarse(run->sync.codec) || tw_run_is_coarse(row->codec) ||
@@ -363,7 +363,7 @@ static bool is_slow(const struct tw_run *run, const struct preset *row) {
            run->sync.topology == TW_TOPOLOGY_PAIR;
 }
 
-/* The period of the row, shortened in short runs if a node's work reaches the others slowly
+/* The period of the row, shortened in short runs if a node's work reaches other nodes slowly
  * (is_slow). With four nodes and 1200 steps, such presets were no better than a node alone (1.84
  * nats) with a period of 30 to 50 (sparseloco 1.92, co2 1.87, eager 1.84, noloco 1.83), and better
  * with 10 to 20 (1.72, 1.78, 1.80, 1.76). */

@@ -115,7 +115,7 @@ static float clip_factor(const struct tw_norm_history *history, float norm) {
 }
 
 /* Two Deltas in a row were refused for their size. Refused work is in the next
- * Delta, so without a limit Deltas never become smaller. The limit of the others is not known, but
+ * Delta, so without a limit Deltas never become smaller. The limit of other nodes is not known, but
  * the norm of their merge is. A usual Delta is between that norm (all deltas parallel) and
  * sqrt(contributors) times that norm (orthogonal). So `reach` starts at twice the norm of a merge,
  * halves at each refusal, and grows by half at each merge until the whole Delta fits. */
