@@ -45,7 +45,7 @@ struct tw_node_config {
     uint32_t fragments_count;
     uint64_t fragment_elements[TW_FRAGMENTS_MAX];
     uint32_t period_steps;  /* inner steps between two rounds of any fragment: H / P, >= 1 */
-    uint32_t overlap_steps; /* tau */
+    uint32_t overlap_steps; /* tau: inner steps from sending a contribution to applying the round */
     uint64_t pace_us;       /* clock pace: time between rounds; 0 = steps pace */
     uint64_t overlap_us; /* clock pace: time of the overlap at the planned speed; 0 = steps pace */
     uint32_t quorum;

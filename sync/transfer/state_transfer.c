@@ -98,8 +98,8 @@ void tw_state_peer_down(struct tw_node *node, uint16_t peer) {
         node->exports[p].waiting &= ~(UINT64_C(1) << peer);
 }
 
-/* There is room to pack another state. A peer may pull a kept state for any time, and more than
- * TW_STATES_KEPT states would use up the room of rounds. Sizes count in unpacked elements. */
+/* Whether there is room to pack another state. A peer may pull a kept state for any time, and more
+ * than TW_STATES_KEPT states would use up the room of rounds. Sizes count in unpacked elements. */
 static bool has_room(struct tw_node *node, uint32_t fragment) {
     uint64_t largest = 0, kept = 0, until_us = UINT64_MAX;
     for (uint32_t p = 0; p < node->cfg.fragments_count; p++) {

@@ -160,7 +160,8 @@ enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, 
                               struct tw_step_result *result, struct tw_error *err);
 
 /* Mean loss of `params` in nats per token on tokens (sequences_count, context + 1), for any number
- * of sequences. Changes neither theta nor the moments. TW_DATA as above. */
+ * of sequences. Changes neither theta nor the moments. TW_DATA if a token is outside the
+ * vocabulary. */
 enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, const uint32_t *tokens,
                               uint32_t sequences_count, double *loss_out, struct tw_error *err);
 

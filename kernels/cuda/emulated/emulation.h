@@ -28,7 +28,7 @@ enum tw_emulation_order {
     TW_EMULATION_SHUFFLED /* in a random order, drawn from the seed */
 };
 
-/* For this process, from the next launch on. */
+/* Sets the order of blocks and threads in this process, from the next launch on. */
 void tw_emulation_set_order(enum tw_emulation_order order, uint64_t seed);
 
 /* Makes one of the next calls that may fail on a GPU (allocation, copy, launch) fail: number
@@ -36,7 +36,7 @@ void tw_emulation_set_order(enum tw_emulation_order order, uint64_t seed);
  * fault that ends all work on that device. 0: no call. */
 void tw_emulation_fail_after(uint64_t calls);
 
-/* Number of such calls since the process began. */
+/* Number of calls that may fail on a GPU since the process began. */
 uint64_t tw_emulation_calls(void);
 
 /* Queues a function like a launch, so that it may access device memory. `bytes` of arguments are

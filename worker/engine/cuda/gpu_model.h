@@ -49,8 +49,8 @@ struct tw_gpu_slot {
     void *up;        /* (rows, up_width) */
     float *stats1, *stats2, *qk_stats; /* (rows, 2), (rows, 2), (rows, heads + kv_heads, 2) */
     float *lse;          /* (sequences, heads, context): log-sum-exp of attention scores */
-    void *norm1, *norm2; /* (rows, width): outputs of the norms; shared: narrow */
-    void *act;           /* (rows, ffn): output of the activation; shared: wide */
+    void *norm1, *norm2; /* (rows, width): outputs of the norms; if shared, in arrays.narrow */
+    void *act;           /* (rows, ffn): output of the activation; if shared, in arrays.wide */
 };
 
 /* Activations of one pass in device memory. */
