@@ -69,7 +69,7 @@ struct tw_view_peer {
     struct tw_id id;                /* zero: a bootstrap address whose node is not known yet */
     char addr[TW_ADDR_BYTES];       /* "" when only the peer dials */
     bool is_relayed;                /* the link runs through another member */
-    bool is_punched;                /* both nodes dialled it at the same time */
+    bool is_punched;                /* both nodes dialled at the same time (hole punching) */
     bool is_mapped;                 /* the peer dialled the port at this node's router */
     char way[TW_VIEW_TEXT_BYTES];   /* is_relayed: why it is not direct; else "" */
     struct tw_id via;               /* is_relayed: the member that relays */

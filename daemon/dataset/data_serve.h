@@ -67,7 +67,7 @@ struct tw_data_serve {
 
 void tw_data_serve_init(struct tw_data_serve *serve, uv_loop_t *loop, struct tw_data_store *store,
                         const struct tw_data_serve_events *events, void *user);
-/* Only when no work is in progress on the loop. */
+/* May be called only when no work is in progress on the loop. */
 void tw_data_serve_deinit(struct tw_data_serve *serve);
 void tw_data_serve_close(struct tw_data_serve *serve);
 

@@ -125,7 +125,7 @@ struct tw_transport_events {
     void (*call_done)(void *user, const struct tw_id *relay, const struct tw_id *target,
                       const struct tw_dial_result *result);
 
-    /* A probe of that node came from `address`, and asks for a PUNCH with `token`. */
+    /* A probe of node `id` came from `address`, and asks for a PUNCH with `token`. */
     void (*observed)(void *user, const struct tw_id *id, uint64_t token, const char *address);
 
     /* This node opened a pipe for two others, or it ended. */
@@ -203,8 +203,8 @@ enum tw_status tw_transport_connect(struct tw_transport *transport, const char *
 enum tw_status tw_transport_connect_hearsay(struct tw_transport *transport, const char *address,
                                             const struct tw_id *expected, struct tw_error *err);
 
-/* Tests whether `address` leads to that node, without making a link. Answered by probe_done. Fails
- * as tw_transport_connect does. */
+/* Tests whether `address` leads to node `expected`, without making a link. Answered by probe_done.
+ * Fails as tw_transport_connect does. */
 enum tw_status tw_transport_probe(struct tw_transport *transport, const char *address,
                                   const struct tw_id *expected, struct tw_error *err);
 
@@ -262,7 +262,8 @@ enum tw_status tw_transport_punch_info(const struct tw_transport *transport, uin
 bool tw_punch_is_agreed(const struct tw_punch_info *info, const struct tw_msg_punch *punch);
 
 /* Dials the other end of the relayed link in `delay_us`, while it dials this node. The result shows
- * in peer_up alone. TW_AGAIN as above; TW_LIMIT: too many at a time. */
+ * in peer_up alone. TW_AGAIN: the link cannot be punched (tw_transport_punch_info); TW_LIMIT: too
+ * many punches at a time. */
 enum tw_status tw_transport_punch(struct tw_transport *transport, uint16_t peer, uint64_t delay_us,
                                   struct tw_error *err);
 
@@ -323,7 +324,7 @@ struct tw_peer_net {
     bool is_dialled;             /* dialled by this node */
     bool is_relayed;             /* linked through another member */
     struct tw_id relay;          /* is_relayed: id of that member, whose address is in `address` */
-    bool is_punched;             /* both nodes dialled it at the same time */
+    bool is_punched;             /* both nodes dialled at the same time (hole punching) */
     bool has_bulk;
     uint32_t boot;
     uint64_t features;                /* bits of extension.h */

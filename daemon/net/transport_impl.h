@@ -313,7 +313,7 @@ void tw_punch_lost(struct tw_conn *conn);
 void tw_punch_step(struct tw_transport *t, uint64_t now_us);
 void tw_punch_close(struct tw_transport *t);
 uint64_t tw_punch_deadline_us(const struct tw_transport *t);
-/* The connection that a punch made for the bulk connection to that node; NULL: none. */
+/* The connection that a punch made as bulk connection to node `id`; NULL: none. */
 struct tw_conn *tw_punch_spare(const struct tw_transport *t, const struct tw_id *id);
 
 /* relay.c: pipes for others. */

@@ -63,7 +63,7 @@ void tw_twins_asked(struct tw_twins *twins, const struct tw_id *id, uint64_t non
 /* Takes an answer. True: it is the right one, and the question is closed. */
 bool tw_twins_answered(struct tw_twins *twins, const struct tw_id *id, uint64_t nonce);
 
-/* The question about that node is closed: its time is over, or its link is gone. */
+/* Closes the question about node `id`: the time for the answer is over, or the link is gone. */
 void tw_twins_close(struct tw_twins *twins, const struct tw_id *id);
 
 /* End of the waiting for an answer; UINT64_MAX: no question is open. */

@@ -18,7 +18,7 @@ void tw_daemon_admission_peer_down(struct tw_daemon *daemon, uint16_t peer);
 /* True when the frame was a REVOKE, RENEW or CERTS. */
 bool tw_daemon_admission_frame(struct tw_daemon *daemon, uint16_t peer,
                                const struct tw_frame *frame);
-/* True if the owner revoked that node. It is not dialled then. */
+/* True if the owner revoked the node. A revoked node is not dialled. */
 bool tw_daemon_admission_is_out(const struct tw_daemon *daemon, const struct tw_id *node);
 void tw_daemon_admission_tick(struct tw_daemon *daemon, uint64_t now_us);
 void tw_daemon_admission_fill(const struct tw_daemon *daemon, struct tw_status_view *view);

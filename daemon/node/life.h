@@ -13,8 +13,8 @@
 
 #include "daemon/setup/setup.h"
 
-/* Runs the daemon until it has left; returns the exit status. When it cannot start, the sentence
- * is on stderr. */
+/* Runs the daemon until it has left; returns the exit status. If it cannot start, an error
+ * sentence is on stderr. */
 enum tw_exit tw_daemon_run(struct tw_setup *setup);
 
 #endif

@@ -51,7 +51,7 @@ const char *tw_words_state(enum tw_node_state state) {
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Round and ballot, where a message has them. */
+/* Writes the message's kind, and its round and ballot if it has them. */
 static void put_message(struct writer *to, const struct tw_message *message) {
     char hex[9];
     put(to, "%s", tw_message_name(message->kind));

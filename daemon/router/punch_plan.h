@@ -112,7 +112,7 @@ enum tw_punch_action tw_punch_plan_heard(struct tw_punch_plan *plan, const struc
                                          enum tw_punch_stage stage, uint64_t token, uint64_t now_us,
                                          uint64_t *delay_us);
 
-/* The row of that node; NULL: none. */
+/* The row of node `id`; NULL: none. */
 const struct tw_punch_target *tw_punch_plan_find(const struct tw_punch_plan *plan,
                                                  const struct tw_id *id);
 

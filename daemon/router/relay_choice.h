@@ -125,7 +125,7 @@ void tw_relay_choice_look(struct tw_relay_choice *choice, const struct tw_relay_
 bool tw_relay_choice_next(struct tw_relay_choice *choice, const struct tw_relay_view *view,
                           uint64_t now_us, struct tw_relay_pick *pick);
 
-/* The call to that node has ended. ok: it is linked, or will be in a moment. */
+/* The call to node `target` has ended. ok: the node is linked, or will be in a moment. */
 void tw_relay_choice_ended(struct tw_relay_choice *choice, const struct tw_id *target, bool ok,
                            uint64_t now_us);
 

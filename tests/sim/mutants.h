@@ -8,7 +8,7 @@
 /* Number of mutants + 1; 1 in the ordinary build. */
 int tw_sim_mutants_count(void);
 
-/* Such as "double-apply"; "none" for 0. */
+/* Name of a mutant, such as "double-apply"; "none" for 0. */
 const char *tw_sim_mutant_name(int mutant);
 
 /* The error that the mutant makes, as a sentence. */

@@ -37,7 +37,7 @@ static void no_more_are_distrusted_than_may_lie(void **state) {
         assert_int_equal(tw_lease_is_distrusted(node, member), member == 3 || member == 5);
 }
 
-/* Otherwise liars that take turns hold a round up for as long as they like. */
+/* Without this rule, liars that take turns hold a round up for as long as they like. */
 static void distrusted_holder_holds_no_trusted_proposer_up(void **state) {
     (void)state;
     stall(2, 2);

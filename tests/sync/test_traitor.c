@@ -240,7 +240,8 @@ static void ask_for_promise(uint16_t peer) {
     }
 }
 
-/* Otherwise patience would be over before the others have trained their steps. */
+/* If one member could begin a round, pace.patience_us would be over before other members have
+ * trained their steps. */
 static void one_member_begins_no_round(void **state) {
     (void)state;
     worker_up();

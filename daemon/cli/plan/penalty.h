@@ -19,7 +19,8 @@ struct penalty_case {
  * says. Never above penalty_alone. */
 double penalty_expect(const struct penalty_case *run);
 
-/* That loss for one node that trains alone for so many steps. */
+/* Loss above that of one machine with the batch of all nodes, if one node trains alone for so many
+ * steps. */
 double penalty_alone(double steps);
 
 #endif

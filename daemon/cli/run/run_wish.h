@@ -36,7 +36,7 @@ struct cli_wish {
         "--model", "--tensors", "--train", "--frozen", "--base", "--budget", "--batch",            \
         "--context", "--tokens", "--nodes"
 
-/* Takes these options from the command line. Prints errors itself. */
+/* Takes CLI_WISH_OPTIONS from the command line. Prints errors itself. */
 enum tw_exit cli_wish_read(struct cli *cli, struct cli_wish *wish);
 
 /* Makes the run, and checks it with its data. Reads data and weights; measures the time of a step
@@ -50,7 +50,7 @@ enum tw_exit cli_wish_measure(struct cli_wish *wish, const struct tw_run *run);
 /* True if the user set the key. */
 bool cli_wish_has(const struct cli_wish *wish, const char *key);
 
-/* Gives these keys their values from the command line. Prints errors itself. */
+/* Sets the keys of the run that the user gave on the command line. Prints errors itself. */
 enum tw_exit cli_wish_apply(const struct cli_wish *wish, struct tw_run *run);
 
 /* True if there is a budget, and the run sends something. */

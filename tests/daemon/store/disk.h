@@ -33,7 +33,7 @@ const struct tw_file_ops *tw_disk_ops(struct tw_disk *disk);
 
 /* Calls so far. */
 uint64_t tw_disk_calls(const struct tw_disk *disk);
-/* Call number `call` (counted from 0) returns -error without effect. Sync: see above. */
+/* Call number `call` (counted from 0) returns -error without effect, except sync (above). */
 void tw_disk_fail_at(struct tw_disk *disk, uint64_t call, int error);
 /* Every read of the file fails, as with a bad sector. */
 void tw_disk_set_bad(struct tw_disk *disk, const char *name);

@@ -374,7 +374,7 @@ static void daemons_own_messages_are_refused_from_a_worker(void **state) {
     PUMP_UNTIL(t.gone == 1);
 }
 
-/* Else the supervisor would end it as hanging, because no step comes any more. */
+/* Without that state the supervisor would end the worker as hanging, as no step comes any more. */
 static void worker_at_its_stop_stays_finished_when_the_run_goes_on(void **state) {
     (void)state;
     struct tw_action action;

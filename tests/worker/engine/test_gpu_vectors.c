@@ -417,7 +417,7 @@ static void too_large_array_is_named(void **state) {
 }
 
 #ifdef TW_CUDA_EMULATED
-/* Then numbers are NaN, and every function that waits reports the reason. */
+/* After a device failure, numbers are NaN, and every function that waits reports the reason. */
 static void a_device_that_failed_says_so(void **state) {
     const struct tw_codec *const codec = tw_codec_get(TW_CODEC_BF16);
     double energies[TW_OUTLIER_BLOCKS];
