@@ -53,7 +53,7 @@ struct tw_bf16 {
     uint16_t bits;
 };
 
-/* The bits of tw_bf16_from_f32(), a NaN's included. */
+/* The same bits as tw_bf16_from_f32(), those of a NaN included. */
 static __device__ __forceinline__ tw_bf16 tw_bf16_of(float x) {
     const uint32_t bits = __float_as_uint(x);
     if (x != x) return tw_bf16{(uint16_t)(bits >> 16 | 0x40u)};

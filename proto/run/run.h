@@ -85,7 +85,7 @@ struct tw_run {
     struct {
         enum tw_family family;
         char tensors[TW_TENSORS_TEXT_BYTES]; /* family tensors: tensor_list.h; else empty */
-        struct tw_id base; /* hash of frozen weights below the tensors of the run; zero = any */
+        struct tw_id base; /* hash of the frozen weights beside the run's tensors; zero = any */
         uint32_t layers, width, heads;
         uint32_t kv_heads, head_size, ffn; /* 0 = the family's default: tw_run_shape */
         uint32_t context, vocab;

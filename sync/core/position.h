@@ -71,8 +71,8 @@ enum tw_status tw_position_decode(const uint8_t *bytes, size_t size, struct tw_p
 
 size_t tw_vote_encode(const struct tw_vote *vote, uint8_t bytes[TW_VOTE_BYTES_MAX]);
 
-/* Strict inverse. An accepted record must be of the vote's lineage and round, and a lock has one.
- * TW_CORRUPT names the field; *vote is then undefined. */
+/* Strict inverse. An accepted record must be of the vote's lineage and round. A lock needs a
+ * record. TW_CORRUPT names the field; *vote is then undefined. */
 enum tw_status tw_vote_decode(const uint8_t *bytes, size_t size, struct tw_vote *vote,
                               struct tw_error *err);
 
