@@ -58,7 +58,7 @@ bool tw_warning_is_urgent(enum tw_warning_kind kind);
 /* The fact that two machines have one key, as a sentence without its way out. */
 void tw_view_twin_text(const struct tw_view_twin *twin, char text[TW_VIEW_TEXT_BYTES]);
 
-/* The fact of a finding about merging, as a sentence without its way out. */
+/* Writes a finding about merging, as a sentence without the remedy. */
 void tw_view_finding_text(const struct tw_view_health *health, enum tw_finding finding,
                           char text[TW_VIEW_TEXT_BYTES]);
 

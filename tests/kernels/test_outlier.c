@@ -88,7 +88,7 @@ static void extreme_is_four_times_an_outlier(void **state) {
     assert_true(below > 1 && below <= TW_OUTLIER_EXTREME);
     sizes = sizes_of(16.1f, 0, N);
     assert_true(tw_outlier_check(&outlier, &sizes) > TW_OUTLIER_EXTREME);
-    note_own(&outlier, 0.5f); /* both were outliers: the doubt raises all limits */
+    note_own(&outlier, 0.5f); /* the own Delta was an outlier too: all limits rise */
     sizes = sizes_of(63, 0, N);
     const double doubted = tw_outlier_check(&outlier, &sizes);
     assert_true(doubted > 1 && doubted <= TW_OUTLIER_EXTREME);

@@ -67,7 +67,7 @@ static void start_alone(void) {
 
 /* ---- lies ----------------------------------------------------------------------------------- */
 
-/* One STATUS used to take every node out of its group. */
+/* One STATUS with a huge run clock must not take a member out of its group. */
 static void clock_in_a_status_draws_nobody(void **state) {
     (void)state;
     worker_up();

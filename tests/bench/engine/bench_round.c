@@ -242,8 +242,9 @@ static void room_again(struct bench *bench, uint32_t p) {
 
 /* ---- periods --------------------------------------------------------------------------------- */
 
-/* Seconds of one period, and of its turns that answered each kind of request. The first one, of the
- * warm-up, finds bench->steps: on a fast device, host work in plain C outlasts a period. */
+/* Seconds of one period, and of its turns that answered each kind of request. The first
+ * period is the warm-up. It sets bench->steps, because on a fast device, host work in plain C takes
+ * longer than a period of the run. */
 struct taken {
     double all_s, encode_s, apply_s;
 };

@@ -17,7 +17,7 @@ static void add_rounds(uint64_t from, uint64_t to, enum tw_outcome outcome) {
     for (uint64_t r = from; r < to; r++) tw_history_round(&history, r, outcome);
 }
 
-/* The letters, and the number of the first. */
+/* Compares the history's outcomes, a letter per round, and the number of the first round. */
 static void compare_rounds(uint64_t first, const char *outcomes) {
     json_t *const json = tw_history_json(&history, 3);
     json_int_t got_first = 0, fragments = 0;

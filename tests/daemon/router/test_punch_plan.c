@@ -50,7 +50,7 @@ static enum tw_punch_action to(struct tw_punch_plan *plan, enum tw_punch_stage s
     return tw_punch_plan_heard(plan, &from, stage, pick.token, now_us, &delay_us);
 }
 
-/* From ASK to the dials of both. */
+/* The exchange from ASK until both sides dial. */
 static void arrange(void) {
     now_us += RTT_US / 2;
     assert_int_equal(to(&server, TW_PUNCH_ASK), TW_PUNCH_SEND_READY);

@@ -125,9 +125,9 @@ static void a_merge_leads_as_on_the_host(void **state) {
         x.m[0] = 5.0f, x.v[0] = 1e-4f,
         x.delta[0] = 1e-3f; /* large enough that the bound has no effect */
         check_lead(&x, n, &cfg, 0.0f);
-        x = moments_new(&rng, n, 1e6f); /* bounded by sums */
+        x = moments_new(&rng, n, 1e6f); /* the bound by norms takes effect */
         check_lead(&x, n, &cfg, 1e-6f);
-        x = moments_new(&rng, n, 1e6f); /* limited by the elements that were sent */
+        x = moments_new(&rng, n, 1e6f); /* sparse: the bound is by the nonzero elements */
         for (size_t i = 1; i < n; i++)
             if (i % 64 != 0) x.delta[i] = 0.0f;
         check_lead(&x, n, &cfg, 1e-6f);

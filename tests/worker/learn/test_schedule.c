@@ -108,7 +108,7 @@ static void first_step_is_not_wasted(void **state) {
     }
 }
 
-/* Steps of an optimizer with zero moments, after the run's own warm-up. */
+/* A new optimizer (zero moments) warms up even after the run's own warm-up. */
 static void an_optimizer_that_is_new_warms_up(void **state) {
     (void)state;
     struct tw_run run = run_of();
@@ -120,7 +120,7 @@ static void an_optimizer_that_is_new_warms_up(void **state) {
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 19) - 0.0040 / 2) < 1e-8);
     assert_true((double)tw_schedule_lr(&run, 200000, 39) == full);
     assert_true((double)tw_schedule_lr(&run, 1000000, 10) <=
-                0.0002 + 1e-8);      /* less than the limit */
+                0.0002 + 1e-8);      /* the decayed rate is below the warm-up's limit */
     run.train.warmup_tokens = 10000; /* the run's own warm-up is shorter: ten steps */
     assert_true(fabs((double)tw_schedule_lr(&run, 200000, 4) - 0.0040 / 2) < 1e-8);
     run.sync.nodes = 5; /* two steps per node */

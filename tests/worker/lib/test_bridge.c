@@ -384,7 +384,7 @@ static void calls_out_of_order_are_refused(void **state) {
     const struct thinwire_step done = {.loss = 0};
     uint32_t tokens[64];
     welcome_worker();
-    atomic_store(&own.must_stop, true); /* the trainer of the other tests */
+    atomic_store(&own.must_stop, true); /* ends the trainer that open_all() started */
     assert_int_equal(pthread_join(own.thread, NULL), 0);
 
     pthread_t welcomer;
@@ -413,7 +413,7 @@ static void daemon_that_is_not_there_is_waited_for(void **state) {
     struct thinwire_error error;
     const struct thinwire_config nobody = {.socket = "/nonexistent/worker.sock"};
     const struct thinwire_config silent = {.socket = socket_path};
-    welcome_worker(); /* the trainer of the other tests */
+    welcome_worker(); /* the trainer that open_all() started */
     assert_int_equal(thinwire_worker_open(&worker, &nobody, 10, &error), THINWIRE_WAIT);
     assert_null(worker);
     assert_non_null(strstr(error.message, "no daemon at /nonexistent/worker.sock"));

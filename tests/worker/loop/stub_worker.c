@@ -2,9 +2,9 @@
  * and loop are real; the learner is stub_learner.h. Needs no training text and no BLAS.
  *
  *     stub_worker --socket PATH [--step-us N] [--die-at-update N] [--nan-from-update N]
- *                 [--wild-from-update N]    its rate is far too high
- *                 [--poison-from-update N]  its anchor's loss is far too high
- *                 [--start-seed N]     its first weights are its own
+ *                 [--wild-from-update N]    the learning rate is far too high
+ *                 [--poison-from-update N]  the anchor's loss is far too high
+ *                 [--start-seed N]     first weights differ from the run's
  *                 [--gpu ADDRESS]      pretends to compute on this GPU */
 #include <getopt.h>
 #include <signal.h>

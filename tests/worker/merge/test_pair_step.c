@@ -278,10 +278,10 @@ static void nothing_is_lost_between_two(void **state) {
                 went += train(&nodes[i]);
                 are_often_far_apart(&nodes[i]);
             }
-            if (round % 7 == 3) { /* after sending, each node loses the other */
+            if (round % 7 == 3) { /* both payloads are lost, so each node steps alone */
                 for (unsigned i = 0; i < NODES; i++) encode(&nodes[i], round, false);
                 for (unsigned i = 0; i < NODES; i++) (void)apply(&nodes[i], round, true);
-            } else if (round % 7 == 5) { /* the round of one is never taken */
+            } else if (round % 7 == 5) { /* the Delta of node 0 is never applied */
                 encode(&nodes[0], round, false);
                 (void)apply(&nodes[1], round, true);
             } else {
