@@ -3,10 +3,10 @@
  * attention_flash_backward.cu, ldmatrix of the block's own rows is the bottleneck; these kernels
  * load only lse and delta into registers.
  *
- * A block has 128 own rows, 64 for each of two warpgroups, and loops over tiles of 64 of the
- * others. While one warpgroup computes P and dS, the tensor cores work for the other one, and while
- * a warpgroup waits for a tile's scores they finish its sums of the tile before. Tiles are copied
- * by all threads, one ahead. */
+ * A block has 128 own rows (keys, or queries), 64 for each of two warpgroups, and loops over tiles
+ * of 64 rows of the other kind. While one warpgroup computes P and dS, the tensor cores work for
+ * the other one. While a warpgroup waits for a tile's scores, they finish its sums of the tile
+ * before. Tiles are copied by all threads, one ahead. */
 #include "kernels/cuda/attention_backward.cuh"
 #include "kernels/cuda/wgmma.cuh"
 

@@ -7,8 +7,8 @@
  *
  * No honest node makes such a pair. A vote is on disk before it is sent. At one ballot a member
  * promises once, accepts one record, and locks only that record. Its lock changes only by a vote
- * at a higher ballot than the promise, or at the ballot itself, and no promise of that ballot is
- * sent then (is_true of acceptor.c). A member that lost its vote file has a new nonce, so it does
+ * at the ballot of its promise or a higher one. After that vote it sends no promise of that ballot
+ * (is_true of acceptor.c). A member that lost its vote file has a new nonce, so it does
  * not vote in rosters with the old one. Contributions are no evidence: a node that restarts in a
  * round encodes another one.
  *

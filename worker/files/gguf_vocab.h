@@ -19,8 +19,8 @@
 
 /* vocab: size of the model's vocabulary; ids that the tokenizer lacks are written as unused.
  * tokenizer NULL: the byte tokenizer. ends NULL: only byte 0 ends a text. TW_CONFIG: the tokenizer
- * has more tokens than the model, llama.cpp has no name for its pre-tokenizer or cannot do the same
- * as its template or an added token, or no end of text is known; TW_NOMEM. */
+ * has more tokens than the model, or no end of text is known; or llama.cpp has no name for the
+ * pre-tokenizer, or no equivalent of the template or of an added token. TW_NOMEM. */
 enum tw_status tw_gguf_put_vocab(struct tw_gguf_head *head, const struct tw_tokenizer *tokenizer,
                                  uint32_t vocab, const struct tw_text_ends *ends,
                                  struct tw_error *err);

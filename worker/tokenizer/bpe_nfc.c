@@ -17,8 +17,8 @@ static const utf8proc_option_t COMPOSE = UTF8PROC_STABLE | UTF8PROC_COMPOSE;
 
 /* ---- which characters are stable -------------------------------------------------------------
  *
- * A stable character is its own normal form, cannot compose with the character before it (so a text
- * may be cut before it, UAX #15 section 9), and no mark is reordered across it. */
+ * A stable character is its own normal form and cannot compose with the character before it. No
+ * mark is reordered across it. So a text may be cut before it (UAX #15 section 9). */
 
 static int class_of(int32_t code) {
     return utf8proc_get_property(code)->combining_class & 255;
