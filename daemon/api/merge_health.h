@@ -7,8 +7,8 @@
  * Where merging was broken it stood still or rose, 10 to 80 % above the live loss.
  *
  * An evaluation is a bad sign if the anchor is worse than the live parameters by more than
- * TW_MERGE_WORSE and TW_MERGE_LEAST, and has not improved by TW_MERGE_PROGRESS of that distance
- * although each fragment was merged since the last evaluation that was looked at. Two bad signs in
+ * TW_MERGE_WORSE and TW_MERGE_LEAST, and has not improved by TW_MERGE_PROGRESS of that distance.
+ * It is judged only if each fragment was merged since the last judged one. Two bad signs in
  * a row are a finding. While it holds, the node goes on with its own parameters: merges change the
  * anchor and leave them (daemon/node/health.h). Its contributions go on, because they pull the
  * anchor back. The finding ends when the anchor is as good as the live parameters again, within

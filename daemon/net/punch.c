@@ -1,6 +1,6 @@
 /* punch.c - TCP hole punching: both ends of a relayed link dial each other at the same time, from
- * the ports that the relay has seen, so that the routers in between take each dial for an answer to
- * the other one (simultaneous open). When to punch is daemon/router/punch_plan.h; PROTOCOL.md
+ * the ports that the relay has seen. The routers in between thus take each dial for an answer to
+ * the other one (simultaneous open). daemon/router/punch_plan.h decides when to punch; PROTOCOL.md
  * section 13.
  *
  *     relayed link:  control pipe, bulk pipe         the relay sees two ports of each end
@@ -16,8 +16,8 @@
  *  3. The other end treats each lane as an accepted connection as soon as it is connected.
  *
  * A member alone cannot make this node dial anywhere: the relay and the other end must name the
- * same address (tw_punch_is_agreed), it is public unless the relay is in a private network, and its
- * port is above 1023. */
+ * same address (tw_punch_is_agreed). The address must be public, unless the relay is in a private
+ * network, and its port above 1023. */
 #include <stdio.h>
 #include <string.h>
 

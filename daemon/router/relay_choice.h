@@ -20,9 +20,10 @@
  * calls if there is still no link after TW_RELAY_YIELD_US. After the loss of a relayed link it does
  * not wait.
  *
- * Relays that list the node are ranked by the cost of the path to them (round trip, plus the time
- * for TW_RELAY_COST_BYTES) in powers of two, then by the number of links that this node has through
- * them. After a failure, that relay is not used for that node for a pause, which doubles with each
+ * Relays that list the node are ranked by the cost of the path to them, in powers of two. The cost
+ * is the round trip plus the time for TW_RELAY_COST_BYTES. Relays of equal cost are ranked by the
+ * number of links that this node has through them. After a failure, that relay is not used for that
+ * node for a pause, which doubles with each
  * failure. A link that ends within TW_RELAY_STEADY_US counts as a failure, so a relay that breaks
  * links is not asked again and again.
  *

@@ -3,9 +3,9 @@
  *
  *   nobody --connect, right user--> greeting --HELLO--> open --close or fault--> nobody
  *
- * Only root, the daemon's own user and the user of the worker may connect. The daemon closes a
- * worker that sends a packet other than exactly one message of its side, sends no HELLO within
- * TW_WORKER_GREETING_US, or does not read while TW_WORKER_QUEUE packets are queued for it. The
+ * Only root, the daemon's own user and the user of the worker may connect. A packet is exactly one
+ * message. The daemon closes the connection of a worker that sends another packet, sends no HELLO
+ * within TW_WORKER_GREETING_US, or does not read while TW_WORKER_QUEUE packets are queued. The
  * supervisor ends the process. Callbacks are called only by the event loop, never inside a
  * tw_worker_link_* call. */
 #ifndef TW_DAEMON_WORKERLINK_WORKER_LINK_H

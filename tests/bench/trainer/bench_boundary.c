@@ -2,10 +2,10 @@
  *
  *     thinwire-boundary-bench [STEPS] [STEP_MS] [PARAMETERS]
  *
- * One trainer takes steps of STEP_MS (mostly asleep), alternately in stretches without rounds and
- * in stretches in which a fake daemon asks for an ENCODE and an APPLY of the next fragment every
- * ROUND steps. Prints the median and the worst call of thinwire_worker_step of both, and the mean
- * per step as a fraction of 250 ms. */
+ * One trainer takes steps of STEP_MS (mostly asleep). Stretches without rounds alternate with
+ * stretches in which a fake daemon asks for an ENCODE and an APPLY of the next fragment every ROUND
+ * steps. Prints the median and the worst call of thinwire_worker_step of both, and the mean per
+ * step as a fraction of 250 ms. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
