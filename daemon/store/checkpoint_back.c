@@ -86,7 +86,8 @@ static enum tw_status move(const struct tw_checkpoint *checkpoint, const char *f
     return result >= 0 ? TW_OK : move_fail(err, from, to, result);
 }
 
-/* Gives the file a second name, durably. Without such names (FAT) it loses the first. */
+/* Makes a hard link `to` to the file `from`, durably. Renames the file where the file system has no
+ * hard links (FAT). */
 static enum tw_status name_too(const struct tw_checkpoint *checkpoint, const char *from,
                                const char *to, struct tw_error *err) {
     static const char TEMPORARY[] = "ckpt.back.tmp";

@@ -111,7 +111,8 @@ static void every_way_to_merge_takes_cut_tensors(void **state) {
     }
 }
 
-/* The later one in the order of lineages takes over the other's state before it merges. */
+/* The node of the lineage that is later in the order takes over the other's state before merging.
+ */
 static void pairs_with_starts_of_their_own_begin_at_one(void **state) {
     (void)state;
     make(2, "noloco", "int8");
@@ -121,7 +122,7 @@ static void pairs_with_starts_of_their_own_begin_at_one(void **state) {
     assert_true(cluster_reaches(&cluster, 1, "sync.pairs.merged", 2, 30));
     const unsigned taken = cluster_lines(&cluster, 0, "ev=state state=receiver") +
                            cluster_lines(&cluster, 1, "ev=state state=receiver");
-    assert_true(taken >= 1); /* the first one may also follow the child of its lineage */
+    assert_true(taken >= 1); /* both, if the earlier one then follows a child lineage */
     end(2);
 }
 

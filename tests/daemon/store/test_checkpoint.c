@@ -663,7 +663,7 @@ static void pinned_generation_stays_for_the_next_time(void **state) {
     }
 }
 
-/* After one save, ckpt.a or ckpt.b and the pinned file are still one file under two names. */
+/* After one save, ckpt.a or ckpt.b and the pinned file are still hard links to one file. */
 static void second_rollback_leaves_no_file_behind(void **state) {
     (void)state;
     save_up_to(2);
