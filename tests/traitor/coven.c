@@ -1,4 +1,4 @@
-/* coven.c - the open round, as far as the traitors of a world know it together. */
+/* coven.c - the state of the open round that all traitors of a world share. */
 #include "tests/traitor/coven.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* coven.h - shared by the files of this folder. */
+/* coven.h - functions of the traitors that the files of this folder share. */
 #ifndef TW_TESTS_TRAITOR_COVEN_H
 #define TW_TESTS_TRAITOR_COVEN_H
 

@@ -1,4 +1,4 @@
-/* pass.c - changes of the words of a traitor's honest core. */
+/* pass.c - drops or changes messages that the honest core inside a traitor sends. */
 #include <string.h>
 
 #include "tests/traitor/coven.h"

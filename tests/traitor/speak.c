@@ -1,4 +1,4 @@
-/* speak.c - lies of their own accord. */
+/* speak.c - false messages that traitors send although no honest core sent any. */
 #include <string.h>
 
 #include "tests/traitor/coven.h"

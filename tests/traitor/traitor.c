@@ -1,4 +1,4 @@
-/* traitor.c - traitors and their signatures: traitor.h. */
+/* traitor.c - sets traitors up, and signs for them with the keys of all traitors. */
 #include "tests/traitor/traitor.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* wish.c - records that suit the traitors. */
+/* wish.c - round records that favour the traitors, valid or not. */
 #include <string.h>
 
 #include "tests/traitor/coven.h"

@@ -1,4 +1,4 @@
-/* make_text.c - prose and code of made-up words. */
+/* make_text.c - generates prose and code of made-up words. */
 #include "make_text.h"
 
 #include <ctype.h>

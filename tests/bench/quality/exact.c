@@ -1,4 +1,4 @@
-/* exact.c - float32 on the wire. */
+/* exact.c - sends outer gradients uncompressed, as float32. */
 #include "tests/bench/quality/exact.h"
 
 #include <math.h>

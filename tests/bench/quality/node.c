@@ -1,4 +1,4 @@
-/* node.c - a node's engine, memory and merging. */
+/* node.c - one node of the bench: its engine, memory and merging. */
 #include "tests/bench/quality/node.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* pairs.c - rounds of two. */
+/* pairs.c - rounds in which two nodes merge with each other. */
 #include "tests/bench/quality/pairs.h"
 
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-/* plan.c - cases from the lines of a plan. */
+/* plan.c - reads a plan, and expands its lines to cases. */
 #include "tests/bench/quality/plan.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* results.c - finished cases in a file. */
+/* results.c - writes finished cases to the file of results, and finds them in it. */
 #include "tests/bench/quality/results.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* setting.c - cases from key=value pairs. */
+/* setting.c - reads a case from key=value pairs. */
 #include "tests/bench/quality/setting.h"
 
 #include <stdio.h>
