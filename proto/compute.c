@@ -1,4 +1,4 @@
-/* compute.c - the device of compute.h as text and back. */
+/* compute.c - converts names of devices ("cuda:0") to values and back. */
 #include "proto/compute.h"
 
 #include <string.h>

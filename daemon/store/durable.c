@@ -1,4 +1,4 @@
-/* durable.c - the recipe of durable.h, step by step. */
+/* durable.c - writes a file that survives a power cut, step by step. */
 #include "daemon/store/durable.h"
 
 #include <errno.h>
