@@ -169,7 +169,7 @@ ENGINE = {"tw_worker_engine", "tw_worker_support", "tw_kernels_cuda", "CUDA::cud
           "tw_flags", "m", "gomp", "Threads::Threads", "${ONEDNN_LIBRARY}", "PkgConfig::OPENBLAS",
           "PkgConfig::MODEL_JANSSON"}
 
-# All nodes must compute the same bits here: correctly rounded operations only, no libm estimates.
+# Results of these files are bit-equal on all nodes: correctly rounded operations, no libm.
 AGREED = re.compile(r"(kernels/(outer|merge|mix|norm|ref/(outer|merge|mix|norm)_ref)"
                     r"|compress/[\w/]+)\.c")
 INEXACT = re.compile(r"\b(exp|exp2|expm1|log|log2|log10|log1p|pow|sin|cos|tan|tanh|sinh|cosh|atan2?"

@@ -69,7 +69,7 @@ def parse(plan):
 
 
 def lacks(plan=""):
-    """Why there can be no such lab here; None where there can."""
+    """Why this machine can have no such lab; None: it can."""
     if os.geteuid() != 0:
         return "wants root for network namespaces"
     tools = {"ip": "iproute2", "nft": "nftables", "tc": "iproute2"}

@@ -27,7 +27,7 @@ def run(*command):
 
 
 def lacks_hosts():
-    """Why there can be no namespaces here; None: there can."""
+    """Why this machine can have no namespaces; None: it can."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return "wants root and iproute2 for network namespaces"
     name = f"tws{os.getpid()}try"

@@ -46,7 +46,7 @@ def blocks_of(guide):
 
 
 def with_free_ports(text):
-    """The same with a free port for each port of 127.0.0.1."""
+    """Returns `text` with a free port in place of each port of 127.0.0.1."""
     free = {}
 
     def replace(match):

@@ -399,7 +399,7 @@ def network(world):
 
 
 def lacks(kind):
-    """Why this part cannot run here; None: it can."""
+    """Why this part cannot run on this machine; None: it can."""
     if kind != "network":
         return None
     if os.geteuid() != 0 or shutil.which("ip") is None:

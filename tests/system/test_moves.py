@@ -30,7 +30,7 @@ def run(*command):
 
 
 def lacks():
-    """Why this cannot run here; None: it can."""
+    """Why the test cannot run on this machine; None: it can."""
     if os.geteuid() != 0:
         return "wants root for network namespaces"
     if shutil.which("ip") is None:

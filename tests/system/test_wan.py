@@ -97,7 +97,7 @@ def measure(lab, program, pace, payload, is_full):
 
 
 def transfer(args):
-    """Both paces with losses, and paced without losses, where only the queue delays messages."""
+    """Pace off and auto with losses, and auto without losses, where only the queue delays."""
     program = str(args.bin / "wan_pump")
     payload = (64 if args.full else 12) * MB
     least = {"auto": 0.82, "off": 0.95} if args.full else {"auto": 0.6, "off": 0.7}

@@ -170,7 +170,7 @@ def step():
 place = f"{torch.get_num_threads()} threads" if not is_cuda else \
     f"{torch.cuda.get_device_name()}, torch.compile, {options.attention} attention"
 if is_cuda:
-    step(), step()  # compiled and tuned here, not in the first round
+    step(), step()  # compiled and tuned now, not in the first round
 print(json.dumps({"what": f"PyTorch {torch.__version__}, {place}, "
                           + ("bf16 autocast" if options.compute == "bf16" else "fp32"),
                   "tokens": options.batch * options.context}), flush=True)

@@ -115,7 +115,7 @@ def phase(world, configs, seconds, is_linked):
 
 
 def measure(world, args):
-    """The pairs, and the judgement."""
+    """Measures pairs of a phase alone and a phase together, and prints the verdict."""
     manifest = world.folder / "run.manifest"
     subprocess.run([str(world.bin / "thinwire"), "run", "new", "wan", "--data",
                     str(world.folder / "text"), "--out", str(manifest)] +

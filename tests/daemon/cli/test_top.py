@@ -59,7 +59,7 @@ def end_of(main, program):
 
 
 def check_sizes(socket):
-    """Both sizes, a change of size, a terminal that is too small."""
+    """Two sizes of the terminal, a change of size, and a terminal that is too small."""
     main, program = start(socket, 80, 24)
     seen = read_until(main, "attic trains bible together with 3 others", "1.702 validation",
                       "48.8 %", "tokens/s", "c4c4c4c4", "relayed", "q quit")
@@ -76,7 +76,7 @@ def check_sizes(socket):
 
 
 def check_hangup(socket):
-    """It ends when its terminal is gone, as it is after a lost ssh connection."""
+    """`thinwire top` ends when its terminal is gone, as after a lost ssh connection."""
     main, program = start(socket, 80, 24)
     read_until(main, "q quit")
     os.close(main)

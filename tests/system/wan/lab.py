@@ -33,7 +33,7 @@ except OSError: raise SystemExit(1)
 
 
 def lacks():
-    """Why there can be no lab here; None: there can."""
+    """Why this machine can have no lab; None: it can."""
     if os.geteuid() != 0:
         return "wants root for network namespaces"
     for tool in ("vde_switch", "wirefilter", "ip"):

@@ -66,7 +66,7 @@ def trainer(socket, seed, out):
 
 
 def module(socket, seed, out):
-    """The same with a PyTorch module and AdamW."""
+    """A trainer with a PyTorch module and AdamW."""
     import torch
 
     import thinwire.torch
@@ -157,7 +157,7 @@ def train(library, bin_dir, folder, second):
 
 
 def check(folder, results, status):
-    """Both trainers learned, and hold the same parameters at the end."""
+    """Asserts that both trainers learned, and hold the same parameters at the end."""
     first, second = (path.read_bytes() for path in results)
     assert first == second, "the trainers ended with different parameters"
     numbers = array.array("f", first)
