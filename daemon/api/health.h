@@ -47,8 +47,8 @@ enum {
     TW_HEALTH_ROUNDS = 4,
     TW_HEALTH_LOOKS = 3,
     TW_HEALTH_STUCK_PERIODS = 8,
-    TW_HEALTH_UNKNOWN_PERIODS =
-        10, /* replaces the usual period while that is not known, as a multiple of STUCK_US */
+    TW_HEALTH_UNKNOWN_PERIODS = 10, /* replaces the usual period while that is not known, as a
+                                       multiple of TW_HEALTH_STUCK_US */
 };
 
 enum tw_finding {

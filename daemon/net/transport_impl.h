@@ -1,8 +1,9 @@
 /* transport_impl.h - state shared by transport.c, announce.c, admit.c, dialer.c, peer.c, bulk.c,
  * relay.c, call.c, held.c and punch.c. Private to them.
  *
- * Everything that may call the runtime back or free something happens in tw_transport_step. An idle
- * handle runs it after tw_transport_soon. No call of the runtime is thus answered from inside. */
+ * Everything that may call the runtime back or free something happens in transport_step of
+ * transport.c. A timer and, after tw_transport_soon, an idle handle run it. No call of the runtime
+ * is thus answered from inside. */
 #ifndef TW_DAEMON_NET_TRANSPORT_IMPL_H
 #define TW_DAEMON_NET_TRANSPORT_IMPL_H
 

@@ -122,7 +122,7 @@ void tw_daemon_status_fill(void *user, struct tw_status_view *view) {
     tw_daemon_ports_fill(daemon, view);
     tw_daemon_punches_fill(daemon, view);
     tw_daemon_relays_fill(daemon, view);
-    tw_daemon_budget_fill(daemon, view); /* reads rates that links_fill wrote */
+    tw_daemon_budget_fill(daemon, view); /* reads the rates that tw_daemon_links_fill wrote */
     tw_daemon_admission_fill(daemon, view);
     tw_daemon_data_fill(daemon, now_us, view);
     tw_daemon_status_peers_fill(daemon, now_us, view);

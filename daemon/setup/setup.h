@@ -31,7 +31,7 @@ struct tw_setup {
     char manifest[TW_MANIFEST_BYTES_MAX + 1]; /* canonical text, with NUL */
     char run_state_dir[TW_PATH_BYTES];        /* STATE_DIR/first 16 digits of the run id */
     char data_path[TW_PATH_BYTES]; /* text or dataset to train on; "": the trainer has its own */
-    bool is_data_fetched;          /* data_path is RUN_STATE_DIR/data, filled from peers */
+    bool is_data_fetched;          /* data_path is `data` in run_state_dir, filled from peers */
     bool spawns_worker;            /* the daemon starts and restarts the worker */
     char worker_path[TW_PATH_BYTES];
     char worker_socket[TW_PATH_BYTES];

@@ -7,7 +7,7 @@
 #include "kernels/act.h"
 #include "kernels/ops.h"
 
-/* A vector is TW_VEC floats (vec.h); VEC_REGISTERS of them fit into registers. */
+/* A vector is TW_VEC floats (vec.h); TW_VEC_REGISTERS of them fit into registers. */
 #if defined(TW_ISA_AVX512)
 #if defined(TW_ISA_AVX512_BF16) /* with bf16 dot products, used by attention */
 #define TW_CPU(op) TW_ACT_NAME(avx512bf16, op)

@@ -32,7 +32,7 @@ struct writer {
     const struct tw_text_ends *ends;
     struct tw_gguf_head head;
     float *block;   /* (BLOCK_ELEMENTS) */
-    float *columns; /* (columns_count), for transpositions, or NULL */
+    float *columns; /* columns of the tensor being transposed; NULL: no tensor is */
     uint32_t tensors_count;
     uint64_t data_bytes;
     struct tw_out_file file;
