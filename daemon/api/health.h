@@ -1,7 +1,4 @@
-/* health.h - signs of bad merging besides the anchor's loss (merge_health.h): this node's work is
- * refused or left out, it takes over states again and again, its parameters are far from the
- * anchor, its own loss rises, the open round does not close, or its anchor differs from the
- * others'.
+/* health.h - signs of bad merging besides the anchor's loss (merge_health.h).
  *
  * The signs are judged at each evaluation (a look). A finding, shown as a warning, begins with its
  * second bad sign in a row, and ends with one good sign. REFUSED and LEFT_OUT are judged only when
@@ -21,14 +18,14 @@
  * STUCK needs no second sign. It begins when the open round has been open for TW_HEALTH_STUCK_US
  * and for TW_HEALTH_STUCK_PERIODS usual periods, and ends with that round.
  *
- * DIFFERS has none either: most members had another anchor than this node, for the second time
- * within TW_HEALTH_DIFFERS_US. It ends that long after the last time. All nodes compute the same
+ * DIFFERS begins when most members had another anchor than this node for the second time within
+ * TW_HEALTH_DIFFERS_US. It ends that long after the last time. All nodes compute the same
  * anchors to the bit, so a difference comes from broken memory, a broken disk or a faulty program.
  *
- * FAR needs TW_HEALTH_LOOKS distances before, of a node that is not alone: with a rate that warms
- * up linearly the fourth is then at most 4/3 of the largest. Distances are near 0 just after a
- * merge, so a small one is never far. A slow node contributes between two of its own evaluations,
- * so LEFT_OUT does not come from slowness. Pure. */
+ * FAR needs TW_HEALTH_LOOKS earlier distances, of a node that is not alone: with a learning rate
+ * that warms up linearly the fourth is then at most 4/3 of the largest. Distances are near 0 just
+ * after a merge, so a small one is never far. A slow node contributes between two of its own
+ * evaluations, so slowness does not cause LEFT_OUT. Pure. */
 #ifndef TW_DAEMON_API_HEALTH_H
 #define TW_DAEMON_API_HEALTH_H
 
