@@ -31,4 +31,19 @@ for script in postinst prerm postrm; do
     sh -n "deploy/debian/programs.$script" || fail "programs.$script"
     grep -q '^#DEBHELPER#$' "deploy/debian/programs.$script" || fail "programs.$script: no #DEBHELPER#"
 done
+
+exported=$(grep -oE '\bthinwire_worker_[a-z_]+\(' worker/lib/include/thinwire/worker.h | tr -d '(' | sort -u)
+listed=$(sed -n 's/^ \(thinwire_[a-z_]*\)@Base.*/\1/p' deploy/debian/libthinwire1.symbols | sort -u)
+[ "$exported" = "$listed" ] || fail "libthinwire1.symbols differs from thinwire/worker.h"
+
+# The sandbox of the units. The analysis wants a unit with a name of its own (systemd 250 or later).
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+if systemd-analyze security --help 2>/dev/null | grep -q -- --threshold; then
+    for unit in thinwired thinwire-worker; do
+        cp "deploy/systemd/$unit@.service" "$folder/$unit@x.service"
+        systemd-analyze security --no-pager --offline=true --threshold=15 "$folder/$unit@x.service" \
+            >"$folder/said" 2>&1 || fail "exposure over 1.5: $(tail -1 "$folder/said")"
+    done
+fi
 [ $failures -eq 0 ]
