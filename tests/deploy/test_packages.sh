@@ -43,6 +43,13 @@ run apt build
 fact "missing packages are installed" test $status -eq 0
 fact "a build takes every library" grep -q 'install.* libuv1-dev .*libinih-dev.* libdnnl-dev' "$folder/calls"
 fact "a build takes nothing of the tests" bash -c "! grep -qE 'cmocka|python3|clang' '$folder/calls'"
+rm "$folder/calls"
+run apt release
+wanted=$(sed -n '/^Build-Depends:/,/^[A-Z].*:/p' deploy/debian/control | sed '1s/^[^:]*://; /^[A-Z]/d' |
+    tr ',' '\n' | grep -v '<cross>' | sed 's/debhelper-compat/debhelper/; s/:any//' | awk '{ print $1 }')
+for package in build-essential $wanted; do
+    fact "a release takes $package" grep -q "install.* $package\b" "$folder/calls"
+done
 run apt test
 fact "the tests take the runtime of the clang there is" grep -q 'libclang-rt-19-dev' "$folder/calls"
 
