@@ -14,6 +14,7 @@ enum {
     TRANSFER_US_MAX = 5 * 1000 * 1000, /* a longer transfer is measured in slices of this length */
     SEGMENTS_MIN = 100,
     TRANSFERS_MIN = 3,
+    RATE_FAST = 10 * 1000 * 1000, /* bytes/s; no such peer is slow, however fast the others are */
     BREAKS_MILLI_MIN = 3000,
     LOSS_PPM_MIN = 30 * 1000,
 };
@@ -220,6 +221,7 @@ static bool is_out_of_line(const struct tw_link_quality *quality,
         const enum measure measure = anomaly == TW_LINK_QUALITY_SLOW_SENDER ? SENDS : RECEIVES;
         if (!value_of(peer, measure, &value) || !median_of(quality, peer, measure, middle))
             return false;
+        if (value >= RATE_FAST) return false;
         return is_so ? 5 * value < 2 * *middle : 4 * value < *middle;
     }
     case TW_LINK_QUALITY_FLAPPING:

@@ -144,6 +144,17 @@ static void own_upload_is_measured_while_more_waits(void **state) {
 
 /* ---- judging ------------------------------------------------------------------------------- */
 
+/* As on the loopback of a busy machine. */
+static void fast_sender_is_not_slow_beside_faster_ones(void **state) {
+    (void)state;
+    for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
+    for (uint8_t peer = 1; peer <= 3; peer++) transfers(peer, 115 * 1000 * 1000, 4);
+    transfers(4, 20 * 1000 * 1000, 4);
+    is(4, TW_LINK_QUALITY_FINE, "");
+    transfers(4, 1000 * 1000, 16);
+    is(4, TW_LINK_QUALITY_SLOW_SENDER, "slow sender");
+}
+
 static void slow_sender_is_named_with_its_evidence(void **state) {
     (void)state;
     for (uint8_t peer = 1; peer <= 4; peer++) up(peer);
@@ -394,6 +405,7 @@ int main(void) {
         T(round_trips_and_losses_are_smoothed),
         T(reliability_is_the_time_linked),
         T(own_upload_is_measured_while_more_waits),
+        T(fast_sender_is_not_slow_beside_faster_ones),
         T(slow_sender_is_named_with_its_evidence),
         T(slow_receiver_is_named),
         T(link_that_keeps_breaking_is_named_until_it_stays),
