@@ -5,11 +5,11 @@
  *   FREE       -                                                 WAITING or DIRECT by a link
  *   GONE       there is no link                                  WAITING or DIRECT by a link; FREE
  *                                                                after TW_PUNCH_FORGET_US
- *   WAITING    the link is relayed                               ASKED by tw_punch_plan_next; READY
- *                                                                by ASK
+ *   WAITING    the link is relayed                               ASKED by tw_punch_plan_next;
+ *                                                                READIED by ASK
  *   ASKED      this end, the client, has sent ASK                PUNCHING by READY: GO is sent;
  *                                                                WAITING after TW_PUNCH_ASK_US
- *   READY      this end, the other one, has sent READY           PUNCHING by GO; WAITING after
+ *   READIED    this end, the other one, has sent READY           PUNCHING by GO; WAITING after
  *                                                                TW_PUNCH_ASK_US
  *   PUNCHING   both dial                                         DIRECT by the link; WAITING when
  *                                                                the time is over
@@ -72,9 +72,9 @@ struct tw_punch_target {
     struct tw_id id;
     uint16_t peer;
     bool is_client, can, is_punched;
-    uint64_t token;      /* ASKED, READY, PUNCHING: token of the attempt */
+    uint64_t token;      /* ASKED, READIED, PUNCHING: token of the attempt */
     uint64_t since_us;   /* when the state began */
-    uint64_t due_us;     /* WAITING: earliest ASK; ASKED, READY, PUNCHING: end of the state */
+    uint64_t due_us;     /* WAITING: earliest ASK; ASKED, READIED, PUNCHING: end of the state */
     uint64_t pause_us;   /* last pause after a failure; 0: the last punch did not fail */
     uint64_t rest_us;    /* no ASK before */
     uint64_t readied_us; /* when READY was last sent; 0: never */

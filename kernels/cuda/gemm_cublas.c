@@ -212,7 +212,8 @@ static cublasStatus_t run(void *context) {
         products->workspace, p->plan->workspace_bytes, (cudaStream_t)p->stream);
 }
 
-/* Runs the epilogue as separate kernels, if it was not fused. */
+/* The rest of the epilogue after the product. Not fused: all of it, as separate kernels. Fused:
+ * only the column sums of TW_CUDA_BIAS_GRADIENT, which go from the workspace to bias_gradient. */
 static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
     const struct tw_cuda_products *const products = p->products;
     if (p->plan->is_fused == 0) {
@@ -224,7 +225,8 @@ static void follow(const struct product *p, const struct tw_cuda_gemm *gemm) {
     }
 }
 
-/* The product with its epilogue, for timing. Column sums that would be added to go to scratch. */
+/* The product with its epilogue, for timing. Column sums go to scratch, so that timing does not
+ * change bias_gradient. */
 static cublasStatus_t run_whole(void *context) {
     const struct product *const p = context;
     const struct tw_cuda_products *const products = p->products;

@@ -11,7 +11,8 @@ uint32_t tw_veto_find(struct tw_node *node, const struct tw_record *record);
  * missing.
  */
 void tw_veto_pass(struct tw_node *node, uint64_t ballot);
-/* Like tw_veto_pass, and notes that this node refuses the offer. */
+/* Like tw_veto_pass, and notes that this node refuses the offer: the proposal that it now judges.
+ */
 void tw_veto_proposer(struct tw_node *node);
 /* The offer is accepted after all: its proposer no longer counts as one whose proposal left out
  * most of the round. */

@@ -42,9 +42,10 @@ static uint64_t stalled_us(const struct tw_node *node, uint32_t member) {
                                     &node->roster.members[member].id);
 }
 
-/* No more members than may lie are distrusted, or fewer than half where nobody may: those with the
- * longest penalties. Where more stalled, the cause is the network, or proposers that did not wait
- * for each other. To wait for nobody would keep it so. */
+/* Every member proven false is distrusted. Of the members that stalled, those with the longest
+ * penalties are: at most as many as may lie, or (n - 1) / 2 in a roster too small for a liar. If
+ * more stalled, the cause is the network, or proposers that did not wait for each other. If nobody
+ * were waited for then, proposers would go on colliding. */
 bool tw_lease_is_distrusted(const struct tw_node *node, uint32_t member) {
     const uint64_t left_us = stalled_us(node, member);
     const uint32_t count = node->roster.count, liars = tw_liars_max(count);

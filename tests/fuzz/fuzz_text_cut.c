@@ -1,6 +1,6 @@
-/* fuzz_text_cut.c - arbitrary bytes as a text that arrives in pieces: every byte belongs to one
- * document, and documents do not depend on the pieces. Input: unit, size of a piece, the text,
- * which is repeated to a useful size. */
+/* fuzz_text_cut.c - arbitrary bytes as a text that arrives in pieces. Each byte is consumed once;
+ * passages and whole texts contain every byte. Documents do not depend on the pieces. Input: u8
+ * unit, u16 size of a piece, u8 repetitions, the text. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -33,8 +33,9 @@ struct tw_sim_result {
     uint64_t rounds;       /* number of committed (lineage, round) pairs */
     uint64_t group_rounds; /* those of `rounds` with several contributors */
     uint64_t first_rounds; /* those of `group_rounds` that list the first node */
-    uint64_t calm_listed;  /* late in the calm: sum over the rounds of contributors times parts */
-    uint64_t calm_missing; /* those of `calm_listed` that were not merged in a part */
+    /* late in the calm (the phase without faults): pairs of contributor and part of all rounds, and
+     * those of them that were not merged */
+    uint64_t calm_listed, calm_missing;
     uint64_t applied, mixed, votes, lineages, loads, steps;
     uint64_t lies_told, lies_committed; /* lies except subtle ones: published, committed */
     uint64_t lied_us;                   /* time of the last commit of a lie; 0 = never */
@@ -44,7 +45,8 @@ struct tw_sim_result {
     uint64_t tries_most;           /* most ballots above the first in a round */
     uint64_t merges, merges_whole; /* merges with a partner; exchanges that both nodes merged */
     uint64_t merges_deserted;      /* one-sided outcomes that the merging node knows of */
-    uint64_t phis_unread; /* steps alone because the partner's phi was unreadable or an outlier */
+    uint64_t phis_unread; /* outer steps taken alone because the partner's phi was unreadable or an
+                             outlier */
     double consensus_end; /* rms distance of the anchors from their mean, at the end */
     uint64_t tokens;      /* in pairs: tokens trained by all nodes in all lives */
     bool is_overrun;      /* faults left more traitors than a roster survives: the world ended */
@@ -53,10 +55,12 @@ struct tw_sim_result {
     double loss_start,
         loss_end;          /* loss of the initial model; mean loss of the running nodes' anchors */
     uint64_t clock_tokens; /* greatest clock at the end */
+    /* one half of the nodes in the network partition of the options (split_us to split_end_us) */
     struct tw_sim_side {
-        double loss;     /* loss of the best anchor, at the end of the fixed split */
-        uint64_t rounds; /* most rounds of a node, at the end of the split */
-        uint64_t rounds_before, lineages; /* rounds at the split's begin; lineages at its end */
+        double loss;     /* least loss of an anchor of this half, when the partition ends */
+        uint64_t rounds; /* most rounds of one of its nodes, then */
+        uint64_t rounds_before,
+            lineages; /* the same at the partition's begin; lineages at its end */
     } sides[2];
     uint32_t lineages_end, members_end, running_end, finished_end;
     uint64_t histogram[TW_SIM_STATES][TW_SIM_EVENTS];

@@ -9,7 +9,8 @@
 
 static struct mesh mesh;
 
-/* H = 1: synchronous training. A round that takes longer than a step takes two or three of them. */
+/* A period of one step. A round here lasts longer than a step, and contributions start at step
+ * boundaries. A node thus contributes at every second or third step, and trains on meanwhile. */
 static void period_of_one_step_merges_as_often_as_links_allow(void **state) {
     (void)state;
     mesh_init(&mesh, 4, 1);

@@ -3,9 +3,10 @@
  *   thinwire-tokenizer-bench TOKENIZER DOCUMENTS [IDS [plain]]
  *
  * DOCUMENTS is a file of documents, each a 32-bit little-endian length and its bytes. Encodes all
- * of them three times on one core and prints the best rate. Decodes the tokens and counts documents
- * that changed. Writes to IDS, for each document, the number of its tokens and the tokens, all
- * 32-bit little-endian. */
+ * of them three times on one core and prints the best rate. With IDS: decodes the tokens and counts
+ * documents that changed, and writes to IDS, for each document, the number of its tokens and the
+ * tokens, all 32-bit little-endian. With plain: special tokens spelled out in the text are encoded
+ * as text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
