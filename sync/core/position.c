@@ -225,9 +225,9 @@ enum tw_status tw_vote_decode(const uint8_t *bytes, size_t size, struct tw_vote 
     TW_TRY(check_end(&in, err));
     if (vote->has_accepted != 0 && (vote->accepted.round != vote->round ||
                                     !tw_id_equal(&vote->accepted.lineage, &vote->lineage))) {
-        return tw_fail(err, TW_CORRUPT, "its accepted manifest is of another round");
+        return tw_fail(err, TW_CORRUPT, "its accepted record is of another round");
     }
     if (vote->lock.ballot != 0 && vote->has_accepted == 0)
-        return tw_fail(err, TW_CORRUPT, "its lock has no manifest");
+        return tw_fail(err, TW_CORRUPT, "its lock has no record");
     return TW_OK;
 }
