@@ -19,8 +19,8 @@
 #include "kernels/matmul.h"
 #include "kernels/ops.h"
 
-/* A matrix product. Either tw_multiply with the calling thread's multiplier, where the matrices of
- * a model are the pieces of work, largest first; or one product shared by all threads. */
+/* Multiplies two matrices: y from a and b, as the shape says. The engine passes tw_multiply with
+ * the calling thread's multiplier, and updates several matrices at once, one per thread. */
 typedef void tw_muon_multiply(void *context, void *y, const void *a, const void *b,
                               const struct tw_matmul *shape);
 

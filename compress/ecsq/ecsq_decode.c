@@ -24,8 +24,8 @@ struct reader {
 
 struct stream {
     enum tw_ecsq_kind kind;
-    uint8_t code;                    /* kind one: the code of the stream */
-    const uint8_t *raw;              /* kind raw: the codes not yet read */
+    uint8_t code;                    /* TW_ECSQ_ONE: value of every code of the stream */
+    const uint8_t *raw;              /* TW_ECSQ_RAW: the codes not yet read */
     const uint8_t *written;          /* sizes written out, not yet used */
     uint32_t written_left;           /* number of written-out sizes not yet used */
     size_t signs_count;              /* number of signs used so far */

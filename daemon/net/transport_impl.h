@@ -65,11 +65,11 @@ struct tw_conn {
     bool is_spare; /* a punch made this connection as bulk connection to call.other; not in use yet
                     */
     bool is_dialled, is_accepted, has_spoken;
-    bool is_held;   /* the HELLO of this connection waits in held.c */
-    bool is_known;  /* accepted from a host that members came from, or with a valid knock */
-    bool is_proven; /* its HELLO proved the right to be in the run */
-    int peer;       /* number of the peer once admitted, else -1 */
-    int bulk_of;    /* dialled bulk, not yet admitted: number of its peer; else -1 */
+    bool is_held;  /* its HELLO has no answer yet: the node's older link is being tested (held.c) */
+    bool is_known; /* accepted from a host that members came from, or with a valid knock */
+    bool is_proven;               /* its HELLO proved the right to be in the run */
+    int peer;                     /* number of the peer once admitted, else -1 */
+    int bulk_of;                  /* dialled bulk, not yet admitted: number of its peer; else -1 */
     struct tw_dialling *dialling; /* dialled control, not yet admitted */
     uint32_t candidate;           /* index in the race of `dialling` */
     enum tw_dial_cause cause;     /* cause of a failure that the status does not express */

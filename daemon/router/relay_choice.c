@@ -16,8 +16,9 @@ static struct tw_relay_target *target_find(struct tw_relay_choice *choice, const
     return NULL;
 }
 
-/* A row for another node. If all rows are in use, takes that of the node that no offer has listed
- * for longest, among nodes of which nothing else is known. NULL: there is none. */
+/* Adds a row for a node that has none. If the table is full, replaces a WAITING one: that of the
+ * node listed longest ago. A row that was listed in this look stays. NULL: no row can be replaced.
+ */
 static struct tw_relay_target *target_new(struct tw_relay_choice *choice, const struct tw_id *id,
                                           uint64_t now_us) {
     struct tw_relay_target *row = NULL;

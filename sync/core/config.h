@@ -54,9 +54,10 @@ struct tw_node_config {
     uint32_t members_max;
     bool has_result_codec; /* results are in another codec than outer gradients */
     bool is_pair;          /* topology pair (pair/pair.c) instead of one group */
-    bool has_own_start;    /* the first weights of each node are its own: runs of any model */
-    uint64_t step_tokens;  /* tokens of one inner step, as planned; 0: not known, and no bound
-                              follows from it */
+    bool has_own_start;   /* each node begins with weights of its own: the model is a trainer's, not
+                             ours */
+    uint64_t step_tokens; /* tokens of one inner step, as planned; 0: not known, and no bound
+                             follows from it */
     /* When the run clock reaches this value, merging ends (topology solo: 0). From then on, each of
      * alone_nodes nodes trains an equal part of the remaining tokens alone. Its own clock counts
      * its tokens alone_nodes times. alone_nodes 0: nodes merge to the end. */

@@ -80,8 +80,9 @@ static uint32_t hex4(const uint8_t *digits) {
     return value;
 }
 
-/* Decodes the escape \uXXXX at `from`. *taken: its bytes, 12 for a surrogate pair. Half a pair
- * stays one, which is no UTF-8 and counted so. */
+/* Decodes the escape \uXXXX at `from`. *taken: bytes read, 6, or 12 for a surrogate pair. A lone
+ * surrogate is returned as it is; written as three bytes it is no UTF-8, and the caller of this
+ * file counts it as such. */
 static uint32_t unescape_u(const uint8_t *from, size_t left, size_t *taken) {
     const uint32_t first = hex4(from + 2);
     *taken = 6;

@@ -1,6 +1,7 @@
 /* vectors.h - arithmetic on arrays that lie next to a learner's parameters, in host or device
- * memory. Parameters and in-flight outer gradients (inflight.h) are changed through this table
- * alone. On a device, a sync thus moves only packed bytes and new anchors over the bus.
+ * memory. Merging changes parameters and in-flight outer gradients (inflight.h) only through the
+ * functions of struct tw_vectors. On a device, a merge thus moves only packed bytes and new anchors
+ * over the bus.
  *
  * Implemented twice: vectors_host.c over kernels/, and gpu_vectors.c over kernels/cuda. Elementwise
  * operations give the same bits in both, because they round alike. The order of sums depends on the

@@ -43,7 +43,7 @@ struct link {
     struct pull pulls[PULLS_MAX];
     /* Measured time per chunk, and shortest time from request to arrival; 0: not known. */
     uint64_t chunk_us, near_us;
-    /* Nodes that the peer says it is linked to, the direct ones first. */
+    /* Nodes that the peer says it is linked to: direct_count without a relay, then the others. */
     uint32_t direct_count, linked_count;
     struct tw_id linked[TW_PEERS_MAX];
     uint64_t measured_us; /* start of the present measurement; 0: none */

@@ -242,13 +242,13 @@ static void room_again(struct bench *bench, uint32_t p) {
 
 /* ---- periods --------------------------------------------------------------------------------- */
 
-/* Seconds of one period, and of its turns that answered each kind of request. The first
- * period is the warm-up. It sets bench->steps, because on a fast device, host work in plain C takes
- * longer than a period of the run. */
+/* Seconds of one period, and of those of its steps in which the worker answered ENCODE or APPLY. */
 struct taken {
     double all_s, encode_s, apply_s;
 };
 
+/* Runs one period. The first call is the warm-up, and sets the steps of all later periods
+ * (bench->steps): on a fast device, rounds may need more steps than the run's period has. */
 static enum tw_status take_period(struct bench *bench, bool has_rounds, struct taken *taken,
                                   struct tw_error *err) {
     const uint32_t period = bench->run.sync.period, count = bench->daemon.layout.fragments_count;
