@@ -42,7 +42,8 @@
 #include "sync/trust/conduct.h"
 #include "sync/vote/acceptor.h"
 
-#define JOIN_US SECOND_US /* between two JOINs */
+#define JOIN_US SECOND_US             /* between two JOINs of one round */
+#define JOIN_SOON_US (SECOND_US / 20) /* between two JOINs */
 #define PART_HOLD_US                                                                               \
     (10 * SECOND_US) /* time for which a node still serves results before it trains alone */
 
@@ -388,19 +389,29 @@ void tw_lineage_join(struct tw_node *node, uint16_t peer, const struct tw_msg_jo
     note_full(node, row);
 }
 
+/* Time of the next JOIN. It counts in its own round alone. So that rounds shorter than JOIN_US have
+ * one, too, the next round has its JOIN at once. */
+static uint64_t next_join_us(const struct tw_node *node) {
+    const bool is_new_round = node->lineage.join_round != node->at.rounds;
+    if (node->lineage.join_us == 0) return 0;
+    return node->lineage.join_us + (is_new_round ? JOIN_SOON_US : JOIN_US);
+}
+
 static void ask_to_join(struct tw_node *node) {
     const bool is_ready = tw_log_is_close(node) ||
                           (TW_IS_MUTANT(node, TW_MUTANT_EARLY_JOIN) && !node->lineage.needs_tip);
     if (node->state != TW_STATE_RECEIVER) node->lineage.is_shut_out = false;
     if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
     if (node->round.self_idx >= 0 || !tw_acceptor_has_nonce(node)) return;
-    if (node->now_us < node->lineage.join_us + JOIN_US && node->lineage.join_us != 0) {
-        tw_act_wake(node, node->lineage.join_us + JOIN_US);
+    const uint64_t due_us = next_join_us(node);
+    if (node->now_us < due_us) {
+        tw_act_wake(node, due_us);
         return;
     }
     struct tw_message *message = tw_act_message(node, TW_MSG_JOIN);
     if (message == NULL) return;
     node->lineage.join_us = node->now_us;
+    node->lineage.join_round = node->at.rounds;
     message->u.join = (struct tw_msg_join){.lineage = node->at.lineage,
                                            .rounds = node->at.rounds,
                                            .nonce = node->at.nonce,
@@ -517,12 +528,25 @@ static bool is_hopeless(struct tw_node *node) {
     return node->now_us >= node->lineage.donor_us + LINEAGE_LOST_US && is_nobody_ahead(node);
 }
 
-/* Donors of the lineage are linked but give nothing: neither the newest record nor a chunk of state
+/* Linked donors are ahead, and the log of none reaches back to this node's round. */
+static bool is_log_gone(const struct tw_node *node) {
+    bool is_gone = false;
+    for (uint16_t i = 0; i < node->links_end; i++) {
+        if (!tw_peers_is_donor(node, i) || node->links[i].status.rounds <= node->at.rounds)
+            continue;
+        if (node->links[i].log_begin <= node->at.rounds) return false;
+        is_gone = true;
+    }
+    return is_gone;
+}
+
+/* Donors of the lineage are linked but give nothing: neither a record nor a chunk of state
  * for 2 cfg.orphan_us. So a lie about a lineage does not hold a node for ever. The peer whose claim
  * this node followed is not believed for a while. */
 static bool is_starved(struct tw_node *node) {
-    bool is_owed = node->lineage.needs_tip, has_donor = false;
-    if (node->state != TW_STATE_RECEIVER || node->has_left) {
+    const bool is_gone = is_log_gone(node);
+    bool is_owed = node->lineage.needs_tip || is_gone, has_donor = false;
+    if ((node->state != TW_STATE_RECEIVER && !is_gone) || node->has_left) {
         node->lineage.moved_us = node->now_us;
         return false;
     }

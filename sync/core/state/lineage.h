@@ -69,8 +69,8 @@ struct lineage {
     uint64_t moved_us;      /* last time at which a chunk arrived, or no peer owed this node any */
     /* Time before which no solo round may start, and the start of that hold. */
     uint64_t solo_hold_us, hold_began_us;
-    uint64_t fed_us;  /* when a peer last received a chunk of our state that was new to it */
-    uint64_t join_us; /* when JOIN was last sent */
+    uint64_t fed_us; /* when a peer last received a chunk of our state that was new to it */
+    uint64_t join_us, join_round; /* time and round of the last JOIN */
     struct {
         struct tw_id id;
         struct tw_msg_join join;
