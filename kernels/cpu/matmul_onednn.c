@@ -308,6 +308,14 @@ static struct key key_of(enum kind kind, const struct tw_matmul *s) {
                         .y_stride = s->y_stride};
 }
 
+/* One of the matrices is a column with gaps between its rows. The matmul primitive of oneDNN 3.7
+ * takes such a column as if it had no gaps, and the product is wrong. */
+static bool has_loose_column(const struct tw_matmul *s) {
+    return (s->n == 1 && s->y_stride > 1) ||
+           (s->n == 1 && s->form != TW_MATMUL_NT && s->b_stride > 1) ||
+           (s->m == 1 && s->form == TW_MATMUL_TN && s->a_stride > 1);
+}
+
 static void multiply(struct tw_multiplier *base, void *y, const void *a, const void *b,
                      const struct tw_matmul *s) {
     bool is_good;
@@ -316,6 +324,8 @@ static void multiply(struct tw_multiplier *base, void *y, const void *a, const v
         is_good = is_done(dnnl_sgemm(s->form == TW_MATMUL_TN ? 'T' : 'N', 'N', s->m, s->n, s->k,
                                      1.0f, a, (dnnl_dim_t)s->a_stride, b, (dnnl_dim_t)s->b_stride,
                                      s->is_added ? 1.0f : 0.0f, y, (dnnl_dim_t)s->y_stride));
+    } else if (has_loose_column(s)) {
+        is_good = false; /* plain loops */
     } else {
         const struct key key = key_of(PRODUCT, s);
         is_good = execute((struct multiplier *)base, &key, y, a, b);
