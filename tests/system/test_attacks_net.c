@@ -31,6 +31,7 @@ static struct cluster cluster;
 static struct hostile_target target;
 static struct tw_secret secret;
 static bool has_passed;
+static pid_t child; /* a process that attacks; 0: none */
 
 /* Node 0 will be attacked. `network`: lines added to its [network]. */
 static void open_cluster(const char *network) {
@@ -51,8 +52,16 @@ static void open_with(const char *network) {
     assert_true(cluster_reaches(&cluster, 0, "sync.roster_members", 2, 30));
 }
 
+static void end_child(void) {
+    if (child == 0) return;
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, 0);
+    child = 0;
+}
+
 static int close_all(void **state) {
     (void)state;
+    end_child();
     cluster_close(&cluster, !has_passed);
     return 0;
 }
@@ -166,7 +175,7 @@ static void flood_shuts_no_new_member_out(void **state) {
     static struct hostile h;
     unsigned in = 0;
     open_with("");
-    const pid_t child = fork();
+    child = fork();
     assert_true(child >= 0);
     if (child == 0) flood(400, TW_HANDSHAKE_LIMITER_BURST + 300);
     assert_true(cluster_says(&cluster, 0, "a second from strangers", 20));
@@ -178,8 +187,7 @@ static void flood_shuts_no_new_member_out(void **state) {
         in++;
         hostile_close(&h);
     }
-    (void)kill(child, SIGKILL);
-    (void)waitpid(child, NULL, 0);
+    end_child();
     print_message("%u of %u new members got in\n", in, (unsigned)TRIES);
     assert_int_equal(in, TRIES);
     rounds_go_on();
@@ -258,7 +266,7 @@ static void gigabit_of_a_stranger_stops_no_round(void **state) {
     assert_int_equal(pipe(ends), 0);
     const double rounds = cluster_number(&cluster, 0, "sync.rounds_committed");
     const double begin_s = now_s();
-    const pid_t child = fork();
+    child = fork();
     assert_true(child >= 0);
     if (child == 0) pump_gigabit(begin_s + seconds, ends[1]);
     for (unsigned i = 1; i <= seconds; i++) { /* in every second of the flood */
@@ -269,6 +277,7 @@ static void gigabit_of_a_stranger_stops_no_round(void **state) {
     const double made = cluster_number(&cluster, 0, "sync.rounds_committed") - rounds;
     assert_true(read(ends[0], &sent, sizeof(sent)) == sizeof(sent));
     (void)waitpid(child, NULL, 0);
+    child = 0;
     (void)close(ends[0]);
     (void)close(ends[1]);
     print_message("%u s, %.1f MB sent, %.0f rounds, %.0f bytes of strangers\n", seconds,
