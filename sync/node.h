@@ -66,6 +66,8 @@ struct tw_node_view {
     uint64_t rounds_refused; /* committed rounds in which an owner refused this node's work */
     struct tw_id refused_by; /* the owner that last refused this node's work; zero: none yet */
     uint64_t open_us;        /* age of the open round of a group; 0: none is open */
+    uint64_t seatless_us;    /* for how long this node has asked for a seat; 0: it has one, or does
+                                not ask */
     uint32_t alive;          /* peers that sent STATUS, and anything within TW_PEER_SILENCE_US */
     uint32_t mixed; /* peers whose work entered this node's anchor in the last 2 P rounds */
     uint32_t roster_count;

@@ -60,6 +60,8 @@ void tw_node_view(const struct tw_node *node, struct tw_node_view *view) {
     if (node->state == TW_STATE_MEMBER && node->round.active_us != 0 &&
         node->now_us > node->round.active_us)
         view->open_us = node->now_us - node->round.active_us;
+    if (node->lineage.seatless_us != 0)
+        view->seatless_us = node->now_us - node->lineage.seatless_us;
     view->roster_count = node->roster.count;
     view->roster = node->roster;
     view->is_contributing = node->round.own == OWN_SENT;

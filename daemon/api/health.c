@@ -60,13 +60,23 @@ uint32_t tw_health_note(struct tw_health *health, const struct tw_health_look *l
     return changed | sign_note(health, TW_FINDING_RISING, is_risen(health, look->live));
 }
 
-bool tw_health_note_open(struct tw_health *health, uint64_t open_us, uint64_t period_us) {
-    const bool was = tw_health_has(health, TW_FINDING_STUCK);
+/* Begins or ends a finding about a wait. Returns whether it began or ended. */
+static bool wait_note(struct tw_health *health, enum tw_finding finding, uint64_t waited_us,
+                      uint64_t period_us) {
+    const bool was = tw_health_has(health, finding);
     uint64_t usual_us = TW_HEALTH_STUCK_PERIODS * period_us;
     if (period_us == 0) usual_us = TW_HEALTH_UNKNOWN_PERIODS * TW_HEALTH_STUCK_US;
-    const bool is_stuck = open_us > TW_HEALTH_STUCK_US && open_us > usual_us;
-    health->signs[TW_FINDING_STUCK] = is_stuck ? TW_HEALTH_SIGNS : 0;
-    return is_stuck != was;
+    const bool is_long = waited_us > TW_HEALTH_STUCK_US && waited_us > usual_us;
+    health->signs[finding] = is_long ? TW_HEALTH_SIGNS : 0;
+    return is_long != was;
+}
+
+bool tw_health_note_open(struct tw_health *health, uint64_t open_us, uint64_t period_us) {
+    return wait_note(health, TW_FINDING_STUCK, open_us, period_us);
+}
+
+bool tw_health_note_seat(struct tw_health *health, uint64_t seatless_us, uint64_t period_us) {
+    return wait_note(health, TW_FINDING_NO_SEAT, seatless_us, period_us);
 }
 
 static void forget_differences(struct tw_health *health, uint64_t now_us) {
@@ -94,6 +104,6 @@ const char *tw_finding_name(enum tw_finding finding) {
         [TW_FINDING_REFUSED] = "refused",       [TW_FINDING_LEFT_OUT] = "left_out",
         [TW_FINDING_TAKES_OVER] = "takes_over", [TW_FINDING_FAR] = "far",
         [TW_FINDING_RISING] = "rising",         [TW_FINDING_STUCK] = "stuck",
-        [TW_FINDING_DIFFERS] = "differs"};
+        [TW_FINDING_DIFFERS] = "differs",       [TW_FINDING_NO_SEAT] = "no_seat"};
     return NAMES[finding];
 }

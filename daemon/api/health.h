@@ -15,8 +15,10 @@
  * - RISING: the live held-out loss is above TW_HEALTH_RISEN times the lowest one before, and
  *   TW_HEALTH_RISEN_NATS above it.
  *
- * STUCK needs no second sign. It begins when the open round has been open for TW_HEALTH_STUCK_US
- * and for TW_HEALTH_STUCK_PERIODS usual periods, and ends with that round.
+ * STUCK and NO_SEAT need no second sign. STUCK begins when the open round has been open for
+ * TW_HEALTH_STUCK_US and for TW_HEALTH_STUCK_PERIODS usual periods, and ends with that round.
+ * NO_SEAT begins when this node has asked for a seat in the group for that long, and ends with the
+ * seat.
  *
  * DIFFERS begins when most members had another anchor than this node for the second time within
  * TW_HEALTH_DIFFERS_US. It ends that long after the last time. All nodes compute the same
@@ -56,6 +58,7 @@ enum tw_finding {
     TW_FINDING_RISING,
     TW_FINDING_STUCK,
     TW_FINDING_DIFFERS,
+    TW_FINDING_NO_SEAT,
     TW_FINDINGS,
 };
 
@@ -73,9 +76,9 @@ struct tw_health_look {
 };
 
 struct tw_health {
-    uint32_t signs[TW_FINDINGS]; /* bad signs in a row; STUCK: SIGNS or 0; DIFFERS: differences,
-                                    SIGNS at most */
-    uint64_t differed_us;        /* time of the last difference */
+    uint32_t signs[TW_FINDINGS];       /* bad signs in a row; STUCK, NO_SEAT: SIGNS or 0; DIFFERS:
+                                          differences, SIGNS at most */
+    uint64_t differed_us;              /* time of the last difference */
     struct tw_health_look rounds_look; /* totals at the last look that counted rounds */
     uint64_t states;
     uint32_t distances_count;
@@ -90,6 +93,10 @@ uint32_t tw_health_note(struct tw_health *health, const struct tw_health_look *l
  * period_us: usual time between two rounds; 0: not known. Returns whether STUCK began or ended. */
 bool tw_health_note_open(struct tw_health *health, uint64_t open_us, uint64_t period_us);
 
+/* seatless_us: for how long this node has asked for a seat; 0: it has one, or does not ask.
+ * period_us: as above. Returns whether NO_SEAT began or ended. */
+bool tw_health_note_seat(struct tw_health *health, uint64_t seatless_us, uint64_t period_us);
+
 /* Most members have another anchor than this node. Returns whether DIFFERS began. */
 bool tw_health_note_differs(struct tw_health *health, uint64_t now_us);
 
@@ -98,7 +105,8 @@ bool tw_health_tick(struct tw_health *health, uint64_t now_us);
 
 bool tw_health_has(const struct tw_health *health, enum tw_finding finding);
 
-/* "refused", "left_out", "takes_over", "far", "rising", "stuck", "differs". Static storage. */
+/* "refused", "left_out", "takes_over", "far", "rising", "stuck", "differs",
+ * "no_seat". Static storage. */
 const char *tw_finding_name(enum tw_finding finding);
 
 #endif

@@ -164,6 +164,8 @@ struct tw_view_health {
     struct tw_id refused_by;  /* the owner that refused last; zero: none yet */
     float distance, distance_most, live, live_least;
     uint64_t open_us, open_round;
+    uint64_t seatless_us; /* for how long this node has asked for a seat; 0: it has one, or does not
+                             ask */
     uint64_t differed, differed_round; /* times that this node's anchor differed; the last round */
     uint32_t members,
         members_here; /* members of the roster; those that are linked to this node, itself included

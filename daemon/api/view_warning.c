@@ -56,6 +56,7 @@ const char *tw_warning_name(enum tw_warning_kind kind) {
         [TW_WARNING_FINDING + TW_FINDING_RISING] = "loss_rises",
         [TW_WARNING_FINDING + TW_FINDING_STUCK] = "round_stuck",
         [TW_WARNING_FINDING + TW_FINDING_DIFFERS] = "anchor_differs",
+        [TW_WARNING_FINDING + TW_FINDING_NO_SEAT] = "no_seat",
         [TW_WARNING_BAD_GRADIENTS] = "bad_gradients",
         [TW_WARNING_LITTLE_TRAINING] = "little_training",
         [TW_WARNING_LOOP_STUCK] = "loop_stuck"};
@@ -341,6 +342,14 @@ void tw_view_finding_text(const struct tw_view_health *health, enum tw_finding f
                        (unsigned long long)(health->open_us / 1000000), health->members_here,
                        health->members);
         return;
+    case TW_FINDING_NO_SEAT:
+        (void)snprintf(
+            text, TW_VIEW_TEXT_BYTES,
+            "This node has asked for a seat in the group for %llu s and has none, so its "
+            "work is not merged: too few of the %u members can hear it, %u %s linked",
+            (unsigned long long)(health->seatless_us / 1000000), health->members,
+            health->members_here, health->members_here == 1 ? "is" : "are");
+        return;
     case TW_FINDINGS: break;
     }
     text[0] = '\0';
@@ -365,6 +374,8 @@ static void judge_findings(const struct tw_status_view *view, struct list *list)
         [TW_FINDING_DIFFERS] =
             "test its memory and its disk (memtest86+, smartctl), and build it anew; until then it "
             "takes the anchor of the others each time",
+        [TW_FINDING_NO_SEAT] = "see `thinwire peers`: relay = on, an open port or a port mapping "
+                               "brings links to the other members",
     };
     for (enum tw_finding f = 0; f < TW_FINDINGS; f++) {
         char text[TW_VIEW_TEXT_BYTES];

@@ -94,9 +94,9 @@ void tw_daemon_health_evaluated(struct tw_daemon *daemon,
 
 /* ---- the open round ------------------------------------------------------------------------ */
 
-/* Number of live members of this node's roster, itself included. */
+/* Number of live members of this node's roster, itself included if it is one. */
 static uint32_t count_here(const struct tw_node_view *view) {
-    uint32_t count = 1;
+    uint32_t count = view->state == TW_STATE_RECEIVER ? 0 : 1;
     for (uint16_t i = 0; i < TW_PEERS_MAX; i++)
         count += view->peers[i].is_up && view->peers[i].is_member;
     return count;
@@ -109,17 +109,22 @@ void tw_daemon_health_tick(struct tw_daemon *daemon, uint64_t now_us) {
     tw_node_view(daemon->node, &daemon->view);
     const struct tw_node_view *view = &daemon->view;
     const uint32_t here = count_here(view);
+    const uint64_t period_us = tw_daemon_reports_period_us(daemon);
     const bool is_group =
         daemon->setup->run.sync.topology == TW_TOPOLOGY_GROUP && view->roster_count > 1;
     health->shown.open_us = is_group && 2 * here > view->roster_count ? view->open_us : 0;
     health->shown.open_round = view->rounds;
     health->shown.members = view->roster_count;
     health->shown.members_here = here;
-    const bool is_changed = tw_health_note_open(&health->signs, health->shown.open_us,
-                                                tw_daemon_reports_period_us(daemon));
+    health->shown.seatless_us = view->is_shut_out ? 0 : view->seatless_us;
+    const bool is_stuck_changed =
+        tw_health_note_open(&health->signs, health->shown.open_us, period_us);
+    const bool is_seat_changed =
+        tw_health_note_seat(&health->signs, health->shown.seatless_us, period_us);
     const bool is_over = tw_health_tick(&health->signs, now_us);
     set_shown(daemon);
-    if (is_changed) note_finding(daemon, TW_FINDING_STUCK);
+    if (is_stuck_changed) note_finding(daemon, TW_FINDING_STUCK);
+    if (is_seat_changed) note_finding(daemon, TW_FINDING_NO_SEAT);
     if (is_over) note_finding(daemon, TW_FINDING_DIFFERS);
 }
 

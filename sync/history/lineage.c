@@ -401,7 +401,10 @@ static void ask_to_join(struct tw_node *node) {
     const bool is_ready = tw_log_is_close(node) ||
                           (TW_IS_MUTANT(node, TW_MUTANT_EARLY_JOIN) && !node->lineage.needs_tip);
     if (node->state != TW_STATE_RECEIVER) node->lineage.is_shut_out = false;
-    if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) return;
+    if (node->state != TW_STATE_RECEIVER || !is_ready || node->has_left) {
+        node->lineage.seatless_us = 0;
+        return;
+    }
     if (node->round.self_idx >= 0 || !tw_acceptor_has_nonce(node)) return;
     const uint64_t due_us = next_join_us(node);
     if (node->now_us < due_us) {
@@ -410,6 +413,7 @@ static void ask_to_join(struct tw_node *node) {
     }
     struct tw_message *message = tw_act_message(node, TW_MSG_JOIN);
     if (message == NULL) return;
+    if (node->lineage.seatless_us == 0) node->lineage.seatless_us = node->now_us;
     node->lineage.join_us = node->now_us;
     node->lineage.join_round = node->at.rounds;
     message->u.join = (struct tw_msg_join){.lineage = node->at.lineage,

@@ -71,6 +71,8 @@ struct lineage {
     uint64_t solo_hold_us, hold_began_us;
     uint64_t fed_us; /* when a peer last received a chunk of our state that was new to it */
     uint64_t join_us, join_round; /* time and round of the last JOIN */
+    uint64_t seatless_us; /* time of the first JOIN since this node had no seat; 0: it has one, or
+                             does not ask */
     struct {
         struct tw_id id;
         struct tw_msg_join join;

@@ -187,6 +187,20 @@ static void round_that_does_not_close_is_found(void **state) {
     assert_true(tw_health_note_open(&health, 11 * limit_us, 0));
 }
 
+static void node_that_gets_no_seat_is_found(void **state) {
+    (void)state;
+    const uint64_t limit_us = TW_HEALTH_STUCK_US;
+    assert_false(tw_health_note_seat(&health, limit_us, SECOND_US));
+    assert_true(tw_health_note_seat(&health, limit_us + 1, SECOND_US));
+    assert_true(tw_health_has(&health, TW_FINDING_NO_SEAT));
+    assert_int_equal(next(6, 0), 0); /* an evaluation does not end the finding */
+    assert_false(tw_health_note_open(&health, 0, SECOND_US)); /* nor does the end of a round */
+    assert_true(tw_health_note_seat(&health, 0, SECOND_US));
+    nothing_is_found();
+    /* A seat comes with a round, and these take minutes. */
+    assert_false(tw_health_note_seat(&health, 5 * limit_us, limit_us));
+}
+
 #define T(name) cmocka_unit_test_setup(name, setup)
 
 int main(void) {
@@ -203,6 +217,7 @@ int main(void) {
         T(loss_that_rises_is_found),
         T(anchor_that_differs_twice_in_an_hour_is_found),
         T(round_that_does_not_close_is_found),
+        T(node_that_gets_no_seat_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

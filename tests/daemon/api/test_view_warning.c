@@ -114,6 +114,7 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
         [TW_FINDING_RISING] = "4.000 nats, after 2.000",
         [TW_FINDING_STUCK] = "Round 12 is open for 90 s",
         [TW_FINDING_DIFFERS] = "not that of the others 7 times, last in round 12",
+        [TW_FINDING_NO_SEAT] = "asked for a seat in the group for 80 s",
     };
     for (enum tw_finding f = 0; f < TW_FINDINGS; f++) {
         tw_status_view_init(&view);
@@ -128,6 +129,7 @@ static void every_finding_has_a_whole_sentence_and_a_way_out(void **state) {
                                               .live_least = 2.0f,
                                               .open_us = 90000000,
                                               .open_round = 12,
+                                              .seatless_us = 80000000,
                                               .differed = 7,
                                               .differed_round = 12,
                                               .members = 4,
