@@ -45,8 +45,8 @@ static void multiply(const struct tw_muon *cfg, float *y, const void *a, const v
     cfg->multiply(cfg->context, y, a, b, &shape);
 }
 
-/* x = A x + (B gram + C gram^2) x. If x is tall, the small matrix is on the right, which is the
- * same for the transpose. */
+/* x = A x + (B gram + C gram^2) x. If x is tall, the small matrix is on the right, which equals the
+ * same step on the transpose. */
 static void newton_schulz(float *x, const struct scratch *s, const struct tw_muon *cfg) {
     const uint32_t rows = cfg->rows, cols = cfg->cols;
     const bool is_tall = rows > cols;

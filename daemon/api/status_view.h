@@ -80,7 +80,7 @@ struct tw_view_peer {
     bool is_member; /* listed in this node's roster */
     bool same_lineage;
     uint64_t rtt_us;               /* TW_VIEW_NEVER: not measured */
-    uint64_t up_bytes, down_bytes; /* bytes at the sockets of both connections */
+    uint64_t up_bytes, down_bytes; /* of the control and the bulk connection */
     uint64_t step, tokens;
     uint32_t tokens_per_s;
     uint64_t rounds;

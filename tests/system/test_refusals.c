@@ -164,7 +164,8 @@ static void two_generations(void) {
     for (unsigned life = 0; life < 2; life++) {
         cluster_start(&cluster, 0, NULL);
         assert_true(cluster_reaches(&cluster, 0, "train.steps", 1, 20));
-        const double begin = cluster_number(&cluster, 0, "train.steps"); /* the loaded ones, too */
+        /* With the steps of the checkpoint. */
+        const double begin = cluster_number(&cluster, 0, "train.steps");
         assert_true(cluster_reaches(&cluster, 0, "train.steps", begin + 30, 20));
         assert_int_equal(cluster_end(&cluster, 0, SIGTERM, 20), TW_EXIT_OK);
     }

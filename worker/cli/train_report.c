@@ -182,12 +182,13 @@ static void show(struct tw_train_report *report, bool is_last) {
     report->shown_s = now_s();
 }
 
-/* Members common to all events. Values that are not finite are omitted. */
+/* Begins an event with the members that all events have. */
 static void open_json(const struct tw_train_report *report, const char *event) {
     (void)printf("{\"event\": \"%s\", \"steps\": %" PRIu64 ", \"tokens\": %" PRIu64, event,
                  report->step, report->tokens);
 }
 
+/* Omits a value that is not finite. */
 static void put_json(const char *name, double value) {
     if (isfinite(value)) (void)printf(", \"%s\": %.9g", name, value);
 }

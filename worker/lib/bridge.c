@@ -77,7 +77,7 @@ enum tw_status tw_bridge_settle(struct tw_bridge *bridge, struct tw_error *err) 
     TW_ASSERT(pthread_mutex_lock(&bridge->handover.mutex) == 0);
     const uint64_t late = bridge->late;
     TW_ASSERT(pthread_mutex_unlock(&bridge->handover.mutex) == 0);
-    if (late == 0) return TW_OK; /* without changes there may be no session, and so no layout */
+    if (late == 0) return TW_OK; /* nothing is late, and there may be no layout yet */
     for (uint32_t p = 0; p < bridge->layout->fragments_count; p++) {
         if ((late >> p & 1) == 0) continue;
         for (uint32_t place = 0; place < 3; place++) {

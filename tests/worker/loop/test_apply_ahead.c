@@ -63,7 +63,8 @@ static void turn(void) {
     if (tw_trainer_turn(&trainer, &err) != TW_OK) fail_msg("%s", err.message);
 }
 
-/* Takes turns until this answer comes, and yields the core to the thread. */
+/* Calls turn() until a message of this kind comes. Yields the core each time, so that the applying
+ * thread can run. */
 static struct tw_worker_msg wait_for(uint32_t kind) {
     struct tw_worker_msg msg;
     for (int i = 0; i < TURNS_MAX; i++) {
