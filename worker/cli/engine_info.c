@@ -250,10 +250,9 @@ static void print_sample(const struct info *info, const char *text, size_t size,
     }
     (void)printf("%s", is_first ? "  Sample    " : "            ");
     for (size_t k = 0, columns = 0; k < size; k++) {
-        const char c = text[k];
-        if (((unsigned char)c & 0xC0) != 0x80 && columns++ == SAMPLE_COLUMNS) break;
-        (void)putchar(c == '\n' || c == '\t' || c == '\r' || (c >= 0 && c < ' ') || c == 127 ? ' '
-                                                                                             : c);
+        const unsigned char c = (unsigned char)text[k];
+        if ((c & 0xC0) != 0x80 && columns++ == SAMPLE_COLUMNS) break;
+        (void)putchar(c < ' ' || c == 127 ? ' ' : c);
     }
     (void)printf("\n");
 }
