@@ -16,6 +16,7 @@
 #include "daemon/api/api_socket.h"
 #include "daemon/api/api_web.h"
 #include "daemon/api/history.h"
+#include "daemon/api/ledger.h"
 #include "daemon/api/metrics.h"
 #include "daemon/api/view_json.h"
 #include "daemon/web/web_files.h"
@@ -147,12 +148,19 @@ static json_t *history_json(struct tw_api *api) {
     return tw_history_json(history != NULL ? history : &EMPTY, api->view.run.fragments_count);
 }
 
+static json_t *ledger_json(struct tw_api *api) {
+    static const struct tw_ledger EMPTY;
+    const struct tw_ledger *const ledger = api->config.ledger;
+    return tw_ledger_json(ledger != NULL ? ledger : &EMPTY, &api->view.node.id);
+}
+
 static const struct {
     const char *path;
     json_t *(*make)(struct tw_api *api);
 } READS[] = {{"/v1/status", status_json}, {"/v1/peers", peers_json},
              {"/v1/rounds", rounds_json}, {"/v1/run", run_json},
-             {"/v1/events", events_json}, {"/v1/history", history_json}};
+             {"/v1/events", events_json}, {"/v1/history", history_json},
+             {"/v1/ledger", ledger_json}};
 
 static const struct {
     const char *path;
@@ -274,7 +282,8 @@ static enum MHD_Result admit(const struct tw_api *api, const struct tw_api_seat 
     if (!is_file && !is_read(path) && find_verb(path) < 0) {
         return refuse(
             connection, MHD_HTTP_NOT_FOUND,
-            "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /metrics, "
+            "GET /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /v1/ledger "
+            "/metrics, "
             "POST /v1/checkpoint /v1/leave /v1/pause /v1/resume /v1/reload /v1/limit "
             "/v1/invite /v1/unban /v1/web");
     }

@@ -1,7 +1,7 @@
 /* api.h - the local API: HTTP/1.1 and JSON on a Unix socket, and optionally read-only on loopback
  * TCP, with or without the page.
  *
- *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history
+ *   GET  /v1/status /v1/peers /v1/rounds /v1/run /v1/events /v1/history /v1/ledger
  *                                                                JSON, units in every key
  *   GET  /metrics                                                Prometheus text
  *   POST /v1/checkpoint /v1/leave /v1/pause /v1/resume           {"ok":true,"message":...}
@@ -55,6 +55,7 @@ enum tw_api_verb {
 struct uv_loop_s;
 struct tw_api;
 struct tw_history;
+struct tw_ledger;
 struct json_t;
 
 struct tw_api_config {
@@ -67,6 +68,7 @@ struct tw_api_config {
     uint64_t request_us;  /* time for one request; 0: TW_API_REQUEST_US */
     const char *manifest; /* canonical text of the run for /v1/run; borrowed, may be NULL */
     const struct tw_history *history; /* for /v1/history; borrowed, read on the loop */
+    const struct tw_ledger *ledger;   /* the same for /v1/ledger */
     void *user;
 
     /* Fills a view that tw_status_view_init has prepared. Called on the loop, per request. */

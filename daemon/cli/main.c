@@ -29,6 +29,7 @@ static const struct verb VERBS[] = {
     {"status", cli_status, NULL},
     {"peers", cli_peers, NULL},
     {"rounds", cli_rounds, NULL},
+    {"ledger", cli_ledger, NULL},
     {"events", cli_events, NULL},
     {"logs", cli_logs, NULL},
     {"checkpoint", cli_checkpoint, NULL},

@@ -79,6 +79,10 @@ enum tw_exit cli_rounds(struct cli *cli) {
     return show_view(cli, "rounds", "/v1/rounds", screen_rounds);
 }
 
+enum tw_exit cli_ledger(struct cli *cli) {
+    return show_view(cli, "ledger", "/v1/ledger", screen_ledger);
+}
+
 enum tw_exit cli_events(struct cli *cli) {
     static const char *const OPTIONS[] = {"--follow", "--json",  "--config",
                                           "--socket", "--color", NULL};

@@ -16,6 +16,7 @@
 #include "daemon/node/votes.h"
 #include "daemon/node/workers.h"
 #include "daemon/recorder/recorder.h"
+#include "daemon/runlog/ledger_file.h"
 #include "daemon/workerlink/worker_host.h"
 #include "daemon/workerlink/worker_memory.h"
 
@@ -158,8 +159,11 @@ void tw_daemon_core_open(struct tw_daemon *daemon) {
     const size_t bytes = (tw_node_bytes() + NODE_ALIGN - 1) / NODE_ALIGN * NODE_ALIGN;
     daemon->node = aligned_alloc(NODE_ALIGN, bytes);
     TW_ASSERT(daemon->node != NULL);
-    tw_node_init(daemon->node, &config, tw_daemon_checkpoints_position(daemon),
-                 tw_daemon_votes_loaded(daemon), tw_daemon_now_us());
+    const struct tw_position *position = tw_daemon_checkpoints_position(daemon);
+    const bool has_tip = position != NULL && position->has_tip != 0;
+    tw_ledger_file_begin(daemon->ledger, has_tip ? &position->tip : NULL);
+    tw_node_init(daemon->node, &config, position, tw_daemon_votes_loaded(daemon),
+                 tw_daemon_now_us());
     daemon->act = do_action;
     daemon->is_pumping = true;
     struct tw_action action;

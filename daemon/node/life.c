@@ -32,6 +32,7 @@
 #include "daemon/node/workers.h"
 #include "daemon/process/notify.h"
 #include "daemon/runlog/alerts.h"
+#include "daemon/runlog/ledger_file.h"
 #include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
 
@@ -79,6 +80,7 @@ static void begin_closing(struct tw_daemon *daemon) {
     tw_daemon_data_close(daemon);
     tw_daemon_workers_close(daemon);
     tw_daemon_votes_close(daemon);
+    tw_ledger_file_close(daemon->ledger);
     uv_close((uv_handle_t *)&life->tick_timer, NULL);
     uv_close((uv_handle_t *)&life->sigterm, NULL);
     uv_close((uv_handle_t *)&life->sigint, NULL);
@@ -201,6 +203,7 @@ static void on_tick(uv_timer_t *timer) {
     tw_daemon_caps_tick(daemon, now_us);
     tw_daemon_samples_tick(daemon, now_us);
     tw_daemon_health_tick(daemon, now_us);
+    tw_ledger_file_tick(daemon->ledger, now_us);
     if (daemon->stage == TW_DAEMON_RUNNING) tw_alerts_tick(daemon->alerts, now_us);
     tw_daemon_core_tick(daemon);
     tw_run_log_tick(daemon->run_log);
@@ -292,6 +295,7 @@ static enum tw_status open_tables(struct tw_daemon *daemon, struct tw_error *err
     TW_TRY(open_life(daemon, err));
     TW_TRY(open_run_log(daemon, err));
     TW_TRY(tw_daemon_samples_open(daemon, err));
+    TW_TRY(tw_ledger_file_open(&daemon->ledger, daemon->setup->run_state_dir, err));
     TW_TRY(tw_daemon_reports_open(daemon, err));
     TW_TRY(tw_daemon_budget_open(daemon, err));
     TW_TRY(tw_daemon_health_open(daemon, err));
@@ -354,6 +358,7 @@ static void free_all(struct tw_daemon *daemon) {
     tw_daemon_budget_free(daemon);
     tw_daemon_health_free(daemon);
     tw_daemon_reports_free(daemon);
+    tw_ledger_file_free(daemon->ledger);
     tw_daemon_samples_free(daemon);
     tw_alerts_free(daemon->alerts);
     tw_run_log_free(daemon->run_log);

@@ -7,6 +7,7 @@
 #include "daemon/net/transport.h"
 #include "daemon/node/checkpoints.h"
 #include "daemon/process/notify.h"
+#include "daemon/runlog/ledger_file.h"
 #include "daemon/runlog/run_log.h"
 #include "daemon/workerlink/worker_host.h"
 
@@ -65,6 +66,7 @@ static void show_round(struct tw_daemon *daemon, const struct tw_record *record)
                                     : row.is_ours ? TW_OUTCOME_OURS
                                                   : TW_OUTCOME_OTHERS;
     tw_history_round(daemon->history, row.round, outcome);
+    tw_ledger_file_note(daemon->ledger, record);
     tw_run_log_round(daemon->run_log, &row, outcome);
     char digest[TW_ID_HEX_BYTES];
     const struct tw_id id = tw_record_digest(record);

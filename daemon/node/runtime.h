@@ -70,6 +70,7 @@ struct tw_daemon {
     struct tw_history *history;       /* owned; losses by workers.c, rounds by reports.c */
     struct tw_api *api;               /* owned by life.c */
     struct tw_run_log *run_log;       /* owned by life.c */
+    struct tw_ledger_file *ledger;    /* owned by life.c; rounds by reports.c */
     struct tw_alerts *alerts;         /* owned by life.c */
 
     /* the core */

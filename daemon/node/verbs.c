@@ -8,6 +8,7 @@
 #include "daemon/node/reload.h"
 #include "daemon/node/status.h"
 #include "daemon/node/workers.h"
+#include "daemon/runlog/ledger_file.h"
 
 static void on_reload(struct tw_daemon *daemon, uint32_t request) {
     struct tw_error answer = {0};
@@ -82,6 +83,7 @@ enum tw_status tw_daemon_verbs_open(struct tw_daemon *daemon, struct tw_error *e
         .web = config->api.has_web ? config->api.web.text : NULL,
         .manifest = daemon->setup->manifest,
         .history = daemon->history,
+        .ledger = tw_ledger_file_table(daemon->ledger),
         .user = daemon,
         .fill = tw_daemon_status_fill,
         .verb = on_verb,

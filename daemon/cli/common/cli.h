@@ -80,6 +80,7 @@ enum tw_exit cli_start(struct cli *cli);
 enum tw_exit cli_status(struct cli *cli);
 enum tw_exit cli_peers(struct cli *cli);
 enum tw_exit cli_rounds(struct cli *cli);
+enum tw_exit cli_ledger(struct cli *cli);
 enum tw_exit cli_events(struct cli *cli);
 enum tw_exit cli_logs(struct cli *cli);
 enum tw_exit cli_checkpoint(struct cli *cli);

@@ -200,6 +200,15 @@ static const struct {
      "\n"
      "The last committed merges: fragment, number of roster members that contributed, payload\n"
      "bytes through this node, time from opening to commit.\n"},
+    {"ledger",
+     "thinwire ledger [--watch] [--json]\n"
+     "\n"
+     "The part of each node in the run, by the committed rounds that this node saw: tokens and\n"
+     "their share, rounds with its work, merged parts that it owned and their bytes. The numbers "
+     "of\n"
+     "a round are signed by its members. Rounds that this node took over as state, without\n"
+     "their records, are unseen and not in the sums. In a run in pairs there are no such "
+     "records.\n"},
     {"events",
      "thinwire events [--watch] [--json]\n"
      "thinwire events --follow [--json]\n"

@@ -11,6 +11,8 @@
 void screen_status(const struct screen *screen, const json_t *status);
 void screen_peers(const struct screen *screen, const json_t *peers);
 void screen_rounds(const struct screen *screen, const json_t *rounds);
+/* Prints GET /v1/ledger. */
+void screen_ledger(const struct screen *screen, const json_t *ledger);
 void screen_events(const struct screen *screen, const json_t *events);
 
 #endif

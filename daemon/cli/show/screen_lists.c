@@ -194,6 +194,49 @@ void screen_rounds(const struct screen *screen, const json_t *json) {
     }
 }
 
+static void print_ledger_row(const struct screen *screen, const json_t *row) {
+    char tokens[TW_UNITS_BYTES], share[TW_UNITS_BYTES], rounds[TW_UNITS_BYTES],
+        parts[TW_UNITS_BYTES], bytes[TW_UNITS_BYTES], last[TW_UNITS_BYTES];
+    const bool is_self = json_yes(row, "is_self");
+    const char *const id = json_str(row, "id_short");
+    struct line line = line_begin(screen, NULL);
+    line_put(&line, is_self ? GREEN : PLAIN, "  %-9s", *id != 0 ? id : "others");
+    line_put(&line, PLAIN, "%9s %8s %9s %9s %9s %9s",
+             tw_units_count(tokens, json_num(row, "tokens")),
+             tw_units_percent(share, json_num(row, "token_share_ratio")),
+             tw_units_count(rounds, json_num(row, "rounds")),
+             tw_units_count(parts, json_num(row, "parts")),
+             tw_units_bytes(bytes, json_num(row, "merged_bytes")),
+             json_num(row, "rounds") > 0 ? tw_units_count(last, json_num(row, "last_round")) : "-");
+    if (is_self) line_put(&line, DIM, "  this node");
+    line_end(&line);
+}
+
+void screen_ledger(const struct screen *screen, const json_t *json) {
+    const json_t *const nodes = json_at(json, "nodes"), *const others = json_at(json, "others");
+    char rounds[TW_UNITS_BYTES], first[TW_UNITS_BYTES], unseen[TW_UNITS_BYTES];
+    struct line line = line_begin(screen, NULL);
+    if (json_array_size(nodes) == 0) {
+        line_put(&line, PLAIN, "No round of a group was seen here yet.");
+        line_end(&line);
+        return;
+    }
+    line_put(&line, DIM, "  %-9s%9s %8s %9s %9s %9s %9s", "node", "tokens", "share", "rounds",
+             "parts", "merged", "last in");
+    line_end(&line);
+    for (size_t i = 0; i < json_array_size(nodes); i++)
+        print_ledger_row(screen, json_array_get(nodes, i));
+    if (json_is_object(others)) print_ledger_row(screen, others);
+    line = line_begin(screen, NULL);
+    line_put(&line, DIM, "  %s rounds seen from round %s on",
+             tw_units_count(rounds, json_num(json, "rounds")),
+             tw_units_count(first, json_num(json, "first_round")));
+    if (json_num(json, "unseen_rounds") > 0)
+        line_put(&line, DIM, "; %s more were not",
+                 tw_units_count(unseen, json_num(json, "unseen_rounds")));
+    line_end(&line);
+}
+
 void screen_events(const struct screen *screen, const json_t *json) {
     const json_t *const events = json_at(json, "events");
     for (size_t i = json_array_size(events); i-- > 0;) { /* newest last, like a log */

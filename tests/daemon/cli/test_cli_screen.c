@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/units.h"
+#include "daemon/api/ledger.h"
 #include "daemon/api/view_json.h"
 #include "daemon/cli/show/screen.h"
 #include "tests/daemon/api/view_sample.h"
@@ -195,6 +196,27 @@ static void lists_look_as_they_should(void **state) {
     assert_string_equal(drawn, "No rounds yet; `thinwire status` shows whether peers are alive.\n");
     draw(screen_events, tw_view_json_events(&view), UTF8, 80);
     compare("events.txt");
+}
+
+static void ledger_looks_as_it_should(void **state) {
+    (void)state;
+    static struct tw_ledger ledger;
+    draw(screen_ledger, tw_ledger_json(&ledger, &view.node.id), UTF8, 80);
+    assert_string_equal(drawn, "No round of a group was seen here yet.\n");
+    ledger = (struct tw_ledger){.first_round = 12,
+                                .rounds = 3400,
+                                .unseen = 41,
+                                .others = {.tokens = 90000, .rounds = 8, .last_round = 300},
+                                .rows_count = 2,
+                                .rows = {{.id = {{0xab}}, .parts = 7, .merged_bytes = 12000},
+                                         {.id = view.node.id,
+                                          .tokens = 1234567,
+                                          .rounds = 3300,
+                                          .parts = 3100,
+                                          .merged_bytes = 52000000,
+                                          .last_round = 3452}}};
+    draw(screen_ledger, tw_ledger_json(&ledger, &view.node.id), UTF8, 80);
+    compare("ledger.txt");
 }
 
 static void no_line_is_wider_than_the_terminal(void **state) {
@@ -414,6 +436,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_setup(rounds_skipped_for_the_budget_are_shown, start),
         cmocka_unit_test_setup(group_without_a_seat_is_reported, start),
         cmocka_unit_test_setup(lists_look_as_they_should, start),
+        cmocka_unit_test_setup(ledger_looks_as_it_should, start),
         cmocka_unit_test_setup(no_line_is_wider_than_the_terminal, start),
         cmocka_unit_test_setup(escape_bytes_of_strangers_are_not_printed, start),
         cmocka_unit_test_setup(colour_changes_nothing_but_colour, start),
