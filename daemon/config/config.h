@@ -26,6 +26,9 @@ enum {
     TW_PATH_BYTES = 1024, /* size of a path, with NUL */
     TW_BOOTSTRAP_MAX = 32,
     TW_CONFIG_BYTES_MAX = 64 * 1024, /* size of a file */
+    /* `worker.yield = on`. It lies between one busy processor of four (25 %), which pauses, and one
+     * of eight (12 %), which does not. */
+    TW_YIELD_ON_PERCENT = 20,
 };
 
 /* "host:port" or "[v6]:port". Only the form is checked; names are resolved when needed. */
@@ -67,6 +70,12 @@ struct tw_config {
     } node;
 
     struct tw_compute_config worker; /* section [worker]; threads is in [node] */
+
+    struct { /* section [worker] too: how training gives way to other uses of the machine */
+        struct tw_hours hours;  /* hours without training; each entry is off */
+        uint32_t yield_percent; /* threshold in percent of all processors; 0: no yielding */
+        uint32_t nice;          /* least nice value of a worker that the daemon starts */
+    } manners;
 
     struct {
         uint32_t listen_count, advertise_count, peers_count;

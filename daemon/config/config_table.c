@@ -88,6 +88,16 @@ static const struct tw_config_key KEYS[] = {
     {"worker", "memory", TW_CONFIG_BYTES, FIELD(worker.memory_bytes), 0, 0, "0", NULL, "8GB",
      "Memory limit of the engine, such as 8GB or 512MiB; 0: the free memory of the machine. A\n"
      "model that does not fit is refused at start, with the numbers."},
+    {"worker", "hours", TW_CONFIG_HOURS_OFF, FIELD(manners.hours), 0, 0, "", NULL,
+     "08:00-18:00 off",
+     "Hours without training (clock of this machine). When two minutes of a pause are over, the\n"
+     "worker's memory is given back and the links rest, until training goes on."},
+    {"worker", "yield", TW_CONFIG_YIELD, FIELD(manners.yield_percent), 1, 99, "off", NULL, "on",
+     "Pause while others use more of all processors than this, such as 40%; go on after 30 s "
+     "below\n"
+     "half of it. on: 20%. Processes with a nice value do not count, nor does the use of a GPU."},
+    {"worker", "nice", TW_CONFIG_COUNT, FIELD(manners.nice), 0, 19, "5", NULL, NULL,
+     "Nice value of a worker that the daemon starts, at least; 19 leaves the most to others."},
 
     {"network", "listen", TW_CONFIG_ADDRESSES, LIST(network.listen, network.listen_count), 0,
      TW_LISTEN_MAX, "0.0.0.0:4747, [::]:4747", NULL, NULL,
@@ -170,13 +180,17 @@ const struct tw_config_key *tw_config_key_find(const char *section, const char *
 }
 
 /* Keys that a running daemon takes from a changed file. The others need a restart. */
-static const char *const LIVE[] = {"upload", "download", "pace",  "relay",      "hours",
-                                   "quota",  "budget",   "peers", "peers_file", "port_mapping"};
+static const char *const LIVE[][2] = {
+    {"worker", "hours"},     {"worker", "yield"},       {"network", "upload"},
+    {"network", "download"}, {"network", "pace"},       {"network", "relay"},
+    {"network", "hours"},    {"network", "quota"},      {"network", "budget"},
+    {"network", "peers"},    {"network", "peers_file"}, {"network", "port_mapping"},
+};
 
 bool tw_config_key_is_live(const struct tw_config_key *key) {
-    if (strcmp(key->section, "network") != 0) return false;
     for (size_t i = 0; i < sizeof(LIVE) / sizeof(LIVE[0]); i++) {
-        if (strcmp(key->name, LIVE[i]) == 0) return true;
+        if (strcmp(key->section, LIVE[i][0]) == 0 && strcmp(key->name, LIVE[i][1]) == 0)
+            return true;
     }
     return false;
 }

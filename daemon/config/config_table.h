@@ -22,6 +22,8 @@ enum tw_config_type {
     TW_CONFIG_BUDGET,    /* struct tw_budget_config: 5mbit, 50GB/month */
     TW_CONFIG_QUOTA,     /* uint64_t bytes per month: 500GB/month */
     TW_CONFIG_HOURS,     /* struct tw_hours: 08:00-18:00 1mbit, 18-23 off */
+    TW_CONFIG_HOURS_OFF, /* struct tw_hours without rates: 18-23 off */
+    TW_CONFIG_YIELD,     /* uint32_t percent: off, on, 40% */
     TW_CONFIG_BYTES,     /* uint64_t: 8GB */
     TW_CONFIG_DURATION,  /* uint64_t microseconds: 5m */
     TW_CONFIG_DEVICE,    /* struct tw_device_choice: auto, cpu, cuda:1 */

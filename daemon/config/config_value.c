@@ -120,6 +120,25 @@ static enum tw_status read_relay(const struct tw_config_key *key, const char *te
     return TW_OK;
 }
 
+static enum tw_status read_yield(const struct tw_config_key *key, const char *text, uint32_t *out,
+                                 struct tw_error *err) {
+    uint64_t millionths = 0;
+    const char *rest = "";
+    *out = strcmp(text, "on") == 0 ? TW_YIELD_ON_PERCENT : 0;
+    if (*out > 0 || strcmp(text, "off") == 0) return TW_OK;
+    if (!read_decimal(text, &millionths, &rest) || strcmp(rest, "%") != 0)
+        return tw_fail(err, TW_CONFIG,
+                       "`%.40s` is neither on nor off nor a percentage such as 40%%", text);
+    const uint64_t percent = millionths / 1000000;
+    if (millionths % 1000000 != 0 || percent < key->min || percent > key->max)
+        return tw_fail(err, TW_CONFIG,
+                       "`%.40s`: a whole number from %" PRIu64 "%% to %" PRIu64
+                       "%% of all processors",
+                       text, key->min, key->max);
+    *out = (uint32_t)percent;
+    return TW_OK;
+}
+
 static enum tw_status read_pace(const struct tw_config_key *key, const char *text,
                                 struct tw_link_pace *out, struct tw_error *err) {
     struct tw_link_pace read = {.mode = TW_LINK_PACE_AUTO};
@@ -408,6 +427,8 @@ enum tw_status tw_config_set(struct tw_config *config, const struct tw_config_ke
     case TW_CONFIG_BUDGET: return tw_budget_parse(value, field, err);
     case TW_CONFIG_QUOTA: return read_quota(value, field, err);
     case TW_CONFIG_HOURS: return tw_hours_parse(value, field, err);
+    case TW_CONFIG_HOURS_OFF: return tw_hours_parse_off(value, field, err);
+    case TW_CONFIG_YIELD: return read_yield(key, value, field, err);
     case TW_CONFIG_BYTES: return read_bytes(key, value, field, err);
     case TW_CONFIG_DURATION: return read_duration(key, value, field, err);
     case TW_CONFIG_DEVICE: return tw_device_parse(value, field, err);
@@ -464,6 +485,13 @@ static void print_relay(const struct tw_relay_config *relay, char *text, size_t 
         (void)snprintf(text, capacity, relay->is_on ? "on" : "off");
 }
 
+static void print_yield(uint32_t percent, char *text, size_t capacity) {
+    if (percent > 0)
+        (void)snprintf(text, capacity, "%" PRIu32 "%%", percent);
+    else
+        (void)snprintf(text, capacity, "off");
+}
+
 static void print_pace(const struct tw_link_pace *pace, char *text, size_t capacity) {
     if (pace->mode == TW_LINK_PACE_FIXED)
         print_quantity(pace->bytes_per_s * 8, RATES, text, capacity);
@@ -514,7 +542,9 @@ bool tw_config_get(const struct tw_config *config, const struct tw_config_key *k
     case TW_CONFIG_RELAY: print_relay(field, text, capacity); break;
     case TW_CONFIG_BUDGET: print_budget(field, text, capacity); break;
     case TW_CONFIG_QUOTA: print_quota(*(const uint64_t *)field, text, capacity); break;
-    case TW_CONFIG_HOURS: tw_hours_print(field, text, capacity); break;
+    case TW_CONFIG_HOURS:
+    case TW_CONFIG_HOURS_OFF: tw_hours_print(field, text, capacity); break;
+    case TW_CONFIG_YIELD: print_yield(*(const uint32_t *)field, text, capacity); break;
     case TW_CONFIG_BYTES: {
         char size[TW_UNITS_BYTES];
         (void)snprintf(text, capacity, "%s", tw_units_exact_bytes(size, *(const uint64_t *)field));

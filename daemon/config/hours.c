@@ -8,6 +8,7 @@
 #include "daemon/config/config.h"
 
 static const char WANT[] = "entries such as 08:00-18:00 1mbit or 18-23 off, with commas between";
+static const char WANT_OFF[] = "entries such as 08:00-18:00 off, with commas between";
 
 static void skip_spaces(const char **text) {
     while (**text == ' ' || **text == '\t') (*text)++;
@@ -37,27 +38,31 @@ static bool read_minute(const char **text, uint16_t *minute) {
     return true;
 }
 
-static enum tw_status read_entry(const char *text, struct tw_hours_entry *entry,
+static enum tw_status read_entry(const char *text, bool wants_off, struct tw_hours_entry *entry,
                                  struct tw_error *err) {
+    const char *const want = wants_off ? WANT_OFF : WANT;
     const char *at = text;
     const bool has_begin = read_minute(&at, &entry->begin_min);
     skip_spaces(&at);
     if (!has_begin || *at++ != '-' || !read_minute(&at, &entry->end_min) ||
         entry->begin_min == entry->end_min || entry->begin_min == TW_DAY_MINUTES)
-        return tw_fail(err, TW_CONFIG, "`%.40s` names no hours; write %s", text, WANT);
+        return tw_fail(err, TW_CONFIG, "`%.40s` names no hours; write %s", text, want);
     if (entry->end_min == 0) entry->end_min = TW_DAY_MINUTES;
     skip_spaces(&at);
     if (*at == '=') at++;
     skip_spaces(&at);
     entry->is_off = strcmp(at, "off") == 0;
     if (entry->is_off) return TW_OK;
+    if (wants_off)
+        return tw_fail(err, TW_CONFIG, "`%.40s` does not end with off; write %s", text, want);
     if (tw_rate_parse(at, &entry->bytes_per_s, NULL) != TW_OK || entry->bytes_per_s == 0)
         return tw_fail(err, TW_CONFIG, "`%.40s` ends with no rate and not with off; write %s", text,
-                       WANT);
+                       want);
     return TW_OK;
 }
 
-enum tw_status tw_hours_parse(const char *text, struct tw_hours *hours, struct tw_error *err) {
+static enum tw_status read_hours(const char *text, bool wants_off, struct tw_hours *hours,
+                                 struct tw_error *err) {
     struct tw_hours read = {0};
     while (*text != '\0') {
         char entry[64];
@@ -66,17 +71,26 @@ enum tw_status tw_hours_parse(const char *text, struct tw_hours *hours, struct t
         const char *const next = text[size] == ',' ? text + size + 1 : text + size;
         while (size > 0 && (text[size - 1] == ' ' || text[size - 1] == '\t')) size--;
         if (size >= sizeof(entry))
-            return tw_fail(err, TW_CONFIG, "`%.40s...` is too long; write %s", text, WANT);
+            return tw_fail(err, TW_CONFIG, "`%.40s...` is too long; write %s", text,
+                           wants_off ? WANT_OFF : WANT);
         memcpy(entry, text, size);
         entry[size] = '\0';
         text = next;
         if (size == 0) continue;
         if (read.count == TW_HOURS_MAX)
             return tw_fail(err, TW_CONFIG, "more than %d entries", TW_HOURS_MAX);
-        TW_TRY(read_entry(entry, &read.entries[read.count++], err));
+        TW_TRY(read_entry(entry, wants_off, &read.entries[read.count++], err));
     }
     *hours = read;
     return TW_OK;
+}
+
+enum tw_status tw_hours_parse(const char *text, struct tw_hours *hours, struct tw_error *err) {
+    return read_hours(text, false, hours, err);
+}
+
+enum tw_status tw_hours_parse_off(const char *text, struct tw_hours *hours, struct tw_error *err) {
+    return read_hours(text, true, hours, err);
 }
 
 void tw_hours_print(const struct tw_hours *hours, char *text, size_t capacity) {

@@ -1,8 +1,10 @@
-/* hours.h - caps by the time of day: `network.hours`. Pure: the caller passes minutes since
- * midnight of the machine's clock.
+/* hours.h - caps by the time of day: `network.hours`, `worker.hours`. Pure: the caller passes
+ * minutes since midnight of the machine's clock.
  *
  *   08:00-18:00 1mbit, 18-23 off     by day a megabit, in the evening no links at all, otherwise
  *                                    `upload` and `download`
+ *
+ * The hours of `worker.hours` have the same form, with `off` alone: tw_hours_parse_off.
  *
  * A rate caps upload and download each. If two entries contain the same minute, the first one
  * applies. An entry may span midnight (22:00-06:00). */
@@ -29,6 +31,9 @@ struct tw_hours {
 
 /* Parses the text; "" means no entries. TW_CONFIG with the accepted forms. */
 enum tw_status tw_hours_parse(const char *text, struct tw_hours *hours, struct tw_error *err);
+
+/* As tw_hours_parse, but each entry must be off. */
+enum tw_status tw_hours_parse_off(const char *text, struct tw_hours *hours, struct tw_error *err);
 
 /* Writes text[capacity] that tw_hours_parse reads back. */
 void tw_hours_print(const struct tw_hours *hours, char *text, size_t capacity);

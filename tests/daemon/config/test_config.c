@@ -67,6 +67,9 @@ static void every_kind_of_value_is_read(void **state) {
                            "micro_batch = 4\n"
                            "recompute = on\n"
                            "memory = 1.5 GiB\n"
+                           "hours = 08:00-12:30 off, 22-6 off\n"
+                           "yield = 40%\n"
+                           "nice = 19\n"
                            "[network]\n"
                            "; a comment\n"
                            "listen = 127.0.0.1:0, [::1]:4747\n"
@@ -90,6 +93,10 @@ static void every_kind_of_value_is_read(void **state) {
     assert_int_equal(config.worker.micro_batch, 4);
     assert_int_equal(config.worker.recompute, TW_RECOMPUTE_ON);
     assert_int_equal(config.worker.memory_bytes, 1610612736);
+    assert_int_equal(config.manners.hours.count, 2);
+    assert_int_equal(config.manners.hours.entries[0].end_min, 12 * 60 + 30);
+    assert_int_equal(config.manners.yield_percent, 40);
+    assert_int_equal(config.manners.nice, 19);
     assert_false(config.node.spawn_worker);
     assert_int_equal(config.node.snapshot, TW_SNAPSHOT_BF16_MOMENTS);
     assert_int_equal(config.node.checkpoint_interval_us, UINT64_C(5400000000));
@@ -109,6 +116,26 @@ static void every_kind_of_value_is_read(void **state) {
     assert_int_equal(config.network.quota_bytes, 500000000000);
     assert_int_equal(config.network.budget.bytes, 0);
     assert_true(config.api.has_http);
+}
+
+static void yield_is_off_on_or_a_percentage(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *shown;
+        uint32_t percent;
+    } CASES[] = {{"", "yield = off\n", 0},
+                 {"yield = off\n", "yield = off\n", 0},
+                 {"yield = on\n", "yield = 20%\n", TW_YIELD_ON_PERCENT},
+                 {"yield = 1%\n", "yield = 1%\n", 1},
+                 {"yield = 99 %\n", "yield = 99%\n", 99}};
+    for (unsigned i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char text[64], shown[16 * 1024];
+        (void)snprintf(text, sizeof(text), "[worker]\n%s", CASES[i].text);
+        assert_int_equal(parse(text), TW_OK);
+        assert_int_equal(config.manners.yield_percent, CASES[i].percent);
+        assert_true(tw_config_show(&config, shown, sizeof(shown)) < sizeof(shown));
+        if (strstr(shown, CASES[i].shown) == NULL) fail_msg("no %s in %s", CASES[i].shown, shown);
+    }
 }
 
 static void pace_is_auto_off_or_a_rate(void **state) {
@@ -197,6 +224,14 @@ static void every_bad_value_names_line_key_and_the_way_out(void **state) {
     refuse("[network]\nquota = 5GB\n", 2, "quota: `5GB` is no quota; write one such as 500GB");
     refuse("[network]\nquota = 5/month\n", 2, "quota: `5` is no size");
     refuse("[network]\nquota = 0GB/month\n", 2, "quota: `0GB` is no size");
+    refuse("[worker]\nhours = 8-18 1mbit\n", 2, "`8-18 1mbit` does not end with off; write");
+    refuse("[worker]\nhours = 8-18\n", 2, "`8-18` does not end with off");
+    refuse("[worker]\nyield = yes\n", 2, "yield: `yes` is neither on nor off nor a percentage");
+    refuse("[worker]\nyield = 40\n", 2, "yield: `40` is neither on nor off nor a percentage");
+    refuse("[worker]\nyield = 0%\n", 2, "yield: `0%`: a whole number from 1% to 99%");
+    refuse("[worker]\nyield = 100%\n", 2, "yield: `100%`: a whole number");
+    refuse("[worker]\nyield = 2.5%\n", 2, "yield: `2.5%`: a whole number");
+    refuse("[worker]\nnice = 20\n", 2, "nice: 20 is outside 0 to 19");
     refuse("[network]\nhours = always\n", 2, "hours: `always` names no hours");
     refuse("[network]\ndownload = 5\n", 2, "download: `5` lacks its unit");
     refuse("[network]\nbudget = 5\n", 2, "budget: `5` lacks its unit; write 2mbit of upload");
@@ -357,6 +392,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_empty_file_gives_the_defaults),
         cmocka_unit_test(every_kind_of_value_is_read),
+        cmocka_unit_test(yield_is_off_on_or_a_percentage),
         cmocka_unit_test(pace_is_auto_off_or_a_rate),
         cmocka_unit_test(relaying_is_on_off_or_a_rate),
         cmocka_unit_test(an_empty_list_means_none),

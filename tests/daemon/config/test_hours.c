@@ -80,6 +80,21 @@ static void printed_text_parses_again(void **state) {
     assert_true(strlen(text) + 1 < sizeof(text));
 }
 
+static void hours_of_training_are_off_alone(void **state) {
+    (void)state;
+    assert_int_equal(tw_hours_parse_off("08:00-18:00 off, 22-6=off", &hours, &err), TW_OK);
+    assert_int_equal(hours.count, 2);
+    assert_int_equal(rate_at(23, 0), UINT64_MAX);
+    assert_int_equal(rate_at(7, 0), 0);
+    assert_int_equal(tw_hours_parse_off("", &hours, &err), TW_OK);
+    assert_int_equal(hours.count, 0);
+    assert_int_equal(tw_hours_parse_off("8-18 1mbit", &hours, &err), TW_CONFIG);
+    assert_non_null(strstr(err.message, "`8-18 1mbit` does not end with off; write entries such as "
+                                        "08:00-18:00 off"));
+    assert_int_equal(tw_hours_parse_off("always", &hours, &err), TW_CONFIG);
+    assert_null(strstr(err.message, "mbit")); /* the way out has no rate */
+}
+
 static void invalid_hours_are_refused(void **state) {
     (void)state;
     refuse("always", "`always` names no hours; write entries such as 08:00-18:00 1mbit");
@@ -108,6 +123,7 @@ int main(void) {
         cmocka_unit_test(the_first_of_two_entries_counts),
         cmocka_unit_test(nothing_is_every_hour),
         cmocka_unit_test(printed_text_parses_again),
+        cmocka_unit_test(hours_of_training_are_off_alone),
         cmocka_unit_test(invalid_hours_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
