@@ -310,6 +310,20 @@ uint32_t tw_shm_snapshot_oldest(const struct tw_shm *shm) {
     return oldest;
 }
 
+/* Merges in a pause change theta without a step, so the rounds decide between equal steps. */
+static bool is_newer(const struct tw_snapshot_slot *a, const struct tw_snapshot_slot *b) {
+    uint64_t a_rounds = 0, b_rounds = 0;
+    for (uint32_t p = 0; p < TW_FRAGMENTS_MAX; p++) {
+        a_rounds += a->fragment_rounds[p];
+        b_rounds += b->fragment_rounds[p];
+    }
+    return a->step != b->step ? a->step > b->step : a_rounds > b_rounds;
+}
+
+void tw_shm_snapshot_forget(const struct tw_shm *shm, uint32_t slot) {
+    atomic_store_explicit(&slot_of(shm, slot)->seq, 0, memory_order_release);
+}
+
 int tw_shm_snapshot_newest(const struct tw_shm *shm, struct tw_snapshot_slot *meta) {
     int newest = -1;
     struct tw_snapshot_slot candidate;
@@ -317,7 +331,7 @@ int tw_shm_snapshot_newest(const struct tw_shm *shm, struct tw_snapshot_slot *me
     memset(meta, 0, sizeof(*meta));
     for (uint32_t slot = 0; slot < TW_SNAPSHOT_SLOTS; slot++) {
         if (tw_shm_snapshot_check(shm, slot, &candidate, NULL) != TW_OK) continue;
-        if (newest >= 0 && candidate.step <= meta->step) continue;
+        if (newest >= 0 && !is_newer(&candidate, meta)) continue;
         slot_copy(meta, &candidate);
         atomic_init(&meta->seq, atomic_load_explicit(&candidate.seq, memory_order_relaxed));
         newest = (int)slot;

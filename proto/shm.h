@@ -112,6 +112,9 @@ enum tw_status tw_shm_snapshot_check(const struct tw_shm *shm, uint32_t slot,
 /* The slot to write next: an empty or incomplete one, else the older one. */
 uint32_t tw_shm_snapshot_oldest(const struct tw_shm *shm);
 
+/* Makes the slot empty, as if nothing had been written. No worker may be attached. */
+void tw_shm_snapshot_forget(const struct tw_shm *shm, uint32_t slot);
+
 /* The slot with the newest valid snapshot; -1: none. Verifies checksums, so it may read both. */
 int tw_shm_snapshot_newest(const struct tw_shm *shm, struct tw_snapshot_slot *meta);
 

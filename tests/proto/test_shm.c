@@ -275,6 +275,25 @@ static void newest_whole_snapshot_is_chosen(void **state) {
     assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), -1);
 }
 
+/* Merges in a pause change theta without a step. */
+static void of_equal_steps_that_with_more_rounds_is_newer(void **state) {
+    (void)state;
+    struct tw_snapshot_slot meta;
+    for (uint32_t newer = 0; newer < 2; newer++) {
+        for (uint32_t slot = 0; slot < 2; slot++) {
+            memset(&meta, 0, sizeof(meta));
+            meta.step = 10;
+            meta.fragment_rounds[1] = slot == newer ? 8 : 7;
+            tw_shm_snapshot_begin(&shm, slot);
+            tw_shm_snapshot_end(&shm, slot, &meta);
+        }
+        assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), newer);
+    }
+    tw_shm_snapshot_forget(&shm, 1);
+    assert_int_equal(tw_shm_snapshot_newest(&shm, &meta), 0);
+    assert_int_equal(tw_shm_snapshot_oldest(&shm), 1);
+}
+
 static void save_work(void) {
     save(0, 30);
 }
@@ -309,6 +328,7 @@ int main(void) {
         FACT(published_fragment_is_read_whole), FACT(unpublished_stage_changes_nothing),
         FACT(garbage_in_the_page_stays_inside), FACT(geometry_of_another_model_is_refused),
         FACT(kill_anywhere_leaves_old_or_new),  FACT(newest_whole_snapshot_is_chosen),
+        FACT(kill_anywhere_leaves_old_or_new),  FACT(of_equal_steps_that_with_more_rounds_is_newer),
         FACT(hashing_of_snapshots_is_reported), FACT(torn_snapshot_is_never_chosen),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
