@@ -159,7 +159,8 @@ struct tw_wmsg_about {
 
 struct tw_wmsg_ready {
     uint32_t start; /* enum tw_worker_start that was used: ANCHOR if the snapshot was unusable */
-    uint32_t reserved;
+    uint32_t comes_back; /* 1: somebody starts this worker again whenever it ends, so that EXIT may
+                            give its memory back during a pause; else 0 */
     uint64_t step, tokens; /* totals at the start */
     struct tw_wmsg_about about;
 };

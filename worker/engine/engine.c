@@ -154,6 +154,20 @@ void tw_engine_hold(struct tw_engine *engine, const float *params) {
     if (engine->memory->gpu != NULL) tw_gpu_hold(engine->memory->gpu, params);
 }
 
+void tw_engine_watch(struct tw_engine *engine, const _Atomic bool *stop) {
+    engine->stop = stop;
+    engine->memory->model.stop = stop;
+}
+
+bool tw_engine_is_stopped(const struct tw_engine *engine) {
+    return engine->stop != NULL && atomic_load_explicit(engine->stop, memory_order_relaxed);
+}
+
+enum tw_status tw_engine_check_stop(const struct tw_engine *engine, struct tw_error *err) {
+    if (!tw_engine_is_stopped(engine)) return TW_OK;
+    return tw_fail(err, TW_AGAIN, "the pass was given up, because a pause begins");
+}
+
 /* ---- passes -------------------------------------------------------------------------------- */
 
 /* Runs sequences_count sequences of context + 1 tokens in micro-batches. Returns the mean loss. If
@@ -172,7 +186,7 @@ static double run_passes(struct tw_engine *engine, bool is_learning, const uint3
     };
     double loss = 0.0;
     if (is_learning) tw_model_clear(model, engine->gradient);
-    for (uint32_t done = 0; done < sequences_count; done += most) {
+    for (uint32_t done = 0; done < sequences_count && !tw_engine_is_stopped(engine); done += most) {
         const uint32_t left = sequences_count - done;
         const struct tw_model_batch batch = {.tokens = tokens + (size_t)done * stride,
                                              .stride = stride,
@@ -200,6 +214,7 @@ enum tw_status tw_engine_step(struct tw_engine *engine, const uint32_t *tokens, 
         return tw_gpu_step(engine->memory->gpu, tokens, lr, result, err);
     tw_engine_use(engine, engine->theta);
     const double loss = run_passes(engine, true, tokens, run->train.batch);
+    TW_TRY(tw_engine_check_stop(engine, err));
     const double norm = tw_engine_gradient_norm(engine);
     result->loss = (float)loss;
     result->grad_norm = (float)norm;
@@ -224,7 +239,7 @@ enum tw_status tw_engine_loss(struct tw_engine *engine, const float *params, con
     }
     tw_engine_use(engine, params);
     *loss_out = run_passes(engine, false, tokens, sequences_count);
-    return TW_OK;
+    return tw_engine_check_stop(engine, err);
 }
 
 /* Logits of the rows [first, count) of one sequence. */

@@ -89,6 +89,7 @@ struct tw_engine {
     float *m, *v;     /* AdamW moments; for a Muon matrix, m is its momentum and v stays zero */
     uint64_t updates; /* steps accumulated in m and v (0: both are zero); saved with them */
     uint64_t skipped; /* steps whose gradient was not finite */
+    const _Atomic bool *stop; /* tw_engine_watch */
     struct tw_engine_memory *memory;
 };
 
@@ -152,6 +153,12 @@ uint64_t tw_engine_flops_token(const struct tw_run *run);
  * residual stream N(0, 0.02 / sqrt(2 layers)), norm weights 1, biases 0. Bit-identical on every
  * machine: integers and IEEE + * / sqrt only. */
 void tw_engine_init_params(const struct tw_run *run, const struct tw_layout *layout, float *params);
+
+/* From now on, once *stop is true, tw_engine_step and tw_engine_loss end soon with TW_AGAIN, and
+ * theta, m, v and their counters are as before the call: within milliseconds on the CPU, after the
+ * passes already queued on a device. An update that has begun is completed. NULL: never. Borrowed.
+ */
+void tw_engine_watch(struct tw_engine *engine, const _Atomic bool *stop);
 
 /* One inner step: forward, backward, clip, update. tokens (batch, context + 1): row b predicts
  * tokens[b][1..context] from tokens[b][0..context-1]. TW_DATA if a token is outside the vocabulary

@@ -56,6 +56,10 @@ void tw_engine_update(struct tw_engine *engine, float lr, double norm);
 /* Makes the model use params in their present state. */
 void tw_engine_use(struct tw_engine *engine, const float *params);
 
+/* Whether the present pass is not wanted any more (tw_engine_watch); TW_AGAIN if so. */
+bool tw_engine_is_stopped(const struct tw_engine *engine);
+enum tw_status tw_engine_check_stop(const struct tw_engine *engine, struct tw_error *err);
+
 /* TW_DATA if a token is outside the vocabulary. */
 enum tw_status tw_engine_check_tokens(const struct tw_engine *engine, const uint32_t *tokens,
                                       uint64_t count, struct tw_error *err);

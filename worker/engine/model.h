@@ -22,6 +22,8 @@
 #ifndef TW_WORKER_ENGINE_MODEL_H
 #define TW_WORKER_ENGINE_MODEL_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -140,7 +142,9 @@ struct tw_model {
     float *partial[2];   /* (blocks of rows, 2 width + 2 head_size): gradients of norm weights, one
                             row per block */
 
-    void *memory; /* everything above in one block */
+    const _Atomic bool *stop; /* tw_engine_watch; may be NULL */
+
+    void *memory; /* all arrays above in one block */
     uint64_t memory_bytes;
 };
 
@@ -181,6 +185,12 @@ void tw_model_clear(const struct tw_model *model, float *gradient);
 /* Makes the following passes use these parameters (elements) in their present state. They must stay
  * valid until the last of these passes. */
 void tw_model_use(struct tw_model *model, const float *params);
+
+/* True if the caller of the passes no longer wants their results: the rest of a pass is then left
+ * out, and its results are garbage. Once true, it stays so until the pass returns. */
+static inline bool tw_model_is_stopped(const struct tw_model *model) {
+    return model->stop != NULL && atomic_load_explicit(model->stop, memory_order_relaxed);
+}
 
 /* Computes the activations of the batch up to the last norm. sequences <= config.sequences, tokens
  * < vocab, context <= shape.context. With a cache, used + context <= shape.context, and the batch

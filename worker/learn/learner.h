@@ -4,6 +4,8 @@
 #ifndef TW_WORKER_LEARN_LEARNER_H
 #define TW_WORKER_LEARN_LEARNER_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -33,6 +35,7 @@ struct tw_learner {
     float *theta, *m, *v;      /* (elements), host, layout.h order; mirrors if `pull` is not NULL */
     struct tw_vectors vectors; /* the live arrays, and arithmetic on them in place */
     bool is_host_idle;         /* a step leaves the host's cores idle */
+    bool comes_back;           /* somebody starts this process again whenever it ends */
     uint64_t *updates;         /* optimizer steps accumulated in m and v */
     uint64_t tokens_per_step;
     struct tw_wmsg_about about;     /* zeros if unknown */
@@ -42,13 +45,19 @@ struct tw_learner {
     void (*init)(void *self, float *params);
 
     /* Draws a batch at *cursor, advances *cursor by tokens_per_step, and trains on the batch.
-     * TW_AGAIN: no step was taken, because the process must end. */
+     * TW_AGAIN: no step was taken, because the process must end or by `watch`; *cursor is as
+     * before.
+     */
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
 
     /* Loss of params in nats per token on held-out text, the same text every time. TW_AGAIN: no
      * held-out text has arrived yet. */
     enum tw_status (*heldout)(void *self, const float *params, double *loss, struct tw_error *err);
+
+    /* From now on, once *stop is true, `step` and `heldout` may end soon with TW_AGAIN, as if they
+     * had not been called. NULL: they are always completed. */
+    void (*watch)(void *self, const _Atomic bool *stop);
 
     float (*lr)(void *self, uint64_t clock_tokens);
 

@@ -24,10 +24,18 @@ static void refresh(struct tw_learner_engine *real) {
 static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err) {
     struct tw_learner_engine *real = self;
+    const uint64_t begin = *cursor;
     refresh(real);
     TW_TRY(tw_data_draw(&real->data, real->data_seed, cursor, real->run->train.batch, real->tokens,
                         err));
-    return tw_engine_step(real->engine, real->tokens, lr, result, err);
+    const enum tw_status status = tw_engine_step(real->engine, real->tokens, lr, result, err);
+    if (status == TW_AGAIN) *cursor = begin; /* the same batch again later */
+    return status;
+}
+
+static void watch(void *self, const _Atomic bool *stop) {
+    struct tw_learner_engine *real = self;
+    tw_engine_watch(real->engine, stop);
 }
 
 static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
@@ -93,6 +101,7 @@ static enum tw_status create_engine(struct tw_learner_engine *real, struct tw_le
         .init = init,
         .step = step,
         .heldout = heldout,
+        .watch = watch,
         .lr = lr,
         .pull = pull,
         .push = push,

@@ -22,10 +22,11 @@ enum { THREADS_MAX = 4096 };
 struct options {
     const char *socket;
     uint32_t threads; /* 0 = as in WELCOME */
+    bool comes_back;  /* READY says so */
 };
 
 static const char usage[] =
-    "usage: thinwire-worker --socket PATH [--threads N]\n"
+    "usage: thinwire-worker --socket PATH [--threads N] [--comes-back]\n"
     "       thinwire-worker --version\n"
     "\n"
     "Trains the model of the thinwired that listens at PATH, and waits for it if it is not\n"
@@ -34,6 +35,8 @@ static const char usage[] =
     "  --socket PATH   the daemon's worker socket, e.g. /run/thinwire/worker.sock\n"
     "  --threads N     cores to use; default: what the daemon's configuration says, or all\n"
     "                  that this process may use\n"
+    "  --comes-back    somebody starts this program again whenever it ends, as systemd does:\n"
+    "                  the daemon may end it in a pause, to give its memory back\n"
     "  --version       print the version and leave\n"
     "\n"
     "Ends with 0 when the daemon goes away or asks for it, 2 for a bad command line, 3 for a\n"
@@ -51,11 +54,9 @@ static bool threads_parse(const char *text, uint32_t *threads) {
 /* Returns true if the program should continue; otherwise sets *exit_code. */
 static bool options_parse(int argc, char **argv, struct options *options, int *exit_code) {
     static const struct option known[] = {
-        {"socket", required_argument, NULL, 's'},
-        {"threads", required_argument, NULL, 't'},
-        {"version", no_argument, NULL, 'V'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"socket", required_argument, NULL, 's'}, {"threads", required_argument, NULL, 't'},
+        {"comes-back", no_argument, NULL, 'c'},   {"version", no_argument, NULL, 'V'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
     };
     *exit_code = TW_EXIT_USAGE;
     int letter;
@@ -67,6 +68,7 @@ static bool options_parse(int argc, char **argv, struct options *options, int *e
             (void)fprintf(stderr, "thinwire-worker: --threads wants 1 to %d, not '%s'\n",
                           THREADS_MAX, optarg);
             return false;
+        case 'c': options->comes_back = true; break;
         case 'V':
             (void)printf("thinwire-worker %s (worker protocol %d)\n", TW_RELEASE,
                          TW_WORKER_VERSION);
@@ -94,9 +96,16 @@ static void gpu_note(const struct tw_learner_engine *real, struct tw_learner *le
     (void)snprintf(learner->gpu, sizeof(learner->gpu), "%s", devices.gpus[plan->ordinal].pci);
 }
 
+/* The state behind `self` of learner_open. */
+struct native {
+    struct tw_learner_engine engine;
+    bool comes_back;
+};
+
 static enum tw_status learner_open(void *self, struct tw_learner *learner,
                                    const struct tw_learner_config *config, struct tw_error *err) {
-    const enum tw_status status = tw_learner_engine_open(self, learner, config, err);
+    struct native *native = self;
+    const enum tw_status status = tw_learner_engine_open(&native->engine, learner, config, err);
     /* If the card has too little memory, other processes may be using it for a while. The snapshot
      * is not the cause. */
     if (status == TW_NOMEM && config->compute.device.kind == TW_DEVICE_CUDA) {
@@ -104,7 +113,8 @@ static enum tw_status learner_open(void *self, struct tw_learner *learner,
         return TW_DEVICE;
     }
     TW_TRY(status);
-    gpu_note(self, learner);
+    learner->comes_back = native->comes_back;
+    gpu_note(&native->engine, learner);
     tw_log(TW_LOG_INFO, "engine",
            "device=\"%s\" memory_bytes=%llu flops_per_token=%llu peak_flops_per_s=%llu",
            learner->about.engine, (unsigned long long)learner->about.memory_bytes,
@@ -114,15 +124,17 @@ static enum tw_status learner_open(void *self, struct tw_learner *learner,
 }
 
 static void learner_close(void *self) {
-    tw_learner_engine_close(self);
+    struct native *native = self;
+    tw_learner_engine_close(&native->engine);
 }
 
 int main(int argc, char **argv) {
     struct options options = {.socket = NULL};
-    struct tw_learner_engine engine;
+    struct native native = {.comes_back = false};
     char device[64];
     int exit_code = 0;
     if (!options_parse(argc, argv, &options, &exit_code)) return exit_code;
+    native.comes_back = options.comes_back;
     (void)signal(SIGXFSZ, SIG_IGN); /* as in daemon/node/main.c */
     const uint32_t cores = options.threads > 0 ? options.threads : tw_machine_processors();
     (void)snprintf(device, sizeof(device), "cpu, %" PRIu32 " core%s, %s, %s", cores,
@@ -134,7 +146,7 @@ int main(int argc, char **argv) {
         .threads = options.threads,
         .learner_open = learner_open,
         .learner_close = learner_close,
-        .self = &engine,
+        .self = &native,
     };
     return tw_session_run(&config);
 }

@@ -52,6 +52,8 @@ static void read_one(struct tw_step_server *side) {
     side->status = tw_daemon_link_recv(side->link, msg, &side->failure);
     if (side->status == TW_OK &&
         !tw_step_server_answer(side->link, side->merger, msg, &side->status, &side->failure)) {
+        const bool must_stop = msg->kind == TW_WMSG_PAUSE || msg->kind == TW_WMSG_EXIT;
+        if (must_stop && side->may_cut) atomic_store(&side->is_cut, true);
         side->kept_count++;
     }
     side->cost_us += cost_us(side) - begin_us;
@@ -132,8 +134,9 @@ void tw_step_server_deinit(struct tw_step_server *side) {
     memset(side, 0, sizeof(*side));
 }
 
-void tw_step_server_open(struct tw_step_server *side) {
+void tw_step_server_open(struct tw_step_server *side, bool may_cut) {
     TW_ASSERT(pthread_mutex_lock(&side->mutex) == 0);
+    side->may_cut = may_cut;
     side->is_open = side->status == TW_OK && side->kept_count < TW_STEP_SERVER_KEPT_MAX;
     /* A thread that waits for packets needs no signal. */
     if (side->is_waiting) TW_ASSERT(pthread_cond_signal(&side->opened) == 0);

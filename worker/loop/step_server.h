@@ -8,6 +8,7 @@
 #define TW_WORKER_LOOP_STEP_SERVER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -31,6 +32,10 @@ struct tw_step_server {
     uint32_t kept_begin, kept_count;
     struct tw_worker_msg *kept; /* packets kept for the boundary, (TW_STEP_SERVER_KEPT_MAX) */
     uint64_t cost_us; /* cost of the answers: time of computing, and of waiting for the daemon */
+    bool may_cut;     /* the work of the loop may be given up */
+    /* A PAUSE or EXIT was kept while may_cut: the loop gives up its work and reads the message. Set
+     * by the thread, cleared by the loop. */
+    _Atomic bool is_cut;
 };
 
 /* Starts the thread in the closed state. The struct must not move. TW_NOMEM, TW_IO. */
@@ -40,8 +45,9 @@ enum tw_status tw_step_server_init(struct tw_step_server *side, struct tw_daemon
 /* Ends the thread, which must be closed. A zero struct is valid. */
 void tw_step_server_deinit(struct tw_step_server *side);
 
-/* A step begins: the thread reads and answers. */
-void tw_step_server_open(struct tw_step_server *side);
+/* A step begins: the thread reads and answers. may_cut: the step may be given up for a PAUSE or
+ * EXIT, which sets is_cut. */
+void tw_step_server_open(struct tw_step_server *side, bool may_cut);
 
 /* The step has ended. Waits for an answer that is being computed. Returns the cost of the answers,
  * in us. */

@@ -13,7 +13,11 @@
 #include "worker/loop/start_state.h"
 #include "worker/merge/request.h"
 
-enum { WAIT_MS = 200 };
+enum {
+    WAIT_MS = 200,
+    /* A shorter step is completed when a pause begins. A longer one is given up and taken again. */
+    CUT_US = 400 * 1000,
+};
 
 static uint64_t clock_us(clockid_t clock) {
     struct timespec now;
@@ -47,11 +51,15 @@ enum tw_status tw_trainer_init(struct tw_trainer *trainer, struct tw_daemon_link
     if (status == TW_OK) status = tw_step_server_init(&trainer->side, link, &trainer->merger, err);
     if (status == TW_OK)
         status = tw_apply_ahead_init(&trainer->early, &trainer->merger, learner->is_host_idle, err);
+    if (status == TW_OK && learner->watch != NULL)
+        learner->watch(learner->self, &trainer->side.is_cut);
     if (status != TW_OK) tw_trainer_deinit(trainer);
     return status;
 }
 
 void tw_trainer_deinit(struct tw_trainer *trainer) {
+    const struct tw_learner *learner = trainer->learner;
+    if (learner != NULL && learner->watch != NULL) learner->watch(learner->self, NULL);
     tw_apply_ahead_deinit(&trainer->early);
     tw_step_server_deinit(&trainer->side);
     tw_pairing_deinit(&trainer->pairing);
@@ -128,6 +136,16 @@ static bool snapshot_is_due(const struct tw_trainer *trainer) {
     return trainer->step >= trainer->snapshot_step + trainer->snapshot_steps;
 }
 
+/* Loss of params on held-out text, while requests are answered as in a step. */
+static enum tw_status heldout(struct tw_trainer *trainer, const float *params, double *loss,
+                              struct tw_error *err) {
+    const struct tw_learner *learner = trainer->learner;
+    tw_step_server_open(&trainer->side, !trainer->is_finished);
+    const enum tw_status status = learner->heldout(learner->self, params, loss, err);
+    trainer->sync_us += tw_step_server_close(&trainer->side);
+    return status;
+}
+
 static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err) {
     const struct tw_learner *learner = trainer->learner;
     const struct tw_vectors *vectors = &learner->vectors;
@@ -137,11 +155,13 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
     tw_shm_home(trainer->shm, 0, &phi, &u);
 
     double live = 0, anchor = 0;
-    const enum tw_status status = learner->heldout(learner->self, learner->theta, &live, err);
+    enum tw_status status = heldout(trainer, learner->theta, &live, err);
+    if (status == TW_OK) status = heldout(trainer, phi, &anchor, err);
+    /* Given up for a pause: it is due again when training goes on. */
+    if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) return TW_OK;
     trainer->evaluated_step = trainer->step;
     if (status == TW_AGAIN) return TW_OK;
     TW_TRY(status);
-    TW_TRY(learner->heldout(learner->self, phi, &anchor, err));
     if (learner->borrow != NULL) TW_TRY(learner->borrow(learner->self, 0, elements, err));
     const double size = tw_norm_squared(phi, elements);
     const double apart = vectors->distance_squared(
@@ -162,7 +182,8 @@ static enum tw_status evaluate(struct tw_trainer *trainer, struct tw_error *err)
 
 static bool evaluation_is_due(const struct tw_trainer *trainer) {
     const uint32_t every = trainer->welcome->eval_steps;
-    return every > 0 && trainer->step % every == 0 && trainer->step != trainer->evaluated_step;
+    return every > 0 && !trainer->is_paused && trainer->step % every == 0 &&
+           trainer->step != trainer->evaluated_step;
 }
 
 /* The time since the boundary began counts as merging (sync_us), except for evaluation. */
@@ -428,9 +449,15 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
     const float lr = learner->lr(learner->self, tw_trainer_clock(trainer));
     struct tw_step_result result;
     const uint64_t begin_us = clock_us(CLOCK_MONOTONIC);
-    tw_step_server_open(&trainer->side);
+    tw_step_server_open(&trainer->side,
+                        trainer->step_us_mean == 0 || trainer->step_us_mean > CUT_US);
     const enum tw_status status = learner->step(learner->self, &trainer->cursor, lr, &result, err);
     const uint64_t side_us = tw_step_server_close(&trainer->side);
+    if (status == TW_AGAIN && atomic_load(&trainer->side.is_cut)) {
+        trainer->sync_us += side_us;
+        trainer->boundary_us = cost_us(trainer);
+        return TW_OK;
+    }
     TW_TRY(status);
     const bool is_timed = learner->times != NULL;
     const uint64_t took_us =
@@ -457,6 +484,7 @@ static enum tw_status inner_step(struct tw_trainer *trainer, struct tw_error *er
 
 /* All work between two steps, from boundary_us on. */
 static enum tw_status boundary(struct tw_trainer *trainer, struct tw_error *err) {
+    atomic_store(&trainer->side.is_cut, false); /* its message is read below */
     TW_TRY(waiting_perform(trainer, err));
     TW_TRY(drain(trainer, err));
     /* A PAUSE or FINISH just read makes waiting APPLYs due. */
@@ -494,7 +522,8 @@ static enum tw_status finished_settle(struct tw_trainer *trainer, struct tw_erro
 enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err) {
     TW_ASSERT(!trainer->is_over);
     if (!trainer->is_paused && !trainer->is_finished) {
-        TW_TRY(inner_step(trainer, err));
+        /* An evaluation was given up for a message that is read now. */
+        if (!atomic_load(&trainer->side.is_cut)) TW_TRY(inner_step(trainer, err));
         return boundary(trainer, err);
     }
     const struct tw_learner *learner = trainer->learner;
@@ -507,7 +536,9 @@ enum tw_status tw_trainer_turn(struct tw_trainer *trainer, struct tw_error *err)
     if (status == TW_AGAIN) return finished_settle(trainer, err);
     TW_TRY(status);
     trainer->boundary_us = cost_us(trainer);
-    return boundary(trainer, err);
+    TW_TRY(boundary(trainer, err));
+    if (trainer->is_paused) trainer->sync_us = 0; /* the time of a pause is not merging time */
+    return TW_OK;
 }
 
 enum tw_status tw_trainer_finish(struct tw_trainer *trainer, struct tw_error *err) {
@@ -532,6 +563,7 @@ enum tw_status tw_trainer_start(struct tw_trainer *trainer, struct tw_error *err
     atomic_store_explicit(&tw_shm_control(trainer->shm)->step, trainer->step, memory_order_relaxed);
 
     ready.u.ready.start = start;
+    ready.u.ready.comes_back = trainer->learner->comes_back;
     ready.u.ready.step = trainer->step;
     ready.u.ready.tokens = trainer->tokens;
     ready.u.ready.about = trainer->learner->about;

@@ -5,7 +5,8 @@
  * Parameters change at step boundaries only. States:
  *
  *   running    steps; a boundary after each
- *   paused     PAUSE: boundaries only, waits for packets; RESUME: running
+ *   paused     PAUSE: boundaries only, waits for packets; RESUME: running. A long step or an
+ *              evaluation is given up for it, and done again
  *   finished   FINISH or stop_step: as paused, until a FINISH with `goes_on`; evaluates and takes a
  *              snapshot when the last rounds have changed the parameters and the link is quiet
  *   over       EXIT: a snapshot was taken

@@ -1,7 +1,9 @@
 #include "tests/worker/engine/engine_fixture.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,5 +127,69 @@ void engine_shake(struct engine_fixture *f) {
         const struct tw_tensor *tensor = &f->layout.tensors[i];
         for (uint64_t j = 0; j < (uint64_t)tensor->rows * tensor->cols; j++)
             f->engine->theta[tensor->offset + j] += (float)(0.4 * (tw_rng_unit(&f->rng) - 0.5));
+    }
+}
+
+/* ---- steps that are given up -------------------------------------------------------------------
+ */
+
+struct stopper {
+    _Atomic bool stop, is_begun;
+    uint32_t turns; /* empty turns of a loop before the stop */
+};
+
+static void *stop_later(void *argument) {
+    struct stopper *stopper = argument;
+    while (!atomic_load(&stopper->is_begun)) continue;
+    for (volatile uint32_t i = 0; i < stopper->turns; i++) continue;
+    atomic_store(&stopper->stop, true);
+    return NULL;
+}
+
+/* Takes a step that is stopped at some moment; TW_AGAIN: it was given up. */
+static enum tw_status step_stopped(const struct engine_fixture *f, struct tw_engine *engine,
+                                   uint32_t turns) {
+    struct stopper stopper = {.turns = turns};
+    struct tw_step_result result;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, stop_later, &stopper), 0);
+    tw_engine_watch(engine, &stopper.stop);
+    atomic_store(&stopper.is_begun, true);
+    const enum tw_status status = tw_engine_step(engine, f->tokens, 0.01f, &result, NULL);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    double loss = 0;
+    assert_int_equal(tw_engine_loss(engine, engine->theta, f->tokens, ENGINE_BATCH, &loss, NULL),
+                     TW_AGAIN);
+    tw_engine_watch(engine, NULL);
+    return status;
+}
+
+static void assert_same(struct tw_engine *a, struct tw_engine *b) {
+    const size_t bytes = (size_t)a->layout->elements * sizeof(float);
+    assert_int_equal(tw_engine_pull(a, TW_ENGINE_STATE, 0, a->layout->elements, NULL), TW_OK);
+    assert_int_equal(tw_engine_pull(b, TW_ENGINE_STATE, 0, b->layout->elements, NULL), TW_OK);
+    assert_int_equal(a->updates, b->updates);
+    assert_memory_equal(a->theta, b->theta, bytes);
+    assert_memory_equal(a->m, b->m, bytes);
+    assert_memory_equal(a->v, b->v, bytes);
+}
+
+void engine_stop_often(const struct engine_fixture *f, struct tw_engine *engine,
+                       struct tw_engine *twin, uint32_t count) {
+    enum { COMPLETED = 2 };
+    uint32_t given_up = 0, completed = 0, turns = 0; /* the stop comes later and later */
+    while (given_up < count || completed < COMPLETED) {
+        struct tw_step_result result;
+        const enum tw_status status = step_stopped(f, engine, turns);
+        turns += (uint32_t)(4 * (uint64_t)turns / count) + 1000;
+        if (status == TW_AGAIN) {
+            given_up++;
+        } else {
+            assert_int_equal(status, TW_OK);
+            assert_int_equal(tw_engine_step(twin, f->tokens, 0.01f, &result, NULL), TW_OK);
+            completed++;
+            if (completed >= COMPLETED) turns = 0;
+        }
+        assert_same(engine, twin);
     }
 }

@@ -55,6 +55,11 @@ struct tw_engine *engine_with(const struct engine_fixture *f,
 /* Masks documents; about one in `length` tokens begins a document. */
 void engine_mask(struct engine_fixture *f, uint32_t length);
 
+/* Stops steps and losses of `engine` at `count` moments: each then leaves theta, m and v as they
+ * were, and the steps completed in between equal those of `twin`, an engine in the same state. */
+void engine_stop_often(const struct engine_fixture *f, struct tw_engine *engine,
+                       struct tw_engine *twin, uint32_t count);
+
 /* Makes every tensor random, biases too, with values so large that no gradient is lost in rounding.
  */
 void engine_shake(struct engine_fixture *f);

@@ -190,6 +190,17 @@ static void a_gradient_that_is_not_finite_changes_nothing(void **state) {
     free(theta), free(m), free(v);
 }
 
+static void a_step_that_is_given_up_changes_nothing(void **state) {
+    struct engine_fixture *f = *state;
+    const struct tw_compute_config compute = {
+        .compute = TW_COMPUTE_FP32, .threads = 2, .micro_batch = 3};
+    struct tw_engine *engine = engine_with(f, &compute, TW_MATMUL_AUTO);
+    struct tw_engine *twin = engine_with(f, &compute, TW_MATMUL_AUTO);
+    engine_stop_often(f, engine, twin, 40);
+    tw_engine_destroy(engine);
+    tw_engine_destroy(twin);
+}
+
 static void a_token_outside_the_vocabulary_is_refused(void **state) {
     struct engine_fixture *f = *state;
     struct tw_step_result result;
@@ -307,6 +318,7 @@ int main(void) {
         TEST(equal_steps_give_equal_bits),
         TEST(a_batch_is_learnt_by_heart),
         TEST(a_gradient_that_is_not_finite_changes_nothing),
+        TEST(a_step_that_is_given_up_changes_nothing),
         TEST(a_token_outside_the_vocabulary_is_refused),
         TEST(clipping_bounds_the_step_but_not_its_direction),
         TEST(callers_arrays_are_used_in_place),

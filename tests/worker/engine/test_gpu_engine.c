@@ -513,6 +513,14 @@ static void the_environment_chooses_for_auto(void **state) {
     assert_true(plan.is_on_gpu);
 }
 
+static void a_step_that_is_given_up_changes_nothing(void **state) {
+    struct engine_fixture *f = *state;
+    struct tw_engine *engine = on_gpu(f, fp32), *twin = on_gpu(f, fp32);
+    engine_stop_often(f, engine, twin, 4);
+    tw_engine_destroy(engine);
+    tw_engine_destroy(twin);
+}
+
 static void products_alone_have_a_speed(void **state) {
     struct engine_fixture *f = *state;
     const struct tw_engine_config config = {
@@ -561,6 +569,7 @@ int main(void) {
         TEST(held_parameters_are_read_once, 2),
         EACH(logits_are_those_of_the_cpu),
         TEST(a_gradient_that_is_not_finite_changes_nothing, 0),
+        TEST(a_step_that_is_given_up_changes_nothing, 0),
         TEST(pushed_parameters_alone_change, 2),
         TEST(the_plan_matches_the_engine, 0),
         TEST(too_large_model_is_refused_with_numbers, 0),

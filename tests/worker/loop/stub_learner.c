@@ -62,15 +62,28 @@ static void learn_far(struct stub_learner *stub, uint64_t cursor, float lr) {
     for (uint64_t i = 0; i < 3 * elements; i++) stub->arrays[i] = NAN;
 }
 
+/* Sleeps in slices, so that the work may be given up. */
+static enum tw_status work_for(const struct stub_learner *stub, uint32_t us, struct tw_error *err) {
+    enum { SLICE_US = 10000 };
+    while (us > 0) {
+        const uint32_t slice = us < SLICE_US ? us : SLICE_US;
+        const struct timespec wanted = {.tv_nsec = slice * 1000L};
+        if (stub->stop != NULL && atomic_load(stub->stop)) return tw_fail(err, TW_AGAIN, "stopped");
+        (void)nanosleep(&wanted, NULL);
+        us -= slice;
+    }
+    return TW_OK;
+}
+
+static void watch(void *self, const _Atomic bool *stop) {
+    struct stub_learner *stub = self;
+    stub->stop = stop;
+}
+
 static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err) {
     struct stub_learner *stub = self;
-    (void)err;
-    if (stub->step_us > 0) {
-        const struct timespec wanted = {.tv_sec = stub->step_us / 1000000,
-                                        .tv_nsec = stub->step_us % 1000000 * 1000L};
-        (void)nanosleep(&wanted, NULL);
-    }
+    TW_TRY(work_for(stub, stub->step_us, err));
     memset(result, 0, sizeof(*result));
     if (stub->nan_from_step > 0 && stub->updates + 1 >= stub->nan_from_step) {
         result->is_skipped = true;
@@ -95,7 +108,7 @@ static enum tw_status step(void *self, uint64_t *cursor, float lr, struct tw_ste
 static enum tw_status heldout(void *self, const float *params, double *loss, struct tw_error *err) {
     struct stub_learner *stub = self;
     const bool is_live = stub->is_remote && params == stub->arrays;
-    (void)err;
+    TW_TRY(work_for(stub, stub->heldout_us, err));
     if (is_live) far_unlock(&stub->far);
     *loss = distance(stub, is_live ? stub->remote : params);
     if (is_live) far_lock(&stub->far);
@@ -176,6 +189,7 @@ enum tw_status stub_learner_open(struct stub_learner *stub, struct tw_learner *l
         .init = init,
         .step = step,
         .heldout = heldout,
+        .watch = watch,
         .lr = lr,
         .pull = stub->is_remote ? pull : NULL,
         .push = stub->is_remote ? push : NULL,

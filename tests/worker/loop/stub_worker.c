@@ -5,7 +5,8 @@
  *                 [--wild-from-update N]    the learning rate is far too high
  *                 [--poison-from-update N]  the anchor's loss is far too high
  *                 [--start-seed N]     first weights differ from the run's
- *                 [--gpu ADDRESS]      pretends to compute on this GPU */
+ *                 [--gpu ADDRESS]      pretends to compute on this GPU
+ *                 [--comes-back]       says that it is started again after its end */
 #include <getopt.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ struct stub {
     struct stub_learner learner;
     uint64_t die_at; /* number of the update; 0 = never */
     const char *gpu; /* PCI address; NULL: none */
+    bool comes_back;
     enum tw_status (*step)(void *self, uint64_t *cursor, float lr, struct tw_step_result *result,
                            struct tw_error *err);
 };
@@ -38,6 +40,7 @@ static enum tw_status learner_open(void *self, struct tw_learner *learner,
     TW_TRY(stub_learner_open(&stub->learner, learner, config, err));
     stub->step = learner->step;
     learner->step = step_or_die;
+    learner->comes_back = stub->comes_back;
     if (stub->gpu != NULL) {
         (void)snprintf(learner->gpu, sizeof(learner->gpu), "%s", stub->gpu);
     }
@@ -60,6 +63,7 @@ int main(int argc, char **argv) {
         {"start-seed", required_argument, NULL, 'i'},
         {"gpu", required_argument, NULL, 'g'},
         {"device-fails-at", required_argument, NULL, 'f'}, /* number of the pull or push */
+        {"comes-back", no_argument, NULL, 'c'},
         {"threads", required_argument, NULL, 't'}, /* an option of thinwire-worker; ignored */
         {NULL, 0, NULL, 0},
     };
@@ -85,6 +89,7 @@ int main(int argc, char **argv) {
             stub.learner.is_remote = true;
             stub.learner.far.calls_fail = (uint32_t)strtoul(optarg, NULL, 10);
             break;
+        case 'c': stub.comes_back = true; break;
         case 't': break;
         default: return TW_EXIT_USAGE;
         }

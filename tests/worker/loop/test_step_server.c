@@ -85,7 +85,7 @@ static bool is_silent(int ms) {
 
 static void checks_are_answered_while_a_step_runs(void **state) {
     (void)state;
-    tw_step_server_open(&trainer.side);
+    tw_step_server_open(&trainer.side, false);
     for (uint64_t tag = 1; tag <= 100; tag++) {
         send_check(tag);
         assert_int_equal(next_checked(), tag);
@@ -96,7 +96,7 @@ static void checks_are_answered_while_a_step_runs(void **state) {
 static void the_rest_waits_for_the_boundary_in_order(void **state) {
     (void)state;
     struct tw_worker_msg msg;
-    tw_step_server_open(&trainer.side);
+    tw_step_server_open(&trainer.side, false);
     for (uint64_t round = 0; round < 5; round++) {
         send_solo(round);
         send_check(round);
@@ -117,7 +117,7 @@ static void closed_it_leaves_the_socket_alone(void **state) {
     (void)state;
     struct tw_worker_msg msg;
     for (int i = 0; i < 50; i++) { /* the thread may be in poll, or wait for the next step */
-        tw_step_server_open(&trainer.side);
+        tw_step_server_open(&trainer.side, false);
         (void)tw_step_server_close(&trainer.side);
         send_check((uint64_t)i);
         if (i == 0) assert_true(is_silent(20));
@@ -130,7 +130,7 @@ static void more_than_it_keeps_stays_in_the_socket(void **state) {
     (void)state;
     struct tw_worker_msg msg;
     uint64_t seen = 0;
-    tw_step_server_open(&trainer.side);
+    tw_step_server_open(&trainer.side, false);
     for (uint64_t round = 0; round < TW_STEP_SERVER_KEPT_MAX; round++) {
         send_solo(round);
         if (round + 1 == TW_STEP_SERVER_KEPT_MAX) break;
@@ -139,7 +139,7 @@ static void more_than_it_keeps_stays_in_the_socket(void **state) {
     }
     send_solo(TW_STEP_SERVER_KEPT_MAX);
     (void)tw_step_server_close(&trainer.side);
-    tw_step_server_open(&trainer.side); /* full or nearly full: no packet may be lost */
+    tw_step_server_open(&trainer.side, false); /* full or nearly full: no packet may be lost */
     (void)tw_step_server_close(&trainer.side);
     while (tw_step_server_recv(&trainer.side, &msg, &err) == TW_OK) {
         assert_int_equal(msg.u.solo.round, seen);
@@ -151,7 +151,7 @@ static void more_than_it_keeps_stays_in_the_socket(void **state) {
 static void the_end_of_the_daemon_is_reported_once_all_is_read(void **state) {
     (void)state;
     struct tw_worker_msg msg;
-    tw_step_server_open(&trainer.side);
+    tw_step_server_open(&trainer.side, false);
     send_solo(7);
     send_check(1);
     assert_int_equal(next_checked(), 1);

@@ -197,6 +197,98 @@ static void paused_worker_answers_and_does_not_step(void **state) {
     assert_int_equal(trainer.step, 2);
 }
 
+/* The pause begins at once, with everything as before the step. */
+static void long_step_is_given_up_for_a_pause_and_taken_again(void **state) {
+    (void)state;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    const size_t bytes = dae.shm.geometry.elements * sizeof(float);
+    float *const before = malloc(bytes);
+    memcpy(before, learner.theta, bytes);
+    stub.step_us = 3600u * 1000 * 1000;
+    send_kind(TW_WMSG_PAUSE);
+    turns(1);
+    assert_true(trainer.is_paused);
+    assert_int_equal(trainer.step, 0);
+    assert_int_equal(trainer.cursor, 0);
+    assert_int_equal(trainer.tokens, 0);
+    assert_memory_equal(learner.theta, before, bytes);
+    free(before);
+    struct tw_worker_msg msg = apply_of(0, 1000); /* answered as in any pause */
+    fake_daemon_send(&dae, &msg);
+    turns(1);
+    assert_true(answered(TW_WMSG_APPLIED));
+    stub.step_us = 0;
+    send_kind(TW_WMSG_RESUME);
+    turns(3);
+    assert_int_equal(trainer.step, 2);
+    assert_int_equal(trainer.cursor, 2 * 2 * 16);
+}
+
+static void short_step_is_completed_before_a_pause(void **state) {
+    (void)state;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    trainer.step_us_mean = 1000;
+    stub.step_us = 200 * 1000;
+    send_kind(TW_WMSG_PAUSE);
+    turns(1);
+    assert_true(trainer.is_paused);
+    assert_int_equal(trainer.step, 1);
+}
+
+static void exit_gives_a_long_step_up_too(void **state) {
+    (void)state;
+    worker_start();
+    assert_true(answered(TW_WMSG_READY));
+    stub.step_us = 3600u * 1000 * 1000;
+    send_kind(TW_WMSG_EXIT);
+    turns(1);
+    assert_true(trainer.is_over);
+    struct tw_worker_msg msg;
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_SNAPSHOT_DONE, &msg));
+}
+
+static unsigned evaluations;
+static enum tw_status (*stub_heldout)(void *self, const float *params, double *loss,
+                                      struct tw_error *error);
+
+/* A held-out loss during which the pause begins. */
+static enum tw_status heldout_and_pause(void *self, const float *params, double *loss,
+                                        struct tw_error *error) {
+    evaluations++;
+    if (evaluations == 2) {
+        stub.heldout_us = 3600u * 1000 * 1000;
+        send_kind(TW_WMSG_PAUSE);
+    }
+    while (stub.stop != NULL && evaluations == 2 && !atomic_load(stub.stop)) continue;
+    return stub_heldout(self, params, loss, error);
+}
+
+static void evaluation_is_given_up_for_a_pause_and_done_afterwards(void **state) {
+    (void)state;
+    struct tw_worker_msg msg;
+    dae.welcome.eval_steps = 1;
+    evaluations = 0;
+    worker_open();
+    stub_heldout = learner.heldout;
+    assert_int_equal(tw_trainer_start(&trainer, &err), TW_OK);
+    assert_true(answered(TW_WMSG_READY)); /* and the evaluation of step 0 */
+    learner.heldout = heldout_and_pause;
+    turns(2); /* the loss of the anchor is given up; then PAUSE is read */
+    assert_true(trainer.is_paused);
+    assert_int_equal(trainer.step, 1);
+    turns(1);
+    assert_int_equal(evaluations, 2); /* none begins in the pause */
+    while (fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg))
+        assert_int_equal(msg.u.evaluated.step, 0);
+    stub.heldout_us = 0;
+    send_kind(TW_WMSG_RESUME);
+    turns(1);
+    assert_true(fake_daemon_recv(&dae, TW_WMSG_EVALUATED, &msg));
+    assert_int_equal(msg.u.evaluated.step, 1);
+}
+
 static void finished_worker_goes_on_when_it_is_told(void **state) {
     (void)state;
     worker_start();
@@ -455,6 +547,10 @@ int main(void) {
         FACT(one_fragment_keeps_its_order),
         FACT(full_queue_leaves_packets_in_the_socket),
         FACT(paused_worker_answers_and_does_not_step),
+        FACT(long_step_is_given_up_for_a_pause_and_taken_again),
+        FACT(short_step_is_completed_before_a_pause),
+        FACT(exit_gives_a_long_step_up_too),
+        FACT(evaluation_is_given_up_for_a_pause_and_done_afterwards),
         FACT(finished_worker_goes_on_when_it_is_told),
         FACT(finished_worker_evaluates_when_all_is_quiet),
         FACT(exit_takes_a_snapshot),

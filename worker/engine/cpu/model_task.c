@@ -12,6 +12,7 @@ struct phase {
 static void phase_piece(void *context, uint32_t piece, uint32_t thread) {
     const struct phase *phase = context;
     const struct tw_task *task = phase->tasks;
+    if (tw_model_is_stopped(task->pass->model)) return;
     while (piece >= task->pieces) piece -= (task++)->pieces;
     task->work(task, piece, thread);
 }

@@ -220,6 +220,8 @@ static enum tw_status run_passes(struct tw_gpu *gpu, bool is_learning, const uin
     const struct tw_run *run = gpu->engine->run;
     const uint32_t context = run->model.context, stride = context + 1, most = gpu->sequences;
     for (uint32_t done = 0; done < sequences_count; done += most) {
+        /* The host is at most TW_GPU_STAGED passes ahead of the device. */
+        if (tw_engine_is_stopped(gpu->engine)) break;
         const uint32_t left = sequences_count - done, sequences = left < most ? left : most;
         const struct tw_gpu_pass pass = {
             .gpu = gpu,
@@ -259,6 +261,13 @@ static enum tw_status step_end(struct tw_gpu *gpu, struct tw_error *err) {
     return tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err);
 }
 
+/* TW_AGAIN if the passes are not wanted any more. Those that were queued have then ended. */
+static enum tw_status give_up(struct tw_gpu *gpu, struct tw_error *err) {
+    if (!tw_engine_is_stopped(gpu->engine)) return TW_OK;
+    TW_TRY(tw_cuda_finish(gpu->cuda, TW_CUDA_COMPUTE, err));
+    return tw_engine_check_stop(gpu->engine, err);
+}
+
 enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
                            struct tw_step_result *result, struct tw_error *err) {
     struct tw_engine *engine = gpu->engine;
@@ -269,6 +278,7 @@ enum tw_status tw_gpu_step(struct tw_gpu *gpu, const uint32_t *tokens, float lr,
     tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->gradient,
                  engine->layout->elements * sizeof(float));
     TW_TRY(run_passes(gpu, true, tokens, run->train.batch, err));
+    TW_TRY(give_up(gpu, err));
     tw_gpu_update(gpu);
     TW_TRY(step_end(gpu, err));
     /* The first steps autotune products. Save the plans at once: a worker may be killed at any
@@ -291,6 +301,7 @@ enum tw_status tw_gpu_loss(struct tw_gpu *gpu, const float *params, const uint32
     tw_gpu_use(gpu, params);
     tw_cuda_zero(gpu->cuda, TW_CUDA_COMPUTE, gpu->step, sizeof(*gpu->step));
     TW_TRY(run_passes(gpu, false, tokens, sequences_count, err));
+    TW_TRY(give_up(gpu, err));
     TW_TRY(step_end(gpu, err));
     *loss = gpu->step_host->loss;
     return TW_OK;
