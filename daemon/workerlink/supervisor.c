@@ -1,11 +1,14 @@
 #include "daemon/workerlink/supervisor.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/exit_codes.h"
+#include "base/log.h"
 
 enum { WATCH_MS = 1000 };
 
@@ -55,7 +58,7 @@ static void on_watch(uv_timer_t *timer) {
     struct tw_supervisor *supervisor = timer->data;
     if (supervisor->state != TW_SUPERVISOR_RUNNING || supervisor->is_hanging) return;
     if (supervisor->has_exited) return; /* the process has ended, so it does not hang */
-    if (supervisor->is_idle || supervisor->is_stopping) {
+    if (supervisor->is_idle || supervisor->is_stopping || supervisor->is_ending) {
         tw_restart_alive(&supervisor->restart, now_us());
         return;
     }
@@ -73,10 +76,21 @@ static void running_begin(struct tw_supervisor *supervisor, pid_t pid) {
     supervisor->is_killed = false;
     supervisor->is_attached = false;
     supervisor->has_exited = false;
+    supervisor->is_ending = supervisor->has_rested = false;
     tw_restart_started(&supervisor->restart, now_us());
 }
 
 static void on_exit(uv_process_t *process, int64_t exit_status, int signal);
+
+/* The worker starts its threads after its WELCOME, which this loop sends later, so they all inherit
+ * the value. */
+static void set_nice(const struct tw_supervisor *supervisor) {
+    const int wanted = (int)supervisor->config.nice;
+    const id_t group = (id_t)supervisor->process.pid;
+    if (getpriority(PRIO_PROCESS, 0) >= wanted || setpriority(PRIO_PGRP, group, wanted) == 0)
+        return;
+    tw_log(TW_LOG_WARN, "worker_not_niced", "nice=%d text=\"%s\"", wanted, strerror(errno));
+}
 
 static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_error *err) {
     const struct tw_supervisor_config *config = &supervisor->config;
@@ -108,6 +122,7 @@ static enum tw_status process_start(struct tw_supervisor *supervisor, struct tw_
         return tw_fail(err, TW_IO, "cannot start the worker %s: %s (see node.worker_path)",
                        config->worker_path, uv_strerror(rc));
     }
+    set_nice(supervisor);
     running_begin(supervisor, supervisor->process.pid);
     return TW_OK;
 }
@@ -126,8 +141,16 @@ static void on_pause_over(uv_timer_t *timer) {
 
 static void pause_begin(struct tw_supervisor *supervisor) {
     if (supervisor->state != TW_SUPERVISOR_PAUSING || supervisor->is_stopping) return;
+    if (supervisor->is_resting) return; /* wake calls this again */
     const uint64_t pause_ms = (supervisor->pause_us + 999) / 1000;
     TW_ASSERT(uv_timer_start(&supervisor->timer, on_pause_over, pause_ms, 0) == 0);
+}
+
+/* Starts the next worker without a pause. */
+static void begin_again(struct tw_supervisor *supervisor) {
+    supervisor->pause_us = 0;
+    supervisor->state = TW_SUPERVISOR_PAUSING;
+    if (!supervisor->is_process_open) pause_begin(supervisor);
 }
 
 static void on_process_closed(uv_handle_t *handle) {
@@ -144,13 +167,20 @@ static bool is_done(const struct tw_supervisor *supervisor, int exit_status, int
 
 static void death_handle(struct tw_supervisor *supervisor, int exit_status, int signal) {
     struct tw_worker_death death = {.is_wanted = supervisor->is_stopping,
+                                    .is_rest = supervisor->is_ending && !supervisor->is_stopping,
                                     .exit_status = exit_status,
                                     .signal = signal,
                                     .was_hanging = supervisor->is_hanging,
                                     .is_done = is_done(supervisor, exit_status, signal)};
     (void)uv_timer_stop(&supervisor->timer);
     supervisor->state = TW_SUPERVISOR_STOPPED;
-    if (!supervisor->is_stopping && !death.is_done) {
+    supervisor->is_ending = false;
+    if (death.is_rest) {
+        supervisor->has_rested = true;
+        supervisor->pause_us = 0;
+        if (!supervisor->is_resting)
+            supervisor->state = TW_SUPERVISOR_PAUSING; /* woken meanwhile */
+    } else if (!supervisor->is_stopping && !death.is_done) {
         supervisor->deaths++;
         const bool is_device = (signal == 0 && exit_status == TW_EXIT_DEVICE) ||
                                (supervisor->is_hanging && supervisor->is_on_gpu);
@@ -201,7 +231,10 @@ void tw_supervisor_init(struct tw_supervisor *supervisor,
 
 enum tw_status tw_supervisor_start(struct tw_supervisor *supervisor, struct tw_error *err) {
     TW_ASSERT(supervisor->state == TW_SUPERVISOR_STOPPED);
-    if (!is_foreign(supervisor)) TW_TRY(process_start(supervisor, err));
+    if (supervisor->is_resting)
+        supervisor->has_rested = true; /* wake starts the first worker */
+    else if (!is_foreign(supervisor))
+        TW_TRY(process_start(supervisor, err));
     TW_ASSERT(uv_timer_start(&supervisor->watch, on_watch, WATCH_MS, WATCH_MS) == 0);
     return TW_OK;
 }
@@ -247,9 +280,7 @@ void tw_supervisor_set_over(struct tw_supervisor *supervisor, bool is_over) {
     const bool goes_on = supervisor->is_over && !is_over;
     supervisor->is_over = is_over;
     if (!goes_on || is_foreign(supervisor) || supervisor->state != TW_SUPERVISOR_STOPPED) return;
-    supervisor->pause_us = 0;
-    supervisor->state = TW_SUPERVISOR_PAUSING;
-    if (!supervisor->is_process_open) pause_begin(supervisor);
+    begin_again(supervisor);
 }
 
 void tw_supervisor_set_gpu(struct tw_supervisor *supervisor, bool is_on_gpu) {
@@ -284,6 +315,25 @@ bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us) {
         supervisor->state = TW_SUPERVISOR_STOPPED;
     }
     return runs;
+}
+
+void tw_supervisor_rest(struct tw_supervisor *supervisor, uint64_t grace_us) {
+    if (supervisor->is_stopping || supervisor->is_resting) return;
+    supervisor->is_resting = true;
+    if (supervisor->state == TW_SUPERVISOR_PAUSING) (void)uv_timer_stop(&supervisor->timer);
+    if (supervisor->state != TW_SUPERVISOR_RUNNING) return;
+    if (supervisor->is_hanging || supervisor->has_exited || supervisor->is_ending) return;
+    supervisor->is_ending = true;
+    kill_after(supervisor, grace_us);
+}
+
+void tw_supervisor_wake(struct tw_supervisor *supervisor) {
+    if (!supervisor->is_resting) return;
+    supervisor->is_resting = false;
+    if (supervisor->state == TW_SUPERVISOR_STOPPED && supervisor->has_rested)
+        begin_again(supervisor);
+    else if (!supervisor->is_process_open)
+        pause_begin(supervisor);
 }
 
 void tw_supervisor_close(struct tw_supervisor *supervisor) {

@@ -3,7 +3,8 @@
  *
  *   stopped --start--> running --exit--> pausing --timer--> running
  *                        |  \--hang: SIGTERM, 5 s, SIGKILL--> exit
- *                        \--stop: SIGTERM after a grace, 5 s, SIGKILL--> stopped
+ *                        |\--stop: SIGTERM after a grace, 5 s, SIGKILL--> stopped
+ *                        \--rest: as stop--> stopped --wake--> running
  *   pausing --gives up--> failed
  *
  * A worker that the daemon started and that attached counts as ended when both its process and its
@@ -39,6 +40,7 @@ enum tw_supervisor_state {
 
 struct tw_worker_death {
     bool is_wanted;  /* this end was requested by tw_supervisor_stop */
+    bool is_rest;    /* this end was requested by tw_supervisor_rest */
     int exit_status; /* meaningful when signal is 0; -1: not known */
     int signal;
     bool was_hanging;
@@ -53,6 +55,7 @@ struct tw_supervisor_config {
     const char *command;     /* borrowed; not NULL: a command line for the shell that starts the
                                 worker, or is it; worker_path is the shell */
     const char *socket_path; /* borrowed */
+    uint32_t nice;           /* least nice value of a worker that the daemon starts */
     uint64_t seed;
     /* Called by the loop after each end; the next start comes after verdict.pause_us. */
     void (*died)(void *user, const struct tw_worker_death *death);
@@ -72,8 +75,11 @@ struct tw_supervisor {
     uint32_t deaths; /* total number of deaths, without those that were requested */
     uint64_t snapshot_step, pause_us;
     bool is_stopping, is_hanging, is_killed;
-    bool is_idle;   /* paused or finished: no step is due */
-    bool is_over;   /* the run is finished */
+    bool is_idle; /* paused or finished: no step is due */
+    bool is_over; /* the run is finished */
+    /* No worker is to run. has_rested: the last one was ended for that. is_ending: it is being
+     * ended for that. */
+    bool is_resting, is_ending, has_rested;
     bool is_on_gpu; /* the worker uses a GPU: a hang counts as a fault of the device */
     bool is_process_open;
     bool is_attached; /* a worker that the daemon started is attached */
@@ -120,6 +126,13 @@ void tw_supervisor_unlinked(struct tw_supervisor *supervisor, int exit_status);
 /* Ends the worker for good: SIGTERM after `grace_us` (EXIT may end it earlier), SIGKILL 5 s later.
  * If it runs, `died` with is_wanted follows. Returns false when no worker ran. */
 bool tw_supervisor_stop(struct tw_supervisor *supervisor, uint64_t grace_us);
+
+/* Ends the worker, as tw_supervisor_stop does, and starts none until tw_supervisor_wake. `died`
+ * with is_rest follows if it runs; that is no death. */
+void tw_supervisor_rest(struct tw_supervisor *supervisor, uint64_t grace_us);
+/* Starts a worker again, or admits that of another program; after the end of one that still ends.
+ */
+void tw_supervisor_wake(struct tw_supervisor *supervisor);
 
 /* Kills a running worker at once and closes the handles; no callback follows. */
 void tw_supervisor_close(struct tw_supervisor *supervisor);

@@ -66,6 +66,7 @@ static void on_start_done(uv_work_t *work, int status) {
 }
 
 static void start_begin(struct tw_worker_host *host) {
+    if (host->is_trim_running) return; /* on_trim_done begins it */
     if (host->is_start_running)
         return; /* the thread still reads for a worker that has gone; this start begins afterwards
                  */
@@ -94,6 +95,25 @@ void tw_worker_host_set_held(struct tw_worker_host *host, bool is_held) {
     const bool has_waiting = host->is_held && host->state == TW_HOST_VERIFYING;
     host->is_held = is_held;
     if (has_waiting && !is_held) start_begin(host);
+}
+
+static void on_trim_work(uv_work_t *work) {
+    struct tw_worker_host *host = work->data;
+    tw_worker_memory_trim(&host->memory);
+}
+
+static void on_trim_done(uv_work_t *work, int status) {
+    struct tw_worker_host *host = work->data;
+    (void)status;
+    host->is_trim_running = false;
+    if (!host->is_closing && host->state == TW_HOST_VERIFYING && !host->is_held) start_begin(host);
+}
+
+void tw_worker_host_trim(struct tw_worker_host *host) {
+    if (host->is_trim_running || host->is_start_running || host->state > TW_HOST_VERIFYING) return;
+    host->is_trim_running = true;
+    host->trim_work.data = host;
+    TW_ASSERT(uv_queue_work(host->config.loop, &host->trim_work, on_trim_work, on_trim_done) == 0);
 }
 
 static void message_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind) {

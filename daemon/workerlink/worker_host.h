@@ -139,6 +139,8 @@ struct tw_worker_host {
     int start_slot;
     uint64_t start_session;
     bool is_start_running;
+    uv_work_t trim_work; /* snapshots are given back on a thread */
+    bool is_trim_running;
     float partner_distance; /* distance in the newest pair step; 0: none yet */
     struct tw_call calls[TW_CALLS_MAX];
     uint32_t deferred_count;
@@ -168,6 +170,10 @@ void tw_worker_host_set_settled(struct tw_worker_host *host, bool is_settled);
 /* Sends SNAPSHOT, PAUSE, RESUME or EXIT. A PAUSE also holds for later workers; the other messages
  * need a ready worker. */
 void tw_worker_host_say(struct tw_worker_host *host, enum tw_worker_msg_kind kind);
+
+/* Without a worker: gives back the memory that the next one does not need, on a thread. A worker
+ * that comes meanwhile is welcomed afterwards. */
+void tw_worker_host_trim(struct tw_worker_host *host);
 
 /* While held, HELLO is not answered: there is no training data yet, or the restart is not due.
  * Setting it to false welcomes a worker that waits. */

@@ -54,6 +54,19 @@ void tw_worker_memory_close(struct tw_worker_memory *memory) {
     *memory = (struct tw_worker_memory){.fd = -1};
 }
 
+void tw_worker_memory_trim(struct tw_worker_memory *memory) {
+    struct tw_snapshot_slot meta;
+    const struct tw_shm_geometry *geometry = &memory->shm.geometry;
+    const int newest = tw_shm_snapshot_newest(&memory->shm, &meta);
+    for (uint32_t slot = 0; newest >= 0 && slot < TW_SNAPSHOT_SLOTS; slot++) {
+        if ((int)slot == newest || geometry->snapshot_bytes == 0) continue;
+        tw_shm_snapshot_forget(&memory->shm, slot);
+        /* If the system refuses, the pages stay: nothing depends on it. */
+        (void)fallocate(memory->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                        (off_t)geometry->snapshot[slot], (off_t)geometry->snapshot_bytes);
+    }
+}
+
 uint64_t tw_worker_bytes_max(const void *run, enum tw_content content, uint64_t elements) {
     const struct tw_run *of = run;
     if (elements == 0) return 0;

@@ -20,6 +20,10 @@ enum tw_status tw_worker_memory_open(struct tw_worker_memory *memory,
                                      uint64_t pool_bytes, struct tw_error *err);
 void tw_worker_memory_close(struct tw_worker_memory *memory);
 
+/* Gives the pages of all snapshots but the newest valid one back to the system; without a valid one
+ * none. Reads the snapshots. No worker may be attached. */
+void tw_worker_memory_trim(struct tw_worker_memory *memory);
+
 /* Largest size in bytes of a payload of that run: struct tw_sizes of sync/core/config.h. */
 uint64_t tw_worker_bytes_max(const void *run, enum tw_content content, uint64_t elements);
 

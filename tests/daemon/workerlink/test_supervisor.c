@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -127,6 +128,7 @@ struct seen {
     uv_loop_t loop;
     struct tw_supervisor supervisor;
     unsigned deaths, wanted, admitted, cut;
+    bool rests_at_death; /* the pause begins when the death is told */
     struct tw_worker_death last;
     char path[64];
 };
@@ -139,6 +141,7 @@ static void on_died(void *user, const struct tw_worker_death *death) {
     } else {
         seen->deaths++;
     }
+    if (seen->rests_at_death) tw_supervisor_rest(&seen->supervisor, 0);
 }
 
 static void on_admit(void *user) {
@@ -270,6 +273,141 @@ static void stop_ends_it_for_good(void **state) {
     assert_int_equal(seen.deaths, 0);
     assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_STOPPED);
     assert_false(tw_supervisor_stop(&seen.supervisor, 0));
+    seen_close(&seen);
+}
+
+/* ---- a pause that gives memory back ------------------------------------------------------------
+ */
+
+static void rest_ends_the_worker_and_wake_starts_another(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exec sleep 60");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    for (unsigned i = 1; i <= 3; i++) {
+        const pid_t pid = seen.supervisor.pid;
+        tw_supervisor_rest(&seen.supervisor, 0);
+        tw_supervisor_rest(&seen.supervisor, 0); /* asked again */
+        while (seen.deaths < i) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+        assert_true(seen.last.is_rest);
+        assert_int_equal(seen.supervisor.deaths, 0); /* no death, and no step of the ladder */
+        assert_int_equal(seen.supervisor.restart.row, 0);
+        for (unsigned k = 0; k < 20; k++) (void)uv_run(&seen.loop, UV_RUN_NOWAIT);
+        assert_false(tw_supervisor_is_running(&seen.supervisor));
+        tw_supervisor_wake(&seen.supervisor);
+        tw_supervisor_wake(&seen.supervisor);
+        while (!tw_supervisor_is_running(&seen.supervisor)) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+        assert_int_not_equal(seen.supervisor.pid, pid);
+    }
+    seen_close(&seen);
+}
+
+static void wake_of_a_worker_that_still_ends_starts_one_after_it(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exec sleep 60");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    const pid_t pid = seen.supervisor.pid;
+    tw_supervisor_rest(&seen.supervisor, 0);
+    tw_supervisor_wake(&seen.supervisor);
+    while (seen.deaths == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_true(seen.last.is_rest);
+    while (!tw_supervisor_is_running(&seen.supervisor)) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_not_equal(seen.supervisor.pid, pid);
+    seen_close(&seen);
+}
+
+static void rest_of_a_dead_worker_holds_its_restart(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 3");
+    seen.supervisor.restart.row = 5; /* the pause before the restart is long */
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    uv_timer_t *const timer = &seen.supervisor.timer;
+    while (!uv_is_active((uv_handle_t *)timer)) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.supervisor.state, TW_SUPERVISOR_PAUSING);
+    tw_supervisor_rest(&seen.supervisor, 0);
+    assert_false(uv_is_active((uv_handle_t *)timer));
+    tw_supervisor_wake(&seen.supervisor);
+    assert_true(uv_is_active((uv_handle_t *)timer));
+    (void)uv_timer_start(timer, timer->timer_cb, 0, 0);
+    while (seen.deaths < 2) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_false(seen.last.is_rest);
+    seen_close(&seen);
+}
+
+static void rest_that_begins_at_a_death_holds_the_restart(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exit 3");
+    seen.rests_at_death = true;
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    while (seen.deaths < 1) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    seen.rests_at_death = false;
+    /* until the handle of the dead process is closed, and longer */
+    while (seen.supervisor.is_process_open) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    for (unsigned k = 0; k < 20; k++) (void)uv_run(&seen.loop, UV_RUN_NOWAIT);
+    assert_false(tw_supervisor_is_running(&seen.supervisor));
+    assert_false(uv_is_active((uv_handle_t *)&seen.supervisor.timer));
+    tw_supervisor_wake(&seen.supervisor);
+    while (seen.deaths < 2) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    seen_close(&seen);
+}
+
+static void stop_ends_a_rest_for_good(void **state) {
+    (void)state;
+    struct seen seen;
+    seen_open(&seen, "exec sleep 60");
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    tw_supervisor_rest(&seen.supervisor, 60 * (uint64_t)SECOND_US);
+    assert_true(tw_supervisor_stop(&seen.supervisor, 0));
+    while (seen.wanted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_false(seen.last.is_rest);
+    tw_supervisor_wake(&seen.supervisor);
+    for (unsigned k = 0; k < 20; k++) (void)uv_run(&seen.loop, UV_RUN_NOWAIT);
+    assert_false(tw_supervisor_is_running(&seen.supervisor));
+    seen_close(&seen);
+}
+
+/* The next worker of somebody else is welcomed when the pause is over. */
+static void rest_of_a_worker_of_somebody_else_admits_none(void **state) {
+    (void)state;
+    struct seen seen;
+    foreign_open(&seen);
+    tw_supervisor_linked(&seen.supervisor, 0);
+    tw_supervisor_rest(&seen.supervisor, 60 * (uint64_t)SECOND_US);
+    tw_supervisor_unlinked(&seen.supervisor, -1);
+    assert_true(seen.last.is_rest);
+    for (unsigned k = 0; k < 20; k++) (void)uv_run(&seen.loop, UV_RUN_NOWAIT);
+    assert_int_equal(seen.admitted, 0);
+    tw_supervisor_wake(&seen.supervisor);
+    while (seen.admitted == 0) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    assert_int_equal(seen.supervisor.deaths, 0);
+    seen_close(&seen);
+}
+
+/* ---- the nice value ----------------------------------------------------------------------------
+ */
+
+static int nice_of(pid_t pid) {
+    return getpriority(PRIO_PROCESS, (id_t)pid);
+}
+
+static void nice_value_holds_for_every_worker(void **state) {
+    (void)state;
+    const int wanted = nice_of(0) + 3 <= 19 ? nice_of(0) + 3 : 19;
+    struct seen seen;
+    seen_open(&seen, "exec sleep 60");
+    seen.supervisor.config.nice = (uint32_t)wanted;
+    assert_int_equal(tw_supervisor_start(&seen.supervisor, NULL), TW_OK);
+    for (unsigned i = 1; i <= 2; i++) {
+        assert_int_equal(nice_of(seen.supervisor.pid), wanted);
+        assert_int_equal(kill(seen.supervisor.pid, SIGKILL), 0);
+        while (seen.deaths < i) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+        while (!tw_supervisor_is_running(&seen.supervisor)) (void)uv_run(&seen.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(nice_of(seen.supervisor.pid), wanted);
+    assert_int_not_equal(nice_of(0), wanted == 19 ? -1 : wanted); /* not the daemon's */
     seen_close(&seen);
 }
 
@@ -565,6 +703,13 @@ int main(void) {
         cmocka_unit_test(device_fault_is_no_death_without_progress),
         cmocka_unit_test(hang_on_a_gpu_is_a_device_fault),
         cmocka_unit_test(stop_ends_it_for_good),
+        cmocka_unit_test(rest_ends_the_worker_and_wake_starts_another),
+        cmocka_unit_test(wake_of_a_worker_that_still_ends_starts_one_after_it),
+        cmocka_unit_test(rest_of_a_dead_worker_holds_its_restart),
+        cmocka_unit_test(rest_that_begins_at_a_death_holds_the_restart),
+        cmocka_unit_test(stop_ends_a_rest_for_good),
+        cmocka_unit_test(rest_of_a_worker_of_somebody_else_admits_none),
+        cmocka_unit_test(nice_value_holds_for_every_worker),
         cmocka_unit_test(worker_is_not_in_the_group_of_the_terminal),
         cmocka_unit_test(death_waits_for_the_end_of_the_link),
         cmocka_unit_test(dead_worker_whose_link_does_not_end_is_cut),

@@ -676,6 +676,24 @@ static void next_worker_resumes_from_the_newest_snapshot(void **state) {
     assert_int_equal(t.welcome.start, TW_START_ANCHOR);
 }
 
+/* The next worker would write into the pages that are given back. */
+static void worker_waits_until_memory_is_given_back(void **state) {
+    (void)state;
+    struct tw_worker_msg hello = message(TW_WMSG_HELLO);
+    hello.u.hello.version = TW_WORKER_VERSION;
+    t.host->is_trim_running = true;
+    t.fd = worker_connect();
+    say(&hello);
+    PUMP_UNTIL(t.host->state == TW_HOST_VERIFYING);
+    assert_false(t.host->is_start_running);
+    hear_nothing();
+    t.host->is_trim_running = false;
+    tw_worker_host_trim(t.host);
+    (void)hear(TW_WMSG_WELCOME);
+    (void)close(t.memfd);
+    t.memfd = -1;
+}
+
 /* The byte budget reaches the worker unchanged, and the size of the contribution is reported. If
  * the head of the payload is valid, the elements of each codec (rung) are reported too. */
 static void budget_and_size_of_a_contribution_are_reported(void **state) {
@@ -741,6 +759,7 @@ int main(void) {
         TEST(frozen_host_starts_no_change),
         TEST(death_of_the_worker_completes_a_freeze),
         TEST(next_worker_resumes_from_the_newest_snapshot),
+        TEST(worker_waits_until_memory_is_given_back),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);
